@@ -82,7 +82,9 @@ deny: setup
 	$(CARGO) deny check licenses bans sources
 
 mutate: setup
-	$(CARGO) test --release -p solera-explorer --features inject --test mutate -- --nocapture
+	for room in $$(ls -d volume/src/*/); do SOLERA_MUTATE=$$room \
+		$(CARGO) test --release -p solera-explorer --features inject --test mutate -- --nocapture \
+		|| exit 1; done
 
 bench: build
 	target/release/solera bench micro

@@ -226,13 +226,14 @@ Examples:
 #[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]
 #[allow(clippy::struct_excessive_bools)] // Switches.
 pub struct RunArgs {
-    /// The volume's file or device [default: the one that is mounted where the program works].
+    /// The volume's file or device [default: the one that is mounted where the program works]. May
+    /// be given again, with an --at for each: the program sees them all.
     #[arg(long)]
-    pub volume: Option<PathBuf>,
+    pub volume: Vec<PathBuf>,
     /// The path under which the program sees the volume: absolute; nothing, or an empty directory,
-    /// or where it is mounted [default: there].
+    /// or where it is mounted [default: there]. Of several, the first is the first volume's.
     #[arg(long, value_name = "PREFIX")]
-    pub at: Option<PathBuf>,
+    pub at: Vec<PathBuf>,
     /// Start the program only if DIR lies on a volume: on one that is mounted, or where the program
     /// is to see its own (with --split: or below that directory). May be given again.
     #[arg(long, value_name = "DIR")]

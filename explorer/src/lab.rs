@@ -18,7 +18,7 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::FileSystem;
+use vfs::Simply;
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
 /// Bytes of an explored volume.
@@ -357,7 +357,7 @@ impl Lab {
         if alone {
             volume.may_run_exclusively(&ONE_THREAD);
         }
-        match volume.stat_fs() {
+        match volume.statistics() {
             Ok(stat) if stat.read_only => {
                 let found = crate::judge::check_volume(&volume);
                 Err(format!("recovery finds damage: {}", found.err().unwrap_or_default()))

@@ -140,7 +140,7 @@ impl Session {
     pub fn stat_fs(&self, answer: &mut Answer) -> Result<()> {
         // Holds of a moment are no use of space.
         self.nodes.end_holds(&*self.fs, PATIENCE_TO_TELL);
-        let found = self.fs.stat_fs()?;
+        let found = self.fs.statistics()?;
         answer.put(&StatfsOut {
             blocks: found.blocks,
             bfree: found.blocks_free,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, same, text};
-use vfs::FileSystem;
+use vfs::Simply;
 
 #[test]
 fn messages() {
@@ -46,7 +46,7 @@ impl Passing {
     }
 
     fn free_blocks(&self) -> u64 {
-        self.attached().stat_fs().expect("statistics").blocks_free
+        self.attached().statistics().expect("statistics").blocks_free
     }
 
     /// What is free when no message keeps a descriptor any more. A child that another test is
@@ -58,7 +58,7 @@ impl Passing {
             assert!(start.elapsed() < Duration::from_mins(1), "still in flight");
             std::thread::sleep(Duration::from_millis(1));
         }
-        volume.stat_fs().expect("statistics").blocks_free
+        volume.statistics().expect("statistics").blocks_free
     }
 
     fn pair() -> (OwnedFd, OwnedFd) {
@@ -138,7 +138,7 @@ fn what_nobody_receives_is_given_back() {
         let witness = passing.attached();
         let (first, second) = Passing::pair();
         assert!(passing.send(first, "0").wait().expect("waited").success());
-        let used = witness.stat_fs().expect("statistics").blocks_free;
+        let used = witness.statistics().expect("statistics").blocks_free;
         assert!(used + 2048 <= passing.free, "the message keeps the file");
         let (third, fourth) = Passing::pair();
         passing.pass(second, third, &["-", end]).wait().expect("waited");

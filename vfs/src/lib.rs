@@ -17,6 +17,7 @@
 pub mod cred;
 pub mod executable;
 pub mod mounts;
+pub mod several;
 mod types;
 mod user;
 pub mod variable;
@@ -48,8 +49,8 @@ pub trait FileSystem: Send + Sync {
     /// The root directory.
     fn root(&self) -> Node;
 
-    /// The device number this file system reports in `st_dev`, and its statistics.
-    fn stat_fs(&self) -> Result<FsStat>;
+    /// The device number that the file system of this reports in `st_dev`, and its statistics.
+    fn stat_fs(&self, of: Of) -> Result<FsStat>;
 
     /// Writes to `attr` the attributes of what a path of plain names, separated by single slashes,
     /// leads to from a directory. `false` says nothing, and `attr` is anything then. Permissions
@@ -215,16 +216,16 @@ pub trait Maps: Send + Sync {
 
     /// The open file whose pages are mapped with [`Maps::map`], as a descriptor of this
     /// process (of the region), and whether it may be mapped writable.
-    fn region_descriptor(&self) -> (i32, bool);
+    fn region_descriptor(&self, of: Of) -> (i32, bool);
 
-    /// Where the engine itself has the region in this process's memory: a face may move page-table
+    /// Where the engine itself has that region in this process's memory: a face may move page-table
     /// entries away from there, which come back when the engine touches them. 0: nowhere.
-    fn region_address(&self) -> usize;
+    fn region_address(&self, of: Of) -> usize;
 
-    /// The pages by which pieces of the region can be mapped shared (4 KiB, or 2 MiB: then pieces
+    /// The pages by which pieces of that region can be mapped shared (4 KiB, or 2 MiB: then pieces
     /// that do not lie on whole ones cannot; 0: none can), and whether pages of it can be mapped
     /// privately.
-    fn can_map(&self) -> (usize, bool);
+    fn can_map(&self, of: Of) -> (usize, bool);
 
     /// The program wants `number`, a descriptor of the engine's own: moves the engine's away, lets
     /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it
@@ -267,7 +268,7 @@ pub trait Attached: Send + Sync {
     /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
     /// description lives as long as any process holds it *or* some descriptor of the anchor
     /// directory has a shared OFD lock on byte `name >> 32` of it. (The process that took that lock
-    /// asks [`FileSystem::describe`] whether it was in time.)
+    /// asks [`FileSystem::describe`] whether it was in time.) A name has at most 56 bits.
     fn hand_over(&self, desc: Desc) -> Result<u64>;
 
     /// Takes hold of a description that was handed over; `EBADF` if it no longer exists.
@@ -312,6 +313,11 @@ pub trait Simply: FileSystem {
     fn attributes(&self, node: Node) -> Result<Attr> {
         let mut attr = Attr::NONE;
         self.attr(node.into(), &mut attr).map(|()| attr)
+    }
+
+    /// As [`FileSystem::stat_fs`], of the root.
+    fn statistics(&self) -> Result<FsStat> {
+        self.stat_fs(self.root().into())
     }
 
     /// As [`FileSystem::walk`], by one name.

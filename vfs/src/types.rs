@@ -4,10 +4,36 @@
 /// inode from the one that was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Node {
-    /// Inode number, as in `st_ino`.
+    /// Inode number, of at most [`Node::BITS`] bits; above them stands [`Node::member`].
     pub ino: u64,
     /// Changes whenever the inode is used for another object.
     pub generation: u32,
+}
+
+impl Node {
+    /// Bits of an inode number.
+    pub const BITS: u32 = 56;
+
+    /// Of which of [several](crate::several) file systems it is.
+    #[inline]
+    #[must_use]
+    pub const fn member(self) -> usize {
+        (self.ino >> Self::BITS) as usize
+    }
+
+    /// The same node of another member.
+    #[inline]
+    #[must_use]
+    pub const fn of_member(self, number: usize) -> Self {
+        Self { ino: self.number() | (number as u64) << Self::BITS, ..self }
+    }
+
+    /// The inode number alone, as in `st_ino`.
+    #[inline]
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.ino & ((1 << Self::BITS) - 1)
+    }
 }
 
 /// A shared open file description: an index in its engine's table, and the entry's generation. One
@@ -18,9 +44,11 @@ pub struct Desc(u64);
 impl Desc {
     /// Bits of its word: a face may keep others of its own above them.
     pub const BITS: u32 = 56;
+    /// The bits of its word from here on say of which member it is.
+    pub const MEMBER: u32 = 52;
 
     /// A stale description, of another generation than the entry, is refused with `EBADF`. An
-    /// engine's generations have at most 24 bits.
+    /// engine's generations have at most 20 bits.
     #[inline]
     #[must_use]
     pub const fn new(index: u32, generation: u32) -> Self {
@@ -48,11 +76,25 @@ impl Desc {
         self.0 as u32
     }
 
-    /// How often the entry was used.
+    /// How often the entry was used; of another member than the first, with its number above.
     #[inline]
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+
+    /// Of which of [several](crate::several) file systems it is.
+    #[inline]
+    #[must_use]
+    pub const fn member(self) -> usize {
+        (self.0 >> Self::MEMBER) as usize
+    }
+
+    /// The same description of another member.
+    #[inline]
+    #[must_use]
+    pub const fn of_member(self, number: usize) -> Self {
+        Self(self.0 & ((1 << Self::MEMBER) - 1) | (number as u64) << Self::MEMBER)
     }
 }
 
@@ -75,6 +117,16 @@ pub enum Which {
 impl Of {
     /// In place of a generation, which has 32 bits.
     const DESC: u64 = u64::MAX;
+
+    /// Of which of [several](crate::several) file systems it is.
+    #[inline]
+    #[must_use]
+    pub const fn member(self) -> usize {
+        match self.which() {
+            Which::Node(node) => node.member(),
+            Which::Desc(desc) => desc.member(),
+        }
+    }
 
     /// Which of the two it is.
     #[inline]

@@ -260,7 +260,7 @@ impl<'a> User<'a> {
             Last::Name(name) => name,
             Last::Directory { parent: true } => return Err(Errno::NOTEMPTY),
             Last::Directory { parent: false } => {
-                let root = found.dir == self.fs().root();
+                let root = found.dir == self.walk.tree.root;
                 return Err(if root { Errno::BUSY } else { Errno::INVAL });
             }
         };
@@ -401,7 +401,8 @@ impl<'a> User<'a> {
     /// changed at all.
     #[cold]
     pub fn denied(&self, errno: Errno) -> Errno {
-        let read_only = self.fs().stat_fs().is_ok_and(|stat| stat.read_only);
+        let read_only =
+            self.fs().stat_fs(self.walk.tree.root.into()).is_ok_and(|stat| stat.read_only);
         if read_only { Errno::ROFS } else { errno }
     }
 

@@ -102,16 +102,24 @@ pub enum Place<'t> {
     Outside(Vec<u8>),
 }
 
+/// A tree, and where it appears.
+pub struct Tree {
+    /// Its root.
+    pub root: Node,
+    /// Where the root appears: an absolute normal path without a final slash. Empty: nothing is
+    /// outside, and the root is its own parent.
+    pub prefix: Vec<u8>,
+}
+
 /// A walk's surroundings.
 #[derive(Clone, Copy)]
 pub struct Walk<'a> {
-    /// The tree.
+    /// Where nodes are found.
     pub fs: &'a dyn FileSystem,
+    /// The tree that is walked.
+    pub tree: &'a Tree,
     /// The user that walks.
     pub cred: &'a Cred,
-    /// Where the root appears: an absolute normal path without a final slash. Empty: nothing is
-    /// outside, and the root is its own parent.
-    pub prefix: &'a [u8],
 }
 
 #[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
@@ -134,7 +142,7 @@ impl Walk<'_> {
                 return Ok(Place::Inside(found));
             }
         }
-        let dir = if path[0] == b'/' { self.fs.root() } else { start };
+        let dir = if path[0] == b'/' { self.tree.root } else { start };
         match self.run(dir, path, follow)? {
             Run::Done(place) => Ok(place),
             Run::Again(from, rest) => self.walk_on(from, rest, follow),
@@ -162,7 +170,7 @@ impl Walk<'_> {
     #[inline]
     pub fn plain(&self, start: Node, path: &[u8], attr: &mut Attr) -> bool {
         let (node, rest) = match path.split_first() {
-            Some((b'/', rest)) => (self.fs.root(), rest),
+            Some((b'/', rest)) => (self.tree.root, rest),
             _ => (start, path),
         };
         if path.len() > PATH_BYTES_MAX {
@@ -215,7 +223,7 @@ impl Walk<'_> {
         if !self.cred.privileged() || path.len() > PATH_BYTES_MAX {
             return None;
         }
-        let node = if path.first() == Some(&b'/') { self.fs.root() } else { start };
+        let node = if path.first() == Some(&b'/') { self.tree.root } else { start };
         let rest = path.strip_prefix(b"/").unwrap_or(path);
         let mut found = LastName { dir: node, attr: None };
         let walked = self.fs.walk(node, rest, Want::Change(&mut found)).ok()?;
@@ -281,7 +289,7 @@ impl Walk<'_> {
             }
             if dots {
                 let parent = name == b"..";
-                if parent && dir == self.fs.root() && !self.prefix.is_empty() {
+                if parent && dir == self.tree.root && !self.tree.prefix.is_empty() {
                     return Ok(Run::Done(Place::Outside(self.above(rest))));
                 }
                 if parent {
@@ -348,11 +356,11 @@ impl Walk<'_> {
         if target[0] != b'/' {
             return Ok(Run::Again(dir, target));
         }
-        match strip_prefix(self.prefix, &target) {
+        match strip_prefix(&self.tree.prefix, &target) {
             Some(inside) => {
                 // An empty rest is the root itself.
                 let text = if inside.is_empty() { b".".to_vec() } else { inside.to_vec() };
-                Ok(Run::Again(self.fs.root(), text))
+                Ok(Run::Again(self.tree.root, text))
             }
             None => Ok(Run::Done(Place::Outside(target))),
         }
@@ -360,8 +368,8 @@ impl Walk<'_> {
 
     /// The path above the root, followed by `rest`.
     fn above(&self, rest: &[u8]) -> Vec<u8> {
-        let cut = self.prefix.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        let mut path = self.prefix[..cut].to_vec();
+        let cut = self.tree.prefix.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let mut path = self.tree.prefix[..cut].to_vec();
         path.extend_from_slice(rest);
         if path.is_empty() {
             path.push(b'/');
@@ -387,12 +395,12 @@ impl Walk<'_> {
     pub fn path_of(&self, dir: Node) -> Result<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut node = dir;
-        while node != self.fs.root() {
+        while node != self.tree.root {
             let parent = self.fs.lookup(node, b"..").map_err(removed)?;
-            names.push(self.name_in(parent, node.ino)?);
+            names.push(self.name_in(parent, node.number())?);
             node = parent;
         }
-        let mut path = self.prefix.to_vec();
+        let mut path = self.tree.prefix.clone();
         for name in names.iter().rev() {
             path.push(b'/');
             path.extend_from_slice(name);
@@ -405,7 +413,7 @@ impl Walk<'_> {
     /// A path of any node, found by looking at every directory: for the rare caller that has
     /// nothing but an open file. `None`: it has no name (any more).
     pub fn path_of_any(&self, ino: u64) -> Result<Option<Vec<u8>>> {
-        let mut waiting = vec![(self.fs.root(), self.prefix.to_vec())];
+        let mut waiting = vec![(self.tree.root, self.tree.prefix.clone())];
         while let Some((dir, path)) = waiting.pop() {
             let mut below = Vec::new();
             let mut found = None;

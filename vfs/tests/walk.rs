@@ -3,12 +3,14 @@
 mod model;
 
 use model::Model;
+use vfs::FileSystem;
 use vfs::cred::Cred;
-use vfs::walk::{Found, Last, Place, Walk, strip_prefix};
+use vfs::walk::{Found, Last, Place, Tree, Walk, strip_prefix};
 use vfs::{Errno, Kind, Opened, Result, User};
 
 fn user<'a>(fs: &'a Model, cred: &'a Cred) -> User<'a> {
-    User { walk: Walk { fs, cred, prefix: b"/mnt/pm" }, umask: 0o022 }
+    let tree = Tree { root: fs.root(), prefix: b"/mnt/pm".to_vec() };
+    User { walk: Walk { fs, tree: Box::leak(Box::new(tree)), cred }, umask: 0o022 }
 }
 
 fn find<'t>(user: &User<'_>, path: &'t str, follow: bool) -> Result<Found<'t>> {

@@ -272,7 +272,7 @@ impl FileSystem for Volume {
         self.root_node()
     }
 
-    fn stat_fs(&self) -> Result<FsStat> {
+    fn stat_fs(&self, _: Of) -> Result<FsStat> {
         self.call()?;
         if self.has_orphans()? {
             self.drop_orphans()?;
@@ -598,15 +598,15 @@ impl Maps for Volume {
         rooms.map_range(opened.node, range, mapped, fill)
     }
 
-    fn region_descriptor(&self) -> (i32, bool) {
+    fn region_descriptor(&self, _: Of) -> (i32, bool) {
         (self.region.fd(), self.region.writable() && self.check_writable().is_ok())
     }
 
-    fn region_address(&self) -> usize {
+    fn region_address(&self, _: Of) -> usize {
         self.region.base() as usize
     }
 
-    fn can_map(&self) -> (usize, bool) {
+    fn can_map(&self, _: Of) -> (usize, bool) {
         if self.is_recovered_view() {
             return (0, false);
         }

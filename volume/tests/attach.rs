@@ -28,7 +28,7 @@ fn read_only() -> AttachOptions {
 }
 
 fn free_blocks(volume: &volume::Volume) -> u64 {
-    volume.stat_fs().expect("statistics").blocks_free
+    volume.statistics().expect("statistics").blocks_free
 }
 
 #[test]

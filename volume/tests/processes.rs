@@ -341,7 +341,7 @@ fn processes_killed_at_work_never_stop_the_others_nor_lose_a_block() {
     }
     let place = Place::formatted("killed");
     let survivor = place.attach();
-    let free = survivor.stat_fs().expect("statistics").blocks_free;
+    let free = survivor.statistics().expect("statistics").blocks_free;
     for round in 0..8_u64 {
         let start = |index: usize| child(name, roles[index], &place);
         let mut workers: Vec<_> = (0..4).map(start).map(Worker).collect();
@@ -356,7 +356,7 @@ fn processes_killed_at_work_never_stop_the_others_nor_lose_a_block() {
         let report = fsck(place.path(), &FsckOptions::default(), &mut |_, _| {}).expect("checked");
         assert!(report.faults.is_empty(), "round {round}: {:?}", report.faults);
         remove_all(&survivor, survivor.root());
-        assert_eq!(survivor.stat_fs().expect("statistics").blocks_free, free, "round {round}");
+        assert_eq!(survivor.statistics().expect("statistics").blocks_free, free, "round {round}");
     }
     drop(survivor);
     assert!(info(place.path()).expect("told").clean);

@@ -163,7 +163,7 @@ fn a_copy_of_a_volume_at_rest_is_the_volume() {
     for number in 0..300 {
         assert_eq!(get(&copy, &format!("file {number}")).expect("read"), bytes_of(number));
     }
-    let (a, b) = (copy.stat_fs().expect("statistics"), volume.stat_fs().expect("statistics"));
+    let (a, b) = (copy.statistics().expect("statistics"), volume.statistics().expect("statistics"));
     assert_eq!((a.blocks_free, a.blocks), (b.blocks_free, b.blocks));
 }
 
@@ -178,7 +178,7 @@ fn a_copy_is_a_volume_of_its_own_unless_it_is_to_be_the_same() {
     assert_ne!(identity(&target.0), identity(place.path()));
     // Both in use at once, and each its own device.
     let copy = attach(&target.0, &AttachOptions::default()).expect("attached");
-    let device = |volume: &Volume| volume.stat_fs().expect("statistics").device;
+    let device = |volume: &Volume| volume.statistics().expect("statistics").device;
     assert_ne!(device(&copy), device(&volume));
     put(&copy, "b", b"two");
     assert_eq!(get(&copy, "a").expect("read"), b"one");

@@ -2,7 +2,7 @@
 //! leaves most of the capacity in use.
 
 use rustix::fs::statvfs;
-use vfs::FileSystem;
+use vfs::Simply;
 
 use super::plan;
 use super::profile::{BLOCK, Event, Generator, Plan};
@@ -44,7 +44,7 @@ pub fn check(args: &AgeArgs) -> Result<(), Failure> {
         if tree.list(b"/").map_err(failed)?.is_empty() {
             return Ok(());
         }
-        let stat = tree.volume().stat_fs().map_err(failed)?;
+        let stat = tree.volume().statistics().map_err(failed)?;
         (stat.blocks * stat.block_size, "there are files on this volume")
     };
     let plan = plan(args, args.capacity.unwrap_or(capacity));

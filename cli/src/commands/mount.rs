@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vfs::mounts::{self, Mount};
-use vfs::{Attached, FileSystem};
+use vfs::{Attached, Simply};
 use volume::{AttachOptions, Volume};
 
 use self::options::Given;
@@ -186,7 +186,7 @@ impl Work {
                 ..AttachOptions::default()
             },
         )?;
-        if volume.stat_fs().is_ok_and(|stat| stat.read_only) {
+        if volume.statistics().is_ok_and(|stat| stat.read_only) {
             options.read_only = true;
         }
         let leave = |failure| {

@@ -63,13 +63,15 @@ fn start(args: &RunArgs) -> Outcome {
     if let Some(directory) = &args.split {
         return split::start(args, directory, &asked, (name, arguments));
     }
-    let place = place::find(args)?;
-    if !args.read_only && !place.by_mount_only && pmem::needs_class(&place.volume) {
-        return Err(Failure::ordinary_disk(format!("run on {}", place.volume.display())));
+    let places = place::find(args)?;
+    for place in &places {
+        check_medium(args, place)?;
     }
     let library = find_library()?;
     let mut obstacle = None;
-    let mut command = if !place.mounted && Path::new(name).starts_with(&place.at) {
+    let unseen = |place: &Place| !place.mounted && Path::new(name).starts_with(&place.at);
+    let all_mounted = places.iter().all(|place| place.mounted);
+    let mut command = if places.iter().any(unseen) {
         // The kernel knows no such path: a shell that sees the volume starts the program.
         let mut command = Command::new("/bin/sh");
         command.args([OsStr::new("-c"), OsStr::new("exec \"$0\" \"$@\""), name]);
@@ -78,7 +80,7 @@ fn start(args: &RunArgs) -> Outcome {
         let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
         match program::check(&path) {
             // Programs that it starts find the volume again.
-            Err(Refusal::Unserved(reason)) if place.mounted && !args.read_only => {
+            Err(Refusal::Unserved(reason)) if all_mounted && !args.read_only => {
                 obstacle = Some(reason);
             }
             checked => checked.map_err(|refusal| refused(&asked, refusal))?,
@@ -88,24 +90,26 @@ fn start(args: &RunArgs) -> Outcome {
         command
     };
     command.args(arguments);
-    if place.by_mount_only && !args.read_only {
+    let by_mount = |place: &Place| place.by_mount_only && !args.read_only;
+    for place in places.iter().filter(|place| by_mount(place)) {
         let (volume, at) = (place.volume.display(), place.at.display());
         output::tell(format!(
             "{volume} cannot be changed directly: the program uses the mount at {at}"
         ));
-        return Err(not_started(&asked, &command.exec()));
     }
-    if args.volume.is_none() {
-        output::tell(way(name, &place, obstacle.as_deref()));
+    let places: Vec<Place> = places.into_iter().filter(|place| !by_mount(place)).collect();
+    let Some(first) = places.first() else {
+        return Err(not_started(&asked, &command.exec()));
+    };
+    if args.volume.is_empty() {
+        for place in &places {
+            output::tell(way(name, place, obstacle.as_deref()));
+        }
     }
     let mode = args.mode.as_deref().unwrap_or("strict");
-    environment(&mut command, &place.volume, &place.at, mode, &library);
-    if args.read_only {
-        command.env("SOLERA_READ_ONLY", "1");
-    }
-    if place.mounted {
-        let serves = place.serves.as_ref().map_or_else(|| "1".to_owned(), ToString::to_string);
-        command.env("SOLERA_MOUNTED", serves);
+    environment(&mut command, &first.volume, &first.at, mode, &library);
+    for (number, place) in (1..).zip(&places) {
+        command.envs(variables(place, number, args.read_only));
     }
     if args.no_guard {
         command.env("SOLERA_GUARD", "off");
@@ -114,6 +118,34 @@ fn start(args: &RunArgs) -> Outcome {
         command.env("SOLERA_NUMA", numa);
     }
     execute(&asked, command, args)
+}
+
+/// Refuses a volume on an ordinary disk, which can only be read.
+fn check_medium(args: &RunArgs, place: &Place) -> Result<(), Failure> {
+    if !args.read_only && !place.by_mount_only && pmem::needs_class(&place.volume) {
+        return Err(Failure::ordinary_disk(format!("run on {}", place.volume.display())));
+    }
+    Ok(())
+}
+
+/// What the preload library reads of a volume: the first one's variables have no number.
+fn variables(place: &Place, number: usize, read_only: bool) -> Vec<(String, OsString)> {
+    let name = |name: &str| match number {
+        1 => name.to_owned(),
+        number => format!("{name}_{number}"),
+    };
+    let mut all = vec![
+        (name("SOLERA_VOLUME"), place.volume.clone().into_os_string()),
+        (name("SOLERA_AT"), place.at.clone().into_os_string()),
+    ];
+    if read_only {
+        all.push((name("SOLERA_READ_ONLY"), "1".into()));
+    }
+    if place.mounted {
+        let serves = place.serves.as_ref().map_or_else(|| "1".to_owned(), ToString::to_string);
+        all.push((name("SOLERA_MOUNTED"), serves.into()));
+    }
+    all
 }
 
 /// Refuses unknown values of variables that options override: the user that set them meant
@@ -186,6 +218,11 @@ fn preload(command: &mut Command, library: &Path) {
         .env_remove("SOLERA_GUARD")
         .env_remove("SOLERA_NUMA")
         .env_remove("SOLERA_BYPASS");
+    for number in 2..=vfs::several::MEMBERS_MAX {
+        for name in ["SOLERA_VOLUME", "SOLERA_AT", "SOLERA_READ_ONLY", "SOLERA_MOUNTED"] {
+            command.env_remove(format!("{name}_{number}"));
+        }
+    }
 }
 
 fn refused(asked: &str, refusal: Refusal) -> Failure {

@@ -62,7 +62,8 @@ impl VolumeTree {
     /// The end of a path. An absolute symlink means the volume's own root, wherever it is shown.
     fn walk<'t>(&self, path: &'t [u8], follow: bool) -> Result<Found<'t>, Errno> {
         let root = Cred::root();
-        let walk = Walk { fs: &*self.volume, cred: &root, prefix: b"" };
+        let tree = vfs::walk::Tree { root: self.volume.root(), prefix: Vec::new() };
+        let walk = Walk { fs: &*self.volume, tree: &tree, cred: &root };
         match walk.walk(self.volume.root(), path, follow)? {
             Place::Inside(found) => Ok(found),
             // Without a prefix nothing lies outside.

@@ -127,7 +127,7 @@ pub fn device_control(
             number.value()?;
             return Err(Stop::Errno(Errno::INVAL));
         }
-        (FIGETBSZ, _) => number.put(process.fs.stat_fs()?.block_size as c_int)?,
+        (FIGETBSZ, _) => number.put(process.fs.stat_fs(desc.into())?.block_size as c_int)?,
         (FS_IOC_GETFLAGS, _) => number.put(0)?,
         (FS_IOC_SETFLAGS, _) if number.value()? != 0 => {
             return Err(Stop::Errno(Errno::OPNOTSUPP));

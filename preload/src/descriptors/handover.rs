@@ -19,11 +19,12 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::{DupFlags, FdFlags};
 use rustix::process::{Resource, Rlimit};
+use vfs::several::name_of_member;
 use vfs::{Desc, Errno, Node, Simply};
 
 use crate::entry::fdtable;
 use crate::entry::hooks;
-use crate::entry::process::{Cwd, Process};
+use crate::entry::process::{Cwd, Process, Seen};
 
 /// Environment variable: the descriptions that the old image held.
 pub const HELD: &str = "SOLERA_HELD";
@@ -42,7 +43,7 @@ pub enum Received {
     Foreign,
     /// Another process's placeholder, which names nothing.
     Placeholder,
-    /// In hand-over form, with this name.
+    /// In hand-over form, with this name, as the engine wants it.
     Named(u64),
 }
 
@@ -50,7 +51,8 @@ pub enum Received {
 pub fn form(process: &Process, desc: Desc) -> Result<OwnedFd, Errno> {
     let name = process.fs.hand_over(desc)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = || rustix::fs::openat(&process.anchor, ".", flags, Mode::empty());
+    let anchor = &process.volume_of(desc).anchor;
+    let open = || rustix::fs::openat(anchor, ".", flags, Mode::empty());
     let own = match open() {
         Err(Errno::MFILE) => with_more_numbers(open)?,
         opened => opened?,
@@ -231,13 +233,11 @@ pub fn adopt(process: &Process, fd: c_int, name: u64) -> Option<Desc> {
 /// What a number from another process or image is.
 pub fn look(process: &Process, fd: c_int) -> Received {
     let number = fdtable::borrow(fd);
-    let same = rustix::fs::fstat(number)
-        .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == process.anchor_identity);
-    if !same {
-        return Received::Foreign;
-    }
+    let identity = rustix::fs::fstat(number).map(|stat| (stat.st_dev, stat.st_ino));
+    let of = |seen: &Seen| identity == Ok(seen.anchor_identity);
+    let Some(member) = process.volumes().position(of) else { return Received::Foreign };
     match rustix::fs::seek(number, SeekFrom::Current(0)) {
-        Ok(name) if name >> 32 != 0 => Received::Named(name),
+        Ok(name) if name >> 32 != 0 => Received::Named(name_of_member(name, member)),
         _ => Received::Placeholder,
     }
 }

@@ -40,7 +40,7 @@ pub fn open_at(
         && paths::plain(process, dirfd, text, &mut attr)
         && matches!(attr.kind, Kind::File | Kind::Directory)
     {
-        match process.user().open_node(&attr, flags, None) {
+        match process.user(attr.node).open_node(&attr, flags, None) {
             // Removed meanwhile: the name may lead to another by now.
             Err(Errno::STALE) => {}
             opened => return Ok(process.install(opened?, 0, flags & libc::O_CLOEXEC != 0)?),
@@ -75,7 +75,9 @@ pub fn open_found(
         && flags & libc::O_PATH == 0
     {
         let path = match target {
-            Target::Volume(found) if process.mounted => paths::name_of(process, found).ok(),
+            Target::Volume(found) if process.volume_of(found.dir).mounted => {
+                paths::name_of(process, found).ok()
+            }
             _ => None,
         };
         return special::open(process, &attr, path.as_deref(), flags).map(Ok);
@@ -131,9 +133,9 @@ fn open_target(
                 return Err(Stop::Errno(Errno::EXIST));
             }
             let place = process.fs.place(desc).ok();
-            Opened::Here(process.user().open_node(&attr, flags, place)?)
+            Opened::Here(process.user(attr.node).open_node(&attr, flags, place)?)
         }
-        Target::Volume(found) => process.user().open(found, flags, mode)?,
+        Target::Volume(found) => process.user(found.dir).open(found, flags, mode)?,
     };
     if flags & libc::O_TRUNC != 0
         && let Opened::Here(desc) = opened

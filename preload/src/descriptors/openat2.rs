@@ -10,7 +10,7 @@
 
 use std::ffi::{c_char, c_int, c_long};
 
-use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place, strip_prefix};
+use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place};
 use vfs::{Attr, Errno, Kind, Node};
 
 use crate::descriptors::open;
@@ -179,8 +179,8 @@ impl Restricted<'_> {
         if self.how.has(libc::RESOLVE_NO_XDEV) {
             return Err(Stop::Errno(Errno::XDEV));
         }
-        match strip_prefix(&self.process.prefix, path) {
-            Some(inside) => Ok((self.process.fs.root(), inside.to_vec())),
+        match paths::strip(self.process, path) {
+            Some((root, inside)) => Ok((root, inside.to_vec())),
             None => Err(Stop::Refused("openat2-resolve", Errno::NOSYS)),
         }
     }
@@ -235,7 +235,7 @@ impl Restricted<'_> {
             }
             name => name,
         };
-        match self.process.walk().walk(dir, name, false)? {
+        match self.process.walk(dir).walk(dir, name, false)? {
             Place::Inside(found) => Ok(found),
             // Above the root of the volume.
             Place::Outside(_) if self.how.has(libc::RESOLVE_NO_XDEV) => {

@@ -21,7 +21,7 @@ use vfs::{At, Errno, Kind, Node, Removes};
 
 use crate::descriptors::special;
 use crate::entry::pointers::{Bytes, Out};
-use crate::entry::process::Process;
+use crate::entry::process::{Process, Seen};
 use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
 
@@ -55,7 +55,8 @@ impl Real {
 
     /// The address of the kernel's socket behind a node.
     fn of(process: &Process, node: Node) -> Result<Self, Errno> {
-        Self::new([&directory(process), name(node).as_bytes()].concat().as_slice())
+        let directory = directory(process.volume_of(node));
+        Self::new([&directory, name(node).as_bytes()].concat().as_slice())
     }
 
     /// As the calls take it.
@@ -65,12 +66,12 @@ impl Real {
 }
 
 /// The anchor directory, by a path short enough for any volume.
-fn directory(process: &Process) -> Vec<u8> {
-    format!("/proc/self/fd/{}/", process.anchor.as_raw_fd()).into_bytes()
+fn directory(seen: &Seen) -> Vec<u8> {
+    format!("/proc/self/fd/{}/", seen.anchor.as_raw_fd()).into_bytes()
 }
 
 fn name(node: Node) -> String {
-    format!("socket-{}.{}", node.ino, node.generation)
+    format!("socket-{}.{}", node.number(), node.generation)
 }
 
 /// The path of a local socket's address; `None` for other addresses and abstract names.
@@ -105,13 +106,11 @@ pub fn destination(
     len: socklen_t,
 ) -> Result<Option<Real>, Stop> {
     let Some(path) = path_of(address, len) else { return Ok(None) };
-    if process.mounted {
-        // The kernel finds it by the mount.
-        return Ok(None);
-    }
     let attr = match paths::resolve(process, libc::AT_FDCWD, &path, true)? {
         Target::Kernel => return Ok(None),
         Target::Elsewhere(path) => return Ok(Some(Real::new(path.as_bytes())?)),
+        // The kernel finds it by the mount.
+        Target::Volume(found) if process.volume_of(found.dir).mounted => return Ok(None),
         target => paths::existing(process, &target)?,
     };
     process.cred().check(&attr, WRITE)?;
@@ -120,7 +119,8 @@ pub fn destination(
     }
     remember(process, attr.node, Some(path));
     // A node without a socket, after a reboot: as one whose server has ended.
-    let found = rustix::fs::statat(&process.anchor, name(attr.node), AtFlags::SYMLINK_NOFOLLOW);
+    let anchor = &process.volume_of(attr.node).anchor;
+    let found = rustix::fs::statat(anchor, name(attr.node), AtFlags::SYMLINK_NOFOLLOW);
     let found = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
     if found != Ok(FileType::Socket) {
         return Err(Stop::Errno(Errno::CONNREFUSED));
@@ -135,17 +135,18 @@ pub fn bind_at(
     path: &[u8],
     kernel: impl Fn(&Real) -> c_int,
 ) -> Served<c_int> {
-    let node = match process.user().make(found, Kind::Socket, 0o777, 0) {
+    let node = match process.user(found.dir).make(found, Kind::Socket, 0o777, 0) {
         Err(Errno::EXIST) => return Err(Stop::Errno(Errno::ADDRINUSE)),
         node => node?,
     };
-    let _ = rustix::fs::unlinkat(&process.anchor, name(node), AtFlags::empty());
+    let anchor = &process.volume_of(node).anchor;
+    let _ = rustix::fs::unlinkat(anchor, name(node), AtFlags::empty());
     let real = Real::of(process, node)?;
     let result = kernel(&real);
     if result == 0 {
         // Open to all, whatever the umask: the node's own mode is checked.
         let all = Mode::from_raw_mode(0o777);
-        rustix::fs::chmodat(&process.anchor, name(node), all, AtFlags::empty())?;
+        rustix::fs::chmodat(anchor, name(node), all, AtFlags::empty())?;
         remember(process, node, Some(path.to_vec()));
     } else if let Last::Name(name) = &found.last {
         let errno = crate::entry::errno();
@@ -165,7 +166,8 @@ pub fn unnamed(process: &Process, found: &Found<'_>) {
             Kind::Fifo => return special::unnamed(process, attr.node),
             _ => return,
         }
-        let _ = rustix::fs::unlinkat(&process.anchor, name(attr.node), AtFlags::empty());
+        let anchor = &process.volume_of(attr.node).anchor;
+        let _ = rustix::fs::unlinkat(anchor, name(attr.node), AtFlags::empty());
         remember(process, attr.node, None);
     }
 }
@@ -180,11 +182,15 @@ pub fn show(
 ) {
     let (Some(room), Ok(told)) = (room, len.value()) else { return };
     let Some(path) = path_of(address, told.min(room)) else { return };
-    let Some(tail) = path.strip_prefix(directory(process).as_slice()) else { return };
+    let of = |(number, seen): (usize, &Seen)| {
+        Some((number, path.strip_prefix(directory(seen).as_slice())?.to_vec()))
+    };
+    let Some((number, tail)) = process.volumes().enumerate().find_map(of) else { return };
     let shown = {
         let _structure = process.lock();
         let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = names.iter().find(|(node, _)| name(*node).as_bytes() == tail);
+        let is_it = |node: Node| node.member() == number && name(node).as_bytes() == tail;
+        let known = names.iter().find(|(node, _)| is_it(*node));
         known.map(|(_, path)| path.clone())
     };
     let Some(mut shown) = shown else { return };

@@ -12,6 +12,7 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
+use pmem::InternalFd;
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
@@ -36,7 +37,7 @@ pub const fn is_special(kind: Kind) -> bool {
 }
 
 fn fifo_name(node: Node) -> String {
-    format!("fifo-{}.{}", node.ino, node.generation)
+    format!("fifo-{}.{}", node.number(), node.generation)
 }
 
 /// Opens a fifo or a device; gives the kernel's number. `path`: where it lies in the mount.
@@ -47,7 +48,7 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
     if flags & libc::O_DIRECTORY != 0 {
         return Err(Stop::Errno(Errno::NOTDIR));
     }
-    process.user().may_open(attr, OpenFlags(flags))?;
+    process.user(attr.node).may_open(attr, OpenFlags(flags))?;
     // The name exists and was found, and its permissions were checked.
     let flags = flags & !FOR_NAMES;
     match attr.kind {
@@ -74,16 +75,16 @@ fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_i
 }
 
 fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
-    let name = fifo_name(node);
-    let there = rustix::fs::statat(&process.anchor, &name, AtFlags::SYMLINK_NOFOLLOW);
+    let (name, anchor) = (fifo_name(node), &process.volume_of(node).anchor);
+    let there = rustix::fs::statat(anchor, &name, AtFlags::SYMLINK_NOFOLLOW);
     match there.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
         Ok(FileType::Fifo) => {}
         // Only a fifo may have that name.
         Ok(_) => return Err(Stop::Errno(Errno::IO)),
-        Err(Errno::NOENT) => make_fifo(process, &name)?,
+        Err(Errno::NOENT) => make_fifo(anchor, &name)?,
         Err(errno) => return Err(Stop::Errno(errno)),
     }
-    let fd = open_real(&process.anchor, &name, flags | libc::O_NOFOLLOW)?;
+    let fd = open_real(anchor, &name, flags | libc::O_NOFOLLOW)?;
     let opened = rustix::fs::fstat(fdtable::borrow(fd));
     if opened.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo) {
         return Ok(fd);
@@ -94,33 +95,34 @@ fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
 
 /// Makes the kernel's fifo, open to all whatever the umask: the node's own mode was checked. It
 /// gets its name after its mode, so that no process finds it closed.
-fn make_fifo(process: &Process, name: &str) -> Result<(), Errno> {
+fn make_fifo(anchor: &InternalFd, name: &str) -> Result<(), Errno> {
     let shared = Mode::from_raw_mode(0o666);
     let new = format!("{name}-{}", rustix::thread::gettid().as_raw_nonzero());
     // Left by a process that died here.
-    let _ = rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty());
-    rustix::fs::mknodat(&process.anchor, &new, FileType::Fifo, shared, 0)?;
-    let made =
-        rustix::fs::chmodat(&process.anchor, &new, shared, AtFlags::empty()).and_then(|()| {
-            let (from, to) = (&process.anchor, &process.anchor);
-            rustix::fs::renameat_with(from, &new, to, name, RenameFlags::NOREPLACE)
-        });
+    let _ = rustix::fs::unlinkat(anchor, &new, AtFlags::empty());
+    rustix::fs::mknodat(anchor, &new, FileType::Fifo, shared, 0)?;
+    let made = rustix::fs::chmodat(anchor, &new, shared, AtFlags::empty()).and_then(|()| {
+        let (from, to) = (anchor, anchor);
+        rustix::fs::renameat_with(from, &new, to, name, RenameFlags::NOREPLACE)
+    });
     if made.is_err() {
-        rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty())?;
+        rustix::fs::unlinkat(anchor, &new, AtFlags::empty())?;
     }
     // Another process may have been faster.
     if made == Err(Errno::EXIST) { Ok(()) } else { made }
 }
 
 fn open_device(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
-    let name = format!("device-{}.{}", rustix::process::getpid().as_raw_nonzero(), attr.node.ino);
+    let anchor = &process.volume_of(attr.node).anchor;
+    let name =
+        format!("device-{}.{}", rustix::process::getpid().as_raw_nonzero(), attr.node.number());
     let block = attr.kind == Kind::BlockDevice;
     let kind = if block { FileType::BlockDevice } else { FileType::CharacterDevice };
     let mode = Mode::from_raw_mode(0o600);
-    let opened = match rustix::fs::mknodat(&process.anchor, &name, kind, mode, attr.rdev) {
+    let opened = match rustix::fs::mknodat(anchor, &name, kind, mode, attr.rdev) {
         Ok(()) => {
-            let opened = open_real(&process.anchor, &name, flags | libc::O_NOFOLLOW);
-            rustix::fs::unlinkat(&process.anchor, &name, AtFlags::empty())?;
+            let opened = open_real(anchor, &name, flags | libc::O_NOFOLLOW);
+            rustix::fs::unlinkat(anchor, &name, AtFlags::empty())?;
             opened
         }
         Err(errno) => Err(errno),
@@ -143,5 +145,6 @@ fn open_device(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
 
 /// A fifo's last name goes: the kernel's fifo loses its own. A process that has it open goes on.
 pub fn unnamed(process: &Process, node: Node) {
-    let _ = rustix::fs::unlinkat(&process.anchor, fifo_name(node), AtFlags::empty());
+    let anchor = &process.volume_of(node).anchor;
+    let _ = rustix::fs::unlinkat(anchor, fifo_name(node), AtFlags::empty());
 }

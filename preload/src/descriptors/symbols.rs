@@ -174,13 +174,14 @@ type Len = Out<socklen_t>;
 
 interpose! {
     fn [bind](socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
-        let path = sockets::path_of(address, len).filter(|_| !process.mounted);
-        let path = path.ok_or(Stop::Kernel)?;
+        let path = sockets::path_of(address, len).ok_or(Stop::Kernel)?;
         let bind = |real: &Real| kernel(socket, real.parts().0, real.parts().1);
         match paths::resolve(process, libc::AT_FDCWD, &path, false)? {
             Target::Kernel => Err(Stop::Kernel),
             Target::Elsewhere(path) => Ok(bind(&Real::new(path.as_bytes())?)),
             Target::Descriptor(_) => Err(Stop::Errno(Errno::ADDRINUSE)),
+            // The socket is the mount's.
+            Target::Volume(found) if process.volume_of(found.dir).mounted => Err(Stop::Kernel),
             Target::Volume(found) => sockets::bind_at(process, &found, &path, bind),
         }
     }

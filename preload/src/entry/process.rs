@@ -1,5 +1,5 @@
-//! This process's attachment to the volume, with what a kernel keeps for a process: the working
-//! directory, the umask, the identity.
+//! This process's attachment to the volume, or to several, with what a kernel keeps for a process:
+//! the working directory, the umask, the identity.
 //!
 //! Locks, in this order: `structure` (descriptor slots and mappings change only under it), then
 //! `cwd`. Neither is held while the engine may wait for another process, except in `fork`, which
@@ -7,14 +7,14 @@
 
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pmem::InternalFd;
 use rustix::fs::Mode;
 use vfs::cred::Cred;
-use vfs::walk::Walk;
-use vfs::{Desc, Errno, Node, User};
+use vfs::walk::{Tree, Walk};
+use vfs::{Desc, Errno, Node, Of, Simply, User};
 
 use crate::entry::fdtable;
 use crate::entry::hooks;
@@ -80,26 +80,68 @@ impl SharedNode {
     }
 }
 
-/// The one attachment of this process.
-pub struct Process {
-    /// The engine.
-    pub fs: Engine,
-    /// The volume's root.
-    pub root: Node,
-    /// Where the volume's root appears: absolute, normal, without a final slash.
-    pub prefix: Vec<u8>,
+/// A volume, and how this process sees it.
+pub struct Seen {
+    /// Its tree, and where that appears.
+    pub tree: Tree,
     /// The anchor directory, at a high number.
     pub anchor: Arc<InternalFd>,
     /// Its device and inode number.
     pub anchor_identity: (u64, u64),
-    /// The descriptor numbers that the program must not touch.
-    internal: Vec<AtomicI32>,
     /// `st_dev`.
     pub device: u64,
     /// The prefix is a mount of the volume.
     pub mounted: bool,
+    /// Its file, as the program was told.
+    pub source: Vec<u8>,
+}
+
+impl Deref for Seen {
+    type Target = Tree;
+
+    #[inline]
+    fn deref(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+impl Seen {
+    /// What is seen of the file system of `root`. `mount`: the device number of the mount that the
+    /// prefix is.
+    pub fn new(
+        fs: &dyn vfs::Engine,
+        source: Vec<u8>,
+        prefix: Vec<u8>,
+        anchor: Arc<InternalFd>,
+        mount: Option<u64>,
+    ) -> Result<Self, Errno> {
+        let stat = rustix::fs::fstat(&anchor)?;
+        if stat.st_mode & 0o777 != volume::HANDING_MODE {
+            // An earlier build may have made it with another mode. Another user's is changed by its
+            // owner.
+            let _ = rustix::fs::fchmod(&anchor, Mode::from_raw_mode(volume::HANDING_MODE));
+        }
+        let device = mount.map_or_else(|| fs.statistics().map(|stat| stat.device), Ok)?;
+        let anchor_identity = (stat.st_dev, stat.st_ino);
+        let tree = Tree { root: fs.root(), prefix };
+        Ok(Self { tree, anchor, anchor_identity, device, mounted: mount.is_some(), source })
+    }
+}
+
+/// The one attachment of this process.
+pub struct Process {
+    /// The engine.
+    pub fs: Engine,
+    /// The volume: the first of several.
+    first: Seen,
+    /// The others; the engine is [`vfs::several::Several`] then.
+    others: Vec<Seen>,
+    /// The descriptor numbers that the program must not touch.
+    internal: Vec<AtomicI32>,
     /// The variables that a new image needs, as they stand in the environment: `NAME=value`.
-    pub environment: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+    /// Those of volumes that only the new image sees.
+    shown: Mutex<Vec<Vec<u8>>>,
     /// This library's file.
     pub library: Vec<u8>,
     /// The file on the volume that this image is executed from.
@@ -121,43 +163,32 @@ pub struct Process {
 }
 
 impl Process {
-    /// Puts the parts together. `engine`: the engine's own descriptors; `cred`: what user the
-    /// process is.
+    /// Puts the parts together. `seen`: the members of the engine, or what it is alone; `engine`:
+    /// the engine's own descriptors; `cred`: what user the process is.
     pub fn new(
         fs: Arc<dyn vfs::Engine>,
-        prefix: Vec<u8>,
-        anchor: Arc<InternalFd>,
+        (first, others): (Seen, Vec<Seen>),
         engine: &[i32],
         environment: Vec<Vec<u8>>,
         report: Option<Vec<u8>>,
         cred: &'static Cred,
-    ) -> Result<Self, Errno> {
-        let device = fs.stat_fs()?.device;
+    ) -> Self {
         let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
         rustix::process::umask(umask);
         let path = rustix::process::getcwd(Vec::new())
             .map_or_else(|_| Vec::new(), std::ffi::CString::into_bytes);
-        let stat = rustix::fs::fstat(&anchor)?;
-        if stat.st_mode & 0o777 != volume::HANDING_MODE {
-            // An earlier build may have made it with another mode. Another user's is changed by its
-            // owner.
-            let _ = rustix::fs::fchmod(&anchor, Mode::from_raw_mode(volume::HANDING_MODE));
-        }
-        let internal = [&[anchor.as_raw_fd()], engine].concat();
-        let internal = internal.into_iter().map(AtomicI32::new).collect();
+        let anchors = std::iter::once(&first).chain(&others).map(|seen| seen.anchor.as_raw_fd());
+        let internal = anchors.chain(engine.iter().copied()).map(AtomicI32::new).collect();
         // SAFETY: what stands behind this count of an `Arc` is never given back: the attachment
         // lasts as long as the process.
         let fs: &'static dyn vfs::Engine = unsafe { &*Arc::into_raw(fs) };
-        Ok(Self {
+        Self {
             fs: Engine(fs),
-            root: fs.root(),
-            prefix,
-            anchor,
-            anchor_identity: (stat.st_dev, stat.st_ino),
+            first,
+            others,
             internal,
-            device,
-            mounted: false,
             environment,
+            shown: Mutex::default(),
             library: Vec::new(),
             program: None,
             report,
@@ -168,7 +199,47 @@ impl Process {
             record_locks: AtomicBool::new(false),
             spare: AtomicI32::new(-1),
             cred: AtomicPtr::new(std::ptr::from_ref(cred).cast_mut()),
-        })
+        }
+    }
+
+    /// The variables that a new image needs.
+    pub fn environment(&self) -> Vec<Vec<u8>> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        self.environment.iter().chain(shown.iter()).cloned().collect()
+    }
+
+    /// Adds a variable for the new image.
+    pub fn show(&self, variable: &[u8]) {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).push(variable.to_vec());
+    }
+
+    /// The volume that the program was given first, if not alone.
+    #[inline]
+    pub fn first(&self) -> &Seen {
+        &self.first
+    }
+
+    /// All volumes, in the order of the engine's members.
+    pub fn volumes(&self) -> impl Iterator<Item = &Seen> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Those beside the first.
+    #[inline]
+    pub fn others(&self) -> &[Seen] {
+        &self.others
+    }
+
+    /// The volume that a node is on, or that what is open is on.
+    #[inline]
+    pub fn volume_of(&self, of: impl Into<Of>) -> &Seen {
+        let number = of.into().member();
+        if number == 0 { &self.first } else { self.other(number) }
+    }
+
+    #[cold]
+    fn other(&self, number: usize) -> &Seen {
+        self.others.get(number - 1).unwrap_or(&self.first)
     }
 
     /// The structure lock.
@@ -206,14 +277,22 @@ impl Process {
         self.cred.store(std::ptr::from_ref(cred).cast_mut(), Ordering::Release);
     }
 
-    /// The walk's surroundings.
-    pub fn walk(&self) -> Walk<'_> {
-        Walk { fs: &*self.fs, cred: self.cred(), prefix: &self.prefix }
+    /// The surroundings of a walk from a node.
+    #[inline]
+    pub fn walk(&self, from: Node) -> Walk<'_> {
+        self.walk_in(self.volume_of(from))
     }
 
-    /// The checked operations.
-    pub fn user(&self) -> User<'_> {
-        User { walk: self.walk(), umask: self.umask.load(Ordering::Relaxed) }
+    /// The same on a volume.
+    #[inline]
+    pub fn walk_in<'p>(&'p self, seen: &'p Seen) -> Walk<'p> {
+        Walk { fs: &*self.fs, tree: &seen.tree, cred: self.cred() }
+    }
+
+    /// The checked operations, on the volume of a node.
+    #[inline]
+    pub fn user(&self, on: Node) -> User<'_> {
+        User { walk: self.walk(on), umask: self.umask.load(Ordering::Relaxed) }
     }
 
     /// Whether a number is one of our own, which the program must not touch.
@@ -235,13 +314,15 @@ impl Process {
         number: i32,
         replace: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let new = if number == self.anchor.as_raw_fd() {
-            self.anchor.vacate()?;
-            fdtable::set_placeholder(self.anchor.as_raw_fd());
-            replace()?;
-            self.anchor.as_raw_fd()
-        } else {
-            self.fs.vacate(number, replace)?
+        let mut anchors = self.volumes().map(|seen| &seen.anchor);
+        let new = match anchors.find(|anchor| anchor.as_raw_fd() == number) {
+            Some(anchor) => {
+                anchor.vacate()?;
+                fdtable::set_placeholder(anchor.as_raw_fd());
+                replace()?;
+                anchor.as_raw_fd()
+            }
+            None => self.fs.vacate(number, replace)?,
         };
         fdtable::hide(new);
         for internal in &self.internal {

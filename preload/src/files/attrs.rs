@@ -51,13 +51,13 @@ pub fn mode(process: &Process, attr: &Attr, mode: c_uint) -> Served<c_int> {
     if attr.kind == Kind::Symlink {
         return Err(Stop::Errno(Errno::OPNOTSUPP));
     }
-    process.user().change_mode(attr.node, mode)?;
+    process.user(attr.node).change_mode(attr.node, mode)?;
     DONE
 }
 
 pub fn owner(process: &Process, attr: &Attr, uid: u32, gid: u32) -> Served<c_int> {
     let given = |id| (id != u32::MAX).then_some(id);
-    process.user().change_owner(attr.node, given(uid), given(gid))?;
+    process.user(attr.node).change_owner(attr.node, given(uid), given(gid))?;
     DONE
 }
 
@@ -91,7 +91,7 @@ fn times_of(given: Option<[libc::timespec; 2]>) -> Result<(SetAttr, bool), Errno
 pub fn times(process: &Process, attr: &Attr, given: Option<[libc::timespec; 2]>) -> Served<c_int> {
     let (change, now) = times_of(given)?;
     if change.atime.is_some() || change.mtime.is_some() {
-        process.user().change_times(attr.node, &change, now)?;
+        process.user(attr.node).change_times(attr.node, &change, now)?;
     }
     DONE
 }
@@ -143,7 +143,8 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
         return Err(Errno::RANGE);
     }
     let cred = process.cred();
-    let hidden = if want == READ { Errno::NODATA } else { process.user().denied(Errno::PERM) };
+    let hidden =
+        if want == READ { Errno::NODATA } else { process.user(attr.node).denied(Errno::PERM) };
     if name.starts_with(b"user.") {
         if !matches!(attr.kind, Kind::File | Kind::Directory) {
             return Err(hidden);
@@ -152,7 +153,8 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
         if want != READ && sticky && !cred.owns(attr) {
             return Err(hidden);
         }
-        let denied = |errno| if want == READ { errno } else { process.user().denied(errno) };
+        let denied =
+            |errno| if want == READ { errno } else { process.user(attr.node).denied(errno) };
         return cred.check(attr, want).map_err(denied);
     }
     let administers = cred.can(Capability::Administer);

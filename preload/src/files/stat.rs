@@ -6,7 +6,7 @@
 use std::ffi::{CString, c_char, c_int, c_long, c_ulong};
 
 use vfs::cred::{Cred, WRITE};
-use vfs::{Attr, Errno, Kind, Nanos, Simply};
+use vfs::{Attr, Errno, Kind, Nanos, Of, Simply};
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
@@ -36,8 +36,8 @@ macro_rules! word {
 #[inline]
 fn stat_of(process: &Process, attr: &Attr) -> [u64; STAT] {
     let mut stat = [0; STAT];
-    stat[word!(st_dev)] = process.device;
-    stat[word!(st_ino)] = attr.node.ino;
+    stat[word!(st_dev)] = process.volume_of(attr.node).device;
+    stat[word!(st_ino)] = attr.node.number();
     stat[word!(st_nlink)] = u64::from(attr.nlink);
     stat[word!(st_mode)] = u64::from(attr.kind.mode_bits() | attr.mode) | u64::from(attr.uid) << 32;
     stat[word!(st_gid)] = u64::from(attr.gid);
@@ -92,7 +92,7 @@ pub fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
     statx.stx_uid = attr.uid;
     statx.stx_gid = attr.gid;
     statx.stx_mode = (attr.kind.mode_bits() | attr.mode) as u16;
-    statx.stx_ino = attr.node.ino;
+    statx.stx_ino = attr.node.number();
     statx.stx_size = attr.size;
     statx.stx_blocks = attr.blocks;
     statx.stx_atime = time(attr.atime);
@@ -101,8 +101,9 @@ pub fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
     statx.stx_mtime = time(attr.mtime);
     statx.stx_rdev_major = libc::major(attr.rdev);
     statx.stx_rdev_minor = libc::minor(attr.rdev);
-    statx.stx_dev_major = libc::major(process.device);
-    statx.stx_dev_minor = libc::minor(process.device);
+    let device = process.volume_of(attr.node).device;
+    statx.stx_dev_major = libc::major(device);
+    statx.stx_dev_minor = libc::minor(device);
     statx
 }
 
@@ -215,15 +216,15 @@ fn may_as(
     let mode = u32::try_from(mode).ok().filter(|mode| mode & !7 == 0).ok_or(Errno::INVAL)?;
     let inert =
         matches!(attr.kind, Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice);
-    if mode & WRITE != 0 && !inert && !process.fs.region_descriptor().1 {
+    if mode & WRITE != 0 && !inert && !process.fs.region_descriptor(attr.node.into()).1 {
         return Err(Stop::Errno(Errno::ROFS));
     }
     process.cred().check(&attr, mode)?;
     Ok(0)
 }
 
-pub fn statfs_of(process: &Process) -> Result<libc::statfs, Errno> {
-    let stat = process.fs.stat_fs()?;
+pub fn statfs_of(process: &Process, of: Of) -> Result<libc::statfs, Errno> {
+    let stat = process.fs.stat_fs(of)?;
     // SAFETY: all zeros is a value of this plain structure.
     let mut out: libc::statfs = unsafe { std::mem::zeroed() };
     out.f_type = MAGIC;
@@ -255,8 +256,8 @@ fn flags_of(stat: &vfs::FsStat) -> c_ulong {
     libc::ST_RELATIME | if stat.read_only { libc::ST_RDONLY } else { 0 }
 }
 
-pub fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
-    let stat = process.fs.stat_fs()?;
+pub fn statvfs_of(process: &Process, of: Of) -> Result<libc::statvfs, Errno> {
+    let stat = process.fs.stat_fs(of)?;
     // SAFETY: all zeros is a value of this plain structure.
     let mut out: libc::statvfs = unsafe { std::mem::zeroed() };
     out.f_bsize = stat.block_size;

@@ -314,27 +314,27 @@ interpose! {
     }
     fn [statfs, statfs64, __statfs](path: Text, out: Out<libc::statfs>) -> c_int
     = |process, kernel| {
-        if let Some(path) = stat::ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+        let mut attr = Attr::NONE;
+        if let Some(path) = stat::ask(process, (HERE, path, 0), &mut attr)? {
             return Ok(kernel(Text(path.as_ptr()), out));
         }
-        out.put(stat::statfs_of(process)?)?;
+        out.put(stat::statfs_of(process, attr.node.into())?)?;
         Ok(0)
     }
     fn [fstatfs, fstatfs64](fd: c_int, out: Out<libc::statfs>) -> c_int = |process, _| {
-        ours(fd)?;
-        out.put(stat::statfs_of(process)?)?;
+        out.put(stat::statfs_of(process, ours(fd)?.into())?)?;
         Ok(0)
     }
     fn [statvfs, statvfs64](path: Text, out: Out<libc::statvfs>) -> c_int = |process, kernel| {
-        if let Some(path) = stat::ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+        let mut attr = Attr::NONE;
+        if let Some(path) = stat::ask(process, (HERE, path, 0), &mut attr)? {
             return Ok(kernel(Text(path.as_ptr()), out));
         }
-        out.put(stat::statvfs_of(process)?)?;
+        out.put(stat::statvfs_of(process, attr.node.into())?)?;
         Ok(0)
     }
     fn [fstatvfs, fstatvfs64](fd: c_int, out: Out<libc::statvfs>) -> c_int = |process, _| {
-        ours(fd)?;
-        out.put(stat::statvfs_of(process)?)?;
+        out.put(stat::statvfs_of(process, ours(fd)?.into())?)?;
         Ok(0)
     }
     fn [pathconf](path: Text, name: c_int) -> c_long = |process, kernel| {
@@ -427,7 +427,7 @@ interpose! {
         at_path(process, (HERE, path, 0), |path| kernel(Text(path), size), |attr| {
             let size = offset_of(size)?;
             limit::check_size(process, attr.node, size)?;
-            process.user().truncate(attr, size)?;
+            process.user(attr.node).truncate(attr, size)?;
             process.resized(attr.node)?;
             DONE
         })

@@ -240,7 +240,7 @@ pub fn grow(
 
 /// Whether there can be any: without the lock.
 pub fn possible(process: &Process) -> bool {
-    process.fs.can_map().0 > PAGE
+    process.volumes().any(|seen| process.fs.can_map(seen.root.into()).0 > PAGE)
 }
 
 /// Whether a range lies in mappings by large pages.

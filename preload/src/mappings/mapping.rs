@@ -104,7 +104,7 @@ pub fn place(
     pieces: &[Piece],
     (populate, is_new): (bool, bool),
 ) -> Result<(), Errno> {
-    let region = fdtable::borrow(process.fs.region_descriptor().0);
+    let region = fdtable::borrow(process.fs.region_descriptor(map.desc.into()).0);
     let kind = if map.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
     let more = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
     let (prot, flags) =
@@ -117,7 +117,7 @@ pub fn place(
             (is_new, piece.region_offset, len, map.shared && from.is_multiple_of(HUGE))
             && !map.is_large()
             && place.is_multiple_of(HUGE as u64)
-            && move_chunk(process, map.prot, from, place).is_ok()
+            && move_chunk(process, map, from, place).is_ok()
         {
             map.note(from, from + len, false);
             continue;
@@ -126,12 +126,12 @@ pub fn place(
         unsafe {
             match piece.region_offset {
                 Some(place) => rustix::mm::mmap(at, len, prot, flags, region, place)?,
-                None if map.shared || !is_new && comes_later(process) => continue,
+                None if map.shared || !is_new && comes_later(process, map.desc) => continue,
                 None => rustix::mm::mmap_anonymous(at, len, prot, flags)?,
             };
         }
         map.note(from, from + len, false);
-        if piece.region_offset.is_some() && !process.fs.region_descriptor().1 {
+        if piece.region_offset.is_some() && !comes_later(process, map.desc) {
             copy_tail(process, map, &piece)?;
         }
     }
@@ -140,19 +140,20 @@ pub fn place(
 
 /// The pages that a mapping is made of: where those of the region are larger, and it is no copy,
 /// they are.
-fn unit(process: &Process, shared: bool) -> usize {
-    if shared && comes_later(process) { process.fs.can_map().0.max(PAGE) } else { PAGE }
+fn unit(process: &Process, desc: Desc, shared: bool) -> usize {
+    let later = shared && comes_later(process, desc);
+    if later { process.fs.can_map(desc.into()).0.max(PAGE) } else { PAGE }
 }
 
 /// Whether a mapping has copies of the pages, made at once.
 pub fn is_copied(process: &Process, map: &Mapping) -> bool {
-    let (unit, privately) = process.fs.can_map();
+    let (unit, privately) = process.fs.can_map(map.desc.into());
     if map.shared { unit != map.unit } else { !privately }
 }
 
 /// Whether a page fault can fill a hole.
-fn comes_later(process: &Process) -> bool {
-    process.fs.region_descriptor().1
+fn comes_later(process: &Process, desc: Desc) -> bool {
+    process.fs.region_descriptor(desc.into()).1
 }
 
 /// Where a volume is only read, what lies behind a file's end in its last page cannot be made zeros
@@ -182,8 +183,8 @@ fn scratch() -> Result<usize, Errno> {
 /// Maps one whole chunk of the region by moving the engine's page-table entries
 /// (`MREMAP_DONTUNMAP`): the engine has just zeroed the chunk, so the program has no fault of its
 /// own. They go by a third place, where they lose the engine's key: no thread may meet it at `to`.
-fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(), Errno> {
-    let own = process.fs.region_address();
+fn move_chunk(process: &Process, map: &Mapping, to: usize, place: u64) -> Result<(), Errno> {
+    let own = process.fs.region_address(map.desc.into());
     if own == 0 {
         return Err(Errno::NOSYS);
     }
@@ -194,7 +195,7 @@ fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(
     unsafe {
         rustix::mm::mremap_fixed(from, HUGE, HUGE, moves | MremapFlags::DONTUNMAP, between)?;
         let key = if pmem::key::available().is_ok() { 0 } else { usize::MAX };
-        let arguments = [between as usize, HUGE, prot as usize, key, 0, 0];
+        let arguments = [between as usize, HUGE, map.prot as usize, key, 0, 0];
         let freed = system_call(libc::SYS_pkey_mprotect, arguments)
             // The place stays taken until it is mapped over: another thread's `mmap` might get it.
             .and_then(|_| {
@@ -231,7 +232,7 @@ fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Re
     if pieces.len() > PIECES_MAX {
         return Err(Errno::NOMEM);
     }
-    let later = map.shared || comes_later(process);
+    let later = map.shared || comes_later(process, map.desc);
     if map.is_large() || later && pieces.iter().any(|piece| piece.region_offset.is_none()) {
         make_empty(map, from, map.end)?;
     } else {
@@ -322,13 +323,13 @@ pub fn reserve(wish: &Wish, len: usize) -> Result<usize, Errno> {
 }
 
 /// Whether a mapping may promise that what it shows is durable once its lines are flushed.
-fn check_durable(process: &Process) -> Result<(), Errno> {
-    let region = fdtable::borrow(process.fs.region_descriptor().0);
+fn check_durable(process: &Process, desc: Desc) -> Result<(), Errno> {
+    let region = fdtable::borrow(process.fs.region_descriptor(desc.into()).0);
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
     let (none, prot) = (std::ptr::null_mut(), ProtFlags::READ);
     // SAFETY: a new mapping, which goes at once.
     unsafe {
-        let len = process.fs.can_map().0.max(PAGE);
+        let len = process.fs.can_map(desc.into()).0.max(PAGE);
         let probe =
             rustix::mm::mmap(none, len, prot, flags, region, 0).map_err(|_| Errno::OPNOTSUPP)?;
         rustix::mm::munmap(probe, len)
@@ -365,7 +366,7 @@ pub fn map_locked(
     if wish.len == 0 || !wish.offset.is_multiple_of(PAGE as u64) {
         return Err(Errno::INVAL);
     }
-    let writes = flags.reads() && flags.writes() && process.fs.region_descriptor().1;
+    let writes = flags.reads() && flags.writes() && comes_later(process, desc);
     if !flags.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
         return Err(Errno::ACCESS);
     }
@@ -378,9 +379,9 @@ pub fn map_locked(
     }
     if wish.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && wish.flags & libc::MAP_SYNC != 0
     {
-        check_durable(process)?;
+        check_durable(process, desc)?;
     }
-    let unit = unit(process, shared);
+    let unit = unit(process, desc, shared);
     let (start, mut replaced) = reserve_for(process, maps, &wish, len, unit)?;
     let (first, end) = (start / unit * unit, (start + len).next_multiple_of(unit));
     replaced.extend(maps.cut(first, end));

@@ -24,8 +24,8 @@ pub fn range(at: *mut c_void, len: usize) -> (usize, usize) {
 }
 
 /// Shared mappings need a region that can be mapped by pages.
-pub fn check_shared(process: &Process, flags: c_int) -> Result<(), Stop> {
-    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && process.fs.can_map().0 == 0 {
+pub fn check_shared(process: &Process, desc: Desc, flags: c_int) -> Result<(), Stop> {
+    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && process.fs.can_map(desc.into()).0 == 0 {
         return Err(Stop::Refused("shared-mapping-on-huge-pages", Errno::NODEV));
     }
     Ok(())
@@ -158,10 +158,18 @@ pub fn remove(
     if missing { Err(Stop::Errno(Errno::NOMEM)) } else { Ok(0) }
 }
 
+/// Whether a volume's pages cannot be mapped privately, so that such mappings have copies.
+pub fn any_copied(process: &Process) -> bool {
+    process.volumes().any(|seen| !process.fs.can_map(seen.root.into()).1)
+}
+
 /// After `madvise(MADV_DONTNEED)` where private mappings are copies: they show the file again.
 pub fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errno> {
     let mut maps = process.lock();
-    for mut map in maps.within_mut(start, end).filter(|map| !map.shared) {
+    for mut map in maps.within_mut(start, end) {
+        if map.shared || !mapping::is_copied(process, &map) {
+            continue;
+        }
         let (mut at, last) = (start.max(map.start), end.min(map.end));
         while at < last {
             if let Some((_, to)) = map.empty_at(at) {

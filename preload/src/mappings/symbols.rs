@@ -23,7 +23,7 @@ interpose! {
     ) -> isize = |process, kernel| {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
             let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
-            mmap::check_shared(process, flags)?;
+            mmap::check_shared(process, desc, flags)?;
             return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
         }
         if flags & libc::MAP_FIXED == 0 {
@@ -139,7 +139,7 @@ interpose! {
             // Advice about a part of a large page is no error to a program that does not know of
             // it.
             _ if large::covered(process, range(at, len)) => return Ok(0),
-            libc::MADV_DONTNEED if !process.fs.can_map().1 => {
+            libc::MADV_DONTNEED if mmap::any_copied(process) => {
                 let result = kernel(at, len, advice);
                 if result == 0 {
                     mmap::copy_anew(process, range(at, len))?;

@@ -61,12 +61,12 @@ pub fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> 
         _ => Kind::from_mode(mode).ok_or(Errno::INVAL)?,
     };
     let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
-    process.user().make(found, kind, mode, device).map(|_| ())
+    process.user(found.dir).make(found, kind, mode, device).map(|_| ())
 }
 
 /// Takes a name away.
 pub fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
-    process.user().unlink(found)?;
+    process.user(found.dir).unlink(found)?;
     crate::descriptors::sockets::unnamed(process, found);
     Ok(())
 }
@@ -78,7 +78,11 @@ pub fn move_name(
     to: &Found<'_>,
     flags: c_uint,
 ) -> Result<(), Errno> {
-    process.user().rename(from, to, flags)?;
+    if from.dir.member() != to.dir.member() {
+        // As the kernel: before it looks at what is there.
+        return Err(Errno::XDEV);
+    }
+    process.user(from.dir).rename(from, to, flags)?;
     let node = |found: &Found<'_>| found.attr.map(|attr| attr.node);
     if flags & libc::RENAME_EXCHANGE == 0 && node(from) != node(to) {
         crate::descriptors::sockets::unnamed(process, to);
@@ -89,7 +93,7 @@ pub fn move_name(
 pub fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), Errno> {
     match flags {
         0 => take_name(process, found),
-        libc::AT_REMOVEDIR => process.user().remove_dir(found),
+        libc::AT_REMOVEDIR => process.user(found.dir).remove_dir(found),
         _ => Err(Errno::INVAL),
     }
 }
@@ -162,7 +166,12 @@ pub fn link_at(
         _ => return two(process, from, to, kernel, |_, _| Err(Errno::XDEV)),
     };
     match paths::resolve(process, to.0, to.1.bytes()?, false)? {
-        Target::Volume(found) => process.user().link(node, &found)?,
+        Target::Volume(found) if found.dir.member() != node.member() => {
+            // As the kernel: a name that is there comes first.
+            let there = found.attr.is_some();
+            return Err(Stop::Errno(if there { Errno::EXIST } else { Errno::XDEV }));
+        }
+        Target::Volume(found) => process.user(found.dir).link(node, &found)?,
         _ => return Err(Stop::Errno(Errno::XDEV)),
     }
     DONE

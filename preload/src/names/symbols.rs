@@ -23,12 +23,12 @@ use crate::paths::{self, Target};
 interpose! {
     fn [mkdir](path: Text, mode: c_uint) -> c_int = |process, kernel| {
         one(process, (HERE, path), |path| kernel(Text(path), mode), |found| {
-            process.user().make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
+            process.user(found.dir).make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
         })
     }
     fn [mkdirat](dirfd: c_int, path: Text, mode: c_uint) -> c_int = |process, kernel| {
         one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode), |found| {
-            process.user().make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
+            process.user(found.dir).make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
         })
     }
     fn [mknod](path: Text, mode: c_uint, device: u64) -> c_int = |process, kernel| {
@@ -58,17 +58,17 @@ interpose! {
     }
     fn [mkfifo](path: Text, mode: c_uint) -> c_int = |process, kernel| {
         one(process, (HERE, path), |path| kernel(Text(path), mode), |found| {
-            process.user().make(found, Kind::Fifo, mode, 0).map(|_| ())
+            process.user(found.dir).make(found, Kind::Fifo, mode, 0).map(|_| ())
         })
     }
     fn [mkfifoat](dirfd: c_int, path: Text, mode: c_uint) -> c_int = |process, kernel| {
         one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode), |found| {
-            process.user().make(found, Kind::Fifo, mode, 0).map(|_| ())
+            process.user(found.dir).make(found, Kind::Fifo, mode, 0).map(|_| ())
         })
     }
     fn [rmdir](path: Text) -> c_int = |process, kernel| {
         one(process, (HERE, path), |path| kernel(Text(path)), |found| {
-            process.user().remove_dir(found)
+            process.user(found.dir).remove_dir(found)
         })
     }
     fn [unlink](path: Text) -> c_int = |process, kernel| {
@@ -82,7 +82,10 @@ interpose! {
     fn [remove](path: Text) -> c_int = |process, kernel| {
         one(process, (HERE, path), |path| kernel(Text(path)), |found| {
             let directory = found.attr.is_some_and(|attr| attr.kind == Kind::Directory);
-            if directory { process.user().remove_dir(found) } else { take_name(process, found) }
+            if directory {
+                return process.user(found.dir).remove_dir(found);
+            }
+            take_name(process, found)
         })
     }
     fn [rename](from: Text, to: Text) -> c_int = |process, kernel| {
@@ -113,13 +116,13 @@ interpose! {
     fn [symlink](target: Text, path: Text) -> c_int = |process, kernel| {
         let bytes = target.bytes()?;
         one(process, (HERE, path), |path| kernel(target, Text(path)), |found| {
-            process.user().symlink(found, bytes).map(|_| ())
+            process.user(found.dir).symlink(found, bytes).map(|_| ())
         })
     }
     fn [symlinkat](target: Text, dirfd: c_int, path: Text) -> c_int = |process, kernel| {
         let bytes = target.bytes()?;
         one(process, (dirfd, path), |path| kernel(target, HERE, Text(path)), |found| {
-            process.user().symlink(found, bytes).map(|_| ())
+            process.user(found.dir).symlink(found, bytes).map(|_| ())
         })
     }
     fn [readlink](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
@@ -278,7 +281,7 @@ interpose! {
         temp::try_names(process, template, 0, |path| {
             match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, false)? {
                 Target::Volume(found) => {
-                    process.user().make(&found, Kind::Directory, 0o700, 0)?;
+                    process.user(found.dir).make(&found, Kind::Directory, 0o700, 0)?;
                     Ok(template)
                 }
                 _ => Err(Stop::Errno(Errno::NOENT)),

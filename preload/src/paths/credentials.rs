@@ -17,7 +17,8 @@ use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use vfs::cred::Cred;
-use vfs::{FileSystem, Node};
+use vfs::walk::{Tree, Walk};
+use vfs::{FileSystem, Node, User};
 
 use crate::entry::process::Process;
 use crate::entry::syscall;
@@ -250,8 +251,12 @@ pub fn entered_by(fd: c_int, kinds: c_int) -> c_int {
 }
 
 /// What the engine asks before this process writes to a file with set-id bits or capabilities.
-pub fn before_write(_: &dyn FileSystem, node: Node) -> vfs::Result<()> {
-    crate::entry::attached::process().map_or(Ok(()), |process| process.user().before_write(node))
+pub fn before_write(fs: &dyn FileSystem, node: Node) -> vfs::Result<()> {
+    let Some(process) = crate::entry::attached::process() else { return Ok(()) };
+    // The node is named as that engine names it, which may be one of several.
+    let tree = Tree { root: fs.root(), prefix: Vec::new() };
+    let walk = Walk { fs, tree: &tree, cred: process.cred() };
+    User { walk, umask: 0 }.before_write(node)
 }
 
 impl Answer for u32 {

@@ -19,7 +19,10 @@ use crate::paths::mounted;
 pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
     paths::require_directory(attr)?;
     process.cred().check(attr, EXECUTE)?;
-    if !mounted::enter(process, attr.node) && (process.mounted || process.cwd().node.is_none()) {
+    let is_kernels = |node| process.volume_of(node).mounted;
+    if !mounted::enter(process, attr.node)
+        && (is_kernels(attr.node) || process.cwd().node.is_none_or(is_kernels))
+    {
         leave_kernel_directory(process)?;
     }
     process.set_cwd(Cwd { node: Some(attr.node), path: Vec::new() });
@@ -28,15 +31,16 @@ pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
 
 /// Puts the kernel's working directory where nothing is.
 fn leave_kernel_directory(process: &Process) -> Result<(), Errno> {
+    let anchor = &process.first().anchor;
     let name = format!("void-{}", rustix::process::getpid().as_raw_nonzero());
-    let made = rustix::fs::mkdirat(&process.anchor, &name, Mode::from_raw_mode(0o700));
+    let made = rustix::fs::mkdirat(anchor, &name, Mode::from_raw_mode(0o700));
     if made.is_err() && made != Err(Errno::EXIST) {
         // A read-only anchor: relative paths that slip find only its few files.
-        return rustix::process::fchdir(&process.anchor);
+        return rustix::process::fchdir(anchor);
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let void = rustix::fs::openat(&process.anchor, &name, flags, Mode::empty())?;
-    rustix::fs::unlinkat(&process.anchor, &name, AtFlags::REMOVEDIR)?;
+    let void = rustix::fs::openat(anchor, &name, flags, Mode::empty())?;
+    rustix::fs::unlinkat(anchor, &name, AtFlags::REMOVEDIR)?;
     rustix::process::fchdir(&void)
 }
 

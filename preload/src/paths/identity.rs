@@ -16,7 +16,7 @@ use vfs::{Desc, Errno, Simply};
 
 use crate::entry::cached;
 use crate::entry::maptable::Mappings;
-use crate::entry::process::Process;
+use crate::entry::process::{Process, Seen};
 use crate::entry::{Served, Stop};
 use crate::paths;
 
@@ -26,13 +26,13 @@ const DELETED: &[u8] = b" (deleted)";
 /// The path of what is open: where it was found, under the name it has there now.
 pub fn path_of_descriptor(process: &Process, desc: Desc) -> Result<Vec<u8>, Errno> {
     let (node, _) = process.fs.describe(desc)?;
-    let walk = process.walk();
+    let walk = process.walk(node);
     if let Ok(path) = walk.path_of(node) {
         return Ok(path);
     }
     let noted = || {
         let dir = process.fs.place(desc)?;
-        let name = walk.name_in(dir, node.ino)?;
+        let name = walk.name_in(dir, node.number())?;
         Ok::<_, Errno>([walk.path_of(dir)?, name].join(&b'/'))
     };
     if let Ok(path) = noted() {
@@ -40,13 +40,13 @@ pub fn path_of_descriptor(process: &Process, desc: Desc) -> Result<Vec<u8>, Errn
     }
     // It has moved, or is gone.
     if process.fs.attributes(node)?.nlink > 0
-        && let Some(path) = walk.path_of_any(node.ino)?
+        && let Some(path) = walk.path_of_any(node.number())?
     {
         return Ok(path);
     }
     let dir = process.fs.place(desc).and_then(|dir| walk.path_of(dir));
-    let mut path = dir.unwrap_or_else(|_| process.prefix.clone());
-    let _ = write!(path, "/#{}", node.ino);
+    let mut path = dir.unwrap_or_else(|_| walk.tree.prefix.clone());
+    let _ = write!(path, "/#{}", node.number());
     path.extend_from_slice(DELETED);
     Ok(path)
 }
@@ -55,7 +55,8 @@ pub fn path_of_descriptor(process: &Process, desc: Desc) -> Result<Vec<u8>, Errn
 pub fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
     let node = process.cwd().node.ok_or(Errno::NOENT)?;
     let path = paths::directory_path(process, node);
-    path.or_else(|_| Ok([&process.prefix, b"/#".as_slice(), DELETED].concat()))
+    let prefix = &process.volume_of(node).prefix;
+    path.or_else(|_| Ok([prefix, b"/#".as_slice(), DELETED].concat()))
 }
 
 /// Opens a path that the kernel serves: itself, unless it is one of the process's own lists.
@@ -149,9 +150,10 @@ fn file_line(
         return false;
     };
     let Line { start, end } = line;
-    let (major, minor) = (libc::major(process.device), libc::minor(process.device));
+    let device = process.volume_of(node).device;
+    let (major, minor) = (libc::major(device), libc::minor(device));
     let from = text.len();
-    let ino = node.ino;
+    let ino = node.number();
     let _ =
         write!(text, "{start:08x}-{end:08x} {access} {offset:08x} {major:02x}:{minor:02x} {ino} ");
     // The kernel's column of names.
@@ -180,37 +182,35 @@ fn escaped(path: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The volume's file, as the program was told.
-fn source(process: &Process) -> Vec<u8> {
-    let variable = process.environment.iter().find_map(|text| text.strip_prefix(b"SOLERA_VOLUME="));
-    escaped(variable.unwrap_or(b"solera"))
+/// The volumes that the kernel does not list.
+fn unlisted(process: &Process) -> impl Iterator<Item = &Seen> {
+    process.volumes().filter(|seen| !seen.mounted)
 }
 
-fn access(process: &Process) -> &'static str {
-    let read_only = process.fs.stat_fs().is_ok_and(|stat| stat.read_only);
+fn access(process: &Process, seen: &Seen) -> &'static str {
+    let read_only = process.fs.stat_fs(seen.root.into()).is_ok_and(|stat| stat.read_only);
     if read_only { "ro" } else { "rw" }
 }
 
-/// `mounts` with a line for the volume.
+/// `mounts` with a line for each volume.
 fn with_table_line(process: &Process, list: &[u8]) -> Vec<u8> {
     let mut text = list.to_vec();
-    if process.mounted {
-        // The kernel lists it.
-        return text;
+    for seen in unlisted(process) {
+        text.extend_from_slice(&escaped(&seen.source));
+        text.push(b' ');
+        text.extend_from_slice(&escaped(&seen.prefix));
+        let _ = writeln!(text, " solera {},relatime 0 0", access(process, seen));
     }
-    text.extend_from_slice(&source(process));
-    text.push(b' ');
-    text.extend_from_slice(&escaped(&process.prefix));
-    let _ = writeln!(text, " solera {},relatime 0 0", access(process));
     text
 }
 
-/// `mountinfo` with a line for the volume: a child of the mount that its prefix lies on.
+/// `mountinfo` with a line for each volume: a child of the mount that its prefix lies on.
 fn with_mount(process: &Process, list: &[u8]) -> Vec<u8> {
-    if process.mounted {
-        return list.to_vec();
-    }
-    let prefix = escaped(&process.prefix);
+    unlisted(process).fold(list.to_vec(), |list, seen| with_mount_of(process, seen, &list))
+}
+
+fn with_mount_of(process: &Process, seen: &Seen, list: &[u8]) -> Vec<u8> {
+    let prefix = escaped(&seen.prefix);
     let (mut highest, mut parent, mut longest) = (0_u64, 0_u64, 0);
     for line in list.split(|&byte| byte == b'\n') {
         let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
@@ -223,13 +223,13 @@ fn with_mount(process: &Process, list: &[u8]) -> Vec<u8> {
             (parent, longest) = (number, place.len());
         }
     }
-    let (major, minor) = (libc::major(process.device), libc::minor(process.device));
+    let (major, minor) = (libc::major(seen.device), libc::minor(seen.device));
     let mut text = list.to_vec();
     let _ = write!(text, "{} {parent} {major}:{minor} / ", highest + 1);
     text.extend_from_slice(&prefix);
-    let access = access(process);
+    let access = access(process, seen);
     let _ = write!(text, " {access},relatime - solera ");
-    text.extend_from_slice(&source(process));
+    text.extend_from_slice(&escaped(&seen.source));
     let _ = writeln!(text, " {access}");
     text
 }

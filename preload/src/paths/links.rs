@@ -12,10 +12,12 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::CWD;
 use rustix::io::Errno;
-use vfs::walk::{LINKS_MAX, strip_prefix};
+use vfs::Node;
+use vfs::walk::LINKS_MAX;
 
 use crate::entry::process::Process;
 use crate::entry::thread::here;
+use crate::paths;
 
 /// No path was left to the kernel.
 const NONE: u8 = 0;
@@ -44,24 +46,24 @@ pub fn walked<T>(call: impl FnOnce() -> T) -> T {
     value
 }
 
-/// A path that is the kernel's by its text: where it leads below the prefix, if this is the second
-/// time and it leads there. `whole` gives the absolute path.
+/// A path that is the kernel's by its text: where it leads below a volume's prefix, and its root,
+/// if this is the second time and it leads there. `whole` gives the absolute path.
 #[inline]
 pub fn leave(
     process: &Process,
     whole: impl FnOnce() -> Option<Vec<u8>>,
     follow: bool,
-) -> Option<Vec<u8>> {
+) -> Option<(Node, Vec<u8>)> {
     if here().links.load(Ordering::Relaxed) == WALKED {
-        return through(&process.prefix, whole()?, follow);
+        return through(process, whole()?, follow);
     }
     here().links.store(LEFT, Ordering::Relaxed);
     None
 }
 
-/// Follows an absolute path's symlinks until the rest lies below the prefix.
+/// Follows an absolute path's symlinks until the rest lies below a prefix.
 #[cold]
-fn through(prefix: &[u8], path: Vec<u8>, follow: bool) -> Option<Vec<u8>> {
+fn through(process: &Process, path: Vec<u8>, follow: bool) -> Option<(Node, Vec<u8>)> {
     let mut pending = path;
     let mut done: Vec<u8> = Vec::new();
     let mut links = 0;
@@ -99,8 +101,8 @@ fn through(prefix: &[u8], path: Vec<u8>, follow: bool) -> Option<Vec<u8>> {
         done.truncate(if target.first() == Some(&b'/') { 0 } else { parent });
         pending = [b"/", &target[..], &pending[..]].concat();
         let whole = [&done[..], &pending[..]].concat();
-        if let Some(rest) = strip_prefix(prefix, &whole) {
-            return Some(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() });
+        if let Some((root, rest)) = paths::strip(process, &whole) {
+            return Some((root, rest.to_vec()));
         }
     }
 }

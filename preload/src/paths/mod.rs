@@ -23,7 +23,7 @@ use vfs::{Attr, Errno, Kind, Node, Simply};
 
 use crate::entry::Served;
 use crate::entry::fdtable;
-use crate::entry::process::Process;
+use crate::entry::process::{Process, Seen};
 
 /// Where a path led.
 #[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
@@ -73,13 +73,14 @@ enum Start<'a> {
 /// the plain way; `false` says nothing.
 #[inline]
 pub fn plain(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
-    if let Some(rest) = below_prefix(process, path) {
-        return process.walk().plain(process.root, &rest[1..], attr);
+    if let Some((seen, rest)) = below_prefix(process, path) {
+        return process.walk_in(seen).plain(seen.root, &rest[1..], attr);
     }
     if path.first() != Some(&b'/')
         && let Some(desc) = fdtable::get(dirfd)
     {
-        return process.walk().plain_at(desc, path, attr);
+        // Which volume's surroundings these are makes no difference: a plain path meets no prefix.
+        return process.walk_in(process.first()).plain_at(desc, path, attr);
     }
     plain_elsewhere(process, dirfd, path, attr)
 }
@@ -87,27 +88,52 @@ pub fn plain(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> b
 /// As [`plain`], of a path that is not written with the prefix.
 fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
     match start(process, dirfd, path, true) {
-        Some(Start::At(node, text)) => process.walk().plain(node, &text, attr),
+        Some(Start::At(node, text)) => process.walk(node).plain(node, &text, attr),
         Some(Start::Descriptor(_)) | None => false,
     }
 }
 
-/// What follows the prefix, from its slash on, in a path that begins with it as it is: no path
-/// below `/proc` or `/dev/fd` does.
+/// The volume with whose prefix a path begins as it is, and what follows there, from its slash on:
+/// no path below `/proc` or `/dev/fd` has any.
 #[inline]
-fn below_prefix<'a>(process: &Process, path: &'a [u8]) -> Option<&'a [u8]> {
-    path.strip_prefix(&*process.prefix).filter(|rest| rest.first() == Some(&b'/'))
+fn below_prefix<'a, 'p>(process: &'p Process, path: &'a [u8]) -> Option<(&'p Seen, &'a [u8])> {
+    let first = process.first();
+    match below(first, path) {
+        Some(rest) => Some((first, rest)),
+        None if process.others().is_empty() => None,
+        None => below_another(process, path),
+    }
+}
+
+#[cold]
+fn below_another<'a, 'p>(process: &'p Process, path: &'a [u8]) -> Option<(&'p Seen, &'a [u8])> {
+    process.others().iter().find_map(|seen| Some((seen, below(seen, path)?)))
+}
+
+#[inline]
+fn below<'a>(seen: &Seen, path: &'a [u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(&*seen.prefix).filter(|rest| rest.first() == Some(&b'/'))
+}
+
+/// The volume whose prefix a path reaches by its text, and what follows there: `.` for the root.
+pub fn strip<'a>(process: &Process, path: &'a [u8]) -> Option<(Node, &'a [u8])> {
+    process.volumes().find_map(|seen| {
+        let rest = strip_prefix(&seen.prefix, path)?;
+        Some((seen.root, if rest.is_empty() { b"." } else { rest }))
+    })
 }
 
 #[inline]
 fn walk<'t>(process: &Process, start: Start<'t>, follow: bool) -> Result<Target<'t>, Errno> {
     let outside = match start {
         Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
-        Start::At(node, Cow::Borrowed(text)) => match process.walk().walk(node, text, follow)? {
-            Place::Inside(found) => return Ok(Target::Volume(found)),
-            Place::Outside(outside) => outside,
-        },
-        Start::At(node, Cow::Owned(text)) => match process.walk().walk(node, &text, follow)? {
+        Start::At(node, Cow::Borrowed(text)) => {
+            match process.walk(node).walk(node, text, follow)? {
+                Place::Inside(found) => return Ok(Target::Volume(found)),
+                Place::Outside(outside) => outside,
+            }
+        }
+        Start::At(node, Cow::Owned(text)) => match process.walk(node).walk(node, &text, follow)? {
             Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
             Place::Outside(outside) => outside,
         },
@@ -129,7 +155,7 @@ fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target
             Some(Start::Descriptor(fd)) => return Ok(Target::Descriptor(fd)),
             Some(Start::At(node, text)) => (node, text),
         };
-        outside = match process.walk().walk(node, &text, follow)? {
+        outside = match process.walk(node).walk(node, &text, follow)? {
             Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
             Place::Outside(outside) => outside,
         };
@@ -140,10 +166,9 @@ fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target
 /// Decides whether a path is the volume's.
 #[inline]
 fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> Option<Start<'a>> {
-    let below = |rest| Start::At(process.root, Cow::Owned(rest));
     if path.first() == Some(&b'/') {
         return absolute(process, path)
-            .or_else(|| links::leave(process, || Some(path.to_vec()), follow).map(below));
+            .or_else(|| links::leave(process, || Some(path.to_vec()), follow).map(owned));
     }
     if dirfd == libc::AT_FDCWD {
         if let Some(node) = process.cwd_node() {
@@ -158,6 +183,10 @@ fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> O
     joined(process, path, follow, || kernel_path(dirfd))
 }
 
+fn owned<'a>((root, rest): (Node, Vec<u8>)) -> Start<'a> {
+    Start::At(root, Cow::Owned(rest))
+}
+
 /// Below the directory behind a number of ours.
 fn at_descriptor<'a>(process: &Process, fd: c_int, path: Cow<'a, [u8]>) -> Option<Start<'a>> {
     let desc = fdtable::get(fd)?;
@@ -168,23 +197,27 @@ fn at_descriptor<'a>(process: &Process, fd: c_int, path: Cow<'a, [u8]>) -> Optio
 
 #[inline]
 fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
-    if let Some(rest) = below_prefix(process, path) {
-        return Some(Start::At(process.root, Cow::Borrowed(rest)));
+    if let Some((seen, rest)) = below_prefix(process, path) {
+        return Some(Start::At(seen.root, Cow::Borrowed(rest)));
     }
+    absolute_elsewhere(process, path)
+}
+
+/// As [`absolute`], of a path that is not written with a prefix.
+fn absolute_elsewhere<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
     if let Some((fd, rest)) = descriptor_link(path) {
         if rest.is_empty() {
             return Some(Start::Descriptor(fd));
         }
         return at_descriptor(process, fd, Cow::Borrowed(rest));
     }
-    let as_written = path.starts_with(&process.prefix);
+    let as_written = process.volumes().any(|seen| path.starts_with(&seen.prefix));
     let winding = || path.windows(2).any(|pair| pair == b"/." || pair == b"//");
     if !as_written && !winding() {
         return None;
     }
-    let rest = strip_prefix(&process.prefix, path)?;
-    let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
-    Some(Start::At(process.root, Cow::Borrowed(rest)))
+    let (root, rest) = strip(process, path)?;
+    Some(Start::At(root, Cow::Borrowed(rest)))
 }
 
 /// A relative path below a directory of the kernel's: it can reach the prefix only by way of one of
@@ -201,18 +234,18 @@ fn joined(
         whole.extend_from_slice(path);
         Some(whole)
     };
-    let below = |rest| Start::At(process.root, Cow::Owned(rest));
     let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-    let leads = first == b".."
-        || first == b"." && path.len() > 1
-        || process.prefix.split(|&byte| byte == b'/').any(|name| !name.is_empty() && name == first);
+    let is_part = |seen: &Seen| {
+        seen.prefix.split(|&byte| byte == b'/').any(|name| !name.is_empty() && name == first)
+    };
+    let leads = first == b".." || first == b"." && path.len() > 1 || process.volumes().any(is_part);
     if leads
         && let Some(whole) = whole()
-        && let Some(rest) = strip_prefix(&process.prefix, &whole)
+        && let Some((root, rest)) = strip(process, &whole)
     {
-        return Some(below(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }));
+        return Some(owned((root, rest.to_vec())));
     }
-    links::leave(process, whole, follow).map(below)
+    links::leave(process, whole, follow).map(owned)
 }
 
 /// The path of a directory descriptor of the kernel's.
@@ -297,7 +330,7 @@ pub fn name_of(process: &Process, found: &Found<'_>) -> Result<Vec<u8>, Errno> {
 
 /// The absolute path of a directory of the volume.
 pub fn directory_path(process: &Process, dir: Node) -> Result<Vec<u8>, Errno> {
-    let path = process.walk().path_of(dir)?;
+    let path = process.walk(dir).path_of(dir)?;
     if path.len() > PATH_BYTES_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
 }
 

@@ -18,14 +18,15 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use rustix::io::DupFlags;
 use vfs::mounts::Identity;
-use vfs::walk::{Place, strip_prefix};
+use vfs::walk::Place;
 use vfs::{Desc, Errno, Kind, Node, Simply, Whence, mounts};
 use volume::Volume;
 
 use crate::entry::process::Process;
 
-/// Environment variable: set if the prefix is a mount of the volume.
-/// Its value is what the mount says that it serves, or `1` if it does not say.
+/// Environment variable: set if the prefix is a mount of the volume; of another than the first,
+/// with its number behind. Its value is what the mount says that it serves, or `1` if it does not
+/// say.
 pub const VARIABLE: &str = "SOLERA_MOUNTED";
 
 /// What of a description's flags the mount's descriptor gets.
@@ -38,10 +39,9 @@ const PASSED: c_int = libc::O_ACCMODE
     | libc::O_PATH;
 
 /// Refuses a volume other than the one that the mount served when `solera run` looked: another file
-/// has its path now. Compares only what was read already.
-pub fn check(volume: &Volume) -> Result<(), String> {
-    let told = std::env::var(VARIABLE).ok();
-    match told.as_deref().and_then(Identity::parse) {
+/// has its path now. Compares only what was read already. `told`: the variable.
+pub fn check(volume: &Volume, told: Option<&str>) -> Result<(), String> {
+    match told.and_then(Identity::parse) {
         Some(served) if served != volume.volume_identity() => {
             Err("the mount serves another volume than the one at this path: that was replaced \
                  since it was mounted; unmount it and mount it anew"
@@ -51,10 +51,13 @@ pub fn check(volume: &Volume) -> Result<(), String> {
     }
 }
 
-/// The mount's device number, if the volume is mounted at the prefix. `lost`: the volume, if its
-/// path leads to it no more; then the mount is asked whether it serves the same.
-pub fn device(volume: &[u8], prefix: &[u8], lost: Option<&Volume>) -> Option<u64> {
-    std::env::var_os(VARIABLE).filter(|value| !value.is_empty())?;
+/// The mount's device number, if the volume is mounted at the prefix, as it was `told`. `lost`: the
+/// volume, if its path leads to it no more; then the mount is asked whether it serves the same.
+pub fn device(
+    (volume, prefix, told): (&[u8], &[u8], Option<&str>),
+    lost: Option<&Volume>,
+) -> Option<u64> {
+    told.filter(|value| !value.is_empty())?;
     let mount = mounts::at(Path::new(OsStr::from_bytes(prefix))).ok()??;
     if let (Some(own), Some(served)) = (lost, lost.and_then(|_| mount.serves()))
         && own.volume_identity() != served
@@ -66,19 +69,19 @@ pub fn device(volume: &[u8], prefix: &[u8], lost: Option<&Volume>) -> Option<u64
 
 /// Whether the kernel finds this node at a path, in the mount.
 pub fn leads_to(process: &Process, path: &[u8], node: Node) -> bool {
-    process.mounted
+    let seen = process.volume_of(node);
+    seen.mounted
         && rustix::fs::stat(path)
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (process.device, node.ino))
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (seen.device, node.number()))
 }
 
-/// The node of the kernel's working directory, whose path this is, if it lies below the prefix.
+/// The node of the kernel's working directory, whose path this is, if it lies in a mount.
 pub fn working_directory(process: &Process, path: &[u8]) -> Option<Node> {
-    if !process.mounted {
+    let (root, rest) = crate::paths::strip(process, path)?;
+    if !process.volume_of(root).mounted {
         return None;
     }
-    let rest = strip_prefix(&process.prefix, path)?;
-    let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
-    match process.walk().walk(process.fs.root(), rest, true).ok()? {
+    match process.walk(root).walk(root, rest, true).ok()? {
         Place::Inside(found) => {
             let node = found.attr.filter(|attr| attr.kind == Kind::Directory)?.node;
             leads_to(process, b".", node).then_some(node)
@@ -89,7 +92,7 @@ pub fn working_directory(process: &Process, path: &[u8]) -> Option<Node> {
 
 /// Makes a directory of the mount the kernel's working directory; `false`: it failed.
 pub fn enter(process: &Process, node: Node) -> bool {
-    process.mounted
+    process.volume_of(node).mounted
         && crate::paths::directory_path(process, node)
             .and_then(rustix::process::chdir)
             .is_ok_and(|()| leads_to(process, b".", node))
@@ -100,13 +103,14 @@ pub fn enter(process: &Process, node: Node) -> bool {
 pub fn give(process: &Process, fd: c_int, desc: Desc) -> Result<(), Errno> {
     let name = process.fs.hand_over(desc)?;
     let (node, flags) = process.fs.describe(desc)?;
-    let path = [&process.prefix, b"/".as_slice(), &mounts::description_name(name)].concat();
+    let seen = process.volume_of(node);
+    let path = [&seen.prefix, b"/".as_slice(), &mounts::description_name(name)].concat();
     let path = CString::new(path).map_err(|_| Errno::INVAL)?;
     let wanted = flags.0 & PASSED | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY;
     let wanted = OFlags::from_bits_retain(wanted as u32);
     let own = rustix::fs::openat(CWD, &path, wanted, Mode::empty())?;
     let stat = rustix::fs::fstat(&own)?;
-    if (stat.st_dev, stat.st_ino) != (process.device, node.ino) {
+    if (stat.st_dev, stat.st_ino) != (seen.device, node.number()) {
         return Err(Errno::STALE);
     }
     if process.fs.attributes(node)?.kind == Kind::File && !flags.path_only() {

@@ -18,13 +18,13 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
-use vfs::{Attr, Errno, Kind, Node, Simply};
+use vfs::{Attr, Desc, Errno, Kind, Node, Simply};
 
 use crate::descriptors::handover;
 use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::process::Process;
+use crate::entry::process::{Process, Seen};
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::files::rw::{copy_to_memory, read_at};
@@ -220,8 +220,8 @@ fn environment(
         }
     }
     variables.push(paths::c_text(&[b"LD_PRELOAD=", preload.as_slice()].concat())?);
-    for variable in &process.environment {
-        variables.push(paths::c_text(variable)?);
+    for variable in process.environment() {
+        variables.push(paths::c_text(&variable)?);
     }
     let own = resumed.map(|(token, program)| handover::variables(process, token, program));
     for variable in own.unwrap_or_default() {
@@ -283,8 +283,10 @@ fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<Stri
         rustix::io::fcntl_getfd(fdtable::borrow(fd))
             .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
     };
-    let unusable =
-        |fd, desc| kept(fd) && !(process.mounted && mounted::give(process, fd, desc).is_ok());
+    let unusable = |fd, desc: Desc| {
+        let in_mount = process.volume_of(desc).mounted;
+        kept(fd) && !(in_mount && mounted::give(process, fd, desc).is_ok())
+    };
     if let Some((fd, _)) = fdtable::all().find(|&(fd, desc)| unusable(fd, desc)) {
         return Some(format!("descriptor {fd}, which it would inherit, is a file there"));
     }
@@ -293,15 +295,13 @@ fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<Stri
     {
         return Some("its working directory is there".to_owned());
     }
-    if process.mounted {
-        return None;
-    }
     let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
     let mut texts = image.leading.iter().skip(1).map(CString::as_bytes).chain(given);
-    let text = texts.find(|text| {
-        let rest = text.strip_prefix(process.prefix.as_slice());
+    let unseen = |seen: &Seen, text: &[u8]| {
+        let rest = text.strip_prefix(seen.prefix.as_slice()).filter(|_| !seen.mounted);
         rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
-    })?;
+    };
+    let text = texts.find(|text| process.volumes().any(|seen| unseen(seen, text)))?;
     Some(format!("its argument {} is there", String::from_utf8_lossy(text)))
 }
 

@@ -4,18 +4,19 @@
 //! The environment (`solera run` sets it) says what to do: `SOLERA_VOLUME`, `SOLERA_AT`,
 //! `SOLERA_MODE`, `SOLERA_READ_ONLY`, `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`,
 //! `SOLERA_GUARD`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its
-//! kin. Without `SOLERA_VOLUME` nothing is served, nor in a program that is named in
-//! `SOLERA_BYPASS`. If the volume cannot be attached, the program does not run: message, exit code
-//! 125.
+//! kin; for several volumes `SOLERA_VOLUME_2` and so on. Without `SOLERA_VOLUME` nothing is served,
+//! nor in a program that is named in `SOLERA_BYPASS`. If a volume cannot be attached, the program
+//! does not run: message, exit code 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmem::InternalFd;
 use rustix::fs::{Mode, OFlags};
+use vfs::several::{MEMBERS_MAX, SEPARATOR, Several};
 use vfs::variable;
 use volume::{AttachOptions, Volume};
 
@@ -23,7 +24,7 @@ use crate::descriptors::handover;
 use crate::entry::attached;
 use crate::entry::fdtable;
 use crate::entry::limit;
-use crate::entry::process::Process;
+use crate::entry::process::{Process, Seen};
 use crate::entry::report;
 use crate::entry::thread;
 use crate::files::rings;
@@ -43,7 +44,7 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
     let attached = obey_variables().and_then(|()| {
         signal::start();
         limit::learn();
-        attach(volume)
+        attach(&Asked::all(volume)?)
     });
     match attached {
         Ok(process) => {
@@ -102,17 +103,76 @@ pub fn is_bypassed() -> bool {
         .any(|name| known.iter().flatten().any(|own| own == name))
 }
 
+/// A volume that the environment asks for. The variables of another than the first have its number
+/// behind their names: `SOLERA_VOLUME_2`.
+struct Asked {
+    volume: Vec<u8>,
+    at: Vec<u8>,
+    mode: volume::Mode,
+    numa: volume::Numa,
+    read_only: bool,
+    /// [`mounted::VARIABLE`].
+    mounted: Option<String>,
+    /// The engine's token, after an exec.
+    token: Option<String>,
+}
+
+impl Asked {
+    /// What is asked for, of which `volume` is the first.
+    fn all(volume: &[u8]) -> Result<Vec<Self>, String> {
+        let tokens = text(handover::RESUME).unwrap_or_default();
+        let mut tokens = tokens.split(SEPARATOR).filter(|token| !token.is_empty());
+        let mut all = vec![Self::one(volume.to_vec(), "", tokens.next())?];
+        while let number = format!("_{}", all.len() + 1)
+            && let Some(volume) = std::env::var_os(format!("SOLERA_VOLUME{number}"))
+        {
+            all.push(Self::one(volume.into_vec(), &number, tokens.next())?);
+        }
+        Ok(all)
+    }
+
+    fn one(volume: Vec<u8>, number: &str, token: Option<&str>) -> Result<Self, String> {
+        let name = |name: &str| format!("{name}{number}");
+        let at = std::env::var_os(name("SOLERA_AT"))
+            .map(OsStringExt::into_vec)
+            .filter(|prefix| prefix.first() == Some(&b'/') && prefix.len() > 1)
+            .ok_or_else(|| {
+                let name = name("SOLERA_AT");
+                format!("{name} is not an absolute path below /: run programs with `solera run`")
+            })?;
+        let read_only = std::env::var_os(name("SOLERA_READ_ONLY"));
+        Ok(Self {
+            volume,
+            at,
+            mode: variable::parsed("SOLERA_MODE")?.unwrap_or_default(),
+            numa: variable::parsed("SOLERA_NUMA")?.unwrap_or_default(),
+            read_only: read_only.is_some_and(|set| !set.is_empty()),
+            mounted: text(&name(mounted::VARIABLE)),
+            token: token.map(str::to_owned),
+        })
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.volume))
+    }
+
+    /// The device number of the mount that the prefix is.
+    fn mount(&self, lost: Option<&Volume>) -> Option<u64> {
+        mounted::device((&self.volume, &self.at, self.mounted.as_deref()), lost)
+    }
+}
+
 /// For a bypassed program: leaves the volume in order, which the image before it had. Inherited
 /// numbers of ours become the mount's, if there is one; else they stay placeholders, which fail
 /// loudly.
 fn step_aside(path: &[u8]) {
-    let Some(token) = text(handover::RESUME) else {
+    let asked = if text(handover::RESUME).is_some() { Asked::all(path).ok() } else { None };
+    let Some(asked) = asked else {
         forget_handover();
         return;
     };
-    let prefix = std::env::var_os("SOLERA_AT").unwrap_or_default();
-    if mounted::device(path, prefix.as_bytes(), None).is_some() {
-        if let Ok(process) = attach(path) {
+    if asked.iter().any(|asked| asked.mount(None).is_some()) {
+        if let Ok(process) = attach(&asked) {
             inherit(&process);
             for (fd, desc) in fdtable::all() {
                 // A number that the mount does not give stays a placeholder.
@@ -121,9 +181,13 @@ fn step_aside(path: &[u8]) {
             // A detach that fails is a death: the next attacher cleans up.
             let _ = process.fs.detach();
         }
-    } else if let Ok(volume) = volume::resume(&token) {
-        // As above.
-        let _ = volume.leave();
+    } else {
+        for token in asked.iter().filter_map(|asked| asked.token.as_deref()) {
+            if let Ok(volume) = volume::resume(token) {
+                // As above.
+                let _ = volume.leave();
+            }
+        }
     }
     forget_handover();
 }
@@ -132,27 +196,21 @@ fn text(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn attach(path: &[u8]) -> Result<Process, String> {
-    let prefix = std::env::var_os("SOLERA_AT")
-        .map(OsStringExt::into_vec)
-        .filter(|prefix| prefix.first() == Some(&b'/') && prefix.len() > 1)
-        .ok_or("SOLERA_AT is not an absolute path below /: run programs with `solera run`")?;
-    let mode = variable::parsed("SOLERA_MODE")?.unwrap_or_default();
-    let numa = variable::parsed("SOLERA_NUMA")?.unwrap_or_default();
+fn attach(asked: &[Asked]) -> Result<Process, String> {
     let guarded = !variable::is("SOLERA_GUARD", "off", &["on"])?;
-    let path = PathBuf::from(OsStr::from_bytes(path));
-    let (volume, is_lost) = take_over_or_attach(&path, mode)?;
-    volume.set_numa(numa);
-    volume.may_run_exclusively(thread::single());
-    let lost = is_lost.then_some(&*volume);
-    let mount = mounted::device(path.as_os_str().as_bytes(), &prefix, lost);
-    let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;
-    let anchor = volume
-        .inherited_anchor()
-        .map_or_else(|| open_anchor(anchor), |fd| Ok(Arc::new(InternalFd::in_place(fd))))
-        .map_err(|errno| {
-            format!("anchor directory {}: {errno}; it must be readable", anchor.display())
-        })?;
+    let (mut volumes, mut seen) = (Vec::<Arc<Volume>>::new(), Vec::new());
+    for asked in asked {
+        let attached = attach_one(asked);
+        if attached.is_err() {
+            // Where that fails, the next one to attach cleans up.
+            for volume in &volumes {
+                let _ = Volume::leave(volume);
+            }
+        }
+        let (volume, one) = attached?;
+        volumes.push(volume);
+        seen.push(one);
+    }
     let environment = std::env::vars_os()
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .filter(|variable| {
@@ -162,31 +220,67 @@ fn attach(path: &[u8]) -> Result<Process, String> {
         })
         .collect();
     let report = std::env::var_os("SOLERA_REPORT").map(OsStringExt::into_vec);
-    volume.lend_anchor(Arc::clone(&anchor));
-    let internal = volume.internal_descriptors();
-    let in_flight = volume.anything_in_flight();
-    let engine = Arc::clone(&volume);
+    let internal: Vec<c_int> =
+        volumes.iter().flat_map(|volume| volume.internal_descriptors()).collect();
+    let in_flight = volumes.iter().any(|volume| volume.anything_in_flight());
+    let engine = engine_of(&volumes)?;
     let cred = credentials::learn();
-    let mut process = Process::new(engine, prefix, anchor, &internal, environment, report, cred)
-        .map_err(|errno| format!("the volume does not answer: {errno}"))?;
-    if guarded && volume.guard().is_err() {
-        report::fell_back("(attach)", "no-protection-key");
+    for (number, one) in seen.iter_mut().enumerate() {
+        one.tree.root = one.tree.root.of_member(number);
+    }
+    let others = seen.split_off(1);
+    let first = seen.pop().ok_or("no volume is asked for")?;
+    let mut process = Process::new(engine, (first, others), &internal, environment, report, cred);
+    for volume in &volumes {
+        if guarded && volume.guard().is_err() {
+            report::fell_back("(attach)", "no-protection-key");
+        }
     }
     process.fs.on_privileged_change(credentials::before_write);
     process.library = library_path();
     process.program =
         text(handover::PROGRAM).and_then(|said| handover::take_program(&process, &said));
-    if let Some(device) = mount {
-        (process.device, process.mounted) = (device, true);
-    }
     IN_FLIGHT.store(in_flight, Ordering::Relaxed);
     Ok(process)
 }
 
+/// The volume itself, or what stands for several.
+fn engine_of(volumes: &[Arc<Volume>]) -> Result<Arc<dyn vfs::Engine>, String> {
+    if let [one] = volumes {
+        return Ok(Arc::clone(one) as Arc<dyn vfs::Engine>);
+    }
+    let members = volumes.iter().map(|volume| Arc::clone(volume) as Arc<dyn vfs::Engine>);
+    let several = Several::new(members.collect());
+    let several = several.ok_or_else(|| {
+        format!("{} volumes are asked for, {MEMBERS_MAX} is the most", volumes.len())
+    })?;
+    Ok(Arc::new(several))
+}
+
+/// Attaches one volume, and says how it is seen.
+fn attach_one(asked: &Asked) -> Result<(Arc<Volume>, Seen), String> {
+    let (volume, is_lost) = take_over_or_attach(asked)?;
+    volume.set_numa(asked.numa);
+    volume.may_run_exclusively(thread::single());
+    let mount = asked.mount(is_lost.then_some(&*volume));
+    let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;
+    let anchor = volume
+        .inherited_anchor()
+        .map_or_else(|| open_anchor(anchor), |fd| Ok(Arc::new(InternalFd::in_place(fd))))
+        .map_err(|errno| {
+            format!("anchor directory {}: {errno}; it must be readable", anchor.display())
+        })?;
+    volume.lend_anchor(Arc::clone(&anchor));
+    let seen = Seen::new(&*volume, asked.volume.clone(), asked.at.clone(), anchor, mount)
+        .map_err(|errno| format!("the volume does not answer: {errno}"))?;
+    Ok((volume, seen))
+}
+
 /// The attachment of the image before this one, or a new one; and whether the volume's path leads
 /// to it no more.
-fn take_over_or_attach(path: &Path, mode: volume::Mode) -> Result<(Arc<Volume>, bool), String> {
-    match text(handover::RESUME).map(|token| volume::resume(&token)) {
+fn take_over_or_attach(asked: &Asked) -> Result<(Arc<Volume>, bool), String> {
+    let (path, read_only) = (asked.path(), asked.read_only);
+    match asked.token.as_deref().map(volume::resume) {
         Some(Ok(volume)) => {
             RESUMED.store(true, Ordering::Relaxed);
             let lost = volume.lost_name();
@@ -200,10 +294,9 @@ fn take_over_or_attach(path: &Path, mode: volume::Mode) -> Result<(Arc<Volume>, 
         }
         _ => {}
     }
-    let read_only = std::env::var_os("SOLERA_READ_ONLY").is_some_and(|set| !set.is_empty());
-    let options = AttachOptions { mode, read_only, ..AttachOptions::default() };
+    let options = AttachOptions { mode: asked.mode, read_only, ..AttachOptions::default() };
     let volume = volume::attach_permitted(path, &options).map_err(|error| error.to_string())?;
-    if let Err(found) = mounted::check(&volume) {
+    if let Err(found) = mounted::check(&volume, asked.mounted.as_deref()) {
         // Where that fails, the next one to attach cleans up.
         let _ = volume.leave();
         return Err(format!("cannot attach {}: {found}", path.display()));
@@ -248,7 +341,9 @@ fn library_path() -> Vec<u8> {
 }
 
 fn inherit(process: &Process) {
-    fdtable::set_placeholder(std::os::fd::AsRawFd::as_raw_fd(&process.anchor));
+    for seen in process.volumes() {
+        fdtable::set_placeholder(std::os::fd::AsRawFd::as_raw_fd(&seen.anchor));
+    }
     for fd in process.internal_numbers() {
         fdtable::hide(fd);
     }
@@ -260,7 +355,7 @@ fn inherit(process: &Process) {
         process.record_locks.store(resumed, Ordering::Relaxed);
         handover::take_over(process, resumed, &held.unwrap_or_default(), cwd.as_deref());
     }
-    if process.mounted && process.cwd().node.is_none() {
+    if process.volumes().any(|seen| seen.mounted) && process.cwd().node.is_none() {
         cwd::entered_kernel_directory(process);
     }
     forget_handover();

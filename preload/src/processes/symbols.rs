@@ -36,6 +36,19 @@ pub extern "C" fn solera_serves() -> c_int {
     }
 }
 
+/// The variable that the text is, of a volume besides, goes to what this process executes next:
+/// `solera run` in a program that is served names volumes so.
+///
+/// # Safety
+///
+/// The text ends with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn solera_shows(variable: Text) {
+    if let (Some(process), Ok(text)) = (start::process(), variable.bytes()) {
+        process.show(text);
+    }
+}
+
 // ---- new processes
 
 interpose! {

@@ -136,7 +136,7 @@ impl FileSystem for Model {
     fn root(&self) -> Node {
         node(ROOT)
     }
-    fn stat_fs(&self) -> Result<FsStat> {
+    fn stat_fs(&self, _: Of) -> Result<FsStat> {
         Ok(FsStat {
             device: 99,
             block_size: 4096,
@@ -363,14 +363,14 @@ impl Maps for Model {
     fn vacate(&self, _number: i32, _replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
         Err(Errno::BADF)
     }
-    fn region_address(&self) -> usize {
+    fn region_address(&self, _: Of) -> usize {
         0
     }
 
-    fn region_descriptor(&self) -> (i32, bool) {
+    fn region_descriptor(&self, _: Of) -> (i32, bool) {
         (-1, false)
     }
-    fn can_map(&self) -> (usize, bool) {
+    fn can_map(&self, _: Of) -> (usize, bool) {
         (0, false)
     }
 }

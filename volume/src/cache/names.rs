@@ -328,7 +328,8 @@ impl Caches {
     }
 
     /// Prepares a search for `name`; `None` if such names are not remembered.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what it gives is some lines, made where it stays")]
     pub(crate) fn ask_for(&self, dir: Node, name: &[u8]) -> Option<Asked> {
         let words: Padded = padded(name)?;
         let used = &words[..name.len().div_ceil(8)];

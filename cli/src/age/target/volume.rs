@@ -45,12 +45,12 @@ impl Drop for OnVolume {
 
 impl Target for OnVolume {
     fn capacity(&self) -> Result<u64, Errno> {
-        let stat = self.volume.stat_fs()?;
+        let stat = self.volume.statistics()?;
         Ok(stat.blocks * stat.block_size)
     }
 
     fn available(&self) -> Result<u64, Errno> {
-        let stat = self.volume.stat_fs()?;
+        let stat = self.volume.statistics()?;
         Ok(stat.blocks_available * stat.block_size)
     }
 

@@ -1,17 +1,17 @@
 //! `solera run` inside a program that is served already.
 //!
-//! A program is served by one volume (or over one directory), and so is all that it starts: the
-//! library puts its own variables back at each exec, whatever environment it is given. So the
-//! command line must ask for nothing else than what is there; then the program just goes on with
-//! it. All that it asks for beyond is refused, since it would be lost in silence.
+//! What a program is served by goes on to all that it starts: the library puts its own variables
+//! back at each exec, whatever environment it is given. The command line may name volumes besides,
+//! which the library is told of: the program sees them, too. All else that it asks for beyond what
+//! is there is refused, since it would be lost in silence.
 
 use std::ffi::{OsStr, OsString, c_int};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::place::Place;
 use super::{bypassed, not_started, place, refused};
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
@@ -20,20 +20,23 @@ use crate::output;
 
 /// What serves this process.
 pub enum Served {
-    /// A volume.
-    Volume {
-        /// Its file or device.
-        volume: PathBuf,
-        /// Where it is seen.
-        at: PathBuf,
-        /// It is mounted there.
-        mounted: bool,
-    },
+    /// Volumes.
+    Volumes(Vec<One>),
     /// The engine over a kernel file system.
     Split {
         /// The directory.
         directory: PathBuf,
     },
+}
+
+/// A volume that is seen.
+pub struct One {
+    /// Its file or device.
+    volume: PathBuf,
+    /// Where it is seen.
+    at: PathBuf,
+    /// It is mounted there.
+    mounted: bool,
 }
 
 /// What serves this process, by the library that is preloaded into it, if there is one. A program
@@ -48,107 +51,170 @@ pub fn serving() -> Option<Served> {
     // SAFETY: the library's function of this name has this signature.
     let serves = unsafe { std::mem::transmute::<*mut libc::c_void, Serves>(found) };
     // The variables are those by which the library began.
-    let path = |name| PathBuf::from(std::env::var_os(name).unwrap_or_default());
+    let path = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_default());
+    let one = |number: &str| One {
+        volume: path(&format!("SOLERA_VOLUME{number}")),
+        at: path(&format!("SOLERA_AT{number}")),
+        mounted: std::env::var_os(format!("SOLERA_MOUNTED{number}")).is_some(),
+    };
     match serves() {
-        1 => Some(Served::Volume {
-            volume: path("SOLERA_VOLUME"),
-            at: path("SOLERA_AT"),
-            mounted: std::env::var_os("SOLERA_MOUNTED").is_some(),
-        }),
+        1 => {
+            let numbers = (2..).map(|number| format!("_{number}"));
+            let there =
+                |number: &String| std::env::var_os(format!("SOLERA_VOLUME{number}")).is_some();
+            let others = numbers.take_while(there).map(|number| one(&number));
+            Some(Served::Volumes(std::iter::once(one("")).chain(others).collect()))
+        }
         2 => Some(Served::Split { directory: path("SOLERA_SPLIT") }),
         _ => None,
     }
 }
 
-/// Becomes the program, which is served as this process is; refuses what the command line asks for
-/// beyond that.
+/// Becomes the program, which is served as this process is, and by the volumes that the command
+/// line names besides; refuses what it asks for beyond that.
 pub fn start(
     args: &RunArgs,
     served: &Served,
     asked: &str,
     (name, arguments): (&OsString, &[OsString]),
 ) -> Outcome {
-    check_place(args, served)?;
-    check_options(args)?;
-    check_class(args, served)?;
-    place::require(&args.require, Some(served.place()))?;
-    let alone = matches!(served, Served::Volume { mounted: false, .. });
+    let new = new_places(args, served)?;
+    check_options(args, !new.is_empty())?;
+    if new.is_empty() {
+        check_class(args, served)?;
+    }
+    let prefixes: Vec<&Path> =
+        served.places().into_iter().chain(new.iter().map(|place| &*place.at)).collect();
+    place::require(&args.require, &prefixes)?;
     match program::find(name) {
         // The library checks programs that lie on the volume.
-        Ok(path) if alone && place::resolved(&path).starts_with(served.place()) => {}
+        Ok(path) if served.has_alone(&place::resolved(&path)) => {}
         Ok(path) => match program::check(&path) {
-            Err(Refusal::Unserved(_)) if matches!(served, Served::Volume { mounted: true, .. }) => {
-            }
+            Err(Refusal::Unserved(_)) if served.is_mounted() && new.is_empty() => {}
             checked => checked.map_err(|refusal| refused(asked, refusal))?,
         },
         // Not along PATH outside of the volume: the library looks there as well.
         Err(_) => {}
     }
-    if args.volume.is_none() && args.split.is_none() {
+    if args.volume.is_empty() && args.split.is_none() {
         output::tell(format!("{} goes on with {served}", name.to_string_lossy()));
     }
+    show_also(served, &new, args.read_only)?;
     Err(not_started(asked, &Command::new(name).args(arguments).exec()))
 }
 
 impl Served {
-    /// Below which path.
-    fn place(&self) -> &Path {
+    /// Below which paths.
+    fn places(&self) -> Vec<&Path> {
         match self {
-            Self::Volume { at, .. } => at,
-            Self::Split { directory } => directory,
+            Self::Volumes(all) => all.iter().map(|one| &*one.at).collect(),
+            Self::Split { directory } => vec![directory],
         }
+    }
+
+    /// Whether all of it is mounted.
+    fn is_mounted(&self) -> bool {
+        matches!(self, Self::Volumes(all) if all.iter().all(|one| one.mounted))
+    }
+
+    /// Whether a path lies on a volume that the kernel does not know.
+    fn has_alone(&self, path: &Path) -> bool {
+        let Self::Volumes(all) = self else { return false };
+        all.iter().any(|one| !one.mounted && path.starts_with(&one.at))
     }
 }
 
 impl std::fmt::Display for Served {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Volume { volume, at, .. } => {
-                write!(f, "the volume {} at {}", volume.display(), at.display())
+            Self::Volumes(all) => {
+                for (number, One { volume, at, .. }) in all.iter().enumerate() {
+                    let and = if number == 0 { "" } else { " and " };
+                    write!(f, "{and}the volume {} at {}", volume.display(), at.display())?;
+                }
+                Ok(())
             }
             Self::Split { directory } => write!(f, "--split {}", directory.display()),
         }
     }
 }
 
-/// The volume and its path, or the directory, must be those that are served.
-fn check_place(args: &RunArgs, served: &Served) -> Result<(), Failure> {
-    let asked = match (&args.volume, &args.at, &args.split) {
-        (None, None, None) => return Ok(()),
-        (Some(volume), None, _) => format!("show {}", volume.display()),
-        (Some(volume), Some(at), _) => format!("show {} at {}", volume.display(), at.display()),
-        (None, Some(at), _) => format!("show a volume at {}", at.display()),
-        (None, None, Some(directory)) => format!("serve {}", directory.display()),
-    };
-    let is_there = |asked: &PathBuf| place::resolved(asked) == served.place();
-    let as_asked = match served {
-        Served::Volume { volume, .. } => {
-            args.split.is_none()
-                && args.volume.as_ref().is_none_or(|asked| is_same(asked, volume))
-                && args.at.as_ref().is_none_or(is_there)
+/// The volumes that the command line names and that are not there yet. A directory must be the one
+/// that is served.
+fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
+    let served = match (served, &args.split) {
+        (Served::Volumes(served), None) => served,
+        (Served::Split { directory }, Some(asked)) if place::resolved(asked) == *directory => {
+            return Ok(Vec::new());
         }
-        Served::Split { .. } => args.split.as_ref().is_some_and(is_there),
+        (_, None) if args.volume.is_empty() && args.at.is_empty() => return Ok(Vec::new()),
+        (_, asked) => {
+            let asked = match asked {
+                Some(directory) => format!("serve {}", directory.display()),
+                None => "show a volume".to_owned(),
+            };
+            let found = format!("this program runs with {served} already");
+            let advice = "start it from a shell outside of `solera run`; or `solera mount` the \
+                          volume: every program reaches files below a mount";
+            return Err(Failure::new(asked, found, advice));
+        }
     };
-    if as_asked {
-        return Ok(());
+    let names = |volume: Option<&PathBuf>, at: Option<&PathBuf>| {
+        served.iter().any(|one| {
+            volume.is_none_or(|volume| place::is_same(volume, &one.volume))
+                && at.is_none_or(|at| place::resolved(at) == one.at)
+        })
+    };
+    // The paths of those that are there already cannot be looked at as the kernel's.
+    let (mut volumes, mut prefixes) = (Vec::new(), Vec::new());
+    for number in 0..args.volume.len().max(args.at.len()) {
+        let (volume, at) = (args.volume.get(number), args.at.get(number));
+        if !names(volume, at) {
+            volumes.extend(volume.cloned());
+            prefixes.extend(at.cloned());
+        }
     }
-    let found = format!(
-        "this program runs with {served} already, and a program and all that it starts have one \
-         volume"
-    );
-    let advice = "start it from a shell outside of `solera run`; or `solera mount` the other \
-                  volume: every program reaches files below a mount";
-    Err(Failure::new(asked, found, advice))
+    if volumes.is_empty() && prefixes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut new = place::named(&volumes, &prefixes, args)?;
+    let there = served.iter().map(|one| Place::there(&one.volume, &one.at));
+    place::apart(&there.chain(new.iter().cloned()).collect::<Vec<_>>())?;
+    for place in &new {
+        super::check_medium(args, place)?;
+    }
+    new.retain(|place| args.read_only || !place.by_mount_only);
+    Ok(new)
 }
 
-/// Whether two paths lead to one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    one == other || place(one).is_some_and(|found| place(other) == Some(found))
+/// Tells the library of volumes that what is executed next sees besides.
+fn show_also(served: &Served, new: &[Place], read_only: bool) -> Result<(), Failure> {
+    type Shows = extern "C" fn(*const libc::c_char);
+    if new.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: a name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"solera_shows".as_ptr()) };
+    if found.is_null() {
+        let found = "the library of the outer `solera run` is of an earlier version";
+        return Err(Failure::new("show another volume", found, "start the program outside of it"));
+    }
+    // SAFETY: the library's function of this name has this signature.
+    let shows = unsafe { std::mem::transmute::<*mut libc::c_void, Shows>(found) };
+    for (number, place) in (served.places().len() + 1..).zip(new) {
+        for (name, value) in super::variables(place, number, read_only) {
+            let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            let wrong = |_| Failure::new("show another volume", "its path has a NUL", "");
+            let text = std::ffi::CString::new(text).map_err(wrong)?;
+            shows(text.as_ptr());
+        }
+    }
+    Ok(())
 }
 
 /// Options that only the outermost `solera run` can give.
-fn check_options(args: &RunArgs) -> Result<(), Failure> {
+/// A volume that is new may be read only.
+fn check_options(args: &RunArgs, is_new: bool) -> Result<(), Failure> {
     let told = |name: &str| std::env::var_os(name).unwrap_or_default();
     let differs = |given: &Option<String>, name: &str, default: &str| {
         let now = told(name);
@@ -170,7 +236,7 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
         "--no-guard".to_owned()
     } else if args.strict_support && told("SOLERA_STRICT_SUPPORT").is_empty() {
         "--strict-support".to_owned()
-    } else if args.read_only && told("SOLERA_READ_ONLY").is_empty() {
+    } else if args.read_only && !is_new && told("SOLERA_READ_ONLY").is_empty() {
         "--read-only".to_owned()
     } else if args.report.is_some() || args.report_file.is_some() {
         "--report".to_owned()
@@ -188,7 +254,7 @@ fn check_class(args: &RunArgs, served: &Served) -> Result<(), Failure> {
     let Some(class) = args.class.class else { return Ok(()) };
     let in_use = match served {
         // By the same variable, or by what it lies on.
-        Served::Volume { volume, .. } => pmem::class_of(volume).ok(),
+        Served::Volumes(all) => all.first().and_then(|one| pmem::class_of(&one.volume).ok()),
         Served::Split { .. } => None,
     };
     if in_use == Some(class) { Ok(()) } else { Err(given_outside(&format!("--class {class}"))) }

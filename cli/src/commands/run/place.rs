@@ -33,6 +33,13 @@ pub struct Place {
 }
 
 impl Place {
+    /// One that is seen already.
+    pub fn there(volume: &Path, at: &Path) -> Self {
+        let (volume, at) = (volume.to_owned(), at.to_owned());
+        let (mounted, by_mount_only, serves, guessed) = (false, false, None, false);
+        Self { volume, at, mounted, by_mount_only, serves, guessed }
+    }
+
     /// Refused if the program would see another volume below the mount than other programs do.
     fn of_mount(mount: Mount) -> Result<Self, Failure> {
         let both = Access::READ_OK | Access::WRITE_OK;
@@ -51,16 +58,72 @@ impl Place {
     }
 }
 
-/// Finds it, and checks that what has to lie on a volume does.
-pub fn find(args: &RunArgs) -> Result<Place, Failure> {
-    let listed = mounts::list().unwrap_or_default();
-    let volume = args.volume.as_deref().map(check_volume).transpose()?;
-    let place = match &args.at {
-        None => mounted(&listed, volume.as_deref(), args)?,
-        Some(at) => at_path(&listed, volume, at)?,
+/// Finds it, or all that the command line names, and checks that what has to lie on a volume does.
+pub fn find(args: &RunArgs) -> Result<Vec<Place>, Failure> {
+    let places = match (args.volume.as_slice(), args.at.as_slice()) {
+        ([], []) => vec![mounted(&mounts::list().unwrap_or_default(), None, args)?],
+        (volumes, all) => named(volumes, all, args)?,
     };
-    require(&args.require, Some(&place.at))?;
-    Ok(place)
+    apart(&places)?;
+    let prefixes: Vec<&Path> = places.iter().map(|place| &*place.at).collect();
+    require(&args.require, &prefixes)?;
+    Ok(places)
+}
+
+/// Those that the command line names: volumes, and where each of them is to be seen.
+pub fn named(
+    volumes: &[PathBuf],
+    prefixes: &[PathBuf],
+    args: &RunArgs,
+) -> Result<Vec<Place>, Failure> {
+    let listed = mounts::list().unwrap_or_default();
+    let volumes = volumes.iter().map(|path| check_volume(path));
+    let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
+    match (volumes.as_slice(), prefixes) {
+        ([volume], []) => Ok(vec![mounted(&listed, Some(volume), args)?]),
+        ([], all) => all.iter().map(|at| at_path(&listed, None, at)).collect(),
+        (volumes, all) if volumes.len() == all.len() => {
+            let both = volumes.iter().zip(all);
+            both.map(|(volume, at)| at_path(&listed, Some(volume.clone()), at)).collect()
+        }
+        (volumes, all) => {
+            let found = format!("{} --volume and {} --at are given", volumes.len(), all.len());
+            let advice = "say for each volume where the program is to see it: --volume A --at /a \
+                          --volume B --at /b";
+            Err(Failure::new("show several volumes", found, advice))
+        }
+    }
+}
+
+/// Refuses two volumes of which one hides the other, and one volume at two places.
+pub fn apart(places: &[Place]) -> Result<(), Failure> {
+    if places.len() > vfs::several::MEMBERS_MAX {
+        let (count, most) = (places.len(), vfs::several::MEMBERS_MAX);
+        let found = format!("a program can see {most}");
+        return Err(Failure::new(format!("show {count} volumes"), found, "mount the others"));
+    }
+    for (number, one) in places.iter().enumerate() {
+        let asked = || format!("show {} at {}", one.volume.display(), one.at.display());
+        for other in &places[..number] {
+            let at = other.at.display();
+            if one.at.starts_with(&other.at) || other.at.starts_with(&one.at) {
+                let found = format!("the volume {} is to be at {at}", other.volume.display());
+                let advice = "choose paths of which none lies below another";
+                return Err(Failure::new(asked(), found, advice));
+            }
+            if is_same(&one.volume, &other.volume) {
+                let found = format!("the program sees it at {at}");
+                return Err(Failure::new(asked(), found, "give each volume once"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths lead to one file.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    one == other || place(one).is_some_and(|found| place(other) == Some(found))
 }
 
 /// The volume that is to be seen at a path, or is mounted there.
@@ -76,11 +139,7 @@ fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Place
             format!("{} is mounted there", mount.volume.display()),
             "choose another path",
         )),
-        (None, Some(volume)) => {
-            let at = check_prefix(at)?;
-            let (mounted, by_mount_only, serves, guessed) = (false, false, None, false);
-            Ok(Place { volume, at, mounted, by_mount_only, serves, guessed })
-        }
+        (None, Some(volume)) => Ok(Place::there(&volume, &check_prefix(at)?)),
         (None, None) => Err(Failure::new(
             format!("find the volume at {}", at.display()),
             "no volume is mounted there",
@@ -89,13 +148,13 @@ fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Place
     }
 }
 
-/// Refuses if one of the directories lies neither on a mounted volume nor below `served`, where the
-/// program will see its own.
-pub fn require(directories: &[PathBuf], served: Option<&Path>) -> Result<(), Failure> {
+/// Refuses if one of the directories lies neither on a mounted volume nor below one of those
+/// `served`, where the program will see its own.
+pub fn require(directories: &[PathBuf], served: &[&Path]) -> Result<(), Failure> {
     let listed = mounts::list().unwrap_or_default();
     for directory in directories {
         let real = resolved(directory);
-        if served.is_some_and(|served| real.starts_with(served)) {
+        if served.iter().any(|served| real.starts_with(served)) {
             continue;
         }
         let asked = format!("run with {} on a volume", directory.display());
@@ -131,7 +190,7 @@ fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Pl
         return Place::of_mount(mount);
     }
     // What is required lies on a mount, or there is nothing to choose from.
-    require(&args.require, None)?;
+    require(&args.require, &[])?;
     let required = args.require.iter().find_map(|directory| mount_of(listed, directory));
     let here = || mounts::around(listed, &std::env::current_dir().ok()?);
     if let Some(mount) = required.or_else(here).or_else(|| spoken_of(listed, &args.program)) {

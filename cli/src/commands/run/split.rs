@@ -33,7 +33,7 @@ pub fn start(
         let asked = format!("serve {given}");
         return Err(Failure::new(asked, volume::Kept::Anchor, "name another directory"));
     }
-    place::require(&args.require, Some(&directory))?;
+    place::require(&args.require, &[&directory])?;
     let mode = args.mode.as_deref().unwrap_or("posix");
     let word: Mode = mode.parse().map_err(|found: String| Failure::new(asked, found, ""))?;
     let direct = split::maps_directly(&directory)

@@ -12,24 +12,42 @@ use vfs::Errno;
 
 use crate::entry::fdtable;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::process::Process;
+use crate::entry::process::{Process, Seen};
 use crate::entry::{Served, Stop, outside};
 use crate::interposed::interpose;
 use crate::paths::{self, Target};
 use crate::processes::exec::List;
 
-/// Whether a path leads onto the volume; a path that cannot be walked does if it is the volume's.
-fn on_volume(process: &Process, path: &[u8]) -> bool {
+/// The volume that a path leads onto; a path that cannot be walked does if it is a volume's.
+fn volume_at<'p>(process: &'p Process, path: &[u8]) -> Option<&'p Seen> {
+    if path.is_empty() {
+        return None;
+    }
     match paths::resolve(process, libc::AT_FDCWD, path, true) {
-        Ok(Target::Kernel | Target::Elsewhere(_)) => false,
-        Ok(Target::Volume(_) | Target::Descriptor(_)) | Err(_) => true,
+        Ok(Target::Kernel | Target::Elsewhere(_)) => None,
+        Ok(Target::Volume(found)) => Some(process.volume_of(found.dir)),
+        Ok(Target::Descriptor(fd)) => {
+            Some(fdtable::get(fd).map_or(process.first(), |desc| process.volume_of(desc)))
+        }
+        Err(_) => Some(match paths::strip(process, path) {
+            Some((root, _)) => process.volume_of(root),
+            None => process.first(),
+        }),
     }
 }
 
-/// Refuses if `path` is the volume's; else the kernel serves.
+/// Refuses if `path` is a volume's; else the kernel serves.
 fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
-    let ours = !path.is_empty() && on_volume(process, path);
+    let ours = volume_at(process, path).is_some();
     Err(if ours { Stop::Refused(reason, errno) } else { Stop::Kernel })
+}
+
+/// As [`refuse`], of a call that the kernel serves on a mount.
+fn refuse_unless_mounted<T>(process: &Process, path: &[u8], errno: Errno) -> Served<T> {
+    match volume_at(process, path) {
+        Some(seen) if !seen.mounted => Err(Stop::Refused("mount", errno)),
+        _ => Err(Stop::Kernel),
+    }
 }
 
 /// As [`refuse`], for a path that may be NULL or relative to a directory of ours.
@@ -89,25 +107,17 @@ interpose! {
     ) -> c_int = |process, _| {
         let _ = (kind, data);
         if flags & (libc::MS_BIND | libc::MS_MOVE) != 0 {
-            let source = source.bytes()?;
-            if !source.is_empty() && !process.mounted && on_volume(process, source) {
-                return Err(Stop::Refused("mount", Errno::PERM));
-            }
+            refuse_unless_mounted::<()>(process, source.bytes()?, Errno::PERM)
+                .or_else(|stop| if let Stop::Kernel = stop { Ok(()) } else { Err(stop) })?;
         }
         refuse(process, target.bytes()?, "mount", Errno::PERM)
     }
     fn [umount](path: Text) -> c_int = |process, _| {
-        if process.mounted {
-            return Err(Stop::Kernel);
-        }
-        refuse(process, path.bytes()?, "mount", Errno::INVAL)
+        refuse_unless_mounted(process, path.bytes()?, Errno::INVAL)
     }
     fn [umount2](path: Text, flags: c_int) -> c_int = |process, _| {
         let _ = flags;
-        if process.mounted {
-            return Err(Stop::Kernel);
-        }
-        refuse(process, path.bytes()?, "mount", Errno::INVAL)
+        refuse_unless_mounted(process, path.bytes()?, Errno::INVAL)
     }
     fn [pivot_root](new: Text, old: Text) -> c_int = |process, _| {
         refuse::<c_int>(process, new.bytes()?, "mount", Errno::INVAL).or_else(|stop| match stop {
@@ -117,7 +127,9 @@ interpose! {
     }
     fn [open_tree](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {
         let _ = flags;
-        if process.mounted && fdtable::get(dirfd).is_none() {
+        let of = if path.0.is_null() { b"" } else { path.bytes()? };
+        if fdtable::get(dirfd).is_none() && volume_at(process, of).is_some_and(|seen| seen.mounted)
+        {
             return Err(Stop::Kernel);
         }
         refuse_at(process, (dirfd, path), "mount", Errno::PERM)

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use vfs::{
-    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, UserIn, UserOut, Where,
+    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, Simply, UserIn, UserOut,
+    Where,
 };
 
 /// Blocks of each file.
@@ -70,7 +71,7 @@ fn crashed(volume: &Volume) -> Arc<Volume> {
 #[test]
 fn a_block_by_itself_is_replaced_by_the_one_that_is_kept() {
     let (volume, [(f, desc), (g, other)]) = apart();
-    let (space, stat) = (volume.free_space().unwrap(), volume.stat_fs().unwrap());
+    let (space, stat) = (volume.free_space().unwrap(), volume.statistics().unwrap());
     let (before, beside) = (blocks_of(&volume, f), blocks_of(&volume, g));
     put(&volume, desc, 3, 2);
     let first = block_of(&volume, f, 3);
@@ -83,7 +84,7 @@ fn a_block_by_itself_is_replaced_by_the_one_that_is_kept() {
     assert_eq!(volume.kept_singles().unwrap(), [beside[5]]);
     assert_eq!(volume.free_blocks().unwrap(), bits, "nothing is allocated");
     assert_eq!(volume.free_space().unwrap(), space);
-    assert_eq!(volume.stat_fs().unwrap().blocks_free, stat.blocks_free);
+    assert_eq!(volume.statistics().unwrap().blocks_free, stat.blocks_free);
     assert_eq!(volume.attributes(f).unwrap().blocks, BLOCKS * BLOCK / 512);
     assert_eq!(faults(&volume), 0);
     let wanted = [f, g].map(|node| read(&volume, node));
