@@ -164,8 +164,8 @@ pub struct RecoverArgs {
 /// as the directory given by --at, which need not exist. A volume that is mounted (`solera mount`)
 /// appears where it is mounted: of several the one that --require names, that the working directory
 /// lies in, or that the program's arguments speak of; without --volume it is said which one. What
-/// cannot be preloaded then uses the mount. A program has one volume, and so has all that it
-/// starts: `solera run` inside of it goes on with that, and refuses what asks for another one.
+/// cannot be preloaded then uses the mount. What a program sees, all that it starts sees; `solera
+/// run` inside of it goes on with that, and may add volumes.
 #[derive(Args)]
 #[command(after_help = "\
 Modes (what holds after a power cut; after the end of a process everything holds, always):
@@ -180,7 +180,8 @@ found.
 
 Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
 library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
-  SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode
+  SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode (of several volumes:
+                         SOLERA_VOLUME_2, SOLERA_AT_2 and so on)
   SOLERA_CLASS           as --class (of every command that attaches a volume)
   SOLERA_READ_ONLY       set: as --read-only
   SOLERA_SPLIT, SOLERA_EMULATE           as --split and --emulate
@@ -211,6 +212,8 @@ Examples:
                                                      not if the volume is not mounted there
   solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
   solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
+  solera run --volume a.pm --at /a --volume b.pm --at /b -- rsync -a /a/ /b/
+                                                     two volumes at once
   solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
                                                      what was not served, and why
   solera run --volume v.pm --at /pm --report=5 --json --report-file r.json -- make
