@@ -23,28 +23,38 @@ fn inside(options: &[&str], line: &str) -> Ran {
 /// The inner `solera run` ended with 0, and the file was on the disk beneath: the library of the
 /// outer one puts its own variables back at each exec.
 #[test]
-fn another_volume_inside_is_refused() {
+fn another_volume_inside_is_seen_too() {
     let place = Place::new();
     let (one, two) = (place.volume("64M"), other(&place));
     let (at, below) = (place.prefix(), place.text("b"));
     fs::create_dir(&below).unwrap();
     let outer = ["--volume", &one, "--at", &at];
-    let line = format!("$S run --volume {two} --at {below} -- sh -c 'echo x > {below}/f'");
-    inside(&outer, &line)
-        .refused(125, &[&two, &below, &one, &at, "outside of `solera run`", "mount"]);
-    assert_eq!(fs::read_dir(&below).unwrap().count(), 0, "nothing was written beneath");
     // Whatever environment the inner one is given, and whatever program starts it.
-    for by in [
+    for (number, by) in [
+        "$S",
         "env -i $S",
         "env LD_PRELOAD= $S",
         "(unset LD_PRELOAD; exec $S)",
         "sh -c '\"$0\" \"$@\"' $S",
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let writes = format!("echo {number} > {below}/f; echo {number} > {at}/f");
+        let inner = format!("run --volume {two} --at {below} -- sh -c '{writes}'");
         let line = match by.strip_suffix("exec $S)") {
-            Some(start) => format!("{start}exec $S run --volume {two} --at {below} -- true)"),
-            None => format!("{by} run --volume {two} --at {below} -- true"),
+            Some(start) => format!("{start}exec $S {inner})"),
+            None => format!("{by} {inner}"),
         };
-        inside(&outer, &line).refused(125, &[&two, &one]);
+        inside(&outer, &line).ok();
+        assert_eq!(fs::read_dir(&below).unwrap().count(), 0, "nothing was written beneath");
+        for volume in [&one, &two] {
+            assert_eq!(
+                solera(["cat", &format!("{volume}:/f")]).ok(),
+                format!("{number}\n"),
+                "{by}"
+            );
+        }
     }
     let split = place.text("split");
     fs::create_dir(&split).unwrap();
@@ -53,7 +63,9 @@ fn another_volume_inside_is_refused() {
     // The same volume elsewhere.
     let line = format!("$S run --volume {one} --at {below} -- true");
     inside(&outer, &line).refused(125, &[&below, &at]);
-    inside(&outer, &format!("$S run --at {below} -- true")).refused(125, &[&below, &at]);
+    inside(&outer, &format!("$S run --at {below} -- true")).refused(125, &[&below]);
+    let line = format!("$S run --volume {two} --at {at}/in -- true");
+    inside(&outer, &line).refused(125, &[&two, &at, &one]);
     solera(["fsck", &one]).ok();
     solera(["fsck", &two]).ok();
 }
