@@ -1,6 +1,6 @@
-//! The protection key of regions: a thread can reach their memory only after it has opened it.
+//! The protection key of a region: a thread can reach its memory only after it has opened it.
 //!
-//! [`Region::guard`](crate::Region::guard) lays a region under the process's one key for them
+//! [`Region::guard`](crate::Region::guard) lays one region of the process under a key of its own
 //! (MPK). From then on a load or store in that mapping faults, unless its thread has called
 //! [`open`] and not yet [`close`]. A face opens when a call reaches for the engine and closes when
 //! it leaves: a stray pointer of the program's faults (see [`crate::stray`]), and no byte changes.
@@ -12,18 +12,16 @@
 //! that makes them.
 //!
 //! While the key is open a pointer of the program's could lead a copy of ours into the region. So
-//! copies to and from the caller's buffers ask [`reach`] first, and a buffer in a guarded region is
-//! the caller's fault (`EFAULT`), as it would be if the kernel copied.
+//! copies to and from the caller's buffers ask [`reach`] first, and a buffer in the guarded region
+//! is the caller's fault (`EFAULT`), as it would be if the kernel copied.
 //!
-//! Locks: one, of who guards a region. `BITS` is 0 until a region is guarded; then it never changes
-//! again. Of several regions `START` and `END` are the first one's and the last one's.
+//! No locks. `BITS` is 0 until a region is guarded; then it never changes again.
 
 use crate::interrupt::system_call;
 use rustix::io::Errno;
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Why a region is not guarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +32,8 @@ pub enum Unguarded {
     Kernel,
     /// Other users in this process have taken all of them.
     Taken,
-    /// As many regions of this process are guarded as can be.
-    Others,
+    /// Another region of this process is guarded.
+    Other,
     /// The kernel refused.
     Refused(Errno),
 }
@@ -46,7 +44,7 @@ impl std::fmt::Display for Unguarded {
             Self::Cpu => out.write_str("this CPU has no protection keys"),
             Self::Kernel => out.write_str("the kernel does not use this CPU's protection keys"),
             Self::Taken => out.write_str("all protection keys of the process are taken"),
-            Self::Others => write!(out, "{REGIONS_MAX} regions of the process are guarded"),
+            Self::Other => out.write_str("another region of the process is guarded"),
             Self::Refused(errno) => {
                 write!(out, "the kernel refused a protection key: {}", crate::plain(*errno))
             }
@@ -56,18 +54,9 @@ impl std::fmt::Display for Unguarded {
 
 /// The two bits of the key in the register of rights (access, write); 0: nothing is guarded.
 static BITS: AtomicU32 = AtomicU32::new(0);
-/// The guarded addresses, and between several regions others.
+/// The guarded addresses.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
-
-/// Guarded regions at most.
-pub(crate) const REGIONS_MAX: usize = 16;
-/// Where each of them begins and ends.
-static REGIONS: [(AtomicUsize, AtomicUsize); REGIONS_MAX] =
-    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; REGIONS_MAX];
-/// How many there are.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static GUARDING: Mutex<()> = Mutex::new(());
 
 /// Both rights of the key with this number withheld.
 fn bits_of(key: u32) -> u32 {
@@ -111,7 +100,7 @@ pub fn available() -> Result<(), Unguarded> {
 const ACCESS_DISABLED: usize = 1;
 
 /// Takes a key, closed for the calling thread.
-fn allocate() -> Result<u32, Unguarded> {
+pub(crate) fn allocate() -> Result<u32, Unguarded> {
     available()?;
     // SAFETY: numbers only.
     match unsafe { system_call(libc::SYS_pkey_alloc, [0, ACCESS_DISABLED, 0, 0, 0, 0]) } {
@@ -120,6 +109,12 @@ fn allocate() -> Result<u32, Unguarded> {
         Err(Errno::NOSYS) => Err(Unguarded::Kernel),
         Err(errno) => Err(Unguarded::Refused(errno)),
     }
+}
+
+/// Gives a key back that guards nothing.
+pub(crate) fn free(key: u32) {
+    // SAFETY: a number only. A key that cannot be freed is lost.
+    let _ = unsafe { system_call(libc::SYS_pkey_free, [key as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Protects `len` bytes from `start` on by `prot` and the key.
@@ -133,42 +128,20 @@ pub(crate) unsafe fn protect(start: usize, len: usize, prot: u32, key: u32) -> R
     unsafe { system_call(libc::SYS_pkey_mprotect, arguments) }.map(drop)
 }
 
-/// The addresses `start..start + len` are under the key from here on. Gives the key, and which of
-/// the regions they are.
-pub(crate) fn publish(start: usize, len: usize) -> Result<(u32, usize), Unguarded> {
-    let _guarding = GUARDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = COUNT.load(Ordering::Relaxed);
-    let (first, last) = REGIONS.get(count).ok_or(Unguarded::Others)?;
-    let key = match BITS.load(Ordering::Relaxed) {
-        0 => allocate()?,
-        bits => bits.trailing_zeros() / 2,
-    };
-    first.store(start, Ordering::Relaxed);
-    last.store(start + len, Ordering::Relaxed);
-    COUNT.store(count + 1, Ordering::Release);
-    if count == 0 {
-        START.store(start, Ordering::Relaxed);
-    } else {
-        START.fetch_min(start, Ordering::Relaxed);
+/// The addresses `start..start + len` are under `key` from here on; false: others are.
+pub(crate) fn publish(start: usize, len: usize, key: u32) -> bool {
+    let first = START.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if first {
+        END.store(start + len, Ordering::Relaxed);
+        BITS.store(bits_of(key), Ordering::Release);
     }
-    END.fetch_max(start + len, Ordering::Relaxed);
-    BITS.store(bits_of(key), Ordering::Release);
-    Ok((key, count))
+    first
 }
 
-/// Begin and end of each guarded region.
-fn regions() -> impl Iterator<Item = (usize, usize)> {
-    let guarded = &REGIONS[..COUNT.load(Ordering::Acquire)];
-    guarded.iter().map(|(start, end)| (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed)))
-}
-
-/// Of a fault with this key at an address: which of the guarded regions, and where it begins.
-pub(crate) fn is_own(key: u32, address: usize) -> Option<(usize, usize)> {
-    if key >= 16 || BITS.load(Ordering::Acquire) != bits_of(key) {
-        return None;
-    }
-    let own = |&(_, (start, end)): &(usize, (usize, usize))| (start..end).contains(&address);
-    regions().enumerate().find(own).map(|(number, (start, _))| (number, start))
+/// The key of a fault's that is ours, and where the guarded region begins.
+pub(crate) fn is_own(key: u32) -> Option<usize> {
+    let own = BITS.load(Ordering::Acquire);
+    (key < 16 && own == bits_of(key)).then(|| START.load(Ordering::Relaxed))
 }
 
 /// Opens the guarded region to the calling thread, for loads and stores. Gives what [`close`]
@@ -193,23 +166,12 @@ pub fn close(closed: u32) {
     }
 }
 
-/// How many of the `len` bytes from `start` on lie before a guarded region or beyond it.
+/// How many of the `len` bytes from `start` on lie before the guarded region or beyond it.
 #[inline]
 pub(crate) fn reach(start: usize, len: usize) -> usize {
     if start >= END.load(Ordering::Relaxed) {
         return len;
     }
     let region = START.load(Ordering::Relaxed);
-    if start >= region { reach_between(start, len) } else { len.min(region - start) }
-}
-
-/// The same, behind the beginning of the first region.
-#[cold]
-fn reach_between(start: usize, len: usize) -> usize {
-    let free = regions().map(|(from, to)| match start {
-        _ if start >= to => len,
-        _ if start >= from => 0,
-        _ => len.min(from - start),
-    });
-    free.min().unwrap_or(len)
+    if start >= region { 0 } else { len.min(region - start) }
 }

@@ -344,9 +344,13 @@ impl Region {
     /// guarded, for as long as the process lives. No other thread uses the region meanwhile.
     pub fn guard(&self) -> Result<(), Unguarded> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = key::allocate()?;
         let (start, len) = (self.base as usize, pages(self.len()));
-        let (key, number) = key::publish(start, self.space)?;
-        stray::name(number, self.path.as_deref().unwrap_or(Path::new("(anonymous memory)")));
+        if !key::publish(start, self.space, key) {
+            key::free(key);
+            return Err(Unguarded::Other);
+        }
+        stray::name(self.path.as_deref().unwrap_or(Path::new("(anonymous memory)")));
         // SAFETY: this region's own mapping. If it is refused, the key guards nothing, and opening
         // it is of no effect.
         unsafe { key::protect(start, len, self.prot().bits(), key) }.map_err(Unguarded::Refused)?;

@@ -4,7 +4,7 @@
 //! locks, calls the C library, or has large frames. There is room for one text at a time; another
 //! thread's fault meanwhile is not described.
 
-use crate::key::{self, REGIONS_MAX};
+use crate::key;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -23,26 +23,24 @@ const TEXT_BYTES: usize = 2048;
 /// Longest line of the list of mappings that is looked at.
 const LINE_BYTES: usize = 4096;
 
-/// The paths of the guarded regions: address and length of bytes that live for ever.
-static NAMES: [(AtomicPtr<u8>, AtomicUsize); REGIONS_MAX] =
-    [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0)) }; REGIONS_MAX];
+/// The path of the guarded region: address and length of bytes that live for ever.
+static NAME: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static NAME_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Says what a guarded region is called.
-pub(crate) fn name(number: usize, path: &Path) {
+/// Says what the guarded region is called.
+pub(crate) fn name(path: &Path) {
     let bytes: &'static mut [u8] = path.as_os_str().as_bytes().to_vec().leak();
-    let (name, length) = &NAMES[number];
-    length.store(bytes.len(), Ordering::Relaxed);
-    name.store(bytes.as_mut_ptr(), Ordering::Release);
+    NAME_BYTES.store(bytes.len(), Ordering::Relaxed);
+    NAME.store(bytes.as_mut_ptr(), Ordering::Release);
 }
 
-fn region_name(number: usize) -> &'static [u8] {
-    let (name, length) = &NAMES[number];
-    let at = name.load(Ordering::Acquire);
+fn region_name() -> &'static [u8] {
+    let at = NAME.load(Ordering::Acquire);
     if at.is_null() {
         return b"(anonymous memory)";
     }
     // SAFETY: stored by `name`, after the length.
-    unsafe { std::slice::from_raw_parts(at, length.load(Ordering::Relaxed)) }
+    unsafe { std::slice::from_raw_parts(at, NAME_BYTES.load(Ordering::Relaxed)) }
 }
 
 /// The text, and room for lines of the list of mappings.
@@ -97,7 +95,7 @@ pub unsafe fn explain(
     if fault.si_signo != libc::SIGSEGV || fault.si_code != SEGV_PKUERR {
         return;
     }
-    let Some((number, region)) = key::is_own(key, address) else { return };
+    let Some(region) = key::is_own(key) else { return };
     if TAKEN.swap(true, Ordering::Acquire) {
         return;
     }
@@ -105,19 +103,13 @@ pub unsafe fn explain(
     let page = unsafe { &mut *PLACE.0.get() };
     let store = registers[libc::REG_ERR as usize] & STORE != 0;
     let at = registers[libc::REG_RIP as usize] as usize;
-    let place = (address, address.wrapping_sub(region), region_name(number));
-    describe(page, place, store, at);
+    describe(page, (address, address.wrapping_sub(region)), store, at);
     tell(&page.text[..page.length]);
     TAKEN.store(false, Ordering::Release);
 }
 
-/// Fills the page: address, offset and region, kind, address of the instruction.
-fn describe(
-    page: &mut Page,
-    (address, offset, name): (usize, usize, &[u8]),
-    store: bool,
-    at: usize,
-) {
+/// Fills the page: address and offset, kind, address of the instruction.
+fn describe(page: &mut Page, (address, offset): (usize, usize), store: bool, at: usize) {
     page.length = 0;
     let kind = if store { "store to" } else { "load from" };
     // Writing to memory does not fail.
@@ -125,7 +117,7 @@ fn describe(
         page,
         "solera: stray {kind} address {address:#x}, offset {offset:#x} of the volume "
     );
-    page.push(name);
+    page.push(region_name());
     let _ = write!(page, ",\nsolera: by the instruction at {at:#x}");
     describe_code(page, at);
     let process = rustix::process::getpid().as_raw_nonzero();
