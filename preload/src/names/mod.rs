@@ -153,6 +153,18 @@ fn kernel_name(at: (c_int, Text), target: &Target<'_>) -> Result<CString, Errno>
     }
 }
 
+/// Why a file of another volume cannot have this name. As in the kernel, a name that is there or
+/// cannot be a file's comes first, then a volume that can only be read.
+fn between(process: &Process, found: &Found<'_>) -> Errno {
+    let read_only = || process.fs.stat_fs(found.dir.into()).is_ok_and(|stat| stat.read_only);
+    match (found.attr, found.slash) {
+        (Some(_), _) => Errno::EXIST,
+        (None, true) => Errno::NOENT,
+        (None, false) if read_only() => Errno::ROFS,
+        (None, false) => Errno::XDEV,
+    }
+}
+
 pub fn link_at(
     process: &Process,
     from: (c_int, Text),
@@ -175,13 +187,7 @@ pub fn link_at(
     };
     match paths::resolve(process, to.0, to.1.bytes()?, false)? {
         Target::Volume(found) if found.dir.member() != node.member() => {
-            // As the kernel: a name that is there, or cannot be a file's, comes first.
-            let errno = match (found.attr, found.slash) {
-                (Some(_), _) => Errno::EXIST,
-                (None, true) => Errno::NOENT,
-                (None, false) => Errno::XDEV,
-            };
-            return Err(Stop::Errno(errno));
+            return Err(Stop::Errno(between(process, &found)));
         }
         Target::Volume(found) => process.user(found.dir).link(node, &found)?,
         _ => return Err(Stop::Errno(Errno::XDEV)),
