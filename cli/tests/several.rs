@@ -223,10 +223,12 @@ fn one_more_that_is_read_only() {
     both.line(&both.named(2), "echo 1 > $A1/f; echo 2 > $A2/f").ok();
     let line = "$S run --read-only --volume $V2 --at $A2 -- sh -c \
                 'cat $A2/f; echo x 2>/dev/null > $A2/new || echo refused; echo more >> $A1/f; \
-                 mv $A1/f $A2/f 2>/dev/null || echo stays; cat $A1/f; grep -c \" solera ro,\" \
-                 /proc/mounts; $S run -- touch $A2/f 2>/dev/null || echo still'";
+                 mv $A1/f $A2/f 2>/dev/null || echo stays; \
+                 ln $A1/f $A2/n 2>&1 | grep -o Read-only; ln $A1/f $A2/f 2>&1 | grep -o exists; \
+                 cat $A1/f; grep -c \" solera ro,\" /proc/mounts; \
+                 $S run -- touch $A2/f 2>/dev/null || echo still'";
     let said = both.line(&both.named(1), line).ok();
-    assert_eq!(said, "2\nrefused\nstays\n1\nmore\n1\nstill\n");
+    assert_eq!(said, "2\nrefused\nstays\nRead-only\nexists\n1\nmore\n1\nstill\n");
     assert_eq!(solera(["ls", &both.files[1]]).ok(), "f\n");
     // Asked for without a new one, it is still refused; the outer one's holds for its volumes only.
     both.line(&both.named(1), "$S run --read-only -- true").refused(125, &["--read-only"]);
