@@ -5,7 +5,7 @@
 //! or descriptions are about is of one member, or `EXDEV`. The first member's words are its own as
 //! they are.
 //!
-//! No locks, and nothing is kept but the children that are being made.
+//! No locks, and nothing is kept.
 
 use crate::{
     At, Attached, Attr, Desc, DirEntry, Engine, Errno, FileSystem, Fill, ForkTicket, FsStat,
@@ -14,7 +14,6 @@ use crate::{
     Where, Which,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// As many members as a description's word can tell apart.
 pub const MEMBERS_MAX: usize = 1 << (Desc::BITS - Desc::MEMBER);
@@ -37,8 +36,6 @@ const COPIED: usize = 128 << 10;
 /// The members, in the order in which they were given.
 pub struct Several {
     members: Vec<Arc<dyn Engine>>,
-    /// Of the child that is being made.
-    tickets: [AtomicU64; MEMBERS_MAX],
 }
 
 impl Several {
@@ -46,7 +43,7 @@ impl Several {
     #[must_use]
     pub fn new(members: Vec<Arc<dyn Engine>>) -> Option<Self> {
         let fits = (1..=MEMBERS_MAX).contains(&members.len());
-        fits.then(|| Self { members, tickets: [const { AtomicU64::new(0) }; MEMBERS_MAX] })
+        fits.then_some(Self { members })
     }
 
     /// A member by its number. `EBADF`: there is none.
@@ -477,28 +474,27 @@ impl Attached for Several {
 
     fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket> {
         let own = Self::by_member(held);
+        let mut ticket = ForkTicket::new(0);
         for (number, member) in self.members.iter().enumerate() {
             match member.fork_prepare(&own(number)) {
-                Ok(ForkTicket(ticket)) => self.tickets[number].store(ticket, Ordering::Relaxed),
+                Ok(prepared) => ticket.put(number, prepared),
                 Err(errno) => {
-                    self.fork_failed(number);
+                    self.fork_failed(ticket, number);
                     return Err(errno);
                 }
             }
         }
-        Ok(ForkTicket(0))
+        Ok(ticket)
     }
 
-    fn fork_parent(&self, _: ForkTicket, child: Option<u32>) {
-        for (member, ticket) in self.members.iter().zip(&self.tickets) {
-            member.fork_parent(ForkTicket(ticket.load(Ordering::Relaxed)), child);
+    fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>) {
+        for (number, member) in self.members.iter().enumerate() {
+            member.fork_parent(ticket.of_member(number), child);
         }
     }
 
-    fn fork_child(&self, _: ForkTicket) -> Result<()> {
-        self.each(|number, member| {
-            member.fork_child(ForkTicket(self.tickets[number].load(Ordering::Relaxed)))
-        })
+    fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
+        self.each(|number, member| member.fork_child(ticket.of_member(number)))
     }
 
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
@@ -540,9 +536,9 @@ impl Attached for Several {
 
 impl Several {
     /// Of the first `prepared` members a place was taken for a child that there will not be.
-    fn fork_failed(&self, prepared: usize) {
-        for (member, ticket) in self.members.iter().zip(&self.tickets).take(prepared) {
-            member.fork_parent(ForkTicket(ticket.load(Ordering::Relaxed)), None);
+    fn fork_failed(&self, ticket: ForkTicket, prepared: usize) {
+        for (number, member) in self.members.iter().enumerate().take(prepared) {
+            member.fork_parent(ticket.of_member(number), None);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The values that pass through the contract.
 
+use crate::several::MEMBERS_MAX;
+
 /// A file, directory or other object, named for as long as it exists. `generation` tells a reused
 /// inode from the one that was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -552,6 +554,35 @@ pub struct RecordLock {
     pub pid: i32,
 }
 
-/// A place prepared for a child process: opaque to the face.
+/// A place prepared for a child process: opaque to the face. It has a word for each of
+/// [several](crate::several) file systems: threads of one process may have children that are being
+/// made at once, and each child must find its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ForkTicket(pub u64);
+pub struct ForkTicket([u64; MEMBERS_MAX]);
+
+impl ForkTicket {
+    /// A file system's own.
+    #[must_use]
+    pub const fn new(word: u64) -> Self {
+        let mut words = [0; MEMBERS_MAX];
+        words[0] = word;
+        Self(words)
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0[0]
+    }
+
+    /// Keeps a member's.
+    pub const fn put(&mut self, number: usize, own: Self) {
+        self.0[number] = own.word();
+    }
+
+    /// A member's own.
+    #[must_use]
+    pub const fn of_member(self, number: usize) -> Self {
+        Self::new(self.0[number])
+    }
+}

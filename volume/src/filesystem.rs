@@ -220,8 +220,8 @@ impl Volume {
     }
 
     fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
-        let generation = (ticket.0 >> 32) as u32;
-        (ticket.0 as u32, SlotState { state: SLOT_FORK, generation })
+        let generation = (ticket.word() >> 32) as u32;
+        (ticket.word() as u32, SlotState { state: SLOT_FORK, generation })
     }
 
     fn make_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
@@ -708,7 +708,7 @@ impl Attached for Volume {
                 return Err(errno);
             }
         }
-        Ok(ForkTicket(u64::from(generation) << 32 | u64::from(slot)))
+        Ok(ForkTicket::new(u64::from(generation) << 32 | u64::from(slot)))
     }
 
     fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>) {

@@ -69,13 +69,9 @@ fn start(args: &RunArgs) -> Outcome {
     }
     let library = find_library()?;
     let mut obstacle = None;
-    let unseen = |place: &Place| !place.mounted && Path::new(name).starts_with(&place.at);
     let all_mounted = places.iter().all(|place| place.mounted);
-    let mut command = if places.iter().any(unseen) {
-        // The kernel knows no such path: a shell that sees the volume starts the program.
-        let mut command = Command::new("/bin/sh");
-        command.args([OsStr::new("-c"), OsStr::new("exec \"$0\" \"$@\""), name]);
-        command
+    let mut command = if places.iter().any(|place| place.alone_has(Path::new(name))) {
+        by_shell(name)
     } else {
         let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
         match program::check(&path) {
@@ -118,6 +114,13 @@ fn start(args: &RunArgs) -> Outcome {
         command.env("SOLERA_NUMA", numa);
     }
     execute(&asked, command, args)
+}
+
+/// The kernel knows no such path: a shell that sees the volume starts the program.
+fn by_shell(name: &OsStr) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args([OsStr::new("-c"), OsStr::new("exec \"$0\" \"$@\""), name]);
+    command
 }
 
 /// Refuses a volume on an ordinary disk, which can only be read.

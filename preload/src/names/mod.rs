@@ -71,6 +71,14 @@ pub fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Flags that cannot be, of `renameat2`: the kernel refuses them before it looks at the names.
+pub fn check_move(flags: c_uint) -> Result<(), Errno> {
+    let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT;
+    let exchange = flags & libc::RENAME_EXCHANGE != 0;
+    let fits = flags & !known == 0 && !(exchange && flags != libc::RENAME_EXCHANGE);
+    if fits { Ok(()) } else { Err(Errno::INVAL) }
+}
+
 /// Gives a name to another file; the one that had it may lose its last name.
 pub fn move_name(
     process: &Process,
@@ -145,6 +153,18 @@ fn kernel_name(at: (c_int, Text), target: &Target<'_>) -> Result<CString, Errno>
     }
 }
 
+/// Why a file of another volume cannot have this name. As in the kernel, a name that is there or
+/// cannot be a file's comes first, then a volume that can only be read.
+fn between(process: &Process, found: &Found<'_>) -> Errno {
+    let read_only = || process.fs.stat_fs(found.dir.into()).is_ok_and(|stat| stat.read_only);
+    match (found.attr, found.slash) {
+        (Some(_), _) => Errno::EXIST,
+        (None, true) => Errno::NOENT,
+        (None, false) if read_only() => Errno::ROFS,
+        (None, false) => Errno::XDEV,
+    }
+}
+
 pub fn link_at(
     process: &Process,
     from: (c_int, Text),
@@ -167,9 +187,7 @@ pub fn link_at(
     };
     match paths::resolve(process, to.0, to.1.bytes()?, false)? {
         Target::Volume(found) if found.dir.member() != node.member() => {
-            // As the kernel: a name that is there comes first.
-            let there = found.attr.is_some();
-            return Err(Stop::Errno(if there { Errno::EXIST } else { Errno::XDEV }));
+            return Err(Stop::Errno(between(process, &found)));
         }
         Target::Volume(found) => process.user(found.dir).link(node, &found)?,
         _ => return Err(Stop::Errno(Errno::XDEV)),

@@ -14,7 +14,8 @@ use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
 use crate::names::tree::{self, Glob, GlobError, Visit};
 use crate::names::{
-    HERE, link_at, make, move_name, one, read_link, real_path, take_name, temp, two, unlink_at,
+    HERE, check_move, link_at, make, move_name, one, read_link, real_path, take_name, temp, two,
+    unlink_at,
 };
 use crate::paths::{self, Target};
 
@@ -100,6 +101,7 @@ interpose! {
     }
     fn [renameat2](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_uint) -> c_int
     = |process, kernel| {
+        check_move(flags)?;
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
         two(process, (from_dir, from), (to_dir, to), kernel,
             |from, to| move_name(process, from, to, flags))

@@ -406,7 +406,7 @@ impl Attached for Model {
         Ok(())
     }
     fn fork_prepare(&self, _: &[Desc]) -> Result<ForkTicket> {
-        Ok(ForkTicket(0))
+        Ok(ForkTicket::new(0))
     }
     fn fork_parent(&self, _: ForkTicket, _: Option<u32>) {}
     fn fork_unprepared(&self, _: &mut Vec<Desc>) -> Result<()> {

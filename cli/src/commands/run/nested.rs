@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::place::Place;
-use super::{bypassed, not_started, place, refused};
+use super::{by_shell, bypassed, not_started, place, refused};
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
 use crate::failure::{Failure, Outcome};
@@ -86,7 +86,9 @@ pub fn start(
     let prefixes: Vec<&Path> =
         served.places().into_iter().chain(new.iter().map(|place| &*place.at)).collect();
     place::require(&args.require, &prefixes)?;
+    let unseen = new.iter().any(|place| place.alone_has(Path::new(name)));
     match program::find(name) {
+        _ if unseen => {}
         // The library checks programs that lie on the volume.
         Ok(path) if served.has_alone(&place::resolved(&path)) => {}
         Ok(path) => match program::check(&path) {
@@ -100,7 +102,8 @@ pub fn start(
         output::tell(format!("{} goes on with {served}", name.to_string_lossy()));
     }
     show_also(served, &new, args.read_only)?;
-    Err(not_started(asked, &Command::new(name).args(arguments).exec()))
+    let mut command = if unseen { by_shell(name) } else { Command::new(name) };
+    Err(not_started(asked, &command.args(arguments).exec()))
 }
 
 impl Served {

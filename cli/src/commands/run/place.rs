@@ -40,6 +40,11 @@ impl Place {
         Self { volume, at, mounted, by_mount_only, serves, guessed }
     }
 
+    /// Whether a path lies on it, and the kernel does not know it.
+    pub fn alone_has(&self, path: &Path) -> bool {
+        !self.mounted && path.starts_with(&self.at)
+    }
+
     /// Refused if the program would see another volume below the mount than other programs do.
     fn of_mount(mount: Mount) -> Result<Self, Failure> {
         let both = Access::READ_OK | Access::WRITE_OK;
