@@ -283,10 +283,29 @@ impl Process {
         hooks::number_taken(fd);
     }
 
+    /// Takes the lowest free number, which stands for nothing yet.
+    pub fn reserve(&self, cloexec: bool) -> Result<i32, Errno> {
+        let _lock = self.lock();
+        fdtable::reserve(0, cloexec)
+    }
+
+    /// Gives a reserved number back.
+    pub fn unreserve(&self, fd: i32) {
+        let _lock = self.lock();
+        fdtable::release(fd);
+    }
+
     /// Closes a number of ours. `false`: it is not ours.
     pub fn close(&self, fd: i32) -> Result<bool, Errno> {
+        self.close_or(fd, || {})
+    }
+
+    /// The same; `not_ours` is called with the structure lock held.
+    #[inline]
+    pub fn close_or(&self, fd: i32, not_ours: impl FnOnce()) -> Result<bool, Errno> {
         let maps = self.lock();
-        let Some((desc, last)) = fdtable::close(fd) else {
+        let Some((desc, last)) = fdtable::close(fd)? else {
+            not_ours();
             return Ok(false);
         };
         let drop_now = last && !maps.holds(desc);

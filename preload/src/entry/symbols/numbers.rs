@@ -1,5 +1,6 @@
 //! Functions of glibc's that make, look at or close numbers, or begin a thread: unchanged, except
-//! that the cached number is given back first ([`cached`]).
+//! that the cached number is given back first, and that what they make is the program's
+//! ([`cached`]).
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
@@ -9,30 +10,33 @@ use crate::glibc::stdio;
 
 /// Functions of glibc's, unchanged except for the cached number.
 macro_rules! before {
-    ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
+    ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {
+        before! { $first then { |_, _| {} } $(fn $name($($arg : $ty),*) -> $ret;)* }
+    };
+    ($first:block then $last:block
+     $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             static REAL: Real = Real::new(concat!(stringify!($name), "\0"));
             let _until_it_ends = $first;
             // SAFETY: glibc's function of this name, and the program's own arguments.
-            unsafe {
+            let answer = unsafe {
                 std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(
                     REAL.address(),
                 )($($arg),*)
-            }
+            };
+            let last: fn($ret, ($($ty,)*)) = $last;
+            last(answer, ($($arg,)*));
+            answer
         }
     )*};
 }
 
-// They make numbers, begin threads, or look at any number.
-before! { { cached::give_back() }
+// They make a number.
+before! { { cached::give_back() } then { |fd, _| cached::given(fd) }
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
-    fn pipe(pair: *mut c_int) -> c_int;
-    fn __pipe(pair: *mut c_int) -> c_int;
-    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
     fn eventfd(value: c_uint, flags: c_int) -> c_int;
     fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int;
     fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
@@ -46,12 +50,34 @@ before! { { cached::give_back() }
     fn fsopen(name: *const c_char, flags: c_uint) -> c_int;
     fn fsmount(fs: c_int, flags: c_uint, attributes: c_uint) -> c_int;
     fn shm_open(name: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    fn posix_openpt(flags: c_int) -> c_int;
+    fn getpt() -> c_int;
+}
+// SAFETY: as the functions do.
+before! { { cached::give_back() } then { |failed, (pair,)| unsafe {
+    cached::both_given(failed, pair);
+} }
+    fn pipe(pair: *mut c_int) -> c_int;
+    fn __pipe(pair: *mut c_int) -> c_int;
+}
+// SAFETY: as the functions do.
+before! { { cached::give_back() } then { |failed, (pair, _)| unsafe {
+    cached::both_given(failed, pair);
+} }
+    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
+}
+// SAFETY: as the functions do.
+before! { { cached::give_back() } then { |failed, (_, _, _, pair)| unsafe {
+    cached::both_given(failed, pair);
+} }
+    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+}
+// They make numbers otherwise, begin threads, or look at any number.
+before! { { cached::give_back() }
     fn mq_open(
         name: *const c_char, flags: c_int, mode: c_uint, attributes: *const c_void
     ) -> c_int;
     fn __mq_open_2(name: *const c_char, flags: c_int) -> c_int;
-    fn posix_openpt(flags: c_int) -> c_int;
-    fn getpt() -> c_int;
     fn openpty(
         master: *mut c_int, slave: *mut c_int, name: *mut c_char, terminal: *const c_void,
         size: *const c_void
@@ -93,7 +119,11 @@ before! { { before_sandbox(option) }
 
 /// A stream of ours is closed by our `close`.
 fn closes_unless_ours(stream: *mut c_void) -> Option<cached::Closes> {
-    (!stdio::is_of_volume(stream.cast())).then(cached::Closes::new)
+    (!stdio::is_of_volume(stream.cast())).then(|| {
+        let closes = cached::Closes::new();
+        cached::taken_back(stdio::number_of(stream.cast()));
+        closes
+    })
 }
 
 // They close numbers.
