@@ -95,11 +95,11 @@ pub fn open_found(
             Ok(Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?))
         }
         (Ok(Opened::Outside(path)), number) => {
-            number.into_iter().for_each(|fd| process.unreserve(fd));
+            number.inspect(|&fd| process.unreserve(fd));
             Ok(Err(path))
         }
         (Err(stop), number) => {
-            number.into_iter().for_each(|fd| process.unreserve(fd));
+            number.inspect(|&fd| process.unreserve(fd));
             Err(stop)
         }
     }
@@ -181,19 +181,19 @@ pub fn close_numbers(
 ) -> c_int {
     let _until_it_ends = cached::Closes::new();
     flags_change(process, first, last);
-    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
-        let result = in_runs(process, first, last, &|first, last| kernel(first, last, flags));
+    let closes = flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0;
+    // The kernel closes ours too: once, since another thread may get a number that is closed.
+    let cleared = if closes { process.clear(first, last) } else { Vec::new() };
+    let result = in_runs(process, first, last, &|first, last| kernel(first, last, flags));
+    if !closes {
         // Of those that other threads have opened meanwhile.
         flags_change(process, first, last);
-        return result;
     }
-    let ours: Vec<c_int> = fdtable::all().map(|(fd, _)| fd).collect();
-    for fd in ours.into_iter().filter(|&fd| (first..=last).contains(&(fd as c_uint))) {
+    for (desc, last) in cleared {
         // close_range tells of no errors of single numbers.
-        let _ = process.close(fd);
+        let _ = process.forget(desc, last);
     }
-    cached::range_taken_back(first, last);
-    in_runs(process, first, last, &|first, last| kernel(first, last, flags))
+    result
 }
 
 fn flags_change(process: &Process, first: c_uint, last: c_uint) {

@@ -27,8 +27,8 @@
 //!   thread that gets a higher number meanwhile does not move the bound past it: the closed number
 //!   is no longer [`GIVEN`].
 //! - *A number that glibc opens and closes inside itself* (`getaddrinfo`) is closed unseen. It was
-//!   never given to the program, so the bound does not move past it either. (In a process with one
-//!   thread nothing is under way inside glibc while the program opens, and the bound need not stop.)
+//!   never given to the program, so the bound does not move past it either. (With one thread
+//!   nothing is under way inside glibc while the program opens: the bound need not stop.)
 //! - *A call that makes a number in the kernel* has given the cached one back when another thread
 //!   closes one, which is cached. The call's number was the lowest before that close: from then on
 //!   the kernel's numbers only become more, since a thread that closes another one gives the cached
@@ -70,7 +70,8 @@ const NONE: c_int = -1;
 /// Numbers below have meanings of their own.
 const FIRST: c_int = 3;
 
-/// The numbers that the program got by calls of this library, or inherited, and has not closed.
+/// The numbers that the program got by calls of this library, or had when it began its second
+/// thread, and has not closed since.
 /// Where a bit is missing a number is not cached; one too many counts a number that glibc uses.
 static GIVEN: [AtomicU64; NUMBERS_MAX / 64] = [const { AtomicU64::new(0) }; NUMBERS_MAX / 64];
 /// No bit beyond this number was ever set.
@@ -145,10 +146,16 @@ fn first_not_given(from: c_int, end: c_int) -> c_int {
 /// The program gets this number. (Others, as `EBADF` would be: nothing.)
 #[inline]
 pub fn given(fd: c_int) {
-    let Some(word) = usize::try_from(fd).ok().and_then(|fd| GIVEN.get(fd / 64)) else { return };
+    let Some(word) = word_of(fd) else { return };
     if word.load(Ordering::Relaxed) & bit(fd) == 0 {
         give(fd, word);
     }
+}
+
+/// Where it says whether `fd` is the program's.
+#[inline]
+fn word_of(fd: c_int) -> Option<&'static AtomicU64> {
+    GIVEN.get(fd.cast_unsigned() as usize / 64)
 }
 
 #[cold]
@@ -171,36 +178,26 @@ const fn bit(fd: c_int) -> u64 {
     1 << (fd % 64)
 }
 
-/// The program gets both numbers, if the call has not failed.
-///
-/// # Safety
-///
-/// The kernel has put two numbers there if it has not.
-pub unsafe fn both_given(failed: c_int, pair: *const c_int) {
-    if failed == 0 {
-        // SAFETY: by the contract.
-        unsafe {
-            given(*pair);
-            given(*pair.add(1));
-        }
+/// Before the program begins a thread. What a process with one thread has open from 0 on is all the
+/// program's: what it inherited, and what was made in a way that this library does not see.
+pub fn before_thread() {
+    give_back();
+    if !thread::has_one_thread() {
+        return;
     }
-}
-
-/// What the process has open when it starts.
-pub fn inherited() {
-    let mut fd = 0;
-    while fd < INHERITED_MAX && rustix::io::fcntl_getfd(fdtable::borrow(fd)).is_ok() {
+    let mut fd = first_not_given(0, LOOKED_AT_MAX);
+    while fd < LOOKED_AT_MAX && rustix::io::fcntl_getfd(fdtable::borrow(fd)).is_ok() {
         given(fd);
-        fd += 1;
+        fd = first_not_given(fd, LOOKED_AT_MAX);
     }
 }
 
-/// More numbers are not looked at.
-const INHERITED_MAX: c_int = 64;
+/// Numbers beyond are not asked for.
+const LOOKED_AT_MAX: c_int = 1024;
 
 /// `fd` is the program's no longer, and will be closed.
 pub fn taken_back(fd: c_int) {
-    let Some(word) = usize::try_from(fd).ok().and_then(|fd| GIVEN.get(fd / 64)) else { return };
+    let Some(word) = word_of(fd) else { return };
     if word.load(Ordering::Relaxed) & bit(fd) != 0 {
         change(word, word.load(Ordering::Relaxed) & !bit(fd), || {
             word.fetch_and(!bit(fd), Ordering::Relaxed);
@@ -447,8 +444,7 @@ const MAKERS: &[&str] = &[
     "ioctl",
 ];
 /// Those that let the kernel close or replace the number that they are given.
-const ANNOUNCED: &[&str] =
-    &["close", "__close", "__close_nocancel", "dup2", "__dup2", "dup3"];
+const ANNOUNCED: &[&str] = &["close", "__close", "__close_nocancel", "dup2", "__dup2", "dup3"];
 /// Those whose answer is a number that the program gets.
 const GIVERS: &[&str] = &[
     "open",

@@ -16,6 +16,7 @@ use vfs::cred::Cred;
 use vfs::walk::Walk;
 use vfs::{Desc, Errno, Node, User};
 
+use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::lock::{Guard, Lock};
@@ -312,6 +313,17 @@ impl Process {
         drop(maps);
         self.forget(desc, drop_now)?;
         Ok(true)
+    }
+
+    /// Takes the numbers of ours in this range out of the table: the kernel will close them. Gives
+    /// their descriptions, and whether each was the last hold, to be forgotten then.
+    pub fn clear(&self, first: u32, last: u32) -> Vec<(Desc, bool)> {
+        let maps = self.lock();
+        cached::range_taken_back(first, last);
+        let ours: Vec<i32> = fdtable::all().map(|(fd, _)| fd).collect();
+        let ours = ours.into_iter().filter(|&fd| (first..=last).contains(&fd.cast_unsigned()));
+        let cleared = ours.filter_map(fdtable::clear);
+        cleared.map(|(desc, last)| (desc, last && !maps.holds(desc))).collect()
     }
 
     /// What any close does: record locks of the process on that file go, and with the last number

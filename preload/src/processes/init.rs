@@ -21,7 +21,6 @@ use volume::{AttachOptions, Volume};
 
 use crate::descriptors::handover;
 use crate::entry::attached;
-use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::process::Process;
@@ -253,7 +252,6 @@ fn inherit(process: &Process) {
     for fd in process.internal_numbers() {
         fdtable::hide(fd);
     }
-    cached::inherited();
     let held = text(handover::HELD);
     if held.is_some() || IN_FLIGHT.load(Ordering::Relaxed) {
         let cwd = text(handover::CWD);

@@ -11,7 +11,7 @@ use crate::glibc::stdio;
 /// Functions of glibc's, unchanged except for the cached number.
 macro_rules! before {
     ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {
-        before! { $first then { |_, _| {} } $(fn $name($($arg : $ty),*) -> $ret;)* }
+        before! { $first then { |_answer, _given| {} } $(fn $name($($arg : $ty),*) -> $ret;)* }
     };
     ($first:block then $last:block
      $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
@@ -33,8 +33,19 @@ macro_rules! before {
     )*};
 }
 
+/// The program gets both numbers, if the call has not failed.
+fn both_given(failed: c_int, pair: *const c_int) {
+    if failed == 0 {
+        // SAFETY: the kernel has put two numbers there.
+        unsafe {
+            cached::given(*pair);
+            cached::given(*pair.add(1));
+        }
+    }
+}
+
 // They make a number.
-before! { { cached::give_back() } then { |fd, _| cached::given(fd) }
+before! { { cached::give_back() } then { |fd, _given| cached::given(fd) }
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn eventfd(value: c_uint, flags: c_int) -> c_int;
@@ -53,23 +64,14 @@ before! { { cached::give_back() } then { |fd, _| cached::given(fd) }
     fn posix_openpt(flags: c_int) -> c_int;
     fn getpt() -> c_int;
 }
-// SAFETY: as the functions do.
-before! { { cached::give_back() } then { |failed, (pair,)| unsafe {
-    cached::both_given(failed, pair);
-} }
+before! { { cached::give_back() } then { |failed, (pair,)| both_given(failed, pair) }
     fn pipe(pair: *mut c_int) -> c_int;
     fn __pipe(pair: *mut c_int) -> c_int;
 }
-// SAFETY: as the functions do.
-before! { { cached::give_back() } then { |failed, (pair, _)| unsafe {
-    cached::both_given(failed, pair);
-} }
+before! { { cached::give_back() } then { |failed, (pair, _)| both_given(failed, pair) }
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
 }
-// SAFETY: as the functions do.
-before! { { cached::give_back() } then { |failed, (_, _, _, pair)| unsafe {
-    cached::both_given(failed, pair);
-} }
+before! { { cached::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
     fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
 }
 // They make numbers otherwise, begin threads, or look at any number.
@@ -97,12 +99,15 @@ before! { { cached::give_back() }
         time: *mut c_void
     ) -> c_int;
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int;
-    fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
     fn timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int;
     fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
     fn getaddrinfo_a(
         mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int;
+}
+
+before! { { cached::before_thread() }
+    fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
 }
 
 /// From now on the process may not be allowed to `close`.
