@@ -13,11 +13,11 @@
 //! the kernel says `EBADF`.
 //!
 //! Lock: the cached number, the bound and the table's slots change only under the structure lock,
-//! which a fork takes too. [`GIVEN`] and [`ENDING`] change without it.
+//! which a fork takes too. [`GIVEN`] changes without it.
 //!
 //! Invariants. At most one number is cached, above the standard ones. The kernel has all numbers
-//! below [`TAKEN`] open, so if the cached number is below it, it is the lowest that is free to the
-//! program. Only the kernel's choice of the lowest number moves the bound up; whatever closes a
+//! below the *bound* open, so if the cached number is below it, it is the lowest that is free to
+//! the program. Only the kernel's choice of the lowest number moves the bound up; whatever closes a
 //! number moves it down *before* the kernel closes. What closes numbers inside glibc (`fclose`)
 //! sets it to 0 ([`Closes`]).
 //!
@@ -36,7 +36,7 @@
 //! - *Two threads close the same number*, which is the program's mistake: the one that comes late
 //!   finds it cached and gets `EBADF`. If it found a number of the kernel's, its close may hit what
 //!   is there by then; also `dup2` puts a file where a number may be cached by then, an exec hands
-//!   on what is open. While such a call is under way ([`ENDING`]) no number is cached, and none
+//!   on what is open. While such a call is under way ([`announce`]) no number is cached, and none
 //!   that is opened then is ever cached.
 //! - *The cached number is given back* under the lock, and the others see it until the kernel has
 //!   closed it, so that they wait: nobody gets the next number, or closes it once more.
@@ -56,7 +56,7 @@ use crate::entry::thread::{self, Inside, here};
 struct State {
     /// The cached number.
     cached: AtomicI32,
-    /// The kernel has all numbers below open.
+    /// The bound: the kernel has all numbers below open.
     taken: AtomicI32,
     /// Calls under way in which the kernel closes, replaces or hands on numbers. Goes up under the
     /// lock, and down without it.
@@ -71,8 +71,8 @@ const NONE: c_int = -1;
 const FIRST: c_int = 3;
 
 /// The numbers that the program got by calls of this library, or had when it began its second
-/// thread, and has not closed since.
-/// Where a bit is missing a number is not cached; one too many counts a number that glibc uses.
+/// thread, and has not closed since. A bit too few keeps numbers from being cached; one too many
+/// counts a number that glibc uses inside itself.
 static GIVEN: [AtomicU64; NUMBERS_MAX / 64] = [const { AtomicU64::new(0) }; NUMBERS_MAX / 64];
 /// No bit beyond this number was ever set.
 static HIGHEST_GIVEN: AtomicI32 = AtomicI32::new(-1);

@@ -278,27 +278,31 @@ pub fn set_shared(fd: c_int) {
     }
 }
 
-/// Closes `fd`, or caches it. Gives its description and whether this was the last number for it;
-/// `None`: the kernel is to close it. Structure lock held.
+/// Before the kernel closes a number that is not ours. Structure lock held.
+#[cold]
+pub fn closed_by_kernel(fd: c_int) -> Result<(), Errno> {
+    if slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) & CACHED != 0) {
+        return Err(Errno::BADF);
+    }
+    // Another thread may have it reserved.
+    flag_changes(fd);
+    cached::closes(fd);
+    Ok(())
+}
+
+/// Closes `fd`, or caches it. Gives its description and whether this was the last number for it.
+/// Structure lock held.
 #[inline]
-pub fn close(fd: c_int) -> Result<Option<(Desc, bool)>, Errno> {
-    let Some(slot) = slot(fd) else { return Ok(None) };
+pub fn close(fd: c_int) -> Option<(Desc, bool)> {
+    let slot = slot(fd)?;
     let word = slot.load(Ordering::Relaxed);
-    let Some(desc) = unpack(word) else {
-        if word & CACHED != 0 {
-            return Err(Errno::BADF);
-        }
-        // Another thread may have it reserved, to whom the kernel takes it.
-        flag_changes(fd);
-        cached::closes(fd);
-        return Ok(None);
-    };
+    let desc = unpack(word)?;
     if word & PLAIN != 0 && cached::keep(fd) {
         slot.store(CACHED | word & CLOEXEC, Ordering::Release);
     } else {
         release(fd);
     }
-    Ok(Some((desc, word & SHARED == 0 || !holds(desc))))
+    Some((desc, word & SHARED == 0 || !holds(desc)))
 }
 
 /// Clears `fd`'s slot. Gives its description and whether this was the last number for it. Structure

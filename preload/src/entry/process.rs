@@ -305,7 +305,8 @@ impl Process {
     #[inline]
     pub fn close_or(&self, fd: i32, not_ours: impl FnOnce()) -> Result<bool, Errno> {
         let maps = self.lock();
-        let Some((desc, last)) = fdtable::close(fd)? else {
+        let Some((desc, last)) = fdtable::close(fd) else {
+            fdtable::closed_by_kernel(fd)?;
             not_ours();
             return Ok(false);
         };
