@@ -149,7 +149,7 @@ macro_rules! interpose {
                     )($($arg),*)
                 }
             };
-            $crate::interposed::serve(
+            let answer = $crate::interposed::serve(
                 stringify!($name),
                 const { $crate::entry::cancel::point(stringify!($name)) },
                 move |process| {
@@ -164,12 +164,23 @@ macro_rules! interpose {
                     let _until_it_ends =
                         const { $crate::entry::cached::is_closer(stringify!($name)) }
                             .then($crate::entry::cached::Closes::new);
+                    let _until_it_has_ended =
+                        const { $crate::entry::cached::is_announced(stringify!($name)) }
+                            .then($crate::entry::cached::Announced::new);
                     $crate::mappings::page_faults::with_pages(
                         || $crate::split::engine::call!($name hidden ($($arg),*)),
                         || [$($crate::mappings::page_faults::address(&$arg)),*],
                     )
                 },
-            )
+            );
+            if const { $crate::entry::cached::is_giver(stringify!($name)) } {
+                $crate::entry::cached::given($crate::entry::Answer::number(answer));
+            }
+            if const { $crate::entry::cached::is_giver_of_streams(stringify!($name)) } {
+                let stream = $crate::entry::Answer::address(answer).cast();
+                $crate::entry::cached::given($crate::glibc::stdio::number_of(stream));
+            }
+            answer
         }
     };
 }

@@ -231,3 +231,9 @@ fn anchored(place: &Place) -> Vec<String> {
 fn reused() {
     same("reused");
 }
+
+/// Threads that open, copy and close numbers at once.
+#[test]
+fn numbers_at_once() {
+    same("numbers_at_once");
+}

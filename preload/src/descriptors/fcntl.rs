@@ -12,7 +12,6 @@ use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Simply,
 use crate::descriptors::owners;
 use crate::entry::cached;
 use crate::entry::fdtable;
-use crate::entry::fdtable::ours;
 use crate::entry::hooks;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
@@ -21,7 +20,7 @@ use crate::entry::{self, DONE, Served, Stop};
 /// A second number for the description of `fd`.
 pub fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<c_int> {
     let lock = process.lock();
-    let desc = ours(fd)?;
+    let desc = fdtable::ours_held(fd)?;
     let new = fdtable::install(desc, min, cloexec)?;
     fdtable::set_shared(fd);
     fdtable::set_shared(new);
@@ -32,18 +31,22 @@ pub fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Ser
 
 /// `dup2` where the old or the new number is the volume's.
 pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
-    cached::give_back();
     if process.is_internal(old) {
         return Err(Stop::Errno(Errno::BADF));
     }
     let in_the_way = process.is_internal(new);
+    let maps = process.lock();
+    // From here on neither number is the cached one.
+    cached::give_back_held();
     if fdtable::get(old).is_none() && fdtable::get(new).is_none() && !in_the_way {
+        // Another thread may have it reserved.
+        fdtable::flag_changes(new);
+        cached::announce();
         return Err(Stop::Kernel);
     }
     if new < 0 || new as usize >= fdtable::NUMBERS_MAX {
         return Err(Stop::Errno(Errno::BADF));
     }
-    let maps = process.lock();
     let source = fdtable::get(old);
     let from = fdtable::borrow_checked(old)?;
     // SAFETY: never dropped: the number is the program's.

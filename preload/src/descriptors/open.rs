@@ -85,7 +85,7 @@ pub fn open_found(
     // As in the kernel, without a number nothing is made or emptied.
     let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) {
         0 | libc::O_DIRECTORY => None,
-        _ => Some(fdtable::reserve(0, flags & libc::O_CLOEXEC != 0)?),
+        _ => Some(process.reserve(flags & libc::O_CLOEXEC != 0)?),
     };
     let opened = open_target(process, target, flags, mode);
     match (opened, number) {
@@ -97,11 +97,11 @@ pub fn open_found(
             Ok(Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?))
         }
         (Ok(Opened::Outside(path)), number) => {
-            number.into_iter().for_each(fdtable::release);
+            number.inspect(|&fd| process.unreserve(fd));
             Ok(Err(path))
         }
         (Err(stop), number) => {
-            number.into_iter().for_each(fdtable::release);
+            number.inspect(|&fd| process.unreserve(fd));
             Err(stop)
         }
     }
@@ -181,27 +181,46 @@ pub fn close_numbers(
     flags: c_int,
     kernel: &dyn Fn(c_uint, c_uint, c_int) -> c_int,
 ) -> c_int {
-    let ours: Vec<c_int> = fdtable::all().map(|(fd, _)| fd).collect();
-    for fd in ours.into_iter().filter(|&fd| (first..=last).contains(&(fd as c_uint))) {
-        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
-            // close_range tells of no errors of single numbers.
-            let _ = process.close(fd);
-        } else {
-            fdtable::flag_changes(fd);
-        }
+    let _until_it_ends = cached::Closes::new();
+    flags_change(process, first, last);
+    let closes = flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0;
+    // The kernel closes ours too: once, since another thread may get a number that is closed.
+    let cleared = if closes { process.clear(first, last) } else { Vec::new() };
+    let result = in_runs(process, first, last, &|first, last| kernel(first, last, flags));
+    if !closes {
+        // Of those that other threads have opened meanwhile.
+        flags_change(process, first, last);
     }
-    cached::forget();
+    for (desc, last) in cleared {
+        // close_range tells of no errors of single numbers.
+        let _ = process.forget(desc, last);
+    }
+    result
+}
+
+fn flags_change(process: &Process, first: c_uint, last: c_uint) {
+    let _lock = process.lock();
+    fdtable::flags_change(first, last);
+}
+
+/// Calls `kernel` for the runs between the internal numbers.
+fn in_runs(
+    process: &Process,
+    first: c_uint,
+    last: c_uint,
+    kernel: &dyn Fn(c_uint, c_uint) -> c_int,
+) -> c_int {
     let mut spared: Vec<c_uint> = process.internal_numbers().map(|fd| fd as c_uint).collect();
     spared.sort_unstable();
     let mut from = first;
     for fd in spared.into_iter().filter(|fd| (first..=last).contains(fd)) {
         if fd > from {
-            let result = kernel(from, fd - 1, flags);
+            let result = kernel(from, fd - 1);
             if result != 0 {
                 return result;
             }
         }
         from = fd + 1;
     }
-    if from <= last { kernel(from, last, flags) } else { 0 }
+    if from <= last { kernel(from, last) } else { 0 }
 }

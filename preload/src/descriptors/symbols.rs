@@ -13,6 +13,7 @@ use crate::descriptors::sockets::{self, Address, Real, told};
 use crate::descriptors::{fcntl, messages};
 use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
+use crate::entry::process::Process;
 use crate::entry::{DONE, Stop, cached, hooks, outside};
 use crate::interposed::interpose;
 use crate::mappings::page_faults;
@@ -47,7 +48,7 @@ interpose! {
         if process.is_internal(fd) {
             return Err(Stop::Errno(Errno::BADF));
         }
-        if process.close(fd)? { Ok(0) } else { Err(Stop::Kernel) }
+        if process.close_or(fd, cached::announce)? { Ok(0) } else { Err(Stop::Kernel) }
     }
     fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
         let known = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;
@@ -82,13 +83,13 @@ interpose! {
     fn [dup2, __dup2](old: c_int, new: c_int) -> c_int = |process, _| {
         if old == new {
             let hidden = process.is_internal(old);
-            return Err(if hidden { Stop::Errno(Errno::BADF) } else { Stop::Kernel });
+            return Err(if hidden { Stop::Errno(Errno::BADF) } else { left_to_kernel(process) });
         }
         fcntl::duplicate_to(process, old, new, DupFlags::empty())
     }
     fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int = |process, _| {
         if old == new || flags & !libc::O_CLOEXEC != 0 {
-            return Err(Stop::Kernel);
+            return Err(left_to_kernel(process));
         }
         fcntl::duplicate_to(process, old, new, DupFlags::from_bits_retain(flags as u32))
     }
@@ -158,6 +159,13 @@ interpose! {
 }
 
 const LOCK_MAND: c_int = 32;
+
+/// What functions that announce such a call give.
+fn left_to_kernel(process: &Process) -> Stop {
+    let _lock = process.lock();
+    cached::announce();
+    Stop::Kernel
+}
 
 // ---- local sockets
 

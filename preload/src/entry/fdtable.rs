@@ -8,10 +8,9 @@
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
 //! is given back, and says so while the number is cached (see [`cached`]). Lookups are lock-free:
 //! one load. A thread that changes slots holds the process's structure lock (see
-//! [`crate::entry::process::Process`]), except for the cached number's slot: the thread that takes
-//! or returns it changes that. A stale description is refused by the engine.
+//! [`crate::entry::process::Process`]). A stale description is refused by the engine.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -34,7 +33,8 @@ const HANDED: u64 = 1 << 60;
 const CACHED: u64 = 1 << 59;
 /// Of a plain or cached number: it is close-on-exec.
 const CLOEXEC: u64 = 1 << 58;
-/// The number was the lowest free one when it was taken, and its flag has not changed since.
+/// The number was the lowest free one when it was taken, while the kernel closed none, and its flag
+/// has not changed since.
 const PLAIN: u64 = 1 << 57;
 
 const _: () = assert!(PLAIN >= 1 << Desc::BITS);
@@ -92,6 +92,12 @@ pub fn ours(fd: c_int) -> Result<Desc, Stop> {
     get(fd).ok_or_else(|| if is_hidden(fd) { Stop::Errno(Errno::BADF) } else { Stop::Kernel })
 }
 
+/// As [`ours`], with the structure lock held.
+pub fn ours_held(fd: c_int) -> Result<Desc, Stop> {
+    let word = slot(fd).map_or(0, |slot| slot.load(Ordering::Relaxed));
+    if word & CACHED != 0 { Err(Stop::Errno(Errno::BADF)) } else { ours(fd) }
+}
+
 /// Hides an internal number from the program for ever.
 pub fn hide(fd: c_int) {
     if let Some(slot) = slot(fd) {
@@ -129,13 +135,15 @@ pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     Ok(fd)
 }
 
-/// Makes the lowest free number from `min` on a placeholder that stands for nothing yet.
+/// Makes the lowest free number from `min` on a placeholder that stands for nothing yet. Structure
+/// lock held.
 pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     if min != 0 {
-        cached::give_back();
+        cached::give_back_held();
     } else if let Some(fd) = cached::take(cloexec) {
         return Ok(fd);
     }
+    let quiet = cached::is_quiet();
     let placeholder = borrow(PLACEHOLDER.load(Ordering::Acquire));
     let new: OwnedFd = if cloexec {
         rustix::io::fcntl_dupfd_cloexec(placeholder, min)?
@@ -147,7 +155,9 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
         close_number(fd);
         return Err(Errno::MFILE);
     }
-    let plain = if min == 0 {
+    cached::given(fd);
+    raise_highest(fd);
+    let plain = if min == 0 && quiet {
         cached::lowest_was(fd);
         PLAIN
     } else {
@@ -157,11 +167,11 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     Ok(fd)
 }
 
-/// Gives a number back that was reserved, or is cached.
+/// Gives a number back. Structure lock held.
 pub fn release(fd: c_int) {
+    cached::closes(fd);
     restore(fd, 0);
     close_number(fd);
-    cached::closed(fd);
 }
 
 /// Reserves the cached number; `false`: it has the other close-on-exec flag.
@@ -190,7 +200,6 @@ pub fn dup_plain(fd: BorrowedFd<'_>, min: c_int) -> Result<OwnedFd, Errno> {
 #[inline]
 pub fn set_reserved(fd: c_int, desc: Desc) {
     if let Some(slot) = slot(fd) {
-        raise_highest(fd);
         let form = slot.load(Ordering::Relaxed) & (PLAIN | CLOEXEC);
         slot.store(pack(desc) | form, Ordering::Release);
     }
@@ -198,8 +207,18 @@ pub fn set_reserved(fd: c_int, desc: Desc) {
 
 /// The program changes the flag of `fd` past the table.
 pub fn flag_changes(fd: c_int) {
-    if let Some(slot) = slot(fd) {
+    if let Some(slot) = slot(fd)
+        && slot.load(Ordering::Relaxed) & PLAIN != 0
+    {
         slot.fetch_and(!PLAIN, Ordering::Relaxed);
+    }
+}
+
+/// As [`flag_changes`], for a range, also for what is reserved. Structure lock held.
+pub fn flags_change(first: c_uint, last: c_uint) {
+    let highest = HIGHEST.load(Ordering::Relaxed);
+    for fd in first..=last.min(u32::try_from(highest).unwrap_or(0)) {
+        flag_changes(fd as c_int);
     }
 }
 
@@ -259,16 +278,25 @@ pub fn set_shared(fd: c_int) {
     }
 }
 
+/// Before the kernel closes a number that is not ours. Structure lock held.
+#[cold]
+pub fn closed_by_kernel(fd: c_int) -> Result<(), Errno> {
+    if slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) & CACHED != 0) {
+        return Err(Errno::BADF);
+    }
+    // Another thread may have it reserved.
+    flag_changes(fd);
+    cached::closes(fd);
+    Ok(())
+}
+
 /// Closes `fd`, or caches it. Gives its description and whether this was the last number for it.
 /// Structure lock held.
 #[inline]
 pub fn close(fd: c_int) -> Option<(Desc, bool)> {
     let slot = slot(fd)?;
     let word = slot.load(Ordering::Relaxed);
-    let Some(desc) = unpack(word) else {
-        cached::closed(fd);
-        return None;
-    };
+    let desc = unpack(word)?;
     if word & PLAIN != 0 && cached::keep(fd) {
         slot.store(CACHED | word & CLOEXEC, Ordering::Release);
     } else {

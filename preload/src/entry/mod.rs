@@ -25,7 +25,7 @@ pub(crate) mod syscall;
 pub(crate) mod thread;
 pub(crate) mod waiting;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use vfs::Errno;
@@ -62,10 +62,27 @@ pub trait Answer: Copy + PartialEq {
     fn has_failed(self) -> bool {
         self == Self::FAILED
     }
+
+    /// The descriptor that it is, if it is one.
+    #[inline]
+    fn number(self) -> c_int {
+        -1
+    }
+
+    /// The address that it is, if it is one.
+    #[inline]
+    fn address(self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
 }
 
 impl Answer for i32 {
     const FAILED: Self = -1;
+
+    #[inline]
+    fn number(self) -> c_int {
+        self
+    }
 }
 impl Answer for i64 {
     const FAILED: Self = -1;
@@ -82,6 +99,11 @@ impl Answer for () {
 }
 impl<T> Answer for *mut T {
     const FAILED: Self = std::ptr::null_mut();
+
+    #[inline]
+    fn address(self) -> *mut c_void {
+        self.cast()
+    }
 }
 
 /// How often `dup2` has replaced a number of ours.

@@ -16,6 +16,7 @@ use vfs::cred::Cred;
 use vfs::walk::{Tree, Walk};
 use vfs::{Desc, Errno, Node, Of, Simply, User};
 
+use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::lock::{Guard, Lock};
@@ -364,16 +365,47 @@ impl Process {
         hooks::number_taken(fd);
     }
 
+    /// Takes the lowest free number, which stands for nothing yet.
+    pub fn reserve(&self, cloexec: bool) -> Result<i32, Errno> {
+        let _lock = self.lock();
+        fdtable::reserve(0, cloexec)
+    }
+
+    /// Gives a reserved number back.
+    pub fn unreserve(&self, fd: i32) {
+        let _lock = self.lock();
+        fdtable::release(fd);
+    }
+
     /// Closes a number of ours. `false`: it is not ours.
     pub fn close(&self, fd: i32) -> Result<bool, Errno> {
+        self.close_or(fd, || {})
+    }
+
+    /// The same; `not_ours` is called with the structure lock held.
+    #[inline]
+    pub fn close_or(&self, fd: i32, not_ours: impl FnOnce()) -> Result<bool, Errno> {
         let maps = self.lock();
         let Some((desc, last)) = fdtable::close(fd) else {
+            fdtable::closed_by_kernel(fd)?;
+            not_ours();
             return Ok(false);
         };
         let drop_now = last && !maps.holds(desc);
         drop(maps);
         self.forget(desc, drop_now)?;
         Ok(true)
+    }
+
+    /// Takes the numbers of ours in this range out of the table: the kernel will close them. Gives
+    /// their descriptions, and whether each was the last hold, to be forgotten then.
+    pub fn clear(&self, first: u32, last: u32) -> Vec<(Desc, bool)> {
+        let maps = self.lock();
+        cached::range_taken_back(first, last);
+        let ours: Vec<i32> = fdtable::all().map(|(fd, _)| fd).collect();
+        let ours = ours.into_iter().filter(|&fd| (first..=last).contains(&fd.cast_unsigned()));
+        let cleared = ours.filter_map(fdtable::clear);
+        cleared.map(|(desc, last)| (desc, last && !maps.holds(desc))).collect()
     }
 
     /// What any close does: record locks of the process on that file go, and with the last number

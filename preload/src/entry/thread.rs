@@ -59,6 +59,8 @@ pub struct Thread {
     pub blocks_bus: AtomicBool,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
+    /// How many calls of it let the kernel close or replace numbers (see [`crate::entry::cached`]).
+    pub announced: AtomicU32,
     /// How many replaced numbers it has looked at (see `entry`).
     pub replaced: AtomicU32,
     /// Its identity, where threads differ, and at how many changes it asked for it; 0: not yet (see

@@ -198,6 +198,12 @@ pub fn is_of_volume(stream: *mut FILE) -> bool {
     !stream.is_null() && is_cookie(stream) && unsafe { (*head(stream)).fileno } >= 0
 }
 
+/// A stream's number; negative: none.
+pub fn number_of(stream: *mut FILE) -> c_int {
+    // SAFETY: a stream of the program's.
+    if stream.is_null() { -1 } else { unsafe { (*head(stream)).fileno } }
+}
+
 /// A standard number has become ours: its stream must go through us.
 pub fn standard_taken(fd: c_int) {
     if !LEFT.load(Ordering::Relaxed) && !REPLACED[fd as usize].load(Ordering::Relaxed) {

@@ -337,7 +337,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
         let all = [at as usize, lists[0], lists[1], lists[2], flags as usize, 0];
         (libc::SYS_execveat, all)
     };
-    cached::give_back();
+    let _until_it_ends = cached::Closes::new();
     sigaction::before_exec();
     // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
     // ends it: the new image must inherit neither the signal nor the mask that keeps it.

@@ -43,10 +43,10 @@ interpose! {
         thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t, start: Start,
         argument: *mut c_void,
     ) -> c_int = |_, kernel| {
+        cached::before_thread();
         if !here().blocks_bus.load(Ordering::Relaxed) {
             return Err(Stop::Kernel);
         }
-        cached::give_back();
         Ok(sigmask::born_blocked(start, argument, |begin, born| {
             kernel(thread, attributes, begin, born)
         }))

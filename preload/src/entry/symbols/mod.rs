@@ -24,12 +24,13 @@ fn changed(resource: c_int, result: c_int) -> c_int {
 
 interpose! {
     fn [setrlimit, setrlimit64](resource: c_int, limit: *const c_void) -> c_int = |_, kernel| {
-        cached::give_back();
+        // Numbers beyond the limit are no longer free.
+        let _until_it_ends = cached::Closes::new();
         Ok(changed(resource, kernel(resource, limit)))
     }
     fn [prlimit, prlimit64](pid: c_int, resource: c_int, new: *const c_void, old: *mut c_void)
     -> c_int = |_, kernel| {
-        cached::give_back();
+        let _until_it_ends = cached::Closes::new();
         Ok(changed(resource, kernel(pid, resource, new, old)))
     }
 }

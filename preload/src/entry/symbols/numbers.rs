@@ -1,5 +1,6 @@
 //! Functions of glibc's that make, look at or close numbers, or begin a thread: unchanged, except
-//! that the cached number is given back first ([`cached`]).
+//! that the cached number is given back first, and that what they make is the program's
+//! ([`cached`]).
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
@@ -9,30 +10,44 @@ use crate::glibc::stdio;
 
 /// Functions of glibc's, unchanged except for the cached number.
 macro_rules! before {
-    ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
+    ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {
+        before! { $first then { |_answer, _given| {} } $(fn $name($($arg : $ty),*) -> $ret;)* }
+    };
+    ($first:block then $last:block
+     $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             static REAL: Real = Real::new(concat!(stringify!($name), "\0"));
             let _until_it_ends = $first;
             // SAFETY: glibc's function of this name, and the program's own arguments.
-            unsafe {
+            let answer = unsafe {
                 std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(
                     REAL.address(),
                 )($($arg),*)
-            }
+            };
+            let last: fn($ret, ($($ty,)*)) = $last;
+            last(answer, ($($arg,)*));
+            answer
         }
     )*};
 }
 
-// They make numbers, begin threads, or look at any number.
-before! { { cached::give_back() }
+/// The program gets both numbers, if the call has not failed.
+fn both_given(failed: c_int, pair: *const c_int) {
+    if failed == 0 {
+        // SAFETY: the kernel has put two numbers there.
+        unsafe {
+            cached::given(*pair);
+            cached::given(*pair.add(1));
+        }
+    }
+}
+
+// They make a number.
+before! { { cached::give_back() } then { |fd, _given| cached::given(fd) }
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
-    fn pipe(pair: *mut c_int) -> c_int;
-    fn __pipe(pair: *mut c_int) -> c_int;
-    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
     fn eventfd(value: c_uint, flags: c_int) -> c_int;
     fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int;
     fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
@@ -46,12 +61,25 @@ before! { { cached::give_back() }
     fn fsopen(name: *const c_char, flags: c_uint) -> c_int;
     fn fsmount(fs: c_int, flags: c_uint, attributes: c_uint) -> c_int;
     fn shm_open(name: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    fn posix_openpt(flags: c_int) -> c_int;
+    fn getpt() -> c_int;
+}
+before! { { cached::give_back() } then { |failed, (pair,)| both_given(failed, pair) }
+    fn pipe(pair: *mut c_int) -> c_int;
+    fn __pipe(pair: *mut c_int) -> c_int;
+}
+before! { { cached::give_back() } then { |failed, (pair, _)| both_given(failed, pair) }
+    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
+}
+before! { { cached::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
+    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+}
+// They make numbers otherwise, begin threads, or look at any number.
+before! { { cached::give_back() }
     fn mq_open(
         name: *const c_char, flags: c_int, mode: c_uint, attributes: *const c_void
     ) -> c_int;
     fn __mq_open_2(name: *const c_char, flags: c_int) -> c_int;
-    fn posix_openpt(flags: c_int) -> c_int;
-    fn getpt() -> c_int;
     fn openpty(
         master: *mut c_int, slave: *mut c_int, name: *mut c_char, terminal: *const c_void,
         size: *const c_void
@@ -71,12 +99,15 @@ before! { { cached::give_back() }
         time: *mut c_void
     ) -> c_int;
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int;
-    fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
     fn timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int;
     fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
     fn getaddrinfo_a(
         mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int;
+}
+
+before! { { cached::before_thread() }
+    fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
 }
 
 /// From now on the process may not be allowed to `close`.
@@ -93,7 +124,11 @@ before! { { before_sandbox(option) }
 
 /// A stream of ours is closed by our `close`.
 fn closes_unless_ours(stream: *mut c_void) -> Option<cached::Closes> {
-    (!stdio::is_of_volume(stream.cast())).then(cached::Closes::new)
+    (!stdio::is_of_volume(stream.cast())).then(|| {
+        let closes = cached::Closes::new();
+        cached::taken_back(stdio::number_of(stream.cast()));
+        closes
+    })
 }
 
 // They close numbers.
