@@ -51,9 +51,12 @@ int main(int count, char **arguments) {
     if (write(1, "+", 1) != 1)
         return 6;
     // A child that is on both, too, and is left behind.
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        // Killed before: no signal comes.
+        if (getppid() != parent)
+            raise(SIGKILL);
         for (;;)
             for (int each = 0; each < 2; each++) {
                 char path[4096];
