@@ -239,7 +239,7 @@ fn tools_move_and_copy() {
 fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        eprintln!("{program} is not installed: nothing tested");
+        eprintln!("skipped: {program} is not installed");
     }
     found
 }

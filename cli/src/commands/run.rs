@@ -94,16 +94,16 @@ fn start(args: &RunArgs) -> Outcome {
         ));
     }
     let places: Vec<Place> = places.into_iter().filter(|place| !by_mount(place)).collect();
-    let Some(first) = places.first() else {
+    if places.is_empty() {
         return Err(not_started(&asked, &command.exec()));
-    };
+    }
     if args.volume.is_empty() {
         for place in &places {
             output::tell(way(name, place, obstacle.as_deref()));
         }
     }
     let mode = args.mode.as_deref().unwrap_or("strict");
-    environment(&mut command, &first.volume, &first.at, mode, &library);
+    serve(&mut command, mode, &library);
     for (number, place) in (1..).zip(&places) {
         command.envs(variables(place, number, args.read_only));
     }
@@ -192,12 +192,15 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs) -> Outcome {
 
 /// Sets what the preload library reads at its start.
 pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, library: &Path) {
+    serve(command, mode, library);
+    let place = Place::alone(volume.to_owned(), at.to_owned());
+    command.envs(variables(&place, 1, false));
+}
+
+/// As [`environment`], without a volume.
+fn serve(command: &mut Command, mode: &str, library: &Path) {
     preload(command, library);
-    command
-        .env("SOLERA_VOLUME", volume)
-        .env("SOLERA_AT", at)
-        .env("SOLERA_MODE", mode)
-        .env_remove("SOLERA_SPLIT");
+    command.env("SOLERA_MODE", mode).env_remove("SOLERA_SPLIT");
 }
 
 /// Puts the library in front of what is preloaded, and takes away what an outer one was told.

@@ -48,7 +48,7 @@ interpose! {
         if process.is_internal(fd) {
             return Err(Stop::Errno(Errno::BADF));
         }
-        if process.close_or(fd, cached::announce)? { Ok(0) } else { Err(Stop::Kernel) }
+        if process.close_or_announce(fd, true)? { Ok(0) } else { Err(Stop::Kernel) }
     }
     fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
         let known = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;

@@ -244,7 +244,7 @@ fn return_number() {
     lower(fd);
     fdtable::restore(fd, 0);
     fdtable::close_number(fd);
-    // Release: who finds none finds it closed.
+    // Release: a thread that finds none finds it closed.
     STATE.cached.store(NONE, Ordering::Release);
 }
 
@@ -384,52 +384,19 @@ pub fn before_call(number: c_long) {
     }
 }
 
-/// Interposed functions that make a number, or begin a thread, where the kernel serves them.
+/// Besides those of [`GIVERS`] and [`GIVERS_OF_STREAMS`], interposed functions that make a number,
+/// or begin a thread, where the kernel serves them.
 const MAKERS: &[&str] = &[
-    "open",
-    "open64",
-    "__open",
-    "__open64",
-    "__open_nocancel",
-    "__open64_nocancel",
-    "__open_2",
-    "__open64_2",
-    "openat",
-    "openat64",
-    "__openat_2",
-    "__openat64_2",
-    "creat",
-    "creat64",
     "open_by_handle_at",
     "open_tree",
     "fspick",
-    "fopen",
-    "fopen64",
-    "_IO_fopen",
     "opendir",
-    "tmpfile",
-    "tmpfile64",
-    "mkstemp",
-    "mkstemp64",
-    "mkstemps",
-    "mkstemps64",
-    "mkostemp",
-    "mkostemp64",
-    "mkostemps",
-    "mkostemps64",
-    "dup",
-    "dup2",
-    "__dup2",
-    "dup3",
     "fcntl",
     "fcntl64",
     "__fcntl",
     "__libc_fcntl64",
-    "accept",
-    "accept4",
     "recvmsg",
     "recvmmsg",
-    "pidfd_getfd",
     "pthread_create",
     "clone",
     "__clone",
@@ -493,10 +460,10 @@ const CLOSERS: &[&str] = &[
     "nftw64",
 ];
 
-/// Before the kernel serves the interposed function of this name.
+/// Whether the interposed function of this name makes a number, or begins a thread.
 #[inline]
 pub const fn is_maker(name: &str) -> bool {
-    holds(MAKERS, name)
+    holds(MAKERS, name) || is_giver(name) || is_giver_of_streams(name)
 }
 
 /// As [`is_maker`].

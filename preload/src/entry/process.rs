@@ -379,16 +379,14 @@ impl Process {
 
     /// Closes a number of ours. `false`: it is not ours.
     pub fn close(&self, fd: i32) -> Result<bool, Errno> {
-        self.close_or(fd, || {})
+        self.close_or_announce(fd, false)
     }
 
-    /// The same; `not_ours` is called with the structure lock held.
-    #[inline]
-    pub fn close_or(&self, fd: i32, not_ours: impl FnOnce()) -> Result<bool, Errno> {
+    /// The same; `announces`: what is not ours is left to the kernel, and that is announced.
+    pub fn close_or_announce(&self, fd: i32, announces: bool) -> Result<bool, Errno> {
         let maps = self.lock();
         let Some((desc, last)) = fdtable::close(fd) else {
-            fdtable::closed_by_kernel(fd)?;
-            not_ours();
+            fdtable::closed_by_kernel(fd, announces)?;
             return Ok(false);
         };
         let drop_now = last && !maps.holds(desc);

@@ -21,22 +21,12 @@ use crate::output;
 /// What serves this process.
 pub enum Served {
     /// Volumes.
-    Volumes(Vec<One>),
+    Volumes(Vec<Place>),
     /// The engine over a kernel file system.
     Split {
         /// The directory.
         directory: PathBuf,
     },
-}
-
-/// A volume that is seen.
-pub struct One {
-    /// Its file or device.
-    volume: PathBuf,
-    /// Where it is seen.
-    at: PathBuf,
-    /// It is mounted there.
-    mounted: bool,
 }
 
 /// What serves this process, by the library that is preloaded into it, if there is one. A program
@@ -52,10 +42,10 @@ pub fn serving() -> Option<Served> {
     let serves = unsafe { std::mem::transmute::<*mut libc::c_void, Serves>(found) };
     // The variables are those by which the library began.
     let path = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_default());
-    let one = |number: &str| One {
-        volume: path(&format!("SOLERA_VOLUME{number}")),
-        at: path(&format!("SOLERA_AT{number}")),
-        mounted: std::env::var_os(format!("SOLERA_MOUNTED{number}")).is_some(),
+    let one = |number: &str| {
+        let mounted = std::env::var_os(format!("SOLERA_MOUNTED{number}")).is_some();
+        let [volume, at] = ["VOLUME", "AT"].map(|name| path(&format!("SOLERA_{name}{number}")));
+        Place { mounted, ..Place::alone(volume, at) }
     };
     match serves() {
         1 => {
@@ -79,10 +69,9 @@ pub fn start(
     (name, arguments): (&OsString, &[OsString]),
 ) -> Outcome {
     let new = new_places(args, served)?;
-    check_options(args, !new.is_empty())?;
-    if new.is_empty() {
-        check_class(args, served)?;
-    }
+    let all_new = !new.is_empty() && new.len() == args.volume.len().max(args.at.len());
+    check_options(args, all_new)?;
+    check_class(args, served, &new)?;
     let prefixes: Vec<&Path> =
         served.places().into_iter().chain(new.iter().map(|place| &*place.at)).collect();
     place::require(&args.require, &prefixes)?;
@@ -123,7 +112,7 @@ impl Served {
     /// Whether a path lies on a volume that the kernel does not know.
     fn has_alone(&self, path: &Path) -> bool {
         let Self::Volumes(all) = self else { return false };
-        all.iter().any(|one| !one.mounted && path.starts_with(&one.at))
+        all.iter().any(|one| one.alone_has(path))
     }
 }
 
@@ -131,7 +120,7 @@ impl std::fmt::Display for Served {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Volumes(all) => {
-                for (number, One { volume, at, .. }) in all.iter().enumerate() {
+                for (number, Place { volume, at, .. }) in all.iter().enumerate() {
                     let and = if number == 0 { "" } else { " and " };
                     write!(f, "{and}the volume {} at {}", volume.display(), at.display())?;
                 }
@@ -181,8 +170,7 @@ fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
         return Ok(Vec::new());
     }
     let mut new = place::named(&volumes, &prefixes, args)?;
-    let there = served.iter().map(|one| Place::there(&one.volume, &one.at));
-    place::apart(&there.chain(new.iter().cloned()).collect::<Vec<_>>())?;
+    place::apart(&served.iter().chain(&new).cloned().collect::<Vec<_>>())?;
     for place in &new {
         super::check_medium(args, place)?;
     }
@@ -216,8 +204,8 @@ fn show_also(served: &Served, new: &[Place], read_only: bool) -> Result<(), Fail
 }
 
 /// Options that only the outermost `solera run` can give.
-/// A volume that is new may be read only.
-fn check_options(args: &RunArgs, is_new: bool) -> Result<(), Failure> {
+/// Where `all_new` volumes are named, these may be read only.
+fn check_options(args: &RunArgs, all_new: bool) -> Result<(), Failure> {
     let told = |name: &str| std::env::var_os(name).unwrap_or_default();
     let differs = |given: &Option<String>, name: &str, default: &str| {
         let now = told(name);
@@ -239,7 +227,7 @@ fn check_options(args: &RunArgs, is_new: bool) -> Result<(), Failure> {
         "--no-guard".to_owned()
     } else if args.strict_support && told("SOLERA_STRICT_SUPPORT").is_empty() {
         "--strict-support".to_owned()
-    } else if args.read_only && !is_new && told("SOLERA_READ_ONLY").is_empty() {
+    } else if args.read_only && !all_new && told("SOLERA_READ_ONLY").is_empty() {
         "--read-only".to_owned()
     } else if args.report.is_some() || args.report_file.is_some() {
         "--report".to_owned()
@@ -252,15 +240,16 @@ fn check_options(args: &RunArgs, is_new: bool) -> Result<(), Failure> {
     Err(given_outside(&refused))
 }
 
-/// The class is that for which the volume was attached.
-fn check_class(args: &RunArgs, served: &Served) -> Result<(), Failure> {
+/// The class is that for which the first volume was attached, and by which the new ones will be.
+fn check_class(args: &RunArgs, served: &Served, new: &[Place]) -> Result<(), Failure> {
     let Some(class) = args.class.class else { return Ok(()) };
-    let in_use = match served {
-        // By the same variable, or by what it lies on.
-        Served::Volumes(all) => all.first().and_then(|one| pmem::class_of(&one.volume).ok()),
-        Served::Split { .. } => None,
+    let mut volumes = match served {
+        Served::Volumes(all) => all.get(..1).into_iter().flatten().chain(new),
+        Served::Split { .. } => return Err(given_outside(&format!("--class {class}"))),
     };
-    if in_use == Some(class) { Ok(()) } else { Err(given_outside(&format!("--class {class}"))) }
+    // By the same variable, or by what it lies on.
+    let has_class = |place: &Place| pmem::class_of(&place.volume).is_ok_and(|found| found == class);
+    if volumes.all(has_class) { Ok(()) } else { Err(given_outside(&format!("--class {class}"))) }
 }
 
 fn given_outside(option: &str) -> Failure {

@@ -33,9 +33,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// One that is seen already.
-    pub fn there(volume: &Path, at: &Path) -> Self {
-        let (volume, at) = (volume.to_owned(), at.to_owned());
+    /// One that is not mounted.
+    pub fn alone(volume: PathBuf, at: PathBuf) -> Self {
         let (mounted, by_mount_only, serves, guessed) = (false, false, None, false);
         Self { volume, at, mounted, by_mount_only, serves, guessed }
     }
@@ -144,7 +143,7 @@ fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Place
             format!("{} is mounted there", mount.volume.display()),
             "choose another path",
         )),
-        (None, Some(volume)) => Ok(Place::there(&volume, &check_prefix(at)?)),
+        (None, Some(volume)) => Ok(Place::alone(volume, check_prefix(at)?)),
         (None, None) => Err(Failure::new(
             format!("find the volume at {}", at.display()),
             "no volume is mounted there",
