@@ -149,6 +149,10 @@ macro_rules! interpose {
                     )($($arg),*)
                 }
             };
+            if const { $crate::entry::cached::is_taker(stringify!($name)) } {
+                let first = [$($crate::entry::cached::number(&$arg)),*].first().copied();
+                first.map($crate::entry::fdtable::get);
+            }
             let answer = $crate::interposed::serve(
                 stringify!($name),
                 const { $crate::entry::cancel::point(stringify!($name)) },

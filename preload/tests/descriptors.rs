@@ -232,6 +232,12 @@ fn reused() {
     same("reused");
 }
 
+/// The number that was closed last, for every call that takes one.
+#[test]
+fn closed() {
+    same("closed");
+}
+
 /// Threads that open, copy and close numbers at once.
 #[test]
 fn numbers_at_once() {

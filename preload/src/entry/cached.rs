@@ -9,8 +9,8 @@
 //! numbers or hands them on gives the cached one back first ([`give_back`]): the functions of
 //! `symbols/numbers`, those of [`MAKERS`] where the kernel serves them, `dup` and its kin, `exec`,
 //! system calls by number. One that is called inside glibc gets a number one higher, no worse. A
-//! call of this library on the cached number gives it back too ([`crate::entry::fdtable::get`]) and
-//! the kernel says `EBADF`.
+//! call that is given the cached number gives it back too ([`crate::entry::fdtable::get`]), whoever
+//! serves it ([`TAKERS`], `symbols/numbers`), and the kernel says `EBADF`.
 //!
 //! Lock: the cached number, the bound and the table's slots change only under the structure lock,
 //! which a fork takes too. [`GIVEN`] changes without it.
@@ -256,6 +256,16 @@ pub fn give_back() {
     }
 }
 
+/// The number that an argument is, if it may be one.
+#[inline]
+pub const fn number<T: Copy>(argument: &T) -> c_int {
+    if size_of::<T>() != size_of::<c_int>() {
+        return NONE;
+    }
+    // SAFETY: of that size; integers and pointers are all that functions take.
+    unsafe { std::mem::transmute_copy(argument) }
+}
+
 /// Calls this with the lock held, if the process is attached.
 #[cold]
 fn locked(call: impl FnOnce()) {
@@ -412,6 +422,25 @@ const MAKERS: &[&str] = &[
 ];
 /// Those that let the kernel close or replace the number that they are given.
 const ANNOUNCED: &[&str] = &["close", "__close", "__close_nocancel", "dup2", "__dup2", "dup3"];
+/// Those that hand a number to the kernel and do not ask whose it is.
+const TAKERS: &[&str] = &[
+    "bind",
+    "connect",
+    "__connect",
+    "send",
+    "__send",
+    "sendto",
+    "sendmsg",
+    "sendmmsg",
+    "recv",
+    "recvfrom",
+    "getsockname",
+    "getpeername",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "inotify_add_watch",
+    "fanotify_mark",
+];
 /// Those whose answer is a number that the program gets.
 const GIVERS: &[&str] = &[
     "open",
@@ -476,6 +505,12 @@ pub const fn is_closer(name: &str) -> bool {
 #[inline]
 pub const fn is_announced(name: &str) -> bool {
     holds(ANNOUNCED, name)
+}
+
+/// As [`is_maker`].
+#[inline]
+pub const fn is_taker(name: &str) -> bool {
+    holds(TAKERS, name)
 }
 
 /// As [`is_maker`].

@@ -1,11 +1,12 @@
-//! Functions of glibc's that make, look at or close numbers, or begin a thread: unchanged, except
-//! that the cached number is given back first, and that what they make is the program's
+//! Functions of glibc's that make, take, look at or close numbers, or begin a thread: unchanged,
+//! except that the cached number is given back first, and that what they make is the program's
 //! ([`cached`]).
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use crate::entry::Real;
 use crate::entry::cached;
+use crate::entry::fdtable;
 use crate::glibc::stdio;
 
 /// Functions of glibc's, unchanged except for the cached number.
@@ -104,6 +105,62 @@ before! { { cached::give_back() }
     fn getaddrinfo_a(
         mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int;
+}
+// They take a number: the cached one is closed, so that they say `EBADF`.
+before! { { fdtable::get(fd) }
+    fn isatty(fd: c_int) -> c_int;
+    fn ttyname(fd: c_int) -> *mut c_char;
+    fn ttyname_r(fd: c_int, name: *mut c_char, room: usize) -> c_int;
+    fn __ttyname_r_chk(fd: c_int, name: *mut c_char, room: usize, all: usize) -> c_int;
+    fn ptsname(fd: c_int) -> *mut c_char;
+    fn ptsname_r(fd: c_int, name: *mut c_char, room: usize) -> c_int;
+    fn __ptsname_r_chk(fd: c_int, name: *mut c_char, room: usize, all: usize) -> c_int;
+    fn grantpt(fd: c_int) -> c_int;
+    fn unlockpt(fd: c_int) -> c_int;
+    fn tcgetattr(fd: c_int, terminal: *mut c_void) -> c_int;
+    fn tcsetattr(fd: c_int, when: c_int, terminal: *const c_void) -> c_int;
+    fn tcdrain(fd: c_int) -> c_int;
+    fn tcflow(fd: c_int, action: c_int) -> c_int;
+    fn tcflush(fd: c_int, queue: c_int) -> c_int;
+    fn tcsendbreak(fd: c_int, time: c_int) -> c_int;
+    fn tcgetpgrp(fd: c_int) -> c_int;
+    fn tcsetpgrp(fd: c_int, group: c_int) -> c_int;
+    fn tcgetsid(fd: c_int) -> c_int;
+    fn sockatmark(fd: c_int) -> c_int;
+    fn listen(fd: c_int, count: c_int) -> c_int;
+    fn shutdown(fd: c_int, how: c_int) -> c_int;
+    fn getsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut c_uint
+    ) -> c_int;
+    fn setsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *const c_void, size: c_uint
+    ) -> c_int;
+    fn epoll_wait(fd: c_int, events: *mut c_void, count: c_int, time: c_int) -> c_int;
+    fn timerfd_gettime(fd: c_int, value: *mut c_void) -> c_int;
+    fn timerfd_settime(
+        fd: c_int, flags: c_int, value: *const c_void, old: *mut c_void
+    ) -> c_int;
+    fn inotify_rm_watch(fd: c_int, watch: c_int) -> c_int;
+    fn pidfd_send_signal(fd: c_int, signal: c_int, info: *mut c_void, flags: c_uint) -> c_int;
+    fn process_madvise(
+        fd: c_int, list: *const c_void, count: usize, advice: c_int, flags: c_uint
+    ) -> isize;
+    fn process_mrelease(fd: c_int, flags: c_uint) -> c_int;
+    fn fsconfig(
+        fd: c_int, command: c_uint, key: *const c_char, value: *const c_void, other: c_int
+    ) -> c_int;
+    fn mq_getattr(fd: c_int, attributes: *mut c_void) -> c_int;
+    fn mq_setattr(fd: c_int, attributes: *const c_void, old: *mut c_void) -> c_int;
+    fn mq_send(fd: c_int, message: *const c_char, size: usize, priority: c_uint) -> c_int;
+    fn mq_receive(
+        fd: c_int, message: *mut c_char, size: usize, priority: *mut c_uint
+    ) -> isize;
+    fn mq_timedsend(
+        fd: c_int, message: *const c_char, size: usize, priority: c_uint, time: *const c_void
+    ) -> c_int;
+    fn mq_timedreceive(
+        fd: c_int, message: *mut c_char, size: usize, priority: *mut c_uint, time: *const c_void
+    ) -> isize;
 }
 
 before! { { cached::before_thread() }
