@@ -14,9 +14,9 @@ use support::{Place, compile, library, text};
 
 /// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden
 /// names.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 17] = [
     "beneath", "files", "streams", "mapping", "sparse", "splice", "sockets", "threads", "messages",
-    "moving", "buffers", "limits", "forks", "signals", "hurried", "safety",
+    "moving", "buffers", "limits", "forks", "signals", "hurried", "safety", "seen",
 ];
 
 /// System calls that an engine makes from its start to its end, where nothing is done.
@@ -80,7 +80,8 @@ fn on(kind: &str, backend: &str) {
         eprintln!("skipped: {kind} cannot be made and mounted here");
         return;
     };
-    let programs = ["beneath", "files", "streams", "mapping", "threads", "splice", "safety"];
+    let programs =
+        ["beneath", "files", "streams", "mapping", "threads", "splice", "safety", "seen"];
     compare(&mounted.at, &programs, &["posix", "strict"]);
     let home = mounted.at.join("beneath-posix").join(split::HOME_NAME);
     let records = std::fs::read(home.join("records")).expect("the records");

@@ -689,7 +689,9 @@ impl Engine {
         let records = &self.home.records;
         let record = records.find(ino)?;
         let staged = records.staged(record, ino).ok().flatten()?;
-        let born = match self.known(ino) {
+        // One that rests without windows may be gone, and its number another file's.
+        let stays = |file: &Arc<File>| file.users.load(Ordering::Acquire) > 0 || file.windows() > 0;
+        let born = match self.known(ino).filter(stays) {
             Some(file) => file.birth == staged.birth,
             None => self.is_born(record, ino, staged.birth),
         };
@@ -710,7 +712,7 @@ impl Engine {
         };
         let same = rustix::fs::fstat(&found)
             .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.home.device, ino));
-        !same || birth == 0 || sys::birth(&found) == birth
+        !same || birth == 0 || sys::may_have_birth(&found, birth)
     }
 
     /// Sets the times of files that were written through windows.

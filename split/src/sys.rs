@@ -137,6 +137,14 @@ pub fn birth(fd: impl AsFd) -> u64 {
     born ^ (generation & 0xffff_ffff).rotate_right(24)
 }
 
+/// The bits of [`birth`] that are the time's alone: births within 18 minutes differ in them.
+const BIRTH_TIME: u64 = 0xff_ffff_ff00;
+
+/// Whether a path's descriptor (`O_PATH`) may be of a file with this birth. It tells no generation.
+pub fn may_have_birth(path: impl AsFd, birth: u64) -> bool {
+    (self::birth(path) ^ birth) & BIRTH_TIME == 0
+}
+
 /// Which boot of the kernel this is: a number that no other has, and not 0.
 pub fn boot() -> Result<u64> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
