@@ -203,7 +203,7 @@ const RINGS: [&str; 6] = [
 ];
 
 /// Passed on, once the number that was closed last is really free (`preload/src/entry/cached.rs`).
-const NUMBERS: [&str; 92] = [
+const NUMBERS: [&str; 96] = [
     "_IO_fclose",
     "__endmntent",
     "__mq_open_2",
@@ -211,7 +211,11 @@ const NUMBERS: [&str; 92] = [
     "__poll",
     "__poll_chk",
     "__ptsname_r_chk",
+    "__recv",
+    "__recv_chk",
+    "__recvfrom_chk",
     "__select",
+    "__sendmmsg",
     "__setmntent",
     "__socket",
     "__ttyname_r_chk",

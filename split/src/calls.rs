@@ -689,9 +689,7 @@ impl Engine {
         let records = &self.home.records;
         let record = records.find(ino)?;
         let staged = records.staged(record, ino).ok().flatten()?;
-        // One that rests without windows may be gone, and its number another file's.
-        let stays = |file: &Arc<File>| file.users.load(Ordering::Acquire) > 0 || file.windows() > 0;
-        let born = match self.known(ino).filter(stays) {
+        let born = match self.known(ino).filter(|file| file.keeps_number()) {
             Some(file) => file.birth == staged.birth,
             None => self.is_born(record, ino, staged.birth),
         };

@@ -617,6 +617,11 @@ impl File {
     pub fn windows(&self) -> usize {
         self.look().windows.len()
     }
+
+    /// Whether no other file can have its inode number: one that rests without windows may be gone.
+    pub fn keeps_number(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0 || self.windows() > 0
+    }
 }
 
 fn copy_all_out(

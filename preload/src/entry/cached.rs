@@ -9,8 +9,9 @@
 //! numbers or hands them on gives the cached one back first ([`give_back`]): the functions of
 //! `symbols/numbers`, those of [`MAKERS`] where the kernel serves them, `dup` and its kin, `exec`,
 //! system calls by number. One that is called inside glibc gets a number one higher, no worse. A
-//! call that is given the cached number gives it back too ([`crate::entry::fdtable::get`]), whoever
-//! serves it ([`TAKERS`], `symbols/numbers`), and the kernel says `EBADF`.
+//! call that is given the cached number gives it back too ([`crate::entry::fdtable::get`]), and the
+//! kernel says `EBADF`: calls that look the number up, and those that only pass it on ([`TAKERS`],
+//! `symbols/numbers`).
 //!
 //! Lock: the cached number, the bound and the table's slots change only under the structure lock,
 //! which a fork takes too. [`GIVEN`] changes without it.
@@ -440,6 +441,7 @@ const TAKERS: &[&str] = &[
     "epoll_pwait2",
     "inotify_add_watch",
     "fanotify_mark",
+    "setns",
 ];
 /// Those whose answer is a number that the program gets.
 const GIVERS: &[&str] = &[

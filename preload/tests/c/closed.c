@@ -1,8 +1,11 @@
 // The number that was closed last is closed for every call that takes one.
 #include "say.h"
 #include <mqueue.h>
+#include <sched.h>
 #include <sys/epoll.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
+#include <sys/pidfd.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/sendfile.h>
@@ -37,6 +40,10 @@ int main(int argc, char **argv) {
     struct mq_attr queue = {0};
     struct pollfd one;
     sigset_t none;
+    struct iovec piece = {text, 1};
+    struct mmsghdr messages[1] = {{.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}}};
+    // A length that the compiler does not know: the checked functions.
+    volatile size_t many = 10;
     int value = 0;
     socklen_t size = sizeof value;
     sigemptyset(&none);
@@ -70,19 +77,34 @@ int main(int argc, char **argv) {
     CLOSED(accept(fd, &address, &size));
     CLOSED(send(fd, text, 1, 0));
     CLOSED(recv(fd, text, 1, 0));
+    CLOSED(recv(fd, text, many, 0));
+    CLOSED(sendto(fd, text, 1, 0, &address, sizeof address));
+    CLOSED(recvfrom(fd, text, many, 0, &address, &size));
+    CLOSED(sendmsg(fd, &messages[0].msg_hdr, 0));
+    CLOSED(recvmsg(fd, &messages[0].msg_hdr, 0));
+    CLOSED(sendmmsg(fd, messages, 1, 0));
+    CLOSED(recvmmsg(fd, messages, 1, 0, NULL));
+    CLOSED(setns(fd, 0));
     CLOSED(epoll_wait(fd, &event, 1, 0));
     CLOSED(epoll_pwait(fd, &event, 1, 0, &none));
+    CLOSED(epoll_pwait2(fd, &event, 1, NULL, &none));
     CLOSED(epoll_ctl(list, EPOLL_CTL_ADD, fd, &event));
     CLOSED(epoll_ctl(fd, EPOLL_CTL_ADD, 0, &event));
     CLOSED(timerfd_gettime(fd, &time));
     CLOSED(timerfd_settime(fd, 0, &time, NULL));
     CLOSED(inotify_rm_watch(fd, 1));
     CLOSED(inotify_add_watch(fd, "/", IN_CREATE));
+    CLOSED(fanotify_mark(fd, FAN_MARK_ADD, FAN_OPEN, AT_FDCWD, "/"));
+    CLOSED(pidfd_send_signal(fd, 0, NULL, 0));
+    CLOSED(process_madvise(fd, &piece, 1, MADV_COLD, 0));
+    CLOSED(process_mrelease(fd, 0));
     CLOSED(signalfd(fd, &none, 0));
     CLOSED(mq_getattr(fd, &queue));
     CLOSED(mq_setattr(fd, &queue, NULL));
     CLOSED(mq_send(fd, text, 1, 0));
     CLOSED(mq_receive(fd, text, sizeof text, NULL));
+    CLOSED(mq_timedsend(fd, text, 1, 0, &time.it_value));
+    CLOSED(mq_timedreceive(fd, text, sizeof text, NULL, &time.it_value));
     CLOSED((one.fd = fd, one.events = POLLIN, poll(&one, 1, 0), one.revents));
     CLOSED(selected(fd));
     CLOSED(read(fd, text, 1));

@@ -127,6 +127,13 @@ before! { { fdtable::get(fd) }
     fn tcsetpgrp(fd: c_int, group: c_int) -> c_int;
     fn tcgetsid(fd: c_int) -> c_int;
     fn sockatmark(fd: c_int) -> c_int;
+    fn __recv(fd: c_int, to: *mut c_void, len: usize, flags: c_int) -> isize;
+    fn __recv_chk(fd: c_int, to: *mut c_void, len: usize, room: usize, flags: c_int) -> isize;
+    fn __recvfrom_chk(
+        fd: c_int, to: *mut c_void, len: usize, room: usize, flags: c_int, address: *mut c_void,
+        size: *mut c_uint
+    ) -> isize;
+    fn __sendmmsg(fd: c_int, list: *mut c_void, count: c_uint, flags: c_int) -> c_int;
     fn listen(fd: c_int, count: c_int) -> c_int;
     fn shutdown(fd: c_int, how: c_int) -> c_int;
     fn getsockopt(
