@@ -6,6 +6,7 @@ pub mod mounted;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where the volume appears to the programs.
@@ -29,10 +30,13 @@ impl Random {
 pub struct Place(pub PathBuf);
 
 impl Place {
+    /// A directory of its own, also where two tests of one process give it one name.
     pub fn new(name: &str) -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR")
             .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
-        let place = base.join(format!("solera-preload-{name}-{}", std::process::id()));
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let place = base.join(format!("solera-preload-{name}-{process}-{number}"));
         std::fs::create_dir_all(place.join("reference")).expect("a directory for the test");
         Self(place)
     }
