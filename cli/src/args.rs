@@ -185,6 +185,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_CLASS           as --class (of every command that attaches a volume)
   SOLERA_READ_ONLY       set: as --read-only
   SOLERA_SPLIT, SOLERA_EMULATE           as --split and --emulate
+  SOLERA_SPLIT_MODE      as --mode, below --split's directory, where there are volumes besides
   SOLERA_SPLIT_WINDOW    bytes of a mapped window [2097152, to 536870912]
   SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and
                          how many are kept ready [10]
@@ -224,6 +225,8 @@ Examples:
                                                      a copy on an ordinary disk
   solera run --split /srv/data --report -- postgres -D /srv/data
                                                      over XFS, ext4 or tmpfs, without a volume
+  solera run --volume v.pm --at /pm --split /srv/data -- rsync -a /srv/data/ /pm/
+                                                     both at once
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
 #[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]
@@ -241,11 +244,12 @@ pub struct RunArgs {
     /// is to see its own (with --split: or below that directory). May be given again.
     #[arg(long, value_name = "DIR")]
     pub require: Vec<PathBuf>,
-    /// Instead of a volume: serve the files below DIR, which stay the kernel's (XFS, ext4, tmpfs;
-    /// with DAX or without), from mappings of them.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["volume", "at", "no_guard", "class"])]
+    /// Instead of a volume, or beside those that --volume and --at name: serve the files below DIR,
+    /// which stay the kernel's (XFS, ext4, tmpfs; with DAX or without), from mappings of them.
+    #[arg(long, value_name = "DIR")]
     pub split: Option<PathBuf>,
-    /// What a write promises: posix, sync or strict [default: strict; with --split: posix].
+    /// What a write promises: posix, sync or strict, on volumes and below --split's directory
+    /// [default: strict on volumes; posix there].
     #[arg(long, value_parser = ["posix", "sync", "strict"])]
     pub mode: Option<String>,
     #[command(flatten)]
@@ -256,14 +260,13 @@ pub struct RunArgs {
     pub read_only: bool,
     /// With --split: sync and strict also where the file system does not map with `MAP_SYNC`. What
     /// they promise then holds when processes die, not when the machine does.
-    #[arg(long, requires = "split", conflicts_with_all = ["volume", "at"])]
+    #[arg(long, requires = "split")]
     pub emulate: bool,
     /// With --split: how appended bytes are moved into their file: exchange (XFS made with
     /// exchange=1), clone (XFS with reflink, without DAX), or copy; what the file system cannot do
     /// is copied [default: the fastest: by exchange on DAX, elsewhere, where moving blocks would
     /// wait for the medium, by copy; sync and strict move blocks wherever they can].
-    #[arg(long, requires = "split", conflicts_with_all = ["volume", "at"],
-          value_parser = ["exchange", "clone", "copy"])]
+    #[arg(long, requires = "split", value_parser = ["exchange", "clone", "copy"])]
     pub relink: Option<String>,
     /// On a machine with several memory nodes: place (files are written at home, the node where the
     /// program runs when it first writes; what it starts has the same), move (and its threads move

@@ -1,5 +1,6 @@
 //! `solera run` with several volumes: named on one command line, or one more inside a program that
-//! is served already; a mount beside a volume that is named; and what is refused.
+//! is served already; a mount, or a directory that is served, beside a volume that is named; and
+//! what is refused.
 
 mod support;
 
@@ -96,8 +97,11 @@ fn what_is_started_has_both() {
     let line = "/usr/sbin/chroot $A1 true; /usr/sbin/chroot $A2 true; true";
     both.line(&[&named[..], &["--report", "--report-file", &report]].concat(), line).ended_with(0);
     let told = fs::read_to_string(&report).unwrap();
-    let root = told.lines().find(|line| line.contains("chroot-onto-volume")).unwrap_or_default();
-    assert!(root.ends_with(" 2"), "{told}");
+    for at in [one, other] {
+        let root = |line: &&str| line.contains("chroot-onto-volume") && line.contains(&**at);
+        let root = told.lines().find(root).unwrap_or_default();
+        assert!(root.ends_with(" 1"), "{told}");
+    }
     both.check();
 }
 
@@ -139,11 +143,103 @@ fn wrong_combinations_are_refused() {
     let foreign = both.place.text("foreign");
     fs::write(&foreign, vec![7; 1 << 16]).unwrap();
     refused(&[v, one, a, at, v, &foreign, a, next], &[&foreign]);
-    let split = both.place.text("split");
-    fs::create_dir(&split).unwrap();
-    let ran = both.line(&[v, one, a, at, "--split", &split], "true");
-    assert!(ran.code != 0 && ran.err.contains("--split"), "{}", ran.err);
+    // A directory that the program would not see.
+    let hidden = both.place.text("hidden");
+    fs::create_dir_all(format!("{hidden}/deep")).unwrap();
+    fs::remove_dir(format!("{hidden}/deep")).unwrap();
+    refused(&[v, one, a, &hidden, "--split", &hidden], &[&hidden, one, "does not lie there"]);
+    refused(&["--split", &hidden, "--no-guard"], &["--no-guard is about a volume"]);
+    refused(&["--split", &hidden, "--class", "byte"], &["--class is about a volume"]);
+    refused(&[v, one, a, at, "--split", "/no-such"], &["/no-such", "name a directory"]);
     both.check();
+}
+
+/// A directory of the kernel's beside a volume: each with its own mode, files and report.
+#[test]
+fn split_beside_a_volume() {
+    let one = Volumes::new(1);
+    let split = one.place.text("split");
+    fs::create_dir(&split).unwrap();
+    let both = [&one.named(1)[..], &["--split", &split]].concat();
+    let line = |rest: &str| rest.replace("@S", &split);
+    let served = line(
+        "echo 1 > $A1/f; echo 2 > @S/f; cat $A1/f @S/f > $A1/g; mv @S/f $A1/h; cp $A1/g @S/g; \
+         echo $SOLERA_MODE $SOLERA_SPLIT_MODE; cd @S; sh -c 'cat g $A1/h; exec 5>> g; echo 3 >&5; \
+         exec $S run -- cat $A1/g g'",
+    );
+    let ran = one.line(&both, &served).ended_with(0);
+    assert_eq!(ran.out, "strict posix\n1\n2\n2\n1\n2\n1\n2\n3\n", "{}", ran.err);
+    assert!(ran.err.contains(&format!("and --split {split}")), "{}", ran.err);
+    assert_eq!(solera(["ls", &one.files[0]]).ok(), "f\ng\nh\n");
+    assert_eq!(fs::read(format!("{split}/g")).unwrap(), b"1\n2\n3\n");
+    // Volumes and directories may be required; a mode is for both.
+    let at = &*one.prefixes[0];
+    for required in [at, &split] {
+        let all = [&both[..], &["--require", required]].concat();
+        one.line(&all, "true").ok();
+    }
+    let all = [&both[..], &["--mode", "strict"]].concat();
+    one.line(&all, "true").refused(125, &[&split, "MAP_SYNC", "--emulate"]);
+    let all = [&all[..], &["--emulate"]].concat();
+    let ran = one.line(&all, "echo $SOLERA_MODE $SOLERA_SPLIT_MODE").ended_with(0);
+    assert_eq!(ran.out, "strict strict\n");
+    assert!(ran.err.contains("emulated memory"), "{}", ran.err);
+    // The report has what both say.
+    let report = one.place.text("report.json");
+    let told = ["--report", "--report-file", &report, "--json"];
+    let ran = [&both[..], &told].concat();
+    let appends =
+        line("i=0; exec 5>> @S/log; while [ $i -lt 20 ]; do echo $i >&5; i=$((i+1)); done");
+    one.line(&ran, &format!("{appends}; /usr/sbin/chroot $A1 true; true")).ended_with(0);
+    let report = fs::read_to_string(&report).unwrap();
+    assert!(report.contains("chroot-onto-volume"), "{report}");
+    assert!(report.contains("bytes-relinked"), "{report}");
+    // The directory above the volume's path: what belongs to the volume stays its own.
+    let above = one.place.text("");
+    let line = "echo 5 > $A1/in; echo 6 > beside; cat $A1/in beside; ls -d $A1";
+    let ran = one.line(&[&one.named(1)[..], &["--split", &above]].concat(), line).ended_with(0);
+    assert_eq!(ran.out, format!("5\n6\n{at}\n"), "{}", ran.err);
+    solera(["recover", &above]).ok();
+    one.check();
+}
+
+/// Inside: a directory where there was none, and a volume where there was only a directory.
+#[test]
+fn split_comes_to_a_volume_inside() {
+    let two = Volumes::new(2);
+    let split = two.place.text("split");
+    fs::create_dir(&split).unwrap();
+    let line = |rest: &str| rest.replace("@S", &split);
+    let inner = line(
+        "cd $A1; echo 1 > f; exec 5>> @S/log; echo outer >&5; \
+         $S run --split @S -- sh -c 'echo 2 > @S/f; cat f @S/f; echo inner >&5; \
+         echo $SOLERA_MODE $SOLERA_SPLIT_MODE'; echo outer >&5; cat @S/log; \
+         env -i PATH=$PATH A1=$A1 $S run --split @S --volume $V2 --at $A2 -- \
+         sh -c 'cat @S/f > '$A2'/g; cat '$A2'/g $A1/f'",
+    );
+    let ran = two.line(&two.named(1), &inner).ended_with(0);
+    let said = "1\n2\nstrict posix\nouter\ninner\nouter\n2\n1\n";
+    assert_eq!(ran.out, said, "{}", ran.err);
+    let inner = line(
+        "cd @S; exec 5>> log; echo again >&5; \
+         $S run --volume $V1 --at $A1 -- sh -c 'cat f $A1/f; echo more >&5; cp log $A1/log; \
+         echo $SOLERA_MODE $SOLERA_SPLIT_MODE; $S run --volume $V2 --at $A2 -- cat $A2/g'; \
+         tail -n 2 log; $S run -- sh -c 'ls $A1 || echo gone'",
+    );
+    let ran = two.line(&["--split", &split], &inner).ended_with(0);
+    let said = "2\n1\nstrict posix\n2\nagain\nmore\ngone\n";
+    assert_eq!(ran.out, said, "{}", ran.err);
+    // What would be lost in silence is refused.
+    let other = two.place.text("other");
+    fs::create_dir(&other).unwrap();
+    let both = [&two.named(1)[..], &["--split", &split]].concat();
+    let inner = format!("$S run --split {other} -- true");
+    two.line(&both, &inner).refused(125, &[&other, &split, "already"]);
+    two.line(&both, "$S run --relink copy --split $PWD/split -- true")
+        .refused(125, &["--relink copy", "give the option there"]);
+    let inner = format!("$S run --volume $V2 --at {split} -- true");
+    two.line(&both, &inner).refused(125, &[&split, "hidden"]);
+    two.check();
 }
 
 /// As many as a descriptor can tell apart.

@@ -122,7 +122,8 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
 
 /// Defines interposed functions:
 /// `fn [name, alias](argument: type, ..) -> type = |process, kernel| { .. }`.
-/// `kernel` calls the hidden function; the body gives a [`Served`].
+/// `kernel` calls the hidden function, or the second engine if that serves its name; the body gives
+/// a [`Served`].
 macro_rules! interpose {
     ($(
         $(#[$meta:meta])*
@@ -149,6 +150,13 @@ macro_rules! interpose {
                     )($($arg),*)
                 }
             };
+            // Of some names nothing calls it.
+            let _ = hidden;
+            let passed_on = move |$($arg: $ty),*| -> $ret {
+                $crate::split::engine::passing(|| {
+                    $crate::split::engine::call!($name hidden ($($arg),*))
+                })
+            };
             if const { $crate::entry::cached::is_taker(stringify!($name)) } {
                 let first = [$($crate::entry::cached::number(&$arg)),*].first().copied();
                 first.map($crate::entry::fdtable::get);
@@ -158,7 +166,7 @@ macro_rules! interpose {
                 const { $crate::entry::cancel::point(stringify!($name)) },
                 move |process| {
                     let $process = process;
-                    let $kernel = hidden;
+                    let $kernel = passed_on;
                     $body
                 },
                 move || {

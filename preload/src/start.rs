@@ -1,5 +1,5 @@
 //! Starts what the environment asks for, at the first call or before the program's own code runs: a
-//! volume (`processes::init`), the engine over a kernel file system (`split`), or nothing.
+//! volume (`processes::init`), the engine over a kernel file system (`split`), both, or nothing.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +20,11 @@ static HOOKS: Hooks = Hooks {
     resized: mapping::resized,
     standard_taken: stdio::standard_taken,
     give_way: fork::give_way,
+    hand_over_all: engine::before_own_fork,
+    born: engine::in_own_child,
+    hand_over: engine::before_own_transfer,
+    place: engine::before_own_look,
+    replace: engine::replaced_by_own,
 };
 
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -55,11 +60,11 @@ fn start() -> Option<&'static Process> {
     }
     let _inside = Inside::new();
     hooks::set(&HOOKS);
-    if let Some(volume) = std::env::var_os("SOLERA_VOLUME") {
-        return init::begin(volume.as_bytes());
-    }
+    let volume = std::env::var_os("SOLERA_VOLUME");
+    let process = volume.and_then(|volume| init::begin(volume.as_bytes()));
+    // Behind the volume: what it has to do before a fork and at the end comes first then.
     if !init::is_bypassed() {
         engine::start();
     }
-    None
+    process
 }

@@ -45,14 +45,13 @@ pub fn close_all() {
     }
 }
 
-/// An open descriptor of the engine's.
-pub struct Hidden(InternalFd);
+/// A number that is the engine's until dropped; what is open there is another's.
+pub struct Number(RawFd);
 
-impl Hidden {
-    /// Moves a descriptor out of the program's way.
-    pub fn new(fd: OwnedFd) -> Self {
-        let fd = InternalFd::new(fd);
-        if let Some((word, index, bit)) = place(fd.as_raw_fd()) {
+impl Number {
+    /// Says so.
+    pub fn new(fd: RawFd) -> Self {
+        if let Some((word, index, bit)) = place(fd) {
             word.fetch_or(bit, Ordering::Relaxed);
             HIGHEST.fetch_max(index, Ordering::AcqRel);
         }
@@ -60,16 +59,27 @@ impl Hidden {
     }
 }
 
-impl Drop for Hidden {
+impl Drop for Number {
     fn drop(&mut self) {
-        if let Some((word, _, bit)) = place(self.0.as_raw_fd()) {
+        if let Some((word, _, bit)) = place(self.0) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
 }
 
+/// An open descriptor of the engine's. Dropped in this order.
+pub struct Hidden(#[expect(dead_code, reason = "held until dropped")] Number, InternalFd);
+
+impl Hidden {
+    /// Moves a descriptor out of the program's way.
+    pub fn new(fd: OwnedFd) -> Self {
+        let fd = InternalFd::new(fd);
+        Self(Number::new(fd.as_raw_fd()), fd)
+    }
+}
+
 impl AsFd for Hidden {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.1.as_fd()
     }
 }

@@ -38,7 +38,7 @@ use crate::Result;
 use crate::file::{File, length_in};
 use crate::grow::Run;
 use crate::home::Home;
-use crate::internal::Hidden;
+use crate::internal::{Hidden, Number};
 use crate::records::{Owner, opened, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolLog\x02\0");
@@ -129,6 +129,8 @@ pub fn remove(home: &Home) -> bool {
 
 /// One process's log.
 pub struct Log {
+    /// Of the region's file. Dropped before it.
+    _number: Number,
     region: Region,
     data: Window,
     _data_file: Hidden,
@@ -191,6 +193,7 @@ impl Log {
         let _ = region.store64(0, MAGIC).map_err(|_| Errno::IO)?;
         let _ = region.flush(0, ENTRY).fence();
         Ok(Self {
+            _number: Number::new(region.fd()),
             region,
             data,
             _data_file: data_file,

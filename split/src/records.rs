@@ -37,6 +37,7 @@ use pmem::{Class, OpenOptions, Region};
 use rustix::io::Errno;
 
 use crate::Result;
+use crate::internal::Number;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x03\0");
 /// The bytes of it that tell what it is; the rest tells which version.
@@ -166,6 +167,8 @@ pub struct Staged {
 
 /// The table.
 pub struct Records {
+    /// Of the region's file. Dropped before it.
+    _number: Number,
     region: Region,
 }
 
@@ -203,7 +206,7 @@ impl Records {
             Err(found) if found != MAGIC && found & FAMILY == MAGIC & FAMILY => Err(Errno::PROTO),
             Err(found) if found != MAGIC => Err(Errno::UCLEAN),
             _ => {
-                let table = Self { region };
+                let table = Self { _number: Number::new(region.fd()), region };
                 if table.is_direct() {
                     // PERSIST: before any slot or record: a table that has these and no magic is
                     // damaged.

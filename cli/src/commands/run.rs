@@ -27,6 +27,7 @@ use self::library::LIBRARY;
 pub use self::library::find_library;
 use self::place::Place;
 use self::report::Report;
+use self::split::Split;
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
 use crate::failure::{Failure, Outcome};
@@ -60,16 +61,14 @@ fn start(args: &RunArgs) -> Outcome {
     }
     // No thread has been started yet.
     args.class.force();
-    if let Some(directory) = &args.split {
-        return split::start(args, directory, &asked, (name, arguments));
-    }
-    let places = place::find(args)?;
+    let split = Split::find(args, &asked)?;
+    let places = place::find(args, split.as_ref())?;
     for place in &places {
         check_medium(args, place)?;
     }
     let library = find_library()?;
     let mut obstacle = None;
-    let all_mounted = places.iter().all(|place| place.mounted);
+    let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
     let mut command = if places.iter().any(|place| place.alone_has(Path::new(name))) {
         by_shell(name)
     } else {
@@ -94,7 +93,7 @@ fn start(args: &RunArgs) -> Outcome {
         ));
     }
     let places: Vec<Place> = places.into_iter().filter(|place| !by_mount(place)).collect();
-    if places.is_empty() {
+    if places.is_empty() && split.is_none() {
         return Err(not_started(&asked, &command.exec()));
     }
     if args.volume.is_empty() {
@@ -106,6 +105,10 @@ fn start(args: &RunArgs) -> Outcome {
     serve(&mut command, mode, &library);
     for (number, place) in (1..).zip(&places) {
         command.envs(variables(place, number, args.read_only));
+    }
+    if let Some(split) = &split {
+        split.tell_of_memory();
+        command.envs(split.variables(!places.is_empty()));
     }
     if args.no_guard {
         command.env("SOLERA_GUARD", "off");
@@ -200,7 +203,7 @@ pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, 
 /// As [`environment`], without a volume.
 fn serve(command: &mut Command, mode: &str, library: &Path) {
     preload(command, library);
-    command.env("SOLERA_MODE", mode).env_remove("SOLERA_SPLIT");
+    command.env("SOLERA_MODE", mode);
 }
 
 /// Puts the library in front of what is preloaded, and takes away what an outer one was told.
@@ -216,6 +219,11 @@ fn preload(command: &mut Command, library: &Path) {
     }
     command
         .env("LD_PRELOAD", preload)
+        .env_remove("SOLERA_VOLUME")
+        .env_remove("SOLERA_AT")
+        .env_remove("SOLERA_SPLIT")
+        .env_remove("SOLERA_SPLIT_MODE")
+        .env_remove("SOLERA_EMULATE")
         .env_remove("SOLERA_READ_ONLY")
         .env_remove("SOLERA_MOUNTED")
         .env_remove("SOLERA_RESUME")

@@ -15,6 +15,7 @@ use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::{self, DONE, Served, Stop};
 
 /// A second number for the description of `fd`.
@@ -53,7 +54,8 @@ pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) 
     let mut to = std::mem::ManuallyDrop::new(unsafe {
         <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(new)
     });
-    let mut duplicate = || rustix::io::dup3(from, &mut to, flags);
+    let mut duplicate =
+        || (hooks::get().replace)(old, new, &mut || rustix::io::dup3(from, &mut to, flags));
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     if limit.is_some_and(|limit| new as u64 >= limit) {
         return Err(Stop::Errno(Errno::BADF));
@@ -223,10 +225,13 @@ pub fn control(
             Out(argument as *mut u64).put(0)?;
             DONE
         }
-        _ => match owners::control(desc, command, argument)? {
-            Some(value) => Ok(value),
-            None => Err(Stop::Refused("fcntl-command", Errno::INVAL)),
-        },
+        _ => {
+            if let Some(value) = owners::control(desc, command, argument)? {
+                return Ok(value);
+            }
+            report::about(desc.member());
+            Err(Stop::Refused("fcntl-command", Errno::INVAL))
+        }
     }
 }
 

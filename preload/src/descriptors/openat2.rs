@@ -17,6 +17,7 @@ use crate::descriptors::open;
 use crate::entry::fdtable;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
 
@@ -179,10 +180,11 @@ impl Restricted<'_> {
         if self.how.has(libc::RESOLVE_NO_XDEV) {
             return Err(Stop::Errno(Errno::XDEV));
         }
-        match paths::strip(self.process, path) {
-            Some((root, inside)) => Ok((root, inside.to_vec())),
-            None => Err(Stop::Refused("openat2-resolve", Errno::NOSYS)),
+        if let Some((root, inside)) = paths::strip(self.process, path) {
+            return Ok((root, inside.to_vec()));
         }
+        report::about(from.member());
+        Err(Stop::Refused("openat2-resolve", Errno::NOSYS))
     }
 
     fn walk(&self, start: Node, path: Vec<u8>) -> Result<Found<'static>, Stop> {
@@ -241,7 +243,10 @@ impl Restricted<'_> {
             Place::Outside(_) if self.how.has(libc::RESOLVE_NO_XDEV) => {
                 Err(Stop::Errno(Errno::XDEV))
             }
-            Place::Outside(_) => Err(Stop::Refused("openat2-resolve", Errno::NOSYS)),
+            Place::Outside(_) => {
+                report::about(dir.member());
+                Err(Stop::Refused("openat2-resolve", Errno::NOSYS))
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::paths;
 use crate::paths::mounted;
@@ -140,6 +141,7 @@ fn open_device(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
             return Ok(open_real(rustix::fs::CWD, path, flags)?);
         }
     }
+    report::about(attr.node.member());
     Err(Stop::Refused("device-on-volume", Errno::ACCESS))
 }
 

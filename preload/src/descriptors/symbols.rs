@@ -18,6 +18,7 @@ use crate::entry::{DONE, Stop, cached, hooks, outside};
 use crate::interposed::interpose;
 use crate::mappings::page_faults;
 use crate::paths::{self, Target};
+use crate::split::engine;
 
 // ---- numbers opened and closed
 
@@ -61,7 +62,10 @@ interpose! {
     }
     fn [closefrom](first: c_int) -> () = |process, _| {
         let first = first.max(0) as c_uint;
-        let close = |first, last, flags| kernel_close_range(first, last, flags);
+        let close = |first, last, flags| {
+            let kernel = |first, last| kernel_close_range(first, last, flags);
+            engine::passing(|| engine::close_range(first, last, flags, kernel))
+        };
         close_numbers(process, first, c_uint::MAX, 0, &close);
         Ok(())
     }

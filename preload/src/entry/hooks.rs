@@ -12,6 +12,9 @@ use vfs::{Errno, Node};
 
 use crate::entry::process::Process;
 
+/// How the kernel makes a number a duplicate of another.
+pub type Duplicate<'d> = &'d mut dyn FnMut() -> Result<(), Errno>;
+
 /// The functions of the upper rooms.
 pub struct Hooks {
     /// Gives a child of a raw system call a place of its own, or ends it.
@@ -25,6 +28,16 @@ pub struct Hooks {
     /// In the signal handler of a forking thread: another thread waits for a lock that the fork
     /// holds.
     pub give_way: fn(*mut c_void),
+    /// Before a fork or an exec: the second engine hands everything over to the kernel.
+    pub hand_over_all: fn(),
+    /// In a child of a fork of our own; whether it only executes something.
+    pub born: fn(bool),
+    /// Before data of a number that is the kernel's is moved by its position.
+    pub hand_over: fn(c_int),
+    /// Makes the kernel's position and size of a number's file right.
+    pub place: fn(c_int),
+    /// A number is made a duplicate of another by this function, and one of them is the kernel's.
+    pub replace: fn(c_int, c_int, Duplicate<'_>) -> Result<(), Errno>,
 }
 
 /// Before anything is set.
@@ -34,6 +47,11 @@ static NONE: Hooks = Hooks {
     resized: |_, _| Ok(()),
     standard_taken: |_| {},
     give_way: |_| {},
+    hand_over_all: || {},
+    born: |_| {},
+    hand_over: |_| {},
+    place: |_| {},
+    replace: |_, _, kernel| kernel(),
 };
 
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new((&raw const NONE).cast_mut());

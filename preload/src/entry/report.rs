@@ -1,6 +1,8 @@
 //! Counts the calls that the volume did not serve, with the reasons, and writes them at exit to the
 //! file named by `SOLERA_REPORT`, one line `count reason function outcome` each. The outcome is the
-//! error that the program got, or `fell-back` for what was served in a roundabout way.
+//! error that the program got, or `fell-back` for what was served in a roundabout way. Where the
+//! program has several volumes, the path follows at which the one is seen that the calls concerned,
+//! if that is known.
 //!
 //! With `SOLERA_STRICT_SUPPORT` the first refused call ends the process: no result is better than
 //! one of a program that went another way.
@@ -13,10 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags};
 use vfs::Errno;
 
+use crate::entry::thread::here;
+
 const ENTRIES: usize = 64;
 
-/// Function, reason and error; no error: it fell back.
-type Key = (&'static str, &'static str, Option<Errno>);
+/// Function, reason and error (none: it fell back), and what [`about`] said.
+type Key = (&'static str, &'static str, Option<Errno>, u8);
 
 struct Entry {
     key: AtomicPtr<Key>,
@@ -39,24 +43,30 @@ pub fn is_strict() -> bool {
     STRICT.load(Ordering::Relaxed)
 }
 
+/// What is counted next by this thread concerns the volume of this number.
+pub fn about(member: usize) {
+    here().about.store(u8::try_from(member + 1).unwrap_or(0), Ordering::Relaxed);
+}
+
 /// Counts one call of `function` that was refused for `reason` with `errno`.
 pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
-    count((function, reason, Some(errno)));
+    count(function, reason, Some(errno));
 }
 
 /// Counts one call that was refused so that the program goes another way, as strict ones may.
 #[cold]
 pub fn declined(function: &'static str, reason: &'static str, errno: Errno) {
-    count((function, reason, Some(errno)));
+    count(function, reason, Some(errno));
 }
 
 /// Counts one call that was served, but in another way than a file system's: slower, by a copy.
 #[cold]
 pub fn fell_back(function: &'static str, reason: &'static str) {
-    count((function, reason, None));
+    count(function, reason, None);
 }
 
-fn count(wanted: Key) {
+fn count(function: &'static str, reason: &'static str, error: Option<Errno>) {
+    let wanted: Key = (function, reason, error, here().about.swap(0, Ordering::Relaxed));
     for entry in &TABLE {
         let mut key = entry.key.load(Ordering::Acquire);
         if key.is_null() {
@@ -101,21 +111,27 @@ pub fn reset() {
     OVERFLOW.store(0, Ordering::Relaxed);
 }
 
-/// Appends the lines to `path` in one write.
-pub fn write(path: &[u8]) {
+/// Appends the lines to `path` in one write. `seen`: where each of several volumes is seen.
+pub fn write(path: &[u8], seen: &[&[u8]]) {
     let mut lines = Vec::new();
     for entry in &TABLE {
         let (key, count) = (entry.key.load(Ordering::Acquire), entry.count.load(Ordering::Relaxed));
         if !key.is_null() && count > 0 {
             // SAFETY: published keys live for ever.
-            let (function, reason, errno) = unsafe { *key };
+            let (function, reason, errno, about) = unsafe { *key };
             let outcome = errno.map_or_else(|| "fell-back".to_owned(), name_of);
-            lines.push(format!("{count} {reason} {function} {outcome}\n"));
+            lines.extend_from_slice(format!("{count} {reason} {function} {outcome}").as_bytes());
+            if let Some(at) = usize::from(about).checked_sub(1).and_then(|number| seen.get(number))
+            {
+                lines.push(b' ');
+                lines.extend_from_slice(at);
+            }
+            lines.push(b'\n');
         }
     }
     let rest = OVERFLOW.load(Ordering::Relaxed);
     if rest > 0 {
-        lines.push(format!("{rest} other (any) (any)\n"));
+        lines.extend_from_slice(format!("{rest} other (any) (any)\n").as_bytes());
     }
     if lines.is_empty() {
         return;
@@ -126,6 +142,6 @@ pub fn write(path: &[u8]) {
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600));
     if let Some(file) = file.ok().filter(volume::is_ordinary) {
         // There is no place to report that the report cannot be written.
-        let _ = rustix::io::write(&file, lines.concat().as_bytes());
+        let _ = rustix::io::write(&file, &lines);
     }
 }

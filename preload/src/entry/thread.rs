@@ -57,6 +57,12 @@ pub struct Thread {
     pub links: AtomicU8,
     /// The program has blocked SIGBUS (see [`crate::signals::sigmask`]).
     pub blocks_bus: AtomicBool,
+    /// The volume that what is reported next concerns, from 1 on; 0: not known (see
+    /// [`crate::entry::report`]).
+    pub about: AtomicU8,
+    /// It is inside, and makes a call of the program's that the second engine may serve (see
+    /// [`crate::split::engine::passing`]).
+    pub passes: AtomicBool,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many calls of it let the kernel close or replace numbers (see [`crate::entry::cached`]).

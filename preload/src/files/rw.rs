@@ -7,9 +7,10 @@
 use std::ffi::{c_int, c_long};
 use std::os::fd::OwnedFd;
 
-use vfs::{Attr, Desc, Errno, OpenFlags, Synced, UserIn, UserOut, Whence, Where};
+use vfs::{Attr, Desc, Errno, Kind, OpenFlags, Simply, Synced, UserIn, UserOut, Whence, Where};
 
 use crate::entry::fdtable;
+use crate::entry::hooks;
 use crate::entry::limit;
 use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::Process;
@@ -173,6 +174,28 @@ pub fn copy_range(
     Ok(copied as isize)
 }
 
+/// Why nothing is copied from a file to another, of which one is the kernel's. As in the kernel,
+/// what they are and were opened for comes first.
+pub fn copy_across(process: &Process, from: c_int, to: c_int) -> Result<Errno, Errno> {
+    let about = |fd| -> Result<(Kind, OpenFlags), Errno> {
+        if let Some(desc) = fdtable::get(fd) {
+            let (node, flags) = process.fs.describe(desc)?;
+            return Ok((process.fs.attributes(node)?.kind, flags));
+        }
+        let fd = fdtable::borrow_checked(fd)?;
+        let kind = Kind::from_mode(rustix::fs::fstat(fd)?.st_mode).ok_or(Errno::INVAL)?;
+        Ok((kind, OpenFlags(rustix::fs::fcntl_getfl(fd)?.bits().cast_signed())))
+    };
+    let (source, target) = (about(from)?, about(to)?);
+    Ok(match (source.0, target.0) {
+        (Kind::Directory, _) | (_, Kind::Directory) => Errno::ISDIR,
+        (Kind::File, Kind::File) if !source.1.reads() || !target.1.writes() => Errno::BADF,
+        (Kind::File, Kind::File) if target.1.appends() => Errno::BADF,
+        (Kind::File, Kind::File) => Errno::XDEV,
+        _ => Errno::INVAL,
+    })
+}
+
 /// Copies through a buffer between a descriptor of ours and any other, at positions or given
 /// offsets.
 pub fn transfer(
@@ -181,6 +204,11 @@ pub fn transfer(
     to: c_int,
     len: usize,
 ) -> Served<isize> {
+    for fd in [from.0, to] {
+        if fdtable::get(fd).is_none() {
+            (hooks::get().hand_over)(fd);
+        }
+    }
     let mut buffer = vec![0_u8; len.clamp(1, 1 << 16)];
     let mut done = 0;
     let len = len.min(TRANSFER_BYTES_MAX);

@@ -158,11 +158,11 @@ interpose! {
     ) -> isize = |process, _| {
         match (fdtable::get(from), fdtable::get(to)) {
             (None, None) => Err(Stop::Kernel),
-            (Some(_), Some(_)) if flags != 0 => Err(Stop::Errno(Errno::INVAL)),
+            _ if flags != 0 => Err(Stop::Errno(Errno::INVAL)),
             (Some(source), Some(target)) => {
                 rw::copy_range(process, (source, from_at), (target, to_at), len)
             }
-            _ => Err(Stop::Errno(Errno::XDEV)),
+            _ => Err(Stop::Errno(rw::copy_across(process, from, to)?)),
         }
     }
     fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |process, _| {

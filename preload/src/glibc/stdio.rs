@@ -22,6 +22,7 @@ use crate::entry::fdtable;
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
 
@@ -320,7 +321,11 @@ pub fn reopen(
     let fd = unsafe { (*head(old)).fileno };
     let cookie = is_cookie(old) && fd >= 0;
     if path.0.is_null() {
-        return Err(if cookie { Stop::Refused("freopen-mode", Errno::BADF) } else { Stop::Kernel });
+        if !cookie {
+            return Err(Stop::Kernel);
+        }
+        fdtable::get(fd).inspect(|desc| report::about(desc.member()));
+        return Err(Stop::Refused("freopen-mode", Errno::BADF));
     }
     let text = path.bytes()?;
     let target = paths::resolve(process, libc::AT_FDCWD, text, true);

@@ -233,6 +233,7 @@ fn instead(path: *const c_char) -> Option<CString> {
     }
     let attr = loader::readable(process, path)?;
     let number = loader::copy_of(process, &attr, path)?;
+    report::about(attr.node.member());
     report::fell_back("dlopen", "library-copied-to-memory");
     loader::name(number)
 }

@@ -8,6 +8,7 @@ use vfs::{Desc, Errno, Fill, Mapped};
 
 use crate::entry::maptable::{Mapping, PAGE, any};
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::{Served, Stop, errno, set_errno};
 use crate::mappings::large;
 use crate::mappings::mapping::{self, Wish, release};
@@ -26,6 +27,7 @@ pub fn range(at: *mut c_void, len: usize) -> (usize, usize) {
 /// Shared mappings need a region that can be mapped by pages.
 pub fn check_shared(process: &Process, desc: Desc, flags: c_int) -> Result<(), Stop> {
     if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && process.fs.can_map(desc.into()).0 == 0 {
+        report::about(desc.member());
         return Err(Stop::Refused("shared-mapping-on-huge-pages", Errno::NODEV));
     }
     Ok(())

@@ -31,6 +31,7 @@ use vfs::{Errno, Fill, Mapped, UserIn};
 
 use crate::entry::attached;
 use crate::entry::fdtable;
+use crate::entry::hooks;
 use crate::entry::kept;
 use crate::entry::maptable::{Mapping, PAGE, any_gap, had_gap};
 use crate::entry::pointers::Out;
@@ -123,10 +124,15 @@ pub fn ready_for(fd: c_int, start: *const c_void, len: usize, at: Option<i64>) {
 
 #[cold]
 fn ready_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
-    let lacks = || next_gap(attached::process()?, start, start.saturating_add(len));
-    if lacks().is_some() {
+    if lacks(start, len) {
         all(start, coming(fd, at).unwrap_or(len).min(len));
     }
+}
+
+/// Whether pages are not there.
+fn lacks(start: usize, len: usize) -> bool {
+    let end = start.saturating_add(len);
+    attached::process().is_some_and(|process| next_gap(process, start, end).is_some())
 }
 
 /// The memory of a vectored call that the kernel serves has its pages.
@@ -138,7 +144,8 @@ pub fn ready_all(list: Out<Vector>, count: c_int) {
 
 /// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
 pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
-    if any_gap() {
+    let pieces = || vectors(list, count).unwrap_or_default();
+    if any_gap() && pieces().iter().any(|piece| lacks(piece.iov_base as usize, piece.iov_len)) {
         ready_up_to(list, count, coming(fd, at).unwrap_or(usize::MAX));
     }
 }
@@ -158,6 +165,8 @@ pub fn coming(fd: c_int, at: Option<i64>) -> Option<usize> {
     let stat = rustix::fs::fstat(file).ok()?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind == FileType::RegularFile {
+        (hooks::get().place)(fd);
+        let stat = rustix::fs::fstat(file).ok()?;
         let at = match at {
             Some(at) => u64::try_from(at).ok()?,
             None => rustix::fs::tell(file).ok()?,

@@ -4,6 +4,7 @@
 //! A call with two paths of which one is the volume's and the other is not gives `EXDEV`, as
 //! between any two file systems: `mv` then copies.
 
+mod abroad;
 pub(crate) mod dir;
 mod symbols;
 mod temp;
@@ -20,6 +21,7 @@ use crate::entry::pointers::{Bytes, Text};
 use crate::entry::process::Process;
 use crate::entry::{DONE, Served, Stop};
 use crate::paths::identity;
+use crate::paths::links;
 use crate::paths::{self, Target};
 
 pub const HERE: c_int = libc::AT_FDCWD;
@@ -114,27 +116,39 @@ pub fn two(
     kernel: impl Fn(*const c_char, *const c_char) -> c_int,
     served: impl FnOnce(&Found<'_>, &Found<'_>) -> Result<(), Errno>,
 ) -> Served<c_int> {
-    let source = paths::resolve(process, from.0, from.1.bytes()?, false)?;
-    let target = paths::resolve(process, to.0, to.1.bytes()?, false)?;
+    let mut source = paths::resolve(process, from.0, from.1.bytes()?, false)?;
+    let mut target = paths::resolve(process, to.0, to.1.bytes()?, false);
+    // A path that the kernel does not find may lead to a volume by its symlinks.
     match (&source, &target) {
-        (Target::Kernel, Target::Kernel) => Err(Stop::Kernel),
-        (Target::Volume(source), Target::Volume(target)) => {
+        (Target::Kernel, Ok(Target::Volume(_))) => source = behind_links(process, from)?,
+        (Target::Volume(_), Ok(Target::Kernel)) => target = behind_links(process, to),
+        _ => {}
+    }
+    match (&source, &target) {
+        (Target::Kernel, Ok(Target::Kernel)) => Err(Stop::Kernel),
+        (Target::Volume(source), Ok(Target::Volume(target))) => {
             served(source, target)?;
             DONE
         }
-        (Target::Volume(_), _) | (_, Target::Volume(_)) => {
-            // A missing source is reported before `EXDEV`.
-            if let Target::Volume(found) = &source {
-                found.existing()?;
-            }
-            Err(Stop::Errno(Errno::XDEV))
-        }
-        _ => {
+        (Target::Kernel | Target::Elsewhere(_), Ok(Target::Kernel | Target::Elsewhere(_))) => {
             let source = kernel_name(from, &source)?;
-            let target = kernel_name(to, &target)?;
+            let target = kernel_name(to, &target?)?;
             Ok(kernel(source.as_ptr(), target.as_ptr()))
         }
+        (source, _) => {
+            // As the kernel: it finds both directories before it compares them, and looks at no
+            // name.
+            abroad::check_directory(from, source)?;
+            abroad::check_directory(to, &target?)?;
+            Err(Stop::Errno(Errno::XDEV))
+        }
     }
+}
+
+/// Where a path of the kernel's leads, by its symlinks too.
+fn behind_links(process: &Process, (dirfd, path): (c_int, Text)) -> Result<Target<'static>, Errno> {
+    let path = path.bytes()?;
+    links::walked(|| paths::resolve(process, dirfd, path, false))
 }
 
 /// A path for the kernel that does not depend on the directory descriptor it came with.
@@ -183,14 +197,25 @@ pub fn link_at(
     let node: Node = match &source {
         // A descriptor's link in /proc leads to the file itself when it is followed.
         Target::Volume(_) | Target::Descriptor(_) => paths::existing(process, &source)?.node,
-        _ => return two(process, from, to, kernel, |_, _| Err(Errno::XDEV)),
+        source => {
+            let target = paths::resolve(process, to.0, to.1.bytes()?, false);
+            if let Ok(Target::Kernel | Target::Elsewhere(_)) = target {
+                return two(process, from, to, kernel, |_, _| Err(Errno::XDEV));
+            }
+            abroad::check_there(from, source, flags)?;
+            return match target? {
+                Target::Volume(found) => Err(Stop::Errno(between(process, &found))),
+                _ => Err(Stop::Errno(Errno::EXIST)),
+            };
+        }
     };
     match paths::resolve(process, to.0, to.1.bytes()?, false)? {
         Target::Volume(found) if found.dir.member() != node.member() => {
             return Err(Stop::Errno(between(process, &found)));
         }
         Target::Volume(found) => process.user(found.dir).link(node, &found)?,
-        _ => return Err(Stop::Errno(Errno::XDEV)),
+        Target::Descriptor(_) => return Err(Stop::Errno(Errno::EXIST)),
+        target => return Err(Stop::Errno(abroad::why_no_name(to, &target)?)),
     }
     DONE
 }

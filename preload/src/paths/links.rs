@@ -4,7 +4,8 @@
 //! leads into the prefix, it finds nothing there. So a call whose path was left to the kernel, and
 //! which then fails with `ENOENT`, is made once more ([`crate::entry::serve`]): this time the path
 //! is walked here, link by link, to see whether it reaches the volume. A call that succeeds pays
-//! nothing for this.
+//! nothing for this. A path that a symlink on the volume leads out of it is walked at once: that is
+//! rare, and the kernel's answer to it ends the call.
 //!
 //! Locks: none.
 
@@ -63,7 +64,7 @@ pub fn leave(
 
 /// Follows an absolute path's symlinks until the rest lies below a prefix.
 #[cold]
-fn through(process: &Process, path: Vec<u8>, follow: bool) -> Option<(Node, Vec<u8>)> {
+pub fn through(process: &Process, path: Vec<u8>, follow: bool) -> Option<(Node, Vec<u8>)> {
     let mut pending = path;
     let mut done: Vec<u8> = Vec::new();
     let mut links = 0;

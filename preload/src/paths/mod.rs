@@ -142,12 +142,14 @@ fn walk<'t>(process: &Process, start: Start<'t>, follow: bool) -> Result<Target<
 }
 
 /// Where a path leads that has left the tree: it may come back, as `/pm/../pm/x` does, or a symlink
-/// to `/proc/self/fd/3`.
+/// to `/proc/self/fd/3`, or by the kernel's own symlinks.
 #[cold]
 fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target<'static>, Errno> {
     let mut outside = outside;
     for _ in 0..LINKS_MAX {
-        let (node, text) = match absolute(process, &outside) {
+        let start = absolute(process, &outside);
+        let start = start.or_else(|| links::through(process, outside.clone(), follow).map(owned));
+        let (node, text) = match start {
             None => return Ok(Target::Elsewhere(c_text(&outside)?)),
             Some(Start::Descriptor(_)) if !follow => {
                 return Ok(Target::Elsewhere(c_text(&outside)?));

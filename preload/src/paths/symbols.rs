@@ -7,6 +7,7 @@ use vfs::{Errno, Simply};
 
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::{Served, Stop, fdtable};
 use crate::interposed::interpose;
 use crate::paths::{self, Target, credentials, cwd};
@@ -106,7 +107,11 @@ interpose! {
     fn [chroot](path: Text) -> c_int = |process, _| {
         match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)? {
             Target::Kernel | Target::Elsewhere(_) => Err(Stop::Kernel),
-            _ => Err(Stop::Refused("chroot-onto-volume", Errno::PERM)),
+            target => {
+                let found = paths::existing(process, &target)?;
+                report::about(found.node.member());
+                Err(Stop::Refused("chroot-onto-volume", Errno::PERM))
+            }
         }
     }
 }

@@ -23,11 +23,13 @@ use vfs::{Attr, Desc, Errno, Kind, Node, Simply};
 use crate::descriptors::handover;
 use crate::entry::cached;
 use crate::entry::fdtable;
+use crate::entry::hooks;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::process::{Process, Seen};
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::files::rw::{copy_to_memory, read_at};
+use crate::paths::links;
 use crate::paths::mounted;
 use crate::paths::{self, Target};
 use crate::processes::lifecycle;
@@ -155,6 +157,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     if mounted::leads_to(process, path, attr.node) {
         return Ok(Image::plain(paths::c_text(path)?));
     }
+    report::about(attr.node.member());
     report::fell_back("execve", "binary-copied-to-memory");
     let memory = copy_to_memory(process, attr, path)?;
     let read = |at, to: &mut [u8]| rustix::io::pread(&memory, to, at).unwrap_or(0);
@@ -181,6 +184,12 @@ fn find(process: &Process, path: &[u8], depth: u32) -> Result<Image, Errno> {
             Err(Stop::Kernel) => Err(Errno::NOENT),
         },
     }
+}
+
+/// What the kernel's symlinks lead to, if that is on the volume.
+fn behind_links(process: &Process, path: &[u8]) -> Option<Image> {
+    let image = links::walked(|| find(process, path, 0)).ok()?;
+    (image.program.is_some() || !image.leading.is_empty()).then_some(image)
 }
 
 /// A script outside whose interpreter is on the volume: the kernel does not find that one.
@@ -322,6 +331,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
     let rest = own.iter().skip(replaced).map(|text| text.0);
     let leading = image.leading.iter().map(|text| text.as_ptr());
     let arguments = pointers(leading.chain(rest));
+    (hooks::get().hand_over_all)();
     // This image's counts would end with it.
     process.write_report();
     let memory = image.memory.as_ref().map(AsRawFd::as_raw_fd);
@@ -358,7 +368,8 @@ pub fn exec(process: &Process, path: &[u8], arguments: List, environment: List) 
     };
     let errno = run(process, &image, arguments, environment);
     if errno == Errno::NOENT
-        && let Some(image) = outside_script(process, &image.path)
+        && let Some(image) =
+            outside_script(process, &image.path).or_else(|| behind_links(process, path))
     {
         return run(process, &image, arguments, environment);
     }

@@ -32,6 +32,7 @@ use crate::entry::attached;
 use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::heap;
+use crate::entry::hooks;
 use crate::entry::lock::{self, Guard, Turn};
 use crate::entry::maptable::Mappings;
 use crate::entry::process::{Cwd, Process};
@@ -250,8 +251,9 @@ fn with_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_in
 }
 
 /// A fork that runs no handlers but ours. The child must not use glibc's heap if the parent has
-/// threads.
+/// threads; it tells the second engine that it is born.
 pub fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+    (hooks::get().hand_over_all)();
     FORKING.set(true);
     before();
     if let Err(errno) = TICKET.get() {
@@ -268,6 +270,15 @@ pub fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Resu
     in_parent();
     FORKING.set(false);
     outcome(process, pid, failed)
+}
+
+/// `_Fork`.
+pub fn fork_without_handlers(process: &Process) -> Result<c_int, Errno> {
+    let pid = without_handlers(process, real_fork)?;
+    if pid == 0 {
+        (hooks::get().born)(false);
+    }
+    Ok(pid)
 }
 
 pub fn real_fork() -> c_int {
@@ -307,12 +318,17 @@ pub enum Born {
     Parent(c_int, Option<c_int>),
 }
 
-/// Forks by `real` a child that only prepares an exec, and waits for it. Its standard streams stay
-/// as they are, and it runs no handlers.
-fn fork_to_exec(process: &Process, real: impl FnOnce() -> c_int) -> Result<Born, Errno> {
+/// Forks by `real` a child that only prepares an exec, by itself or, after a `vfork`, by the
+/// program, and waits for it. Its standard streams stay as they are, and it runs no handlers.
+fn fork_to_exec(
+    process: &Process,
+    real: impl FnOnce() -> c_int,
+    by_itself: bool,
+) -> Result<Born, Errno> {
     let (read, write) = high_pipe()?;
     let pid = without_handlers(process, real)?;
     if pid == 0 {
+        (hooks::get().born)(by_itself);
         drop(read);
         crate::glibc::stdio::leave_streams();
         TOLD.store(write.as_raw_fd(), Ordering::Relaxed);
@@ -327,12 +343,12 @@ fn fork_to_exec(process: &Process, real: impl FnOnce() -> c_int) -> Result<Born,
 
 /// Forks for `posix_spawn` and its kin.
 pub fn fork_for_spawn(process: &Process) -> Result<Born, Errno> {
-    fork_to_exec(process, real_fork)
+    fork_to_exec(process, real_fork, true)
 }
 
 /// A `vfork` by `real`: 0 in the child.
 pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
-    match fork_to_exec(process, real)? {
+    match fork_to_exec(process, real, false)? {
         Born::Child(end) => {
             // Open until the child executes something or ends.
             let _ = end.into_raw_fd();
@@ -375,6 +391,29 @@ pub fn adopt(process: &'static Process) {
 
 pub type Main = unsafe extern "C" fn(*mut c_void) -> c_int;
 
+/// glibc's `clone`, whose child runs [`cloned`]. The second engine has handed everything over.
+pub fn real_clone(
+    start: *mut Start,
+    (stack, flags): (*mut c_void, c_int),
+    (parent_id, tls, child_id): (*mut c_int, *mut c_void, *mut c_int),
+) -> c_int {
+    static REAL: Real = Real::new("clone\0");
+    type Clone = unsafe extern "C" fn(
+        Main,
+        *mut c_void,
+        c_int,
+        *mut c_void,
+        *mut c_int,
+        *mut c_void,
+        *mut c_int,
+    ) -> c_int;
+    // SAFETY: glibc's function of that name and type, with the program's own stack.
+    unsafe {
+        let real = std::mem::transmute::<usize, Clone>(REAL.address());
+        real(cloned, stack, flags, start.cast(), parent_id, tls, child_id)
+    }
+}
+
 /// What the child of a `clone` runs, on the parent's stack, of which it has a copy.
 pub struct Start {
     main: Main,
@@ -385,7 +424,7 @@ pub struct Start {
 }
 
 /// A cloned child with memory of its own.
-pub unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
+unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     in_child();
     // SAFETY: the parent's variable, as `clone` was given it.
     let Start { main, argument, told, elsewhere } = unsafe { std::ptr::read(start.cast()) };
@@ -397,6 +436,7 @@ pub unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
         TOLD.store(told, Ordering::Relaxed);
         process.set_spare(told);
     }
+    (hooks::get().born)(false);
     // SAFETY: the program's function.
     let code = outside(|| unsafe { main(argument) });
     // glibc ends the process without any handlers.

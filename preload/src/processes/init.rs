@@ -231,8 +231,9 @@ fn attach(asked: &[Asked]) -> Result<Process, String> {
     let others = seen.split_off(1);
     let first = seen.pop().ok_or("no volume is asked for")?;
     let mut process = Process::new(engine, (first, others), &internal, environment, report, cred);
-    for volume in &volumes {
+    for (number, volume) in volumes.iter().enumerate() {
         if guarded && volume.guard().is_err() {
+            report::about(number);
             report::fell_back("(attach)", "no-protection-key");
         }
     }

@@ -18,22 +18,20 @@ use crate::entry::{Stop, outside};
 use crate::interposed::interpose;
 use crate::processes::exec::{List, exec, exec_search, failed, image_at, open_image, run};
 use crate::processes::fork::{
-    self, Main, Start, clone_by, cloned, fork_with_handlers, real_fork, vfork_by, without_handlers,
+    self, Main, Start, clone_by, fork_with_handlers, fork_without_handlers, real_clone, real_fork,
+    vfork_by,
 };
 use crate::processes::lifecycle;
 use crate::processes::spawn::{self, Actions, Attributes, Program, by_descriptor, posix};
 use crate::split::engine;
 use crate::start;
 
-/// What serves this process: 1 a volume, 2 the engine over a kernel file system, 0 nothing. `solera
-/// run` looks it up by its name: a program is served once.
+/// What serves this process: 1 a volume or several, 2 the engine over a kernel file system, 3 both,
+/// 0 nothing. `solera run` looks it up by its name: a program is served once.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_serves() -> c_int {
-    match start::process() {
-        Some(_) => 1,
-        None if engine::is_here() => 2,
-        None => 0,
-    }
+    let volumes = c_int::from(start::process().is_some());
+    if engine::is_here() { volumes | 2 } else { volumes }
 }
 
 /// The variable that the text is, of a volume besides, goes to what this process executes next:
@@ -55,8 +53,8 @@ interpose! {
     fn [fork, __fork, __libc_fork]() -> c_int = |process, _| {
         Ok(fork_with_handlers(process)?)
     }
-    fn [_Fork]() -> c_int = |process, kernel| {
-        Ok(without_handlers(process, kernel)?)
+    fn [_Fork]() -> c_int = |process, _| {
+        Ok(fork_without_handlers(process)?)
     }
     /// Never glibc's: its child would return through this library's frame, which is the parent's.
     fn [vfork, __vfork]() -> c_int = |process, _| {
@@ -66,9 +64,9 @@ interpose! {
     fn [clone, __clone](
         main: Main, stack: *mut c_void, flags: c_int, argument: *mut c_void,
         parent_id: *mut c_int, tls: *mut c_void, child_id: *mut c_int,
-    ) -> c_int = |process, kernel| {
+    ) -> c_int = |process, _| {
         let own = |flags: c_int, start: *mut Start| {
-            kernel(cloned, stack, flags, start.cast(), parent_id, tls, child_id)
+            real_clone(start, (stack, flags), (parent_id, tls, child_id))
         };
         clone_by(process, (main, argument), (stack, flags), own)
     }

@@ -16,7 +16,7 @@
 //! handlers find their handler in [`crate::signals::sigaction`] by one load.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use libc::siginfo_t;
 use pmem::interrupt::{Watched, redirect, watch};
@@ -269,6 +269,10 @@ fn watched() -> Watched {
 
 /// Before the volume is attached: from here on faults come to us.
 pub fn start() {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
     pmem::own_fault_handler();
     pmem::supply_pages_by(page_faults::supply);
     sigaction::start();

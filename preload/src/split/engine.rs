@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use split::{Engine, Mode, Options};
 use vfs::{Errno, variable};
 
+use crate::entry::hooks::Duplicate;
 use crate::entry::thread::here;
 use crate::entry::{Inside, errno, fail, set_errno};
 use crate::processes::init::tell;
@@ -50,15 +51,21 @@ static OPTIONS: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
 /// Stands for an engine that this process starts when it opens something or moves data.
 const DUE: *mut Engine = std::ptr::without_provenance_mut(1);
 
-/// The engine, for a thread that is not inside.
+/// The engine, for a thread that is not inside, or passes a call on.
 #[inline]
 pub fn engine() -> Option<&'static Engine> {
     let engine = PAGE.engine.load(Ordering::Acquire);
     if engine.is_null() { None } else { usable(engine) }
 }
 
+/// Whether the calling thread makes a call of the program's.
+pub fn calls() -> bool {
+    let thread = here();
+    !thread.is_inside() || thread.passes.load(Ordering::Relaxed)
+}
+
 fn usable(engine: *mut Engine) -> Option<&'static Engine> {
-    if engine == DUE || here().is_inside() {
+    if engine == DUE || !calls() {
         return None;
     }
     // SAFETY: published once and never freed.
@@ -108,9 +115,39 @@ fn publish(engine: Engine) {
     let _ = unsafe { rustix::mm::madvise(page, PAGE_BYTES, rustix::mm::Advice::LinuxWipeOnFork) };
 }
 
+/// What `passes` is until dropped.
+struct Passes(bool);
+
+impl Passes {
+    fn set(to: bool) -> Self {
+        let passes = &here().passes;
+        let before = passes.load(Ordering::Relaxed);
+        passes.store(to, Ordering::Relaxed);
+        Self(before)
+    }
+}
+
+impl Drop for Passes {
+    fn drop(&mut self) {
+        here().passes.store(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Makes a call that the volume passes on to the kernel, from inside: with other arguments, or as
+/// a part of what it does. The engine serves it as if the program had made it.
+#[inline]
+pub fn passing<T>(call: impl FnOnce() -> T) -> T {
+    if !is_here() || !here().is_inside() {
+        return call();
+    }
+    let _passes = Passes::set(true);
+    call()
+}
+
 /// Runs `body` inside; `errno` is left as it was: waiting for a lock changes it.
 pub fn inside<T>(body: impl FnOnce() -> T) -> T {
     let _inside = Inside::new();
+    let _passes = Passes::set(false);
     let before = errno();
     let value = body();
     set_errno(before);
@@ -145,7 +182,12 @@ fn count_fallback(reason: &'static str) {
 // ---- the beginning and the end
 
 fn options(directory: OsString) -> Result<Options, String> {
-    let mode = variable::parsed("SOLERA_MODE")?.unwrap_or(Mode::Posix);
+    // Beside a volume, whose mode is the other.
+    let own = variable::parsed("SOLERA_SPLIT_MODE")?;
+    let mode = match own {
+        Some(mode) => mode,
+        None => variable::parsed("SOLERA_MODE")?.unwrap_or(Mode::Posix),
+    };
     let mut options = Options::new(&PathBuf::from(directory), mode);
     options.emulate = std::env::var_os("SOLERA_EMULATE").is_some();
     if let Some(bytes) = variable::number("SOLERA_SPLIT_WINDOW")? {
@@ -226,7 +268,7 @@ pub fn start() {
 fn start_late() {
     let null = std::ptr::null_mut();
     let order = (Ordering::AcqRel, Ordering::Relaxed);
-    if here().is_inside() || PAGE.engine.compare_exchange(DUE, null, order.0, order.1).is_err() {
+    if !calls() || PAGE.engine.compare_exchange(DUE, null, order.0, order.1).is_err() {
         return;
     }
     // SAFETY: published once and never freed.
@@ -272,7 +314,7 @@ pub fn leave() {
         if WITHOUT.swap(false, Ordering::Relaxed)
             && let Some(path) = std::env::var_os("SOLERA_REPORT")
         {
-            inside(|| report::write(&path.into_vec()));
+            inside(|| report::write(&path.into_vec(), &[]));
         }
         return;
     };
@@ -283,7 +325,7 @@ pub fn leave() {
         engine.leave();
         if let Some(path) = std::env::var_os("SOLERA_REPORT") {
             engine_report(engine);
-            report::write(&path.into_vec());
+            report::write(&path.into_vec(), &[]);
             report::reset();
         }
     });
@@ -322,6 +364,50 @@ fn engine_report(engine: &Engine) {
 
 extern "C" fn before_fork() {
     hand_over_all();
+}
+
+/// Before the volume forks by itself, or executes something.
+pub fn before_own_fork() {
+    passing(hand_over_all);
+}
+
+/// In a child of such a fork; `executes`: it does nothing else, and stays without.
+pub fn in_own_child(executes: bool) {
+    if executes {
+        PAGE.engine.store(std::ptr::null_mut(), Ordering::Release);
+        inside(Engine::forget_inherited);
+    } else {
+        in_child();
+    }
+}
+
+/// Before the volume moves data of a number that is the kernel's.
+pub fn before_own_transfer(fd: c_int) {
+    passing(|| hand_over(&[fd]));
+}
+
+/// Before the volume looks at the size and the position of a number that is the kernel's.
+pub fn before_own_look(fd: c_int) {
+    passing(|| place_kernel(fd));
+}
+
+/// `dup2` by the volume, where one of the two is its own: `kernel` makes it.
+pub fn replaced_by_own(old: c_int, new: c_int, kernel: Duplicate<'_>) -> Result<(), Errno> {
+    let Some(engine) = passing(engine) else { return kernel() };
+    if Engine::is_internal(old) {
+        return Err(Errno::BADF);
+    }
+    if Engine::is_internal(new) {
+        return Err(Errno::BUSY);
+    }
+    inside(|| {
+        let mut result = Ok(());
+        engine.replace(old, new, || {
+            result = kernel();
+            if result.is_ok() { new } else { -1 }
+        });
+        result
+    })
 }
 
 /// In a child: nothing of the parent's engine is used any more.

@@ -1,9 +1,10 @@
 //! `solera run` inside a program that is served already.
 //!
-//! What a program is served by goes on to all that it starts: the library puts its own variables
-//! back at each exec, whatever environment it is given. The command line may name volumes besides,
-//! which the library is told of: the program sees them, too. All else that it asks for beyond what
-//! is there is refused, since it would be lost in silence.
+//! What a program is served by goes on to all that it starts: beside a volume the library puts its
+//! own variables back at each exec, whatever environment it is given. The command line may name
+//! volumes besides, which the library is told of, and a directory to be served, if there is none:
+//! the program has them, too. All else that it asks for beyond what is there is refused, since it
+//! would be lost in silence.
 
 use std::ffi::{OsStr, OsString, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -12,21 +13,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::place::Place;
+use super::split::Split;
 use super::{by_shell, bypassed, not_started, place, refused};
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
-/// What serves this process.
-pub enum Served {
-    /// Volumes.
-    Volumes(Vec<Place>),
-    /// The engine over a kernel file system.
-    Split {
-        /// The directory.
-        directory: PathBuf,
-    },
+/// What serves this process: volumes, the engine over a kernel file system, or both.
+pub struct Served {
+    volumes: Vec<Place>,
+    /// The engine's directory.
+    split: Option<PathBuf>,
 }
 
 /// What serves this process, by the library that is preloaded into it, if there is one. A program
@@ -47,17 +45,15 @@ pub fn serving() -> Option<Served> {
         let [volume, at] = ["VOLUME", "AT"].map(|name| path(&format!("SOLERA_{name}{number}")));
         Place { mounted, ..Place::alone(volume, at) }
     };
-    match serves() {
-        1 => {
-            let numbers = (2..).map(|number| format!("_{number}"));
-            let there =
-                |number: &String| std::env::var_os(format!("SOLERA_VOLUME{number}")).is_some();
-            let others = numbers.take_while(there).map(|number| one(&number));
-            Some(Served::Volumes(std::iter::once(one("")).chain(others).collect()))
-        }
-        2 => Some(Served::Split { directory: path("SOLERA_SPLIT") }),
-        _ => None,
+    let serves = serves();
+    if !(1..=3).contains(&serves) {
+        return None;
     }
+    let numbers = std::iter::once(String::new()).chain((2..).map(|number| format!("_{number}")));
+    let there = |number: &String| std::env::var_os(format!("SOLERA_VOLUME{number}")).is_some();
+    let volumes = numbers.take_while(|number| serves & 1 != 0 && there(number));
+    let volumes = volumes.map(|number| one(&number)).collect();
+    Some(Served { volumes, split: (serves & 2 != 0).then(|| path("SOLERA_SPLIT")) })
 }
 
 /// Becomes the program, which is served as this process is, and by the volumes that the command
@@ -69,11 +65,13 @@ pub fn start(
     (name, arguments): (&OsString, &[OsString]),
 ) -> Outcome {
     let new = new_places(args, served)?;
+    let split = new_split(args, served, asked, &new)?;
     let all_new = !new.is_empty() && new.len() == args.volume.len().max(args.at.len());
-    check_options(args, all_new)?;
+    check_options(args, served, (all_new, split.is_some()))?;
     check_class(args, served, &new)?;
-    let prefixes: Vec<&Path> =
-        served.places().into_iter().chain(new.iter().map(|place| &*place.at)).collect();
+    let directory = split.as_ref().map(|split| &*split.directory);
+    let new_prefixes = new.iter().map(|place| &*place.at).chain(directory);
+    let prefixes: Vec<&Path> = served.places().into_iter().chain(new_prefixes).collect();
     place::require(&args.require, &prefixes)?;
     let unseen = new.iter().any(|place| place.alone_has(Path::new(name)));
     match program::find(name) {
@@ -90,67 +88,91 @@ pub fn start(
     if args.volume.is_empty() && args.split.is_none() {
         output::tell(format!("{} goes on with {served}", name.to_string_lossy()));
     }
-    show_also(served, &new, args.read_only)?;
     let mut command = if unseen { by_shell(name) } else { Command::new(name) };
+    let number_of_first = served.volumes.len() + 1;
+    let mut also: Vec<(String, OsString)> = (number_of_first..)
+        .zip(&new)
+        .flat_map(|(number, place)| super::variables(place, number, args.read_only))
+        .collect();
+    if let Some(split) = &split {
+        split.tell_of_memory();
+        also.extend(split.variables(true));
+    }
+    if served.volumes.is_empty() {
+        // Nothing puts variables back.
+        if !new.is_empty() {
+            let mode = std::env::var_os("SOLERA_MODE").unwrap_or_else(|| "posix".into());
+            command.env("SOLERA_SPLIT_MODE", mode);
+            command.env("SOLERA_MODE", args.mode.as_deref().unwrap_or("strict"));
+        }
+        command.envs(also);
+    } else {
+        show_also(&also)?;
+    }
     Err(not_started(asked, &command.args(arguments).exec()))
 }
 
 impl Served {
     /// Below which paths.
     fn places(&self) -> Vec<&Path> {
-        match self {
-            Self::Volumes(all) => all.iter().map(|one| &*one.at).collect(),
-            Self::Split { directory } => vec![directory],
-        }
+        let directory = self.split.as_deref();
+        self.volumes.iter().map(|one| &*one.at).chain(directory).collect()
     }
 
     /// Whether all of it is mounted.
     fn is_mounted(&self) -> bool {
-        matches!(self, Self::Volumes(all) if all.iter().all(|one| one.mounted))
+        !self.volumes.is_empty() && self.volumes.iter().all(|one| one.mounted)
     }
 
     /// Whether a path lies on a volume that the kernel does not know.
     fn has_alone(&self, path: &Path) -> bool {
-        let Self::Volumes(all) = self else { return false };
-        all.iter().any(|one| one.alone_has(path))
+        self.volumes.iter().any(|one| one.alone_has(path))
     }
 }
 
 impl std::fmt::Display for Served {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Volumes(all) => {
-                for (number, Place { volume, at, .. }) in all.iter().enumerate() {
-                    let and = if number == 0 { "" } else { " and " };
-                    write!(f, "{and}the volume {} at {}", volume.display(), at.display())?;
-                }
-                Ok(())
-            }
-            Self::Split { directory } => write!(f, "--split {}", directory.display()),
+        let mut and = "";
+        for Place { volume, at, .. } in &self.volumes {
+            write!(f, "{and}the volume {} at {}", volume.display(), at.display())?;
+            and = " and ";
+        }
+        match &self.split {
+            Some(directory) => write!(f, "{and}--split {}", directory.display()),
+            None => Ok(()),
         }
     }
 }
 
-/// The volumes that the command line names and that are not there yet. A directory must be the one
-/// that is served.
-fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
-    let served = match (served, &args.split) {
-        (Served::Volumes(served), None) => served,
-        (Served::Split { directory }, Some(asked)) if place::resolved(asked) == *directory => {
-            return Ok(Vec::new());
-        }
-        (_, None) if args.volume.is_empty() && args.at.is_empty() => return Ok(Vec::new()),
-        (_, asked) => {
-            let asked = match asked {
-                Some(directory) => format!("serve {}", directory.display()),
-                None => "show a volume".to_owned(),
-            };
+/// The directory that the command line names, if none is served yet; another than the one that is
+/// is refused.
+fn new_split(
+    args: &RunArgs,
+    served: &Served,
+    asked: &str,
+    new: &[Place],
+) -> Result<Option<Split>, Failure> {
+    let split = match (&served.split, &args.split) {
+        (_, None) => return Ok(None),
+        (Some(directory), Some(asked)) if place::resolved(asked) == *directory => return Ok(None),
+        (Some(_), Some(asked)) => {
             let found = format!("this program runs with {served} already");
-            let advice = "start it from a shell outside of `solera run`; or `solera mount` the \
-                          volume: every program reaches files below a mount";
-            return Err(Failure::new(asked, found, advice));
+            let advice = "start it from a shell outside of `solera run`";
+            return Err(Failure::new(format!("serve {}", asked.display()), found, advice));
         }
+        (None, Some(_)) => Split::find(args, asked)?,
     };
+    if let Some(split) = &split {
+        super::split::check_apart(&split.directory, &served.volumes)?;
+        super::split::check_apart(&split.directory, new)?;
+    }
+    Ok(split)
+}
+
+/// The volumes that the command line names and that are not there yet.
+fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
+    let directory = served.split.as_deref();
+    let served = &served.volumes;
     let names = |volume: Option<&PathBuf>, at: Option<&PathBuf>| {
         served.iter().any(|one| {
             volume.is_none_or(|volume| place::is_same(volume, &one.volume))
@@ -171,6 +193,9 @@ fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
     }
     let mut new = place::named(&volumes, &prefixes, args)?;
     place::apart(&served.iter().chain(&new).cloned().collect::<Vec<_>>())?;
+    if let Some(directory) = directory {
+        super::split::check_apart(directory, &new)?;
+    }
     for place in &new {
         super::check_medium(args, place)?;
     }
@@ -178,10 +203,10 @@ fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
     Ok(new)
 }
 
-/// Tells the library of volumes that what is executed next sees besides.
-fn show_also(served: &Served, new: &[Place], read_only: bool) -> Result<(), Failure> {
+/// Tells the library what serves that which is executed next besides.
+fn show_also(also: &[(String, OsString)]) -> Result<(), Failure> {
     type Shows = extern "C" fn(*const libc::c_char);
-    if new.is_empty() {
+    if also.is_empty() {
         return Ok(());
     }
     // SAFETY: a name.
@@ -192,20 +217,24 @@ fn show_also(served: &Served, new: &[Place], read_only: bool) -> Result<(), Fail
     }
     // SAFETY: the library's function of this name has this signature.
     let shows = unsafe { std::mem::transmute::<*mut libc::c_void, Shows>(found) };
-    for (number, place) in (served.places().len() + 1..).zip(new) {
-        for (name, value) in super::variables(place, number, read_only) {
-            let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
-            let wrong = |_| Failure::new("show another volume", "its path has a NUL", "");
-            let text = std::ffi::CString::new(text).map_err(wrong)?;
-            shows(text.as_ptr());
-        }
+    for (name, value) in also {
+        let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
+        let wrong = |_| Failure::new("show another volume", "its path has a NUL", "");
+        let text = std::ffi::CString::new(text).map_err(wrong)?;
+        shows(text.as_ptr());
     }
     Ok(())
 }
 
-/// Options that only the outermost `solera run` can give.
-/// Where `all_new` volumes are named, these may be read only.
-fn check_options(args: &RunArgs, all_new: bool) -> Result<(), Failure> {
+/// Options that only the outermost `solera run` can give. Where `all_new` volumes are named, these
+/// may be read only; a new directory has a mode and ways of its own, and so have volumes where
+/// there were none.
+fn check_options(
+    args: &RunArgs,
+    served: &Served,
+    (all_new, new_split): (bool, bool),
+) -> Result<(), Failure> {
+    let has_own_mode = new_split || all_new && served.volumes.is_empty();
     let told = |name: &str| std::env::var_os(name).unwrap_or_default();
     let differs = |given: &Option<String>, name: &str, default: &str| {
         let now = told(name);
@@ -215,13 +244,16 @@ fn check_options(args: &RunArgs, all_new: bool) -> Result<(), Failure> {
     let wanted = bypassed(&args.bypass)?;
     let now = told("SOLERA_BYPASS");
     let is_bypassed = |name: &[u8]| now.as_bytes().split(|&byte| byte == b':').any(|n| n == name);
-    let refused = if let Some(mode) = differs(&args.mode, "SOLERA_MODE", "strict") {
+    let default = if served.volumes.is_empty() { "posix" } else { "strict" };
+    let other_mode = differs(&args.mode, "SOLERA_MODE", default);
+    let other_way = differs(&args.relink, "SOLERA_SPLIT_RELINK", "");
+    let refused = if let Some(mode) = other_mode.filter(|_| !has_own_mode) {
         format!("--mode {mode}")
     } else if let Some(numa) = differs(&args.numa, "SOLERA_NUMA", "place") {
         format!("--numa {numa}")
-    } else if let Some(way) = differs(&args.relink, "SOLERA_SPLIT_RELINK", "") {
+    } else if let Some(way) = other_way.filter(|_| !new_split) {
         format!("--relink {way}")
-    } else if args.emulate && told("SOLERA_EMULATE").is_empty() {
+    } else if args.emulate && !new_split && told("SOLERA_EMULATE").is_empty() {
         "--emulate".to_owned()
     } else if args.no_guard && told("SOLERA_GUARD") != "off" {
         "--no-guard".to_owned()
@@ -243,10 +275,10 @@ fn check_options(args: &RunArgs, all_new: bool) -> Result<(), Failure> {
 /// The class is that for which the first volume was attached, and by which the new ones will be.
 fn check_class(args: &RunArgs, served: &Served, new: &[Place]) -> Result<(), Failure> {
     let Some(class) = args.class.class else { return Ok(()) };
-    let mut volumes = match served {
-        Served::Volumes(all) => all.get(..1).into_iter().flatten().chain(new),
-        Served::Split { .. } => return Err(given_outside(&format!("--class {class}"))),
-    };
+    let mut volumes = served.volumes.get(..1).into_iter().flatten().chain(new);
+    if served.volumes.is_empty() && new.is_empty() {
+        return Err(given_outside(&format!("--class {class}")));
+    }
     // By the same variable, or by what it lies on.
     let has_class = |place: &Place| pmem::class_of(&place.volume).is_ok_and(|found| found == class);
     if volumes.all(has_class) { Ok(()) } else { Err(given_outside(&format!("--class {class}"))) }

@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Access, access};
 use vfs::mounts::{self, Identity, Mount};
 
+use super::split::{Split, check_apart};
 use crate::args::RunArgs;
 use crate::failure::Failure;
 
@@ -62,14 +63,18 @@ impl Place {
     }
 }
 
-/// Finds it, or all that the command line names, and checks that what has to lie on a volume does.
-pub fn find(args: &RunArgs) -> Result<Vec<Place>, Failure> {
+/// Finds it, or all that the command line names, and checks that what has to lie on a volume, or
+/// below the directory that is served besides, does. With such a directory there need be none.
+pub fn find(args: &RunArgs, split: Option<&Split>) -> Result<Vec<Place>, Failure> {
     let places = match (args.volume.as_slice(), args.at.as_slice()) {
+        ([], []) if split.is_some() => Vec::new(),
         ([], []) => vec![mounted(&mounts::list().unwrap_or_default(), None, args)?],
         (volumes, all) => named(volumes, all, args)?,
     };
     apart(&places)?;
-    let prefixes: Vec<&Path> = places.iter().map(|place| &*place.at).collect();
+    let directory = split.map(|split| &*split.directory);
+    directory.map_or(Ok(()), |directory| check_apart(directory, &places))?;
+    let prefixes: Vec<&Path> = places.iter().map(|place| &*place.at).chain(directory).collect();
     require(&args.require, &prefixes)?;
     Ok(places)
 }

@@ -20,6 +20,8 @@ struct Row {
     reason: String,
     /// The error that the program got; none: the call fell back.
     error: Option<String>,
+    /// Where the program saw the volume that they concerned, if it had several.
+    at: Option<String>,
 }
 
 /// The report of one run: all processes of the program.
@@ -33,19 +35,21 @@ pub struct Report {
 }
 
 impl Report {
-    /// Sums up lines of `count reason function outcome`.
+    /// Sums up lines of `count reason function outcome`, and perhaps a path.
     pub fn from_lines(lines: &[u8]) -> Self {
-        let mut counts: BTreeMap<(String, String, String), u64> = BTreeMap::new();
+        type Key = (String, String, String, Option<String>);
+        let mut counts: BTreeMap<Key, u64> = BTreeMap::new();
         for line in String::from_utf8_lossy(lines).lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let [count, reason, function, outcome] = words[..] else { continue };
-            let key = (function.to_owned(), reason.to_owned(), outcome.to_owned());
+            let words: Vec<&str> = line.splitn(5, ' ').collect();
+            let [count, reason, function, outcome, ref at @ ..] = words[..] else { continue };
+            let at = at.first().map(|&at| at.to_owned());
+            let key = (function.to_owned(), reason.to_owned(), outcome.to_owned(), at);
             let count = count.parse::<u64>().unwrap_or(0);
             let sum = counts.entry(key).or_default();
             *sum = if reason.ends_with("-most") { (*sum).max(count) } else { *sum + count };
         }
         let mut resources = Vec::new();
-        counts.retain(|(_, name, outcome), count| {
+        counts.retain(|(_, name, outcome, _), count| {
             if outcome == RESOURCE {
                 resources.push((name.clone(), *count));
             }
@@ -53,9 +57,9 @@ impl Report {
         });
         let mut rows: Vec<Row> = counts
             .into_iter()
-            .map(|((function, reason, outcome), calls)| {
+            .map(|((function, reason, outcome, at), calls)| {
                 let error = (outcome != FELL_BACK).then_some(outcome);
-                Row { calls, function, reason, error }
+                Row { calls, function, reason, error, at }
             })
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
@@ -73,6 +77,7 @@ impl Report {
             let what = if used.is_empty() { " on the volume" } else { "" };
             return format!("solera: every call{what} was served\n{used}");
         }
+        let by_volume = self.rows.iter().any(|row| row.at.is_some());
         let shown: Vec<Vec<String>> = self
             .rows
             .iter()
@@ -82,10 +87,19 @@ impl Report {
                     Some(error) => format!("refused: {error}"),
                     None => "served by a detour".to_owned(),
                 };
-                vec![row.function.clone(), row.reason.clone(), outcome, row.calls.to_string()]
+                let mut cells = vec![row.function.clone(), row.reason.clone(), outcome];
+                if by_volume {
+                    cells.push(row.at.clone().unwrap_or_default());
+                }
+                cells.push(row.calls.to_string());
+                cells
             })
             .collect();
-        let table = output::table(&["function", "reason", "outcome", "calls"], &shown);
+        let mut titles = vec!["function", "reason", "outcome", "calls"];
+        if by_volume {
+            titles.insert(3, "volume at");
+        }
+        let table = output::table(&titles, &shown);
         let mut text = format!("solera: some calls were refused or served by a detour\n{table}");
         let rest = &self.rows[shown.len()..];
         if !rest.is_empty() {
@@ -111,6 +125,7 @@ impl Report {
                     "reason": row.reason,
                     "refused": row.error.is_some(),
                     "error": row.error,
+                    "at": row.at,
                     "calls": row.calls,
                 })
             })
@@ -153,6 +168,28 @@ mod tests {
         assert!(text.contains("inotify") && !text.contains("reflink"), "{text}");
         assert!(text.contains("and 2 more kinds, 6 calls"), "{text}");
         assert_eq!(report.json(1)["calls"].as_array().map(Vec::len), Some(1));
+    }
+
+    /// Of several volumes each has rows of its own; a path may have blanks.
+    #[test]
+    fn several_volumes_are_told_apart() {
+        let lines = b"1 inotify inotify_add_watch EOPNOTSUPP /a\n\
+                      2 inotify inotify_add_watch EOPNOTSUPP /b c\n\
+                      4 inotify inotify_add_watch EOPNOTSUPP /a\n\
+                      1 openat2-resolve syscall ENOSYS\n";
+        let report = Report::from_lines(lines);
+        let text = report.text(usize::MAX);
+        for (at, calls) in [(" /a ", " 5"), (" /b c ", " 2")] {
+            let row = |line: &str| line.contains(at) && line.ends_with(calls);
+            assert!(text.lines().any(row), "{text}");
+        }
+        let json = report.json(usize::MAX);
+        let told = |number: usize| {
+            (json["calls"][number]["at"].clone(), json["calls"][number]["calls"].clone())
+        };
+        assert_eq!(told(0), ("/a".into(), 5.into()));
+        assert_eq!(told(1), ("/b c".into(), 2.into()));
+        assert_eq!(told(2), (serde_json::Value::Null, 1.into()));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::pointers::Bytes;
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::syscall::{Arguments, IntCall, LongCall, Route, route};
 use crate::entry::{Served, Stop, outside, set_errno};
 use crate::files::rings;
@@ -101,7 +102,8 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
             cached::give_back();
             special(process, number, given)
         }
-        Route::Unserved if fdtable::get(a as c_int).is_some() => {
+        Route::Unserved if let Some(desc) = fdtable::get(a as c_int) => {
+            report::about(desc.member());
             Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
         }
         Route::Unserved | Route::Kernel => {

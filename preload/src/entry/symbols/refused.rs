@@ -13,6 +13,7 @@ use vfs::Errno;
 use crate::entry::fdtable;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::process::{Process, Seen};
+use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::interposed::interpose;
 use crate::paths::{self, Target};
@@ -38,14 +39,18 @@ fn volume_at<'p>(process: &'p Process, path: &[u8]) -> Option<&'p Seen> {
 
 /// Refuses if `path` is a volume's; else the kernel serves.
 fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
-    let ours = volume_at(process, path).is_some();
-    Err(if ours { Stop::Refused(reason, errno) } else { Stop::Kernel })
+    let seen = volume_at(process, path).ok_or(Stop::Kernel)?;
+    report::about(seen.root.member());
+    Err(Stop::Refused(reason, errno))
 }
 
 /// As [`refuse`], of a call that the kernel serves on a mount.
 fn refuse_unless_mounted<T>(process: &Process, path: &[u8], errno: Errno) -> Served<T> {
     match volume_at(process, path) {
-        Some(seen) if !seen.mounted => Err(Stop::Refused("mount", errno)),
+        Some(seen) if !seen.mounted => {
+            report::about(seen.root.member());
+            Err(Stop::Refused("mount", errno))
+        }
         _ => Err(Stop::Kernel),
     }
 }
@@ -58,7 +63,10 @@ fn refuse_at<T>(
     errno: Errno,
 ) -> Served<T> {
     let path = if path.0.is_null() { b"" } else { path.bytes()? };
-    if path.first() != Some(&b'/') && fdtable::get(dirfd).is_some() {
+    if path.first() != Some(&b'/')
+        && let Some(desc) = fdtable::get(dirfd)
+    {
+        report::about(desc.member());
         return Err(Stop::Refused(reason, errno));
     }
     refuse(process, path, reason, errno)
@@ -87,15 +95,16 @@ interpose! {
         dirfd: c_int, path: Text, handle: *mut c_void, mount: Out<c_int>, flags: c_int,
     ) -> c_int = |process, _| {
         let _ = (handle, mount, flags);
-        if fdtable::get(dirfd).is_some() {
+        if let Some(desc) = fdtable::get(dirfd) {
+            report::about(desc.member());
             return Err(Stop::Refused("file-handle", Errno::OPNOTSUPP));
         }
         refuse(process, path.bytes()?, "file-handle", Errno::OPNOTSUPP)
     }
     fn [open_by_handle_at](mount: c_int, handle: *mut c_void, flags: c_int) -> c_int = |_, _| {
         let _ = (handle, flags);
-        let ours = fdtable::get(mount).is_some();
-        Err(if ours { Stop::Refused("file-handle", Errno::OPNOTSUPP) } else { Stop::Kernel })
+        report::about(fdtable::get(mount).ok_or(Stop::Kernel)?.member());
+        Err(Stop::Refused("file-handle", Errno::OPNOTSUPP))
     }
     fn [fanotify_mark](fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
     = |process, _| {
