@@ -6,7 +6,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 BUILT ?= target/release
 
-.PHONY: help build install uninstall demo test test-long test-vm test-bare lint deny bench benchmarks ageing mapped split baseline support setup setup-tests clean
+.PHONY: help build install uninstall demo test test-long test-vm test-bare lint deny bench benchmarks servers ageing mapped split baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -22,6 +22,7 @@ help:
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
 	@echo 'make benchmarks docs/benchmarks.md: single calls and whole programs beside tmpfs (as root, minutes)'
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
+	@echo 'make servers    docs/servers.md: PostgreSQL, MariaDB, redis, processes beside each other (as root, minutes)'
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
 	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
 	@echo 'make split      docs/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
@@ -91,6 +92,9 @@ bench: build
 
 benchmarks: build setup-tests
 	scripts/benchmarks.py
+
+servers: build setup-tests
+	scripts/servers.py
 
 ageing: build setup-tests
 	scripts/ageing.py

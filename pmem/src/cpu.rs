@@ -5,6 +5,7 @@
 //! the caller that opens a region, never a silent fallback.
 
 use std::arch::x86_64::__cpuid_count;
+use std::ffi::c_uint;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -73,9 +74,54 @@ pub struct Dispatch {
 const FLUSHES: [FlushKind; 3] = [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush];
 const COPIES: [CopyKind; 3] = [CopyKind::Avx512, CopyKind::Avx2, CopyKind::Sse2];
 
+/// Leaf 7 of CPUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// What the CPU has.
+    pub(crate) ebx: u32,
+    pub(crate) ecx: u32,
+    /// What of it programs can use: the kernel keeps its registers.
+    usable_ebx: u32,
+    usable_ecx: u32,
+}
+
+/// What this CPU has: from the dynamic linker, which has asked it already (a virtual machine takes
+/// microseconds for each answer); else from the CPU.
+pub(crate) fn features() -> Features {
+    static FOUND: OnceLock<Features> = OnceLock::new();
+    *FOUND.get_or_init(|| told().unwrap_or_else(asked))
+}
+
+/// glibc's answer, from version 2.33 on (`sys/platform/x86.h`).
+fn told() -> Option<Features> {
+    type Leaf = unsafe extern "C" fn(c_uint) -> *const [[u32; 4]; 2];
+    /// `CPUID_INDEX_7`.
+    const SEVEN: c_uint = 1;
+    // SAFETY: a name.
+    let found =
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__x86_get_cpuid_feature_leaf".as_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: glibc's function of that name and type; the answer is there for ever.
+    let leaf = unsafe { std::mem::transmute::<*mut libc::c_void, Leaf>(found)(SEVEN).as_ref() }?;
+    let [[_, ebx, ecx, _], [_, usable_ebx, usable_ecx, _]] = *leaf;
+    // An empty answer is none: all CPUs that this runs on have something of it.
+    (ebx != 0).then_some(Features { ebx, ecx, usable_ebx, usable_ecx })
+}
+
+fn asked() -> Features {
+    let leaf = __cpuid_count(7, 0);
+    let bit = |has: bool, bit: u32| u32::from(has) << bit;
+    let usable_ebx = bit(std::is_x86_feature_detected!("avx512f"), 16)
+        | bit(std::is_x86_feature_detected!("avx2"), 5);
+    let usable_ecx = bit(std::is_x86_feature_detected!("vpclmulqdq"), 10);
+    Features { ebx: leaf.ebx, ecx: leaf.ecx, usable_ebx, usable_ecx }
+}
+
 impl FlushKind {
     pub(crate) fn available(self) -> bool {
-        let features = __cpuid_count(7, 0).ebx;
+        let features = features().ebx;
         match self {
             FlushKind::Clwb => features & (1 << 24) != 0,
             FlushKind::Clflushopt => features & (1 << 23) != 0,
@@ -87,8 +133,8 @@ impl FlushKind {
 impl CopyKind {
     pub(crate) fn available(self) -> bool {
         match self {
-            CopyKind::Avx512 => std::is_x86_feature_detected!("avx512f"),
-            CopyKind::Avx2 => std::is_x86_feature_detected!("avx2"),
+            CopyKind::Avx512 => features().usable_ebx & (1 << 16) != 0,
+            CopyKind::Avx2 => features().usable_ebx & (1 << 5) != 0,
             CopyKind::Sse2 => true,
         }
     }
@@ -96,13 +142,13 @@ impl CopyKind {
 
 /// CPUID's ERMS bit: `rep movsb` moves whole lines at a time.
 fn fast_string_copy() -> bool {
-    __cpuid_count(7, 0).ebx & (1 << 9) != 0
+    features().ebx & (1 << 9) != 0
 }
 
 /// CPUID's MOVDIR64B bit: 64 bytes in one direct store, which no power cut tears (Intel SDM,
 /// "MOVDIR64B": 64-byte write atomicity).
 fn direct_store() -> bool {
-    __cpuid_count(7, 0).ecx & (1 << 28) != 0
+    features().ecx & (1 << 28) != 0
 }
 
 /// The first of `kinds` that is available, or the one that `word` asks for.
@@ -136,7 +182,7 @@ impl Dispatch {
             copy: kind,
             string_copy: copy.is_none() && fast_string_copy(),
             direct_line: flush.is_none() && direct_store(),
-            folded_sum: kind == CopyKind::Avx512 && std::is_x86_feature_detected!("vpclmulqdq"),
+            folded_sum: kind == CopyKind::Avx512 && features().usable_ecx & (1 << 10) != 0,
         })
     }
 
@@ -179,6 +225,16 @@ mod tests {
         assert!(!forced.string_copy, "a forced width is used for long reads too");
         let free = Dispatch::choose(None, None).unwrap();
         assert!(free.flush.available() && free.copy.available());
+    }
+
+    /// The dynamic linker's answer is the CPU's.
+    #[test]
+    fn the_linker_says_what_the_cpu_says() {
+        let Some(told) = told() else { return };
+        let asked = asked();
+        assert_eq!((told.ebx, told.usable_ebx & asked.usable_ebx), (asked.ebx, asked.usable_ebx));
+        assert_eq!(told.ecx & !(1 << 4), asked.ecx & !(1 << 4), "but for OSPKE, which may change");
+        assert_eq!(told.usable_ecx & asked.usable_ecx, asked.usable_ecx);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The protection key of a region: a thread can reach its memory only after it has opened it.
+//! The protection key of regions: a thread can reach their memory only after it has opened them.
 //!
-//! [`Region::guard`](crate::Region::guard) lays one region of the process under a key of its own
-//! (MPK). From then on a load or store in that mapping faults, unless its thread has called
+//! [`Region::guard`](crate::Region::guard) lays a region under a key that the process has for all
+//! of them (MPK). From then on a load or store in that mapping faults, unless its thread has called
 //! [`open`] and not yet [`close`]. A face opens when a call reaches for the engine and closes when
 //! it leaves: a stray pointer of the program's faults (see [`crate::stray`]), and no byte changes.
 //! A file that the program maps has a mapping of its own, without the key.
@@ -12,16 +12,19 @@
 //! that makes them.
 //!
 //! While the key is open a pointer of the program's could lead a copy of ours into the region. So
-//! copies to and from the caller's buffers ask [`reach`] first, and a buffer in the guarded region
-//! is the caller's fault (`EFAULT`), as it would be if the kernel copied.
+//! copies to and from the caller's buffers ask [`reach`] first, and a buffer in a guarded region is
+//! the caller's fault (`EFAULT`), as it would be if the kernel copied.
 //!
-//! No locks. `BITS` is 0 until a region is guarded; then it never changes again.
+//! No locks. `BITS` is 0 until a region is guarded; then it never changes again. A range is stored
+//! before it is counted, and counted before its memory is under the key; `START` and `END` are
+//! around all of them.
 
+use crate::cpu::features;
 use crate::interrupt::system_call;
 use rustix::io::Errno;
 use std::arch::asm;
-use std::arch::x86_64::__cpuid_count;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Why a region is not guarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +35,8 @@ pub enum Unguarded {
     Kernel,
     /// Other users in this process have taken all of them.
     Taken,
-    /// Another region of this process is guarded.
-    Other,
+    /// As many regions of this process are guarded as can be.
+    Many,
     /// The kernel refused.
     Refused(Errno),
 }
@@ -44,7 +47,7 @@ impl std::fmt::Display for Unguarded {
             Self::Cpu => out.write_str("this CPU has no protection keys"),
             Self::Kernel => out.write_str("the kernel does not use this CPU's protection keys"),
             Self::Taken => out.write_str("all protection keys of the process are taken"),
-            Self::Other => out.write_str("another region of the process is guarded"),
+            Self::Many => write!(out, "{REGIONS_MAX} regions of the process are guarded"),
             Self::Refused(errno) => {
                 write!(out, "the kernel refused a protection key: {}", crate::plain(*errno))
             }
@@ -52,11 +55,20 @@ impl std::fmt::Display for Unguarded {
     }
 }
 
+/// Regions that can be guarded.
+const REGIONS_MAX: usize = 16;
+
 /// The two bits of the key in the register of rights (access, write); 0: nothing is guarded.
 static BITS: AtomicU32 = AtomicU32::new(0);
-/// The guarded addresses.
-static START: AtomicUsize = AtomicUsize::new(0);
+/// The addresses from the first guarded one to the last.
+static START: AtomicUsize = AtomicUsize::new(usize::MAX);
 static END: AtomicUsize = AtomicUsize::new(0);
+/// Start and end of each guarded region, and how many there are.
+static RANGES: [[AtomicUsize; 2]; REGIONS_MAX] =
+    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; REGIONS_MAX];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Held while a region becomes guarded.
+static GUARDING: Mutex<()> = Mutex::new(());
 
 /// Both rights of the key with this number withheld.
 fn bits_of(key: u32) -> u32 {
@@ -88,7 +100,7 @@ fn set_rights(rights: u32) {
 
 /// Whether this machine has protection keys.
 pub fn available() -> Result<(), Unguarded> {
-    let features = __cpuid_count(7, 0).ecx;
+    let features = features().ecx;
     if features & (1 << 3) == 0 {
         return Err(Unguarded::Cpu);
     }
@@ -99,8 +111,38 @@ pub fn available() -> Result<(), Unguarded> {
 /// `PKEY_DISABLE_ACCESS`.
 const ACCESS_DISABLED: usize = 1;
 
+/// Counts the addresses `start..start + len` among the guarded ones; `protect` lays the memory
+/// under the key that it is given. The key is taken when there is none yet.
+pub(crate) fn guard(
+    (start, len): (usize, usize),
+    protect: impl FnOnce(u32) -> Result<(), Errno>,
+) -> Result<u32, Unguarded> {
+    let _guarding = GUARDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = COUNT.load(Ordering::Relaxed);
+    let range = RANGES.get(count).ok_or(Unguarded::Many)?;
+    let key = match BITS.load(Ordering::Relaxed) {
+        0 => allocate()?,
+        bits => bits.trailing_zeros() / 2,
+    };
+    range[0].store(start, Ordering::Relaxed);
+    range[1].store(start + len, Ordering::Relaxed);
+    COUNT.store(count + 1, Ordering::Release);
+    START.fetch_min(start, Ordering::Relaxed);
+    END.fetch_max(start + len, Ordering::Relaxed);
+    BITS.store(bits_of(key), Ordering::Release);
+    // If it is refused, nothing of this range is under the key, and opening is of no effect on it.
+    protect(key).map_err(Unguarded::Refused)?;
+    Ok(key)
+}
+
+/// The guarded regions.
+fn ranges() -> impl Iterator<Item = (usize, usize)> {
+    let ranges = RANGES.iter().take(COUNT.load(Ordering::Acquire));
+    ranges.map(|[start, end]| (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed)))
+}
+
 /// Takes a key, closed for the calling thread.
-pub(crate) fn allocate() -> Result<u32, Unguarded> {
+fn allocate() -> Result<u32, Unguarded> {
     available()?;
     // SAFETY: numbers only.
     match unsafe { system_call(libc::SYS_pkey_alloc, [0, ACCESS_DISABLED, 0, 0, 0, 0]) } {
@@ -109,12 +151,6 @@ pub(crate) fn allocate() -> Result<u32, Unguarded> {
         Err(Errno::NOSYS) => Err(Unguarded::Kernel),
         Err(errno) => Err(Unguarded::Refused(errno)),
     }
-}
-
-/// Gives a key back that guards nothing.
-pub(crate) fn free(key: u32) {
-    // SAFETY: a number only. A key that cannot be freed is lost.
-    let _ = unsafe { system_call(libc::SYS_pkey_free, [key as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Protects `len` bytes from `start` on by `prot` and the key.
@@ -128,24 +164,17 @@ pub(crate) unsafe fn protect(start: usize, len: usize, prot: u32, key: u32) -> R
     unsafe { system_call(libc::SYS_pkey_mprotect, arguments) }.map(drop)
 }
 
-/// The addresses `start..start + len` are under `key` from here on; false: others are.
-pub(crate) fn publish(start: usize, len: usize, key: u32) -> bool {
-    let first = START.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    if first {
-        END.store(start + len, Ordering::Relaxed);
-        BITS.store(bits_of(key), Ordering::Release);
+/// Whether the key of a fault is ours: then where the guarded region around the address begins.
+pub(crate) fn is_own(key: u32, address: usize) -> Option<usize> {
+    if key >= 16 || BITS.load(Ordering::Acquire) != bits_of(key) {
+        return None;
     }
-    first
+    let around = ranges().find(|(start, end)| (*start..*end).contains(&address));
+    around.map(|(start, _)| start)
 }
 
-/// The key of a fault's that is ours, and where the guarded region begins.
-pub(crate) fn is_own(key: u32) -> Option<usize> {
-    let own = BITS.load(Ordering::Acquire);
-    (key < 16 && own == bits_of(key)).then(|| START.load(Ordering::Relaxed))
-}
-
-/// Opens the guarded region to the calling thread, for loads and stores. Gives what [`close`]
-/// wants: the thread's rights as they were, with the region closed; 0 if nothing is guarded.
+/// Opens the guarded regions to the calling thread, for loads and stores. Gives what [`close`]
+/// wants: the thread's rights as they were, with the regions closed; 0 if nothing is guarded.
 #[inline]
 #[must_use]
 pub fn open() -> u32 {
@@ -158,7 +187,7 @@ pub fn open() -> u32 {
     rights | bits
 }
 
-/// Closes it. `closed` comes from [`open`] in the same thread.
+/// Closes them. `closed` comes from [`open`] in the same thread.
 #[inline]
 pub fn close(closed: u32) {
     if closed != 0 {
@@ -166,12 +195,20 @@ pub fn close(closed: u32) {
     }
 }
 
-/// How many of the `len` bytes from `start` on lie before the guarded region or beyond it.
+/// How many of the `len` bytes from `start` on lie before a guarded region, or beyond all.
 #[inline]
 pub(crate) fn reach(start: usize, len: usize) -> usize {
     if start >= END.load(Ordering::Relaxed) {
         return len;
     }
-    let region = START.load(Ordering::Relaxed);
-    if start >= region { 0 } else { len.min(region - start) }
+    let first = START.load(Ordering::Relaxed);
+    if start < first { len.min(first - start) } else { reach_between(start, len) }
+}
+
+/// As [`reach`], from the first guarded region on.
+#[cold]
+fn reach_between(start: usize, len: usize) -> usize {
+    let before =
+        |(from, to): (usize, usize)| if start >= to { len } else { from.saturating_sub(start) };
+    ranges().map(before).fold(len, usize::min)
 }

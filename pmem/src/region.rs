@@ -339,21 +339,17 @@ impl Region {
         ProtFlags::READ | write
     }
 
-    /// Lays the mapping, and what it grows by, under a protection key: from here on a thread
-    /// reaches it only between [`key::open`] and [`key::close`]. One region of a process can be
-    /// guarded, for as long as the process lives. No other thread uses the region meanwhile.
+    /// Lays the mapping, and what it grows by, under the process's protection key: from here on a
+    /// thread reaches it only between [`key::open`] and [`key::close`]. So it stays for as long as
+    /// the process lives; up to 16 regions can be. No other thread uses the region meanwhile.
     pub fn guard(&self) -> Result<(), Unguarded> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = key::allocate()?;
         let (start, len) = (self.base as usize, pages(self.len()));
-        if !key::publish(start, self.space, key) {
-            key::free(key);
-            return Err(Unguarded::Other);
-        }
-        stray::name(self.path.as_deref().unwrap_or(Path::new("(anonymous memory)")));
-        // SAFETY: this region's own mapping. If it is refused, the key guards nothing, and opening
-        // it is of no effect.
-        unsafe { key::protect(start, len, self.prot().bits(), key) }.map_err(Unguarded::Refused)?;
+        let key = key::guard((start, self.space), |key| {
+            // SAFETY: this region's own mapping.
+            unsafe { key::protect(start, len, self.prot().bits(), key) }
+        })?;
+        stray::name(start, self.path.as_deref().unwrap_or(Path::new("(anonymous memory)")));
         self.key.store(key, Ordering::Relaxed);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Describes a stray load or store into the guarded region, to help to find its cause.
+//! Describes a stray load or store into a guarded region, to help to find its cause.
 //!
 //! Runs in a signal handler, maybe on a small stack of the program's: nothing here allocates,
 //! locks, calls the C library, or has large frames. There is room for one text at a time; another
@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// `si_code` of a fault that a protection key caused.
 const SEGV_PKUERR: i32 = 4;
@@ -23,24 +23,39 @@ const TEXT_BYTES: usize = 2048;
 /// Longest line of the list of mappings that is looked at.
 const LINE_BYTES: usize = 4096;
 
-/// The path of the guarded region: address and length of bytes that live for ever.
-static NAME: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
-static NAME_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// Says what the guarded region is called.
-pub(crate) fn name(path: &Path) {
-    let bytes: &'static mut [u8] = path.as_os_str().as_bytes().to_vec().leak();
-    NAME_BYTES.store(bytes.len(), Ordering::Relaxed);
-    NAME.store(bytes.as_mut_ptr(), Ordering::Release);
+/// A guarded region's name: where it is, its path, and the one that was guarded before it.
+struct Named {
+    start: usize,
+    path: Vec<u8>,
+    before: *const Named,
 }
 
-fn region_name() -> &'static [u8] {
-    let at = NAME.load(Ordering::Acquire);
-    if at.is_null() {
-        return b"(anonymous memory)";
+/// The one that was guarded last. They live for ever.
+static NAMES: AtomicPtr<Named> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Says what the guarded region at this address is called.
+pub(crate) fn name(start: usize, path: &Path) {
+    let path = path.as_os_str().as_bytes().to_vec();
+    let named = Box::into_raw(Box::new(Named { start, path, before: std::ptr::null() }));
+    let put = |before: *mut Named| {
+        // SAFETY: made above, and not published yet.
+        unsafe { (*named).before = before };
+        Some(named)
+    };
+    // The closure never refuses.
+    let _ = NAMES.fetch_update(Ordering::Release, Ordering::Relaxed, put);
+}
+
+fn region_name(start: usize) -> &'static [u8] {
+    let mut at: *const Named = NAMES.load(Ordering::Acquire);
+    // SAFETY: published by `name`, and never freed.
+    while let Some(named) = unsafe { at.as_ref() } {
+        if named.start == start {
+            return &named.path;
+        }
+        at = named.before;
     }
-    // SAFETY: stored by `name`, after the length.
-    unsafe { std::slice::from_raw_parts(at, NAME_BYTES.load(Ordering::Relaxed)) }
+    b"(anonymous memory)"
 }
 
 /// The text, and room for lines of the list of mappings.
@@ -74,7 +89,7 @@ impl Write for Page {
 }
 
 /// Hands to `tell` a description of a SIGSEGV, lines with newlines at their ends, if it is a stray
-/// access to the guarded region.
+/// access to a guarded region.
 ///
 /// # Safety
 ///
@@ -95,7 +110,7 @@ pub unsafe fn explain(
     if fault.si_signo != libc::SIGSEGV || fault.si_code != SEGV_PKUERR {
         return;
     }
-    let Some(region) = key::is_own(key) else { return };
+    let Some(region) = key::is_own(key, address) else { return };
     if TAKEN.swap(true, Ordering::Acquire) {
         return;
     }
@@ -103,21 +118,22 @@ pub unsafe fn explain(
     let page = unsafe { &mut *PLACE.0.get() };
     let store = registers[libc::REG_ERR as usize] & STORE != 0;
     let at = registers[libc::REG_RIP as usize] as usize;
-    describe(page, (address, address.wrapping_sub(region)), store, at);
+    describe(page, (address, region), store, at);
     tell(&page.text[..page.length]);
     TAKEN.store(false, Ordering::Release);
 }
 
-/// Fills the page: address and offset, kind, address of the instruction.
-fn describe(page: &mut Page, (address, offset): (usize, usize), store: bool, at: usize) {
+/// Fills the page: address and where its region begins, kind, address of the instruction.
+fn describe(page: &mut Page, (address, region): (usize, usize), store: bool, at: usize) {
     page.length = 0;
+    let offset = address - region;
     let kind = if store { "store to" } else { "load from" };
     // Writing to memory does not fail.
     let _ = write!(
         page,
         "solera: stray {kind} address {address:#x}, offset {offset:#x} of the volume "
     );
-    page.push(region_name());
+    page.push(region_name(region));
     let _ = write!(page, ",\nsolera: by the instruction at {at:#x}");
     describe_code(page, at);
     let process = rustix::process::getpid().as_raw_nonzero();

@@ -1,4 +1,4 @@
-//! A guarded region: reached between `open` and `close` only. One test, since a process has one.
+//! Guarded regions: reached between `open` and `close` only. One test, since a process has one key.
 
 use pmem::key::{self, Unguarded};
 use pmem::{Fault, Region, UserIn, UserOut, text_length};
@@ -71,7 +71,29 @@ fn a_guarded_region_is_reached_while_it_is_open() {
     key::close(rights);
     assert!(!reads(&region, SIZE));
 
-    let other = Region::anonymous(SIZE).unwrap();
-    assert_eq!(other.guard(), Err(Unguarded::Other));
-    assert!(reads(&other, 0), "another region is as it was");
+    // Others, by the same key; between them is the caller's memory.
+    let mut all = vec![region];
+    for _ in 1..16 {
+        let other = Region::anonymous(SIZE).unwrap();
+        assert!(reads(&other, 0), "another region is as it was");
+        other.guard().unwrap();
+        assert!(!reads(&other, 0) && !reads(&all[0], 0));
+        all.push(other);
+    }
+    let last = Region::anonymous(SIZE).unwrap();
+    assert_eq!(last.guard(), Err(Unguarded::Many));
+    let between = Region::anonymous(SIZE).unwrap();
+    let rights = key::open();
+    for one in &all {
+        assert!(reads(one, 8) && one.store64(8, 1).is_ok());
+        // SAFETY: as above.
+        let inside = unsafe { UserIn::from_raw(one.base().wrapping_add(9), 8) };
+        assert_eq!(inside.read(&mut [0; 8]), Err(Fault::Caller));
+    }
+    for own in [&last, &between] {
+        // SAFETY: memory of this test's.
+        let outside = unsafe { UserIn::from_raw(own.base(), 8) };
+        assert_eq!(outside.read(&mut [0; 8]), Ok(()));
+    }
+    key::close(rights);
 }

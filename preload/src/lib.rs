@@ -31,3 +31,4 @@ mod processes;
 mod signals;
 mod split;
 mod start;
+mod unwind;

@@ -26,7 +26,7 @@ use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
 use crate::recovery::reached::Reached;
 use crate::space::chunk::{self, Mask, count_free};
 use crate::space::free_map::bits_of;
-use crate::space::fullness::Draft;
+use crate::space::fullness::{Draft, Words};
 use crate::txn::journal::{header_number, header_word, lane_offset};
 use crate::upkeep::Upkeep;
 use pmem::Gathered;
@@ -264,7 +264,7 @@ impl Recoveries {
             }
             self.write_group(group, blocks, chunks, inodes)?;
         }
-        self.index_write(&fullness)
+        self.index_write(&fullness, Words::Any)
     }
 }
 

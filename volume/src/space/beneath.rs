@@ -68,6 +68,34 @@ impl Backed {
         let at = self.0.partition_point(|range| range.end <= chunk);
         self.0.get(at).is_some_and(|range| range.start <= chunk)
     }
+
+    /// Those of `chunks` whose records may be so.
+    pub(crate) fn within(&self, chunks: Range<u64>) -> impl Iterator<Item = u64> {
+        self.parts(chunks).filter(|(_, may)| *may).flat_map(|(part, _)| part)
+    }
+
+    /// The parts of `chunks`, ascending, and whether their records may be other than those of free
+    /// chunks.
+    pub(crate) fn parts(&self, chunks: Range<u64>) -> impl Iterator<Item = (Range<u64>, bool)> {
+        let mut at = chunks.start;
+        let mut next = self.0.partition_point(|range| range.end <= chunks.start);
+        std::iter::from_fn(move || {
+            let start = at;
+            if start >= chunks.end {
+                return None;
+            }
+            let (end, may) = match self.0.get(next) {
+                None => (chunks.end, false),
+                Some(range) if range.start > start => (range.start, false),
+                Some(range) => {
+                    next += 1;
+                    (range.end, true)
+                }
+            };
+            at = end.min(chunks.end);
+            Some((start..at, may))
+        })
+    }
 }
 
 impl Space {

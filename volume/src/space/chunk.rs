@@ -81,12 +81,6 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Of a chunk that nobody has ever used.
-    pub(crate) fn free() -> Self {
-        let bits = Bitmap::default();
-        Self { bits, kind: Kind::Free, extents: 0, room: 0, busy: 0, free: CHUNK_BLOCKS }
-    }
-
     /// Whether its hints are what a fresh record of this bitmap, which has so many free blocks,
     /// would say.
     pub(crate) fn has_fresh_hints(&self, free: u64) -> bool {

@@ -11,10 +11,10 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, CHUNK_RECORD, EXTENT_BLOCKS, LINE, VOLATILE};
 use crate::inject::{Bug, injected};
 use crate::space::Space;
-use crate::space::beneath::Backed;
 use crate::space::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
-use crate::space::fullness::Draft;
+use crate::space::fullness::{Draft, Words};
 use pmem::Gathered;
+use std::ops::Range;
 
 /// Sums of a group's chunks.
 #[derive(Clone, Copy, Default)]
@@ -24,10 +24,28 @@ struct Sums {
     inodes: u64,
 }
 
+/// Chunks whose records lie in a page.
+const PAGE_RECORDS: u64 = BLOCK / CHUNK_RECORD;
+
+/// Their bytes where none was ever used.
+const ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+
+/// Chunks, in parts that lie in a page each; `apart`: or in one.
+fn in_pages(chunks: Range<u64>, apart: bool) -> impl Iterator<Item = Range<u64>> {
+    let mut at = chunks.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        let end = if apart { (at / PAGE_RECORDS + 1) * PAGE_RECORDS } else { chunks.end };
+        at = end.min(chunks.end);
+        (start < at).then_some(start..at)
+    })
+}
+
 /// Bytes that are summed up at once: a checksum of few bytes costs as much as one of many.
 const PIECE: usize = 4096;
 
-/// The checksum of the free map: bitmap, kind and extents of every chunk, slots of every extent.
+/// The checksum of the free map: of every chunk that is not wholly free its number, bitmap, kind
+/// and extents, and the slots of every extent. So what a volume never used costs nothing.
 struct Checksum {
     crc: u32,
     piece: Vec<u8>,
@@ -57,13 +75,12 @@ impl Checksum {
 
 impl Space {
     /// Adds a chunk to the checksum; gives its record and how many inodes it holds.
-    fn sum_chunk(
-        &self,
-        chunk: u64,
-        backed: &Backed,
-        checksum: &mut Checksum,
-    ) -> Result<(Record, u64)> {
-        let record = if backed.has(chunk) { self.record(chunk)? } else { Record::free() };
+    fn sum_chunk(&self, chunk: u64, checksum: &mut Checksum) -> Result<(Record, u64)> {
+        let record = self.record(chunk)?;
+        if record.kind == Kind::Free && record.extents == 0 && record.bits == Bitmap::default() {
+            return Ok((record, 0));
+        }
+        checksum.add(chunk);
         record.bits.iter().for_each(|&word| checksum.add(word));
         checksum.add(record.kind as u64);
         checksum.add(record.extents);
@@ -88,11 +105,21 @@ impl Space {
         (self.chunk_start(chunk) + index * EXTENT_BLOCKS) * BLOCK + VOLATILE
     }
 
+    /// Whether the records of these chunks, of one page at most, are all zeros: free, with fresh
+    /// hints.
+    fn are_untouched(&self, chunks: &Range<u64>) -> Result<bool> {
+        let (map, base) = self.rt.place();
+        let mut bytes = ZEROS;
+        let bytes = &mut bytes[..((chunks.end - chunks.start) * CHUNK_RECORD) as usize];
+        map.shared_read(base + self.rt.layout.chunks + chunks.start * CHUNK_RECORD, bytes)?;
+        Ok(*bytes == ZEROS[..bytes.len()])
+    }
+
     /// The checksum of the free map as it is.
     fn free_map_crc(&self) -> Result<u32> {
-        let (mut checksum, backed) = (Checksum::new(), self.backed());
-        for chunk in 0..self.chunks() {
-            self.sum_chunk(chunk, &backed, &mut checksum)?;
+        let mut checksum = Checksum::new();
+        for chunk in self.backed().within(0..self.chunks()) {
+            self.sum_chunk(chunk, &mut checksum)?;
         }
         Ok(checksum.end())
     }
@@ -102,8 +129,8 @@ impl Space {
     pub(crate) fn save_free_map(&self) -> Result<u32> {
         let (map, base) = self.rt.place();
         let records = self.rt.layout.chunks;
-        let (mut pending, backed) = (Gathered::default(), self.backed());
-        for chunk in (0..self.chunks()).filter(|&chunk| backed.has(chunk)) {
+        let mut pending = Gathered::default();
+        for chunk in self.backed().within(0..self.chunks()) {
             let record = base + records + chunk * CHUNK_RECORD;
             pending.add(map.flush(record, CHUNK_RECORD));
             for index in bits_of(self.mask(chunk, Mask::Extents)?) {
@@ -124,15 +151,26 @@ impl Space {
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let mut sums = Sums::default();
-            for chunk in self.group_chunks(group) {
-                let (record, inodes) = self.sum_chunk(chunk, &backed, &mut checksum)?;
-                let free = count_free(&record.bits);
-                sums.blocks += free;
-                sums.chunks += u64::from(record.kind == Kind::Free);
-                sums.inodes += inodes;
-                fullness.add(chunk, record.kind, free, record.extents);
-                if !record.has_fresh_hints(free) {
-                    stale.push(chunk);
+            for (chunks, may_be_used) in backed.parts(self.group_chunks(group)) {
+                for chunks in in_pages(chunks, may_be_used) {
+                    if !may_be_used || self.are_untouched(&chunks)? {
+                        let count = chunks.end - chunks.start;
+                        sums.blocks += count * CHUNK_BLOCKS;
+                        sums.chunks += count;
+                        fullness.add_free(chunks);
+                        continue;
+                    }
+                    for chunk in chunks {
+                        let (record, inodes) = self.sum_chunk(chunk, &mut checksum)?;
+                        let free = count_free(&record.bits);
+                        sums.blocks += free;
+                        sums.chunks += u64::from(record.kind == Kind::Free);
+                        sums.inodes += inodes;
+                        fullness.add(chunk, record.kind, free, record.extents);
+                        if !record.has_fresh_hints(free) {
+                            stale.push(chunk);
+                        }
+                    }
                 }
             }
             groups.push((group, sums));
@@ -147,7 +185,7 @@ impl Space {
         for (group, sums) in groups {
             self.write_group(group, sums.blocks, sums.chunks, sums.inodes)?;
         }
-        self.index_write(&fullness)?;
+        self.index_write(&fullness, Words::AsSummed)?;
         Ok(true)
     }
 
@@ -158,15 +196,13 @@ impl Space {
         for group in 0..self.groups() {
             let chunks = self.group_chunks(group);
             let count = chunks.end - chunks.start;
-            for chunk in chunks {
-                if backed.has(chunk) {
-                    self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
-                }
-                fullness.add(chunk, Kind::Free, CHUNK_BLOCKS, 0);
+            for chunk in backed.within(chunks.clone()) {
+                self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
             }
+            fullness.add_free(chunks);
             self.write_group(group, count * CHUNK_BLOCKS, count, 0)?;
         }
-        self.index_write(&fullness)
+        self.index_write(&fullness, Words::Any)
     }
 
     /// Sets a group's counters and puts its cursors to the group's start.

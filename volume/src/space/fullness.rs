@@ -203,23 +203,33 @@ impl Space {
         Ok(None)
     }
 
-    /// Writes the index anew. The caller is alone.
-    pub(crate) fn index_write(&self, draft: &Draft) -> Result<()> {
+    /// Writes the index anew over `words`. The caller is alone.
+    pub(crate) fn index_write(&self, draft: &Draft, words: Words) -> Result<()> {
         let store = |at: u64, word: u64| match self.rt.load(at)? {
             same if same == word => Ok(()),
             _ => self.rt.store(at, word),
         };
-        for (class, words) in draft.0.chunks_exact(draft.words()).enumerate() {
-            for (group, words) in words.chunks(64).enumerate() {
-                let mut summary = 0;
-                for (index, &word) in words.iter().enumerate() {
-                    let chunk = (group * 64 + index) as u64 * 64;
-                    let [(at, _), (_, bit)] = self.class_places(class as u64, chunk);
-                    store(at, word)?;
-                    summary |= if word == 0 { 0 } else { bit };
+        for (class, new) in draft.classes.iter().enumerate() {
+            for first in (0..draft.words).step_by(64) {
+                let [_, (place, _)] = self.class_places(class as u64, first as u64 * 64);
+                let before = match words {
+                    Words::Any => u64::MAX,
+                    Words::AsSummed => self.rt.load(place)?,
+                };
+                if before == 0 && new.is_empty() {
+                    continue;
                 }
-                let [_, (at, _)] = self.class_places(class as u64, group as u64 * 64 * 64);
-                store(at, summary)?;
+                let mut summary = 0;
+                for index in 0..(draft.words - first).min(64) {
+                    let word = new.get(first + index).copied().unwrap_or(0);
+                    summary |= u64::from(word != 0) << index;
+                    if word != 0 || before >> index & 1 != 0 {
+                        let chunk = (first + index) as u64 * 64;
+                        let [(at, _), _] = self.class_places(class as u64, chunk);
+                        store(at, word)?;
+                    }
+                }
+                store(place, summary)?;
             }
         }
         Ok(())
@@ -240,25 +250,57 @@ impl Space {
     }
 }
 
+/// What stands in the words of an index that is written anew.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Words {
+    /// Anything.
+    Any,
+    /// What an orderly end left: a word whose bit in the summary is clear has no chunk, or one that
+    /// who finds it puts right.
+    AsSummed,
+}
+
 /// An index in the making.
-pub(crate) struct Draft(Vec<u64>);
+pub(crate) struct Draft {
+    /// The words of each class; of one that has no chunk yet, none.
+    classes: [Vec<u64>; CLASSES as usize],
+    /// Words of a class.
+    words: usize,
+}
 
 impl Draft {
     /// One without a chunk, for a volume of so many.
     pub(crate) fn new(chunks: u64) -> Self {
-        Self(vec![0; (CLASSES * chunks.div_ceil(64)) as usize])
+        Self {
+            classes: [const { Vec::new() }; CLASSES as usize],
+            words: chunks.div_ceil(64) as usize,
+        }
     }
 
-    fn words(&self) -> usize {
-        self.0.len() / CLASSES as usize
+    fn class(&mut self, class: u64) -> &mut [u64] {
+        let words = &mut self.classes[class as usize];
+        if words.is_empty() {
+            *words = vec![0; self.words];
+        }
+        words
     }
 
     /// Adds a chunk with these inode extents.
     pub(crate) fn add(&mut self, chunk: u64, kind: Kind, free: u64, extents: u64) {
         let room = (extents != 0).then_some(ROOM);
         for class in class_of(kind, free).into_iter().chain(room) {
-            let word = class as usize * self.words() + chunk as usize / 64;
-            self.0[word] |= 1 << (chunk % 64);
+            self.class(class)[chunk as usize / 64] |= 1 << (chunk % 64);
+        }
+    }
+
+    /// Adds chunks that are free.
+    pub(crate) fn add_free(&mut self, chunks: Range<u64>) {
+        let words = self.class(FREE);
+        let mut at = chunks.start;
+        while at < chunks.end {
+            let end = (at / 64 * 64 + 64).min(chunks.end);
+            words[at as usize / 64] |= u64::MAX >> (64 - (end - at)) << (at % 64);
+            at = end;
         }
     }
 }
@@ -284,6 +326,29 @@ mod tests {
         assert_eq!(class_words(64 * 64 * 8), 64 * 8 + 8);
     }
 
+    /// Free chunks by ranges are what they are one by one, and an index over what an orderly end
+    /// left is what it is over anything.
+    #[test]
+    fn a_draft_by_ranges_is_one_by_chunks() {
+        let volume = volume(Mode::Strict, 130);
+        let words = |volume: &crate::Volume| -> Vec<u64> {
+            let (start, count) = (volume.rt.layout.fullness, volume.rt.layout.chunk_count);
+            let end = start + CLASSES * class_words(count) * 8;
+            (start..end).step_by(8).map(|at| volume.rt.load(at).unwrap()).collect()
+        };
+        for range in [0..1, 0..64, 1..63, 60..70, 63..65, 64..128, 5..129, 0..130, 7..7] {
+            let (mut one, mut other) = (Draft::new(130), Draft::new(130));
+            one.add_free(range.clone());
+            range.clone().for_each(|chunk| other.add(chunk, Kind::Free, CHUNK_BLOCKS, 0));
+            one.add(3, Kind::Data, 9, 1);
+            other.add(3, Kind::Data, 9, 1);
+            volume.index_write(&one, Words::AsSummed).unwrap();
+            let first = words(&volume);
+            volume.index_write(&other, Words::Any).unwrap();
+            assert_eq!(first, words(&volume), "{range:?}");
+        }
+    }
+
     #[test]
     fn a_wrong_bit_is_put_right_and_a_lost_one_costs_only_the_hint() {
         let volume = volume(Mode::Strict, 70);
@@ -303,7 +368,7 @@ mod tests {
         let mut draft = Draft::new(volume.chunks());
         draft.add(last, Kind::Data, 12, 0);
         draft.add(0, Kind::Metadata, 12, 1);
-        volume.index_write(&draft).unwrap();
+        volume.index_write(&draft, Words::Any).unwrap();
         assert_eq!(volume.index_emptiest(&chunks, all).unwrap(), Some(last));
         assert_eq!(volume.index_free(&chunks).unwrap(), None, "the draft has none");
         assert!(volume.claim(last, Kind::Data, 500, 12).unwrap());
