@@ -15,6 +15,7 @@ use crate::inode::opens::Opened;
 use crate::namespace::new_inode::inherited;
 use crate::namespace::{Names, align};
 use crate::open::Opens;
+use crate::open::close::Promise;
 use crate::open::description::truncates;
 use crate::process::liveness;
 use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
@@ -486,7 +487,7 @@ impl FileSystem for Volume {
             }
             let data_only = matches!(what, Synced::Data(_));
             // The size decides which data is reachable, so fdatasync commits it too.
-            if data_only && rooms.is_data_durable(opened.node) == Ok(true) {
+            if data_only && rooms.is_durable(opened.node, Promise::Data) == Ok(true) {
                 return Ok(());
             }
             return rooms.sync_file(opened.node);

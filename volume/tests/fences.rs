@@ -130,6 +130,35 @@ fn what_changes_nothing_durable_takes_none() {
     assert_eq!(nothing, [(0, 0); 6]);
 }
 
+/// Times come from a clock that stands still for milliseconds: what a sync has committed is often
+/// what it would commit again, and then it only looks.
+#[test]
+fn a_sync_takes_none_while_the_clock_stands_still() {
+    for mode in [Mode::Posix, Mode::Sync, Mode::Strict] {
+        let counted = Counted::new(mode);
+        let (node, desc) = counted.file(b"f");
+        counted.cost(append(desc, 4096));
+        let time = || counted.volume.attributes(node).expect("attributes").mtime;
+        let (mut stood, mut moved) = (0, 0);
+        while stood < 50 || moved < 2 {
+            counted.cost(overwrite(desc, 0, 512));
+            counted.cost(|volume| volume.sync(Synced::File(desc)));
+            let before = time();
+            if stood >= 50 {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            counted.cost(overwrite(desc, 512, 512));
+            let same = time() == before;
+            let fences = counted.cost(|volume| volume.sync(Synced::File(desc))).0;
+            assert_eq!(fences == 0, same, "{mode}: {fences} fences, times the same: {same}");
+            *(if same { &mut stood } else { &mut moved }) += 1;
+            // A mode of its own moves the change time apart from the contents'.
+            let change = SetAttr { mode: Some(0o600 + stood % 8), ..SetAttr::default() };
+            counted.cost(|volume| volume.set_attr(node, &change));
+        }
+    }
+}
+
 #[test]
 fn attributes_of_a_file_take_two_and_what_comes_then_one_more_at_most() {
     for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {

@@ -7,7 +7,7 @@
 
 use crate::data::edit::Sizing;
 use crate::data::file::File;
-use crate::ground::layout::{COMMIT, FLAG_KEEP};
+use crate::ground::layout::{COMMIT, COMMIT_WRITTEN, FLAG_KEEP};
 use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
@@ -21,6 +21,15 @@ use vfs::{Kind, Node, OpenFlags};
 
 /// What waits for a last close.
 const LAZY: u64 = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
+
+/// What a sync promises besides data and size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// Nothing: `fdatasync`.
+    Data,
+    /// Times: `fsync`.
+    Times,
+}
 
 impl Opens {
     /// Makes what was written durable, sizes and times included. Everything but files is durable
@@ -43,6 +52,10 @@ impl Opens {
             && let Some(sequence) = self.without(node, LIVE_DIRTY | LIVE_STORED)?
         {
             self.note_synced(Inode(node.ino), sequence);
+            return Ok(());
+        }
+        // The clock of times stands still for milliseconds: often only the mark is new.
+        if self.is_durable(node, Promise::Times) == Ok(true) {
             return Ok(());
         }
         // Steadily: the identity line may be changing.
@@ -72,17 +85,21 @@ impl Opens {
         self.region.sync_file().map_err(|_| Errno::IO)
     }
 
-    /// Whether, by a look, what `fdatasync` promises is so already: nothing but times may be newer
-    /// than the commit line. `false` says nothing.
-    pub(crate) fn is_data_durable(&self, node: Node) -> Result<bool> {
+    /// Whether, by a look, what a sync promises is so already: of `fdatasync` nothing but times may
+    /// be newer than the commit line, of `fsync` nothing. `false` says nothing.
+    pub(crate) fn is_durable(&self, node: Node, promise: Promise) -> Result<bool> {
         let inode = self.inode(node.ino)?;
         let live = self.live_lines(inode)?;
         let Some((current, sequence)) = live.current(self.epoch)? else { return Ok(false) };
         if self.region.needs_sync() || current.flags & (LIVE_STORED | LIVE_DAMAGED) != 0 {
             return Ok(false);
         }
-        let lazy = current.flags & LIVE_DIRTY != 0
-            && self.commit_line(inode, node.generation)?.0.size != current.size;
+        let lazy = current.flags & LIVE_DIRTY != 0 && {
+            let commit = self.commit_line(inode, node.generation)?.0;
+            let written = (commit.flags & COMMIT_WRITTEN != 0, current.flags & LIVE_WRITTEN != 0);
+            let times = commit.mtime == current.mtime && written.0 == written.1;
+            commit.size != current.size || promise == Promise::Times && !times
+        };
         let durable = !lazy
             && self.is_still(inode, node.generation).is_ok()
             && self.sequence(inode)? == sequence;

@@ -1,6 +1,6 @@
 //! Open files: descriptions, their holders, positions, record locks, the last close.
 
-mod close;
+pub(crate) mod close;
 #[cfg(test)]
 mod counts_tests;
 pub(crate) mod description;
