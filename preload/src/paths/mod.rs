@@ -2,7 +2,8 @@
 //!
 //! A path is the volume's if its text, resolved from the process's working directory or the given
 //! directory descriptor, reaches the prefix; or if it starts at a directory of the volume. Symlinks
-//! *outside* are looked into only where the kernel does not find what they lead to (`links`).
+//! *outside* are looked into only where the kernel does not find what they lead to, and where a
+//! symlink of the volume led there (`links`).
 //! `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a descriptor of ours mean that
 //! descriptor.
 
