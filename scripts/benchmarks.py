@@ -246,6 +246,25 @@ def machine():
             f"Linux {platform.release().split('-')[0]}; load before: {load:.1f}")
 
 
+def own_mounts():
+    """Goes on in a mount namespace of its own."""
+    if "SOLERA_OWN_MOUNTS" not in os.environ:
+        os.environ["SOLERA_OWN_MOUNTS"] = "1"
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
+
+
+@contextlib.contextmanager
+def two_tmpfs():
+    """A directory with a tmpfs of huge pages in it, and one of small ones."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as mounted:
+        scratch = pathlib.Path(name)
+        for kind, huge in (("huge", "always"), ("small", "never")):
+            (scratch / kind).mkdir()
+            run("mount", "-t", "tmpfs", "-o", f"size=6G,huge={huge},mode=1777", "none", scratch / kind)
+            mounted.callback(run, "umount", "--lazy", scratch / kind)
+        yield scratch
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small, not for figures")
@@ -254,16 +273,9 @@ def main():
     parser.add_argument("--modes", default="strict,sync,posix", help="of the single calls")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs")
     options = parser.parse_args()
-    if "SOLERA_OWN_MOUNTS" not in os.environ:
-        os.environ["SOLERA_OWN_MOUNTS"] = "1"
-        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
+    own_mounts()
     about, begun = machine(), time.monotonic()
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as mounted:
-        scratch = pathlib.Path(name)
-        for kind, huge in (("huge", "always"), ("small", "never")):
-            (scratch / kind).mkdir()
-            run("mount", "-t", "tmpfs", "-o", f"size=6G,huge={huge}", "none", scratch / kind)
-            mounted.callback(run, "umount", "--lazy", scratch / kind)
+    with two_tmpfs() as scratch:
         times = apps(places(scratch, options), scratch, options)
     found = {mode: micro(mode, options) for mode in options.modes.split(",")}
     table, ratios = app_table(times)

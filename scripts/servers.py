@@ -6,9 +6,9 @@ PostgreSQL, MariaDB and redis do in a second, what two processes do in the time 
 program's start costs more. Clients are not served; sockets are on neither. Medians count. With --quick
 everything is shorter: to see that it works, not for figures.
 """
-import argparse, contextlib, datetime, glob, json, os, pathlib, re, shutil, statistics, subprocess, sys, tempfile, time
+import argparse, datetime, glob, os, pathlib, re, shutil, statistics, subprocess, sys, time
 
-from benchmarks import AT, ROOT, SOLERA, Place, machine, mark, run
+from benchmarks import AT, ROOT, SOLERA, Place, machine, mark, own_mounts, run, two_tmpfs
 from wrap import wrapped
 
 LIBRARY = SOLERA.parent / "libsolera_preload.so"
@@ -189,7 +189,7 @@ def starts(scratch, options):
         volume = scratch / f"huge/{size}.pm"
         run(SOLERA, "format", "--size", size, volume, stderr=subprocess.DEVNULL)
         environments[size] = [f"LD_PRELOAD={LIBRARY}", f"SOLERA_VOLUME={volume}", f"SOLERA_AT={AT}"]
-    # Held by another process, as where several programs work on one; else each start is a first one.
+    # Nobody else has the volume: each start is a first one.
     for round in range(options.repeat + 1):
         for name, words in environments.items():
             value = float(run(program, "--starts", count, *words, "/bin/true"))
@@ -241,9 +241,11 @@ def start_table(found):
     lines = ["| /bin/true, from start to end | us | more | target |", "|---|---|---|---|"]
     for name, value in found.items():
         more = value - found["alone"]
-        told = ["-", "-"] if name == "alone" else [f"{more / 1000:.0f}", "+250, " + ("met" if more <= START_NS else "**missed**")]
-        where = "without the library" if name == "alone" else f"on a volume of {name}"
-        lines.append(f"| {where} | {value / 1000:.0f} | {told[0]} | {told[1]} |")
+        where, told, target = f"on a volume of {name}", f"{more / 1000:.0f}", "+250, "
+        target += "met" if more <= START_NS else "**missed**"
+        if name == "alone":
+            where, told, target = "without the library", "-", "-"
+        lines.append(f"| {where} | {value / 1000:.0f} | {told} | {target} |")
     return "\n".join(lines)
 
 
@@ -254,17 +256,10 @@ def main():
     parser.add_argument("--seconds", type=int, default=5, help="of each run of a server")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs")
     options = parser.parse_args()
-    if "SOLERA_OWN_MOUNTS" not in os.environ:
-        os.environ["SOLERA_OWN_MOUNTS"] = "1"
-        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
+    own_mounts()
     about, begun = machine(), time.monotonic()
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as mounted:
-        scratch = pathlib.Path(name)
+    with two_tmpfs() as scratch:
         scratch.chmod(0o755)
-        for kind, huge in (("huge", "always"), ("small", "never")):
-            (scratch / kind).mkdir()
-            run("mount", "-t", "tmpfs", "-o", f"size=6G,huge={huge},mode=1777", "none", scratch / kind)
-            mounted.callback(run, "umount", "--lazy", scratch / kind)
         # Where every user may run it.
         command = scratch / "solera"
         for source in (SOLERA, LIBRARY):

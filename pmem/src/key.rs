@@ -15,9 +15,9 @@
 //! copies to and from the caller's buffers ask [`reach`] first, and a buffer in a guarded region is
 //! the caller's fault (`EFAULT`), as it would be if the kernel copied.
 //!
-//! No locks. `BITS` is 0 until a region is guarded; then it never changes again. A range is stored
-//! before it is counted, and counted before its memory is under the key; `START` and `END` are
-//! around all of them.
+//! One lock, around guarding; what calls do takes none. `BITS` is 0 until a region is guarded; then
+//! it never changes again. A range is stored before it is counted, and counted before its memory is
+//! under the key; `START` and `END` are around all of them.
 
 use crate::cpu::features;
 use crate::interrupt::system_call;

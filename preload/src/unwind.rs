@@ -1,10 +1,9 @@
 //! The unwinder of GCC, loaded when the first exception passes through this library, not with it.
 //!
-//! `libgcc_s.so.1` asks the CPU some thirty times what it is when it is loaded, which takes a
-//! virtual machine longer than all that this library does before `main`; and hardly any program
-//! throws through it. glibc loads it late, too, for threads that are cancelled. So the functions of
-//! it that Rust's runtime calls stand here, hidden from all others, and go on to the real ones:
-//! frames stay as they are, for each is one jump.
+//! `libgcc_s.so.1` asks the CPU twelve times what it is when it is loaded, a trap each in a virtual
+//! machine; and hardly any program throws through this library. glibc loads it late, too, for
+//! threads that are cancelled. So the functions of it that Rust's runtime calls stand here, hidden
+//! from all others, and go on to the real ones: frames stay as they are, for each is one jump.
 //!
 //! No locks but the dynamic linker's.
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use support::mounted::{Mounted, Small};
 use support::{
-    Place, Random, check_left_in_order, compile, format, library, only_the_table_is_left, text,
+    Place, Random, assert_same, check_left_in_order, compile, format, is_installed, library,
+    only_the_table_is_left, text,
 };
 
 const MODES: [&str; 3] = ["posix", "sync", "strict"];
@@ -78,15 +79,6 @@ impl Both {
         only_the_table_is_left(&self.directory);
         assert!(!self.at.exists(), "what was written is on the kernel's file system");
     }
-}
-
-#[track_caller]
-fn assert_same(name: &str, expected: &str, found: &str) {
-    assert!(!expected.is_empty(), "{name} says nothing");
-    let pairs = expected.lines().zip(found.lines());
-    let differ: Vec<_> = pairs.filter(|(one, other)| one != other).take(20).collect();
-    assert!(differ.is_empty(), "{name}: expected, found: {differ:#?}");
-    assert_eq!(expected.lines().count(), found.lines().count(), "{name}");
 }
 
 /// A program of two paths on two file systems of the kernel's, and on both of ours in each order.
@@ -234,14 +226,6 @@ fn tools_move_and_copy() {
          (echo 4 >&5; echo 4 >&6); sh -c 'echo 5 >&5; echo 5 >&6'; cmp @S/log log; wc -l < log";
     assert_eq!(text(&both.shell(script)), "a\ntext\na\n1\ntext\ntext\na\na\n5\n");
     both.check();
-}
-
-fn is_installed(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("skipped: {program} is not installed");
-    }
-    found
 }
 
 #[test]

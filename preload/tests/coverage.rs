@@ -333,6 +333,17 @@ fn the_library_has_the_functions_that_the_table_says() {
     );
 }
 
+/// GCC's unwinder does not come with the library, and the program's exceptions do not go through
+/// the functions that stand for it.
+#[test]
+fn the_unwinder_is_neither_brought_nor_shown() {
+    let bytes = std::fs::read(support::library()).expect("the library");
+    let file = object::File::parse(&*bytes).expect("a shared library");
+    let names = file.dynamic_symbols().filter_map(|symbol| symbol.name().ok());
+    let found: Vec<&str> = names.filter(|name| name.starts_with("_Unwind")).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
 fn count(status: Status) -> usize {
     statuses().into_values().filter(|each| *each == status).count()
 }

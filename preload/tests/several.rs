@@ -13,7 +13,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use support::mounted::Small;
-use support::{PREFIX, Place, Random, check_left_in_order, compile, format, library, run, text};
+use support::{
+    PREFIX, Place, Random, assert_same, check_left_in_order, compile, format, is_installed,
+    library, run, text,
+};
 
 /// Where the first volume appears; the second is at [`PREFIX`].
 const FIRST: &str = "/solera-first";
@@ -74,15 +77,6 @@ fn served(program: impl AsRef<OsStr>, seen: &[(&Path, &str)]) -> Command {
         command.env(format!("SOLERA_AT{behind}"), at);
     }
     command
-}
-
-#[track_caller]
-fn assert_same(name: &str, expected: &str, found: &str) {
-    assert!(!expected.is_empty(), "{name} says nothing");
-    let pairs = expected.lines().zip(found.lines());
-    let differ: Vec<_> = pairs.filter(|(one, other)| one != other).take(20).collect();
-    assert!(differ.is_empty(), "{name}: expected, found: {differ:#?}");
-    assert_eq!(expected.lines().count(), found.lines().count(), "{name}");
 }
 
 /// Programs of the other tests, with the working directory on the second volume.
@@ -234,14 +228,6 @@ fn tools_move_and_copy() {
     let said = text(&two.shell(&script));
     assert_eq!(said, format!("a\n2\n2\n2\n{FIRST}\n{PREFIX}\n"));
     two.check();
-}
-
-fn is_installed(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("skipped: {program} is not installed");
-    }
-    found
 }
 
 #[test]

@@ -77,6 +77,15 @@ static void put(const char *path, const char *text) {
     close(fd);
 }
 
+// A path in a directory; good until seven more have been asked for.
+static const char *below(const char *directory, const char *name) {
+    static char path[8][PATH_MAX];
+    static int next;
+    next = (next + 1) % 8;
+    snprintf(path[next], sizeof path[0], "%s/%s", directory, name);
+    return path[next];
+}
+
 // Prints a file's contents as text.
 static void show(const char *path, int line) {
     char bytes[4096];

@@ -16,14 +16,6 @@ extern char **environ;
 static const char *here, *there;
 static int alike;
 
-static const char *below(const char *directory, const char *name) {
-    static char path[8][PATH_MAX];
-    static int next;
-    next = (next + 1) % 8;
-    snprintf(path[next], sizeof path[0], "%s/%s", directory, name);
-    return path[next];
-}
-
 // A path of the other one.
 static const char *in(const char *name) {
     return below(there, name);

@@ -117,6 +117,25 @@ pub fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Refuses two outputs that differ, and shows where.
+#[track_caller]
+pub fn assert_same(name: &str, expected: &str, found: &str) {
+    assert!(!expected.is_empty(), "{name} says nothing");
+    let pairs = expected.lines().zip(found.lines());
+    let differ: Vec<_> = pairs.filter(|(one, other)| one != other).take(20).collect();
+    assert!(differ.is_empty(), "{name}: expected, found: {differ:#?}");
+    assert_eq!(expected.lines().count(), found.lines().count(), "{name}");
+}
+
+/// Whether a program can be run here; says so if it cannot.
+pub fn is_installed(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
 /// Compares the two outputs of one program.
 pub fn same(name: &str) {
     for (variant, options) in

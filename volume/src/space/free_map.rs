@@ -30,14 +30,14 @@ const PAGE_RECORDS: u64 = BLOCK / CHUNK_RECORD;
 /// Their bytes where none was ever used.
 const ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
-/// Chunks, in parts that lie in a page each; `apart`: or in one.
-fn in_pages(chunks: Range<u64>, apart: bool) -> impl Iterator<Item = Range<u64>> {
+/// Chunks that may be in use, by the pages of their records; others in one part.
+fn in_pages((chunks, may): (Range<u64>, bool)) -> impl Iterator<Item = (Range<u64>, bool)> {
     let mut at = chunks.start;
     std::iter::from_fn(move || {
         let start = at;
-        let end = if apart { (at / PAGE_RECORDS + 1) * PAGE_RECORDS } else { chunks.end };
+        let end = if may { (at / PAGE_RECORDS + 1) * PAGE_RECORDS } else { chunks.end };
         at = end.min(chunks.end);
-        (start < at).then_some(start..at)
+        (start < at).then_some((start..at, may))
     })
 }
 
@@ -151,25 +151,24 @@ impl Space {
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let mut sums = Sums::default();
-            for (chunks, may_be_used) in backed.parts(self.group_chunks(group)) {
-                for chunks in in_pages(chunks, may_be_used) {
-                    if !may_be_used || self.are_untouched(&chunks)? {
-                        let count = chunks.end - chunks.start;
-                        sums.blocks += count * CHUNK_BLOCKS;
-                        sums.chunks += count;
-                        fullness.add_free(chunks);
-                        continue;
-                    }
-                    for chunk in chunks {
-                        let (record, inodes) = self.sum_chunk(chunk, &mut checksum)?;
-                        let free = count_free(&record.bits);
-                        sums.blocks += free;
-                        sums.chunks += u64::from(record.kind == Kind::Free);
-                        sums.inodes += inodes;
-                        fullness.add(chunk, record.kind, free, record.extents);
-                        if !record.has_fresh_hints(free) {
-                            stale.push(chunk);
-                        }
+            let parts = backed.parts(self.group_chunks(group)).flat_map(in_pages);
+            for (chunks, may_be_used) in parts {
+                if !may_be_used || self.are_untouched(&chunks)? {
+                    let count = chunks.end - chunks.start;
+                    sums.blocks += count * CHUNK_BLOCKS;
+                    sums.chunks += count;
+                    fullness.add_free(chunks);
+                    continue;
+                }
+                for chunk in chunks {
+                    let (record, inodes) = self.sum_chunk(chunk, &mut checksum)?;
+                    let free = count_free(&record.bits);
+                    sums.blocks += free;
+                    sums.chunks += u64::from(record.kind == Kind::Free);
+                    sums.inodes += inodes;
+                    fullness.add(chunk, record.kind, free, record.extents);
+                    if !record.has_fresh_hints(free) {
+                        stale.push(chunk);
                     }
                 }
             }

@@ -256,7 +256,7 @@ pub(crate) enum Words {
     /// Anything.
     Any,
     /// What an orderly end left: a word whose bit in the summary is clear has no chunk, or one that
-    /// who finds it puts right.
+    /// the next search puts right.
     AsSummed,
 }
 
