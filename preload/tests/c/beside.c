@@ -42,9 +42,9 @@ static int status_of(pid_t pid) {
 
 // Copies between the two, by each call that takes both.
 static void copies(void) {
-    int from = grown("from", 0, 3000), to = grown(below(there, "to"), 0, 10);
+    int from = grown("from", 0, 3000), to = grown(path_in(there, "to"), 0, 10);
     SAY(lseek(from, 7, SEEK_SET));
-    int target = open(below(there, "to"), O_RDWR);
+    int target = open(path_in(there, "to"), O_RDWR);
     SAY(lseek(target, 0, SEEK_END));
     SAY(sendfile(target, from, NULL, 7000));
     SAY(lseek(from, 0, SEEK_CUR));
@@ -82,7 +82,7 @@ static void copies(void) {
 
 // Numbers that stand for the one, then for the other.
 static void numbers(void) {
-    int one = grown("one", 0, 50), other = grown(below(there, "other"), 100, 150);
+    int one = grown("one", 0, 50), other = grown(path_in(there, "other"), 100, 150);
     int low = dup(other);
     SAY(dup2(one, low) == low);
     SAY(write(low, "one\n", 4));
@@ -94,7 +94,7 @@ static void numbers(void) {
     SAY(sum(low));
     SAY(fcntl(other, F_GETFD));
     SAY(close(one));
-    one = open(below(there, "other"), O_RDWR);
+    one = open(path_in(there, "other"), O_RDWR);
     SAY(sum(one) == sum(low));
     SAY(dup2(low, one) == one);
     SAY(write(one, "last\n", 5));
@@ -104,7 +104,7 @@ static void numbers(void) {
     close(one), close(low);
     int all[20];
     for (int each = 0; each < 20; each++)
-        all[each] = grown(below(each % 2 ? here : there, "all"), each, each + 3);
+        all[each] = grown(path_in(each % 2 ? here : there, "all"), each, each + 3);
     SAY(close_range(all[3], all[11], 0));
     for (int each = 0; each < 20; each++)
         SAY(write(all[each], "y", 1));
@@ -113,7 +113,7 @@ static void numbers(void) {
         SAY(fcntl(all[each], F_GETFD));
     // The library's own numbers are still there.
     results = fdopen(fcntl(1, F_DUPFD_CLOEXEC, 100), "w");
-    int fd = grown("after", 0, 4), over = grown(below(there, "after"), 4, 9);
+    int fd = grown("after", 0, 4), over = grown(path_in(there, "after"), 4, 9);
     SAY(sum(fd));
     SAY(sum(over));
     for (int number = 3; number < 1200; number++)
@@ -123,7 +123,7 @@ static void numbers(void) {
     SAY(sum(fd));
     SAY(sum(over));
     SHOW("all");
-    SHOW(below(there, "all"));
+    SHOW(path_in(there, "all"));
     close(fd), close(over);
 }
 
@@ -131,8 +131,8 @@ static void numbers(void) {
 static void buffers(void) {
     const char *both[] = {here, there};
     for (int each = 0; each < 2; each++) {
-        int map = open(below(both[each], "map"), O_RDWR | O_CREAT | O_TRUNC, 0644);
-        int fd = grown(below(both[!each], "bytes"), 0, 2000);
+        int map = open(path_in(both[each], "map"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+        int fd = grown(path_in(both[!each], "bytes"), 0, 2000);
         SAY(ftruncate(map, MIB));
         char *at = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, map, 0);
         SAY(pread(fd, at + 5, 10000, 0));
@@ -166,7 +166,7 @@ static int cloned(void *fds) {
 
 // Children of each kind find both as the parent left them, and write behind it.
 static void children(void) {
-    int fds[] = {grown("child", 0, 5), grown(below(there, "child"), 5, 9)};
+    int fds[] = {grown("child", 0, 5), grown(path_in(there, "child"), 5, 9)};
     static char stack[1 << 16] __attribute__((aligned(16)));
     for (int way = 0; way < 7; way++) {
         pid_t pid = -1;
@@ -180,13 +180,13 @@ static void children(void) {
                     execv("/bin/sh", arguments);
                 if (write(fds[0], "child\n", 6) != 6 || write(fds[1], "child\n", 6) != 6)
                     _exit(1);
-                int own = open(way ? "own" : below(there, "own"), O_RDWR | O_CREAT | O_APPEND, 0644);
+                int own = open(way ? "own" : path_in(there, "own"), O_RDWR | O_CREAT | O_APPEND, 0644);
                 _exit(own < 0 || write(own, "own\n", 4) != 4);
             }
         } else if (way == 3) {
             posix_spawn_file_actions_t actions;
             posix_spawn_file_actions_init(&actions);
-            posix_spawn_file_actions_addopen(&actions, 1, below(there, "spawned"),
+            posix_spawn_file_actions_addopen(&actions, 1, path_in(there, "spawned"),
                                              O_RDWR | O_CREAT | O_TRUNC, 0644);
             posix_spawn_file_actions_addopen(&actions, 0, "child", O_RDONLY, 0);
             char *list[] = {"sh", "-c", "cat; echo behind", NULL};
@@ -209,10 +209,10 @@ static void children(void) {
         SAY(sum(fds[1]));
     }
     SHOW("child");
-    SHOW(below(there, "child"));
+    SHOW(path_in(there, "child"));
     SHOW("own");
-    SHOW(below(there, "own"));
-    SHOW(below(there, "spawned"));
+    SHOW(path_in(there, "own"));
+    SHOW(path_in(there, "spawned"));
     // With a second thread.
     pthread_t thread;
     pthread_create(&thread, NULL, nothing, NULL);
@@ -228,28 +228,28 @@ static void children(void) {
 
 // Streams that go from the one to the other.
 static void streams(void) {
-    FILE *one = fopen("stream", "w+"), *other = fopen(below(there, "stream"), "a+");
+    FILE *one = fopen("stream", "w+"), *other = fopen(path_in(there, "stream"), "a+");
     SAY(fprintf(one, "here %d\n", 1));
     SAY(fprintf(other, "there %d\n", 1));
     SAY(fflush(one) | fflush(other));
     SHOW("stream");
-    SHOW(below(there, "stream"));
+    SHOW(path_in(there, "stream"));
     fprintf(one, "lost?\n");
-    one = freopen(below(there, "again"), "w", one);
+    one = freopen(path_in(there, "again"), "w", one);
     fprintf(one, "now there\n");
     fprintf(other, "lost?\n");
     other = freopen("again", "w", other);
     fprintf(other, "now here\n");
     SAY(fclose(one) | fclose(other));
     SHOW("stream");
-    SHOW(below(there, "stream"));
+    SHOW(path_in(there, "stream"));
     SHOW("again");
-    SHOW(below(there, "again"));
-    int fd = grown(below(there, "number"), 0, 4);
+    SHOW(path_in(there, "again"));
+    int fd = grown(path_in(there, "number"), 0, 4);
     one = fdopen(fd, "a");
     fputs("by a stream\n", one);
     SAY(fclose(one));
-    SHOW(below(there, "number"));
+    SHOW(path_in(there, "number"));
     fd = grown("number", 0, 4);
     one = fdopen(fd, "a");
     fputs("by a stream\n", one);
@@ -259,7 +259,7 @@ static void streams(void) {
 
 // Descriptors with bytes on their way, in one message.
 static void sent(void) {
-    int sockets[2], fds[2] = {grown("sent", 0, 9), grown(below(there, "sent"), 9, 20)};
+    int sockets[2], fds[2] = {grown("sent", 0, 9), grown(path_in(there, "sent"), 9, 20)};
     SAY(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
     char byte = 'x';
     struct iovec data = {&byte, 1};
@@ -290,9 +290,9 @@ static void sent(void) {
 
 // Calls by paths, and from directories, of the one while the other is where the process is.
 static void paths(void) {
-    int fd = grown(below(there, "path"), 0, 30), own = grown("path", 0, 20);
+    int fd = grown(path_in(there, "path"), 0, 30), own = grown("path", 0, 20);
     struct stat found;
-    SAY(stat(below(there, "path"), &found));
+    SAY(stat(path_in(there, "path"), &found));
     SAY(found.st_size);
     int directory = open(there, O_RDONLY | O_DIRECTORY);
     SAY(fstatat(directory, "path", &found, 0));
@@ -300,29 +300,29 @@ static void paths(void) {
     SAY(write(fd, "more", 4));
     SAY(fstat(fd, &found));
     SAY(found.st_size);
-    SAY(truncate(below(there, "path"), 50));
+    SAY(truncate(path_in(there, "path"), 50));
     SAY(write(fd, "more", 4));
     SAY(lseek(fd, 0, SEEK_END));
-    SAY(chmod(below(there, "path"), 0600) | fchmodat(directory, "path", 0640, 0));
+    SAY(chmod(path_in(there, "path"), 0600) | fchmodat(directory, "path", 0640, 0));
     SAY(utimensat(directory, "path", (struct timespec[]){{7, 8}, {9, 10}}, 0));
-    SAY(stat(below(there, "path"), &found));
+    SAY(stat(path_in(there, "path"), &found));
     SAY(found.st_mtim.tv_sec * 100 + found.st_mtim.tv_nsec);
-    SAY(setxattr(below(there, "path"), "user.x", "y", 1, 0));
-    SAY(rename(below(there, "path"), below(there, "renamed")));
+    SAY(setxattr(path_in(there, "path"), "user.x", "y", 1, 0));
+    SAY(rename(path_in(there, "path"), path_in(there, "renamed")));
     SAY(write(fd, "moved", 5));
     SAY(linkat(directory, "renamed", directory, "linked", 0));
     SAY(unlinkat(directory, "renamed", 0));
     SAY(write(fd, "linked", 6));
-    SHOW(below(there, "linked"));
+    SHOW(path_in(there, "linked"));
     SAY(fchdir(directory));
     SHOW("linked");
-    SHOW(below(here, "path"));
+    SHOW(path_in(here, "path"));
     SAY(write(own, "from there", 10));
     SAY(remove("linked"));
     SAY(write(fd, "gone", 4));
     SAY(sum(fd));
-    SAY(rename(below(here, "path"), "path"));
-    SAY(link("/dev/null", below(here, "null")));
+    SAY(rename(path_in(here, "path"), "path"));
+    SAY(link("/dev/null", path_in(here, "null")));
     SAY(chdir(here));
     SAY(sum(own));
     int fresh = openat(directory, "fresh", O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -343,7 +343,7 @@ static void paths(void) {
 
 // Limits hold for both.
 static void limits(void) {
-    int fd = grown("limited", 0, 10), over = grown(below(there, "limited"), 0, 10);
+    int fd = grown("limited", 0, 10), over = grown(path_in(there, "limited"), 0, 10);
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit before, limit = {.rlim_cur = 100, .rlim_max = RLIM_INFINITY};
     SAY(getrlimit(RLIMIT_FSIZE, &before));
@@ -368,7 +368,7 @@ static void *appends(void *argument) {
 }
 
 static void threads(void) {
-    int fds[] = {grown("threads", 0, 1), grown(below(there, "threads"), 0, 1)};
+    int fds[] = {grown("threads", 0, 1), grown(path_in(there, "threads"), 0, 1)};
     pthread_t all[4];
     for (int each = 0; each < 4; each++)
         pthread_create(&all[each], NULL, appends, fds);
@@ -376,7 +376,7 @@ static void threads(void) {
     for (int each = 0; each < 20; each++) {
         pid_t pid = fork();
         if (pid == 0)
-            _exit(close(open(below(there, "threads"), O_RDONLY)) | close(open("threads", O_RDONLY)));
+            _exit(close(open(path_in(there, "threads"), O_RDONLY)) | close(open("threads", O_RDONLY)));
         if (status_of(pid) != 0)
             fprintf(results, "a child failed\n");
     }
@@ -404,6 +404,6 @@ int main(int argc, char **argv) {
     threads();
     // Left as it is: an end of the process keeps all.
     grown("end", 0, 700);
-    grown(below(there, "end"), 0, 700);
+    grown(path_in(there, "end"), 0, 700);
     return 0;
 }

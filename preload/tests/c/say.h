@@ -78,7 +78,7 @@ static void put(const char *path, const char *text) {
 }
 
 // A path in a directory; good until seven more have been asked for.
-static const char *below(const char *directory, const char *name) {
+static const char *path_in(const char *directory, const char *name) {
     static char path[8][PATH_MAX];
     static int next;
     next = (next + 1) % 8;

@@ -18,12 +18,12 @@ static int alike;
 
 // A path of the other one.
 static const char *in(const char *name) {
-    return below(there, name);
+    return path_in(there, name);
 }
 
 // An absolute path of this one.
 static const char *whole(const char *name) {
-    return below(here, name);
+    return path_in(here, name);
 }
 
 // As `show`, without the path, which differs from run to run.
@@ -97,7 +97,7 @@ static void names(void) {
     SAY(linkat(AT_FDCWD, "s", AT_FDCWD, in("new"), AT_SYMLINK_FOLLOW));
     int fd = open("f", O_RDONLY);
     SAY(linkat(fd, "", AT_FDCWD, in("new"), AT_EMPTY_PATH));
-    SAY(linkat(AT_FDCWD, below("/proc/self/fd", (char[]){'0' + fd, 0}), AT_FDCWD, in("new"),
+    SAY(linkat(AT_FDCWD, path_in("/proc/self/fd", (char[]){'0' + fd, 0}), AT_FDCWD, in("new"),
                AT_SYMLINK_FOLLOW));
     close(fd);
     fd = open(".", O_TMPFILE | O_RDWR, 0600);
@@ -216,14 +216,14 @@ static void working_directory(void) {
     SAY(chdir("../.."));
     TELL_PLACE();
     const char *name = strrchr(here, '/') + 1;
-    SHOW(below(name, "f"));
-    SAY(chdir(below(strrchr(there, '/') + 1, ".")));
+    SHOW(path_in(name, "f"));
+    SAY(chdir(path_in(strrchr(there, '/') + 1, ".")));
     TELL_PLACE();
     char up[PATH_MAX];
     snprintf(up, sizeof up, "../%s/f", name);
     SAY(access(up, R_OK));
     SAY(rename("f", up));
-    SAY(chdir(below("..", name)));
+    SAY(chdir(path_in("..", name)));
     TELL_PLACE();
     SAY(chdir("over/back"));
     TELL_PLACE();
@@ -250,7 +250,7 @@ static void told(void) {
         WORKS(readlink(name, path, sizeof path));
         SAY(strcmp(path, each ? both[each] : whole("f")));
         SHOW(name);
-        SAY(access(below(name, "x"), F_OK));
+        SAY(access(path_in(name, "x"), F_OK));
         struct stat one, other;
         SAY(stat(name, &one) | fstat(fd, &other));
         SAY(one.st_dev == other.st_dev && one.st_ino == other.st_ino);
@@ -611,8 +611,8 @@ static void sent(void) {
 static void met(void) {
     const char *directories[] = {".", there};
     for (int each = 0; each < 2; each++) {
-        const char *fifo = below(directories[each], "fifo");
-        const char *name = below(directories[each], "socket");
+        const char *fifo = path_in(directories[each], "fifo");
+        const char *name = path_in(directories[each], "socket");
         SAY(mkfifo(fifo, 0644));
         pid_t pid = fork();
         if (pid == 0) {
@@ -625,7 +625,7 @@ static void met(void) {
         SAY_TEXT(text);
         SAY(status_of(pid));
         close(fd);
-        SAY(rename(fifo, below(directories[!each], "fifo-moved")));
+        SAY(rename(fifo, path_in(directories[!each], "fifo-moved")));
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         snprintf(address.sun_path, sizeof address.sun_path, "%s", name);
         int listener = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -653,7 +653,7 @@ static void bits(void) {
     struct stat stat_of_it;
     for (int each = 0; each < 2; each++) {
         for (int way = 0; way < 5; way++) {
-            const char *path = below(each ? there : ".", "bits");
+            const char *path = path_in(each ? there : ".", "bits");
             int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0666), from = open("f", O_RDONLY);
             SAY(write(fd, "text", 4));
             SAY(fchmod(fd, 06777));
