@@ -219,8 +219,11 @@ static void one(int may_kill) {
         order.kind == MSYNC)
         settle_others(actor);
     struct answer answer = ask(actor, &order);
-    if (!on_tmpfs && order.kind == DATA)
+    // Allocated and not written: data, once a mapping has read it, as one of the engine may have.
+    if (!on_tmpfs && order.kind == DATA) {
         answer.value = 0;
+        answer.error = answer.error == ENXIO ? 0 : answer.error;
+    }
     tell(actor, &order, &answer);
     if (answer.size >= 0)
         size_hint = answer.size;
