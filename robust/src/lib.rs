@@ -52,6 +52,10 @@ pub(crate) enum Mistake {
     NoSecondLook,
     /// The bytes of a recovery are let go before the state says so.
     BytesFirst,
+    /// A slot is prepared without its byte.
+    PreparedUnheld,
+    /// The state is not looked at again when the byte of a slot to be prepared is held.
+    PreparedUnseen,
 }
 
 #[cfg(test)]

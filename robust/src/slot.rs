@@ -144,8 +144,8 @@ pub fn take<S: Slots>(slots: &S, range: Range<u32>) -> Result<Option<(u32, u32)>
 }
 
 /// Takes the first free one of some slots for a process to come, in a state of the user's: no
-/// process holds its byte. `prepare` says in it whose it is, before it is taken and once more
-/// behind that: a process that lost the race for the slot may have written over it.
+/// process holds its byte. `prepare` says in it whose it is, before it is taken. The byte is held
+/// meanwhile: whoever takes a slot, or prepares one, does so, and writes nothing in another's.
 pub fn prepare<S: Slots>(
     slots: &S,
     range: Range<u32>,
@@ -154,19 +154,39 @@ pub fn prepare<S: Slots>(
 ) -> Result<Option<(u32, u32)>, S::Error> {
     for slot in range {
         let found = look(slots, slot)?;
-        // A byte that is held belongs to a recoverer about to let go.
-        if found.state != FREE || slots.is_held(slot)? {
+        // A byte that is held belongs to a recoverer about to let go, or to one that takes it.
+        let unheld = made(Mistake::PreparedUnheld);
+        if found.state != FREE || !unheld && !slots.hold(slot)? {
             continue;
         }
-        let generation = found.next_generation();
-        slots.recoverer(slot).store(0)?;
-        prepare(slot)?;
-        if turn(slots, slot, found, SlotState { state, generation })? {
-            prepare(slot)?;
+        let taken = prepare_held(slots, slot, found, state, &prepare);
+        if !unheld {
+            slots.release(slot)?;
+        }
+        if let Some(generation) = taken? {
             return Ok(Some((slot, generation)));
         }
     }
     Ok(None)
+}
+
+/// Prepares a slot that was found free, and whose byte is held: its generation. `None`: since then
+/// another process has prepared it, of which nobody holds the byte.
+fn prepare_held<S: Slots>(
+    slots: &S,
+    slot: u32,
+    found: SlotState,
+    state: u64,
+    prepare: impl Fn(u32) -> Result<(), S::Error>,
+) -> Result<Option<u32>, S::Error> {
+    if !made(Mistake::PreparedUnseen) && look(slots, slot)? != found {
+        return Ok(None);
+    }
+    let generation = found.next_generation();
+    slots.recoverer(slot).store(0)?;
+    prepare(slot)?;
+    let taken = turn(slots, slot, found, SlotState { state, generation })?;
+    Ok(taken.then_some(generation))
 }
 
 /// The state of an owner's slot, if it is in that life still.

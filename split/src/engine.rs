@@ -26,7 +26,7 @@ use crate::log::{self, Log, Logged};
 use crate::records::Word;
 use crate::relink::{self, Backend};
 use crate::staging::Staging;
-use crate::warmth::Warmth;
+use crate::warmth::{Since, Warmth};
 use crate::worker::Worker;
 use crate::{Mode, Result, internal, recovery, sys};
 
@@ -425,10 +425,10 @@ impl Engine {
             return false;
         }
         let warmth = self.warmth.get_or_init(Warmth::new);
-        let syncs = file.syncs.load(Ordering::Relaxed);
+        let since = Since::now(file.syncs.load(Ordering::Relaxed));
         let pages = offset / relink::BLOCK..=(offset + len - 1) / relink::BLOCK;
         // All of them are counted.
-        pages.filter(|&page| !warmth.touch(file.ino, syncs, page)).count() > 0
+        pages.filter(|&page| !warmth.touch(file.ino, page, since)).count() > 0
     }
 
     /// Whether a relink copies what is in the page cache as before: there a run is drained early.

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pmem::{Fault, UserIn, UserOut, Window};
@@ -49,6 +49,8 @@ pub struct File {
     read_to: AtomicU64,
     /// How often this process has made it durable.
     pub syncs: AtomicU64,
+    /// What of it was left to the kernel, and reported: bits of [`Left`].
+    left: AtomicU8,
     /// Descriptions of this process.
     pub users: AtomicUsize,
     /// What tells it from another file that has its inode number later.
@@ -95,6 +97,31 @@ impl Durable {
 struct Kept {
     window: Window,
     used: AtomicU64,
+}
+
+/// What is left to the kernel although it could be served: it costs less there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Overwrites of pages that are not written often.
+    Overwrites = 1,
+    /// Appends that are long.
+    LongAppends = 2,
+    /// Appends in one page, or all where `posix` allows it: what was staged was never much.
+    ShortRuns = 4,
+    /// Appends to a file that is mapped, or cannot be opened by the engine.
+    Mapped = 8,
+}
+
+impl Left {
+    /// As the report has it.
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Overwrites => "overwrites-of-cold-pages",
+            Self::LongAppends => "long-appends",
+            Self::ShortRuns => "appends-in-short-runs",
+            Self::Mapped => "appends-to-a-mapped-file",
+        }
+    }
 }
 
 /// Why a copy could not be made from here.
@@ -262,6 +289,7 @@ impl File {
             times_are_old: AtomicBool::new(false),
             read_to: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            left: AtomicU8::new(0),
             users: AtomicUsize::new(0),
             birth,
             state: RwLock::new(state),
@@ -517,6 +545,7 @@ impl File {
                 && cx.is_cold(self, offset, len)
                 && sys::write_number(fd, piece, Some(offset)) == Ok(piece.len())
             {
+                self.leaves(cx, Left::Overwrites);
                 return Ok(true);
             }
             let done = match state.may_be_cut(cx, end - 1) {
@@ -544,6 +573,16 @@ impl File {
             }
         }
         Ok(false)
+    }
+
+    /// Something of this file is left to the kernel: the report says so, once.
+    pub fn leaves(&self, cx: &Engine, what: Left) {
+        let bit = what as u8;
+        if self.left.load(Ordering::Relaxed) & bit == 0
+            && self.left.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        {
+            cx.fell_back(what.reason());
+        }
     }
 
     /// The file was changed without the kernel's knowing.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::drain::SMALL_MAX;
 use crate::engine::Engine;
-use crate::file::{Durable, File, State, length_in};
+use crate::file::{Durable, File, Left, State, length_in};
 use crate::records::{APPENDING, DRAINING, OFFSETS, Owner, Staged, Word};
 use crate::relink::{BLOCK, Backend};
 use crate::staging::Staging;
@@ -105,11 +105,13 @@ impl File {
         let mut state = self.change();
         self.check_run(cx, &mut state);
         if len >= LONG && cx.leaves_long() {
+            self.leaves(cx, Left::LongAppends);
             self.drain_locked(cx, &mut state, false)?;
             return self.by_kernel(cx, &mut state, fd, offset, from);
         }
         if state.run.is_none() {
             if state.is_left_to_kernel(cx, offset, len) {
+                self.leaves(cx, if state.direct { Left::Mapped } else { Left::ShortRuns });
                 return self.by_kernel(cx, &mut state, fd, offset, from);
             }
             self.refresh_locked(cx, &mut state, fd)?;

@@ -10,6 +10,7 @@ use volume::FormatOptions;
 use crate::args::MicroArgs;
 use crate::bench::ground::Ground;
 use crate::bench::row::Row;
+use crate::bench::worker::Took;
 use crate::commands::run::{environment, find_library};
 use crate::failure::Failure;
 
@@ -23,7 +24,7 @@ pub enum Part {
     Limit,
 }
 
-/// A worker process, with its times in nanoseconds per call.
+/// A worker process, with what it took, in nanoseconds per call.
 pub struct Peer {
     pub name: &'static str,
     pub part: Part,
@@ -31,6 +32,7 @@ pub struct Peer {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     times: BTreeMap<Row, Vec<f64>>,
+    cpu_times: BTreeMap<Row, Vec<f64>>,
     /// Another process on its volume, which does nothing.
     beside: Option<Box<Self>>,
 }
@@ -85,29 +87,38 @@ impl Peer {
             return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
         };
         let output = BufReader::new(output);
-        let times = BTreeMap::new();
-        let mut peer = Self { name, part, child, input, output, times, beside: None };
+        let (times, cpu_times) = (BTreeMap::new(), BTreeMap::new());
+        let mut peer = Self { name, part, child, input, output, times, cpu_times, beside: None };
         match peer.answer()?.as_str() {
             "ready" => Ok(peer),
             other => Err(Failure::new(format!("start {name}"), format!("it says `{other}`"), "")),
         }
     }
 
-    /// Nanoseconds per call of one run; `None` where the peer has nothing to measure.
-    pub fn measure(&mut self, row: Row) -> Result<Option<f64>, Failure> {
+    /// What one run took, a call; `None` where the peer has nothing to measure.
+    pub fn measure(&mut self, row: Row) -> Result<Option<Took>, Failure> {
         if self.part == Part::Limit && row.bytes() == 0 {
             return Ok(None);
         }
         writeln!(self.input, "{}", row.name()).map_err(|error| self.lost(&error))?;
         let text = self.answer()?;
-        text.parse().map(Some).map_err(|_| {
-            Failure::new(format!("measure {}", self.name), format!("it says `{text}`"), "")
-        })
+        let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
+        let Some((Ok(clock), Ok(cpu))) = words else {
+            let asked = format!("measure {}", self.name);
+            return Err(Failure::new(asked, format!("it says `{text}`"), ""));
+        };
+        Ok(Some(Took { clock, cpu }))
     }
 
-    /// Remembers a time.
-    pub fn keep(&mut self, row: Row, time: Option<f64>) {
-        self.times.entry(row).or_default().extend(time);
+    /// Remembers what a run took.
+    pub fn keep(&mut self, row: Row, took: Option<Took>) {
+        self.times.entry(row).or_default().extend(took.map(|took| took.clock));
+        self.cpu_times.entry(row).or_default().extend(took.map(|took| took.cpu));
+    }
+
+    /// As [`Peer::times`], of the processors.
+    pub fn cpu_times(&self, row: Row) -> &[f64] {
+        self.cpu_times.get(&row).map_or(&[], Vec::as_slice)
     }
 
     /// The times of a row, in the order in which they were taken.

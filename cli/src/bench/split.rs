@@ -200,8 +200,15 @@ fn column(
     Ok(Column { name, peer: Peer::start(name, Part::Tmpfs, command)? })
 }
 
-/// A median and its spread; `None`: there is nothing to measure.
-type Cell = (&'static str, Option<(f64, f64)>);
+/// What a row took: the median and its spread, and the median of the processors.
+#[derive(Clone, Copy)]
+struct Cost {
+    ns: f64,
+    spread: f64,
+    cpu_ns: f64,
+}
+/// By column; `None`: there is nothing to measure.
+type Cell = (&'static str, Option<Cost>);
 /// By row and column.
 type Table = Vec<(Row, Vec<Cell>)>;
 
@@ -226,7 +233,11 @@ fn measure(
     let cells = |row: Row| {
         let cell = |column: &Column| {
             let times = column.peer.times(row);
-            (column.name, (!times.is_empty()).then(|| median_and_spread(times)))
+            let cost = || {
+                let (ns, spread) = median_and_spread(times);
+                Cost { ns, spread, cpu_ns: median_and_spread(column.peer.cpu_times(row)).0 }
+            };
+            (column.name, (!times.is_empty()).then(cost))
         };
         columns.iter().map(cell).collect()
     };
@@ -273,8 +284,9 @@ fn to_json(args: &SplitBenchArgs, tables: &Tables) -> Value {
             let peers: serde_json::Map<String, Value> = cells
                 .iter()
                 .filter_map(|&(name, found)| {
-                    let (ns, spread) = found?;
-                    Some((name.to_owned(), json!({ "ns": ns, "spread_percent": spread })))
+                    let Cost { ns, spread, cpu_ns } = found?;
+                    let cost = json!({ "ns": ns, "spread_percent": spread, "cpu_ns": cpu_ns });
+                    Some((name.to_owned(), cost))
                 })
                 .collect();
             json!({ "row": row.name(), "peers": peers })
@@ -290,13 +302,17 @@ fn to_json(args: &SplitBenchArgs, tables: &Tables) -> Value {
     json!({ "size_bytes": args.size, "repeat": args.repeat, "file_systems": kinds })
 }
 
+/// Stands for the kernel's time of the processors, beside another's: where a medium is written to
+/// meanwhile, the clock tells how long that took.
+const CPU: &str = "kernel, CPU";
+
 /// A table's name, its columns, and the ratios that it shows.
 type Shown = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 const SHOWN: [Shown; 2] = [
     (
         "among equals",
         &["kernel", "posix", "limit"],
-        &[("posix", "kernel"), ("posix", "limit"), ("kernel", "limit")],
+        &[("posix", "kernel"), ("posix", CPU), ("posix", "limit"), ("kernel", "limit")],
     ),
     (
         "durable at return (the kernel is not)",
@@ -337,11 +353,15 @@ fn to_text(args: &SplitBenchArgs, tables: &Tables) -> String {
 fn line((row, cells): &(Row, Vec<Cell>), names: &[&str], ratios: &[(&str, &str)]) -> Vec<String> {
     let found = |name: &str| cells.iter().find(|cell| cell.0 == name).and_then(|cell| cell.1);
     let time = |name: &&str| {
-        found(name).map_or_else(|| "-".into(), |(ns, spread)| format!("{ns:.0} ({spread:.0} %)"))
+        let text = |cost: Cost| format!("{:.0} ({:.0} %)", cost.ns, cost.spread);
+        found(name).map_or_else(|| "-".into(), text)
     };
-    let ratio = |(name, over): &(&str, &str)| match (found(name), found(over)) {
-        (Some((ns, _)), Some((over, _))) => format!("{:.2}", ns / over),
-        _ => "-".into(),
+    let ratio = |&(name, over): &(&str, &str)| {
+        let times = match over {
+            CPU => found(name).zip(found("kernel")).map(|(cost, over)| (cost.cpu_ns, over.cpu_ns)),
+            _ => found(name).zip(found(over)).map(|(cost, over)| (cost.ns, over.ns)),
+        };
+        times.map_or_else(|| "-".into(), |(time, over)| format!("{:.2}", time / over))
     };
     let mut line = vec![row.name().to_owned()];
     line.extend(names.iter().map(time));

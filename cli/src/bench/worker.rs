@@ -1,7 +1,8 @@
 //! A worker process: makes its working set, then measures the rows that it is told.
 //!
 //! Protocol: it writes `ready`, then for each row's name on standard input the nanoseconds per call
-//! on standard output. A failure is told on standard error and ends it.
+//! on standard output: on the clock, and of the processors. A failure is told on standard error and
+//! ends it.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, BufRead, Error, Result, Write};
@@ -16,6 +17,15 @@ use crate::bench::row::{
     BLOCK_BYTES, FILES, LISTED, LONGEST_BYTES, Random, Row, SCATTERED_BYTES, offset,
 };
 use crate::failure::{Failure, Outcome};
+
+/// Nanoseconds.
+#[derive(Clone, Copy)]
+pub struct Took {
+    /// On the clock.
+    pub clock: f64,
+    /// Of the processors.
+    pub cpu: f64,
+}
 
 /// What can be measured.
 pub trait Measured {
@@ -43,7 +53,7 @@ pub fn run(args: &WorkerArgs) -> Outcome {
             .ok_or_else(|| Failure::new(asked(), format!("there is no row `{line}`"), ""))?;
         let time = time(measured.as_mut(), row, args)
             .map_err(|error| Failure::new(format!("{}, {line}", asked()), error, ""))?;
-        answer(&format!("{time:.3}")).map_err(failed)?;
+        answer(&format!("{:.3} {:.3}", time.clock, time.cpu)).map_err(failed)?;
     }
     Ok(0)
 }
@@ -54,25 +64,31 @@ fn answer(text: &str) -> Result<()> {
     out.flush()
 }
 
-/// Nanoseconds per call of one run, after an untimed run of an eighth of its length.
-fn time(measured: &mut dyn Measured, row: Row, args: &WorkerArgs) -> Result<f64> {
+/// What one run took, a call, after an untimed run of an eighth of its length.
+fn time(measured: &mut dyn Measured, row: Row, args: &WorkerArgs) -> Result<Took> {
     let size = args.size;
     let calls = if args.few { row.calls_beneath(size) } else { row.calls(size) };
     run_calls(measured, row, calls / 8, size)?;
     let took = run_calls(measured, row, calls, size)?;
-    Ok(took / calls as f64)
+    Ok(Took { clock: took.clock / calls as f64, cpu: took.cpu / calls as f64 })
 }
 
-fn run_calls(measured: &mut dyn Measured, row: Row, calls: u64, size: u64) -> Result<f64> {
+fn run_calls(measured: &mut dyn Measured, row: Row, calls: u64, size: u64) -> Result<Took> {
     measured.begin(row)?;
     let mut random = Random::new();
-    let begun = Instant::now();
+    let (begun, used) = (Instant::now(), processor_time());
     for call in 0..calls {
         measured.call(row, call, offset(row, call, &mut random, size))?;
     }
-    let took = begun.elapsed();
+    let took = Took { clock: begun.elapsed().as_nanos() as f64, cpu: processor_time() - used };
     measured.end(row)?;
-    Ok(took.as_nanos() as f64)
+    Ok(took)
+}
+
+/// Nanoseconds that this process has had of the processors.
+fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// Files in a directory, by system calls or what stands in their place.

@@ -16,6 +16,8 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use words::{Dead, Death, Dies, EPOCH, Life, Seen};
 
+/// The state of a slot that is prepared for a child.
+const PREPARED: u64 = 2;
 /// Slots of a world.
 const SLOTS: usize = 3;
 /// What must hold, kept beside the words.
@@ -32,6 +34,8 @@ pub(crate) struct World {
     lock: AtomicU64,
     states: [AtomicU64; SLOTS],
     recoverers: [AtomicU64; SLOTS],
+    /// For which process's child a slot is prepared: process + 1.
+    parents: [AtomicU64; SLOTS],
     /// Which process holds a slot's byte, and the byte of its recovery: process + 1.
     bytes: loom::sync::Mutex<[[u32; 2]; SLOTS]>,
     /// What the lock keeps: two that are at it at once are found.
@@ -56,6 +60,7 @@ impl World {
             lock: AtomicU64::new(0),
             states: std::array::from_fn(|slot| AtomicU64::new(live(slot).word(EPOCH))),
             recoverers: std::array::from_fn(|_| AtomicU64::new(0)),
+            parents: std::array::from_fn(|_| AtomicU64::new(0)),
             bytes: loom::sync::Mutex::new(std::array::from_fn(byte)),
             kept: loom::cell::UnsafeCell::new(0),
             ghost: Mutex::new(Ghost { lives, ..Ghost::default() }),
@@ -176,6 +181,20 @@ impl Process {
             ghost.lives.push(life);
         });
         Ok(true)
+    }
+
+    /// Prepares a slot of these for a child: its number.
+    pub(crate) fn prepare(&self, range: std::ops::Range<u32>) -> Result<Option<u32>, Dead> {
+        let own = u64::from(self.number) + 1;
+        let say = |slot: u32| self.see(&self.world.parents[slot as usize]).store(own);
+        let taken = crate::slot::prepare(self, range, PREPARED, say)?;
+        Ok(taken.map(|(slot, _)| slot))
+    }
+
+    /// Whether a slot that this process has prepared is said to be for its child.
+    pub(crate) fn is_parent(&self, slot: u32) -> Result<bool, Dead> {
+        let said = self.see(&self.world.parents[slot as usize]).load()?;
+        Ok(said == u64::from(self.number) + 1)
     }
 
     /// Gives its slot back.

@@ -62,6 +62,42 @@ fn beside_a_third(death: &Death) {
     second.join().unwrap();
 }
 
+/// Two processes prepare slots for their children; one of them may die.
+fn prepare_beside(death: &Death) {
+    let world = Arc::new(World::new(0));
+    let first = Process::new(&world, 0, death);
+    let second = Process::new(&world, 1, &Death::never());
+    let first = loom::thread::spawn(move || {
+        // It may have died.
+        let _ = first.prepare(0..2);
+    });
+    let slot = second.prepare(0..2).unwrap().expect("there are two slots");
+    first.join().unwrap();
+    assert_eq!(second.is_parent(slot), Ok(true), "another process has written in it");
+}
+
+#[test]
+fn a_prepared_slot_says_whose_it_is() {
+    let points = check_deaths(|death| move || prepare_beside(&death));
+    assert!(points > 6, "{points}");
+}
+
+#[test]
+fn a_slot_that_is_prepared_without_its_byte_is_caught() {
+    let said = found(Mistake::PreparedUnheld, || {
+        check_deaths(|death| move || prepare_beside(&death));
+    });
+    assert!(said.contains("has written in it"), "{said}");
+}
+
+#[test]
+fn a_slot_that_is_prepared_without_a_second_look_is_caught() {
+    let said = found(Mistake::PreparedUnseen, || {
+        check_deaths(|death| move || prepare_beside(&death));
+    });
+    assert!(said.contains("has written in it"), "{said}");
+}
+
 #[test]
 fn a_slot_is_taken_again_behind_a_death() {
     let points = check_deaths(|death| move || take_turns(&death, false));
