@@ -256,9 +256,12 @@ impl<'l> Pair<'l> {
             }
             Ending::Died(at) => {
                 self.lives.death = format!("before {at}");
-                // SAFETY: the engine's count on the stack of the thread that has ended, which no
-                // other code gives back.
-                unsafe { Arc::decrement_strong_count(Arc::as_ptr(&volume)) };
+                // Else each death would keep three files open.
+                while Arc::strong_count(&volume) > 1 {
+                    // SAFETY: a count on the stack of the thread that has ended, which no other
+                    // code gives back; nobody else has the volume.
+                    unsafe { Arc::decrement_strong_count(Arc::as_ptr(&volume)) };
+                }
                 if self.setting.mode != Mode::Strict {
                     let [mut before, mut after] = models;
                     let was = before.clone();
