@@ -4,6 +4,7 @@ mod age;
 mod class;
 mod compaction;
 mod files;
+mod log;
 mod numa;
 mod whole;
 
@@ -17,6 +18,7 @@ pub use age::AgeArgs;
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use files::{CatArgs, CpArgs, LsArgs};
+pub use log::{LogArgs, LogCommand, LogFile};
 pub use numa::{NumaArgs, NumaCommand};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
 
@@ -62,6 +64,7 @@ pub enum Command {
     Numa(NumaArgs),
     Map(MapArgs),
     Age(AgeArgs),
+    Log(LogArgs),
     Bench(BenchArgs),
 }
 

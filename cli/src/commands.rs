@@ -9,6 +9,7 @@ pub mod format;
 pub mod fsck;
 pub mod grow;
 pub mod info;
+pub mod log;
 pub mod ls;
 pub mod map;
 pub mod mount;

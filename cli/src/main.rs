@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Format(args) => commands::format::run(args),
         Command::Info(args) => commands::info::run(args),
+        Command::Log(args) => commands::log::run(args),
         Command::Run(args) => commands::run::run(args),
         Command::Mount(args) => commands::mount::run(args),
         Command::Umount(args) => commands::umount::run(args),

@@ -1,0 +1,112 @@
+//! `solera log`: what a write-ahead log of `flex` holds.
+
+use flex::Checked;
+use serde_json::json;
+
+use crate::args::{LogArgs, LogCommand, LogFile};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::size::show;
+
+/// The exit code of a damaged log.
+const DAMAGED: u8 = 1;
+
+/// Shows it.
+pub fn run(args: &LogArgs) -> Outcome {
+    match &args.command {
+        LogCommand::Info(file) => info(file),
+        LogCommand::Dump(file) => dump(file),
+        LogCommand::Check(file) => check(file),
+    }
+}
+
+fn looked(file: &LogFile, each: impl FnMut(u64, &[u8])) -> Result<Checked, Failure> {
+    flex::walk(&file.file, each)
+        .map_err(|error| Failure::new(format!("read the log {}", file.file.display()), error, ""))
+}
+
+fn code(found: &Checked) -> u8 {
+    if found.is_damaged() { DAMAGED } else { 0 }
+}
+
+fn to_json(found: &Checked) -> serde_json::Value {
+    json!({
+        "capacity_bytes": found.capacity,
+        "used_bytes": found.end - found.start,
+        "records": found.records,
+        "record_bytes": found.bytes,
+        "start": found.start,
+        "end": found.end,
+        "committed": found.committed,
+        "damaged": found.is_damaged(),
+        "writer": found.writer,
+    })
+}
+
+fn info(file: &LogFile) -> Outcome {
+    let found = looked(file, |_, _| ())?;
+    if file.json {
+        output::emit_json(&to_json(&found))?;
+        return Ok(code(&found));
+    }
+    let writer = match found.writer {
+        None => "none".to_owned(),
+        Some(0) => "a process that is not visible from here".to_owned(),
+        Some(process) => format!("process {process}"),
+    };
+    let used = found.end - found.start;
+    let text = format!(
+        "capacity   {} ({} bytes), {} % used\n\
+         records    {} of {} bytes\n\
+         positions  {} to {}\n\
+         writer     {writer}\n",
+        show(found.capacity),
+        found.capacity,
+        used * 100 / found.capacity,
+        found.records,
+        found.bytes,
+        found.start,
+        found.end,
+    );
+    output::emit(text.as_bytes())?;
+    Ok(code(&found))
+}
+
+fn dump(file: &LogFile) -> Outcome {
+    let mut failed = None;
+    let found = looked(file, |position, bytes| {
+        let line = if file.json {
+            let digits = bytes.iter().flat_map(|&byte| [byte >> 4, byte & 0xF]);
+            let hex: String =
+                digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect();
+            format!("{}\n", json!({ "position": position, "length": bytes.len(), "bytes": hex }))
+        } else {
+            format!("{position} {} {}\n", bytes.len(), bytes.escape_ascii())
+        };
+        if failed.is_none() {
+            failed = output::emit(line.as_bytes()).err();
+        }
+    })?;
+    failed.map_or(Ok(code(&found)), Err)
+}
+
+fn check(file: &LogFile) -> Outcome {
+    let found = looked(file, |_, _| ())?;
+    if file.json {
+        output::emit_json(&to_json(&found))?;
+    } else if found.is_damaged() {
+        let text = format!(
+            "{}: damaged: the record at {} is not what was committed; what was committed ends at \
+             {}. The {} records before it can be read (`solera log dump`)\n",
+            file.file.display(),
+            found.end,
+            found.committed,
+            found.records,
+        );
+        output::emit(text.as_bytes())?;
+    } else {
+        let text = format!("{}: {} records, whole\n", file.file.display(), found.records);
+        output::emit(text.as_bytes())?;
+    }
+    Ok(code(&found))
+}

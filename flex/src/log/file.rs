@@ -1,0 +1,230 @@
+//! A log's file: made, opened, checked.
+//!
+//! CRASH: a log is made under another name, made durable, and then named: it is there whole or not
+//! at all.
+
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use pmem::{OpenOptions, Region};
+use robust::bytes::{self, Hold, Kind as Lock};
+use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::format::{
+    CAPACITY_MIN, COMMITTED, HEAD_BYTES, HEADER_BYTES, Identity, Kind, Line, SLOTS, Slot, WRITER,
+};
+use super::scan::{Cursor, Ring};
+use crate::{Error, Result};
+
+/// How a log is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// Bytes of the ring of a log that is made: 4 KiB or more, rounded up to 64. A log that is
+    /// there keeps what it has.
+    pub capacity: u64,
+    /// Make it, if it is not there.
+    pub create: bool,
+    /// Take a plain file of the page cache, too: each append is an `msync` there.
+    pub page: bool,
+    /// The permissions of a log that is made.
+    pub mode: u32,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { capacity: 64 << 20, create: false, page: false, mode: 0o600 }
+    }
+}
+
+/// Eight random bytes of the kernel.
+pub fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    let got = rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags));
+    match got {
+        Ok(8) => Ok(u64::from_le_bytes(bytes)),
+        Ok(_) => Err(Error::Open("the kernel has no random numbers".to_owned(), Errno::IO)),
+        Err(errno) => Err(failed("get random numbers", errno)),
+    }
+}
+
+fn failed(what: &str, errno: Errno) -> Error {
+    Error::Open(format!("cannot {what}: {}", pmem::plain(errno)), errno)
+}
+
+/// Maps a log's file, and says what it is.
+pub fn open(path: &Path, write: bool, page: bool) -> Result<(Region, Identity)> {
+    // Whoever only looks loses nothing by a power cut.
+    let allow_page = page || !write;
+    let options = OpenOptions { write, allow_page, ..OpenOptions::default() };
+    let region = Region::open(path, &options)?;
+    let identity = identity(&region)?;
+    Ok((region, identity))
+}
+
+/// What a region says it is.
+pub fn identity(region: &Region) -> Result<Identity> {
+    if region.len() < HEAD_BYTES {
+        return Err(Error::Damaged(format!("it has {} bytes, and is no log", region.len())));
+    }
+    let mut line: Line = [0; 64];
+    region.read(0, &mut line)?;
+    Identity::of_line(&line, region.len()).map_err(Error::Damaged)
+}
+
+/// Writes an empty log to a region, durably.
+pub fn format(region: &Region) -> Result<()> {
+    let identity = Identity { capacity: region.len() - HEAD_BYTES, id: random()? };
+    let slot = Slot { start: 0, sequence: 0, key: random()? };
+    // Whatever was here is no record of this log: the key is new.
+    let head = region.stream_zero(0, HEAD_BYTES)?.fence();
+    let slots = region.commit_line(SLOTS[slot.number()], &slot.line(identity.id), &head)?.fence();
+    region.commit_line(0, &identity.line(), &slots)?.fence();
+    region.sync_file().map_err(|_| Error::Memory)
+}
+
+/// Makes a log at `path`, unless there is something.
+pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
+    let capacity = options.capacity.checked_next_multiple_of(64);
+    let bytes = capacity.and_then(|capacity| capacity.checked_add(HEAD_BYTES));
+    let Some(bytes) = bytes.filter(|_| options.capacity >= CAPACITY_MIN) else {
+        return Err(Error::Invalid("a log has a capacity of 4 KiB or more"));
+    };
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    let made = PathBuf::from(name);
+    let result = make(&made, bytes, options).and_then(|()| {
+        rustix::fs::renameat_with(
+            rustix::fs::CWD,
+            &made,
+            rustix::fs::CWD,
+            path,
+            RenameFlags::NOREPLACE,
+        )
+        .map_err(|errno| failed("name the new log", errno))
+    });
+    if result.is_err() {
+        // It is this call's own, and useless.
+        let _ = rustix::fs::unlink(&made);
+        return result;
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())
+        .and_then(rustix::fs::fsync)
+        .map_err(|errno| failed("make the new log's name durable", errno))
+}
+
+fn make(path: &Path, bytes: u64, options: &LogOptions) -> Result<()> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(options.mode))
+        .map_err(|errno| failed("make a file for the log", errno))?;
+    // Blocks for all of it: else a store would find the file system full.
+    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, bytes)
+            .map_err(|errno| failed("make the log so long", errno))?,
+        Err(errno) => return Err(failed("get space for the log", errno)),
+    }
+    rustix::fs::fsync(&file).map_err(|errno| failed("make the log's file durable", errno))?;
+    let open = OpenOptions { write: true, allow_page: options.page, ..OpenOptions::default() };
+    format(&Region::adopt(file, path, &open)?)
+}
+
+/// Takes the right to write to a log: the lock of a description of its own, which no other close
+/// drops, and which a forked child has no use for.
+pub fn lock(path: &Path, region: &Region) -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| failed("open the log to lock it", errno))?;
+    match bytes::try_take(file.as_raw_fd(), Lock::Description, Hold::Alone, 0) {
+        Ok(true) => {}
+        Ok(false) => {
+            let process = region.load64(WRITER)? as u32;
+            return Err(Error::Busy { process });
+        }
+        Err(errno) => return Err(failed("lock the log", errno)),
+    }
+    region.shared_store(WRITER, u64::from(std::process::id()))?;
+    Ok(file)
+}
+
+/// What is in a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// Bytes of the ring.
+    pub capacity: u64,
+    /// The position of the oldest record.
+    pub start: u64,
+    /// Behind the newest valid record.
+    pub end: u64,
+    /// Up to here it was committed, as far as its last writer said.
+    pub committed: u64,
+    /// Records of data.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The process that writes to it, if one does; 0: it is not visible from here.
+    pub writer: Option<u32>,
+}
+
+impl Checked {
+    /// Whether a record is damaged that was committed.
+    pub fn is_damaged(&self) -> bool {
+        self.committed > self.end
+    }
+}
+
+/// Reads a log from its start to its end; a log that is written to meanwhile may seem damaged.
+/// Errors: it is no log, or cannot be read.
+pub fn check(path: &Path) -> Result<Checked> {
+    walk(path, |_, _| ())
+}
+
+/// As [`check`]; tells position and bytes of each record besides.
+pub fn walk(path: &Path, mut each: impl FnMut(u64, &[u8])) -> Result<Checked> {
+    let (region, identity) = open(path, false, true)?;
+    let ring = Ring { region: &region, identity };
+    // First: what is committed later may be trimmed by then.
+    let committed = region.load64(COMMITTED)?;
+    let head = ring.head()?;
+    let (mut records, mut bytes) = (0, 0);
+    let mut payload = Vec::new();
+    let mut read = Ok(());
+    let start = Cursor { position: head.start, key: head.key };
+    let end = ring.walk(start, u64::MAX, |_, valid| {
+        if valid.kind != Kind::Data {
+            return ControlFlow::Continue(());
+        }
+        records += 1;
+        bytes += valid.len;
+        payload.resize(valid.len as usize, 0);
+        read = region.read(identity.place(valid.position) + HEADER_BYTES, &mut payload);
+        if read.is_err() {
+            return ControlFlow::Break(());
+        }
+        each(valid.position, &payload);
+        ControlFlow::Continue(())
+    })?;
+    read?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| failed("open the log to look for its writer", errno))?;
+    let held = bytes::holder(file.as_raw_fd(), Lock::Description, 0, 1)
+        .map_err(|errno| failed("look for the log's writer", errno))?;
+    let writer = match held {
+        Some(_) => Some(region.load64(WRITER)? as u32),
+        None => None,
+    };
+    Ok(Checked {
+        capacity: identity.capacity,
+        start: head.start,
+        end: end.position,
+        committed: committed.max(head.start),
+        records,
+        bytes,
+        writer,
+    })
+}

@@ -1,0 +1,559 @@
+//! Writing: appends, puts, commits, trims; by any thread of the one process that writes.
+//!
+//! A thread *reserves* a range of positions, fills it, and waits for its *turn*: until all before
+//! it is filled. Then it marks its range *done*. So `done` only grows, and what lies below it is
+//! filled; `committed` grows behind it, and what lies below that is durable.
+//!
+//! Where the key is used up (with an opening, and with each lap), or a record does not fit into
+//! the rest of the ring, one thread *closes* the reservations, waits until all is done, writes the
+//! key record, or the skip record, and opens them again.
+//!
+//! PERSIST: `append` streams and fences before it marks: streams are drained by their own thread's
+//! fence only. `put` stores through the cache; whoever commits flushes all lines from the last
+//! commit on, whichever thread stored them, and fences. A key record is fenced before the first
+//! record by its key is stored. A trimmed range is free behind the fence of its head slot.
+//!
+//! Locks: `turns`, `commits`; neither is held while the other is waited for.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pmem::{Class, Fault, Gathered, InFlight, Region, UserIn, checksum_after};
+
+use super::file::{self, LogOptions};
+use super::follow::{Record, seek};
+use super::format::{
+    COMMITTED, HEADER_BYTES, Header, Identity, KEY_BYTES, Kind, SLOTS, Slot, extent, key_record,
+    skip_header,
+};
+use super::scan::{Cursor, Ring};
+use crate::process::Opener;
+use crate::{Error, Result};
+
+/// Of `reserved`: a thread writes a key or skips the rest of the ring, and all others wait.
+const CLOSED: u64 = 1 << 63;
+/// Looks before a waiting thread lets others run.
+const SPINS: u32 = 200;
+/// Bytes of a put's payload that are copied at a time.
+const PIECE: usize = 1024;
+
+/// On lines of its own: threads that change one word do not take the others away.
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// What closes and trims go by.
+struct Turns {
+    /// The head slot that counts.
+    head: Slot,
+    /// From which position on which key is in force, from the one at the start on.
+    keys: VecDeque<Cursor>,
+}
+
+impl Turns {
+    /// The cursor of a position.
+    fn cursor(&self, position: u64) -> Cursor {
+        let before = self.keys.iter().rev().find(|from| from.position <= position);
+        let key = before.map_or(self.head.key, |from| from.key);
+        Cursor { position, key }
+    }
+}
+
+/// A log that this process writes to.
+pub struct Log {
+    region: Region,
+    identity: Identity,
+    opener: Opener,
+    /// The lock; `None`: the region is nobody else's.
+    _lock: Option<OwnedFd>,
+    /// Memory failed: what is there is to be checked by the next opener.
+    broken: AtomicBool,
+    /// The next position, and [`CLOSED`].
+    reserved: Apart<AtomicU64>,
+    /// See the head.
+    done: Apart<AtomicU64>,
+    /// See the head.
+    committed: Apart<AtomicU64>,
+    /// The oldest position, durably.
+    start: Apart<AtomicU64>,
+    /// In force at `reserved`.
+    key: AtomicU64,
+    /// From this position on it is not.
+    key_until: AtomicU64,
+    turns: Mutex<Turns>,
+    commits: Mutex<()>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits a little, the longer the more often.
+fn pause(looks: &mut u32) {
+    *looks += 1;
+    if looks.is_multiple_of(SPINS) { std::thread::yield_now() } else { std::hint::spin_loop() }
+}
+
+impl Log {
+    /// Opens the log at `path` for writing. Errors: `Busy`; `Damaged`; what the file system says.
+    pub fn open(path: &Path, options: &LogOptions) -> Result<Self> {
+        let opened = match file::open(path, true, options.page) {
+            Err(Error::Open(_, rustix::io::Errno::NOENT)) if options.create => {
+                file::create(path, options)?;
+                file::open(path, true, options.page)
+            }
+            opened => opened,
+        };
+        let (region, identity) = opened?;
+        let lock = file::lock(path, &region)?;
+        Self::start(region, identity, Some(lock))
+    }
+
+    /// Makes a log in a region that nobody else has.
+    pub fn create_on(region: Region) -> Result<Self> {
+        if region.len() < 2 * super::format::HEAD_BYTES || !region.len().is_multiple_of(64) {
+            return Err(Error::Invalid("a log takes 8 KiB or more, in lines of 64 bytes"));
+        }
+        file::format(&region)?;
+        Self::open_on(region)
+    }
+
+    /// Opens the log in a region that nobody else has.
+    pub fn open_on(region: Region) -> Result<Self> {
+        let identity = file::identity(&region)?;
+        Self::start(region, identity, None)
+    }
+
+    fn start(region: Region, identity: Identity, lock: Option<OwnedFd>) -> Result<Self> {
+        let opener = Opener::new()
+            .map_err(|errno| Error::Open("there is no memory for the log".to_owned(), errno))?;
+        let ring = Ring { region: &region, identity };
+        let head = ring.head()?;
+        let mut keys = VecDeque::from([Cursor { position: head.start, key: head.key }]);
+        let end = ring.walk(keys[0], u64::MAX, |_, valid| {
+            if valid.kind == Kind::Key {
+                keys.push_back(valid.next);
+            }
+            std::ops::ControlFlow::Continue(())
+        })?;
+        // CRASH: what a dead writer put and did not commit may be in a cache only. It is found, so
+        // it counts from here on, and a record behind it must not be durable before it.
+        flush(&region, &identity, head.start, end.position).fence();
+        region.sync_file().map_err(|_| Error::Memory)?;
+        region.shared_store(COMMITTED, end.position)?;
+        let at = || Apart(AtomicU64::new(end.position));
+        Ok(Self {
+            identity,
+            opener,
+            _lock: lock,
+            broken: AtomicBool::new(false),
+            reserved: at(),
+            done: at(),
+            committed: at(),
+            start: Apart(AtomicU64::new(head.start)),
+            key: AtomicU64::new(end.key),
+            // The first record needs a new one.
+            key_until: AtomicU64::new(end.position),
+            turns: Mutex::new(Turns { head, keys }),
+            commits: Mutex::new(()),
+            region,
+        })
+    }
+
+    /// What a fence promises here, and why.
+    pub fn class(&self) -> (Class, &str) {
+        (self.region.class(), self.region.class_reason())
+    }
+
+    /// The longest record, in bytes.
+    pub fn longest(&self) -> usize {
+        self.identity.most() as usize
+    }
+
+    /// The position of the oldest record.
+    pub fn oldest(&self) -> u64 {
+        self.start.0.load(Ordering::Acquire)
+    }
+
+    /// Up to here all is durable.
+    pub fn committed(&self) -> u64 {
+        self.committed.0.load(Ordering::Acquire)
+    }
+
+    /// Appends a record, durably; gives its position. Errors: `Invalid` of 0 bytes, `TooLong`,
+    /// `Full`, `Caller`.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        self.append_pieces(&[UserIn::new(bytes)])
+    }
+
+    /// As [`Log::append`], of one record in several pieces, which may be any memory.
+    pub fn append_pieces(&self, pieces: &[UserIn<'_>]) -> Result<u64> {
+        let len = self.length(pieces)?;
+        let (position, key) = self.reserve(extent(len))?;
+        let filled = match self.stream(position, key, len, pieces) {
+            Ok(streamed) => Ok(streamed.fence()),
+            // Nobody may miss it: all behind it would be lost.
+            Err(Fault::Caller) => match self.stream_skip(position, key, extent(len)) {
+                Ok(streamed) => {
+                    streamed.fence();
+                    Err(Fault::Caller)
+                }
+                Err(fault) => Err(fault),
+            },
+            Err(Fault::Region) => Err(Fault::Region),
+        };
+        let end = position + extent(len);
+        let durable = self.sync();
+        self.wait_for_turn(position);
+        let region_failed = matches!(filled, Err(Fault::Region)) || durable.is_err();
+        if region_failed {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        // All before it is durable: so is this.
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        let alone = !self.is_broken()
+            && self.committed.0.compare_exchange(position, end, order.0, order.1).is_ok();
+        if alone {
+            self.region.shared_store(COMMITTED, end)?;
+        }
+        self.done.0.store(end, Ordering::Release);
+        if !alone {
+            self.commit_to(end)?;
+        }
+        filled?;
+        durable?;
+        Ok(position)
+    }
+
+    /// Adds a record that is not durable yet; gives its position, for [`Log::commit`]. Errors: as
+    /// [`Log::append`].
+    pub fn put(&self, bytes: &[u8]) -> Result<u64> {
+        self.put_pieces(&[UserIn::new(bytes)])
+    }
+
+    /// As [`Log::put`], of one record in several pieces, which may be any memory.
+    pub fn put_pieces(&self, pieces: &[UserIn<'_>]) -> Result<u64> {
+        let len = self.length(pieces)?;
+        let (position, key) = self.reserve(extent(len))?;
+        let mut filled = self.store(position, key, len, pieces);
+        if filled == Err(Fault::Caller) {
+            let skip = skip_header(key, position, extent(len));
+            let stored = self.region.write(self.identity.place(position), &skip).map(drop);
+            filled = stored.and(Err(Fault::Caller));
+        }
+        self.wait_for_turn(position);
+        if filled == Err(Fault::Region) {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        self.done.0.store(position + extent(len), Ordering::Release);
+        filled?;
+        Ok(position)
+    }
+
+    /// Makes everything durable up to the record at `position`, and that too, whoever put it.
+    pub fn commit(&self, position: u64) -> Result<()> {
+        self.check()?;
+        if position >= self.reserved.0.load(Ordering::Acquire) & !CLOSED {
+            return Err(Error::Invalid("no record has this position yet"));
+        }
+        self.commit_to(position + 1)
+    }
+
+    /// A copy of the file, as it is in memory: for tests.
+    ///
+    /// # Panics
+    ///
+    /// If the memory cannot be read.
+    pub fn image(&self) -> Vec<u8> {
+        let mut image = vec![0; self.region.len() as usize];
+        self.region.read(0, &mut image).expect("the log's memory");
+        image
+    }
+
+    /// Says that nothing before the record at `position` is needed any more: its space is free.
+    /// Errors: `Invalid` unless a committed record, or the end, is there.
+    pub fn trim(&self, position: u64) -> Result<()> {
+        self.check()?;
+        let mut turns = locked(&self.turns);
+        let head = turns.head;
+        if position < head.start || position > self.committed() {
+            return Err(Error::Invalid("the position is trimmed, or not committed"));
+        }
+        let cursor = turns.cursor(position);
+        let ring = self.ring();
+        let is_there = position == self.committed() || ring.at(cursor)?.is_some();
+        if !is_there {
+            return Err(Error::Invalid("no record begins at the position"));
+        }
+        let slot = Slot { start: position, sequence: head.sequence + 1, key: cursor.key };
+        let line = slot.line(self.identity.id);
+        let stored = self.region.write_line(SLOTS[slot.number()], &line)?;
+        // PERSIST: before its space is used again. CRASH: before, the other slot counts.
+        stored.fence();
+        self.sync()?;
+        turns.head = slot;
+        while turns.keys.get(1).is_some_and(|from| from.position <= position) {
+            turns.keys.pop_front();
+        }
+        self.start.0.store(position, Ordering::Release);
+        Ok(())
+    }
+
+    /// Copies the first record at `position` or behind it; `None`: none is committed there.
+    /// Errors: `Lapped`, `NoRoom`, `Invalid`.
+    pub fn read(&self, position: u64, to: &mut [u8]) -> Result<Option<Record>> {
+        self.check()?;
+        let committed = self.committed();
+        let mut cursor = locked(&self.turns).cursor(position);
+        if cursor.position < committed && self.ring().at(cursor)?.is_none() {
+            cursor = seek(self.ring(), position, committed)?;
+        }
+        let copied = self.ring().read(&mut cursor, committed, to)?;
+        let next = cursor.position;
+        Ok(copied.map(|copied| Record { position: copied.position, len: copied.len, next }))
+    }
+
+    // ---- filling
+
+    fn ring(&self) -> Ring<'_> {
+        Ring { region: &self.region, identity: self.identity }
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    fn check(&self) -> Result<()> {
+        if !self.opener.is_here() {
+            return Err(Error::Forked);
+        }
+        if self.is_broken() { Err(Error::Memory) } else { Ok(()) }
+    }
+
+    /// The length of a record, if it may be so long.
+    fn length(&self, pieces: &[UserIn<'_>]) -> Result<u64> {
+        self.check()?;
+        let lengths = pieces.iter().map(|piece| piece.len() as u64);
+        let len = lengths.fold(0, u64::saturating_add);
+        if len == 0 {
+            return Err(Error::Invalid("a record has one byte or more"));
+        }
+        let most = self.identity.most();
+        if len > most { Err(Error::TooLong { most }) } else { Ok(len) }
+    }
+
+    /// A page cache is written to its medium.
+    fn sync(&self) -> Result<()> {
+        self.region.sync_file().map_err(|_| Error::Memory)
+    }
+
+    fn stream(
+        &self,
+        position: u64,
+        key: u64,
+        len: u64,
+        pieces: &[UserIn<'_>],
+    ) -> core::result::Result<InFlight<'_>, Fault> {
+        let place = self.identity.place(position);
+        let mut crc = Header::sum(key, position, Kind::Data, len);
+        let (mut at, mut streamed) = (place + HEADER_BYTES, Gathered::default());
+        for piece in pieces {
+            let (part, sum) = self.region.stream_checksummed_on(at, piece, crc)?;
+            streamed.add(part);
+            (crc, at) = (sum, at + piece.len() as u64);
+        }
+        let header = Header { crc, kind: Kind::Data, len, position };
+        Ok(self.region.stream(place, &header.bytes())?.and_any(streamed))
+    }
+
+    fn stream_skip(
+        &self,
+        position: u64,
+        key: u64,
+        bytes: u64,
+    ) -> core::result::Result<InFlight<'_>, Fault> {
+        let header = skip_header(key, position, bytes);
+        self.region.stream(self.identity.place(position), &header)
+    }
+
+    /// Through the cache, where it stays until a commit flushes it.
+    fn store(
+        &self,
+        position: u64,
+        key: u64,
+        len: u64,
+        pieces: &[UserIn<'_>],
+    ) -> core::result::Result<(), Fault> {
+        let place = self.identity.place(position);
+        let mut crc = Header::sum(key, position, Kind::Data, len);
+        let mut at = place + HEADER_BYTES;
+        for piece in pieces {
+            let (mut copy, mut done) = ([0; PIECE], 0);
+            while done < piece.len() {
+                let part = &mut copy[..PIECE.min(piece.len() - done)];
+                piece.slice(done, part.len()).read(part)?;
+                crc = checksum_after(crc, part);
+                drop(self.region.write(at, part)?);
+                (done, at) = (done + part.len(), at + part.len() as u64);
+            }
+        }
+        let header = Header { crc, kind: Kind::Data, len, position };
+        self.region.write(place, &header.bytes()).map(drop)
+    }
+
+    // ---- positions
+
+    fn wait_for_turn(&self, position: u64) {
+        let mut looks = 0;
+        while self.done.0.load(Ordering::Acquire) != position {
+            pause(&mut looks);
+        }
+    }
+
+    /// Takes the next `needed` bytes; gives their position, and the key in force there.
+    fn reserve(&self, needed: u64) -> Result<(u64, u64)> {
+        let mut looks = 0;
+        loop {
+            let at = self.reserved.0.load(Ordering::Acquire);
+            if at & CLOSED != 0 {
+                pause(&mut looks);
+                continue;
+            }
+            if at >= self.key_until.load(Ordering::Acquire) || self.identity.room(at) < needed {
+                self.turn(at, needed)?;
+                continue;
+            }
+            self.has_room(at, at + needed)?;
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
+            if self.reserved.0.compare_exchange(at, at + needed, order.0, order.1).is_ok() {
+                // No other key comes before this range is done.
+                return Ok((at, self.key.load(Ordering::Acquire)));
+            }
+        }
+    }
+
+    /// Whether what is to be written from `at` on may end at `end`.
+    fn has_room(&self, at: u64, end: u64) -> Result<()> {
+        let limit = self.oldest() + self.identity.capacity;
+        if end > limit {
+            return Err(Error::Full { needed: end - at, free: limit.saturating_sub(at) });
+        }
+        Ok(())
+    }
+
+    /// Where a record of `needed` bytes ends that is written behind `at`, with what comes before it.
+    fn end_of(&self, mut at: u64, needed: u64) -> u64 {
+        let mut lacks_key = at >= self.key_until.load(Ordering::Acquire);
+        loop {
+            let room = self.identity.room(at);
+            if room < if lacks_key { KEY_BYTES } else { needed } {
+                (at, lacks_key) = (at + room, true);
+            } else if lacks_key {
+                let lap_end = self.identity.lap_end(at);
+                at += KEY_BYTES;
+                lacks_key = at == lap_end;
+            } else {
+                return at + needed;
+            }
+        }
+    }
+
+    /// Skips the rest of the ring, or brings a new key, whatever has to be done first at `at`.
+    #[cold]
+    fn turn(&self, at: u64, needed: u64) -> Result<()> {
+        let mut turns = locked(&self.turns);
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        // All of it, or nothing: a record that finds no room has changed nothing.
+        if self.reserved.0.load(Ordering::Acquire) == at {
+            self.has_room(at, self.end_of(at, needed))?;
+        }
+        let next = file::random()?;
+        if self.reserved.0.compare_exchange(at, at | CLOSED, order.0, order.1).is_err() {
+            return Ok(());
+        }
+        self.wait_for_turn(at);
+        let (room, key) = (self.identity.room(at), self.key.load(Ordering::Relaxed));
+        let lacks_key = at >= self.key_until.load(Ordering::Relaxed);
+        let skips = if lacks_key { room < KEY_BYTES } else { room < needed };
+        let (streamed, end) = if skips && room < HEADER_BYTES {
+            (Ok(Gathered::default()), at + room)
+        } else if skips {
+            (self.stream_skip(at, key, room).map(Gathered::from), at + room)
+        } else {
+            let record = key_record(key, at, next);
+            let streamed = self.region.stream(self.identity.place(at), &record);
+            (streamed.map(Gathered::from), at + KEY_BYTES)
+        };
+        // PERSIST: a key before the first record by it: else a torn one could be completed by what
+        // is chosen later.
+        let durable = streamed.map(Gathered::fence).map_err(Error::from);
+        if let Err(error) = durable.and_then(|_| self.sync()) {
+            self.reserved.0.store(at, Ordering::Release);
+            return Err(error);
+        }
+        if !skips {
+            turns.keys.push_back(Cursor { position: end, key: next });
+            self.key.store(next, Ordering::Release);
+            self.key_until.store(self.identity.lap_end(at), Ordering::Release);
+        }
+        if self.committed.0.compare_exchange(at, end, order.0, order.1).is_ok() {
+            self.region.shared_store(COMMITTED, end)?;
+        }
+        self.done.0.store(end, Ordering::Release);
+        self.reserved.0.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    // ---- commits
+
+    /// Makes all durable that is done, which reaches `end` at least.
+    fn commit_to(&self, end: u64) -> Result<()> {
+        let mut looks = 0;
+        while self.done.0.load(Ordering::Acquire) < end {
+            pause(&mut looks);
+        }
+        if self.committed() >= end {
+            return Ok(());
+        }
+        let _one = locked(&self.commits);
+        let from = self.committed();
+        if from >= end {
+            return Ok(());
+        }
+        let to = self.done.0.load(Ordering::Acquire);
+        flush(&self.region, &self.identity, from, to).fence();
+        self.sync()?;
+        if self.is_broken() {
+            return Err(Error::Memory);
+        }
+        if self.committed.0.fetch_max(to, Ordering::AcqRel) < to {
+            self.publish(to)?;
+        }
+        Ok(())
+    }
+
+    /// Tells followers, unless they have been told of more.
+    fn publish(&self, to: u64) -> core::result::Result<(), Fault> {
+        let mut known = self.region.shared_load(COMMITTED)?;
+        while known < to {
+            match self.region.contended_cas(COMMITTED, known, to)? {
+                Ok(_) => break,
+                Err(found) => known = found,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts writing back what lies at the positions `[from, to)`, at most once around the ring.
+fn flush<'r>(region: &'r Region, identity: &Identity, from: u64, to: u64) -> InFlight<'r> {
+    let all = to - from;
+    let first = all.min(identity.room(from));
+    let flushed = region.flush(identity.place(from), first);
+    if first < all {
+        return flushed.and(region.flush(identity.place(from + first), all - first));
+    }
+    flushed
+}
