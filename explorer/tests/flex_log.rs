@@ -101,7 +101,7 @@ fn judge(image: &[u8], done: &Done, acts: usize) -> Result<(), String> {
     if !fits {
         let lengths: Vec<_> = found.iter().map(Vec::len).collect();
         return Err(format!(
-            "{} records of lengths {lengths:?}; {committed} of {} were committed, {trimmed} trimmed",
+            "{} records of lengths {lengths:?}; {committed} of {} committed, {trimmed} trimmed",
             found.len(),
             all.len(),
         ));

@@ -443,7 +443,8 @@ impl Log {
         Ok(())
     }
 
-    /// Where a record of `needed` bytes ends that is written behind `at`, with what comes before it.
+    /// Where a record of `needed` bytes ends that is written behind `at`, with what has to come
+    /// before it.
     fn end_of(&self, mut at: u64, needed: u64) -> u64 {
         let mut lacks_key = at >= self.key_until.load(Ordering::Acquire);
         loop {
