@@ -4,12 +4,12 @@
 //! at all.
 
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use pmem::{OpenOptions, Region};
 use robust::bytes::{self, Hold, Kind as Lock};
-use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::format::{
@@ -54,13 +54,33 @@ fn failed(what: &str, errno: Errno) -> Error {
     Error::Open(format!("cannot {what}: {}", pmem::plain(errno)), errno)
 }
 
-/// Maps a log's file, and says what it is.
-pub fn open(path: &Path, write: bool, page: bool) -> Result<(Region, Identity)> {
+/// Maps a log's file to be read, and says what it is.
+pub fn open(path: &Path) -> Result<(Region, Identity)> {
     // Whoever only looks loses nothing by a power cut.
-    let allow_page = page || !write;
-    let options = OpenOptions { write, allow_page, ..OpenOptions::default() };
+    let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
     let region = Region::open(path, &options)?;
     let identity = identity(&region)?;
+    Ok((region, identity))
+}
+
+/// As [`open`], to be written, with the right to do so: a lock of the region's own description,
+/// which no other close drops.
+pub fn open_to_write(path: &Path, page: bool) -> Result<(Region, Identity)> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| failed("open the log for writing", errno))?;
+    match bytes::try_take(file.as_raw_fd(), Lock::Description, Hold::Alone, 0) {
+        Ok(true) => {}
+        Ok(false) => {
+            let process = open(path)?.0.load64(WRITER)? as u32;
+            return Err(Error::Busy { process });
+        }
+        Err(errno) => return Err(failed("lock the log", errno)),
+    }
+    let options = OpenOptions { write: true, allow_page: page, ..OpenOptions::default() };
+    let region = Region::adopt(file, path, &options)?;
+    let identity = identity(&region)?;
+    region.shared_store(WRITER, u64::from(std::process::id()))?;
     Ok((region, identity))
 }
 
@@ -95,21 +115,14 @@ pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".new-{}", std::process::id()));
     let made = PathBuf::from(name);
-    let result = make(&made, bytes, options).and_then(|()| {
-        rustix::fs::renameat_with(
-            rustix::fs::CWD,
-            &made,
-            rustix::fs::CWD,
-            path,
-            RenameFlags::NOREPLACE,
-        )
-        .map_err(|errno| failed("name the new log", errno))
+    let named = make(&made, bytes, options).and_then(|()| match rustix::fs::link(&made, path) {
+        // Another process was faster: its log is as good.
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(failed("name the new log", errno)),
     });
-    if result.is_err() {
-        // It is this call's own, and useless.
-        let _ = rustix::fs::unlink(&made);
-        return result;
-    }
+    // A name of this call's own: what it cannot remove harms nobody.
+    let _ = rustix::fs::unlink(&made);
+    named?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())
@@ -131,24 +144,6 @@ fn make(path: &Path, bytes: u64, options: &LogOptions) -> Result<()> {
     rustix::fs::fsync(&file).map_err(|errno| failed("make the log's file durable", errno))?;
     let open = OpenOptions { write: true, allow_page: options.page, ..OpenOptions::default() };
     format(&Region::adopt(file, path, &open)?)
-}
-
-/// Takes the right to write to a log: the lock of a description of its own, which no other close
-/// drops, and which a forked child has no use for.
-pub fn lock(path: &Path, region: &Region) -> Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|errno| failed("open the log to lock it", errno))?;
-    match bytes::try_take(file.as_raw_fd(), Lock::Description, Hold::Alone, 0) {
-        Ok(true) => {}
-        Ok(false) => {
-            let process = region.load64(WRITER)? as u32;
-            return Err(Error::Busy { process });
-        }
-        Err(errno) => return Err(failed("lock the log", errno)),
-    }
-    region.shared_store(WRITER, u64::from(std::process::id()))?;
-    Ok(file)
 }
 
 /// What is in a log.
@@ -185,7 +180,7 @@ pub fn check(path: &Path) -> Result<Checked> {
 
 /// As [`check`]; tells position and bytes of each record besides.
 pub fn walk(path: &Path, mut each: impl FnMut(u64, &[u8])) -> Result<Checked> {
-    let (region, identity) = open(path, false, true)?;
+    let (region, identity) = open(path)?;
     let ring = Ring { region: &region, identity };
     // First: what is committed later may be trimmed by then.
     let committed = region.load64(COMMITTED)?;

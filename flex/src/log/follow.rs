@@ -32,7 +32,7 @@ pub struct Follower {
 impl Follower {
     /// Opens the log at `path`, at its oldest record.
     pub fn open(path: &Path) -> Result<Self> {
-        let (region, identity) = file::open(path, false, true)?;
+        let (region, identity) = file::open(path)?;
         Self::on(region, identity)
     }
 

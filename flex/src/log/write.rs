@@ -16,7 +16,6 @@
 //! Locks: `turns`, `commits`; neither is held while the other is waited for.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -61,13 +60,11 @@ impl Turns {
     }
 }
 
-/// A log that this process writes to.
+/// A log that this process writes to. The region's descriptor holds the lock.
 pub struct Log {
     region: Region,
     identity: Identity,
     opener: Opener,
-    /// The lock; `None`: the region is nobody else's.
-    _lock: Option<OwnedFd>,
     /// Memory failed: what is there is to be checked by the next opener.
     broken: AtomicBool,
     /// The next position, and [`CLOSED`].
@@ -99,16 +96,15 @@ fn pause(looks: &mut u32) {
 impl Log {
     /// Opens the log at `path` for writing. Errors: `Busy`; `Damaged`; what the file system says.
     pub fn open(path: &Path, options: &LogOptions) -> Result<Self> {
-        let opened = match file::open(path, true, options.page) {
+        let opened = match file::open_to_write(path, options.page) {
             Err(Error::Open(_, rustix::io::Errno::NOENT)) if options.create => {
                 file::create(path, options)?;
-                file::open(path, true, options.page)
+                file::open_to_write(path, options.page)
             }
             opened => opened,
         };
         let (region, identity) = opened?;
-        let lock = file::lock(path, &region)?;
-        Self::start(region, identity, Some(lock))
+        Self::start(region, identity)
     }
 
     /// Makes a log in a region that nobody else has.
@@ -123,10 +119,10 @@ impl Log {
     /// Opens the log in a region that nobody else has.
     pub fn open_on(region: Region) -> Result<Self> {
         let identity = file::identity(&region)?;
-        Self::start(region, identity, None)
+        Self::start(region, identity)
     }
 
-    fn start(region: Region, identity: Identity, lock: Option<OwnedFd>) -> Result<Self> {
+    fn start(region: Region, identity: Identity) -> Result<Self> {
         let opener = Opener::new()
             .map_err(|errno| Error::Open("there is no memory for the log".to_owned(), errno))?;
         let ring = Ring { region: &region, identity };
@@ -147,7 +143,6 @@ impl Log {
         Ok(Self {
             identity,
             opener,
-            _lock: lock,
             broken: AtomicBool::new(false),
             reserved: at(),
             done: at(),
@@ -215,15 +210,15 @@ impl Log {
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         let alone = !self.is_broken()
             && self.committed.0.compare_exchange(position, end, order.0, order.1).is_ok();
-        if alone {
-            self.region.shared_store(COMMITTED, end)?;
-        }
+        let told = if alone { self.region.shared_store(COMMITTED, end) } else { Ok(()) };
+        // Whatever failed: the others go on.
         self.done.0.store(end, Ordering::Release);
         if !alone {
             self.commit_to(end)?;
         }
         filled?;
         durable?;
+        told?;
         Ok(position)
     }
 
@@ -499,12 +494,11 @@ impl Log {
             self.key.store(next, Ordering::Release);
             self.key_until.store(self.identity.lap_end(at), Ordering::Release);
         }
-        if self.committed.0.compare_exchange(at, end, order.0, order.1).is_ok() {
-            self.region.shared_store(COMMITTED, end)?;
-        }
+        let commits = self.committed.0.compare_exchange(at, end, order.0, order.1).is_ok();
+        let told = if commits { self.region.shared_store(COMMITTED, end) } else { Ok(()) };
         self.done.0.store(end, Ordering::Release);
         self.reserved.0.store(end, Ordering::Release);
-        Ok(())
+        Ok(told?)
     }
 
     // ---- commits
