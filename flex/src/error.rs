@@ -118,6 +118,11 @@ impl From<Fault> for Error {
 
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
+        if error.needs_class() {
+            let why = "it lies on an ordinary disk, where each append waits for the medium; ask \
+                       for that by name (`LogOptions::page`), or take another place";
+            return Self::Open(why.to_owned(), error.errno());
+        }
         Self::Open(format!("{}; {}", error.found(), error.advice()), error.errno())
     }
 }

@@ -157,6 +157,40 @@ fn a_payload_is_never_taken_for_a_record() {
     }
 }
 
+/// A payload that is a valid record of the next lap, under the key that stands in the file while it
+/// is chosen, at the very place where the next lap ends.
+#[test]
+fn a_payload_made_for_the_next_lap_is_no_record_there() {
+    let place = Place::new();
+    let log = Log::open(&place.log(), &options(4096)).expect("a log");
+    let first = log.append(b"brings the key").expect("appended");
+    let key = u64::from_le_bytes(log.image()[4096 + 16..][..8].try_into().expect("8 bytes"));
+    // Where the payload of the next record lies, and its ninth byte in the next lap.
+    let inside = first + 32 + 16;
+    let made = 4096 + inside + 8;
+    let crc = pmem::checksum_after(pmem::checksum_words(key, [made, 8]), b"made up!");
+    let mut payload = vec![0; 960];
+    payload[8..12].copy_from_slice(&crc.to_le_bytes());
+    payload[12..16].copy_from_slice(&8_u32.to_le_bytes());
+    payload[16..24].copy_from_slice(&made.to_le_bytes());
+    payload[24..32].copy_from_slice(b"made up!");
+    log.append(&payload).expect("appended");
+    while log.append(&[0; 960]).is_ok() {}
+    log.trim(log.committed()).expect("trimmed");
+    let mut end = log.committed();
+    while end < made {
+        // The key record comes first; what follows it ends where the payload's record begins.
+        let left = if end < 4096 { made - 4096 - 24 } else { made - end };
+        log.append(&vec![1; left as usize - 16]).expect("appended");
+        end = log.committed();
+    }
+    assert_eq!(end, made);
+    let place_of_it = 4096 + (made % 4096) as usize;
+    assert_eq!(&log.image()[place_of_it + 16..][..8], b"made up!");
+    let opened = Log::open_on(Region::in_memory(log.image(), None)).expect("a log");
+    assert_eq!(opened.committed(), made);
+}
+
 #[test]
 fn threads_append_and_commit_for_each_other() {
     let place = Place::new();

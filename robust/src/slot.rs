@@ -145,7 +145,7 @@ pub fn take<S: Slots>(slots: &S, range: Range<u32>) -> Result<Option<(u32, u32)>
 
 /// Takes the first free one of some slots for a process to come, in a state of the user's: no
 /// process holds its byte. `prepare` says in it whose it is, before it is taken. The byte is held
-/// meanwhile: whoever takes a slot, or prepares one, does so, and writes nothing in another's.
+/// meanwhile: a process that takes a slot, or prepares one, holds it, and writes in no other.
 pub fn prepare<S: Slots>(
     slots: &S,
     range: Range<u32>,

@@ -56,7 +56,7 @@ fn failed(what: &str, errno: Errno) -> Error {
 
 /// Maps a log's file to be read, and says what it is.
 pub fn open(path: &Path) -> Result<(Region, Identity)> {
-    // Whoever only looks loses nothing by a power cut.
+    // A reader loses nothing by a power cut.
     let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
     let region = Region::open(path, &options)?;
     let identity = identity(&region)?;

@@ -33,10 +33,6 @@ impl Follower {
     /// Opens the log at `path`, at its oldest record.
     pub fn open(path: &Path) -> Result<Self> {
         let (region, identity) = file::open(path)?;
-        Self::on(region, identity)
-    }
-
-    fn on(region: Region, identity: Identity) -> Result<Self> {
         let head = Ring { region: &region, identity }.head()?;
         let cursor = Cursor { position: head.start, key: head.key };
         Ok(Self { region, identity, cursor })

@@ -15,8 +15,8 @@
 //! - `trim` says what is not needed any more. Its space is used again behind the fence of its head
 //!   slot.
 //!
-//! CRASH: what `append` or `commit` returned is valid, and so is all before it, whoever put it.
-//! What was never committed is there whole or not at all, and nothing behind the first record that
+//! CRASH: what `append` or `commit` returned is valid, and so is all before it, of any thread. What
+//! was never committed is there whole or not at all, and nothing behind the first record that
 //! is not there counts.
 
 mod file;

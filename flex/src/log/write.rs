@@ -9,8 +9,8 @@
 //! key record, or the skip record, and opens them again.
 //!
 //! PERSIST: `append` streams and fences before it marks: streams are drained by their own thread's
-//! fence only. `put` stores through the cache; whoever commits flushes all lines from the last
-//! commit on, whichever thread stored them, and fences. A key record is fenced before the first
+//! fence only. `put` stores through the cache; a commit flushes all lines from the last commit on,
+//! also those that other threads have stored, and fences. A key record is fenced before the first
 //! record by its key is stored. A trimmed range is free behind the fence of its head slot.
 //!
 //! Locks: `turns`, `commits`; neither is held while the other is waited for.
@@ -247,7 +247,7 @@ impl Log {
         Ok(position)
     }
 
-    /// Makes everything durable up to the record at `position`, and that too, whoever put it.
+    /// Makes everything durable up to the record at `position`, and that too, of any thread.
     pub fn commit(&self, position: u64) -> Result<()> {
         self.check()?;
         if position >= self.reserved.0.load(Ordering::Acquire) & !CLOSED {
