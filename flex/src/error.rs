@@ -36,7 +36,7 @@ pub enum Error {
         /// A position.
         oldest: u64,
     },
-    /// `ESTALE`: the process was forked, and the log is its parent's.
+    /// `ESTALE`: the process was forked, and the file or log is its parent's.
     Forked,
     /// `EBUSY`: this process writes to it; 0: one that is not visible from here.
     Busy {
@@ -45,15 +45,31 @@ pub enum Error {
     },
     /// `EUCLEAN`: the file is no log, or is damaged, for this reason.
     Damaged(String),
-    /// `EFAULT`: the caller's memory is bad. An append has left a hole, which readers skip.
+    /// `EFAULT`: the caller's memory is bad. An append to a log has left a hole, which readers skip;
+    /// a write to a file may have stored a part.
     Caller,
-    /// `EIO`: the memory is bad, or the file was cut. The log is not written to any more.
+    /// `EIO`: the memory is bad, or a log's file was cut: it is not written to any more.
     Memory,
-    /// The file cannot be opened, made or mapped.
-    Open(String, Errno),
+    /// `ETRUNCATED` (`ENODATA`): another process has cut the file to so many bytes.
+    Truncated {
+        /// Bytes.
+        size: u64,
+    },
+    /// `EFBIG`: the file was opened to grow to so many bytes.
+    TooLarge {
+        /// Bytes.
+        most: u64,
+    },
+    /// What the kernel refused: an opening, space, a write to the medium.
+    System(String, Errno),
 }
 
 impl Error {
+    /// The kernel refused to do this.
+    pub(crate) fn refused(what: &str, errno: Errno) -> Self {
+        Self::System(format!("cannot {what}: {}", pmem::plain(errno)), errno)
+    }
+
     /// The error number that comes nearest.
     pub fn errno(&self) -> Errno {
         match self {
@@ -65,7 +81,9 @@ impl Error {
             Self::Damaged(_) => Errno::UCLEAN,
             Self::Caller => Errno::FAULT,
             Self::Memory => Errno::IO,
-            Self::Open(_, errno) => *errno,
+            Self::Truncated { .. } => Errno::NODATA,
+            Self::TooLarge { .. } => Errno::FBIG,
+            Self::System(_, errno) => *errno,
         }
     }
 }
@@ -86,9 +104,7 @@ impl fmt::Display for Error {
             Self::Lapped { oldest } => {
                 write!(out, "the position is trimmed; the oldest that is left is {oldest}")
             }
-            Self::Forked => {
-                out.write_str("the log is the parent's of this process; open it once more")
-            }
+            Self::Forked => out.write_str("it is the parent's of this process; open it once more"),
             Self::Busy { process: 0 } => {
                 out.write_str("another process writes to the log; open it read-only, or wait")
             }
@@ -97,10 +113,16 @@ impl fmt::Display for Error {
             }
             Self::Caller => out.write_str("the caller's memory cannot be accessed"),
             Self::Memory => out.write_str(
-                "the log's memory cannot be accessed: it is damaged, or its file was cut; see \
+                "the memory cannot be accessed: it is damaged, or the file was cut; of a log see \
                  `solera log check`",
             ),
-            Self::Damaged(why) | Self::Open(why, _) => out.write_str(why),
+            Self::Truncated { size } => {
+                write!(out, "another process has cut the file to {size} bytes; open it once more")
+            }
+            Self::TooLarge { most } => {
+                write!(out, "the file may grow to {most} bytes; open it with a larger `size`")
+            }
+            Self::Damaged(why) | Self::System(why, _) => out.write_str(why),
         }
     }
 }
@@ -119,10 +141,10 @@ impl From<Fault> for Error {
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
         if error.needs_class() {
-            let why = "it lies on an ordinary disk, where each append waits for the medium; ask \
-                       for that by name (`LogOptions::page`), or take another place";
-            return Self::Open(why.to_owned(), error.errno());
+            let why = "it lies on an ordinary disk, where each wait is for the medium; ask for that \
+                       by name (`page`, `SOLERA_PAGE`), or take another place";
+            return Self::System(why.to_owned(), error.errno());
         }
-        Self::Open(format!("{}; {}", error.found(), error.advice()), error.errno())
+        Self::System(format!("{}; {}", error.found(), error.advice()), error.errno())
     }
 }

@@ -1,17 +1,23 @@
 //! The explicit library: for programs whose author may change a few lines (Xu et al., ASPLOS 2019,
 //! section 3.4, "FLEX": file emulation with DAX).
 //!
+//! - [`File`] is a file as memory: appends and writes are streams, one fence makes them durable.
 //! - [`Log`] is a write-ahead log in a file that is mapped: an append streams one run and fences
 //!   once. [`Follower`] reads it from other processes while it is written.
+//! - [`Place`] is a directory of both, and says what a fence promises there.
 //!
 //! Files are the kernel's: under `solera run` a path on a volume is not found yet.
 //!
 //! What a fence promises depends on the memory: see [`pmem::Class`]. A plain file of the page cache
-//! is taken only if it is asked for by name ([`LogOptions::page`]); there a fence is an `msync`.
+//! is taken only if it is asked for by name ([`FileOptions::page`]); there a fence is a call.
 
 mod error;
+mod file;
 mod log;
+mod place;
 mod process;
 
 pub use error::{Error, Result};
+pub use file::{Create, File, FileOptions, Length, Ticket};
 pub use log::{Checked, Follower, Log, LogOptions, Record, check, walk};
+pub use place::Place;

@@ -1,5 +1,7 @@
 //! The log's contract, on files.
 
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -8,29 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use flex::{Error, Follower, Log, LogOptions, check};
 use pmem::counts::Counts;
 use pmem::{Region, UserIn};
+use support::Place;
 
-/// A directory of a test's own.
-struct Place(PathBuf);
-
-impl Place {
-    fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("solera-flex-{}-{number}", std::process::id());
-        let place = Path::new(&base).join(name);
-        std::fs::create_dir(&place).expect("a directory");
-        Self(place)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.0.join("log")
-    }
+/// The log of a test's place.
+trait HasLog {
+    fn log(&self) -> PathBuf;
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+impl HasLog for Place {
+    fn log(&self) -> PathBuf {
+        self.0.join("log")
     }
 }
 
@@ -87,6 +76,15 @@ fn records_come_back_in_order_over_many_laps_and_openings() {
         let mut follower = Follower::open(&place.log()).expect("a follower");
         let found = all(&mut follower);
         assert!(found.iter().eq(kept.iter().map(|(_, bytes)| bytes)), "opening {opening}");
+        let mut position = log.oldest();
+        for (own, bytes) in &kept {
+            let (record, at) = log.next(position).expect("it can be read").expect("a record");
+            // SAFETY: the record is not trimmed meanwhile.
+            let there = unsafe { std::slice::from_raw_parts(at.as_ptr(), record.len) };
+            assert_eq!((record.position, there), (*own, &bytes[..]));
+            position = record.next;
+        }
+        assert!(log.next(position).expect("the end").is_none());
         let checked = check(&place.log()).expect("a log");
         assert!(!checked.is_damaged() && checked.records == kept.len() as u64, "{checked:?}");
         assert_eq!(checked.writer, Some(std::process::id()));
@@ -97,7 +95,7 @@ fn records_come_back_in_order_over_many_laps_and_openings() {
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let place = Place::new();
     let path = place.log();
-    assert!(matches!(Log::open(&path, &LogOptions::default()), Err(Error::Open(..))));
+    assert!(matches!(Log::open(&path, &LogOptions::default()), Err(Error::System(..))));
     assert!(matches!(Log::open(&path, &options(100)), Err(Error::Invalid(_))));
     let log = Log::open(&path, &options(4096)).expect("a log");
     assert!(matches!(log.append(b""), Err(Error::Invalid(_))));

@@ -41,6 +41,8 @@ pub struct Region {
     len: AtomicU64,
     /// Address space from `base` on that is ours, mapped or reserved.
     space: usize,
+    /// Bytes that are mapped from the start on, though the file may be shorter.
+    ahead: usize,
     pub(crate) fd: Option<InternalFd>,
     pub(crate) file: (u64, u64),
     pub(crate) path: Option<PathBuf>,
@@ -225,6 +227,7 @@ impl Region {
             base,
             len: AtomicU64::new(image.len() as u64),
             space,
+            ahead: 0,
             fd: None,
             file: (0, 0),
             path: None,
@@ -259,7 +262,7 @@ impl Region {
         if source.class == Class::Byte {
             dispatch.flush = FlushKind::None;
         }
-        if source.len == 0 {
+        if source.len == 0 && !options.growing {
             let advice = "give it a size with `solera format --size`";
             return Err(OpenError::new(name, Errno::INVAL, "it is empty", advice));
         }
@@ -269,12 +272,13 @@ impl Region {
         };
         install_fault_handler();
         let space = source.len.checked_add(options.reserve).ok_or_else(|| fail(Errno::NOMEM))?;
-        let space = space.next_multiple_of(source.align as u64) as usize;
+        let space = space.max(1).next_multiple_of(source.align as u64) as usize;
         let base = reserve_space(space, source.align).map_err(fail)?;
-        let region = Region {
+        let mut region = Region {
             base,
             len: AtomicU64::new(0),
             space,
+            ahead: 0,
             fd: Some(InternalFd::new(source.fd)),
             file: source.file,
             path: path.map(Path::to_owned),
@@ -290,6 +294,10 @@ impl Region {
             key: AtomicU32::new(0),
             alone: AtomicBool::new(false),
         };
+        if options.growing {
+            region.map_pages(0, space).map_err(fail)?;
+            region.ahead = space;
+        }
         region.map_tail(source.len).map_err(fail)?;
         if !region.device {
             let (len, fd) = (region.len() as usize, region.fd());
@@ -300,32 +308,36 @@ impl Region {
 
     /// Maps the file from the current length to `new_len`, then publishes that.
     fn map_tail(&self, new_len: u64) -> Result<(), Errno> {
-        let start = pages(self.len());
-        let end = pages(new_len);
-        let fd = self.fd.as_ref().ok_or(Errno::BADF)?;
+        let (start, end) = (pages(self.len()).max(self.ahead), pages(new_len));
         if end > self.space {
             return Err(Errno::NOMEM);
         }
         if start < end {
-            let at = self.base.wrapping_add(start).cast::<c_void>();
-            let flags = self.map_flags | MapFlags::FIXED;
-            let key = self.key.load(Ordering::Relaxed);
-            let prot = if key == 0 { self.prot() } else { ProtFlags::empty() };
-            // SAFETY: replaces reserved address space of this region that was never used.
-            unsafe { rustix::mm::mmap(at, end - start, prot, flags, fd, start as u64)? };
-            if key != 0 {
-                // SAFETY: the mapping made above.
-                unsafe { key::protect(at as usize, end - start, self.prot().bits(), key)? };
-            }
-            if self.class == Class::Volatile && flags.contains(MapFlags::SHARED) {
-                // SAFETY: a hint about the mapping made above; refused where it makes no sense.
-                let _ = unsafe {
-                    rustix::mm::madvise(at, end - start, rustix::mm::Advice::LinuxHugepage)
-                };
-            }
+            self.map_pages(start, end)?;
         }
         self.len.store(new_len, Ordering::Release);
         self.list_anew();
+        Ok(())
+    }
+
+    /// Maps a range of the file, in bytes, whole pages.
+    fn map_pages(&self, start: usize, end: usize) -> Result<(), Errno> {
+        let fd = self.fd.as_ref().ok_or(Errno::BADF)?;
+        let at = self.base.wrapping_add(start).cast::<c_void>();
+        let flags = self.map_flags | MapFlags::FIXED;
+        let key = self.key.load(Ordering::Relaxed);
+        let prot = if key == 0 { self.prot() } else { ProtFlags::empty() };
+        // SAFETY: replaces reserved address space of this region that was never used.
+        unsafe { rustix::mm::mmap(at, end - start, prot, flags, fd, start as u64)? };
+        if key != 0 {
+            // SAFETY: the mapping made above.
+            unsafe { key::protect(at as usize, end - start, self.prot().bits(), key)? };
+        }
+        if self.class == Class::Volatile && flags.contains(MapFlags::SHARED) {
+            // SAFETY: a hint about the mapping made above; refused where it makes no sense.
+            let _ =
+                unsafe { rustix::mm::madvise(at, end - start, rustix::mm::Advice::LinuxHugepage) };
+        }
         Ok(())
     }
 
@@ -373,6 +385,12 @@ impl Region {
             self.map_tail(size).map_err(fail)?;
         }
         Ok(self.len())
+    }
+
+    /// As [`Region::extend`], by who knows that the file has grown to `len` bytes, or more.
+    pub fn grown(&self, len: u64) -> Result<(), Errno> {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        if len > self.len() { self.map_tail(len) } else { Ok(()) }
     }
 
     /// Length in bytes.

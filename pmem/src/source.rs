@@ -58,6 +58,9 @@ pub struct OpenOptions {
     pub allow_page: bool,
     /// Address space to keep behind the region for growth, in bytes.
     pub reserve: u64,
+    /// Accept a file of no bytes, and map what is kept for growth at once: what the file grows by
+    /// is there without a call ([`crate::Region::grown`]).
+    pub growing: bool,
 }
 
 /// Why a region cannot be opened: what was asked for, what was found, and what to do.

@@ -45,13 +45,9 @@ pub fn random() -> Result<u64> {
     let got = rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags));
     match got {
         Ok(8) => Ok(u64::from_le_bytes(bytes)),
-        Ok(_) => Err(Error::Open("the kernel has no random numbers".to_owned(), Errno::IO)),
-        Err(errno) => Err(failed("get random numbers", errno)),
+        Ok(_) => Err(Error::System("the kernel has no random numbers".to_owned(), Errno::IO)),
+        Err(errno) => Err(Error::refused("get random numbers", errno)),
     }
-}
-
-fn failed(what: &str, errno: Errno) -> Error {
-    Error::Open(format!("cannot {what}: {}", pmem::plain(errno)), errno)
 }
 
 /// Maps a log's file to be read, and says what it is.
@@ -68,14 +64,14 @@ pub fn open(path: &Path) -> Result<(Region, Identity)> {
 pub fn open_to_write(path: &Path, page: bool) -> Result<(Region, Identity)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|errno| failed("open the log for writing", errno))?;
+        .map_err(|errno| Error::refused("open the log for writing", errno))?;
     match bytes::try_take(file.as_raw_fd(), Lock::Description, Hold::Alone, 0) {
         Ok(true) => {}
         Ok(false) => {
             let process = open(path)?.0.load64(WRITER)? as u32;
             return Err(Error::Busy { process });
         }
-        Err(errno) => return Err(failed("lock the log", errno)),
+        Err(errno) => return Err(Error::refused("lock the log", errno)),
     }
     let options = OpenOptions { write: true, allow_page: page, ..OpenOptions::default() };
     let region = Region::adopt(file, path, &options)?;
@@ -118,7 +114,7 @@ pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
     let named = make(&made, bytes, options).and_then(|()| match rustix::fs::link(&made, path) {
         // Another process was faster: its log is as good.
         Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(failed("name the new log", errno)),
+        Err(errno) => Err(Error::refused("name the new log", errno)),
     });
     // A name of this call's own: what it cannot remove harms nobody.
     let _ = rustix::fs::unlink(&made);
@@ -127,21 +123,22 @@ pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())
         .and_then(rustix::fs::fsync)
-        .map_err(|errno| failed("make the new log's name durable", errno))
+        .map_err(|errno| Error::refused("make the new log's name durable", errno))
 }
 
 fn make(path: &Path, bytes: u64, options: &LogOptions) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(options.mode))
-        .map_err(|errno| failed("make a file for the log", errno))?;
+        .map_err(|errno| Error::refused("make a file for the log", errno))?;
     // Blocks for all of it: else a store would find the file system full.
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, bytes)
-            .map_err(|errno| failed("make the log so long", errno))?,
-        Err(errno) => return Err(failed("get space for the log", errno)),
+            .map_err(|errno| Error::refused("make the log so long", errno))?,
+        Err(errno) => return Err(Error::refused("get space for the log", errno)),
     }
-    rustix::fs::fsync(&file).map_err(|errno| failed("make the log's file durable", errno))?;
+    rustix::fs::fsync(&file)
+        .map_err(|errno| Error::refused("make the log's file durable", errno))?;
     let open = OpenOptions { write: true, allow_page: options.page, ..OpenOptions::default() };
     format(&Region::adopt(file, path, &open)?)
 }
@@ -206,9 +203,9 @@ pub fn walk(path: &Path, mut each: impl FnMut(u64, &[u8])) -> Result<Checked> {
     read?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|errno| failed("open the log to look for its writer", errno))?;
+        .map_err(|errno| Error::refused("open the log to look for its writer", errno))?;
     let held = bytes::holder(file.as_raw_fd(), Lock::Description, 0, 1)
-        .map_err(|errno| failed("look for the log's writer", errno))?;
+        .map_err(|errno| Error::refused("look for the log's writer", errno))?;
     let writer = match held {
         Some(_) => Some(region.load64(WRITER)? as u32),
         None => None,

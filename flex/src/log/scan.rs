@@ -144,6 +144,24 @@ impl Ring<'_> {
         }
     }
 
+    /// The first record of data at a cursor or behind it, and before `limit`; `cursor` goes behind
+    /// it.
+    pub fn data(&self, cursor: &mut Cursor, limit: u64) -> Result<Option<Valid>> {
+        let start = self.head()?.start;
+        if cursor.position < start {
+            return Err(Error::Lapped { oldest: start });
+        }
+        while cursor.position < limit
+            && let Some(valid) = self.at(*cursor)?
+        {
+            *cursor = valid.next;
+            if valid.kind == Kind::Data {
+                return Ok(Some(valid));
+            }
+        }
+        Ok(None)
+    }
+
     /// The record at a cursor, its payload copied if it is data.
     fn copy(&self, cursor: Cursor, to: &mut [u8]) -> Result<Option<(Valid, Option<Copied>)>> {
         let Some(valid) = self.at(cursor)? else { return Ok(None) };

@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -97,7 +98,7 @@ impl Log {
     /// Opens the log at `path` for writing. Errors: `Busy`; `Damaged`; what the file system says.
     pub fn open(path: &Path, options: &LogOptions) -> Result<Self> {
         let opened = match file::open_to_write(path, options.page) {
-            Err(Error::Open(_, rustix::io::Errno::NOENT)) if options.create => {
+            Err(Error::System(_, rustix::io::Errno::NOENT)) if options.create => {
                 file::create(path, options)?;
                 file::open_to_write(path, options.page)
             }
@@ -124,7 +125,7 @@ impl Log {
 
     fn start(region: Region, identity: Identity) -> Result<Self> {
         let opener = Opener::new()
-            .map_err(|errno| Error::Open("there is no memory for the log".to_owned(), errno))?;
+            .map_err(|errno| Error::System("there is no memory for the log".to_owned(), errno))?;
         let ring = Ring { region: &region, identity };
         let head = ring.head()?;
         let mut keys = VecDeque::from([Cursor { position: head.start, key: head.key }]);
@@ -299,15 +300,33 @@ impl Log {
     /// Copies the first record at `position` or behind it; `None`: none is committed there.
     /// Errors: `Lapped`, `NoRoom`, `Invalid`.
     pub fn read(&self, position: u64, to: &mut [u8]) -> Result<Option<Record>> {
-        self.check()?;
-        let committed = self.committed();
-        let mut cursor = locked(&self.turns).cursor(position);
-        if cursor.position < committed && self.ring().at(cursor)?.is_none() {
-            cursor = seek(self.ring(), position, committed)?;
-        }
+        let (mut cursor, committed) = self.cursor(position)?;
         let copied = self.ring().read(&mut cursor, committed, to)?;
         let next = cursor.position;
         Ok(copied.map(|copied| Record { position: copied.position, len: copied.len, next }))
+    }
+
+    /// As [`Log::read`], without a copy: tells where the record lies. It stays there until it is
+    /// trimmed.
+    pub fn next(&self, position: u64) -> Result<Option<(Record, NonNull<u8>)>> {
+        let (mut cursor, committed) = self.cursor(position)?;
+        let Some(valid) = self.ring().data(&mut cursor, committed)? else { return Ok(None) };
+        let place = self.identity.place(valid.position) + HEADER_BYTES;
+        let at = NonNull::new(self.region.base().wrapping_add(place as usize));
+        let at = at.ok_or(Error::Memory)?;
+        let (position, len) = (valid.position, valid.len as usize);
+        Ok(Some((Record { position, len, next: cursor.position }, at)))
+    }
+
+    /// Where to read from, and the position up to which.
+    fn cursor(&self, position: u64) -> Result<(Cursor, u64)> {
+        self.check()?;
+        let committed = self.committed();
+        let cursor = locked(&self.turns).cursor(position);
+        if cursor.position < committed && self.ring().at(cursor)?.is_none() {
+            return Ok((seek(self.ring(), position, committed)?, committed));
+        }
+        Ok((cursor, committed))
     }
 
     // ---- filling

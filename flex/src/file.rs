@@ -1,0 +1,474 @@
+//! A file as memory (Xu et al., ASPLOS 2019, section 3.4): read by copies, written by streams, durable
+//! by one fence; without a system call but where it grows.
+//!
+//! Address space for the largest size is taken at once, so nothing ever moves. While it is open for
+//! writing the file is longer than its contents, by zeros, up to a step; a close and
+//! [`File::sync_len`] cut it to its length.
+//!
+//! PERSIST: bytes are streamed, and durable after a fence *of the same thread* ([`Ticket::wait`],
+//! [`File::fence`]): a fence drains the streams of its own thread only. In class `page` that is
+//! `fdatasync`. Stores through [`File::view`] are durable after [`File::persist`], whichever thread
+//! made them.
+//!
+//! CRASH: of what is not yet durable any part may be there. The length is at most that of the file,
+//! and what lies behind the last [`File::sync_len`] may be zeros ([`Length::AtMost`]).
+//!
+//! Locks: `size`, for whoever makes the file longer or shorter; writes inside it take none.
+
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pmem::{Class, Fault, OpenOptions, Region, UserIn, UserOut};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::process::Opener;
+use crate::{Error, Result};
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Whether a file is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Create {
+    /// It must be there.
+    Never,
+    /// If it is not there.
+    Missing,
+    /// It must not be there.
+    New,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    /// Bytes that it may grow to: so much address space is taken. A file that is longer already
+    /// does not grow.
+    pub size: u64,
+    /// Bytes that it grows by, rounded up to 4 KiB: each step costs two system calls.
+    pub step: u64,
+    /// For reading only.
+    pub read_only: bool,
+    /// Whether it is made.
+    pub create: Create,
+    /// Take a plain file of the page cache, too: each wait is an `fdatasync` there.
+    pub page: bool,
+    /// The permissions of a file that is made.
+    pub mode: u32,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self {
+            size: 64 << 30,
+            step: 2 << 20,
+            read_only: false,
+            create: Create::Never,
+            page: false,
+            mode: 0o600,
+        }
+    }
+}
+
+/// What is known of a length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Length {
+    /// Bytes.
+    Exact(u64),
+    /// Bytes, of which the last may be zeros that nobody wrote: a writer ended without closing.
+    AtMost(u64),
+}
+
+/// An open file. All calls may come from any thread.
+pub struct File {
+    region: Region,
+    opener: Opener,
+    options: FileOptions,
+    opened: Length,
+    /// Bytes of the program's.
+    len: AtomicU64,
+    /// Bytes of the file, as this process made it: `len` or more.
+    size: Mutex<u64>,
+}
+
+/// What a thread has streamed and not waited for. Another thread cannot: a fence is of its own
+/// thread's streams.
+///
+/// ```compile_fail,E0277
+/// fn other_thread(file: &flex::File) {
+///     let ticket = file.append(b"bytes").unwrap().1;
+///     std::thread::scope(|scope| scope.spawn(|| ticket.wait()));
+/// }
+/// ```
+#[must_use = "what is streamed becomes durable by a wait only"]
+pub struct Ticket<'f> {
+    file: &'f File,
+    of_thread: PhantomData<*const ()>,
+}
+
+impl Ticket<'_> {
+    /// Returns when all that this thread has streamed to the file is durable.
+    #[inline]
+    pub fn wait(self) -> Result<()> {
+        self.file.fence()
+    }
+}
+
+impl File {
+    /// Opens the file at `path`. Errors: what the file system says.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
+        let writes = !options.read_only;
+        let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        flags |= if writes { OFlags::RDWR } else { OFlags::RDONLY };
+        flags.set(OFlags::CREATE, options.create != Create::Never && writes);
+        flags.set(OFlags::EXCL, options.create == Create::New && writes);
+        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(options.mode))
+            .map_err(|errno| Error::refused("open the file", errno))?;
+        let stat = rustix::fs::fstat(&file)
+            .map_err(|errno| Error::refused("read the file's length", errno))?;
+        let step = options.step.max(1).checked_next_multiple_of(PAGE_BYTES);
+        let step = step.ok_or(Error::Invalid("a step is not so long"))?;
+        let size = options.size.max(stat.st_size as u64);
+        let region = OpenOptions {
+            write: writes,
+            allow_page: options.page,
+            reserve: size - stat.st_size as u64,
+            growing: true,
+            ..OpenOptions::default()
+        };
+        let region = Region::adopt(file, path, &region)?;
+        let len = region.len();
+        let opened = if ends_in_zero(&region, len)? { Length::AtMost } else { Length::Exact };
+        Self::over(region, FileOptions { size, step, ..*options }, opened(len), len)
+    }
+
+    /// An empty file in a region that nobody else has, and that holds zeros: for tests.
+    pub fn create_on(region: Region) -> Result<Self> {
+        let options = FileOptions { size: region.len(), ..FileOptions::default() };
+        Self::over(region, options, Length::Exact(0), 0)
+    }
+
+    fn over(region: Region, options: FileOptions, opened: Length, len: u64) -> Result<Self> {
+        let opener =
+            Opener::new().map_err(|errno| Error::refused("get memory for the file", errno))?;
+        let size = Mutex::new(region.len());
+        Ok(Self { region, opener, options, opened, len: AtomicU64::new(len), size })
+    }
+
+    /// What a fence promises here, and why.
+    pub fn class(&self) -> (Class, &str) {
+        (self.region.class(), self.region.class_reason())
+    }
+
+    /// The length that was found when it was opened.
+    pub fn opened(&self) -> Length {
+        self.opened
+    }
+
+    /// The length, in bytes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    // ---- writing
+
+    /// Streams bytes behind the end; gives where they begin. Errors: `TooLarge`, `Truncated`, no
+    /// space: then nothing is appended.
+    pub fn append(&self, bytes: &[u8]) -> Result<(u64, Ticket<'_>)> {
+        self.append_from(&UserIn::new(bytes))
+    }
+
+    /// As [`File::append`], of any memory: `Caller` if it cannot be read.
+    pub fn append_from(&self, bytes: &UserIn<'_>) -> Result<(u64, Ticket<'_>)> {
+        self.check_writable()?;
+        let mut size = self.lock_size();
+        let at = self.len();
+        let ticket = self.store(&mut size, at, bytes)?;
+        Ok((at, ticket))
+    }
+
+    /// Streams bytes to `offset`; what lies between the end and there is zeros. *Not atomic*: a
+    /// crash, or an error, may leave a part. Errors: as [`File::append`].
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<Ticket<'_>> {
+        self.write_at_from(offset, &UserIn::new(bytes))
+    }
+
+    /// As [`File::write_at`], of any memory: `Caller` if it cannot be read.
+    pub fn write_at_from(&self, offset: u64, bytes: &UserIn<'_>) -> Result<Ticket<'_>> {
+        self.check_writable()?;
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end > self.len() {
+            return self.store(&mut self.lock_size(), offset, bytes);
+        }
+        match self.region.stream_from(offset, bytes) {
+            Ok(_) => Ok(self.ticket()),
+            Err(fault) => Err(self.failed(fault, end)),
+        }
+    }
+
+    /// Streams bytes that may end behind the end of the file.
+    fn store(&self, size: &mut u64, offset: u64, bytes: &UserIn<'_>) -> Result<Ticket<'_>> {
+        if bytes.is_empty() {
+            return Ok(self.ticket());
+        }
+        let end = offset.saturating_add(bytes.len() as u64);
+        self.make_room(size, end)?;
+        if let Err(fault) = self.region.stream_from(offset, bytes) {
+            // What lies behind the length is zeros.
+            let from = self.len().max(offset);
+            if from < end && fault == Fault::Caller {
+                self.region.stream_zero(from, end - from)?.fence();
+            }
+            return Err(self.failed(fault, end));
+        }
+        self.len.fetch_max(end, Ordering::AcqRel);
+        Ok(self.ticket())
+    }
+
+    /// Makes the file `end` bytes long or longer, with memory for all of it: else a store would find
+    /// the file system full.
+    fn make_room(&self, size: &mut u64, end: u64) -> Result<()> {
+        if end <= *size {
+            return Ok(());
+        }
+        let most = self.options.size;
+        if end > most {
+            return Err(Error::TooLarge { most });
+        }
+        let to = end.div_ceil(self.options.step).saturating_mul(self.options.step).min(most);
+        let (file, none) = (self.file()?, FallocateFlags::empty());
+        let longer =
+            rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, none, *size, to - *size));
+        match longer {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(file, to)
+                .map_err(|errno| Error::refused("make the file longer", errno))?,
+            Err(errno) => return Err(Error::refused("get space for the file", errno)),
+        }
+        self.region.grown(to).map_err(|errno| Error::refused("map the file's new end", errno))?;
+        if self.region.class() != Class::Page {
+            // All at once: a fault for each page would cost more. Where it fails they come so.
+            let _ = self.region.populate(*size, to - *size);
+        }
+        *size = to;
+        Ok(())
+    }
+
+    // ---- reading
+
+    /// Copies bytes from `offset` on; gives how many: fewer at the end. Errors: `Truncated`,
+    /// `Memory`.
+    pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        self.read_at_to(offset, &UserOut::new(to))
+    }
+
+    /// As [`File::read_at`], to any memory: `Caller` if it cannot be written.
+    pub fn read_at_to(&self, offset: u64, to: &UserOut<'_>) -> Result<usize> {
+        self.check()?;
+        let wanted = to.len() as u64;
+        if self.options.read_only && offset.saturating_add(wanted) > self.len() {
+            self.look_again()?;
+        }
+        let count = wanted.min(self.len().saturating_sub(offset));
+        if count == 0 {
+            return Ok(0);
+        }
+        match self.region.read_to(offset, to, count as usize) {
+            Ok(()) => Ok(count as usize),
+            Err(fault) => Err(self.failed(fault, offset + count)),
+        }
+    }
+
+    /// A reader's file may have grown.
+    #[cold]
+    fn look_again(&self) -> Result<()> {
+        let mut size = self.lock_size();
+        *size = self.size_now()?.min(self.options.size);
+        self.region
+            .grown(*size)
+            .map_err(|errno| Error::refused("map the file's new end", errno))?;
+        self.len.store(*size, Ordering::Release);
+        Ok(())
+    }
+
+    // ---- the memory itself
+
+    /// Where bytes lie: they stay there while the file is open. A load where another process has cut
+    /// the file is a `SIGBUS`, as of any mapping. Errors: `Invalid` beyond the end.
+    pub fn view(&self, offset: u64, len: u64) -> Result<NonNull<u8>> {
+        self.check()?;
+        self.check_range(offset, len)?;
+        let at = self.region.base().wrapping_add(offset as usize);
+        NonNull::new(at).ok_or(Error::Memory)
+    }
+
+    /// The offset of an address that [`File::view`] gave. Errors: `Invalid`.
+    pub fn offset_of(&self, at: *const u8) -> Result<u64> {
+        let offset = (at as usize).wrapping_sub(self.region.base() as usize) as u64;
+        self.check_range(offset, 0).map(|()| offset)
+    }
+
+    /// Returns when what any thread has stored there before is durable.
+    pub fn persist(&self, offset: u64, len: u64) -> Result<()> {
+        self.flush(offset, len)?.wait()
+    }
+
+    /// Starts writing back what any thread has stored there before.
+    pub fn flush(&self, offset: u64, len: u64) -> Result<Ticket<'_>> {
+        self.check_writable()?;
+        self.check_range(offset, len)?;
+        // The ticket stands for it.
+        let _ = self.region.flush(offset, len);
+        Ok(self.ticket())
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len()) {
+            return Err(Error::Invalid("the range does not lie inside the file"));
+        }
+        Ok(())
+    }
+
+    // ---- durability and length
+
+    /// Returns when all that this thread has streamed or flushed is durable.
+    #[inline]
+    pub fn fence(&self) -> Result<()> {
+        self.check()?;
+        self.region.fence();
+        if self.region.needs_sync() { self.sync_data() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn sync_data(&self) -> Result<()> {
+        let file = self.file()?;
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file))
+            .map_err(|errno| Error::refused("write the file to its medium", errno))
+    }
+
+    /// Makes the file's length exact, and durable, with all that this thread has streamed.
+    pub fn sync_len(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut size = self.lock_size();
+        self.region.fence();
+        self.cut(&mut size)?;
+        let file = self.file()?;
+        rustix::io::retry_on_intr(|| rustix::fs::fsync(file))
+            .map_err(|errno| Error::refused("write the file's length to its medium", errno))
+    }
+
+    /// Makes the file `len` bytes long. What it grows by is zeros. Durable after
+    /// [`File::sync_len`]. What other threads write behind the new end meanwhile is lost, or not.
+    pub fn truncate(&self, len: u64) -> Result<()> {
+        self.check_writable()?;
+        let mut size = self.lock_size();
+        if len > self.len() {
+            self.make_room(&mut size, len)?;
+            self.len.store(len, Ordering::Release);
+            return Ok(());
+        }
+        self.len.store(len, Ordering::Release);
+        self.cut(&mut size)
+    }
+
+    /// Cuts the file to its length.
+    fn cut(&self, size: &mut u64) -> Result<()> {
+        let len = self.len();
+        if len != *size {
+            rustix::io::retry_on_intr(|| self.region.cut(len))
+                .map_err(|errno| Error::refused("cut the file to its length", errno))?;
+            *size = len;
+        }
+        Ok(())
+    }
+
+    /// Closes it, as a drop does, and tells whether its length could be set.
+    pub fn close(self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&self) -> Result<()> {
+        if !self.opener.is_here() || self.options.read_only {
+            return Ok(());
+        }
+        self.cut(&mut self.lock_size())
+    }
+
+    // ---- what all of them need
+
+    #[inline]
+    fn ticket(&self) -> Ticket<'_> {
+        Ticket { file: self, of_thread: PhantomData }
+    }
+
+    #[inline]
+    fn check(&self) -> Result<()> {
+        if self.opener.is_here() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    #[inline]
+    fn check_writable(&self) -> Result<()> {
+        self.check()?;
+        if self.options.read_only {
+            let why = "the file is open for reading only".to_owned();
+            return Err(Error::System(why, Errno::BADF));
+        }
+        Ok(())
+    }
+
+    fn lock_size(&self) -> MutexGuard<'_, u64> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self) -> Result<BorrowedFd<'_>> {
+        let fd = self.region.fd();
+        if fd < 0 {
+            return Err(Error::refused("find a file of this memory", Errno::BADF));
+        }
+        // SAFETY: the region's own descriptor, which is open as long as the region lives.
+        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// The length of the file for everybody.
+    fn size_now(&self) -> Result<u64> {
+        let stat = rustix::fs::fstat(self.file()?);
+        stat.map(|stat| stat.st_size as u64)
+            .map_err(|errno| Error::refused("read the file's length", errno))
+    }
+
+    /// What an access that ends at `end` met.
+    #[cold]
+    fn failed(&self, fault: Fault, end: u64) -> Error {
+        match self.size_now() {
+            Ok(size) if fault == Fault::Region && size < end => Error::Truncated { size },
+            _ => Error::from(fault),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `close`.
+        let _ = self.end();
+    }
+}
+
+/// Whether a file may have been left by a writer that did not close it: it fills whole pages, and
+/// ends in a zero.
+fn ends_in_zero(region: &Region, len: u64) -> Result<bool> {
+    if len == 0 || !len.is_multiple_of(PAGE_BYTES) {
+        return Ok(false);
+    }
+    let mut last = [0];
+    region.read(len - 1, &mut last)?;
+    Ok(last == [0])
+}
