@@ -5,12 +5,14 @@ CARGO ?= cargo
 # Where `make install` puts what `make build` has built; DESTDIR stands before all of it.
 PREFIX ?= /usr/local
 BUILT ?= target/release
+# Debian's own Python, by the name of its folders.
+PYTHON = $(notdir $(realpath /usr/bin/python3))
 
 .PHONY: help build install uninstall demo test test-long test-vm test-bare lint deny bench benchmarks servers ageing mapped split baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
-	@echo 'make build      the command, the preload library: target/release'
+	@echo 'make build      the command, the libraries: target/release'
 	@echo 'make install    what was built to $(PREFIX), and the helper of mount -t fuse.solera to /sbin (as root)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
@@ -47,11 +49,21 @@ build: setup
 install:
 	install -D -m 755 $(BUILT)/solera $(DESTDIR)$(PREFIX)/bin/solera
 	install -D -m 755 $(BUILT)/libsolera_preload.so $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
+	capi/link.sh $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib
+	install -D -m 644 $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib/libsolera.a
+	install -D -m 644 capi/include/solera.h $(DESTDIR)$(PREFIX)/include/solera.h
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
+	install -D -m 644 capi/solera.3 $(DESTDIR)$(PREFIX)/share/man/man3/solera.3
+	install -D -m 644 capi/solera.py $(DESTDIR)$(PREFIX)/lib/$(PYTHON)/dist-packages/solera.py
+	[ -n "$(DESTDIR)" ] || ldconfig
 	install -d $(DESTDIR)/sbin
 	ln -sf $(PREFIX)/bin/solera $(DESTDIR)/sbin/mount.fuse.solera
 
 uninstall:
-	rm -f $(DESTDIR)/sbin/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
+	rm -f $(DESTDIR)/sbin/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera
+	cd $(DESTDIR)$(PREFIX) && rm -f lib/libsolera_preload.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
+		include/solera.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py
 
 demo: build
 	@scripts/demo.sh

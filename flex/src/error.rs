@@ -45,8 +45,8 @@ pub enum Error {
     },
     /// `EUCLEAN`: the file is no log, or is damaged, for this reason.
     Damaged(String),
-    /// `EFAULT`: the caller's memory is bad. An append to a log has left a hole, which readers skip;
-    /// a write to a file may have stored a part.
+    /// `EFAULT`: the caller's memory is bad. An append to a log has left a hole, which readers
+    /// skip; a write to a file may have stored a part.
     Caller,
     /// `EIO`: the memory is bad, or a log's file was cut: it is not written to any more.
     Memory,
@@ -141,8 +141,8 @@ impl From<Fault> for Error {
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
         if error.needs_class() {
-            let why = "it lies on an ordinary disk, where each wait is for the medium; ask for that \
-                       by name (`page`, `SOLERA_PAGE`), or take another place";
+            let why = "it lies on an ordinary disk, where each wait is for the medium; ask for \
+                       that by name (`page`, `SOLERA_PAGE`), or take another place";
             return Self::System(why.to_owned(), error.errno());
         }
         Self::System(format!("{}; {}", error.found(), error.advice()), error.errno())

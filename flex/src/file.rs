@@ -1,5 +1,5 @@
-//! A file as memory (Xu et al., ASPLOS 2019, section 3.4): read by copies, written by streams, durable
-//! by one fence; without a system call but where it grows.
+//! A file as memory (Xu et al., ASPLOS 2019, section 3.4): read by copies, written by streams,
+//! durable by one fence; without a system call but where it grows.
 //!
 //! Address space for the largest size is taken at once, so nothing ever moves. While it is open for
 //! writing the file is longer than its contents, by zeros, up to a step; a close and
@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::{Class, Fault, OpenOptions, Region, UserIn, UserOut};
+use pmem::{Class, Fault, OpenOptions, Purpose, Region, UserIn, UserOut};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -48,7 +48,7 @@ pub struct FileOptions {
     /// Bytes that it may grow to: so much address space is taken. A file that is longer already
     /// does not grow.
     pub size: u64,
-    /// Bytes that it grows by, rounded up to 4 KiB: each step costs two system calls.
+    /// Bytes that it grows by, rounded up to 4 KiB: each step costs three system calls.
     pub step: u64,
     /// For reading only.
     pub read_only: bool,
@@ -136,7 +136,7 @@ impl File {
             write: writes,
             allow_page: options.page,
             reserve: size - stat.st_size as u64,
-            growing: true,
+            purpose: Purpose::Growing,
             ..OpenOptions::default()
         };
         let region = Region::adopt(file, path, &region)?;
@@ -234,8 +234,8 @@ impl File {
         Ok(self.ticket())
     }
 
-    /// Makes the file `end` bytes long or longer, with memory for all of it: else a store would find
-    /// the file system full.
+    /// Makes the file `end` bytes long or longer, with memory for all of it: else a store would
+    /// find the file system full.
     fn make_room(&self, size: &mut u64, end: u64) -> Result<()> {
         if end <= *size {
             return Ok(());
@@ -245,6 +245,10 @@ impl File {
             return Err(Error::TooLarge { most });
         }
         let to = end.div_ceil(self.options.step).saturating_mul(self.options.step).min(most);
+        let there = self.size_now()?;
+        if there < *size {
+            return Err(Error::Truncated { size: there });
+        }
         let (file, none) = (self.file()?, FallocateFlags::empty());
         let longer =
             rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, none, *size, to - *size));
@@ -302,8 +306,8 @@ impl File {
 
     // ---- the memory itself
 
-    /// Where bytes lie: they stay there while the file is open. A load where another process has cut
-    /// the file is a `SIGBUS`, as of any mapping. Errors: `Invalid` beyond the end.
+    /// Where bytes lie: they stay there while the file is open. A load where another process has
+    /// cut the file is a `SIGBUS`, as of any mapping. Errors: `Invalid` beyond the end.
     pub fn view(&self, offset: u64, len: u64) -> Result<NonNull<u8>> {
         self.check()?;
         self.check_range(offset, len)?;

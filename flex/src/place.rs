@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use pmem::{Class, OpenOptions, Region};
+use pmem::{Class, OpenOptions, Purpose, Region};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -106,8 +106,12 @@ fn class_in(directory: &OwnedFd, path: &Path) -> Result<(Class, String)> {
     };
     // A page that is there: some file systems map nothing else synchronously.
     let _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 4096);
-    let options =
-        OpenOptions { write: true, allow_page: true, growing: true, ..OpenOptions::default() };
+    let options = OpenOptions {
+        write: true,
+        allow_page: true,
+        purpose: Purpose::Growing,
+        ..OpenOptions::default()
+    };
     let region = Region::adopt(file, path, &options)?;
     Ok((region.class(), region.class_reason().to_owned()))
 }

@@ -63,7 +63,9 @@ pub use internal_fd::InternalFd;
 pub use persist::{Dirty, Durable, Gathered, InFlight};
 pub use processors::{processors, set_processors};
 pub use region::Region;
-pub use source::{Class, OpenError, OpenOptions, class_of, needs_class, open_to_read, plain};
+pub use source::{
+    Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, plain,
+};
 pub use span::{Kept, Span};
 pub use user::{Fault, UserIn, UserOut, supply_pages_by, text_length};
 pub use window::{Window, fence};

@@ -20,12 +20,12 @@ use crate::internal_fd::InternalFd;
 use crate::key::{self, Unguarded};
 use crate::listed;
 use crate::persist::{Dirty, Durable, InFlight};
-use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
+use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Purpose, Source};
 use crate::stray;
 use crate::user::{self, Fault, UserOut};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use std::ffi::c_void;
 use std::hint::cold_path;
 use std::io;
@@ -189,12 +189,8 @@ impl Region {
     pub fn anonymous(len: u64) -> Result<Region, OpenError> {
         let path = Path::new("(anonymous memory)");
         let fail = |errno: Errno| {
-            OpenError::new(
-                path,
-                errno,
-                format!("{len} bytes: {}", source::plain(errno)),
-                "try a smaller size",
-            )
+            let found = format!("{len} bytes: {}", source::plain(errno));
+            OpenError::new(path, errno, found, "try a smaller size")
         };
         let fd = rustix::fs::memfd_create("solera", MemfdFlags::CLOEXEC).map_err(fail)?;
         rustix::fs::ftruncate(&fd, len).map_err(fail)?;
@@ -262,7 +258,8 @@ impl Region {
         if source.class == Class::Byte {
             dispatch.flush = FlushKind::None;
         }
-        if source.len == 0 && !options.growing {
+        let grows = options.purpose == Purpose::Growing;
+        if source.len == 0 && !grows {
             let advice = "give it a size with `solera format --size`";
             return Err(OpenError::new(name, Errno::INVAL, "it is empty", advice));
         }
@@ -294,14 +291,15 @@ impl Region {
             key: AtomicU32::new(0),
             alone: AtomicBool::new(false),
         };
-        if options.growing {
+        if grows {
             region.map_pages(0, space).map_err(fail)?;
             region.ahead = space;
         }
         region.map_tail(source.len).map_err(fail)?;
         if !region.device {
             let (len, fd) = (region.len() as usize, region.fd());
-            listed::enter(region.base, space, len, fd, path);
+            let name = path.filter(|_| options.purpose == Purpose::Volume);
+            listed::enter(region.base, space, len, fd, name);
         }
         Ok(region)
     }
@@ -335,8 +333,7 @@ impl Region {
         }
         if self.class == Class::Volatile && flags.contains(MapFlags::SHARED) {
             // SAFETY: a hint about the mapping made above; refused where it makes no sense.
-            let _ =
-                unsafe { rustix::mm::madvise(at, end - start, rustix::mm::Advice::LinuxHugepage) };
+            let _ = unsafe { rustix::mm::madvise(at, end - start, Advice::LinuxHugepage) };
         }
         Ok(())
     }
@@ -369,7 +366,6 @@ impl Region {
     /// Maps what the file has grown by since, inside the reserved address space; gives the length,
     /// the old one if it has not grown.
     pub fn extend(&self) -> Result<u64, OpenError> {
-        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(fd) = &self.fd else { return Ok(self.len()) };
         let name = self.path.as_deref().unwrap_or(Path::new("(anonymous memory)"));
         let fail = |errno: Errno| {
@@ -381,9 +377,7 @@ impl Region {
             OpenError::new(name, errno, found, advice)
         };
         let size = rustix::fs::fstat(fd).map_err(fail)?.st_size as u64;
-        if size > self.len() {
-            self.map_tail(size).map_err(fail)?;
-        }
+        self.grown(size).map_err(fail)?;
         Ok(self.len())
     }
 

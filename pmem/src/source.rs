@@ -47,6 +47,19 @@ impl std::str::FromStr for Class {
     }
 }
 
+/// What a file is opened as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// A volume: that its file was cut is told on standard error, once, besides by errors.
+    #[default]
+    Volume,
+    /// A file of a program's.
+    File,
+    /// The same, that may be empty and grows: what is kept for growth is mapped at once, and what
+    /// it grows by is there without a call ([`crate::Region::grown`]).
+    Growing,
+}
+
 /// How a region is to be opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
@@ -58,9 +71,8 @@ pub struct OpenOptions {
     pub allow_page: bool,
     /// Address space to keep behind the region for growth, in bytes.
     pub reserve: u64,
-    /// Accept a file of no bytes, and map what is kept for growth at once: what the file grows by
-    /// is there without a call ([`crate::Region::grown`]).
-    pub growing: bool,
+    /// What it is opened as.
+    pub purpose: Purpose,
 }
 
 /// Why a region cannot be opened: what was asked for, what was found, and what to do.

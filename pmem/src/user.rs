@@ -314,6 +314,11 @@ impl<'a> UserOut<'a> {
         Ok(())
     }
 
+    /// The same bytes, to be read back.
+    pub fn written(&self) -> UserIn<'_> {
+        UserIn { start: self.start, len: self.len, bytes: PhantomData }
+    }
+
     /// The address of the first byte.
     #[inline]
     pub(crate) fn start(&self) -> *mut u8 {

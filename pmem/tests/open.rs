@@ -1,12 +1,17 @@
 //! Opening: where regions come from, which class they get, and what is said when they cannot be
 //! had.
 
-use pmem::{Class, CopyKind, FlushKind, OpenOptions, Region};
+use pmem::{Class, CopyKind, FlushKind, OpenOptions, Purpose, Region};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const WRITE: OpenOptions =
-    OpenOptions { write: true, force_class: None, allow_page: false, reserve: 0 };
+const WRITE: OpenOptions = OpenOptions {
+    write: true,
+    force_class: None,
+    allow_page: false,
+    reserve: 0,
+    purpose: Purpose::Volume,
+};
 
 /// A fresh directory that removes itself.
 struct Directory(PathBuf);

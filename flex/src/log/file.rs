@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use pmem::{OpenOptions, Region};
+use pmem::{OpenOptions, Purpose, Region};
 use robust::bytes::{self, Hold, Kind as Lock};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -50,10 +50,14 @@ pub fn random() -> Result<u64> {
     }
 }
 
+fn of_a_file() -> OpenOptions {
+    OpenOptions { purpose: Purpose::File, ..OpenOptions::default() }
+}
+
 /// Maps a log's file to be read, and says what it is.
 pub fn open(path: &Path) -> Result<(Region, Identity)> {
     // A reader loses nothing by a power cut.
-    let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
+    let options = OpenOptions { allow_page: true, ..of_a_file() };
     let region = Region::open(path, &options)?;
     let identity = identity(&region)?;
     Ok((region, identity))
@@ -73,7 +77,7 @@ pub fn open_to_write(path: &Path, page: bool) -> Result<(Region, Identity)> {
         }
         Err(errno) => return Err(Error::refused("lock the log", errno)),
     }
-    let options = OpenOptions { write: true, allow_page: page, ..OpenOptions::default() };
+    let options = OpenOptions { write: true, allow_page: page, ..of_a_file() };
     let region = Region::adopt(file, path, &options)?;
     let identity = identity(&region)?;
     region.shared_store(WRITER, u64::from(std::process::id()))?;
@@ -139,7 +143,7 @@ fn make(path: &Path, bytes: u64, options: &LogOptions) -> Result<()> {
     }
     rustix::fs::fsync(&file)
         .map_err(|errno| Error::refused("make the log's file durable", errno))?;
-    let open = OpenOptions { write: true, allow_page: options.page, ..OpenOptions::default() };
+    let open = OpenOptions { write: true, allow_page: options.page, ..of_a_file() };
     format(&Region::adopt(file, path, &open)?)
 }
 

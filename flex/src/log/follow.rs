@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use pmem::Region;
+use pmem::{Region, UserOut};
 
 use super::file;
 use super::format::{COMMITTED, Identity};
@@ -61,6 +61,11 @@ impl Follower {
     /// Copies the first record at `position` or behind it; `None`: none is committed there yet.
     /// Errors: `Lapped`, `NoRoom`; `Invalid` if no record begins there.
     pub fn read(&mut self, position: u64, to: &mut [u8]) -> Result<Option<Record>> {
+        self.read_to(position, &UserOut::new(to))
+    }
+
+    /// As [`Follower::read`], to any memory: `Caller` if it cannot be written.
+    pub fn read_to(&mut self, position: u64, to: &UserOut<'_>) -> Result<Option<Record>> {
         let committed = self.committed()?;
         if position != self.cursor.position {
             self.cursor = seek(self.ring(), position, committed)?;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use pmem::{Fault, Region, checksum_after};
+use pmem::{Fault, Region, UserOut, checksum_after};
 
 use super::format::{HEADER_BYTES, Header, Identity, Kind, Line, SLOTS, Slot, extent};
 use crate::{Error, Result};
@@ -70,9 +70,7 @@ impl Ring<'_> {
             let next = Cursor { position: position + room, key };
             return Ok(Some(Valid { kind: Kind::Skip, position, len: 0, next }));
         }
-        let mut bytes = [0; HEADER_BYTES as usize];
-        self.region.read(place, &mut bytes)?;
-        let Some(header) = Header::of_bytes(&bytes, room) else { return Ok(None) };
+        let Some(header) = self.header(place, room)? else { return Ok(None) };
         if header.position != position {
             return Ok(None);
         }
@@ -121,7 +119,12 @@ impl Ring<'_> {
 
     /// The first record of data at a cursor or behind it, copied to a buffer and checked there;
     /// `None`: there is none before `limit`. `cursor` goes behind it.
-    pub fn read(&self, cursor: &mut Cursor, limit: u64, to: &mut [u8]) -> Result<Option<Copied>> {
+    pub fn read(
+        &self,
+        cursor: &mut Cursor,
+        limit: u64,
+        to: &UserOut<'_>,
+    ) -> Result<Option<Copied>> {
         loop {
             let start = self.head()?.start;
             if cursor.position < start {
@@ -162,26 +165,42 @@ impl Ring<'_> {
         Ok(None)
     }
 
-    /// The record at a cursor, its payload copied if it is data.
-    fn copy(&self, cursor: Cursor, to: &mut [u8]) -> Result<Option<(Valid, Option<Copied>)>> {
-        let Some(valid) = self.at(cursor)? else { return Ok(None) };
-        if valid.kind != Kind::Data {
-            return Ok(Some((valid, None)));
-        }
-        let Some(to) = to.get_mut(..valid.len as usize) else {
-            return Err(Error::NoRoom { needed: valid.len });
+    /// The record at a cursor, its payload copied if it is data. What is checked is the copy: what
+    /// it was made of may change meanwhile.
+    fn copy(&self, cursor: Cursor, to: &UserOut<'_>) -> Result<Option<(Valid, Option<Copied>)>> {
+        let Cursor { position, key } = cursor;
+        let (place, room) = (self.identity.place(position), self.identity.room(position));
+        let header = if room < HEADER_BYTES { None } else { self.header(place, room)? };
+        let Some(Header { crc, kind: Kind::Data, len, .. }) =
+            header.filter(|header| header.position == position && header.len <= to.len() as u64)
+        else {
+            return match self.at(cursor)? {
+                Some(valid) if valid.kind == Kind::Data => Err(Error::NoRoom { needed: valid.len }),
+                found => Ok(found.map(|valid| (valid, None))),
+            };
         };
-        let place = self.identity.place(valid.position);
-        self.region.read(place + HEADER_BYTES, to)?;
-        // The copy, not what was checked first: it may have changed since.
-        let mut header = [0; HEADER_BYTES as usize];
-        self.region.read(place, &mut header)?;
-        let sum =
-            checksum_after(Header::sum(cursor.key, valid.position, Kind::Data, valid.len), to);
-        let same = Header::of_bytes(&header, self.identity.room(valid.position))
-            .is_some_and(|header| header.crc == sum && header.position == valid.position);
-        let copied = Copied { position: valid.position, len: valid.len as usize };
-        Ok(same.then_some((valid, Some(copied))))
+        self.region.read_to(place + HEADER_BYTES, to, len as usize)?;
+        let mut sum = Header::sum(key, position, Kind::Data, len);
+        let (mut piece, mut done) = ([0; PIECE], 0);
+        while done < len as usize {
+            let part = &mut piece[..PIECE.min(len as usize - done)];
+            to.written().slice(done, part.len()).read(part)?;
+            sum = checksum_after(sum, part);
+            done += part.len();
+        }
+        if sum != crc {
+            return Ok(None);
+        }
+        let next = Cursor { position: position + extent(len), key };
+        let valid = Valid { kind: Kind::Data, position, len, next };
+        Ok(Some((valid, Some(Copied { position, len: len as usize }))))
+    }
+
+    /// What is a header there, whatever it says.
+    fn header(&self, place: u64, room: u64) -> core::result::Result<Option<Header>, Fault> {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        self.region.read(place, &mut bytes)?;
+        Ok(Header::of_bytes(&bytes, room))
     }
 }
 

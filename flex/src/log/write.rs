@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::{Class, Fault, Gathered, InFlight, Region, UserIn, checksum_after};
+use pmem::{Class, Fault, Gathered, InFlight, Region, UserIn, UserOut, checksum_after};
 
 use super::file::{self, LogOptions};
 use super::follow::{Record, seek};
@@ -300,6 +300,11 @@ impl Log {
     /// Copies the first record at `position` or behind it; `None`: none is committed there.
     /// Errors: `Lapped`, `NoRoom`, `Invalid`.
     pub fn read(&self, position: u64, to: &mut [u8]) -> Result<Option<Record>> {
+        self.read_to(position, &UserOut::new(to))
+    }
+
+    /// As [`Log::read`], to any memory: `Caller` if it cannot be written.
+    pub fn read_to(&self, position: u64, to: &UserOut<'_>) -> Result<Option<Record>> {
         let (mut cursor, committed) = self.cursor(position)?;
         let copied = self.ring().read(&mut cursor, committed, to)?;
         let next = cursor.position;
