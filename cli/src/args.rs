@@ -4,6 +4,7 @@ mod age;
 mod class;
 mod compaction;
 mod files;
+mod flex;
 mod log;
 mod numa;
 mod whole;
@@ -18,6 +19,7 @@ pub use age::AgeArgs;
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use files::{CatArgs, CpArgs, LsArgs};
+pub use flex::FlexBenchArgs;
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use numa::{NumaArgs, NumaCommand};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
@@ -519,6 +521,7 @@ pub struct BenchArgs {
 #[derive(Subcommand)]
 pub enum BenchCommand {
     Compaction(CompactionBenchArgs),
+    Flex(FlexBenchArgs),
     Micro(MicroArgs),
     Mount(MountBenchArgs),
     Recovery(RecoveryArgs),

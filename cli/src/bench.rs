@@ -8,6 +8,7 @@
 mod calls;
 mod compaction;
 mod counts;
+mod explicit;
 mod ground;
 mod memory;
 mod mount;
@@ -33,6 +34,7 @@ use peer::Peer;
 use row::Row;
 
 pub use compaction::run as compaction;
+pub use explicit::run as flex;
 pub use mount::run as mount;
 pub use recovery::run as recovery;
 pub use split::run as split;

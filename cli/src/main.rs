@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         Command::Age(args) => age::run(args),
         Command::Bench(args) => match &args.command {
             BenchCommand::Compaction(args) => bench::compaction(args),
+            BenchCommand::Flex(args) => bench::flex(args),
             BenchCommand::Micro(args) => bench::micro(args),
             BenchCommand::Mount(args) => bench::mount(args),
             BenchCommand::Recovery(args) => bench::recovery(args),

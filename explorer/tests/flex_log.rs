@@ -156,9 +156,10 @@ fn three_records_at_the_end() {
 #[test]
 fn around_the_end_of_the_ring_and_across_a_trim() {
     let mut states = 0;
-    for rest in (0..=48).step_by(8) {
-        // A key record, three of 1,000 bytes, and one up to the rest.
-        let last = 4096 - 24 - 3 * 1016 - 16 - rest;
+    for (lines, short) in [(0, 0), (0, 7), (1, 0), (2, 60), (3, 1)] {
+        // A key record, three of 1,000 bytes, and one up to the rest, which fills its last line or
+        // not.
+        let last = 4096 - 64 - 3 * 1024 - 64 * lines - 16 - short;
         let fill = [Append(1000), Append(1000), Append(1000), Append(last)];
         let appends = [Trim(2), Append(500), Put(48), Trim(4), Append(900)];
         states += explore(&[&fill[..], &appends[..]].concat());

@@ -105,7 +105,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
     assert!(matches!(log.trim(first + 8), Err(Error::Invalid(_))));
     while log.append(&[2; 1000]).is_ok() {}
     let before = log.image();
-    assert!(matches!(log.append(&[3; 900]), Err(Error::Full { .. })));
+    assert!(matches!(log.append(&[3; 1000]), Err(Error::Full { .. })));
     assert_eq!(before, log.image());
     match Log::open(&path, &options(4096)) {
         Err(Error::Busy { process }) => assert_eq!(process, std::process::id()),
@@ -143,15 +143,13 @@ fn a_payload_is_never_taken_for_a_record() {
     // All of the file, with valid records and their keys, as payload at each shift.
     for shift in 0..200 {
         let image = log.image();
-        let from = 4096 + shift * 8 % 3000;
+        let from = 4096 + shift * 16 % 3000;
         let payload = image[from..from + 1000].to_vec();
         while log.append(&payload).is_err() {
             log.trim(log.committed()).expect("trimmed");
         }
         let opened = Log::open_on(Region::in_memory(log.image(), None)).expect("a log");
-        // Less than a header before the end of the ring is skipped without a record.
-        let beyond = opened.committed() - log.committed();
-        assert!(beyond < 16, "shift {shift}: {beyond}");
+        assert_eq!(opened.committed(), log.committed(), "shift {shift}");
     }
 }
 
@@ -163,22 +161,21 @@ fn a_payload_made_for_the_next_lap_is_no_record_there() {
     let log = Log::open(&place.log(), &options(4096)).expect("a log");
     let first = log.append(b"brings the key").expect("appended");
     let key = u64::from_le_bytes(log.image()[4096 + 16..][..8].try_into().expect("8 bytes"));
-    // Where the payload of the next record lies, and its ninth byte in the next lap.
-    let inside = first + 32 + 16;
-    let made = 4096 + inside + 8;
+    // Where the second line of the next record lies, in the next lap.
+    let made = 4096 + first + 64 + 64;
     let crc = pmem::checksum_after(pmem::checksum_words(key, [made, 8]), b"made up!");
     let mut payload = vec![0; 960];
-    payload[8..12].copy_from_slice(&crc.to_le_bytes());
-    payload[12..16].copy_from_slice(&8_u32.to_le_bytes());
-    payload[16..24].copy_from_slice(&made.to_le_bytes());
-    payload[24..32].copy_from_slice(b"made up!");
+    payload[48..52].copy_from_slice(&crc.to_le_bytes());
+    payload[52..56].copy_from_slice(&8_u32.to_le_bytes());
+    payload[56..64].copy_from_slice(&made.to_le_bytes());
+    payload[64..72].copy_from_slice(b"made up!");
     log.append(&payload).expect("appended");
     while log.append(&[0; 960]).is_ok() {}
     log.trim(log.committed()).expect("trimmed");
     let mut end = log.committed();
     while end < made {
         // The key record comes first; what follows it ends where the payload's record begins.
-        let left = if end < 4096 { made - 4096 - 24 } else { made - end };
+        let left = if end <= 4096 { made - 4096 - 64 } else { made - end };
         log.append(&vec![1; left as usize - 16]).expect("appended");
         end = log.committed();
     }

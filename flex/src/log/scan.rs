@@ -66,10 +66,6 @@ impl Ring<'_> {
     pub fn at(&self, cursor: Cursor) -> core::result::Result<Option<Valid>, Fault> {
         let Cursor { position, key } = cursor;
         let (place, room) = (self.identity.place(position), self.identity.room(position));
-        if room < HEADER_BYTES {
-            let next = Cursor { position: position + room, key };
-            return Ok(Some(Valid { kind: Kind::Skip, position, len: 0, next }));
-        }
         let Some(header) = self.header(place, room)? else { return Ok(None) };
         if header.position != position {
             return Ok(None);
@@ -170,9 +166,9 @@ impl Ring<'_> {
     fn copy(&self, cursor: Cursor, to: &UserOut<'_>) -> Result<Option<(Valid, Option<Copied>)>> {
         let Cursor { position, key } = cursor;
         let (place, room) = (self.identity.place(position), self.identity.room(position));
-        let header = if room < HEADER_BYTES { None } else { self.header(place, room)? };
-        let Some(Header { crc, kind: Kind::Data, len, .. }) =
-            header.filter(|header| header.position == position && header.len <= to.len() as u64)
+        let Some(Header { crc, kind: Kind::Data, len, .. }) = self
+            .header(place, room)?
+            .filter(|header| header.position == position && header.len <= to.len() as u64)
         else {
             return match self.at(cursor)? {
                 Some(valid) if valid.kind == Kind::Data => Err(Error::NoRoom { needed: valid.len }),

@@ -26,8 +26,8 @@ use pmem::{Class, Fault, Gathered, InFlight, Region, UserIn, UserOut, checksum_a
 use super::file::{self, LogOptions};
 use super::follow::{Record, seek};
 use super::format::{
-    COMMITTED, HEADER_BYTES, Header, Identity, KEY_BYTES, Kind, SLOTS, Slot, extent, key_record,
-    skip_header,
+    COMMITTED, HEADER_BYTES, Header, Identity, KEY_BYTES, Kind, LINE_BYTES, SLOTS, Slot, extent,
+    key_record, skip_line,
 };
 use super::scan::{Cursor, Ring};
 use crate::process::Opener;
@@ -39,6 +39,51 @@ const CLOSED: u64 = 1 << 63;
 const SPINS: u32 = 200;
 /// Bytes of a put's payload that are copied at a time.
 const PIECE: usize = 1024;
+
+const LINE: usize = LINE_BYTES as usize;
+
+/// A record's pieces, of which so many bytes are taken.
+struct Pieces<'p> {
+    /// Those that are not taken whole.
+    pieces: &'p [UserIn<'p>],
+    /// Of the first of them.
+    taken: usize,
+}
+
+impl<'p> Pieces<'p> {
+    /// What is left of the first piece that has anything left.
+    fn first(&mut self) -> Option<UserIn<'p>> {
+        while let Some((piece, rest)) = self.pieces.split_first() {
+            if self.taken < piece.len() {
+                return Some(piece.slice(self.taken, piece.len()));
+            }
+            (self.pieces, self.taken) = (rest, 0);
+        }
+        None
+    }
+
+    /// Takes bytes, which are there.
+    fn fill(&mut self, to: &mut [u8]) -> core::result::Result<(), Fault> {
+        let mut done = 0;
+        while done < to.len()
+            && let Some(piece) = self.first()
+        {
+            let take = piece.len().min(to.len() - done);
+            piece.read(&mut to[done..done + take])?;
+            (self.taken, done) = (self.taken + take, done + take);
+        }
+        Ok(())
+    }
+
+    /// Takes as many whole lines as the first piece has; `None`: not one.
+    fn whole_lines(&mut self) -> Option<UserIn<'p>> {
+        let piece = self.first()?;
+        let take = piece.len() / LINE * LINE;
+        let lines = (take > 0).then(|| piece.slice(0, take));
+        self.taken += take;
+        lines
+    }
+}
 
 /// On lines of its own: threads that change one word do not take the others away.
 #[repr(align(128))]
@@ -235,7 +280,7 @@ impl Log {
         let (position, key) = self.reserve(extent(len))?;
         let mut filled = self.store(position, key, len, pieces);
         if filled == Err(Fault::Caller) {
-            let skip = skip_header(key, position, extent(len));
+            let skip = skip_line(key, position, extent(len));
             let stored = self.region.write(self.identity.place(position), &skip).map(drop);
             filled = stored.and(Err(Fault::Caller));
         }
@@ -377,14 +422,32 @@ impl Log {
     ) -> core::result::Result<InFlight<'_>, Fault> {
         let place = self.identity.place(position);
         let mut crc = Header::sum(key, position, Kind::Data, len);
-        let (mut at, mut streamed) = (place + HEADER_BYTES, Gathered::default());
-        for piece in pieces {
-            let (part, sum) = self.region.stream_checksummed_on(at, piece, crc)?;
-            streamed.add(part);
-            (crc, at) = (sum, at + piece.len() as u64);
+        let mut rest = Pieces { pieces, taken: 0 };
+        // The first line comes last: the sum of all is in it.
+        let mut first = [0; LINE];
+        let beside = &mut first[HEADER_BYTES as usize..];
+        let take = beside.len().min(len as usize);
+        rest.fill(&mut beside[..take])?;
+        crc = checksum_after(crc, &beside[..take]);
+        let (mut at, end) = (place + LINE_BYTES, place + HEADER_BYTES + len);
+        let mut streamed = Gathered::default();
+        while at < end {
+            if let Some(lines) = rest.whole_lines() {
+                let (part, sum) = self.region.stream_checksummed_on(at, &lines, crc)?;
+                streamed.add(part);
+                (crc, at) = (sum, at + lines.len() as u64);
+                continue;
+            }
+            let mut line = [0; LINE];
+            let part = &mut line[..LINE.min((end - at) as usize)];
+            rest.fill(part)?;
+            crc = checksum_after(crc, part);
+            streamed.add(self.region.stream(at, &line)?);
+            at += LINE_BYTES;
         }
         let header = Header { crc, kind: Kind::Data, len, position };
-        Ok(self.region.stream(place, &header.bytes())?.and_any(streamed))
+        first[..HEADER_BYTES as usize].copy_from_slice(&header.bytes());
+        Ok(self.region.stream(place, &first)?.and_any(streamed))
     }
 
     fn stream_skip(
@@ -393,8 +456,8 @@ impl Log {
         key: u64,
         bytes: u64,
     ) -> core::result::Result<InFlight<'_>, Fault> {
-        let header = skip_header(key, position, bytes);
-        self.region.stream(self.identity.place(position), &header)
+        let line = skip_line(key, position, bytes);
+        self.region.stream(self.identity.place(position), &line)
     }
 
     /// Through the cache, where it stays until a commit flushes it.
@@ -497,9 +560,7 @@ impl Log {
         let (room, key) = (self.identity.room(at), self.key.load(Ordering::Relaxed));
         let lacks_key = at >= self.key_until.load(Ordering::Relaxed);
         let skips = if lacks_key { room < KEY_BYTES } else { room < needed };
-        let (streamed, end) = if skips && room < HEADER_BYTES {
-            (Ok(Gathered::default()), at + room)
-        } else if skips {
+        let (streamed, end) = if skips {
             (self.stream_skip(at, key, room).map(Gathered::from), at + room)
         } else {
             let record = key_record(key, at, next);
