@@ -155,7 +155,8 @@ fi
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
     --test survived --test flex_log -- --nocapture
 # Of the workspace, too: what has nothing to inject is there already.
-stage injected-bugs cargo test --release --workspace --features solera-explorer/inject --test bugs
+stage injected-bugs cargo test --release --workspace --features solera-explorer/inject --test bugs \
+    --test flex_log
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then

@@ -99,9 +99,12 @@ pub fn format(region: &Region) -> Result<()> {
     let identity = Identity { capacity: region.len() - HEAD_BYTES, id: random()? };
     let slot = Slot { start: 0, sequence: 0, key: random()? };
     // Whatever was here is no record of this log: the key is new.
-    let head = region.stream_zero(0, HEAD_BYTES)?.fence();
-    let slots = region.commit_line(SLOTS[slot.number()], &slot.line(identity.id), &head)?.fence();
-    region.commit_line(0, &identity.line(), &slots)?.fence();
+    let streamed = region
+        .stream_zero(0, HEAD_BYTES)?
+        .and(region.write_line(SLOTS[slot.number()], &slot.line(identity.id))?)
+        .and(region.write_line(0, &identity.line())?);
+    // PERSIST: before it has its name.
+    streamed.fence();
     region.sync_file().map_err(|_| Error::Memory)
 }
 

@@ -302,6 +302,11 @@ impl Log {
         self.commit_to(position + 1)
     }
 
+    /// Ends as a killed process would; gives the memory back: for tests.
+    pub fn into_region(self) -> Region {
+        self.region
+    }
+
     /// A copy of the file, as it is in memory: for tests.
     ///
     /// # Panics
@@ -569,7 +574,7 @@ impl Log {
         };
         // PERSIST: a key before the first record by it: else a torn one could be completed by what
         // is chosen later.
-        let durable = streamed.map(Gathered::fence).map_err(Error::from);
+        let durable = streamed.map(|streamed| streamed.fence()).map_err(Error::from);
         if let Err(error) = durable.and_then(|_| self.sync()) {
             self.reserved.0.store(at, Ordering::Release);
             return Err(error);
