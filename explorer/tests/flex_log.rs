@@ -221,8 +221,8 @@ fn judge(image: &[u8], done: &Done, returned: usize) -> Result<(), String> {
     if found == [next] { Ok(()) } else { Err(format!("behind the next writer's: {found:?}")) }
 }
 
-/// One run of two scripts, the first one held up at an event; gives the states, and whether there is
-/// such an event.
+/// One run of two scripts, the first one held up at an event; gives the states, and whether there
+/// is such an event.
 fn run(scripts: [&[Act]; 2], pause_at: usize, class: Class) -> Result<(u64, bool), String> {
     let base = blank();
     let referee = Arc::new(Referee { pause_at, ..Referee::default() });

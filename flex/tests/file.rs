@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use flex::{Create, Error, File, FileOptions, Length};
 use pmem::counts::Counts;
 use pmem::{Class, Region, UserIn, UserOut};
-use support::Place;
+use support::{Place, in_child};
 
 const STEP: u64 = 64 << 10;
 
@@ -30,28 +30,6 @@ fn file(place: &Place) -> PathBuf {
 
 fn bytes(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + salt * 7 + at / 251) as u8).collect()
-}
-
-/// In a forked child; gives its exit code, or 128 and the signal.
-fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs `work` and ends; it takes no lock that another thread may have held.
-    match unsafe { libc::fork() } {
-        0 => {
-            let code = work();
-            // SAFETY: ends this process.
-            unsafe { libc::_exit(code) }
-        }
-        child => {
-            let mut status = 0;
-            // SAFETY: waits for the child.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            if libc::WIFEXITED(status) {
-                libc::WEXITSTATUS(status)
-            } else {
-                128 + libc::WTERMSIG(status)
-            }
-        }
-    }
 }
 
 /// From here on any system call but the end of the process kills it.

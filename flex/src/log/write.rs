@@ -16,12 +16,14 @@
 //! Locks: `turns`, `commits`; neither is held while the other is waited for.
 
 use std::collections::VecDeque;
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::{Class, Fault, Gathered, InFlight, Region, UserIn, UserOut, checksum_after};
+use robust::bytes::{self, Kind as Lock};
 
 use super::file::{self, LogOptions};
 use super::follow::{Record, seek};
@@ -106,11 +108,29 @@ impl Turns {
     }
 }
 
-/// A log that this process writes to. The region's descriptor holds the lock.
+/// The right to write, which the region's description holds; it is given back by a call, not only
+/// by the last close: a process that was forked meanwhile has the description until it executes
+/// another program.
+struct WriterLock {
+    opener: Opener,
+    fd: RawFd,
+}
+
+impl Drop for WriterLock {
+    fn drop(&mut self) {
+        if self.opener.is_here() {
+            // What cannot be given back goes with the description.
+            let _ = bytes::release(self.fd, Lock::Description, 0);
+        }
+    }
+}
+
+/// A log that this process writes to.
 pub struct Log {
+    // Before the region, whose descriptor it needs.
+    lock: WriterLock,
     region: Region,
     identity: Identity,
-    opener: Opener,
     /// Memory failed: what is there is to be checked by the next opener.
     broken: AtomicBool,
     /// The next position, and [`CLOSED`].
@@ -188,7 +208,7 @@ impl Log {
         let at = || Apart(AtomicU64::new(end.position));
         Ok(Self {
             identity,
-            opener,
+            lock: WriterLock { opener, fd: region.fd() },
             broken: AtomicBool::new(false),
             reserved: at(),
             done: at(),
@@ -395,7 +415,7 @@ impl Log {
     }
 
     fn check(&self) -> Result<()> {
-        if !self.opener.is_here() {
+        if !self.lock.opener.is_here() {
             return Err(Error::Forked);
         }
         if self.is_broken() { Err(Error::Memory) } else { Ok(()) }

@@ -1,4 +1,5 @@
-//! What the tests of files and of logs share.
+//! What the tests of files and of logs share; none of them needs all of it.
+#![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,4 +23,40 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A forked child.
+pub struct Child(libc::pid_t);
+
+impl Child {
+    /// Begins `work` in a child, which ends with its answer.
+    pub fn of(work: impl FnOnce() -> i32) -> Self {
+        // SAFETY: the child runs `work` and ends; it takes no lock that another thread may have
+        // held.
+        match unsafe { libc::fork() } {
+            0 => {
+                let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+                // SAFETY: ends this process.
+                unsafe { libc::_exit(worked.unwrap_or(99)) }
+            }
+            child => Self(child),
+        }
+    }
+
+    /// Its exit code, or 128 and the signal.
+    pub fn end(self) -> i32 {
+        let mut status = 0;
+        // SAFETY: waits for the child.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
+        if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            128 + libc::WTERMSIG(status)
+        }
+    }
+}
+
+/// What a child that does this answers.
+pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    Child::of(work).end()
 }
