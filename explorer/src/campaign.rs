@@ -130,8 +130,8 @@ pub struct Job<'j> {
 /// When to stop before the jobs end.
 #[derive(Clone, Copy, Default)]
 pub struct Stop {
-    /// No job begins later.
-    pub at: Option<Instant>,
+    /// No job begins later; the time before the campaign's own turn does not count.
+    pub after: Option<Duration>,
     /// No job begins after a failure.
     pub at_failure: bool,
     /// Lines of progress on the standard error output.
@@ -174,13 +174,14 @@ impl Watch {
 pub fn work<'j>(jobs: impl Iterator<Item = Job<'j>> + Send, stop: Stop) -> Report {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = Instant::now();
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let left = AtomicUsize::new(workers);
     let watch = Watch { doing: Mutex::new(vec![None; workers]) };
     let total = Mutex::new(Report::default());
     let jobs = Mutex::new(jobs.fuse());
     let next = || {
-        let late = stop.at.is_some_and(|at| Instant::now() >= at);
+        let late = stop.after.is_some_and(|after| begun.elapsed() >= after);
         let failed = || !total.lock().unwrap_or_else(PoisonError::into_inner).failures.is_empty();
         if late || stop.at_failure && failed() {
             return None;

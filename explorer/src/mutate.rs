@@ -101,16 +101,20 @@ impl Survey {
     #[must_use]
     pub fn hunt(&self, site: Site, longest: Duration) -> Option<String> {
         leave_out(Some(site));
-        let stop = Stop { at: Some(Instant::now() + longest), at_failure: true, progress: false };
-        // Recovery is reached by each crash: what it leaves out would take all the time here.
-        let half = Stop { at: Some(Instant::now() + longest / 2), ..stop };
+        let begun = Instant::now();
+        let until = |most: Duration| Stop {
+            after: Some(most.saturating_sub(begun.elapsed())),
+            at_failure: true,
+            progress: false,
+        };
         let families: [&dyn Fn() -> Report; 6] = [
-            &|| lifecycle::run(settings()[..SETTINGS].to_vec(), stop),
-            &|| self.singles(site, half),
+            &|| lifecycle::run(settings()[..SETTINGS].to_vec(), until(longest)),
+            // Recovery is reached by each crash: what it leaves out would take all the time here.
+            &|| self.singles(site, until(longest / 2)),
             &|| deaths::everywhere("write-over"),
-            &|| deaths::run(1, stop),
-            &|| sequences::run(1..=60, stop),
-            &|| concurrent::run(stop),
+            &|| deaths::run(1, until(longest)),
+            &|| sequences::run(1..=60, until(longest)),
+            &|| concurrent::run(until(longest)),
         ];
         let shown = families.iter().find_map(|family| family().failures.into_iter().next());
         leave_out(None);

@@ -41,7 +41,7 @@ fn place_of(bug: Bug) -> Where {
 }
 
 fn stop() -> Stop {
-    Stop { at: Some(Instant::now() + BOX), at_failure: true, progress: false }
+    Stop { after: Some(BOX), at_failure: true, progress: false }
 }
 
 /// Explores until something is found.

@@ -9,7 +9,7 @@
 use explorer::campaign::{Filter, Stop, is_long, run, settings, summary};
 use explorer::explore::Report;
 use explorer::{concurrent, deaths, lifecycle, sequences};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn must_hold(name: &str, report: &Report) {
     println!("{name}: {}", summary(report));
@@ -30,8 +30,8 @@ fn random_sequences() {
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let minutes = number("SOLERA_MINUTES").unwrap_or(10);
-    let at = Some(Instant::now() + Duration::from_secs(60 * minutes));
-    let stop = Stop { at, progress: true, ..Stop::default() };
+    let after = Some(Duration::from_secs(60 * minutes));
+    let stop = Stop { after, progress: true, ..Stop::default() };
     let first = number("SOLERA_SEED").unwrap_or(1);
     must_hold("random sequences", &sequences::run(first..=u64::MAX, stop));
 }
