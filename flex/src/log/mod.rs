@@ -22,6 +22,9 @@
 mod file;
 mod follow;
 pub(crate) mod format;
+mod positions;
+#[cfg(test)]
+mod positions_model;
 mod scan;
 mod write;
 

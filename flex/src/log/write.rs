@@ -31,14 +31,11 @@ use super::format::{
     COMMITTED, HEADER_BYTES, Header, Identity, KEY_BYTES, Kind, LINE_BYTES, SLOTS, Slot, extent,
     key_record, skip_line,
 };
+use super::positions::Positions;
 use super::scan::{Cursor, Ring};
 use crate::process::Opener;
 use crate::{Error, Result};
 
-/// Of `reserved`: a thread writes a key or skips the rest of the ring, and all others wait.
-const CLOSED: u64 = 1 << 63;
-/// Looks before a waiting thread lets others run.
-const SPINS: u32 = 200;
 /// Bytes of a put's payload that are copied at a time.
 const PIECE: usize = 1024;
 
@@ -87,10 +84,6 @@ impl<'p> Pieces<'p> {
     }
 }
 
-/// On lines of its own: threads that change one word do not take the others away.
-#[repr(align(128))]
-struct Apart<T>(T);
-
 /// What closes and trims go by.
 struct Turns {
     /// The head slot that counts.
@@ -133,14 +126,9 @@ pub struct Log {
     identity: Identity,
     /// Memory failed: what is there is to be checked by the next opener.
     broken: AtomicBool,
-    /// The next position, and [`CLOSED`].
-    reserved: Apart<AtomicU64>,
-    /// See the head.
-    done: Apart<AtomicU64>,
-    /// See the head.
-    committed: Apart<AtomicU64>,
+    positions: Positions<AtomicU64>,
     /// The oldest position, durably.
-    start: Apart<AtomicU64>,
+    start: AtomicU64,
     /// In force at `reserved`.
     key: AtomicU64,
     /// From this position on it is not.
@@ -151,12 +139,6 @@ pub struct Log {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits a little, the longer the more often.
-fn pause(looks: &mut u32) {
-    *looks += 1;
-    if looks.is_multiple_of(SPINS) { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
 
 impl Log {
@@ -205,15 +187,12 @@ impl Log {
         flush(&region, &identity, head.start, end.position).fence();
         region.sync_file().map_err(|_| Error::Memory)?;
         region.shared_store(COMMITTED, end.position)?;
-        let at = || Apart(AtomicU64::new(end.position));
         Ok(Self {
             identity,
             lock: WriterLock { opener, fd: region.fd() },
             broken: AtomicBool::new(false),
-            reserved: at(),
-            done: at(),
-            committed: at(),
-            start: Apart(AtomicU64::new(head.start)),
+            positions: Positions::at(end.position),
+            start: AtomicU64::new(head.start),
             key: AtomicU64::new(end.key),
             // The first record needs a new one.
             key_until: AtomicU64::new(end.position),
@@ -235,12 +214,12 @@ impl Log {
 
     /// The position of the oldest record.
     pub fn oldest(&self) -> u64 {
-        self.start.0.load(Ordering::Acquire)
+        self.start.load(Ordering::Acquire)
     }
 
     /// Up to here all is durable.
     pub fn committed(&self) -> u64 {
-        self.committed.0.load(Ordering::Acquire)
+        self.positions.committed()
     }
 
     /// Appends a record, durably; gives its position. Errors: `Invalid` of 0 bytes, `TooLong`,
@@ -267,24 +246,24 @@ impl Log {
         };
         let end = position + extent(len);
         let durable = self.sync();
-        self.wait_for_turn(position);
         let region_failed = matches!(filled, Err(Fault::Region)) || durable.is_err();
-        if region_failed {
-            self.broken.store(true, Ordering::Relaxed);
-        }
-        // All before it is durable: so is this.
-        let order = (Ordering::AcqRel, Ordering::Relaxed);
-        let alone = !self.is_broken()
-            && self.committed.0.compare_exchange(position, end, order.0, order.1).is_ok();
-        let told = if alone { self.region.shared_store(COMMITTED, end) } else { Ok(()) };
+        let counts = || {
+            if region_failed {
+                self.broken.store(true, Ordering::Relaxed);
+            }
+            !self.is_broken()
+        };
         // Whatever failed: the others go on.
-        self.done.0.store(end, Ordering::Release);
-        if !alone {
+        let told = self.positions.finish_durable((position, end), counts, || {
+            // Nobody else says more before this thread's turn is over.
+            self.region.shared_store(COMMITTED, end)
+        });
+        if told.is_none() {
             self.commit_to(end)?;
         }
         filled?;
         durable?;
-        told?;
+        told.unwrap_or(Ok(()))?;
         Ok(position)
     }
 
@@ -304,11 +283,11 @@ impl Log {
             let stored = self.region.write(self.identity.place(position), &skip).map(drop);
             filled = stored.and(Err(Fault::Caller));
         }
-        self.wait_for_turn(position);
-        if filled == Err(Fault::Region) {
-            self.broken.store(true, Ordering::Relaxed);
-        }
-        self.done.0.store(position + extent(len), Ordering::Release);
+        self.positions.finish((position, position + extent(len)), || {
+            if filled == Err(Fault::Region) {
+                self.broken.store(true, Ordering::Relaxed);
+            }
+        });
         filled?;
         Ok(position)
     }
@@ -316,7 +295,7 @@ impl Log {
     /// Makes everything durable up to the record at `position`, and that too, of any thread.
     pub fn commit(&self, position: u64) -> Result<()> {
         self.check()?;
-        if position >= self.reserved.0.load(Ordering::Acquire) & !CLOSED {
+        if position >= self.positions.reserved() {
             return Err(Error::Invalid("no record has this position yet"));
         }
         self.commit_to(position + 1)
@@ -363,7 +342,7 @@ impl Log {
         while turns.keys.get(1).is_some_and(|from| from.position <= position) {
             turns.keys.pop_front();
         }
-        self.start.0.store(position, Ordering::Release);
+        self.start.store(position, Ordering::Release);
         Ok(())
     }
 
@@ -512,33 +491,14 @@ impl Log {
 
     // ---- positions
 
-    fn wait_for_turn(&self, position: u64) {
-        let mut looks = 0;
-        while self.done.0.load(Ordering::Acquire) != position {
-            pause(&mut looks);
-        }
-    }
-
     /// Takes the next `needed` bytes; gives their position, and the key in force there.
     fn reserve(&self, needed: u64) -> Result<(u64, u64)> {
-        let mut looks = 0;
-        loop {
-            let at = self.reserved.0.load(Ordering::Acquire);
-            if at & CLOSED != 0 {
-                pause(&mut looks);
-                continue;
-            }
-            if at >= self.key_until.load(Ordering::Acquire) || self.identity.room(at) < needed {
-                self.turn(at, needed)?;
-                continue;
-            }
-            self.has_room(at, at + needed)?;
-            let order = (Ordering::AcqRel, Ordering::Relaxed);
-            if self.reserved.0.compare_exchange(at, at + needed, order.0, order.1).is_ok() {
-                // No other key comes before this range is done.
-                return Ok((at, self.key.load(Ordering::Acquire)));
-            }
-        }
+        let usable =
+            |at| at < self.key_until.load(Ordering::Acquire) && self.identity.room(at) >= needed;
+        let turn = |at| self.turn(at, needed);
+        let at = self.positions.take(needed, usable, turn, |at, end| self.has_room(at, end))?;
+        // No other key comes before this range is done.
+        Ok((at, self.key.load(Ordering::Acquire)))
     }
 
     /// Whether what is to be written from `at` on may end at `end`.
@@ -572,16 +532,14 @@ impl Log {
     #[cold]
     fn turn(&self, at: u64, needed: u64) -> Result<()> {
         let mut turns = locked(&self.turns);
-        let order = (Ordering::AcqRel, Ordering::Relaxed);
         // All of it, or nothing: a record that finds no room has changed nothing.
-        if self.reserved.0.load(Ordering::Acquire) == at {
+        if self.positions.reserved() == at {
             self.has_room(at, self.end_of(at, needed))?;
         }
         let next = file::random()?;
-        if self.reserved.0.compare_exchange(at, at | CLOSED, order.0, order.1).is_err() {
+        if !self.positions.close(at) {
             return Ok(());
         }
-        self.wait_for_turn(at);
         let (room, key) = (self.identity.room(at), self.key.load(Ordering::Relaxed));
         let lacks_key = at >= self.key_until.load(Ordering::Relaxed);
         let skips = if lacks_key { room < KEY_BYTES } else { room < needed };
@@ -596,7 +554,7 @@ impl Log {
         // is chosen later.
         let durable = streamed.map(|streamed| streamed.fence()).map_err(Error::from);
         if let Err(error) = durable.and_then(|_| self.sync()) {
-            self.reserved.0.store(at, Ordering::Release);
+            self.positions.reopen_unchanged(at);
             return Err(error);
         }
         if !skips {
@@ -604,36 +562,25 @@ impl Log {
             self.key.store(next, Ordering::Release);
             self.key_until.store(self.identity.lap_end(at), Ordering::Release);
         }
-        let commits = self.committed.0.compare_exchange(at, end, order.0, order.1).is_ok();
-        let told = if commits { self.region.shared_store(COMMITTED, end) } else { Ok(()) };
-        self.done.0.store(end, Ordering::Release);
-        self.reserved.0.store(end, Ordering::Release);
-        Ok(told?)
+        let told = self.positions.reopen(at, end, || self.region.shared_store(COMMITTED, end));
+        Ok(told.unwrap_or(Ok(()))?)
     }
 
     // ---- commits
 
     /// Makes all durable that is done, which reaches `end` at least.
     fn commit_to(&self, end: u64) -> Result<()> {
-        let mut looks = 0;
-        while self.done.0.load(Ordering::Acquire) < end {
-            pause(&mut looks);
-        }
-        if self.committed() >= end {
+        if self.positions.to_commit(end).is_none() {
             return Ok(());
         }
         let _one = locked(&self.commits);
-        let from = self.committed();
-        if from >= end {
-            return Ok(());
-        }
-        let to = self.done.0.load(Ordering::Acquire);
+        let Some((from, to)) = self.positions.to_commit(end) else { return Ok(()) };
         flush(&self.region, &self.identity, from, to).fence();
         self.sync()?;
         if self.is_broken() {
             return Err(Error::Memory);
         }
-        if self.committed.0.fetch_max(to, Ordering::AcqRel) < to {
+        if self.positions.commit(to) {
             self.publish(to)?;
         }
         Ok(())
