@@ -211,7 +211,7 @@ fn check(switches: usize, calls: &'static [&'static [Call]]) {
             .map(|thread| {
                 let world = Arc::clone(&world);
                 loom::thread::spawn(move || {
-                    calls[thread].iter().for_each(|call| call(&world, thread))
+                    calls[thread].iter().for_each(|call| call(&world, thread));
                 })
             })
             .collect();
