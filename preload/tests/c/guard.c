@@ -151,7 +151,7 @@ static void handler(void) {
 }
 static void handler_in_call(void) {
     signal(SIGALRM, on_signal);
-    ualarm(1000, 1000);
+    ualarm(1000, 0);
     for (;;)
         put("busy", "busy");
 }
