@@ -153,10 +153,10 @@ if [ -x tests/programs/run ]; then
 fi
 # By these names of the whole workspace, so that nothing is built with other features.
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
-    --test survived --test flex_log -- --nocapture
+    --test survived --test flex_log --test flex_file -- --nocapture
 # Of the workspace, too: what has nothing to inject is there already.
 stage injected-bugs cargo test --release --workspace --features solera-explorer/inject --test bugs \
-    --test flex_log
+    --test flex_log --test flex_file
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
