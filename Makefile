@@ -49,11 +49,11 @@ build: setup
 install:
 	install -D -m 755 $(BUILT)/solera $(DESTDIR)$(PREFIX)/bin/solera
 	install -D -m 755 $(BUILT)/libsolera_preload.so $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
-	capi/link.sh $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib
+	umask 022 && capi/link.sh $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib
 	install -D -m 644 $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib/libsolera.a
 	install -D -m 644 capi/include/solera.h $(DESTDIR)$(PREFIX)/include/solera.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
+	umask 022 && sed 's|@PREFIX@|$(PREFIX)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
 	install -D -m 644 capi/solera.3 $(DESTDIR)$(PREFIX)/share/man/man3/solera.3
 	install -D -m 644 capi/solera.py $(DESTDIR)$(PREFIX)/lib/$(PYTHON)/dist-packages/solera.py
 	[ -n "$(DESTDIR)" ] || ldconfig
@@ -64,6 +64,7 @@ uninstall:
 	rm -f $(DESTDIR)/sbin/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera
 	cd $(DESTDIR)$(PREFIX) && rm -f lib/libsolera_preload.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
 		include/solera.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py
+	[ -n "$(DESTDIR)" ] || ldconfig
 
 demo: build
 	@scripts/demo.sh

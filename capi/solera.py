@@ -11,6 +11,7 @@ Place.kind. The functions are those of solera.h, which says more of each.
 """
 
 import ctypes
+import errno
 import os
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint, c_uint64, c_void_p
 
@@ -177,7 +178,11 @@ class File(_Handle):
 
 
 class Log(_Handle):
-    """A write-ahead log."""
+    """A write-ahead log. One thread at a time reads by one object."""
+
+    def __init__(self, handle, close):
+        super().__init__(handle, close)
+        self._room = ctypes.create_string_buffer(4096)
 
     def append(self, record):
         """Appends a record, durably; gives its position."""
@@ -195,12 +200,19 @@ class Log(_Handle):
         """Makes all durable up to the record at a position."""
         _log_commit(self._handle, position)
 
-    def read(self, position=OLDEST, room=1 << 20):
+    def read(self, position=OLDEST):
         """The first durable record at a position or behind it, as (next position, record); None: there
         is none yet. OSError with ESTALE: it is trimmed."""
-        at, to = c_uint64(position), ctypes.create_string_buffer(room)
-        count = _log_read(self._handle, byref(at), to, room)
-        return (at.value, to.raw[:count]) if count else None
+        while True:
+            at, room = c_uint64(position), len(self._room)
+            try:
+                count = _log_read(self._handle, byref(at), self._room, room)
+            except OSError as error:
+                if error.errno != errno.EMSGSIZE:
+                    raise
+                self._room = ctypes.create_string_buffer(4 * room)
+            else:
+                return (at.value, self._room[:count]) if count else None
 
     def records(self, position=OLDEST):
         """All durable records from a position on, as (position behind it, record)."""

@@ -7,7 +7,9 @@
  * Errors are -1 (of pointers: NULL), errno, and a sentence for a person: solera_error(). Besides what
  * stands at a function: EINVAL for a handle that is NULL, closed or of another kind, a NULL where bytes
  * are asked for, a negative offset, and a length beyond SSIZE_MAX; ESTALE in a child of fork(), whose
- * handles are its parent's; EFAULT for memory that cannot be accessed; EIO for memory that is damaged.
+ * handles are its parent's; EFAULT for bytes that cannot be accessed (paths, options and places for
+ * results must be there); EIO for memory that is damaged, and for good once a write to the medium has
+ * failed.
  * Whatever fails has changed nothing, unless the function says otherwise.
  *
  * What a fence promises depends on the memory: solera_place_class().
@@ -25,7 +27,8 @@
 extern "C" {
 #endif
 
-/* Another process has cut the file: what was to be accessed is not there any more. */
+/* Another process has cut the file: what was to be accessed is not there any more. Only where whole pages
+   are gone: in the page of the new end, and in what the file grows by in one step, nothing shows. */
 #ifndef ETRUNCATED
 #define ETRUNCATED ENODATA
 #endif
@@ -62,7 +65,7 @@ int solera_close_place(solera_place *place);
 int solera_place_class(const solera_place *place, const char **why);
 
 /* Returns when all that this thread has streamed or flushed to files of the place is durable. In class
-   page: syncfs(). */
+   page: syncfs(), so not of files on other file systems that are mounted or linked below the place. */
 int solera_fence(solera_place *place);
 
 /* ---- files -------------------------------------------------------------------------------------- */
@@ -74,7 +77,7 @@ int solera_fence(solera_place *place);
 /* Begin with SOLERA_OPTIONS; 0 is the default of each. */
 struct solera_options {
     size_t struct_size; /* sizeof(struct solera_options) */
-    uint64_t size;      /* bytes that it may grow to; 0: 64 GiB. So much address space is taken */
+    uint64_t size;      /* bytes that it may grow to, at most 64 TiB; 0: 64 GiB. Takes so much address space */
     uint64_t step;      /* bytes that it grows by, rounded up to 4 KiB; 0: 2 MiB */
     unsigned flags;     /* SOLERA_CREATE, ... */
     mode_t mode;        /* of a file that is made; 0: 0600 */
@@ -137,7 +140,7 @@ int solera_truncate(solera_file *file, off_t length);
 /* Begin with SOLERA_LOG_OPTIONS; 0 is the default of each. */
 struct solera_log_options {
     size_t struct_size; /* sizeof(struct solera_log_options) */
-    uint64_t capacity;  /* bytes of the ring of a log that is made: 4 KiB or more; 0: 64 MiB */
+    uint64_t capacity;  /* bytes of the ring of a log that is made: 4 KiB to 64 TiB; 0: 64 MiB */
     int readonly;       /* follow it, while another process may write to it */
     int create;         /* make it, if it is not there */
     mode_t mode;        /* of a log that is made; 0: 0600 */
@@ -147,7 +150,8 @@ struct solera_log_options {
 /* As a position to read from: the oldest record. */
 #define SOLERA_OLDEST UINT64_MAX
 
-/* Opens a log of a place. EBUSY: another process writes to it; EUCLEAN: it is none, or is damaged. */
+/* Opens a log of a place. EBUSY: another process writes to it; EUCLEAN: it is none, or, to be written, a
+   record is damaged that was committed. */
 int solera_log_open(solera_place *place, const char *path, const struct solera_log_options *options,
                     solera_log **log);
 
@@ -170,7 +174,7 @@ int solera_log_commit(solera_log *log, uint64_t position);
 
 /* Copies the first durable record at `*position` or behind it, and moves `*position` behind it; gives
    its length; 0: there is none yet. EMSGSIZE: it is longer than `count`. ESTALE: it is trimmed, and
-   `*position` is now that of the oldest record. */
+   `*position` is now that of the oldest record. EUCLEAN: it is damaged. */
 ssize_t solera_log_read(solera_log *log, uint64_t *position, void *to, size_t count);
 
 /* As solera_log_read(), without a copy: the record stays where it is until it is trimmed. Gives 1; 0:

@@ -90,7 +90,10 @@ pub unsafe extern "C" fn solera_open(
             wanted.read_only = given.flags & READONLY != 0;
             wanted.create = match given.flags & (CREATE | EXCLUSIVE) {
                 CREATE => Create::Missing,
-                0 | EXCLUSIVE => Create::Never,
+                0 => Create::Never,
+                EXCLUSIVE => {
+                    return Err(Error::Invalid("SOLERA_EXCLUSIVE is for SOLERA_CREATE only"));
+                }
                 _ => Create::New,
             };
         }
@@ -113,14 +116,16 @@ pub extern "C" fn solera_close(handle: usize) -> c_int {
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_length(handle: usize) -> i64 {
-    answer("solera_length", || Ok(file(handle)?.len() as i64))
+    answer("solera_length", || Ok(file(handle)?.length()? as i64))
 }
 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_length_is_exact(handle: usize) -> c_int {
     answer("solera_length_is_exact", || {
-        Ok(c_int::from(matches!(file(handle)?.opened(), Length::Exact(_))))
+        let file = file(handle)?;
+        file.length()?;
+        Ok(c_int::from(matches!(file.opened(), Length::Exact(_))))
     })
 }
 

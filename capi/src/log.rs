@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
 
 use flex::{Error, Follower, Log, LogOptions, Record, Result};
 use pmem::{UserIn, UserOut};
@@ -15,6 +14,7 @@ use crate::place::{place, too_many};
 
 /// `SOLERA_OLDEST`.
 const OLDEST: u64 = u64::MAX;
+const PIECE_BYTES: usize = size_of::<libc::iovec>();
 /// `IOV_MAX`.
 const PIECES_MAX: c_int = 1024;
 
@@ -32,7 +32,7 @@ pub struct Options {
 /// An open log.
 enum Opened {
     Writer(Box<Log>),
-    Reader(Mutex<Follower>),
+    Reader(Follower),
 }
 
 static LOGS: Handles<Opened> = Handles::new(3);
@@ -55,16 +55,14 @@ impl Opened {
     fn oldest(&self) -> Result<u64> {
         match self {
             Self::Writer(log) => Ok(log.oldest()),
-            Self::Reader(log) => log.lock().unwrap_or_else(PoisonError::into_inner).oldest(),
+            Self::Reader(log) => log.oldest(),
         }
     }
 
     fn read(&self, position: u64, to: &UserOut<'_>) -> Result<Option<Record>> {
         match self {
             Self::Writer(log) => log.read_to(position, to),
-            Self::Reader(log) => {
-                log.lock().unwrap_or_else(PoisonError::into_inner).read_to(position, to)
-            }
+            Self::Reader(log) => log.read_to(position, to),
         }
     }
 }
@@ -73,16 +71,23 @@ impl Opened {
 fn from<T>(
     log: &Opened,
     position: &mut u64,
-    read: impl FnOnce(u64) -> Result<Option<(Record, T)>>,
+    read: impl Fn(u64) -> Result<Option<(Record, T)>>,
 ) -> Result<Option<(Record, T)>> {
-    if *position == OLDEST {
+    let wants_oldest = *position == OLDEST;
+    if wants_oldest {
         *position = log.oldest()?;
     }
-    let found = read(*position).inspect_err(|error| {
-        if let Error::Lapped { oldest } = error {
-            *position = *oldest;
+    let found = loop {
+        match read(*position) {
+            Err(Error::Lapped { oldest }) => {
+                *position = oldest;
+                if !wants_oldest {
+                    return Err(Error::Lapped { oldest });
+                }
+            }
+            found => break found?,
         }
-    })?;
+    };
     if let Some((record, _)) = &found {
         *position = record.next;
     }
@@ -120,9 +125,12 @@ pub unsafe extern "C" fn solera_log_open(
             wanted.mode = if given.mode == 0 { wanted.mode } else { given.mode };
             wanted.create = given.create != 0;
             readonly = given.readonly != 0;
+            if readonly && wanted.create {
+                return Err(Error::Invalid("a log that is only read is not made"));
+            }
         }
         let log = if readonly {
-            Opened::Reader(Mutex::new(place.follow(name)?))
+            Opened::Reader(place.follow(name)?)
         } else {
             Opened::Writer(Box::new(place.log(name, &wanted)?))
         };
@@ -172,10 +180,14 @@ pub unsafe extern "C" fn solera_log_appendv(
             return Err(Error::Invalid("a record has 1 to 1024 pieces"));
         }
         // SAFETY: the caller's, as the header says.
-        let pieces = unsafe { std::slice::from_raw_parts(pieces, count as usize) };
-        let sources = pieces.iter().map(|piece| {
-            // SAFETY: as above.
-            unsafe { source(piece.iov_base.cast(), piece.iov_len) }
+        let all = unsafe { source(pieces.cast(), count as usize * PIECE_BYTES)? };
+        let sources = (0..count as usize).map(|number| {
+            let piece = all.slice(number * PIECE_BYTES, PIECE_BYTES);
+            // SAFETY: any bytes make an iovec; the bytes that it names are the caller's.
+            unsafe {
+                let piece: libc::iovec = piece.value()?;
+                source(piece.iov_base.cast(), piece.iov_len)
+            }
         });
         let sources: Vec<UserIn<'_>> = sources.collect::<Result<_>>()?;
         let at = writer(handle, Errno::BADF)?.append_pieces(&sources)?;

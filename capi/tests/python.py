@@ -39,6 +39,7 @@ with solera.Place(sys.argv[1], page=True) as place:
         log.commit(log.put(b"the last"))
         records = [record for _, record in log.records()]
         assert records == [b"record %d" % number for number in range(5)] + [b"the last"]
+        assert log.read(log.append(b"x" * 1000))[1] == b"x" * 1000
         log.trim(positions[3])
         fails(errno.ESTALE, log.read, positions[0])
         fails(errno.EINVAL, log.append, b"")

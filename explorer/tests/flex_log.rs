@@ -8,7 +8,8 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,10 +33,12 @@ enum Act {
     Commit,
     /// To the record of this number; to the end, if it is none yet. Of one thread only.
     Trim(usize),
+    /// The same, and is killed before the head slot is written back; a `Reopen` follows.
+    KilledTrim(usize),
     /// Is killed, and the next process opens the log: what it finds is there from then on.
     Reopen,
 }
-use Act::{Append, AppendBad, Commit, Put, Reopen, Trim};
+use Act::{Append, AppendBad, Commit, KilledTrim, Put, Reopen, Trim};
 
 thread_local! {
     static THREAD: Cell<u8> = const { Cell::new(0) };
@@ -57,6 +60,8 @@ struct Referee {
     changed: Condvar,
     /// The event of the first thread at which it is held up; 0: none.
     pause_at: usize,
+    /// The next flush does not come: the process is killed.
+    kills: AtomicBool,
 }
 
 impl Referee {
@@ -90,6 +95,9 @@ impl Hook for Referee {
     }
 
     fn flush(&self, off: u64, at: &'static Location<'static>) {
+        if self.kills.swap(false, Ordering::Relaxed) {
+            std::panic::resume_unwind(Box::new("killed"));
+        }
         self.push(Event::Flush { line: off, at });
     }
 
@@ -118,6 +126,8 @@ enum Promise {
 struct Done {
     records: Vec<(u64, Vec<u8>)>,
     promises: Vec<Promise>,
+    /// What a trim that was killed said.
+    killed_trim: Option<u64>,
 }
 
 /// Carries out a script as one of the threads.
@@ -156,6 +166,15 @@ fn carry_out(log: &Log, thread: u8, script: &[Act], done: &Mutex<Done>, referee:
                 let position = record.unwrap_or_else(|| log.committed());
                 log.trim(position).expect("trimmed");
                 Promise::Gone(position)
+            }
+            KilledTrim(number) => {
+                let position = done.lock().expect("the list").records[number].0;
+                referee.kills.store(true, Ordering::Relaxed);
+                // Where stores need no flush it comes to its end.
+                let _ = catch_unwind(AssertUnwindSafe(|| log.trim(position)));
+                referee.kills.store(false, Ordering::Relaxed);
+                done.lock().expect("the list").killed_trim = Some(position);
+                continue;
             }
             Reopen => return,
         };
@@ -235,10 +254,13 @@ fn run(scripts: [&[Act]; 2], pause_at: usize, class: Class) -> Result<(u64, bool
             carry_out(&log, 0, life, &done, &referee);
             if matches!(life.last(), Some(Reopen)) {
                 log = Log::open_on(log.into_region()).expect("a log");
-                let position = done.lock().expect("the list").records.last().map(|it| it.0);
-                let promise = position.map_or(Promise::Nothing, Promise::There);
-                done.lock().expect("the list").promises.push(promise);
-                referee.push(Event::Mark("reopened".to_owned()));
+                let mut done = done.lock().expect("the list");
+                let there = done.records.last().map(|it| Promise::There(it.0));
+                let gone = done.killed_trim.take().map(Promise::Gone);
+                for promise in [gone, there].into_iter().flatten() {
+                    done.promises.push(promise);
+                    referee.push(Event::Mark("reopened".to_owned()));
+                }
             }
         }
     }
@@ -323,6 +345,9 @@ fn around_the_end() -> Result<u64, String> {
         states += explore(&[&fill[..], &appends[..]].concat())?;
         let puts = [Trim(3), Put(500), Put(48), Commit, Trim(9), Put(100)];
         states += explore(&[&fill[..], &puts[..]].concat())?;
+        // The next process uses what a killed trim said was free.
+        let killed = [KilledTrim(2), Reopen, Append(900), Append(40)];
+        states += explore(&[&fill[..], &killed[..]].concat())?;
         // One commit of what lies before the end and behind the start.
         let around = [Trim(3), Put(last), Put(500), Put(48), Commit];
         states += explore(&[&fill[..3], &around[..]].concat())?;

@@ -16,20 +16,22 @@
 //! Locks: `size`, for whoever makes the file longer or shorter; writes inside it take none.
 
 use std::marker::PhantomData;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::{Class, Fault, OpenOptions, Purpose, Region, UserIn, UserOut};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::process::Opener;
 use crate::{Error, Result};
 
 const PAGE_BYTES: u64 = 4096;
+/// So much can be mapped.
+const SIZE_MAX: u64 = 64 << 40;
 
 /// Whether a file is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,10 +47,10 @@ pub enum Create {
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
-    /// Bytes that it may grow to: so much address space is taken. A file that is longer already
-    /// does not grow.
+    /// Bytes that it may grow to, 64 TiB at most, rounded up to 4 KiB: so much address space is
+    /// taken. A file that is longer already does not grow.
     pub size: u64,
-    /// Bytes that it grows by, rounded up to 4 KiB: each step costs three system calls.
+    /// Bytes that it grows by, rounded up to 4 KiB: each step costs a few system calls.
     pub step: u64,
     /// For reading only.
     pub read_only: bool,
@@ -92,6 +94,8 @@ pub struct File {
     len: AtomicU64,
     /// Bytes of the file, as this process made it: `len` or more.
     size: Mutex<u64>,
+    /// A write to the medium has failed.
+    unsynced: AtomicBool,
 }
 
 /// What a thread has streamed and not waited for. Another thread cannot: a fence is of its own
@@ -120,18 +124,48 @@ impl Ticket<'_> {
 impl File {
     /// Opens the file at `path`. Errors: what the file system says.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
+        if options.size > SIZE_MAX || options.step > SIZE_MAX {
+            return Err(Error::Invalid("a file grows to 64 TiB at most"));
+        }
+        if options.read_only && options.create != Create::Never {
+            return Err(Error::Invalid("a file that is only read is not made"));
+        }
+        let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = flags | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let open = |flags| rustix::fs::open(path, flags, Mode::from_raw_mode(options.mode));
+        let (file, is_new) = loop {
+            if options.create != Create::Never {
+                match open(flags | OFlags::CREATE | OFlags::EXCL) {
+                    Err(Errno::EXIST) if options.create == Create::Missing => {}
+                    made => break (made, true),
+                }
+            }
+            match open(flags) {
+                // It was removed in between.
+                Err(Errno::NOENT) if options.create == Create::Missing && !leads_on(path) => {}
+                found => break (found, false),
+            }
+        };
+        let file = file.map_err(|errno| Error::refused("open the file", errno))?;
+        Self::of(file, path, options).inspect_err(|_| {
+            if is_new {
+                // It is this call's own, and empty. What cannot be removed stays.
+                let _ = rustix::fs::unlink(path);
+            }
+        })
+    }
+
+    fn of(file: OwnedFd, path: &Path, options: &FileOptions) -> Result<Self> {
         let writes = !options.read_only;
-        let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        flags |= if writes { OFlags::RDWR } else { OFlags::RDONLY };
-        flags.set(OFlags::CREATE, options.create != Create::Never && writes);
-        flags.set(OFlags::EXCL, options.create == Create::New && writes);
-        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(options.mode))
-            .map_err(|errno| Error::refused("open the file", errno))?;
         let stat = rustix::fs::fstat(&file)
             .map_err(|errno| Error::refused("read the file's length", errno))?;
-        let step = options.step.max(1).checked_next_multiple_of(PAGE_BYTES);
-        let step = step.ok_or(Error::Invalid("a step is not so long"))?;
-        let size = options.size.max(stat.st_size as u64);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Error::refused("use it as a file", Errno::ISDIR)),
+            _ => return Err(Error::Invalid("it is no regular file")),
+        }
+        let step = options.step.max(1).next_multiple_of(PAGE_BYTES);
+        let size = options.size.max(stat.st_size as u64).next_multiple_of(PAGE_BYTES);
         let region = OpenOptions {
             write: writes,
             allow_page: options.page,
@@ -155,7 +189,8 @@ impl File {
         let opener =
             Opener::new().map_err(|errno| Error::refused("get memory for the file", errno))?;
         let size = Mutex::new(region.len());
-        Ok(Self { region, opener, options, opened, len: AtomicU64::new(len), size })
+        let (len, unsynced) = (AtomicU64::new(len), AtomicBool::new(false));
+        Ok(Self { region, opener, options, opened, len, size, unsynced })
     }
 
     /// What a fence promises here, and why.
@@ -172,6 +207,13 @@ impl File {
     #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
+    }
+
+    /// The length now, also of what another process appends to. Errors: `Forked`.
+    pub fn length(&self) -> Result<u64> {
+        self.check()?;
+        self.look_again()?;
+        Ok(self.len())
     }
 
     /// Whether it has no bytes.
@@ -211,6 +253,10 @@ impl File {
         }
         match self.region.stream_from(offset, bytes) {
             Ok(_) => Ok(self.ticket()),
+            // This process has cut it meanwhile.
+            Err(Fault::Region) if end > self.len() => {
+                self.store(&mut self.lock_size(), offset, bytes)
+            }
             Err(fault) => Err(self.failed(fault, end)),
         }
     }
@@ -244,27 +290,44 @@ impl File {
         if end > most {
             return Err(Error::TooLarge { most });
         }
-        let to = end.div_ceil(self.options.step).saturating_mul(self.options.step).min(most);
         let there = self.size_now()?;
         if there < *size {
             return Err(Error::Truncated { size: there });
         }
-        let (file, none) = (self.file()?, FallocateFlags::empty());
-        let longer =
-            rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, none, *size, to - *size));
-        match longer {
-            Ok(()) => {}
-            Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(file, to)
-                .map_err(|errno| Error::refused("make the file longer", errno))?,
-            Err(errno) => return Err(Error::refused("get space for the file", errno)),
-        }
+        let step = self.options.step;
+        let mut to = end.div_ceil(step).saturating_mul(step).min(most);
+        let longer = self.lengthen(*size, to).or_else(|_| {
+            // Perhaps what is needed now fits.
+            to = end.next_multiple_of(PAGE_BYTES);
+            self.lengthen(*size, to)
+        });
+        longer.map_err(|errno| {
+            // A part may have been had.
+            let _ = self.region.cut(*size);
+            Error::refused("get space for the file", errno)
+        })?;
         self.region.grown(to).map_err(|errno| Error::refused("map the file's new end", errno))?;
-        if self.region.class() != Class::Page {
-            // All at once: a fault for each page would cost more. Where it fails they come so.
-            let _ = self.region.populate(*size, to - *size);
+        match self.region.class() {
+            Class::Page => {}
+            class => {
+                // All at once: a fault for each page would cost more. Where it fails they come so.
+                let _ = self.region.populate(*size, to - *size);
+                if class != Class::Volatile {
+                    // PERSIST: the length, which a page that is there already does not bring.
+                    self.sync_data()?;
+                }
+            }
         }
         *size = to;
         Ok(())
+    }
+
+    fn lengthen(&self, from: u64, to: u64) -> core::result::Result<(), Errno> {
+        let (file, none) = (self.file().map_err(|_| Errno::NOSPC)?, FallocateFlags::empty());
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, none, from, to - from)) {
+            Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(file, to),
+            done => done,
+        }
     }
 
     // ---- reading
@@ -279,22 +342,30 @@ impl File {
     pub fn read_at_to(&self, offset: u64, to: &UserOut<'_>) -> Result<usize> {
         self.check()?;
         let wanted = to.len() as u64;
-        if self.options.read_only && offset.saturating_add(wanted) > self.len() {
+        if offset.saturating_add(wanted) > self.len() {
             self.look_again()?;
         }
-        let count = wanted.min(self.len().saturating_sub(offset));
-        if count == 0 {
-            return Ok(0);
-        }
-        match self.region.read_to(offset, to, count as usize) {
-            Ok(()) => Ok(count as usize),
-            Err(fault) => Err(self.failed(fault, offset + count)),
+        loop {
+            let count = wanted.min(self.len().saturating_sub(offset));
+            if count == 0 {
+                return Ok(0);
+            }
+            match self.region.read_to(offset, to, count as usize) {
+                Ok(()) => return Ok(count as usize),
+                // This process has cut it meanwhile.
+                Err(Fault::Region) if self.len() < offset + count => {}
+                Err(fault) => return Err(self.failed(fault, offset + count)),
+            }
         }
     }
 
     /// A reader's file may have grown.
-    #[cold]
     fn look_again(&self) -> Result<()> {
+        if self.options.read_only { self.look_at_length() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look_at_length(&self) -> Result<()> {
         let mut size = self.lock_size();
         *size = self.size_now()?.min(self.options.size);
         self.region
@@ -310,6 +381,9 @@ impl File {
     /// cut the file is a `SIGBUS`, as of any mapping. Errors: `Invalid` beyond the end.
     pub fn view(&self, offset: u64, len: u64) -> Result<NonNull<u8>> {
         self.check()?;
+        if offset.saturating_add(len) > self.len() {
+            self.look_again()?;
+        }
         self.check_range(offset, len)?;
         let at = self.region.base().wrapping_add(offset as usize);
         NonNull::new(at).ok_or(Error::Memory)
@@ -352,11 +426,19 @@ impl File {
         if self.region.needs_sync() { self.sync_data() } else { Ok(()) }
     }
 
+    /// What fails once is not there, whatever the next call says: the kernel tells of it once.
     #[cold]
     fn sync_data(&self) -> Result<()> {
         let file = self.file()?;
-        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file))
-            .map_err(|errno| Error::refused("write the file to its medium", errno))
+        let synced = rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file));
+        self.remember(synced).map_err(|errno| Error::refused("write the file to its medium", errno))
+    }
+
+    fn remember(&self, synced: core::result::Result<(), Errno>) -> core::result::Result<(), Errno> {
+        if synced.is_err() {
+            self.unsynced.store(true, Ordering::Relaxed);
+        }
+        if self.unsynced.load(Ordering::Relaxed) { Err(Errno::IO) } else { Ok(()) }
     }
 
     /// Makes the file's length exact, and durable, with all that this thread has streamed.
@@ -366,7 +448,8 @@ impl File {
         self.region.fence();
         self.cut(&mut size)?;
         let file = self.file()?;
-        rustix::io::retry_on_intr(|| rustix::fs::fsync(file))
+        let synced = rustix::io::retry_on_intr(|| rustix::fs::fsync(file));
+        self.remember(synced)
             .map_err(|errno| Error::refused("write the file's length to its medium", errno))
     }
 
@@ -380,8 +463,8 @@ impl File {
             self.len.store(len, Ordering::Release);
             return Ok(());
         }
-        self.len.store(len, Ordering::Release);
-        self.cut(&mut size)
+        let before = self.len.swap(len, Ordering::AcqRel);
+        self.cut(&mut size).inspect_err(|_| self.len.store(before, Ordering::Release))
     }
 
     /// Cuts the file to its length.
@@ -464,6 +547,12 @@ impl Drop for File {
         // Whoever wants to know calls `close`.
         let _ = self.end();
     }
+}
+
+/// Whether a path is a symbolic link, wherever it leads.
+fn leads_on(path: &Path) -> bool {
+    rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
 /// Whether a file may have been left by a writer that did not close it: it fills whole pages, and

@@ -9,6 +9,8 @@ use rustix::io::Errno;
 
 use crate::{Error, File, FileOptions, Follower, Log, LogOptions, Result};
 
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
 /// A directory whose files are used as memory.
 pub struct Place {
     path: PathBuf,
@@ -22,8 +24,18 @@ impl Place {
     /// medium. Errors: `EOPNOTSUPP` without it; `ENOTDIR`.
     pub fn open(path: &Path, page: bool) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let directory = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|errno| Error::refused("open the place", errno))?;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
+            let served = std::env::var_os("SOLERA_VOLUME").is_some();
+            match Error::refused("open the place", errno) {
+                Error::System(why, errno) if served => Error::System(
+                    format!(
+                        "{why}; what lies on a volume `flex` does not see yet: take a directory"
+                    ),
+                    errno,
+                ),
+                error => error,
+            }
+        })?;
         let stat = rustix::fs::fstat(&directory)
             .map_err(|errno| Error::refused("see what the place is", errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
@@ -101,8 +113,20 @@ impl Place {
 /// The class that files of a directory have: a file without a name tells.
 fn class_in(directory: &OwnedFd, path: &Path) -> Result<(Class, String)> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(directory, ".", flags, Mode::from_raw_mode(0o600)) else {
-        return Ok((Class::Page, "no file can be made there to find out more".to_owned()));
+    let file = match rustix::fs::openat(directory, ".", flags, Mode::from_raw_mode(0o600)) {
+        Ok(file) => file,
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC | Errno::DQUOT)) => {
+            return Err(Error::refused("make a file of the place to see its class", errno));
+        }
+        // Not for this process, or not of this kind.
+        Err(_) => {
+            let system = rustix::fs::fstatfs(directory);
+            return Ok(if system.is_ok_and(|system| system.f_type == TMPFS_MAGIC) {
+                (Class::Volatile, "tmpfs: memory that a reboot empties".to_owned())
+            } else {
+                (Class::Page, "no file can be made there to find out more".to_owned())
+            });
+        }
     };
     // A page that is there: some file systems map nothing else synchronously.
     let _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 4096);

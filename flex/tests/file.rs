@@ -292,12 +292,42 @@ fn threads_append_and_read_at_once() {
     assert_eq!(file.len(), 4 * 2000 * 100);
 }
 
+/// What this process cuts itself is no error of reads and writes beside it.
+#[test]
+fn reads_and_writes_beside_a_cut_of_ones_own() {
+    let place = Place::new();
+    let file = File::open(&file(&place), &made()).expect("a file");
+    file.truncate(1 << 20).expect("longer");
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (file, ended) = (&file, &ended);
+            scope.spawn(move || {
+                let mut back = vec![0; 10_000];
+                while !ended.load(Ordering::Relaxed) {
+                    if thread == 0 {
+                        file.read_at(900_000, &mut back).expect("what there is");
+                    } else {
+                        file.write_at(700_000, &back).expect("written").wait().expect("durable");
+                    }
+                }
+            });
+        }
+        for _ in 0..2000 {
+            file.truncate(5000).expect("cut");
+            file.truncate(1 << 20).expect("longer");
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn a_reader_sees_what_others_append_and_writes_nothing() {
     let place = Place::new();
     let path = file(&place);
     std::fs::write(&path, b"").expect("an empty file");
-    let reader = File::open(&path, &FileOptions { read_only: true, ..made() }).expect("a file");
+    let read = FileOptions { read_only: true, create: Create::Never, ..made() };
+    let reader = File::open(&path, &read).expect("a file");
     let mut back = [0; 20];
     assert_eq!(reader.read_at(0, &mut back).expect("the end"), 0);
     let other = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
@@ -332,7 +362,7 @@ fn a_place_keeps_its_paths_and_tells_its_class() {
     let log = flex::LogOptions { capacity: 4096, create: true, ..flex::LogOptions::default() };
     let log = place.log("log".as_ref(), &log).expect("a log");
     let position = log.append(b"record").expect("appended");
-    let mut follower = place.follow("log".as_ref()).expect("a follower");
+    let follower = place.follow("log".as_ref()).expect("a follower");
     let mut back = [0; 6];
     assert!(follower.read(position, &mut back).expect("read").is_some());
     assert_eq!(&back, b"record");

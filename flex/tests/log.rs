@@ -73,7 +73,7 @@ fn records_come_back_in_order_over_many_laps_and_openings() {
             };
             kept.push_back((position, bytes));
         }
-        let mut follower = Follower::open(&place.log()).expect("a follower");
+        let follower = Follower::open(&place.log()).expect("a follower");
         let found = all(&mut follower);
         assert!(found.iter().eq(kept.iter().map(|(_, bytes)| bytes)), "opening {opening}");
         let mut position = log.oldest();
@@ -131,7 +131,7 @@ fn a_record_that_cannot_be_filled_is_skipped() {
     assert!(matches!(log.put_pieces(&bad), Err(Error::Caller)));
     let last = log.put(b"two").expect("put");
     log.commit(last).expect("committed");
-    let mut follower = Follower::open(&place.log()).expect("a follower");
+    let follower = Follower::open(&place.log()).expect("a follower");
     assert_eq!(all(&mut follower), [b"one".to_vec(), b"two".to_vec()]);
 }
 
@@ -209,7 +209,7 @@ fn threads_append_and_commit_for_each_other() {
             });
         }
     });
-    let mut follower = Follower::open(&place.log()).expect("a follower");
+    let follower = Follower::open(&place.log()).expect("a follower");
     let (mut next, mut count) = ([0; 4], 0);
     for found in all(&mut follower).iter().filter(|found| !found.starts_with(b"the last")) {
         let (thread, number) = told(found);
@@ -231,7 +231,7 @@ fn followers_see_whole_records_in_order_while_they_are_lapped() {
             .map(|_| {
                 let (path, ended) = (place.log(), &ended);
                 scope.spawn(move || {
-                    let mut follower = Follower::open(&path).expect("a follower");
+                    let follower = Follower::open(&path).expect("a follower");
                     let mut buffer = vec![0; follower.longest()];
                     let (mut position, mut last, mut seen, mut lapped) = (0, None, 0, 0);
                     loop {

@@ -111,7 +111,7 @@ fn killed_at_every_fence_it_leaves_what_it_told_of() {
         let told = told.load(Ordering::Relaxed) as usize;
         // The next opener goes on; a reader finds all that was told of, but for what was trimmed.
         let log = Log::open(&path, &options(4096)).expect("its lock is free");
-        let mut follower = Follower::open(&path).expect("a follower");
+        let follower = Follower::open(&path).expect("a follower");
         let (mut position, mut buffer) = (follower.oldest().expect("a head"), [0; 1024]);
         let mut last = None;
         while let Some(found) = follower.read(position, &mut buffer).expect("it can be read") {
@@ -154,7 +154,7 @@ fn four_processes_follow_a_writer_that_laps_them() {
     let followers: Vec<Child> = (0..4)
         .map(|_| {
             Child::of(|| {
-                let mut follower = Follower::open(&path).expect("a follower");
+                let follower = Follower::open(&path).expect("a follower");
                 let (mut position, mut buffer) = (0, [0; 1024]);
                 let mut last = None;
                 while last != Some(RECORDS - 1) {

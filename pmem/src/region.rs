@@ -111,8 +111,7 @@ impl Region {
         Region::map(Some(path), path, source, options)
     }
 
-    /// Maps what an open descriptor of this process stands for, which becomes the region's own.
-    /// `path` is where it was opened once.
+    /// Maps an open descriptor, which becomes the region's own; `path` is where it was opened.
     pub fn adopt(fd: OwnedFd, path: &Path, options: &OpenOptions) -> Result<Region, OpenError> {
         let source = source::probe(path, fd, options)?;
         Region::map(Some(path), path, source, options)
@@ -268,8 +267,9 @@ impl Region {
             OpenError::new(name, errno, found, "check limits on memory and address space")
         };
         install_fault_handler();
-        let space = source.len.checked_add(options.reserve).ok_or_else(|| fail(Errno::NOMEM))?;
-        let space = space.max(1).next_multiple_of(source.align as u64) as usize;
+        let space = source.len.max(1).checked_add(options.reserve);
+        let space = space.and_then(|space| space.checked_next_multiple_of(source.align as u64));
+        let space = space.ok_or_else(|| fail(Errno::NOMEM))? as usize;
         let base = reserve_space(space, source.align).map_err(fail)?;
         let mut region = Region {
             base,
@@ -353,7 +353,7 @@ impl Region {
     /// the process lives; up to 16 regions can be. No other thread uses the region meanwhile.
     pub fn guard(&self) -> Result<(), Unguarded> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (start, len) = (self.base as usize, pages(self.len()));
+        let (start, len) = (self.base as usize, pages(self.len()).max(self.ahead));
         let key = key::guard((start, self.space), |key| {
             // SAFETY: this region's own mapping.
             unsafe { key::protect(start, len, self.prot().bits(), key) }

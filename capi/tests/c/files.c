@@ -75,6 +75,16 @@ static void appends(solera_place *place) {
     FAILS(solera_open(place, NULL, &options, &again), EINVAL);
     FAILS(solera_open(place, "../file", &options, &again), EINVAL);
     FAILS(solera_open(place, "file", &options, NULL), EINVAL);
+    options.flags = SOLERA_READONLY | SOLERA_CREATE;
+    FAILS(solera_open(place, "file", &options, &again), EINVAL);
+    options.flags = SOLERA_CREATE;
+    options.size = UINT64_MAX;
+    FAILS(solera_open(place, "none", &options, &again), EINVAL);
+    options.size = 0;
+    options.flags = 0;
+    FAILS(solera_open(place, "none", &options, &again), ENOENT);
+    options.flags = SOLERA_READONLY;
+    FAILS(solera_open(place, ".", &options, &again), EISDIR);
     options.flags = 64;
     FAILS(solera_open(place, "file", &options, &again), EINVAL);
     options.struct_size = 4;
@@ -87,6 +97,7 @@ static void appends(solera_place *place) {
         failures = 0;
         FAILS(solera_append(file, "child", 5, NULL), ESTALE);
         FAILS(solera_pread(file, back, 1, 0), ESTALE);
+        FAILS(solera_length(file), ESTALE);
         fflush(stdout);
         _exit(failures);
     }

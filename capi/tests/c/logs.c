@@ -50,6 +50,54 @@ static void many_threads(solera_place *place) {
     CHECK(solera_log_close(shared) == 0);
 }
 
+/* A record is damaged that was committed: it is told, and nothing behind it is lost by an append. */
+static void damaged(solera_place *place, const char *directory) {
+    struct solera_log_options options = SOLERA_LOG_OPTIONS;
+    solera_log *log;
+    uint64_t first, position = SOLERA_OLDEST;
+    char path[4096], back[16];
+    options.create = 1;
+    CHECK(solera_log_open(place, "damaged", &options, &log) == 0);
+    CHECK(solera_log_append(log, "one", 3, &first) == 0);
+    CHECK(solera_log_append(log, "two", 3, NULL) == 0 && solera_log_close(log) == 0);
+    snprintf(path, sizeof path, "%s/damaged", directory);
+    FILE *file = fopen(path, "r+");
+    CHECK(fseek(file, 4096 + (long)first + 64 + 17, SEEK_SET) == 0 && fputc('x', file) == 'x');
+    CHECK(fclose(file) == 0);
+    FAILS(solera_log_open(place, "damaged", &options, &log), EUCLEAN);
+    options.create = 0;
+    options.readonly = 1;
+    CHECK(solera_log_open(place, "damaged", &options, &log) == 0);
+    CHECK(solera_log_read(log, &position, back, sizeof back) == 3 && memcmp(back, "one", 3) == 0);
+    FAILS(solera_log_read(log, &position, back, sizeof back), EUCLEAN);
+    CHECK(solera_log_close(log) == 0);
+}
+
+static void *opener(void *place) {
+    struct solera_log_options options = SOLERA_LOG_OPTIONS;
+    solera_log *log = NULL;
+    options.create = 1;
+    int made = solera_log_open((solera_place *)place, "raced", &options, &log);
+    CHECK(made == 0 || errno == EBUSY);
+    return made == 0 ? log : NULL;
+}
+
+/* Threads that make one log: one of them has it. */
+static void many_openers(solera_place *place) {
+    pthread_t threads[THREADS];
+    void *logs[THREADS];
+    int open = 0;
+    for (int at = 0; at < THREADS; at++)
+        pthread_create(&threads[at], NULL, opener, place);
+    for (int at = 0; at < THREADS; at++)
+        pthread_join(threads[at], &logs[at]);
+    for (int at = 0; at < THREADS; at++) {
+        open += logs[at] != NULL;
+        CHECK(!logs[at] || solera_log_close((solera_log *)logs[at]) == 0);
+    }
+    CHECK(open == 1);
+}
+
 int main(int argc, char **argv) {
     struct solera_log_options options = SOLERA_LOG_OPTIONS;
     solera_place *place;
@@ -74,6 +122,8 @@ int main(int argc, char **argv) {
 
     /* A reader sees what is committed. */
     options.readonly = 1;
+    FAILS(solera_log_open(place, "log", &options, &other), EINVAL);
+    options.create = 0;
     CHECK(solera_log_open(place, "log", &options, &other) == 0);
     position = SOLERA_OLDEST;
     CHECK(solera_log_read(other, &position, back, sizeof back) == 3 && memcmp(back, "one", 3) == 0);
@@ -112,6 +162,7 @@ int main(int argc, char **argv) {
     FAILS(solera_log_append(log, back, (size_t)1 << 63, NULL), EINVAL);
     FAILS(solera_log_append(log, (void *)4096, 8, NULL), EFAULT);
     FAILS(solera_log_appendv(log, NULL, 1, NULL), EINVAL);
+    FAILS(solera_log_appendv(log, (struct iovec *)4096, 1, NULL), EFAULT);
     FAILS(solera_log_appendv(log, pieces, -1, NULL), EINVAL);
     FAILS(solera_log_commit(log, 1 << 30), EINVAL);
     FAILS(solera_log_trim(log, first), EINVAL);
@@ -133,6 +184,7 @@ int main(int argc, char **argv) {
     if (child == 0) {
         failures = 0;
         FAILS(solera_log_append(log, "child", 5, NULL), ESTALE);
+        FAILS(solera_log_read(other, &position, back, sizeof back), ESTALE);
         fflush(stdout);
         _exit(failures);
     }
@@ -149,6 +201,13 @@ int main(int argc, char **argv) {
     options.readonly = 0;
     FAILS(solera_log_open(place, "log", &options, &log), EUCLEAN);
 
+    FAILS(solera_log_open(place, ".", &options, &log), EISDIR);
+    options.create = 1;
+    options.capacity = UINT64_MAX;
+    FAILS(solera_log_open(place, "none", &options, &log), EINVAL);
+
+    damaged(place, argv[1]);
+    many_openers(place);
     many_threads(place);
     CHECK(solera_close_place(place) == 0);
     return failures != 0;

@@ -4,16 +4,17 @@
 //! at all.
 
 use std::ops::ControlFlow;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use pmem::{OpenOptions, Purpose, Region};
 use robust::bytes::{self, Hold, Kind as Lock};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::format::{
-    CAPACITY_MIN, COMMITTED, HEAD_BYTES, HEADER_BYTES, Identity, Kind, Line, SLOTS, Slot, WRITER,
+    CAPACITY_MAX, CAPACITY_MIN, COMMITTED, HEAD_BYTES, HEADER_BYTES, Identity, Kind, Line, SLOTS,
+    Slot, WRITER,
 };
 use super::scan::{Cursor, Ring};
 use crate::{Error, Result};
@@ -21,7 +22,7 @@ use crate::{Error, Result};
 /// How a log is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
-    /// Bytes of the ring of a log that is made: 4 KiB or more, rounded up to 64. A log that is
+    /// Bytes of the ring of a log that is made: 4 KiB to 64 TiB, rounded up to 64. A log that is
     /// there keeps what it has.
     pub capacity: u64,
     /// Make it, if it is not there.
@@ -58,7 +59,11 @@ fn of_a_file() -> OpenOptions {
 pub fn open(path: &Path) -> Result<(Region, Identity)> {
     // A reader loses nothing by a power cut.
     let options = OpenOptions { allow_page: true, ..of_a_file() };
-    let region = Region::open(path, &options)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| Error::refused("open the log", errno))?;
+    look(&file)?;
+    let region = Region::adopt(file, path, &options)?;
     let identity = identity(&region)?;
     Ok((region, identity))
 }
@@ -69,6 +74,7 @@ pub fn open_to_write(path: &Path, page: bool) -> Result<(Region, Identity)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| Error::refused("open the log for writing", errno))?;
+    look(&file)?;
     match bytes::try_take(file.as_raw_fd(), Lock::Description, Hold::Alone, 0) {
         Ok(true) => {}
         Ok(false) => {
@@ -82,6 +88,18 @@ pub fn open_to_write(path: &Path, page: bool) -> Result<(Region, Identity)> {
     let identity = identity(&region)?;
     region.shared_store(WRITER, u64::from(std::process::id()))?;
     Ok((region, identity))
+}
+
+/// Whether a file can be a log at all.
+fn look(file: impl AsFd) -> Result<()> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| Error::refused("look at the log", errno))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Error::Damaged("it is no file, and so no log".to_owned()));
+    }
+    if (stat.st_size as u64) < HEAD_BYTES {
+        return Err(Error::Damaged(format!("it has {} bytes, and is no log", stat.st_size)));
+    }
+    Ok(())
 }
 
 /// What a region says it is.
@@ -110,20 +128,25 @@ pub fn format(region: &Region) -> Result<()> {
 
 /// Makes a log at `path`, unless there is something.
 pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
-    let capacity = options.capacity.checked_next_multiple_of(64);
-    let bytes = capacity.and_then(|capacity| capacity.checked_add(HEAD_BYTES));
-    let Some(bytes) = bytes.filter(|_| options.capacity >= CAPACITY_MIN) else {
-        return Err(Error::Invalid("a log has a capacity of 4 KiB or more"));
-    };
+    if !(CAPACITY_MIN..=CAPACITY_MAX).contains(&options.capacity) {
+        return Err(Error::Invalid("a log has a capacity of 4 KiB to 64 TiB"));
+    }
+    let bytes = options.capacity.next_multiple_of(64) + HEAD_BYTES;
+    // A name of this call's own, also beside other threads, and processes of the same number.
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".new-{}", std::process::id()));
+    name.push(format!(".new-{:016x}", random()?));
     let made = PathBuf::from(name);
-    let named = make(&made, bytes, options).and_then(|()| match rustix::fs::link(&made, path) {
-        // Another process was faster: its log is as good.
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(Error::refused("name the new log", errno)),
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&made, flags, Mode::from_raw_mode(options.mode))
+        .map_err(|errno| Error::refused("make a file for the log", errno))?;
+    let named = fill(file, &made, bytes, options).and_then(|()| {
+        match rustix::fs::link(&made, path) {
+            // Another one was faster: its log is as good.
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(Error::refused("name the new log", errno)),
+        }
     });
-    // A name of this call's own: what it cannot remove harms nobody.
+    // What it cannot remove harms nobody.
     let _ = rustix::fs::unlink(&made);
     named?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -133,12 +156,10 @@ pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
         .map_err(|errno| Error::refused("make the new log's name durable", errno))
 }
 
-fn make(path: &Path, bytes: u64, options: &LogOptions) -> Result<()> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(options.mode))
-        .map_err(|errno| Error::refused("make a file for the log", errno))?;
+fn fill(file: OwnedFd, path: &Path, bytes: u64, options: &LogOptions) -> Result<()> {
     // Blocks for all of it: else a store would find the file system full.
-    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+    let none = rustix::fs::FallocateFlags::empty();
+    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, none, 0, bytes)) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, bytes)
             .map_err(|errno| Error::refused("make the log so long", errno))?,

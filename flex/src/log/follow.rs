@@ -2,12 +2,14 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use pmem::{Region, UserOut};
 
 use super::file;
 use super::format::{COMMITTED, Identity};
 use super::scan::{Cursor, Ring};
+use crate::process::Opener;
 use crate::{Error, Result};
 
 /// A record that was read.
@@ -25,8 +27,9 @@ pub struct Record {
 pub struct Follower {
     region: Region,
     identity: Identity,
+    opener: Opener,
     /// Where the last read ended.
-    cursor: Cursor,
+    cursor: Mutex<Cursor>,
 }
 
 impl Follower {
@@ -35,16 +38,20 @@ impl Follower {
         let (region, identity) = file::open(path)?;
         let head = Ring { region: &region, identity }.head()?;
         let cursor = Cursor { position: head.start, key: head.key };
-        Ok(Self { region, identity, cursor })
+        let opener =
+            Opener::new().map_err(|errno| Error::refused("get memory for the log", errno))?;
+        Ok(Self { region, identity, opener, cursor: Mutex::new(cursor) })
     }
 
     /// The position of the oldest record.
     pub fn oldest(&self) -> Result<u64> {
+        self.check()?;
         Ok(self.ring().head()?.start)
     }
 
     /// The position up to which the log is committed.
     pub fn committed(&self) -> Result<u64> {
+        self.check()?;
         let head = self.ring().head()?;
         Ok(self.region.load64(COMMITTED)?.max(head.start))
     }
@@ -54,25 +61,30 @@ impl Follower {
         self.identity.most() as usize
     }
 
+    fn check(&self) -> Result<()> {
+        if self.opener.is_here() { Ok(()) } else { Err(Error::Forked) }
+    }
+
     fn ring(&self) -> Ring<'_> {
         Ring { region: &self.region, identity: self.identity }
     }
 
     /// Copies the first record at `position` or behind it; `None`: none is committed there yet.
     /// Errors: `Lapped`, `NoRoom`; `Invalid` if no record begins there.
-    pub fn read(&mut self, position: u64, to: &mut [u8]) -> Result<Option<Record>> {
+    pub fn read(&self, position: u64, to: &mut [u8]) -> Result<Option<Record>> {
         self.read_to(position, &UserOut::new(to))
     }
 
     /// As [`Follower::read`], to any memory: `Caller` if it cannot be written.
-    pub fn read_to(&mut self, position: u64, to: &UserOut<'_>) -> Result<Option<Record>> {
+    pub fn read_to(&self, position: u64, to: &UserOut<'_>) -> Result<Option<Record>> {
         let committed = self.committed()?;
-        if position != self.cursor.position {
-            self.cursor = seek(self.ring(), position, committed)?;
+        let mut last = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        if position != last.position {
+            *last = seek(self.ring(), position, committed)?;
         }
-        let mut cursor = self.cursor;
+        let mut cursor = *last;
         let copied = self.ring().read(&mut cursor, committed, to)?;
-        self.cursor = cursor;
+        *last = cursor;
         Ok(copied.map(|copied| Record {
             position: copied.position,
             len: copied.len,
@@ -83,20 +95,27 @@ impl Follower {
 
 /// The cursor of a position, found from the head.
 pub fn seek(ring: Ring<'_>, position: u64, limit: u64) -> Result<Cursor> {
-    let head = ring.head()?;
-    if position < head.start {
-        return Err(Error::Lapped { oldest: head.start });
-    }
-    let start = Cursor { position: head.start, key: head.key };
-    let found = ring.walk(start, limit, |cursor, _| {
-        if cursor.position >= position { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    if found.position != position {
-        let start = ring.head()?.start;
-        if position < start {
-            return Err(Error::Lapped { oldest: start });
+    let mut head = ring.head()?;
+    loop {
+        if position < head.start {
+            return Err(Error::Lapped { oldest: head.start });
         }
-        return Err(Error::Invalid("no record of the log begins at this position"));
+        let start = Cursor { position: head.start, key: head.key };
+        let found = ring.walk(start, limit, |cursor, _| {
+            if cursor.position >= position {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        if found.position == position {
+            return Ok(found);
+        }
+        // What was walked over may have been trimmed, and be used again.
+        let now = ring.head()?;
+        if now == head {
+            return Err(Error::Invalid("no record of the log begins at this position"));
+        }
+        head = now;
     }
-    Ok(found)
 }

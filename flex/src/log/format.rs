@@ -40,8 +40,14 @@ pub const KEY_BYTES: u64 = LINE_BYTES;
 pub const LINE_BYTES: u64 = LINE as u64;
 /// The least capacity: room for records of some use.
 pub const CAPACITY_MIN: u64 = 4096;
-/// A payload is at most so long, whatever the capacity: 30 bits.
-pub const PAYLOAD_MAX: u64 = (1 << 30) - 1;
+/// The most: so much can be mapped.
+pub const CAPACITY_MAX: u64 = 64 << 40;
+/// A payload is at most so long, whatever the capacity: a skip record over its whole lines has a
+/// length of 30 bits, too.
+pub const PAYLOAD_MAX: u64 = LENGTH_MASK - LINE_BYTES;
+const _: () = assert!(extent(PAYLOAD_MAX) - HEADER_BYTES <= LENGTH_MASK);
+/// The bits of a length.
+const LENGTH_MASK: u64 = (1 << 30) - 1;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SOLERLOG");
 const LINE: usize = 64;
@@ -228,7 +234,7 @@ impl Header {
         };
         let mut position = [0; 8];
         position.copy_from_slice(&bytes[8..]);
-        let len = u64::from(low) & PAYLOAD_MAX;
+        let len = u64::from(low) & LENGTH_MASK;
         let header = Self { crc, kind, len, position: u64::from_le_bytes(position) };
         let fits = extent(len) <= room && (kind == Kind::Skip || len > 0);
         (fits && (kind != Kind::Key || len == 8)).then_some(header)
@@ -237,7 +243,7 @@ impl Header {
 
 /// Bytes of a whole record with so long a payload.
 #[inline]
-pub fn extent(payload: u64) -> u64 {
+pub const fn extent(payload: u64) -> u64 {
     (HEADER_BYTES + payload).next_multiple_of(LINE_BYTES)
 }
 
@@ -253,6 +259,7 @@ pub fn key_record(key: u64, position: u64, next: u64) -> Line {
 /// The first line of a skip record over `bytes` bytes, whole lines.
 pub fn skip_line(key: u64, position: u64, bytes: u64) -> Line {
     let len = bytes - HEADER_BYTES;
+    debug_assert!(len <= LENGTH_MASK, "a record is no longer than that");
     let crc = Header::sum(key, position, Kind::Skip, len);
     Header { crc, kind: Kind::Skip, len, position }.line()
 }

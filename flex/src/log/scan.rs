@@ -135,7 +135,7 @@ impl Ring<'_> {
             if cursor.position < start {
                 return Err(Error::Lapped { oldest: start });
             }
-            let Some((valid, copied)) = copied? else { return Ok(None) };
+            let Some((valid, copied)) = copied? else { return Err(damaged(cursor.position)) };
             *cursor = valid.next;
             if let Some(copied) = copied {
                 return Ok(Some(copied));
@@ -150,9 +150,8 @@ impl Ring<'_> {
         if cursor.position < start {
             return Err(Error::Lapped { oldest: start });
         }
-        while cursor.position < limit
-            && let Some(valid) = self.at(*cursor)?
-        {
+        while cursor.position < limit {
+            let Some(valid) = self.at(*cursor)? else { return Err(damaged(cursor.position)) };
             *cursor = valid.next;
             if valid.kind == Kind::Data {
                 return Ok(Some(valid));
@@ -198,6 +197,11 @@ impl Ring<'_> {
         self.region.read(place, &mut bytes)?;
         Ok(Header::of_bytes(&bytes, room))
     }
+}
+
+/// A record is not valid that was committed.
+fn damaged(position: u64) -> Error {
+    Error::Damaged(format!("the record at position {position} is damaged, which was committed"))
 }
 
 /// A record that was copied.

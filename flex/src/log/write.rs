@@ -182,9 +182,20 @@ impl Log {
             }
             std::ops::ControlFlow::Continue(())
         })?;
-        // CRASH: what a dead writer put and did not commit may be in a cache only. It is found, so
-        // it counts from here on, and a record behind it must not be durable before it.
-        flush(&region, &identity, head.start, end.position).fence();
+        let known = region.load64(COMMITTED)?;
+        if known > end.position {
+            return Err(Error::Damaged(format!(
+                "the record at position {} is damaged, which was committed: copy out what can be \
+                 read (`solera log dump`), and make the log anew",
+                end.position
+            )));
+        }
+        // CRASH: what a dead writer put and did not commit, and a head slot that it had stored, may
+        // be in a cache only. They are found, so they count from here on, and what builds on them
+        // must not be durable before.
+        flush(&region, &identity, head.start, end.position)
+            .and(region.flush(SLOTS[0], SLOTS[1] + LINE_BYTES - SLOTS[0]))
+            .fence();
         region.sync_file().map_err(|_| Error::Memory)?;
         region.shared_store(COMMITTED, end.position)?;
         Ok(Self {
@@ -412,9 +423,13 @@ impl Log {
         if len > most { Err(Error::TooLong { most }) } else { Ok(len) }
     }
 
-    /// A page cache is written to its medium.
+    /// A page cache is written to its medium. What fails once is not there, whatever the next call
+    /// says: the kernel tells of it once.
     fn sync(&self) -> Result<()> {
-        self.region.sync_file().map_err(|_| Error::Memory)
+        self.region.sync_file().map_err(|_| {
+            self.broken.store(true, Ordering::Relaxed);
+            Error::Memory
+        })
     }
 
     fn stream(
