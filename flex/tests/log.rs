@@ -41,7 +41,7 @@ fn told(bytes: &[u8]) -> (usize, usize) {
     (word(0), word(8))
 }
 
-fn all(log: &mut Follower) -> Vec<Vec<u8>> {
+fn all(log: &Follower) -> Vec<Vec<u8>> {
     let (mut position, mut found) = (log.oldest().expect("a head"), Vec::new());
     let mut buffer = vec![0; log.longest()];
     while let Some(record) = log.read(position, &mut buffer).expect("it can be read") {
@@ -74,7 +74,7 @@ fn records_come_back_in_order_over_many_laps_and_openings() {
             kept.push_back((position, bytes));
         }
         let follower = Follower::open(&place.log()).expect("a follower");
-        let found = all(&mut follower);
+        let found = all(&follower);
         assert!(found.iter().eq(kept.iter().map(|(_, bytes)| bytes)), "opening {opening}");
         let mut position = log.oldest();
         for (own, bytes) in &kept {
@@ -132,7 +132,7 @@ fn a_record_that_cannot_be_filled_is_skipped() {
     let last = log.put(b"two").expect("put");
     log.commit(last).expect("committed");
     let follower = Follower::open(&place.log()).expect("a follower");
-    assert_eq!(all(&mut follower), [b"one".to_vec(), b"two".to_vec()]);
+    assert_eq!(all(&follower), [b"one".to_vec(), b"two".to_vec()]);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn threads_append_and_commit_for_each_other() {
     });
     let follower = Follower::open(&place.log()).expect("a follower");
     let (mut next, mut count) = ([0; 4], 0);
-    for found in all(&mut follower).iter().filter(|found| !found.starts_with(b"the last")) {
+    for found in all(&follower).iter().filter(|found| !found.starts_with(b"the last")) {
         let (thread, number) = told(found);
         assert_eq!((number, found), (next[thread], &record(thread, number)));
         next[thread] += 1;
@@ -350,7 +350,7 @@ fn a_killed_writer_leaves_what_it_told_of() {
         let told_last = lines.filter_map(whole).last().unwrap_or(5);
         let log = Log::open(&place.log(), &options(1 << 20)).expect("its lock is gone");
         drop(log);
-        let found = all(&mut Follower::open(&place.log()).expect("a follower"));
+        let found = all(&Follower::open(&place.log()).expect("a follower"));
         let (_, last) = told(found.last().expect("a record"));
         assert!(last + 1 >= told_last, "{last} is the last one, {told_last} was told of");
     }
