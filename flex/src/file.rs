@@ -297,12 +297,12 @@ impl File {
         let step = self.options.step;
         let mut to = end.div_ceil(step).saturating_mul(step).min(most);
         let longer = self.lengthen(*size, to).or_else(|_| {
-            // Perhaps what is needed now fits.
+            // A part may have been had. Perhaps what is needed now fits.
+            let _ = self.region.cut(*size);
             to = end.next_multiple_of(PAGE_BYTES);
             self.lengthen(*size, to)
         });
         longer.map_err(|errno| {
-            // A part may have been had.
             let _ = self.region.cut(*size);
             Error::refused("get space for the file", errno)
         })?;
