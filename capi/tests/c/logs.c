@@ -57,6 +57,7 @@ static void damaged(solera_place *place, const char *directory) {
     uint64_t first, position = SOLERA_OLDEST;
     char path[4096], back[16];
     options.create = 1;
+    options.capacity = 65536;
     CHECK(solera_log_open(place, "damaged", &options, &log) == 0);
     CHECK(solera_log_append(log, "one", 3, &first) == 0);
     CHECK(solera_log_append(log, "two", 3, NULL) == 0 && solera_log_close(log) == 0);
@@ -77,6 +78,7 @@ static void *opener(void *place) {
     struct solera_log_options options = SOLERA_LOG_OPTIONS;
     solera_log *log = NULL;
     options.create = 1;
+    options.capacity = 65536;
     int made = solera_log_open((solera_place *)place, "raced", &options, &log);
     CHECK(made == 0 || errno == EBUSY);
     return made == 0 ? log : NULL;
