@@ -55,7 +55,7 @@ fn this_thread() -> u64 {
     })
 }
 
-/// Gives a ticket of this thread to whoever wants one.
+/// Writes a ticket of this thread, unless `to` is NULL.
 ///
 /// # Safety
 ///

@@ -94,7 +94,7 @@ fn from<T>(
     Ok(found)
 }
 
-/// Tells a position to whoever wants to know.
+/// Writes a position, unless `to` is NULL.
 ///
 /// # Safety
 ///

@@ -13,7 +13,7 @@
 //! CRASH: of what is not yet durable any part may be there. The length is at most that of the file,
 //! and what lies behind the last [`File::sync_len`] may be zeros ([`Length::AtMost`]).
 //!
-//! Locks: `size`, for whoever makes the file longer or shorter; writes inside it take none.
+//! Locks: `size`, for what makes the file longer or shorter; writes inside it take none.
 
 use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -544,7 +544,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close`.
+        // `close` tells of an error; a drop cannot.
         let _ = self.end();
     }
 }
