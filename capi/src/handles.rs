@@ -1,8 +1,8 @@
 //! Handles: what a C program holds of an object. A handle is a number that says which slot it is
 //! of, and of which use of it, so that one that is closed, or made up, is found to be none.
 //!
-//! Whoever closes a handle has no other call on it under way (`solera.h`): so a call that has found
-//! its object may use it until it ends.
+//! A program closes a handle while no other call on it is under way (`solera.h`): so a call that
+//! has found its object may use it until it ends.
 //!
 //! Locks: `free`, for opening and closing only.
 

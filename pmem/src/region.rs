@@ -381,7 +381,7 @@ impl Region {
         Ok(self.len())
     }
 
-    /// As [`Region::extend`], by who knows that the file has grown to `len` bytes, or more.
+    /// As [`Region::extend`], where the file is known to have grown to `len` bytes, or more.
     pub fn grown(&self, len: u64) -> Result<(), Errno> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         if len > self.len() { self.map_tail(len) } else { Ok(()) }
