@@ -1,0 +1,371 @@
+//! Files of kernel file systems: the parent's file, and a window on it where that pays.
+//!
+//! The parent's file lies behind ours in the memory that SQLite gives. A database and its
+//! write-ahead log have a window; a journal is made and removed with each transaction, and written
+//! by appending.
+//!
+//! Which files are stored to: in volatile memory both, since a sync of them does nothing there.
+//! In durable memory only the log. A sync of the database is left to the kernel, which then writes
+//! back all pages that were stored to by a mapping, and makes each of them fault again.
+//!
+//! PERSIST: a sync of the log is left out in durable memory if this file was synced by the parent,
+//! nothing of it went by the parent since, and the log is exactly as long as then. What another
+//! process wrote and did not sync is then inside blocks that were durable already. If it cut and
+//! lengthened the log meanwhile, the mapping lost its pages, and the kernel has made the new blocks
+//! durable before the first store to one of them (`MAP_SYNC`).
+//!
+//! Nothing here panics, allocates or locks, but the opening and closing of a window.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use libsqlite3_sys::{
+    SQLITE_FCNTL_HAS_MOVED, SQLITE_FCNTL_VFSNAME, SQLITE_IOERR, SQLITE_OK, SQLITE_OPEN_MAIN_DB,
+    SQLITE_OPEN_READWRITE, SQLITE_OPEN_WAL, sqlite3_file, sqlite3_io_methods, sqlite3_vfs,
+};
+use pmem::{Class, UserIn, UserOut};
+
+use crate::calls::Sqlite;
+use crate::window::{self, Window};
+
+/// An open file, as SQLite has it.
+#[repr(C)]
+pub struct File {
+    base: sqlite3_file,
+    sqlite: Sqlite,
+    window: Option<Arc<Window>>,
+    /// Stores go by the window, too.
+    stores: bool,
+    /// Something went by the parent since its last sync.
+    is_behind: bool,
+    /// The length that the parent's last sync made durable.
+    synced: Option<i64>,
+}
+
+/// Bytes of ours before the parent's.
+pub const FILE_BYTES: usize = size_of::<File>();
+const _: () = assert!(FILE_BYTES.is_multiple_of(8));
+
+/// The parent's file behind ours, and its methods.
+///
+/// # Safety
+///
+/// A file that [`open`] has opened.
+#[inline]
+unsafe fn parent(file: *mut sqlite3_file) -> (*mut sqlite3_file, &'static sqlite3_io_methods) {
+    // SAFETY: the memory is so large; the methods of an open file of the parent's are its statics.
+    unsafe {
+        let behind = file.byte_add(FILE_BYTES);
+        (behind, &*(*behind).pMethods)
+    }
+}
+
+/// The whole of a file of ours.
+///
+/// # Safety
+///
+/// As [`parent`]; SQLite calls the methods of a file by one thread at a time.
+#[inline]
+unsafe fn ours<'f>(file: *mut sqlite3_file) -> &'f mut File {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *file.cast::<File>() }
+}
+
+/// A method of the parent's, by its name; what stands behind is given if it has none.
+macro_rules! of_parent {
+    ($file:expr, $method:ident($($argument:expr),*), $missing:expr) => {{
+        // SAFETY: SQLite's open file, and the arguments that SQLite gave.
+        unsafe {
+            let (behind, methods) = parent($file);
+            match methods.$method {
+                Some(method) => method(behind, $($argument),*),
+                None => $missing,
+            }
+        }
+    }};
+}
+
+/// Opens a file by the parent, and a window on it.
+///
+/// # Safety
+///
+/// As SQLite calls `xOpen`, for a VFS whose `szOsFile` has room for both files.
+pub unsafe fn open(
+    sqlite: Sqlite,
+    vfs: *mut sqlite3_vfs,
+    name: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    let fresh = File {
+        base: sqlite3_file { pMethods: std::ptr::null() },
+        sqlite,
+        window: None,
+        stores: false,
+        is_behind: true,
+        synced: None,
+    };
+    let has_window = flags & (SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_WAL) != 0 && !name.is_null();
+    // SAFETY: a path of SQLite's ends in a zero.
+    let path = has_window.then(|| unsafe { CStr::from_ptr(name) });
+    let before = path.and_then(window::inode_at);
+    let mut opened = flags;
+    // SAFETY: SQLite's memory for a file, to which nothing was written yet, as large as both.
+    let (behind, code) = unsafe {
+        file.cast::<File>().write(fresh);
+        let behind = file.byte_add(FILE_BYTES);
+        (*behind).pMethods = std::ptr::null();
+        let open = (*vfs).xOpen;
+        (behind, open.map_or(SQLITE_IOERR, |open| open(vfs, name, behind, flags, &raw mut opened)))
+    };
+    // SAFETY: the parent has opened its file, or has left it without methods; SQLite's word.
+    unsafe {
+        if !out_flags.is_null() {
+            *out_flags = opened;
+        }
+        let Some(methods) = (*behind).pMethods.as_ref() else { return code };
+        if code != SQLITE_OK {
+            methods.xClose.map(|close| close(behind));
+            return code;
+        }
+        let version = methods.iVersion.clamp(1, 3);
+        (*file).pMethods = &raw const METHODS[version as usize - 1];
+    }
+    // What panics there has opened no window.
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        let inode = window::inode_at(path?)?;
+        // The file was there before: then it is the one that the parent has open. Else the parent
+        // has made it.
+        if before.is_some_and(|before| before != inode) {
+            return None;
+        }
+        let window = Window::of(path?, inode, opened & SQLITE_OPEN_READWRITE != 0)?;
+        (!has_moved(file)).then_some(window)
+    }));
+    // SAFETY: the file that was made above.
+    let ours = unsafe { ours(file) };
+    ours.window = found.ok().flatten();
+    ours.stores = ours.window.as_ref().is_some_and(|window| {
+        window.class() == Class::Volatile || flags & SQLITE_OPEN_WAL != 0 && window.is_direct()
+    });
+    SQLITE_OK
+}
+
+/// Whether the path leads to another file than the parent has open, as far as the parent knows.
+fn has_moved(file: *mut sqlite3_file) -> bool {
+    let mut moved: c_int = 0;
+    let at = (&raw mut moved).cast();
+    of_parent!(file, xFileControl(SQLITE_FCNTL_HAS_MOVED, at), SQLITE_OK) == SQLITE_OK && moved != 0
+}
+
+unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
+    let code = of_parent!(file, xClose(), SQLITE_OK);
+    // SAFETY: SQLite's open file, which nobody uses any more.
+    drop(unsafe { ours(file) }.window.take());
+    code
+}
+
+unsafe extern "C" fn read(
+    file: *mut sqlite3_file,
+    to: *mut c_void,
+    count: c_int,
+    offset: i64,
+) -> c_int {
+    // SAFETY: SQLite's open file.
+    let Some(window) = (unsafe { &ours(file).window }) else {
+        return of_parent!(file, xRead(to, count, offset), SQLITE_IOERR);
+    };
+    // SAFETY: SQLite's buffer has so many bytes.
+    let sink = unsafe { UserOut::from_raw(to.cast(), count as usize) };
+    if window.read(offset as u64, &sink) {
+        return SQLITE_OK;
+    }
+    let code = of_parent!(file, xRead(to, count, offset), SQLITE_IOERR);
+    if code == SQLITE_OK {
+        window.reaches((offset + i64::from(count)) as u64);
+    }
+    code
+}
+
+unsafe extern "C" fn write(
+    file: *mut sqlite3_file,
+    from: *const c_void,
+    count: c_int,
+    offset: i64,
+) -> c_int {
+    // SAFETY: SQLite's open file.
+    let ours = unsafe { ours(file) };
+    let window = ours.window.as_ref();
+    if ours.stores
+        && let Some(window) = window
+    {
+        // SAFETY: SQLite's buffer has so many bytes.
+        let source = unsafe { UserIn::from_raw(from.cast(), count as usize) };
+        if window.write(offset as u64, &source) {
+            return SQLITE_OK;
+        }
+    }
+    ours.is_behind = true;
+    let code = of_parent!(file, xWrite(from, count, offset), SQLITE_IOERR);
+    if let Some(window) = window
+        && code == SQLITE_OK
+    {
+        window.reaches((offset + i64::from(count)) as u64);
+    }
+    code
+}
+
+unsafe extern "C" fn truncate(file: *mut sqlite3_file, size: i64) -> c_int {
+    // SAFETY: SQLite's open file.
+    let ours = unsafe { ours(file) };
+    ours.is_behind = true;
+    let code = of_parent!(file, xTruncate(size), SQLITE_IOERR);
+    if let Some(window) = &ours.window
+        && code == SQLITE_OK
+    {
+        window.ends_at(size as u64);
+    }
+    code
+}
+
+unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
+    // SAFETY: SQLite's open file.
+    let ours = unsafe { ours(file) };
+    match &ours.window {
+        // The kernel does nothing either.
+        Some(window) if window.class() == Class::Volatile => return SQLITE_OK,
+        Some(_) if ours.stores => {}
+        _ => return of_parent!(file, xSync(flags), SQLITE_IOERR),
+    }
+    let mut size: i64 = -1;
+    let at = &raw mut size;
+    let is_known = of_parent!(file, xFileSize(at), SQLITE_IOERR) == SQLITE_OK;
+    let size = is_known.then_some(size);
+    // PERSIST: as the head of this file says.
+    if !ours.is_behind && size.is_some() && size == ours.synced {
+        return SQLITE_OK;
+    }
+    let code = of_parent!(file, xSync(flags), SQLITE_IOERR);
+    if code == SQLITE_OK {
+        (ours.is_behind, ours.synced) = (false, size);
+    }
+    code
+}
+
+unsafe extern "C" fn file_size(file: *mut sqlite3_file, size: *mut i64) -> c_int {
+    let code = of_parent!(file, xFileSize(size), SQLITE_IOERR);
+    // SAFETY: SQLite's open file, and its word, which the parent has written.
+    unsafe {
+        if let Some(window) = &ours(file).window
+            && code == SQLITE_OK
+        {
+            window.ends_at(*size as u64);
+        }
+    }
+    code
+}
+
+unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    of_parent!(file, xLock(level), SQLITE_IOERR)
+}
+
+unsafe extern "C" fn unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    of_parent!(file, xUnlock(level), SQLITE_IOERR)
+}
+
+unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, is_held: *mut c_int) -> c_int {
+    of_parent!(file, xCheckReservedLock(is_held), SQLITE_IOERR)
+}
+
+unsafe extern "C" fn file_control(
+    file: *mut sqlite3_file,
+    operation: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    let code = of_parent!(file, xFileControl(operation, argument), SQLITE_IOERR);
+    if operation == SQLITE_FCNTL_VFSNAME && code == SQLITE_OK {
+        // SAFETY: then the argument is a string of SQLite's memory, which `%z` frees.
+        unsafe {
+            let name = argument.cast::<*mut c_char>();
+            *name = (ours(file).sqlite.mprintf)(c"solera/%z".as_ptr(), *name);
+        }
+    }
+    code
+}
+
+unsafe extern "C" fn sector_size(file: *mut sqlite3_file) -> c_int {
+    of_parent!(file, xSectorSize(), 4096)
+}
+
+unsafe extern "C" fn device_characteristics(file: *mut sqlite3_file) -> c_int {
+    of_parent!(file, xDeviceCharacteristics(), 0)
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut sqlite3_file,
+    page: c_int,
+    bytes: c_int,
+    extends: c_int,
+    to: *mut *mut c_void,
+) -> c_int {
+    of_parent!(file, xShmMap(page, bytes, extends, to), SQLITE_IOERR)
+}
+
+unsafe extern "C" fn shm_lock(
+    file: *mut sqlite3_file,
+    first: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    of_parent!(file, xShmLock(first, count, flags), SQLITE_IOERR)
+}
+
+unsafe extern "C" fn shm_barrier(file: *mut sqlite3_file) {
+    of_parent!(file, xShmBarrier(), ());
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, deletes: c_int) -> c_int {
+    of_parent!(file, xShmUnmap(deletes), SQLITE_OK)
+}
+
+unsafe extern "C" fn fetch(
+    file: *mut sqlite3_file,
+    offset: i64,
+    count: c_int,
+    to: *mut *mut c_void,
+) -> c_int {
+    of_parent!(file, xFetch(offset, count, to), SQLITE_IOERR)
+}
+
+unsafe extern "C" fn unfetch(file: *mut sqlite3_file, offset: i64, at: *mut c_void) -> c_int {
+    of_parent!(file, xUnfetch(offset, at), SQLITE_OK)
+}
+
+/// As many methods as a parent's file of version 1, 2 and 3 has.
+static METHODS: [sqlite3_io_methods; 3] = [methods(1), methods(2), methods(3)];
+
+const fn methods(version: c_int) -> sqlite3_io_methods {
+    sqlite3_io_methods {
+        iVersion: version,
+        xClose: Some(close),
+        xRead: Some(read),
+        xWrite: Some(write),
+        xTruncate: Some(truncate),
+        xSync: Some(sync),
+        xFileSize: Some(file_size),
+        xLock: Some(lock),
+        xUnlock: Some(unlock),
+        xCheckReservedLock: Some(check_reserved_lock),
+        xFileControl: Some(file_control),
+        xSectorSize: Some(sector_size),
+        xDeviceCharacteristics: Some(device_characteristics),
+        xShmMap: Some(shm_map),
+        xShmLock: Some(shm_lock),
+        xShmBarrier: Some(shm_barrier),
+        xShmUnmap: Some(shm_unmap),
+        xFetch: Some(fetch),
+        xUnfetch: Some(unfetch),
+    }
+}

@@ -1,0 +1,226 @@
+//! The window of a file: its bytes as memory, for the bytes that are there already.
+//!
+//! Growth, short reads and errors are the kernel's: a window serves an access only if it ends at or
+//! before `known`, the start of a page that the file was seen to reach into, and if that page is
+//! still there. A load of it tells, without a system call: the kernel gives no page behind the end
+//! of a file. So a file that another process has cut is found before a byte is stored behind its
+//! end, where it would be lost. The last page of a file is never served.
+//!
+//! A window holds no descriptor. POSIX locks, by which SQLite excludes other processes, end when
+//! *any* descriptor of the file is closed in the process that holds them. The window is therefore
+//! mapped by a thread that has a table of descriptors of its own: to the kernel it is another owner
+//! of locks, and what it closes ends none of the process's.
+//!
+//! PERSIST: where memory is durable each store is streamed and fenced before it returns. A
+//! connection may be synced by another thread than the one that wrote, and a fence is of its own
+//! thread's streams.
+//!
+//! Locks: `WINDOWS`, for opening only.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pmem::{Class, UserIn, UserOut};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+
+const PAGE_BYTES: u64 = 4096;
+/// Address space for a file that may grow; a larger file has twice its size.
+const SPACE_BYTES: u64 = 16 << 30;
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// `CLOSE_RANGE_UNSHARE`.
+const UNSHARE: usize = 2;
+
+/// Device and inode number.
+type Inode = (u64, u64);
+
+/// What is mapped of a file.
+pub struct Window {
+    memory: pmem::Window,
+    /// Bytes that are mapped, or will be when the file has them.
+    bytes: u64,
+    inode: Inode,
+    class: Class,
+    /// A page that is there is durable in its place: mapped with `MAP_SYNC`.
+    is_direct: bool,
+    /// Bytes before here may be served, if the page that begins here is there.
+    known: AtomicU64,
+}
+
+/// The windows that files of this process have open.
+static WINDOWS: Mutex<Vec<Weak<Window>>> = Mutex::new(Vec::new());
+
+/// The inode of a regular file at a path.
+pub fn inode_at(path: &CStr) -> Option<Inode> {
+    rustix::fs::stat(path).ok().as_ref().and_then(inode_of)
+}
+
+fn inode_of(stat: &Stat) -> Option<Inode> {
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    is_file.then_some((stat.st_dev, stat.st_ino))
+}
+
+impl Window {
+    /// The window of the file at `path`, which is `inode`. `None`: its memory cannot be mapped so,
+    /// or it is another file by now.
+    pub fn of(path: &CStr, inode: Inode, writable: bool) -> Option<Arc<Self>> {
+        let mut windows = WINDOWS.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.retain(|window| window.strong_count() > 0);
+        // The mapping keeps the inode: while it is there its number is no other file's.
+        let mut open = windows.iter().filter_map(Weak::upgrade);
+        let fits =
+            |window: &Arc<Self>| window.inode == inode && (window.memory.writable() || !writable);
+        if let Some(window) = open.find(fits) {
+            return Some(window);
+        }
+        let window = Arc::new(map_apart(path, inode, writable)?);
+        windows.push(Arc::downgrade(&window));
+        Some(window)
+    }
+
+    /// What a power cut leaves.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Whether what is stored in a page that is there needs no call to be durable.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// The file was seen to have `size` bytes, or more.
+    #[inline]
+    pub fn reaches(&self, size: u64) {
+        let start = self.last_page(size);
+        if start > self.known.load(Ordering::Relaxed) {
+            self.known.store(start, Ordering::Relaxed);
+        }
+    }
+
+    /// The file was seen to have `size` bytes.
+    #[inline]
+    pub fn ends_at(&self, size: u64) {
+        self.known.store(self.last_page(size), Ordering::Relaxed);
+    }
+
+    /// Where the last page of so many bytes begins, as far as it is mapped.
+    #[inline]
+    fn last_page(&self, size: u64) -> u64 {
+        (size.saturating_sub(1) & !(PAGE_BYTES - 1)).min(self.bytes - PAGE_BYTES)
+    }
+
+    /// Whether all of a range is in the file, and is served.
+    #[inline]
+    fn has(&self, offset: u64, count: usize) -> bool {
+        let known = self.known.load(Ordering::Relaxed);
+        if offset.saturating_add(count as u64) > known {
+            return false;
+        }
+        let is_there = self.memory.byte(known as usize).is_ok();
+        if !is_there {
+            // Cut. What is accessed next by the parent tells how far it reaches now.
+            self.known.store(0, Ordering::Relaxed);
+        }
+        is_there
+    }
+
+    /// Copies bytes out. False: nothing can be said, ask the parent.
+    #[inline]
+    pub fn read(&self, offset: u64, to: &UserOut<'_>) -> bool {
+        self.has(offset, to.len()) && self.memory.read_to(offset as usize, to, to.len()).is_ok()
+    }
+
+    /// Stores bytes. False: they may be there in part, ask the parent.
+    #[inline]
+    pub fn write(&self, offset: u64, from: &UserIn<'_>) -> bool {
+        if !self.memory.writable() || !self.has(offset, from.len()) {
+            return false;
+        }
+        if self.class == Class::Volatile {
+            return self.memory.write(offset as usize, from).is_ok();
+        }
+        let stored = self.memory.stream(offset as usize, from).is_ok();
+        // PERSIST: as the head of this file says. It also orders the stream before what tells other
+        // processes of it.
+        pmem::fence();
+        stored
+    }
+}
+
+/// Maps a file by a thread that shares no descriptors with the process.
+fn map_apart(path: &CStr, inode: Inode, writable: bool) -> Option<Window> {
+    // A signal of the program's is not for this thread.
+    let blocked = Blocked::new();
+    let found = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("solera-map".to_owned());
+        thread.spawn_scoped(scope, || map(path, inode, writable)).ok()?.join().ok()?
+    });
+    drop(blocked);
+    found
+}
+
+/// Maps a file, in a thread that ends afterwards.
+fn map(path: &CStr, inode: Inode, writable: bool) -> Option<Window> {
+    let arguments = [0, u32::MAX as usize, UNSHARE, 0, 0, 0];
+    // SAFETY: plain numbers. From here on the thread has a table of its own, which is empty.
+    unsafe { pmem::interrupt::system_call(libc::SYS_close_range, arguments) }.ok()?;
+    let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    if inode_of(&stat)? != inode {
+        return None;
+    }
+    // The very file that is open, whatever its path leads to by now.
+    let link = PathBuf::from(format!("/proc/thread-self/fd/{}", file.as_raw_fd()));
+    let class = pmem::class_of(&link).ok()?;
+    if class == Class::Page {
+        return None;
+    }
+    let size = stat.st_size as u64;
+    let least = size.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES)?;
+    let space = least.checked_mul(2)?.max(SPACE_BYTES);
+    let wants_sync = class != Class::Volatile && writable;
+    let mapped = |bytes: u64, sync| {
+        pmem::Window::map(file.as_fd(), 0, bytes as usize, writable, sync)
+            .map(|it| (it, bytes, sync))
+    };
+    // Less where address space is limited; not direct where a class was asked for by name.
+    let (memory, bytes, is_direct) = mapped(space, wants_sync)
+        .or_else(|_| mapped(least, wants_sync))
+        .or_else(|_| mapped(least, false))
+        .ok()?;
+    let window = Window { memory, bytes, inode, class, is_direct, known: AtomicU64::new(0) };
+    window.ends_at(size);
+    Some(window)
+}
+
+/// All signals blocked, until the drop.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn new() -> Self {
+        // SAFETY: both sets are this function's; any bytes make one, and all of both are set.
+        unsafe {
+            let mut all = std::mem::zeroed();
+            let mut before = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            // A fault of the thread's own must reach its handler.
+            libc::sigdelset(&raw mut all, libc::SIGBUS);
+            libc::sigdelset(&raw mut all, libc::SIGSEGV);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set that was there before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
+        }
+    }
+}
