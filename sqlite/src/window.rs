@@ -30,6 +30,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Address space for a file that may grow; a larger file has twice its size.
 const SPACE_BYTES: u64 = 16 << 30;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// `CLOSE_RANGE_UNSHARE`.
 const UNSHARE: usize = 2;
 
@@ -43,7 +44,8 @@ pub struct Window {
     bytes: u64,
     inode: Inode,
     class: Class,
-    /// A page that is there is durable in its place: mapped with `MAP_SYNC`.
+    /// A page that is there needs no call to be durable in its place: mapped with `MAP_SYNC`, or of
+    /// tmpfs, whose memory may be taken for durable by name.
     is_direct: bool,
     /// Bytes before here may be served, if the page that begins here is there.
     known: AtomicU64,
@@ -187,11 +189,14 @@ fn map(path: &CStr, inode: Inode, writable: bool) -> Option<Window> {
         pmem::Window::map(file.as_fd(), 0, bytes as usize, writable, sync)
             .map(|it| (it, bytes, sync))
     };
-    // Less where address space is limited; not direct where a class was asked for by name.
-    let (memory, bytes, is_direct) = mapped(space, wants_sync)
+    // Less where address space is limited; without where a class was asked for by name.
+    let (memory, bytes, is_synced) = mapped(space, wants_sync)
+        .or_else(|_| mapped(space, false))
         .or_else(|_| mapped(least, wants_sync))
         .or_else(|_| mapped(least, false))
         .ok()?;
+    let system = rustix::fs::fstatfs(&file).ok()?;
+    let is_direct = is_synced || system.f_type == TMPFS_MAGIC;
     let window = Window { memory, bytes, inode, class, is_direct, known: AtomicU64::new(0) };
     window.ends_at(size);
     Some(window)
@@ -222,5 +227,131 @@ impl Drop for Blocked {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// A file in memory, gone with this.
+    struct Made(CString, File);
+
+    impl Made {
+        fn new(name: &str, bytes: usize) -> Self {
+            let path = format!("/dev/shm/solera-window-{name}-{}", std::process::id());
+            std::fs::write(&path, vec![7; bytes]).expect("a file");
+            let file = File::options().read(true).write(true).open(&path).expect("that file");
+            Self(CString::new(path).expect("a path"), file)
+        }
+
+        fn window(&self) -> Arc<Window> {
+            let inode = inode_at(&self.0).expect("it is there");
+            Window::of(&self.0, inode, true).expect("a window in memory")
+        }
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(self.0.to_str().expect("a path"));
+        }
+    }
+
+    fn reads(window: &Window, offset: u64, count: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        window.read(offset, &UserOut::new(&mut bytes)).then_some(bytes)
+    }
+
+    fn writes(window: &Window, offset: u64, bytes: &[u8]) -> bool {
+        window.write(offset, &UserIn::new(bytes))
+    }
+
+    #[test]
+    fn bytes_before_the_last_page_are_the_files() {
+        let made = Made::new("bytes", 3 * 4096 + 100);
+        let window = made.window();
+        assert!(writes(&window, 4095, b"three"));
+        let mut bytes = [0; 5];
+        made.1.read_exact_at(&mut bytes, 4095).expect("read");
+        assert_eq!(&bytes, b"three");
+        made.1.write_all_at(b"four", 2 * 4096).expect("write");
+        assert_eq!(reads(&window, 2 * 4096, 4).as_deref(), Some(&b"four"[..]));
+        assert_eq!(reads(&window, 3 * 4096 - 1, 1), Some(vec![7]));
+        assert_eq!(reads(&window, 3 * 4096 - 1, 2), None, "the last page is the parent's");
+        assert!(!writes(&window, 3 * 4096 - 1, b"ab"));
+    }
+
+    /// A log of 98,500 bytes has a page of which the file has a part. A store behind its end would
+    /// be taken by that page, and lost.
+    #[test]
+    fn nothing_is_stored_behind_the_end_of_a_file_that_was_cut() {
+        let made = Made::new("cut", 5 * 4096);
+        let window = made.window();
+        made.1.set_len(2 * 4096 + 10).expect("cut");
+        assert!(!writes(&window, 2 * 4096 + 100, b"lost"));
+        assert_eq!(reads(&window, 2 * 4096 + 100, 4), None);
+        window.ends_at(2 * 4096 + 10);
+        assert!(!writes(&window, 2 * 4096 + 100, b"lost"));
+        assert!(writes(&window, 2 * 4096 - 4, b"kept"));
+        made.1.set_len(0).expect("cut");
+        assert!(!writes(&window, 0, b"lost"));
+        made.1.set_len(3 * 4096).expect("grown");
+        let mut bytes = [1; 3 * 4096];
+        made.1.read_exact_at(&mut bytes, 0).expect("read");
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_the_parent_has_reached_is_served() {
+        let made = Made::new("grown", 10);
+        let window = made.window();
+        assert_eq!(reads(&window, 0, 4), None);
+        made.1.write_all_at(&[9; 4096], 4096).expect("write");
+        assert_eq!(reads(&window, 0, 4), None, "nobody has said so");
+        window.reaches(8192);
+        assert_eq!(reads(&window, 0, 4), Some(vec![7; 4]));
+        // A wrong word does no harm.
+        window.reaches(1 << 40);
+        assert_eq!(reads(&window, 0, 4), None);
+    }
+
+    #[test]
+    fn the_files_of_an_inode_share_a_window_and_a_new_inode_has_another() {
+        let made = Made::new("shared", 8192);
+        let window = made.window();
+        assert!(Arc::ptr_eq(&window, &made.window()));
+        let other = Made::new("other", 8192);
+        let inode = inode_at(&made.0).expect("it is there");
+        std::fs::rename(other.0.to_str().expect("path"), made.0.to_str().expect("path"))
+            .expect("rename");
+        drop(window);
+        assert!(Window::of(&made.0, inode, true).is_none(), "that is another file by now");
+    }
+
+    /// A lock of a process ends when it closes any descriptor of the file.
+    #[test]
+    fn no_lock_of_the_process_ends() {
+        let made = Made::new("locks", 8192);
+        let lock = |kind| libc::flock {
+            l_type: kind as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: 0,
+            l_len: 1,
+            l_pid: 0,
+        };
+        let own = lock(libc::F_WRLCK);
+        // SAFETY: a descriptor of this test's, and a lock.
+        let done = unsafe { libc::fcntl(made.1.as_raw_fd(), libc::F_SETLK, &raw const own) };
+        assert_eq!(done, 0);
+        drop(made.window());
+        let mut asked = lock(libc::F_WRLCK);
+        // Asked for an open file, the kernel tells of the process's own locks.
+        // SAFETY: as above.
+        let done = unsafe { libc::fcntl(made.1.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
+        assert_eq!((done, i32::from(asked.l_type)), (0, libc::F_WRLCK));
     }
 }
