@@ -93,8 +93,9 @@ fn what_was_committed_outlives_a_killed_writer() {
             // Every seventh row is removed now and then.
             let ask = format!(
                 "SELECT count(*) FROM (WITH RECURSIVE n(x) AS (SELECT 0 UNION ALL
-                 SELECT x + 1 FROM n WHERE x < {last}) SELECT x FROM n WHERE x <= {last} AND x % 7 <> 3
-                 EXCEPT SELECT n FROM t WHERE id = {id}00);"
+                 SELECT x + 1 FROM n WHERE x < {last})
+                 SELECT x FROM n WHERE x <= {last} AND x % 7 <> 3 EXCEPT
+                 SELECT n FROM t WHERE id = {id}00);"
             );
             let missing = said(&mut place.shell(&format!("file:{name}?vfs=solera"), &ask));
             assert_eq!(missing, "0\n", "{name}, round {round}: {last} were committed");
