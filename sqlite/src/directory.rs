@@ -148,7 +148,8 @@ pub unsafe fn open(
     let ours = unsafe { ours(file) };
     ours.window = found.ok().flatten();
     ours.stores = ours.window.as_ref().is_some_and(|window| {
-        window.class() == Class::Volatile || flags & SQLITE_OPEN_WAL != 0 && window.is_direct()
+        let is_log = flags & SQLITE_OPEN_WAL != 0;
+        window.is_direct() && (window.class() == Class::Volatile || is_log)
     });
     SQLITE_OK
 }
@@ -235,7 +236,9 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
     let ours = unsafe { ours(file) };
     match &ours.window {
         // The kernel does nothing either.
-        Some(window) if window.class() == Class::Volatile => return SQLITE_OK,
+        Some(window) if window.is_direct() && window.class() == Class::Volatile => {
+            return SQLITE_OK;
+        }
         Some(_) if ours.stores => {}
         _ => return of_parent!(file, xSync(flags), SQLITE_IOERR),
     }

@@ -17,14 +17,14 @@
 //!
 //! Locks: `WINDOWS`, for opening only.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pmem::{Class, UserIn, UserOut};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags};
 
 const PAGE_BYTES: u64 = 4096;
 /// Address space for a file that may grow; a larger file has twice its size.
@@ -54,20 +54,40 @@ pub struct Window {
 /// The windows that files of this process have open.
 static WINDOWS: Mutex<Vec<Weak<Window>>> = Mutex::new(Vec::new());
 
-/// The inode of a regular file at a path.
+/// The inode of a regular file at a path, as the program sees it: by the C library, whose function
+/// `solera run` answers for a volume. The kernel may have another file at that path.
 pub fn inode_at(path: &CStr) -> Option<Inode> {
-    rustix::fs::stat(path).ok().as_ref().and_then(inode_of)
+    // SAFETY: any bytes make a `stat`; a path and room for the answer.
+    let stat = unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::stat(path.as_ptr(), &raw mut stat) == 0).then_some(stat)
+    };
+    inode_of(stat?.st_mode, stat?.st_dev, stat?.st_ino)
 }
 
-fn inode_of(stat: &Stat) -> Option<Inode> {
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    is_file.then_some((stat.st_dev, stat.st_ino))
+fn inode_of(mode: u32, device: u64, number: u64) -> Option<Inode> {
+    let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
+    is_file.then_some((device, number))
+}
+
+/// Whether files of the kernel have their bytes in the kernel: not where `solera run` serves them
+/// by its second engine, which may keep what was written elsewhere for a while.
+fn kernel_has_bytes() -> bool {
+    type Serves = unsafe extern "C" fn() -> c_int;
+    // SAFETY: a function of the preload library's, of this type; 2 is that engine.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"solera_serves".as_ptr());
+        found.is_null() || std::mem::transmute::<*mut c_void, Serves>(found)() & 2 == 0
+    }
 }
 
 impl Window {
     /// The window of the file at `path`, which is `inode`. `None`: its memory cannot be mapped so,
     /// or it is another file by now.
     pub fn of(path: &CStr, inode: Inode, writable: bool) -> Option<Arc<Self>> {
+        if !kernel_has_bytes() {
+            return None;
+        }
         let mut windows = WINDOWS.lock().unwrap_or_else(PoisonError::into_inner);
         windows.retain(|window| window.strong_count() > 0);
         // The mapping keeps the inode: while it is there its number is no other file's.
@@ -172,7 +192,7 @@ fn map(path: &CStr, inode: Inode, writable: bool) -> Option<Window> {
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let stat = rustix::fs::fstat(&file).ok()?;
-    if inode_of(&stat)? != inode {
+    if inode_of(stat.st_mode, stat.st_dev, stat.st_ino)? != inode {
         return None;
     }
     // The very file that is open, whatever its path leads to by now.
