@@ -45,6 +45,7 @@ setup-tests:
 
 build: setup
 	$(CARGO) build --release --workspace
+	capi/link.sh target/release/libsolera.a target/release
 
 install:
 	install -D -m 755 $(BUILT)/solera $(DESTDIR)$(PREFIX)/bin/solera

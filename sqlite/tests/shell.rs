@@ -230,3 +230,37 @@ print(database.execute('PRAGMA integrity_check').fetchone())
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "(124750, 124750)\n('ok',)\n", "{errors}");
 }
+
+/// The file system is full in the middle of a transaction: the same error, and the same rows after
+/// it.
+#[test]
+fn a_full_file_system_is_what_it_is_to_unix() {
+    const FILL: &str = "CREATE TABLE t(a, b);
+        INSERT INTO t SELECT value, zeroblob(3000) FROM generate_series(1, 50);
+        INSERT INTO t SELECT value, zeroblob(3000) FROM generate_series(1, 500);";
+    const SCRIPT: &str = "mount -t tmpfs -o size=1m none full || exit 1
+        for sql; do
+            uri=file:full/x.db?vfs=$0
+            sqlite3 -batch :memory: '.load ./solera_vfs' \".open $uri\" \"$sql\" 2>&1
+        done
+        rm full/x.db*; umount full; true";
+    let place = Place::new();
+    let mount = ["-m", "mount", "-t", "tmpfs", "none", "/mnt"];
+    let can = place.command("unshare").args(mount).status();
+    if !can.is_ok_and(|status| status.success()) {
+        println!("skipped: no file system can be mounted here");
+        return;
+    }
+    std::fs::create_dir(place.0.join("full")).expect("a directory");
+    for journal in ["wal", "delete"] {
+        let fill = format!("PRAGMA journal_mode = {journal}; {FILL}");
+        let texts = BOTH.map(|vfs| {
+            let mut shell = place.command("unshare");
+            shell.args(["-m", "sh", "-c", SCRIPT, vfs, &fill]);
+            said(shell.args(["SELECT count(*), sum(a) FROM t; PRAGMA integrity_check;"]))
+        });
+        assert_eq!(texts[0], texts[1], "{journal}");
+        assert!(texts[1].contains("disk is full"), "{}", texts[1]);
+        assert!(texts[1].ends_with("50|1275\nok\n"), "{}", texts[1]);
+    }
+}
