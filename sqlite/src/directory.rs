@@ -14,6 +14,10 @@
 //! lengthened the log meanwhile, the mapping lost its pages, and the kernel has made the new blocks
 //! durable before the first store to one of them (`MAP_SYNC`).
 //!
+//! A store changes no time of a file, and tells no watcher. So one write of a database between two
+//! syncs or unlocks, and the one with which a log begins anew, go by the parent: what looks for
+//! changed files finds them.
+//!
 //! Nothing here panics, allocates or locks, but the opening and closing of a window.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -37,6 +41,9 @@ pub struct File {
     window: Option<Arc<Window>>,
     /// Stores go by the window, too.
     stores: bool,
+    is_log: bool,
+    /// A write has gone by the parent since the last sync or unlock.
+    is_stamped: bool,
     /// Something went by the parent since its last sync.
     is_behind: bool,
     /// The length that the parent's last sync made durable.
@@ -104,6 +111,8 @@ pub unsafe fn open(
         sqlite,
         window: None,
         stores: false,
+        is_log: flags & SQLITE_OPEN_WAL != 0,
+        is_stamped: false,
         is_behind: true,
         synced: None,
     };
@@ -148,8 +157,7 @@ pub unsafe fn open(
     let ours = unsafe { ours(file) };
     ours.window = found.ok().flatten();
     ours.stores = ours.window.as_ref().is_some_and(|window| {
-        let is_log = flags & SQLITE_OPEN_WAL != 0;
-        window.is_direct() && (window.class() == Class::Volatile || is_log)
+        window.is_direct() && (window.class() == Class::Volatile || ours.is_log)
     });
     SQLITE_OK
 }
@@ -199,7 +207,9 @@ unsafe extern "C" fn write(
     // SAFETY: SQLite's open file.
     let ours = unsafe { ours(file) };
     let window = ours.window.as_ref();
+    let shows = if ours.is_log { offset != 0 } else { ours.is_stamped };
     if ours.stores
+        && shows
         && let Some(window) = window
     {
         // SAFETY: SQLite's buffer has so many bytes.
@@ -208,7 +218,7 @@ unsafe extern "C" fn write(
             return SQLITE_OK;
         }
     }
-    ours.is_behind = true;
+    (ours.is_behind, ours.is_stamped) = (true, true);
     let code = of_parent!(file, xWrite(from, count, offset), SQLITE_IOERR);
     if let Some(window) = window
         && code == SQLITE_OK
@@ -234,6 +244,7 @@ unsafe extern "C" fn truncate(file: *mut sqlite3_file, size: i64) -> c_int {
 unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
     // SAFETY: SQLite's open file.
     let ours = unsafe { ours(file) };
+    ours.is_stamped = false;
     match &ours.window {
         // The kernel does nothing either.
         Some(window) if window.is_direct() && window.class() == Class::Volatile => {
@@ -275,6 +286,8 @@ unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
 }
 
 unsafe extern "C" fn unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    // SAFETY: SQLite's open file.
+    unsafe { ours(file) }.is_stamped = false;
     of_parent!(file, xUnlock(level), SQLITE_IOERR)
 }
 
@@ -370,5 +383,193 @@ const fn methods(version: c_int) -> sqlite3_io_methods {
         xShmUnmap: Some(shm_unmap),
         xFetch: Some(fetch),
         xUnfetch: Some(unfetch),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs::File as Kernel;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// A parent over a file of the kernel's that counts what it is asked for.
+    #[repr(C)]
+    struct Behind {
+        base: sqlite3_file,
+        file: Option<Kernel>,
+        writes: usize,
+        syncs: usize,
+    }
+
+    /// SQLite's memory for a file: ours, and the parent's behind it.
+    #[repr(C)]
+    struct Memory {
+        ours: std::mem::MaybeUninit<File>,
+        behind: Behind,
+    }
+
+    unsafe fn behind<'f>(file: *mut sqlite3_file) -> &'f mut Behind {
+        // SAFETY: the tests' own.
+        unsafe { &mut *file.cast::<Behind>() }
+    }
+
+    unsafe extern "C" fn parent_write(
+        file: *mut sqlite3_file,
+        from: *const c_void,
+        count: c_int,
+        offset: i64,
+    ) -> c_int {
+        // SAFETY: the tests' own.
+        let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), count as usize) };
+        // SAFETY: as above.
+        let behind = unsafe { behind(file) };
+        behind.writes += 1;
+        let done = behind.file.as_ref().expect("open").write_all_at(bytes, offset as u64);
+        if done.is_ok() { SQLITE_OK } else { SQLITE_IOERR }
+    }
+
+    unsafe extern "C" fn parent_sync(file: *mut sqlite3_file, _: c_int) -> c_int {
+        // SAFETY: the tests' own.
+        unsafe { behind(file) }.syncs += 1;
+        SQLITE_OK
+    }
+
+    unsafe extern "C" fn parent_size(file: *mut sqlite3_file, size: *mut i64) -> c_int {
+        // SAFETY: the tests' own.
+        let file = unsafe { behind(file) }.file.as_ref().expect("open");
+        // SAFETY: as above.
+        unsafe { *size = file.metadata().expect("its length").len() as i64 };
+        SQLITE_OK
+    }
+
+    static PARENT: sqlite3_io_methods = sqlite3_io_methods {
+        xWrite: Some(parent_write),
+        xSync: Some(parent_sync),
+        xFileSize: Some(parent_size),
+        xFileControl: None,
+        ..methods(1)
+    };
+
+    type Printf = unsafe extern "C" fn(*const c_char, ...) -> *mut c_char;
+
+    unsafe extern "C" fn find_none(_: *const c_char) -> *mut sqlite3_vfs {
+        std::ptr::null_mut()
+    }
+
+    unsafe extern "C" fn register_none(_: *mut sqlite3_vfs, _: c_int) -> c_int {
+        SQLITE_OK
+    }
+
+    /// A file of eight pages, open as SQLite has it, in memory that is taken for `class`.
+    struct Opened {
+        memory: Box<Memory>,
+        other: Kernel,
+        path: String,
+    }
+
+    impl Opened {
+        fn new(name: &str, class: Class, is_log: bool) -> Self {
+            let path = format!("/dev/shm/solera-file-{name}-{}", std::process::id());
+            std::fs::write(&path, vec![1; 8 * 4096]).expect("a file");
+            let open = || Kernel::options().read(true).write(true).open(&path).expect("it");
+            let window = Window::taken_for(&CString::new(path.as_str()).expect("a path"), class);
+            let printf = libc::printf as *const ();
+            // SAFETY: a function, which is never called.
+            let mprintf = unsafe { std::mem::transmute::<*const (), Printf>(printf) };
+            let sqlite = Sqlite { find: find_none, register: register_none, mprintf };
+            let ours = File {
+                base: sqlite3_file { pMethods: &raw const METHODS[0] },
+                sqlite,
+                window: Some(window),
+                stores: class == Class::Volatile || is_log,
+                is_log,
+                is_stamped: false,
+                is_behind: true,
+                synced: None,
+            };
+            let base = sqlite3_file { pMethods: &raw const PARENT };
+            let behind = Behind { base, file: Some(open()), writes: 0, syncs: 0 };
+            let memory = Box::new(Memory { ours: std::mem::MaybeUninit::new(ours), behind });
+            Self { memory, other: open(), path }
+        }
+
+        fn file(&mut self) -> *mut sqlite3_file {
+            (&raw mut *self.memory).cast()
+        }
+
+        /// Writes; whether that was a call of the parent's.
+        fn writes(&mut self, offset: i64, bytes: &[u8]) -> bool {
+            let before = self.memory.behind.writes;
+            let (from, count) = (bytes.as_ptr().cast(), bytes.len() as c_int);
+            // SAFETY: an open file, and these bytes.
+            assert_eq!(unsafe { write(self.file(), from, count, offset) }, SQLITE_OK);
+            let mut there = vec![0; bytes.len()];
+            self.other.read_exact_at(&mut there, offset as u64).expect("what was written");
+            assert_eq!(there, bytes);
+            self.memory.behind.writes > before
+        }
+
+        /// Syncs; whether that was a call of the parent's.
+        fn syncs(&mut self) -> bool {
+            let before = self.memory.behind.syncs;
+            // SAFETY: an open file.
+            assert_eq!(unsafe { sync(self.file(), 0) }, SQLITE_OK);
+            self.memory.behind.syncs > before
+        }
+    }
+
+    impl Drop for Opened {
+        fn drop(&mut self) {
+            // SAFETY: it was written when this was made.
+            unsafe { self.memory.ours.assume_init_drop() };
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    #[test]
+    fn a_log_is_synced_once_for_what_it_grew_by() {
+        assert_eq!(std::mem::offset_of!(Memory, behind), FILE_BYTES);
+        for class in [Class::Byte, Class::CacheLine] {
+            let mut log = Opened::new(&format!("log-{class}"), class, true);
+            assert!(!log.writes(4096, b"frame"));
+            assert!(log.syncs(), "nobody knows what was there before");
+            assert!(!log.writes(5000, &[7; 5000]) && !log.syncs());
+            assert!(log.writes(8 * 4096 - 3, b"behind the end"), "that is the parent's");
+            assert!(log.syncs());
+            assert!(!log.writes(77, &[8; 3]) && !log.syncs());
+            assert!(log.writes(0, b"begins anew") && log.syncs());
+            // Another process has appended, and synced nothing.
+            log.other.write_all_at(b"frames", 9 * 4096).expect("append");
+            assert!(!log.writes(4096, b"frame") && log.syncs() && !log.syncs());
+            log.other.set_len(6 * 4096).expect("cut");
+            assert!(log.writes(4096, b"frame") && log.syncs() && !log.syncs());
+            // SAFETY: an open file, and a word.
+            assert_eq!(unsafe { file_size(log.file(), &raw mut 0) }, SQLITE_OK);
+            log.other.set_len(7 * 4096).expect("longer again, and a hole");
+            assert!(!log.writes(4096, b"frame") && log.syncs() && !log.syncs());
+        }
+    }
+
+    #[test]
+    fn a_durable_database_is_the_kernels_to_write() {
+        let mut database = Opened::new("durable", Class::CacheLine, false);
+        for _ in 0..3 {
+            assert!(database.writes(4096, b"page") && database.syncs());
+        }
+    }
+
+    #[test]
+    fn in_volatile_memory_a_sync_is_nothing_and_the_first_write_is_the_parents() {
+        for is_log in [false, true] {
+            let name = if is_log { "volatile-log" } else { "volatile" };
+            let mut file = Opened::new(name, Class::Volatile, is_log);
+            for _ in 0..3 {
+                assert_eq!(file.writes(4096, b"first"), !is_log);
+                assert!(!file.writes(8192, b"second") && !file.writes(4099, b"third"));
+                assert!(!file.syncs());
+            }
+        }
     }
 }

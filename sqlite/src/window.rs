@@ -102,6 +102,13 @@ impl Window {
         Some(window)
     }
 
+    /// The window of a file of tmpfs, of memory that is taken for `class`.
+    #[cfg(test)]
+    pub fn taken_for(path: &CStr, class: Class) -> Arc<Self> {
+        let window = map_apart(path, inode_at(path).expect("it is there"), true);
+        Arc::new(Self { class, ..window.expect("it is mapped") })
+    }
+
     /// What a power cut leaves.
     pub fn class(&self) -> Class {
         self.class

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 /* Its macros would lead every call by a table. */
 typedef int entry(sqlite3 *, char **, const void *);
 
@@ -121,6 +122,37 @@ static void window_is_used(void) {
     CHECK(reads < 10 && writes < 10);
 }
 
+/* When a file was changed, as others are told. */
+static long long changed(const char *path) {
+    struct stat stat;
+    CHECK(lstat(path, &stat) == 0);
+    return stat.st_mtim.tv_sec * 1000000000ll + stat.st_mtim.tv_nsec;
+}
+
+/* Programs that copy what was changed look at its time. */
+static void time_of_change(void) {
+    sqlite3 *db = opened("times.db", "solera");
+    /* What is changed does not lie at the end, which goes by the parent anyway. */
+    run(db, "CREATE TABLE t(b); INSERT INTO t VALUES (zeroblob(100000));"
+            "CREATE TABLE u(b); INSERT INTO u VALUES (zeroblob(100000))");
+    for (int row = 0; row < 3; row++) {
+        long long before = changed("times.db");
+        usleep(20000);
+        run(db, "UPDATE t SET b = randomblob(100000)");
+        CHECK(changed("times.db") > before);
+    }
+    run(db, "PRAGMA journal_mode = wal; UPDATE t SET b = zeroblob(100000); PRAGMA wal_checkpoint");
+    for (int row = 0; row < 3; row++) {
+        long long before = changed("times.db"), log = changed("times.db-wal");
+        usleep(20000);
+        run(db, "UPDATE t SET b = randomblob(100000)");
+        CHECK(changed("times.db-wal") > log);
+        run(db, "PRAGMA wal_checkpoint");
+        CHECK(changed("times.db") > before);
+    }
+    sqlite3_close(db);
+}
+
 static void shared_cache_and_blobs(void) {
     sqlite3 *first = opened("file:shared.db?cache=shared&vfs=solera", NULL);
     sqlite3 *second = opened("file:shared.db?cache=shared&vfs=solera", NULL);
@@ -158,6 +190,7 @@ int main(void) {
     registers();
     loads();
     window_is_used();
+    time_of_change();
     shared_cache_and_blobs();
     return failures > 0;
 }
