@@ -39,7 +39,12 @@ static int truncate_(sqlite3_file *f, sqlite3_int64 size) {
 
 static int sync_(sqlite3_file *f, int flags) { return PASS(f, xSync, flags); }
 static int size_(sqlite3_file *f, sqlite3_int64 *size) { return PASS(f, xFileSize, size); }
-static int lock_(sqlite3_file *f, int level) { return BROKEN == 3 ? SQLITE_OK : PASS(f, xLock, level); }
+
+static int lock_(sqlite3_file *f, int level) {
+    return BROKEN == 3 ? SQLITE_OK : PASS(f, xLock, level);
+}
+
+
 static int unlock_(sqlite3_file *f, int level) { return PASS(f, xUnlock, level); }
 static int reserved_(sqlite3_file *f, int *is) { return PASS(f, xCheckReservedLock, is); }
 
@@ -87,22 +92,27 @@ static int open_(sqlite3_vfs *v, const char *name, sqlite3_file *f, int flags, i
     return code;
 }
 
-#define ON(...) (((void)v), parent->__VA_ARGS__)
-static int delete_(sqlite3_vfs *v, const char *name, int sync) { return ON(xDelete(parent, name, sync)); }
-static int access_(sqlite3_vfs *v, const char *n, int how, int *is) { return ON(xAccess(parent, n, how, is)); }
-static int full(sqlite3_vfs *v, const char *n, int s, char *to) { return ON(xFullPathname(parent, n, s, to)); }
-static void *dl_open(sqlite3_vfs *v, const char *name) { return ON(xDlOpen(parent, name)); }
-static void dl_error(sqlite3_vfs *v, int s, char *to) { ON(xDlError(parent, s, to)); }
-static void (*dl_sym(sqlite3_vfs *v, void *h, const char *s))(void) { return ON(xDlSym(parent, h, s)); }
-static void dl_close(sqlite3_vfs *v, void *handle) { ON(xDlClose(parent, handle)); }
-static int randomness(sqlite3_vfs *v, int s, char *to) { return ON(xRandomness(parent, s, to)); }
-static int sleep_(sqlite3_vfs *v, int us) { return ON(xSleep(parent, us)); }
-static int time_(sqlite3_vfs *v, double *to) { return ON(xCurrentTime(parent, to)); }
-static int last(sqlite3_vfs *v, int s, char *to) { return ON(xGetLastError(parent, s, to)); }
-static int time64(sqlite3_vfs *v, sqlite3_int64 *to) { return ON(xCurrentTimeInt64(parent, to)); }
-static int set(sqlite3_vfs *v, const char *n, sqlite3_syscall_ptr p) { return ON(xSetSystemCall(parent, n, p)); }
-static sqlite3_syscall_ptr get(sqlite3_vfs *v, const char *n) { return ON(xGetSystemCall(parent, n)); }
-static const char *next(sqlite3_vfs *v, const char *n) { return ON(xNextSystemCall(parent, n)); }
+/* A method of the VFS that is one call of the parent's. */
+#define ON(result, name, parameters, call) \
+    static result name parameters { return ((void)v), parent->call; }
+#define AT sqlite3_vfs *v
+
+ON(int, delete_, (AT, const char *n, int sync), xDelete(parent, n, sync))
+ON(int, access_, (AT, const char *n, int how, int *is), xAccess(parent, n, how, is))
+ON(int, full, (AT, const char *n, int size, char *to), xFullPathname(parent, n, size, to))
+ON(void *, dl_open, (AT, const char *n), xDlOpen(parent, n))
+ON(void, dl_error, (AT, int size, char *to), xDlError(parent, size, to))
+typedef void (*symbol)(void);
+ON(symbol, dl_sym, (AT, void *handle, const char *n), xDlSym(parent, handle, n))
+ON(void, dl_close, (AT, void *handle), xDlClose(parent, handle))
+ON(int, randomness, (AT, int size, char *to), xRandomness(parent, size, to))
+ON(int, sleep_, (AT, int us), xSleep(parent, us))
+ON(int, time_, (AT, double *to), xCurrentTime(parent, to))
+ON(int, last, (AT, int size, char *to), xGetLastError(parent, size, to))
+ON(int, time64, (AT, sqlite3_int64 *to), xCurrentTimeInt64(parent, to))
+ON(int, set, (AT, const char *n, sqlite3_syscall_ptr p), xSetSystemCall(parent, n, p))
+ON(sqlite3_syscall_ptr, get, (AT, const char *n), xGetSystemCall(parent, n))
+ON(const char *, next, (AT, const char *n), xNextSystemCall(parent, n))
 
 static sqlite3_vfs vfs = {
     3, 0, 0, 0, "solera", 0, open_, delete_, access_, full, dl_open, dl_error, dl_sym, dl_close,

@@ -17,6 +17,11 @@ if {[lindex [sqlite3_vfs_list] 0] ne $suite_default} {
   exit 1
 }
 
+# Each file runs in an interpreter of its own. With chance from the same seed both VFSs get the same
+# tests.
+proc suite_seed {command args} { interp eval [lindex $command 1] {expr {srand(1)}} }
+trace add execution load_testfixture_extensions leave suite_seed
+
 set argv0 [lindex $argv 0]
 set argv [lrange $argv 1 end]
 if {$argv0 eq "--files"} {
