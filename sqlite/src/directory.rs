@@ -545,8 +545,10 @@ mod tests {
             assert!(!log.writes(4096, b"frame") && log.syncs() && !log.syncs());
             log.other.set_len(6 * 4096).expect("cut");
             assert!(log.writes(4096, b"frame") && log.syncs() && !log.syncs());
+            let mut size = 0;
             // SAFETY: an open file, and a word.
-            assert_eq!(unsafe { file_size(log.file(), &raw mut 0) }, SQLITE_OK);
+            let asked = unsafe { file_size(log.file(), &raw mut size) };
+            assert_eq!((asked, size), (SQLITE_OK, 6 * 4096));
             log.other.set_len(7 * 4096).expect("longer again, and a hole");
             assert!(!log.writes(4096, b"frame") && log.syncs() && !log.syncs());
         }
