@@ -1,8 +1,8 @@
 //! Files of kernel file systems: the parent's file, and a window on it where that pays.
 //!
 //! The parent's file lies behind ours in the memory that SQLite gives. A database and its
-//! write-ahead log have a window; a journal is made and removed with each transaction, and written
-//! by appending.
+//! write-ahead log have a window once they were accessed some times; a journal has none, for it is
+//! made and removed with each transaction, and written by appending.
 //!
 //! Which files are stored to: in volatile memory both, since a sync of them does nothing there.
 //! In durable memory only the log. A sync of the database is left to the kernel, which then writes
@@ -31,14 +31,25 @@ use libsqlite3_sys::{
 use pmem::{Class, UserIn, UserOut};
 
 use crate::calls::Sqlite;
-use crate::window::{self, Window};
+use crate::window::{self, Inode, Window};
+
+/// Accesses by the parent before a window is opened: it costs as much as a hundred saved calls, and
+/// much more where the processors are busy, for it needs a thread.
+const ACCESSES: u32 = 64;
 
 /// An open file, as SQLite has it.
 #[repr(C)]
 pub struct File {
     base: sqlite3_file,
     sqlite: Sqlite,
+    /// The path, which SQLite keeps until the file is closed.
+    name: *const c_char,
     window: Option<Arc<Window>>,
+    /// What is to have a window, but has none yet.
+    inode: Option<Inode>,
+    /// Reads and writes that came meanwhile.
+    accesses: u32,
+    is_writable: bool,
     /// Stores go by the window, too.
     stores: bool,
     is_log: bool,
@@ -93,7 +104,7 @@ macro_rules! of_parent {
     }};
 }
 
-/// Opens a file by the parent, and a window on it.
+/// Opens a file by the parent.
 ///
 /// # Safety
 ///
@@ -109,7 +120,11 @@ pub unsafe fn open(
     let fresh = File {
         base: sqlite3_file { pMethods: std::ptr::null() },
         sqlite,
+        name,
         window: None,
+        inode: None,
+        accesses: 0,
+        is_writable: false,
         stores: false,
         is_log: flags & SQLITE_OPEN_WAL != 0,
         is_stamped: false,
@@ -142,24 +157,52 @@ pub unsafe fn open(
         let version = methods.iVersion.clamp(1, 3);
         (*file).pMethods = &raw const METHODS[version as usize - 1];
     }
-    // What panics there has opened no window.
-    let found = catch_unwind(AssertUnwindSafe(|| {
-        let inode = window::inode_at(path?)?;
-        // The file was there before: then it is the one that the parent has open. Else the parent
-        // has made it.
-        if before.is_some_and(|before| before != inode) {
-            return None;
-        }
-        let window = Window::of(path?, inode, opened & SQLITE_OPEN_READWRITE != 0)?;
-        (!has_moved(file)).then_some(window)
-    }));
+    // The file was there before: then it is the one that the parent has open. Else the parent has
+    // made it.
+    let inode = path.and_then(window::inode_at);
+    let is_it = before.is_none_or(|before| inode == Some(before)) && !has_moved(file);
     // SAFETY: the file that was made above.
     let ours = unsafe { ours(file) };
-    ours.window = found.ok().flatten();
-    ours.stores = ours.window.as_ref().is_some_and(|window| {
-        window.is_direct() && (window.class() == Class::Volatile || ours.is_log)
-    });
+    ours.is_writable = opened & SQLITE_OPEN_READWRITE != 0;
+    ours.inode = inode.filter(|_| is_it);
+    let shared = ours.inode.and_then(|inode| Window::shared(inode, ours.is_writable));
+    if shared.is_some() {
+        ours.has(shared);
+    }
     SQLITE_OK
+}
+
+impl File {
+    /// What it does from here on by a window, if there is one.
+    fn has(&mut self, window: Option<Arc<Window>>) {
+        self.inode = None;
+        self.stores = window.as_ref().is_some_and(|window| {
+            window.is_direct() && (window.class() == Class::Volatile || self.is_log)
+        });
+        self.window = window;
+    }
+
+    /// An access is to come: of a file that has many, a window pays.
+    #[inline]
+    fn comes(&mut self) {
+        if self.inode.is_some() {
+            self.accesses += 1;
+            if self.accesses > ACCESSES {
+                self.opens_window();
+            }
+        }
+    }
+
+    #[cold]
+    fn opens_window(&mut self) {
+        let (name, inode, is_writable) = (self.name, self.inode, self.is_writable);
+        // What panics there has opened no window.
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: a path of SQLite's, which it keeps.
+            Window::of(unsafe { CStr::from_ptr(name) }, inode?, is_writable)
+        }));
+        self.has(found.ok().flatten());
+    }
 }
 
 /// Whether the path leads to another file than the parent has open, as far as the parent knows.
@@ -183,7 +226,9 @@ unsafe extern "C" fn read(
     offset: i64,
 ) -> c_int {
     // SAFETY: SQLite's open file.
-    let Some(window) = (unsafe { &ours(file).window }) else {
+    let ours = unsafe { ours(file) };
+    ours.comes();
+    let Some(window) = &ours.window else {
         return of_parent!(file, xRead(to, count, offset), SQLITE_IOERR);
     };
     // SAFETY: SQLite's buffer has so many bytes.
@@ -206,6 +251,7 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: SQLite's open file.
     let ours = unsafe { ours(file) };
+    ours.comes();
     let window = ours.window.as_ref();
     let shows = if ours.is_log { offset != 0 } else { ours.is_stamped };
     if ours.stores
@@ -482,7 +528,11 @@ mod tests {
             let ours = File {
                 base: sqlite3_file { pMethods: &raw const METHODS[0] },
                 sqlite,
+                name: std::ptr::null(),
                 window: Some(window),
+                inode: None,
+                accesses: 0,
+                is_writable: true,
                 stores: class == Class::Volatile || is_log,
                 is_log,
                 is_stamped: false,

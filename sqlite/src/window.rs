@@ -35,7 +35,7 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 const UNSHARE: usize = 2;
 
 /// Device and inode number.
-type Inode = (u64, u64);
+pub type Inode = (u64, u64);
 
 /// What is mapped of a file.
 pub struct Window {
@@ -82,6 +82,12 @@ fn kernel_has_bytes() -> bool {
 }
 
 impl Window {
+    /// The window that another file of this process has on `inode`.
+    pub fn shared(inode: Inode, writable: bool) -> Option<Arc<Self>> {
+        let windows = WINDOWS.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::among(&windows, inode, writable)
+    }
+
     /// The window of the file at `path`, which is `inode`. `None`: its memory cannot be mapped so,
     /// or it is another file by now.
     pub fn of(path: &CStr, inode: Inode, writable: bool) -> Option<Arc<Self>> {
@@ -89,17 +95,21 @@ impl Window {
             return None;
         }
         let mut windows = WINDOWS.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.retain(|window| window.strong_count() > 0);
-        // The mapping keeps the inode: while it is there its number is no other file's.
-        let mut open = windows.iter().filter_map(Weak::upgrade);
-        let fits =
-            |window: &Arc<Self>| window.inode == inode && (window.memory.writable() || !writable);
-        if let Some(window) = open.find(fits) {
-            return Some(window);
+        let shared = Self::among(&windows, inode, writable);
+        if shared.is_some() {
+            return shared;
         }
+        windows.retain(|window| window.strong_count() > 0);
         let window = Arc::new(map_apart(path, inode, writable)?);
         windows.push(Arc::downgrade(&window));
         Some(window)
+    }
+
+    /// A mapping keeps its inode: while it is there its number is no other file's.
+    fn among(windows: &[Weak<Self>], inode: Inode, writable: bool) -> Option<Arc<Self>> {
+        let fits =
+            |window: &Arc<Self>| window.inode == inode && (window.memory.writable() || !writable);
+        windows.iter().filter_map(Weak::upgrade).find(fits)
     }
 
     /// The window of a file of tmpfs, of memory that is taken for `class`.

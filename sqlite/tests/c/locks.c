@@ -33,7 +33,10 @@ static void excludes(const char *path, const char *holder, const char *visitor, 
     run(first, "BEGIN IMMEDIATE; INSERT INTO t VALUES (1)");
     CHECK(other_process(path) == SQLITE_BUSY);
     sqlite3 *second = opened(path, visitor);
-    CHECK(number(second, "SELECT count(*) FROM t") == 30);
+    /* Often enough for a window. */
+    run(second, "PRAGMA cache_size = 1");
+    for (int query = 0; query < 20; query++)
+        CHECK(number(second, "SELECT sum(length(a)) FROM t") == 90000);
     CHECK(other_process(path) == SQLITE_BUSY);
     sqlite3_close(second);
     CHECK(other_process(path) == SQLITE_BUSY);
