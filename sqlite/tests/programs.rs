@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use place::{BOTH, Place, said, times};
+use place::{BOTH, Place, is_there, said, times};
 
 #[test]
 fn a_program_registers_it_and_bytes_go_by_its_windows() {
@@ -100,5 +100,32 @@ fn what_was_committed_outlives_a_killed_writer() {
             let missing = said(&mut place.shell(&format!("file:{name}?vfs=solera"), &ask));
             assert_eq!(missing, "0\n", "{name}, round {round}: {last} were committed");
         }
+    }
+}
+
+#[test]
+fn the_header_is_clean_c99_and_cpp11() {
+    let place = Place::new();
+    let text = "#include <sqlite3.h>\n#include <solera_sqlite.h>\n#include <solera_sqlite.h>\n\
+                int main(void) { return solera_sqlite_register(1); }\n";
+    std::fs::write(place.0.join("header.c"), text).expect("a source");
+    for compiler in [&["cc", "-std=c99"][..], &["c++", "-x", "c++", "-std=c++11"]] {
+        if !is_there(compiler[0]) {
+            continue;
+        }
+        let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../capi/include");
+        let mut command = place.command(compiler[0]);
+        command.args(&compiler[1..]).args(["-Wall", "-Wextra", "-pedantic", "-Werror", include]);
+        said(command.args([
+            "header.c",
+            "-o",
+            "header",
+            "-x",
+            "none",
+            "-L.",
+            "-lsolera",
+            "-lsqlite3",
+        ]));
+        said(&mut place.command(place.0.join("header")));
     }
 }

@@ -12,7 +12,6 @@ pub const BOTH: [&str; 2] = ["unix", "solera"];
 pub struct Place(pub PathBuf);
 
 /// Whether a command is there; says that a test is skipped if not.
-#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn is_there(command: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {command}")]).output();
     let is_there = found.is_ok_and(|found| found.status.success());
@@ -23,7 +22,7 @@ pub fn is_there(command: &str) -> bool {
 }
 
 /// How often something is done: more in the long run.
-#[allow(dead_code, reason = "as above")]
+#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn times(short: usize, long: usize) -> usize {
     if std::env::var_os("SOLERA_TEST_LONG").is_some() { long } else { short }
 }
