@@ -22,7 +22,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use libsqlite3_sys::{
     SQLITE_FCNTL_HAS_MOVED, SQLITE_FCNTL_VFSNAME, SQLITE_IOERR, SQLITE_OK, SQLITE_OPEN_MAIN_DB,
@@ -37,6 +37,13 @@ use crate::window::{self, Inode, Window};
 /// much more where the processors are busy, for it needs a thread.
 const ACCESSES: u32 = 64;
 
+/// What the environment says instead: tests want a window at once.
+fn accesses() -> u32 {
+    static SAID: OnceLock<u32> = OnceLock::new();
+    let said = || std::env::var("SOLERA_SQLITE_AFTER").ok().and_then(|said| said.parse().ok());
+    *SAID.get_or_init(|| said().unwrap_or(ACCESSES))
+}
+
 /// An open file, as SQLite has it.
 #[repr(C)]
 pub struct File {
@@ -47,7 +54,7 @@ pub struct File {
     window: Option<Arc<Window>>,
     /// What is to have a window, but has none yet.
     inode: Option<Inode>,
-    /// Reads and writes that came meanwhile.
+    /// Reads and writes that come before it.
     accesses: u32,
     is_writable: bool,
     /// Stores go by the window, too.
@@ -123,7 +130,7 @@ pub unsafe fn open(
         name,
         window: None,
         inode: None,
-        accesses: 0,
+        accesses: accesses(),
         is_writable: false,
         stores: false,
         is_log: flags & SQLITE_OPEN_WAL != 0,
@@ -186,9 +193,9 @@ impl File {
     #[inline]
     fn comes(&mut self) {
         if self.inode.is_some() {
-            self.accesses += 1;
-            if self.accesses > ACCESSES {
-                self.opens_window();
+            match self.accesses.checked_sub(1) {
+                Some(left) => self.accesses = left,
+                None => self.opens_window(),
             }
         }
     }

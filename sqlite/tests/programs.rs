@@ -11,8 +11,11 @@ use place::{BOTH, Place, is_there, said, times};
 
 #[test]
 fn a_program_registers_it_and_bytes_go_by_its_windows() {
-    let place = Place::new();
-    print!("{}", said(&mut place.command(place.compile("static"))));
+    for first in ["0", "64", "none"] {
+        let place = Place::new();
+        let mut program = place.command(place.compile("static"));
+        print!("{}", said(program.env("SOLERA_SQLITE_AFTER", first)));
+    }
 }
 
 #[test]

@@ -62,6 +62,8 @@ impl Place {
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.0).env("LD_LIBRARY_PATH", &self.0).stdin(Stdio::null());
+        // A window at once, unless a test says otherwise.
+        command.env("SOLERA_SQLITE_AFTER", "0");
         command
     }
 
