@@ -41,6 +41,16 @@ impl Place {
         Self::below(Path::new(&base))
     }
 
+    /// The same, for programs that have SQLite linked; says that a test is skipped without.
+    #[allow(dead_code, reason = "as above")]
+    pub fn for_programs() -> Option<Self> {
+        if Path::new("/usr/include/sqlite3.h").exists() {
+            return Some(Self::new());
+        }
+        println!("skipped: there is no libsqlite3-dev (scripts/setup.sh --tests)");
+        None
+    }
+
     /// In a directory that may be none of memory.
     pub fn below(base: &Path) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
