@@ -45,13 +45,14 @@ setup-tests:
 
 build: setup
 	$(CARGO) build --release --workspace
+	capi/link.sh target/release/libsolera.a target/release
 
 install:
 	install -D -m 755 $(BUILT)/solera $(DESTDIR)$(PREFIX)/bin/solera
 	install -D -m 755 $(BUILT)/libsolera_preload.so $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
 	umask 022 && capi/link.sh $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib
 	install -D -m 644 $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib/libsolera.a
-	install -D -m 644 capi/include/solera.h $(DESTDIR)$(PREFIX)/include/solera.h
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include capi/include/solera.h capi/include/solera_sqlite.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	umask 022 && sed 's|@PREFIX@|$(PREFIX)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
 	install -D -m 644 capi/solera.3 $(DESTDIR)$(PREFIX)/share/man/man3/solera.3
@@ -63,7 +64,7 @@ install:
 uninstall:
 	rm -f $(DESTDIR)/sbin/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera
 	cd $(DESTDIR)$(PREFIX) && rm -f lib/libsolera_preload.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
-		include/solera.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py
+		lib/solera_vfs.so include/solera.h include/solera_sqlite.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py
 	[ -n "$(DESTDIR)" ] || ldconfig
 
 demo: build

@@ -1,5 +1,5 @@
-//! The C ABI of `flex`: `solera.h` says what each function does. It links as `libsolera.so.0`, with
-//! the symbol versions of `solera.map`.
+//! The C ABI of `flex` and of the VFS of SQLite: `solera.h` and `solera_sqlite.h` say what each
+//! function does. It links as `libsolera.so.0`, with the symbol versions of `solera.map`.
 //!
 //! The functions check what a C program can get wrong, and call `flex`.
 
@@ -11,6 +11,7 @@ mod file;
 mod handles;
 mod log;
 mod place;
+mod sqlite;
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -56,6 +56,11 @@ fn a_program_is_built_by_pkg_config_and_nothing_stays_behind() {
     assert_eq!(said, "a record\n");
     let said = done(Command::new(root.join("usr/bin/solera")).arg("--version"));
     assert!(said.starts_with("solera "), "{said}");
+    if is_there("sqlite3") {
+        let load = format!(".load {}", root.join("usr/lib/solera_vfs").display());
+        let said = done(Command::new("sqlite3").args([":memory:", &load, ".vfslist"]));
+        assert!(said.contains("\"solera\""), "{said}");
+    }
     if is_there("man") {
         let page = root.join("usr/share/man/man3/solera.3");
         let said = done(Command::new("man").arg("-l").arg(page));
