@@ -24,7 +24,7 @@ static int failures;
 
 /* Whether the place is of a volume; its files are then changed by another process, which sees them below
    SOLERA_TEST_AT and is run by SOLERA_TEST_BESIDE. */
-static int on_volume(void) {
+static inline int on_volume(void) {
     return getenv("SOLERA_TEST_AT") != NULL;
 }
 

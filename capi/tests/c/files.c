@@ -209,6 +209,7 @@ int main(int argc, char **argv) {
     solera_place *place;
     const char *why = NULL;
     (void)argc;
+    install(before);
     CHECK(strcmp(solera_error(), "") == 0);
     FAILS(solera_open_place(NULL, 0, &place), EINVAL);
     FAILS(solera_open_place("/nowhere", 0, &place), ENOENT);
@@ -216,7 +217,6 @@ int main(int argc, char **argv) {
     FAILS(solera_open_place("/dev/null", 0, &place), ENODEV);
     FAILS(solera_open_place(argv[1], 8, &place), EINVAL);
     FAILS(solera_open_place(argv[1], 0, NULL), EINVAL);
-    install(before);
     CHECK(solera_open_place(argv[1], SOLERA_PAGE, &place) == 0);
     int class = solera_place_class(place, &why);
     CHECK(class >= SOLERA_CLASS_BYTE && class <= SOLERA_CLASS_PAGE && why && strlen(why) > 10);
