@@ -4,7 +4,7 @@
 set -eu
 map=$(dirname "$0")/solera.map
 cc -shared -o "$2/libsolera.so.0" -Wl,-soname,libsolera.so.0 -Wl,--version-script="$map" \
-    -Wl,--whole-archive "$1" -Wl,--no-whole-archive -Wl,--gc-sections -Wl,-z,defs -Wl,-z,relro,-z,now \
+    -Wl,--whole-archive "$1" -Wl,--no-whole-archive -Wl,--gc-sections -Wl,-z,defs -Wl,-z,relro,-z,now -Wl,-z,nodelete \
     -lgcc_s -lpthread -ldl -lm -lc
 ln -sf libsolera.so.0 "$2/libsolera.so"
 # It finds the library beside itself, wherever both are.

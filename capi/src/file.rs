@@ -5,7 +5,6 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flex::{Create, Error, File, FileOptions, Length, Result};
-use rustix::io::Errno;
 
 use crate::answer::answer;
 use crate::arguments::{offset, options, out, path, sink, source};
@@ -177,9 +176,9 @@ pub unsafe extern "C" fn solera_pwrite_atomic(
 ) -> isize {
     answer("solera_pwrite_atomic", || {
         // SAFETY: the caller's, as the header says.
-        let _ = (file(handle)?, offset(at)?, unsafe { source(bytes, count)? });
-        let why = "files of directories have no atomic writes; use a log, or a volume";
-        Err(Error::System(why.to_owned(), Errno::NOTSUP))
+        let bytes = unsafe { source(bytes, count)? };
+        file(handle)?.write_atomic_from(offset(at)?, &bytes)?;
+        Ok(count as isize)
     })
 }
 

@@ -32,7 +32,7 @@ pub struct Options {
 /// An open log.
 enum Opened {
     Writer(Box<Log>),
-    Reader(Follower),
+    Reader(Box<Follower>),
 }
 
 static LOGS: Handles<Opened> = Handles::new(3);
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn solera_log_open(
             }
         }
         let log = if readonly {
-            Opened::Reader(place.follow(name)?)
+            Opened::Reader(Box::new(place.follow(name)?))
         } else {
             Opened::Writer(Box::new(place.log(name, &wanted)?))
         };

@@ -48,6 +48,8 @@ fn main() -> ExitCode {
         return ExitCode::from(usage_code(2));
     }
     cli.command.class().force();
+    // Under `solera run` the preload library's engine serves what is redirected to a volume.
+    volume::work_beside_another();
     let outcome = match &cli.command {
         Command::Format(args) => commands::format::run(args),
         Command::Info(args) => commands::info::run(args),

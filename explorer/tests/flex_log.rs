@@ -253,7 +253,7 @@ fn run(scripts: [&[Act]; 2], pause_at: usize, class: Class) -> Result<(u64, bool
         for life in scripts[0].split_inclusive(|act| matches!(act, Reopen)) {
             carry_out(&log, 0, life, &done, &referee);
             if matches!(life.last(), Some(Reopen)) {
-                log = Log::open_on(log.into_region()).expect("a log");
+                log = Log::open_on(log.into_region().expect("its region")).expect("a log");
                 let mut done = done.lock().expect("the list");
                 let there = done.records.last().map(|it| Promise::There(it.0));
                 let gone = done.killed_trim.take().map(Promise::Gone);

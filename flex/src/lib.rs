@@ -4,9 +4,10 @@
 //! - [`File`] is a file as memory: appends and writes are streams, one fence makes them durable.
 //! - [`Log`] is a write-ahead log in a file that is mapped: an append streams one run and fences
 //!   once. [`Follower`] reads it from other processes while it is written.
-//! - [`Place`] is a directory of both, and says what a fence promises there.
+//! - [`Place`] is a directory of both, or a volume, and says what a fence promises there.
 //!
-//! Files are the kernel's: under `solera run` a path on a volume is not found yet.
+//! On a volume all goes through its engine: the one of `solera run` if the program is run so, else
+//! this library's own. A process has one engine, so all parts of a program share one library.
 //!
 //! What a fence promises depends on the memory: see [`pmem::Class`]. A plain file of the page cache
 //! is taken only if it is asked for by name ([`FileOptions::page`]); there a fence is a call.
@@ -14,6 +15,7 @@
 mod error;
 mod file;
 mod log;
+mod on_volume;
 mod place;
 mod process;
 

@@ -1,97 +1,122 @@
-//! Where files and logs lie: a directory, and what a fence promises there.
+//! Where files and logs lie: a directory, or a volume, and what a fence promises there.
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use pmem::{Class, OpenOptions, Purpose, Region};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::{Error, File, FileOptions, Follower, Log, LogOptions, Result};
+use crate::on_volume::{self, Names};
+use crate::{Checked, Error, File, FileOptions, Follower, Log, LogOptions, Result};
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// A directory whose files are used as memory.
+/// A directory whose files are used as memory, or a directory of a volume.
 pub struct Place {
     path: PathBuf,
-    directory: OwnedFd,
-    class: Class,
-    reason: String,
+    ground: Ground,
+}
+
+enum Ground {
+    Directory { directory: OwnedFd, class: Class, reason: String },
+    Volume(Arc<dyn Names>),
 }
 
 impl Place {
-    /// Opens a directory. `page`: also where files are of the page cache and each wait is for the
-    /// medium. Errors: `EOPNOTSUPP` without it; `ENOTDIR`.
+    /// Opens a directory, or the root of a volume by its file or device. A directory may be one of
+    /// a mounted volume, or of one that the program sees by `solera run`. `page`: also where files
+    /// are of the page cache and each wait is for the medium. Errors: `EOPNOTSUPP` without it;
+    /// `ENOTDIR`; what the volume says.
     pub fn open(path: &Path, page: bool) -> Result<Self> {
+        if let Some(names) = on_volume::find(path, page)? {
+            let promise = names.promise();
+            check_class(promise.class, &promise.reason, page)?;
+            return Ok(Self { path: PathBuf::new(), ground: Ground::Volume(names) });
+        }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
-            let served = std::env::var_os("SOLERA_VOLUME").is_some();
-            match Error::refused("open the place", errno) {
-                Error::System(why, errno) if served => Error::System(
-                    format!(
-                        "{why}; what lies on a volume `flex` does not see yet: take a directory"
-                    ),
-                    errno,
-                ),
-                error => error,
-            }
-        })?;
+        let directory = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| Error::refused("open the place", errno))?;
         let stat = rustix::fs::fstat(&directory)
             .map_err(|errno| Error::refused("see what the place is", errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            let why = "the place is no directory; `flex` works on files of directories, not yet \
-                       on volumes";
-            return Err(Error::System(why.to_owned(), Errno::NOTDIR));
+            let why = "the place is neither a directory nor a volume".to_owned();
+            return Err(Error::System(why, Errno::NOTDIR));
         }
         let (class, reason) = class_in(&directory, path)?;
-        if class == Class::Page && !page {
-            let why = format!(
-                "{reason}: each wait is for the medium; ask for that by name (`page`, \
-                               `SOLERA_PAGE`), or take another place"
-            );
-            return Err(Error::System(why, Errno::OPNOTSUPP));
-        }
+        check_class(class, &reason, page)?;
         // Whatever the program's directory is later.
         let path = std::fs::canonicalize(path).map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             Error::refused("find the place's path", errno)
         })?;
-        Ok(Self { path, directory, class, reason })
+        Ok(Self { path, ground: Ground::Directory { directory, class, reason } })
     }
 
     /// What a fence promises here, and why.
     pub fn class(&self) -> (Class, &str) {
-        (self.class, &self.reason)
+        match &self.ground {
+            Ground::Directory { class, reason, .. } => (*class, reason),
+            Ground::Volume(names) => (names.promise().class, &names.promise().reason),
+        }
     }
 
     /// Opens a file of the place.
     pub fn file(&self, path: &Path, options: &FileOptions) -> Result<File> {
-        File::open(&self.within(path)?, &FileOptions { page: self.is_page(), ..*options })
+        let (path, options) =
+            (self.within(path)?, FileOptions { page: self.is_page(), ..*options });
+        match &self.ground {
+            Ground::Directory { .. } => File::open(&path, &options),
+            Ground::Volume(names) => File::open_on(&**names, &path, &options),
+        }
     }
 
     /// Opens a log of the place for writing.
     pub fn log(&self, path: &Path, options: &LogOptions) -> Result<Log> {
-        Log::open(&self.within(path)?, &LogOptions { page: self.is_page(), ..*options })
+        let options = LogOptions { page: self.is_page(), ..*options };
+        Log::open_in(self.names(), &self.within(path)?, &options)
     }
 
     /// Opens a log of the place for reading, while another process may write to it.
     pub fn follow(&self, path: &Path) -> Result<Follower> {
-        Follower::open(&self.within(path)?)
+        Follower::open_in(self.names(), &self.within(path)?)
+    }
+
+    /// What is in a log of the place, as [`crate::check`].
+    pub fn check(&self, path: &Path) -> Result<Checked> {
+        crate::log::walk_in(self.names(), &self.within(path)?, |_, _| ())
+    }
+
+    /// As [`Place::check`]; tells position and bytes of each record besides.
+    pub fn walk(&self, path: &Path, each: impl FnMut(u64, &[u8])) -> Result<Checked> {
+        crate::log::walk_in(self.names(), &self.within(path)?, each)
+    }
+
+    fn names(&self) -> Option<&dyn Names> {
+        match &self.ground {
+            Ground::Directory { .. } => None,
+            Ground::Volume(names) => Some(&**names),
+        }
     }
 
     /// Returns when all that this thread has streamed or flushed to files of the place is durable.
-    /// In class `page` that is `syncfs`, of all that the file system holds.
+    /// In class `page`, and where a volume's calls are not durable at return, that is `syncfs`, of
+    /// all that the file system holds.
     pub fn fence(&self) -> Result<()> {
         pmem::fence();
-        if !self.is_page() {
-            return Ok(());
-        }
-        rustix::io::retry_on_intr(|| rustix::fs::syncfs(&self.directory))
-            .map_err(|errno| Error::refused("write the files to their medium", errno))
+        let synced = match &self.ground {
+            Ground::Directory { directory, class: Class::Page, .. } => {
+                rustix::io::retry_on_intr(|| rustix::fs::syncfs(directory))
+            }
+            Ground::Volume(names) if names.promise().needs_sync() => names.sync(),
+            Ground::Directory { .. } | Ground::Volume(_) => Ok(()),
+        };
+        synced.map_err(|errno| Error::refused("write the files to their medium", errno))
     }
 
     fn is_page(&self) -> bool {
-        self.class == Class::Page
+        self.class().0 == Class::Page
     }
 
     /// A path of the place, whose root it is.
@@ -108,6 +133,18 @@ impl Place {
         }
         Ok(within)
     }
+}
+
+/// Class `page` is taken by name only.
+fn check_class(class: Class, reason: &str, page: bool) -> Result<()> {
+    if class != Class::Page || page {
+        return Ok(());
+    }
+    let why = format!(
+        "{reason}: each wait is for the medium; ask for that by name (`page`, `SOLERA_PAGE`), or \
+         take another place"
+    );
+    Err(Error::System(why, Errno::OPNOTSUPP))
 }
 
 /// The class that files of a directory have: a file without a name tells.

@@ -62,7 +62,7 @@ pub use hook::Hook;
 pub use internal_fd::InternalFd;
 pub use persist::{Dirty, Durable, Gathered, InFlight};
 pub use processors::{processors, set_processors};
-pub use region::Region;
+pub use region::{Lent, Region};
 pub use source::{
     Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, plain,
 };

@@ -11,6 +11,10 @@
 //!
 //! Locks: `growing` serialises [`Region::extend`]; nothing else locks.
 
+mod memory;
+
+pub use memory::Lent;
+
 use crate::copy::{self, LINE};
 use crate::cpu::{self, Dispatch, FlushKind};
 use crate::device_view;
@@ -57,6 +61,10 @@ pub struct Region {
     growing: Mutex<()>,
     /// The protection key that guards it; 0: none.
     key: AtomicU32,
+    /// Whoever lent it unmaps it.
+    lent: bool,
+    /// Forked children do not get it.
+    own: AtomicBool,
     pub(crate) alone: AtomicBool, // As `shared.rs` has it.
 }
 
@@ -198,52 +206,6 @@ impl Region {
         Region::map(None, path, source, &options)
     }
 
-    /// A private region that starts as `image`, for tests and the crash explorer.
-    ///
-    /// # Panics
-    ///
-    /// If the memory cannot be had, or the environment asks for unknown instructions.
-    #[must_use]
-    pub fn in_memory(image: impl AsRef<[u8]>, hook: Option<Arc<dyn Hook>>) -> Region {
-        let image = image.as_ref();
-        install_fault_handler();
-        let space = pages(image.len().max(1) as u64);
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                space,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let base = base.expect("memory for a private region").cast::<u8>();
-        let region = Region {
-            base,
-            len: AtomicU64::new(image.len() as u64),
-            space,
-            ahead: 0,
-            fd: None,
-            file: (0, 0),
-            path: None,
-            class: Class::Volatile,
-            reason: "private memory".to_owned(),
-            writable: true,
-            map_flags: MapFlags::PRIVATE,
-            map_unit: PAGE,
-            device: false,
-            dispatch: Dispatch::of_process().expect("a usable SOLERA_FLUSH and SOLERA_COPY"),
-            hook,
-            growing: Mutex::new(()),
-            key: AtomicU32::new(0),
-            alone: AtomicBool::new(false),
-        };
-        // SAFETY: the mapping made above is as long as the image.
-        let filled = unsafe { copy::copy(region.dispatch, base, image.as_ptr(), image.len()) };
-        filled.expect("fresh memory is writable");
-        region
-    }
-
     /// Maps what was found.
     pub(crate) fn map(
         path: Option<&Path>,
@@ -289,6 +251,8 @@ impl Region {
             hook: None,
             growing: Mutex::new(()),
             key: AtomicU32::new(0),
+            lent: false,
+            own: AtomicBool::new(false),
             alone: AtomicBool::new(false),
         };
         if grows {
@@ -331,6 +295,10 @@ impl Region {
             // SAFETY: the mapping made above.
             unsafe { key::protect(at as usize, end - start, self.prot().bits(), key)? };
         }
+        if self.own.load(Ordering::Relaxed) {
+            // SAFETY: the mapping made above.
+            unsafe { rustix::mm::madvise(at, end - start, Advice::LinuxDontFork)? };
+        }
         if self.class == Class::Volatile && flags.contains(MapFlags::SHARED) {
             // SAFETY: a hint about the mapping made above; refused where it makes no sense.
             let _ = unsafe { rustix::mm::madvise(at, end - start, Advice::LinuxHugepage) };
@@ -361,6 +329,16 @@ impl Region {
         stray::name(start, self.path.as_deref().unwrap_or(Path::new("(anonymous memory)")));
         self.key.store(key, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Forked children do not get the mapping, nor what it grows by: it would keep the file's
+    /// description, with its locks, open in them. A child that touches it gets a fault.
+    pub fn keep_from_children(&self) -> Result<(), Errno> {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.own.store(true, Ordering::Relaxed);
+        let len = pages(self.len()).max(self.ahead);
+        // SAFETY: this region's own mapping.
+        unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::LinuxDontFork) }
     }
 
     /// Maps what the file has grown by since, inside the reserved address space; gives the length,
@@ -793,6 +771,9 @@ impl Drop for Region {
     fn drop(&mut self) {
         device_view::remove(self.base);
         listed::leave(self.base);
+        if self.lent {
+            return;
+        }
         // SAFETY: this address space is the region's own, and nothing points into it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.space) };
         debug_assert!(unmapped.is_ok(), "the region's own address space unmaps");

@@ -321,7 +321,7 @@ impl<'a> UserOut<'a> {
 
     /// The address of the first byte.
     #[inline]
-    pub(crate) fn start(&self) -> *mut u8 {
+    pub fn start(&self) -> *mut u8 {
         self.start
     }
 }

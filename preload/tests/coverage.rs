@@ -302,8 +302,8 @@ const NUMBERS: [&str; 96] = [
     "unlockpt",
 ];
 
-/// What `solera run` asks for by its name.
-const OWN: [&str; 2] = ["solera_serves", "solera_shows"];
+/// What `solera run` and libsolera ask for by their names.
+const OWN: [&str; 3] = ["solera_preloaded", "solera_serves", "solera_shows"];
 
 #[test]
 fn the_library_has_the_functions_that_the_table_says() {

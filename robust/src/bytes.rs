@@ -93,12 +93,33 @@ pub fn release(fd: RawFd, kind: Kind, at: i64) -> Result<(), Errno> {
 /// Whether another process (or description) holds one of `length` bytes from `start` on (0: up to
 /// the end), and which process: 0 if that is not visible from here.
 pub fn holder(fd: RawFd, kind: Kind, start: i64, length: i64) -> Result<Option<u32>, Errno> {
+    let held = conflict(fd, kind, start, length)?;
+    Ok(held.map(|lock| u32::try_from(lock.l_pid).unwrap_or(0)))
+}
+
+/// A lock of another owner on one of the bytes, if there is one.
+fn conflict(fd: RawFd, kind: Kind, start: i64, length: i64) -> Result<Option<libc::flock>, Errno> {
     let command = match kind {
         Kind::Process => libc::F_GETLK,
         Kind::Description => libc::F_OFD_GETLK,
     };
     let mut lock = flock(libc::F_WRLCK, start, length);
     fcntl(fd, command, &mut lock)?;
-    let free = i32::from(lock.l_type) == libc::F_UNLCK;
-    Ok((!free).then(|| u32::try_from(lock.l_pid).unwrap_or(0)))
+    Ok((i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock))
+}
+
+/// Whether a process, which may be the calling one, holds one of the bytes `start..end` as a
+/// process: two calls for each byte that is held, and one more.
+pub fn is_held_by(fd: RawFd, process: u32, start: i64, end: i64) -> Result<bool, Errno> {
+    if start >= end {
+        return Ok(false);
+    }
+    // As an owner that is no process: the kernel does not tell one of its own locks.
+    let Some(lock) = conflict(fd, Kind::Description, start, end - start)? else {
+        return Ok(false);
+    };
+    let behind = if lock.l_len == 0 { end } else { lock.l_start + lock.l_len };
+    Ok(lock.l_pid.cast_unsigned() == process
+        || is_held_by(fd, process, start, lock.l_start)?
+        || is_held_by(fd, process, behind, end)?)
 }

@@ -74,6 +74,16 @@ impl Cred {
         Self::new(0, 0, Vec::new(), u64::MAX)
     }
 
+    /// The calling thread's. Where a sandbox forbids the question, user 0 has all capabilities.
+    pub fn of_this_thread() -> Self {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        let capabilities = rustix::thread::capabilities(None)
+            .map_or(if uid.is_root() { u64::MAX } else { 0 }, |sets| sets.effective.bits());
+        let groups = groups.iter().map(|group| group.as_raw()).collect();
+        Self::new(uid.as_raw(), gid.as_raw(), groups, capabilities)
+    }
+
     /// An identity that `ask` tells for each thread.
     pub const fn of_threads(ask: fn() -> &'static Self) -> Self {
         let (uid, gid) = (u32::MAX, u32::MAX);

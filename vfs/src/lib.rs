@@ -17,6 +17,7 @@
 pub mod cred;
 pub mod executable;
 pub mod mounts;
+pub mod preloaded;
 pub mod several;
 mod types;
 mod user;

@@ -53,7 +53,7 @@ pub use check::repair::{RepairOptions, RepairReport};
 pub use ground::error::{ErrorKind, VolumeError};
 pub use ground::layout::{BLOCK, CHUNK};
 pub use process::Attached;
-pub use process::liveness::HANDING_MODE;
+pub use process::liveness::{HANDING_MODE, work_beside_another};
 pub use recovery::Recovery;
 pub use recovery::fault::{FsckFault, Remedy};
 pub use space::numa::{Numa, NumaUse, check_simulated};

@@ -50,21 +50,42 @@ static void many_threads(solera_place *place) {
     CHECK(solera_log_close(shared) == 0);
 }
 
+/* What is cut is told: no append is lost. */
+static void cut(solera_place *place, const char *directory) {
+    struct solera_log_options options = SOLERA_LOG_OPTIONS;
+    solera_log *log, *reader;
+    uint64_t position = SOLERA_OLDEST;
+    char back[16];
+    options.create = 1;
+    options.capacity = 65536;
+    CHECK(solera_log_open(place, "cut", &options, &log) == 0);
+    options.create = 0;
+    options.readonly = 1;
+    CHECK(solera_log_open(place, "cut", &options, &reader) == 0);
+    CHECK(solera_log_append(log, "one", 3, NULL) == 0);
+    CHECK(solera_log_read(reader, &position, back, sizeof back) == 3);
+    beside(directory, "truncate -s 0 cut");
+    FAILS(solera_log_append(log, "two", 3, NULL), EIO);
+    FAILS(solera_log_append(log, "three", 5, NULL), EIO);
+    FAILS(solera_log_read(reader, &position, back, sizeof back), EIO);
+    CHECK(solera_log_close(log) == 0 && solera_log_close(reader) == 0);
+    beside(directory, "rm cut");
+}
+
 /* A record is damaged that was committed: it is told, and nothing behind it is lost by an append. */
 static void damaged(solera_place *place, const char *directory) {
     struct solera_log_options options = SOLERA_LOG_OPTIONS;
     solera_log *log;
     uint64_t first, position = SOLERA_OLDEST;
-    char path[4096], back[16];
+    char does[256], back[16];
     options.create = 1;
     options.capacity = 65536;
     CHECK(solera_log_open(place, "damaged", &options, &log) == 0);
     CHECK(solera_log_append(log, "one", 3, &first) == 0);
     CHECK(solera_log_append(log, "two", 3, NULL) == 0 && solera_log_close(log) == 0);
-    snprintf(path, sizeof path, "%s/damaged", directory);
-    FILE *file = fopen(path, "r+");
-    CHECK(fseek(file, 4096 + (long)first + 64 + 17, SEEK_SET) == 0 && fputc('x', file) == 'x');
-    CHECK(fclose(file) == 0);
+    snprintf(does, sizeof does, "printf x | dd of=damaged bs=1 seek=%ld conv=notrunc status=none",
+             4096 + (long)first + 64 + 17);
+    beside(directory, does);
     FAILS(solera_log_open(place, "damaged", &options, &log), EUCLEAN);
     options.create = 0;
     options.readonly = 1;
@@ -197,9 +218,7 @@ int main(int argc, char **argv) {
     FAILS(solera_log_close(log), EINVAL);
 
     /* No log, and a damaged one. */
-    char path[4096];
-    snprintf(path, sizeof path, "%s/log", argv[1]);
-    CHECK(truncate(path, 1000) == 0);
+    beside(argv[1], "truncate -s 1000 log");
     options.readonly = 0;
     FAILS(solera_log_open(place, "log", &options, &log), EUCLEAN);
 
@@ -209,6 +228,7 @@ int main(int argc, char **argv) {
     FAILS(solera_log_open(place, "none", &options, &log), EINVAL);
 
     damaged(place, argv[1]);
+    cut(place, argv[1]);
     many_openers(place);
     many_threads(place);
     CHECK(solera_close_place(place) == 0);

@@ -4,18 +4,17 @@
 //! at all.
 
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use pmem::{OpenOptions, Purpose, Region};
-use robust::bytes::{self, Hold, Kind as Lock};
-use rustix::fs::{FileType, Mode, OFlags};
+use pmem::Region;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::format::{
     CAPACITY_MAX, CAPACITY_MIN, COMMITTED, HEAD_BYTES, HEADER_BYTES, Identity, Kind, Line, SLOTS,
     Slot, WRITER,
 };
+use super::memory::{In, Memory, Opened};
 use super::scan::{Cursor, Ring};
 use crate::{Error, Result};
 
@@ -51,55 +50,35 @@ pub fn random() -> Result<u64> {
     }
 }
 
-fn of_a_file() -> OpenOptions {
-    OpenOptions { purpose: Purpose::File, ..OpenOptions::default() }
-}
-
 /// Maps a log's file to be read, and says what it is.
-pub fn open(path: &Path) -> Result<(Region, Identity)> {
-    // A reader loses nothing by a power cut.
-    let options = OpenOptions { allow_page: true, ..of_a_file() };
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty())
+pub fn open(names: In<'_>, path: &Path) -> Result<(Memory, Identity)> {
+    let file = Opened::open(names, path, OFlags::RDONLY, 0)
         .map_err(|errno| Error::refused("open the log", errno))?;
-    look(&file)?;
-    let region = Region::adopt(file, path, &options)?;
-    let identity = identity(&region)?;
-    Ok((region, identity))
+    file.look()?;
+    // A reader loses nothing by a power cut.
+    let memory = file.map(path, false, true)?;
+    let identity = identity(&memory)?;
+    Ok((memory, identity))
 }
 
-/// As [`open`], to be written, with the right to do so: a lock of the region's own description,
-/// which no other close drops.
-pub fn open_to_write(path: &Path, page: bool) -> Result<(Region, Identity)> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())
+/// As [`open`], to be written, with the right to do so: a lock of the file's own description, which
+/// no other close drops.
+pub fn open_to_write(names: In<'_>, path: &Path, page: bool) -> Result<(Memory, Identity)> {
+    let file = Opened::open(names, path, OFlags::RDWR, 0)
         .map_err(|errno| Error::refused("open the log for writing", errno))?;
-    look(&file)?;
-    match bytes::try_take(file.as_raw_fd(), Lock::Description, Hold::Alone, 0) {
+    file.look()?;
+    match file.lock() {
         Ok(true) => {}
         Ok(false) => {
-            let process = open(path)?.0.load64(WRITER)? as u32;
+            let process = open(names, path)?.0.load64(WRITER)? as u32;
             return Err(Error::Busy { process });
         }
         Err(errno) => return Err(Error::refused("lock the log", errno)),
     }
-    let options = OpenOptions { write: true, allow_page: page, ..of_a_file() };
-    let region = Region::adopt(file, path, &options)?;
-    let identity = identity(&region)?;
-    region.shared_store(WRITER, u64::from(std::process::id()))?;
-    Ok((region, identity))
-}
-
-/// Whether a file can be a log at all.
-fn look(file: impl AsFd) -> Result<()> {
-    let stat = rustix::fs::fstat(file).map_err(|errno| Error::refused("look at the log", errno))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(Error::Damaged("it is no file, and so no log".to_owned()));
-    }
-    if (stat.st_size as u64) < HEAD_BYTES {
-        return Err(Error::Damaged(format!("it has {} bytes, and is no log", stat.st_size)));
-    }
-    Ok(())
+    let memory = file.map(path, true, page)?;
+    let identity = identity(&memory)?;
+    memory.shared_store(WRITER, u64::from(std::process::id()))?;
+    Ok((memory, identity))
 }
 
 /// What a region says it is.
@@ -113,7 +92,7 @@ pub fn identity(region: &Region) -> Result<Identity> {
 }
 
 /// Writes an empty log to a region, durably.
-pub fn format(region: &Region) -> Result<()> {
+pub fn format(region: &Memory) -> Result<()> {
     let identity = Identity { capacity: region.len() - HEAD_BYTES, id: random()? };
     let slot = Slot { start: 0, sequence: 0, key: random()? };
     // Whatever was here is no record of this log: the key is new.
@@ -123,11 +102,11 @@ pub fn format(region: &Region) -> Result<()> {
         .and(region.write_line(0, &identity.line())?);
     // PERSIST: before it has its name.
     streamed.fence();
-    region.sync_file().map_err(|_| Error::Memory)
+    region.sync()
 }
 
 /// Makes a log at `path`, unless there is something.
-pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
+pub fn create(names: In<'_>, path: &Path, options: &LogOptions) -> Result<()> {
     if !(CAPACITY_MIN..=CAPACITY_MAX).contains(&options.capacity) {
         return Err(Error::Invalid("a log has a capacity of 4 KiB to 64 TiB"));
     }
@@ -136,39 +115,41 @@ pub fn create(path: &Path, options: &LogOptions) -> Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".new-{:016x}", random()?));
     let made = PathBuf::from(name);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&made, flags, Mode::from_raw_mode(options.mode))
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    let file = Opened::open(names, &made, flags, options.mode)
         .map_err(|errno| Error::refused("make a file for the log", errno))?;
-    let named = fill(file, &made, bytes, options).and_then(|()| {
-        match rustix::fs::link(&made, path) {
+    let filled = file
+        .allocate(bytes)
+        .and_then(|()| file.map(&made, true, options.page))
+        .and_then(|memory| format(&memory));
+    let named = filled.and_then(|()| {
+        let named = match names {
+            Some(names) => names.link(&made, path),
+            None => rustix::fs::link(&made, path),
+        };
+        match named {
             // Another one was faster: its log is as good.
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(Error::refused("name the new log", errno)),
         }
     });
     // What it cannot remove harms nobody.
-    let _ = rustix::fs::unlink(&made);
+    let _ = match names {
+        Some(names) => names.unlink(&made),
+        None => rustix::fs::unlink(&made),
+    };
     named?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())
-        .and_then(rustix::fs::fsync)
-        .map_err(|errno| Error::refused("make the new log's name durable", errno))
-}
-
-fn fill(file: OwnedFd, path: &Path, bytes: u64, options: &LogOptions) -> Result<()> {
-    // Blocks for all of it: else a store would find the file system full.
-    let none = rustix::fs::FallocateFlags::empty();
-    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, none, 0, bytes)) {
-        Ok(()) => {}
-        Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, bytes)
-            .map_err(|errno| Error::refused("make the log so long", errno))?,
-        Err(errno) => return Err(Error::refused("get space for the log", errno)),
-    }
-    rustix::fs::fsync(&file)
-        .map_err(|errno| Error::refused("make the log's file durable", errno))?;
-    let open = OpenOptions { write: true, allow_page: options.page, ..of_a_file() };
-    format(&Region::adopt(file, path, &open)?)
+    let durable = match names {
+        Some(names) if names.promise().needs_sync() => names.sync(),
+        Some(_) => Ok(()),
+        None => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())
+                .and_then(rustix::fs::fsync)
+        }
+    };
+    durable.map_err(|errno| Error::refused("make the new log's name durable", errno))
 }
 
 /// What is in a log.
@@ -204,8 +185,13 @@ pub fn check(path: &Path) -> Result<Checked> {
 }
 
 /// As [`check`]; tells position and bytes of each record besides.
-pub fn walk(path: &Path, mut each: impl FnMut(u64, &[u8])) -> Result<Checked> {
-    let (region, identity) = open(path)?;
+pub fn walk(path: &Path, each: impl FnMut(u64, &[u8])) -> Result<Checked> {
+    walk_in(None, path, each)
+}
+
+/// The same of a volume's log, too.
+pub fn walk_in(names: In<'_>, path: &Path, mut each: impl FnMut(u64, &[u8])) -> Result<Checked> {
+    let (region, identity) = open(names, path)?;
     let ring = Ring { region: &region, identity };
     // First: what is committed later may be trimmed by then.
     let committed = region.load64(COMMITTED)?;
@@ -229,15 +215,10 @@ pub fn walk(path: &Path, mut each: impl FnMut(u64, &[u8])) -> Result<Checked> {
         ControlFlow::Continue(())
     })?;
     read?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|errno| Error::refused("open the log to look for its writer", errno))?;
-    let held = bytes::holder(file.as_raw_fd(), Lock::Description, 0, 1)
+    let held = Opened::open(names, path, OFlags::RDONLY, 0)
+        .and_then(|file| file.is_locked())
         .map_err(|errno| Error::refused("look for the log's writer", errno))?;
-    let writer = match held {
-        Some(_) => Some(region.load64(WRITER)? as u32),
-        None => None,
-    };
+    let writer = if held { Some(region.load64(WRITER)? as u32) } else { None };
     Ok(Checked {
         capacity: identity.capacity,
         start: head.start,

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use pmem::{Region, UserOut};
+use pmem::UserOut;
 
 use super::file;
 use super::format::{COMMITTED, Identity};
+use super::memory::{In, Memory};
 use super::scan::{Cursor, Ring};
 use crate::process::Opener;
 use crate::{Error, Result};
@@ -25,7 +26,7 @@ pub struct Record {
 
 /// A log that is only read. It sees what is committed, in order, whole; if it is lapped it says so.
 pub struct Follower {
-    region: Region,
+    region: Memory,
     identity: Identity,
     opener: Opener,
     /// Where the last read ended.
@@ -35,7 +36,12 @@ pub struct Follower {
 impl Follower {
     /// Opens the log at `path`, at its oldest record.
     pub fn open(path: &Path) -> Result<Self> {
-        let (region, identity) = file::open(path)?;
+        Self::open_in(None, path)
+    }
+
+    /// The same of a volume's log, too.
+    pub(crate) fn open_in(names: In<'_>, path: &Path) -> Result<Self> {
+        let (region, identity) = file::open(names, path)?;
         let head = Ring { region: &region, identity }.head()?;
         let cursor = Cursor { position: head.start, key: head.key };
         let opener =
@@ -52,6 +58,9 @@ impl Follower {
     /// The position up to which the log is committed.
     pub fn committed(&self) -> Result<u64> {
         self.check()?;
+        if !self.region.is_whole() {
+            return Err(Error::Memory);
+        }
         let head = self.ring().head()?;
         Ok(self.region.load64(COMMITTED)?.max(head.start))
     }

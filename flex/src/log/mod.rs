@@ -22,12 +22,14 @@
 mod file;
 mod follow;
 pub(crate) mod format;
+mod memory;
 mod positions;
 #[cfg(test)]
 mod positions_model;
 mod scan;
 mod write;
 
+pub(crate) use file::walk_in;
 pub use file::{Checked, LogOptions, check, walk};
 pub use follow::{Follower, Record};
 pub use write::Log;

@@ -16,14 +16,12 @@
 //! Locks: `turns`, `commits`; neither is held while the other is waited for.
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::{Class, Fault, Gathered, InFlight, Region, UserIn, UserOut, checksum_after};
-use robust::bytes::{self, Kind as Lock};
 
 use super::file::{self, LogOptions};
 use super::follow::{Record, seek};
@@ -31,6 +29,7 @@ use super::format::{
     COMMITTED, HEADER_BYTES, Header, Identity, KEY_BYTES, Kind, LINE_BYTES, SLOTS, Slot, extent,
     key_record, skip_line,
 };
+use super::memory::{In, Memory, RightToWrite};
 use super::positions::Positions;
 use super::scan::{Cursor, Ring};
 use crate::process::Opener;
@@ -101,28 +100,11 @@ impl Turns {
     }
 }
 
-/// The right to write, which the region's description holds; it is given back by a call, not only
-/// by the last close: a process that was forked meanwhile has the description until it executes
-/// another program.
-struct WriterLock {
-    opener: Opener,
-    fd: RawFd,
-}
-
-impl Drop for WriterLock {
-    fn drop(&mut self) {
-        if self.opener.is_here() {
-            // What cannot be given back goes with the description.
-            let _ = bytes::release(self.fd, Lock::Description, 0);
-        }
-    }
-}
-
 /// A log that this process writes to.
 pub struct Log {
-    // Before the region, whose descriptor it needs.
-    lock: WriterLock,
-    region: Region,
+    // Before the memory, which it is of.
+    right: RightToWrite,
+    region: Memory,
     identity: Identity,
     /// Memory failed: what is there is to be checked by the next opener.
     broken: AtomicBool,
@@ -144,10 +126,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Log {
     /// Opens the log at `path` for writing. Errors: `Busy`; `Damaged`; what the file system says.
     pub fn open(path: &Path, options: &LogOptions) -> Result<Self> {
-        let opened = match file::open_to_write(path, options.page) {
+        Self::open_in(None, path, options)
+    }
+
+    /// The same of a volume's log, too.
+    pub(crate) fn open_in(names: In<'_>, path: &Path, options: &LogOptions) -> Result<Self> {
+        let opened = match file::open_to_write(names, path, options.page) {
             Err(Error::System(_, rustix::io::Errno::NOENT)) if options.create => {
-                file::create(path, options)?;
-                file::open_to_write(path, options.page)
+                file::create(names, path, options)?;
+                file::open_to_write(names, path, options.page)
             }
             opened => opened,
         };
@@ -160,17 +147,19 @@ impl Log {
         if region.len() < 2 * super::format::HEAD_BYTES || !region.len().is_multiple_of(64) {
             return Err(Error::Invalid("a log takes 8 KiB or more, in lines of 64 bytes"));
         }
-        file::format(&region)?;
-        Self::open_on(region)
+        let memory = Memory::of(region);
+        file::format(&memory)?;
+        let identity = file::identity(&memory)?;
+        Self::start(memory, identity)
     }
 
     /// Opens the log in a region that nobody else has.
     pub fn open_on(region: Region) -> Result<Self> {
         let identity = file::identity(&region)?;
-        Self::start(region, identity)
+        Self::start(Memory::of(region), identity)
     }
 
-    fn start(region: Region, identity: Identity) -> Result<Self> {
+    fn start(region: Memory, identity: Identity) -> Result<Self> {
         let opener = Opener::new()
             .map_err(|errno| Error::System("there is no memory for the log".to_owned(), errno))?;
         let ring = Ring { region: &region, identity };
@@ -196,11 +185,11 @@ impl Log {
         flush(&region, &identity, head.start, end.position)
             .and(region.flush(SLOTS[0], SLOTS[1] + LINE_BYTES - SLOTS[0]))
             .fence();
-        region.sync_file().map_err(|_| Error::Memory)?;
+        region.sync()?;
         region.shared_store(COMMITTED, end.position)?;
         Ok(Self {
             identity,
-            lock: WriterLock { opener, fd: region.fd() },
+            right: region.right_to_write(opener),
             broken: AtomicBool::new(false),
             positions: Positions::at(end.position),
             start: AtomicU64::new(head.start),
@@ -313,8 +302,8 @@ impl Log {
     }
 
     /// Ends as a killed process would; gives the memory back: for tests.
-    pub fn into_region(self) -> Region {
-        self.region
+    pub fn into_region(self) -> Option<Region> {
+        self.region.into_region()
     }
 
     /// A copy of the file, as it is in memory: for tests.
@@ -405,7 +394,7 @@ impl Log {
     }
 
     fn check(&self) -> Result<()> {
-        if !self.lock.opener.is_here() {
+        if !self.right.is_here() {
             return Err(Error::Forked);
         }
         if self.is_broken() { Err(Error::Memory) } else { Ok(()) }
@@ -426,10 +415,7 @@ impl Log {
     /// A page cache is written to its medium. What fails once is not there, whatever the next call
     /// says: the kernel tells of it once.
     fn sync(&self) -> Result<()> {
-        self.region.sync_file().map_err(|_| {
-            self.broken.store(true, Ordering::Relaxed);
-            Error::Memory
-        })
+        self.region.sync().inspect_err(|_| self.broken.store(true, Ordering::Relaxed))
     }
 
     fn stream(

@@ -5,6 +5,7 @@
 //! `cwd`. Neither is held while the engine may wait for another process, except in `fork`, which
 //! takes both so that the child gets them whole.
 
+use std::ffi::CString;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -95,6 +96,24 @@ pub struct Seen {
     pub mounted: bool,
     /// Its file, as the program was told.
     pub source: Vec<u8>,
+    /// What other libraries of the process are told.
+    pub texts: Texts,
+}
+
+/// What other libraries of the process are told of a volume (`vfs::preloaded`).
+pub struct Texts {
+    /// Where it appears.
+    pub prefix: CString,
+    /// The class of its memory.
+    pub class: CString,
+    /// Why it has that.
+    pub reason: CString,
+    /// A call that has returned is durable.
+    pub durable: bool,
+    /// A write is atomic.
+    pub atomic: bool,
+    /// Device and inode number of its file.
+    pub file: (u64, u64),
 }
 
 impl Deref for Seen {
@@ -115,6 +134,7 @@ impl Seen {
         prefix: Vec<u8>,
         anchor: Arc<InternalFd>,
         mount: Option<u64>,
+        texts: Texts,
     ) -> Result<Self, Errno> {
         let stat = rustix::fs::fstat(&anchor)?;
         if stat.st_mode & 0o777 != volume::HANDING_MODE {
@@ -125,7 +145,7 @@ impl Seen {
         let device = mount.map_or_else(|| fs.statistics().map(|stat| stat.device), Ok)?;
         let anchor_identity = (stat.st_dev, stat.st_ino);
         let tree = Tree { root: fs.root(), prefix };
-        Ok(Self { tree, anchor, anchor_identity, device, mounted: mount.is_some(), source })
+        Ok(Self { tree, anchor, anchor_identity, device, mounted: mount.is_some(), source, texts })
     }
 }
 

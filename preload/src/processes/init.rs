@@ -8,7 +8,7 @@
 //! nor in a program that is named in `SOLERA_BYPASS`. If a volume cannot be attached, the program
 //! does not run: message, exit code 125.
 
-use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::descriptors::handover;
 use crate::entry::attached;
 use crate::entry::fdtable;
 use crate::entry::limit;
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::{Process, Seen, Texts};
 use crate::entry::report;
 use crate::entry::thread;
 use crate::files::rings;
@@ -272,9 +272,24 @@ fn attach_one(asked: &Asked) -> Result<(Arc<Volume>, Seen), String> {
             format!("anchor directory {}: {errno}; it must be readable", anchor.display())
         })?;
     volume.lend_anchor(Arc::clone(&anchor));
-    let seen = Seen::new(&*volume, asked.volume.clone(), asked.at.clone(), anchor, mount)
+    let (source, at, texts) = (asked.volume.clone(), asked.at.clone(), texts(&volume, asked));
+    let seen = Seen::new(&*volume, source, at, anchor, mount, texts)
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
     Ok((volume, seen))
+}
+
+/// What other libraries are told of it.
+fn texts(volume: &Volume, asked: &Asked) -> Texts {
+    let text = |text: Vec<u8>| CString::new(text).unwrap_or_default();
+    let ((class, reason), mode) = (volume.class(), volume.mode());
+    Texts {
+        prefix: text(asked.at.clone()),
+        class: text(class.to_string().into_bytes()),
+        reason: text(reason.into()),
+        durable: mode != volume::Mode::Posix,
+        atomic: mode == volume::Mode::Strict,
+        file: volume.volume_identity().file,
+    }
 }
 
 /// The attachment of the image before this one, or a new one; and whether the volume's path leads

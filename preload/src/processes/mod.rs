@@ -7,3 +7,4 @@ pub(crate) mod lifecycle;
 mod loadable;
 mod spawn;
 mod symbols;
+mod told;

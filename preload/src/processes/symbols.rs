@@ -12,6 +12,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
 use libc::FILE;
+use vfs::preloaded::Preloaded;
 
 use crate::entry::pointers::{Out, Text};
 use crate::entry::{Stop, outside};
@@ -23,6 +24,7 @@ use crate::processes::fork::{
 };
 use crate::processes::lifecycle;
 use crate::processes::spawn::{self, Actions, Attributes, Program, by_descriptor, posix};
+use crate::processes::told;
 use crate::split::engine;
 use crate::start;
 
@@ -45,6 +47,12 @@ pub unsafe extern "C" fn solera_shows(variable: Text) {
     if let (Some(process), Ok(text)) = (start::process(), variable.bytes()) {
         process.show(text);
     }
+}
+
+/// What other libraries of this process are told, by a name that all versions have.
+#[unsafe(no_mangle)]
+pub extern "C" fn solera_preloaded() -> *const Preloaded {
+    &raw const told::TABLE
 }
 
 // ---- new processes

@@ -19,8 +19,8 @@ use crate::ground::layout::{
 };
 use crate::ground::runtime::Runtime;
 use crate::{Mode, Result};
-use pmem::Region;
 use pmem::key::Unguarded;
+use pmem::{Class, Region};
 use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -248,9 +248,20 @@ impl Ground {
         self.region.guard()
     }
 
+    /// Keeps the volume's memory from forked children, which would hold this process's place on it
+    /// as long as they live. For a face whose children have nothing of it.
+    pub fn keep_from_children(&self) -> Result<()> {
+        self.region.keep_from_children()
+    }
+
     /// Which volume this is, whatever its path leads to by now.
     pub fn volume_identity(&self) -> Identity {
         Identity { file: self.region.file(), uuid: self.superblock.uuid() }
+    }
+
+    /// What a fence promises on it, and why.
+    pub fn class(&self) -> (Class, &str) {
+        (self.region.class(), self.region.class_reason())
     }
 
     /// The mode this process attached with.

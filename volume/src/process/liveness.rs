@@ -9,6 +9,10 @@
 //!   once ([`FILES`]), and closes it under the registry's lock, when nothing of it is attached;
 //! - one's own byte always reads as free: so slots of this process are remembered here, not asked
 //!   for;
+//! - a second copy of this code in the process (the preload library's in `solera` itself, say) asks
+//!   as another owner of locks before it takes a slot for free or its process for dead, and never
+//!   closes the file: that would end the first one's locks. A library is refused as a second one
+//!   ([`work_beside_another`]), and its descriptor stays open;
 //! - threads do not exclude each other: where they must, there is a mutex besides.
 //!
 //! One byte more ([`ATTACH_BYTE`]) serialises attach and detach. On the region itself lie OFD
@@ -25,7 +29,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Byte of the liveness file that a process holds while it attaches or detaches.
@@ -46,6 +50,18 @@ pub const HANDING_MODE: u32 = 0o777;
 
 /// The liveness files this process has open.
 static FILES: Mutex<Vec<Arc<LiveFile>>> = Mutex::new(Vec::new());
+
+/// Those that were refused because another copy of this code in this process has them in use.
+static REFUSED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// See [`work_beside_another`].
+static BESIDE: AtomicBool = AtomicBool::new(false);
+
+/// From here on this copy of the engine attaches volumes, too, that another copy in this process
+/// has attached: for a command that ends soon, in a program that has all its files by the other.
+pub fn work_beside_another() {
+    BESIDE.store(true, Ordering::Relaxed);
+}
 
 struct LiveFile {
     fd: InternalFd,
@@ -333,6 +349,15 @@ impl LiveFile {
         }
     }
 
+    /// Whether another copy of this code in this process holds a slot's byte, as its slot. (What is
+    /// held to recover it has another byte, too.)
+    fn is_another_copys(&self, slot: u32) -> Result<bool, Errno> {
+        let (fd, at) = (self.fd.as_raw_fd(), i64::from(slot));
+        Ok(!self.owns(slot)
+            && bytes::holder(fd, Kind::Description, at, 1)? == Some(own_pid())
+            && bytes::holder(fd, Kind::Description, RECOVERY_BYTES + at, 1)?.is_none())
+    }
+
     fn owns(&self, slot: u32) -> bool {
         self.pid.load(Ordering::Relaxed) == own_pid()
             && self.own[slot as usize / 64].load(Ordering::Relaxed) >> (slot % 64) & 1 != 0
@@ -354,6 +379,20 @@ impl LiveFile {
 /// The calling process, asked from the kernel each time: it changes with fork.
 pub(crate) fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// The descriptor of a liveness file that was refused before: a close would have ended the other
+/// copy's locks.
+fn refused(device: u64, ino: u64) -> Option<OwnedFd> {
+    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let is = |fd: &OwnedFd| fstat(fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (device, ino));
+    let at = refused.iter().position(is)?;
+    Some(refused.swap_remove(at))
+}
+
+/// Whether this process holds a byte of a liveness file, by whichever copy of this code.
+fn is_held_here(fd: &impl AsRawFd) -> Result<bool, Errno> {
+    bytes::is_held_by(fd.as_raw_fd(), own_pid(), 0, ATTACH_BYTE + 1)
 }
 
 fn files() -> MutexGuard<'static, Vec<Arc<LiveFile>>> {
@@ -396,9 +435,28 @@ impl Liveness {
             }
             error.advise("its owner must use it once after its mode was changed: `solera ls` it")
         };
+        let known = there.ok().and_then(|there| refused(there.st_dev, there.st_ino));
+        let file =
+            known.map_or_else(|| openness.and_then(|openness| open_file(directory, openness)), Ok);
+        let file = file.map_err(fail)?;
+        let held = is_held_here(&file);
+        if held == Ok(true) && BESIDE.load(Ordering::Relaxed) {
+            let file = LiveFile::new(InternalFd::in_place(file), directory).map_err(fail)?;
+            let file = Arc::new(file);
+            files.push(Arc::clone(&file));
+            return Ok(Self { file: Some(file) });
+        }
+        if held != Ok(false) {
+            REFUSED.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+            let found = "another copy of this library has it attached in this process";
+            let advice = "link all parts of the program with one libsolera.so.0, and none with \
+                          libsolera.a";
+            return Err(held.map_or_else(fail, |_| {
+                VolumeError::new(ErrorKind::InUse, asked, path, found.to_owned(), advice)
+            }));
+        }
         // The low descriptor is closed before this process has any lock on the file.
-        let file = openness.and_then(|openness| open_file(directory, openness));
-        let fd = file.map(InternalFd::new).map_err(fail)?;
+        let fd = InternalFd::new(file);
         let file = Arc::new(LiveFile::new(fd, directory).map_err(fail)?);
         files.push(Arc::clone(&file));
         Ok(Self { file: Some(file) })
@@ -435,7 +493,8 @@ impl Liveness {
     /// Takes a slot's byte as this process's own. `false`: it is, or another process holds it.
     pub(crate) fn hold(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
-        if file.owns(slot) || !take(file.fd.as_raw_fd(), i64::from(slot))? {
+        let is_taken = file.owns(slot) || file.is_another_copys(slot)?;
+        if is_taken || !take(file.fd.as_raw_fd(), i64::from(slot))? {
             return Ok(false);
         }
         file.set_own(slot, true);
@@ -445,6 +504,9 @@ impl Liveness {
     /// Takes a dead process's bytes, to recover it. `false`: somebody holds one of them.
     pub(crate) fn begin_recovery(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
+        if file.is_another_copys(slot)? {
+            return Ok(false);
+        }
         let (fd, slot) = (file.fd.as_raw_fd(), i64::from(slot));
         if !take(fd, RECOVERY_BYTES + slot)? {
             return Ok(false);
@@ -482,7 +544,9 @@ impl Liveness {
     pub(crate) fn alive(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
         let fd = file.fd.as_fd().as_raw_fd();
-        Ok(file.owns(slot) || bytes::holder(fd, Kind::Process, i64::from(slot), 1)?.is_some())
+        Ok(file.owns(slot)
+            || bytes::holder(fd, Kind::Process, i64::from(slot), 1)?.is_some()
+            || file.is_another_copys(slot)?)
     }
 
     /// Whether a slot is one of this process's own.
@@ -504,7 +568,14 @@ impl Liveness {
         if own.iter().any(|&word| word != 0) {
             return Ok(Some(pid));
         }
-        bytes::holder(file.fd.as_raw_fd(), Kind::Process, 0, PROCESS_SLOTS as i64)
+        let (fd, all) = (file.fd.as_raw_fd(), PROCESS_SLOTS as i64);
+        if let Some(other) = bytes::holder(fd, Kind::Process, 0, all)? {
+            return Ok(Some(other));
+        }
+        let (before, behind) = slot.map_or((all, all), |slot| (slot.into(), i64::from(slot) + 1));
+        let another = bytes::is_held_by(fd, pid, 0, before.min(all))?
+            || bytes::is_held_by(fd, pid, behind, all)?;
+        Ok(another.then_some(pid))
     }
 
     /// Slots and processes of everybody else who is attached, whatever their build.
@@ -512,9 +583,8 @@ impl Liveness {
         let Some(file) = &self.file else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for slot in 0..PROCESS_SLOTS as u32 {
-            if let Some(pid) =
-                bytes::holder(file.fd.as_raw_fd(), Kind::Process, i64::from(slot), 1)?
-            {
+            let holder = bytes::holder(file.fd.as_raw_fd(), Kind::Description, i64::from(slot), 1)?;
+            if let Some(pid) = holder.filter(|_| !file.owns(slot)) {
                 found.push((slot, pid));
             }
         }
@@ -622,7 +692,7 @@ impl Drop for Liveness {
         let mut files = files();
         // The registry and this one: nothing of this volume is attached by this process any more.
         // (Guards are gone before their liveness is: only they and this hold it.)
-        if Arc::strong_count(&file) == 2 {
+        if Arc::strong_count(&file) == 2 && is_held_here(&file.fd) == Ok(false) {
             files.retain(|other| !Arc::ptr_eq(other, &file));
         }
         drop(file);

@@ -1,21 +1,17 @@
-//! A file as memory (Xu et al., ASPLOS 2019, section 3.4): read by copies, written by streams,
-//! durable by one fence; without a system call but where it grows.
+//! A file of a kernel file system, as memory: without a system call but where it grows.
 //!
 //! Address space for the largest size is taken at once, so nothing ever moves. While it is open for
 //! writing the file is longer than its contents, by zeros, up to a step; a close and
-//! [`File::sync_len`] cut it to its length.
+//! [`Window::sync_len`] cut it to its length.
 //!
-//! PERSIST: bytes are streamed, and durable after a fence *of the same thread* ([`Ticket::wait`],
-//! [`File::fence`]): a fence drains the streams of its own thread only. In class `page` that is
-//! `fdatasync`. Stores through [`File::view`] are durable after [`File::persist`], whichever thread
-//! made them.
+//! PERSIST: bytes are streamed, and durable after a fence of the same thread; in class `page` that
+//! is `fdatasync`.
 //!
 //! CRASH: of what is not yet durable any part may be there. The length is at most that of the file,
-//! and what lies behind the last [`File::sync_len`] may be zeros ([`Length::AtMost`]).
+//! and what lies behind the last [`Window::sync_len`] may be zeros ([`Length::AtMost`]).
 //!
 //! Locks: `size`, for what makes the file longer or shorter; writes inside it take none.
 
-use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -23,69 +19,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::{Class, Fault, OpenOptions, Purpose, Region, UserIn, UserOut};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode};
 use rustix::io::Errno;
 
+use super::{FileOptions, Length, PAGE_BYTES, opened};
 use crate::process::Opener;
 use crate::{Error, Result};
 
-const PAGE_BYTES: u64 = 4096;
-/// So much can be mapped.
-const SIZE_MAX: u64 = 64 << 40;
-
-/// Whether a file is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Create {
-    /// It must be there.
-    Never,
-    /// If it is not there.
-    Missing,
-    /// It must not be there.
-    New,
-}
-
-/// How a file is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct FileOptions {
-    /// Bytes that it may grow to, 64 TiB at most, rounded up to 4 KiB: so much address space is
-    /// taken. A file that is longer already does not grow.
-    pub size: u64,
-    /// Bytes that it grows by, rounded up to 4 KiB: each step costs a few system calls.
-    pub step: u64,
-    /// For reading only.
-    pub read_only: bool,
-    /// Whether it is made.
-    pub create: Create,
-    /// Take a plain file of the page cache, too: each wait is an `fdatasync` there.
-    pub page: bool,
-    /// The permissions of a file that is made.
-    pub mode: u32,
-}
-
-impl Default for FileOptions {
-    fn default() -> Self {
-        Self {
-            size: 64 << 30,
-            step: 2 << 20,
-            read_only: false,
-            create: Create::Never,
-            page: false,
-            mode: 0o600,
-        }
-    }
-}
-
-/// What is known of a length.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Length {
-    /// Bytes.
-    Exact(u64),
-    /// Bytes, of which the last may be zeros that nobody wrote: a writer ended without closing.
-    AtMost(u64),
-}
-
-/// An open file. All calls may come from any thread.
-pub struct File {
+/// An open file of a kernel file system.
+pub struct Window {
     region: Region,
     opener: Opener,
     options: FileOptions,
@@ -98,55 +40,12 @@ pub struct File {
     unsynced: AtomicBool,
 }
 
-/// What a thread has streamed and not waited for. Another thread cannot: a fence is of its own
-/// thread's streams.
-///
-/// ```compile_fail,E0277
-/// fn other_thread(file: &flex::File) {
-///     let ticket = file.append(b"bytes").unwrap().1;
-///     std::thread::scope(|scope| scope.spawn(|| ticket.wait()));
-/// }
-/// ```
-#[must_use = "what is streamed becomes durable by a wait only"]
-pub struct Ticket<'f> {
-    file: &'f File,
-    of_thread: PhantomData<*const ()>,
-}
-
-impl Ticket<'_> {
-    /// Returns when all that this thread has streamed to the file is durable.
-    #[inline]
-    pub fn wait(self) -> Result<()> {
-        self.file.fence()
-    }
-}
-
-impl File {
-    /// Opens the file at `path`. Errors: what the file system says.
+impl Window {
+    /// As [`super::File::open`].
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
-        if options.size > SIZE_MAX || options.step > SIZE_MAX {
-            return Err(Error::Invalid("a file grows to 64 TiB at most"));
-        }
-        if options.read_only && options.create != Create::Never {
-            return Err(Error::Invalid("a file that is only read is not made"));
-        }
-        let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let flags = flags | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        let open = |flags| rustix::fs::open(path, flags, Mode::from_raw_mode(options.mode));
-        let (file, is_new) = loop {
-            if options.create != Create::Never {
-                match open(flags | OFlags::CREATE | OFlags::EXCL) {
-                    Err(Errno::EXIST) if options.create == Create::Missing => {}
-                    made => break (made, true),
-                }
-            }
-            match open(flags) {
-                // It was removed in between.
-                Err(Errno::NOENT) if options.create == Create::Missing && !leads_on(path) => {}
-                found => break (found, false),
-            }
-        };
-        let file = file.map_err(|errno| Error::refused("open the file", errno))?;
+        let mode = Mode::from_raw_mode(options.mode);
+        let open = |flags| rustix::fs::open(path, flags, mode);
+        let (file, is_new) = opened(options, open, || leads_on(path))?;
         Self::of(file, path, options).inspect_err(|_| {
             if is_new {
                 // It is this call's own, and empty. What cannot be removed stays.
@@ -216,43 +115,26 @@ impl File {
         Ok(self.len())
     }
 
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     // ---- writing
 
-    /// Streams bytes behind the end; gives where they begin. Errors: `TooLarge`, `Truncated`, no
-    /// space: then nothing is appended.
-    pub fn append(&self, bytes: &[u8]) -> Result<(u64, Ticket<'_>)> {
-        self.append_from(&UserIn::new(bytes))
-    }
-
-    /// As [`File::append`], of any memory: `Caller` if it cannot be read.
-    pub fn append_from(&self, bytes: &UserIn<'_>) -> Result<(u64, Ticket<'_>)> {
+    /// Streams bytes behind the end; gives where they begin.
+    pub fn append_from(&self, bytes: &UserIn<'_>) -> Result<u64> {
         self.check_writable()?;
         let mut size = self.lock_size();
         let at = self.len();
-        let ticket = self.store(&mut size, at, bytes)?;
-        Ok((at, ticket))
+        self.store(&mut size, at, bytes)?;
+        Ok(at)
     }
 
-    /// Streams bytes to `offset`; what lies between the end and there is zeros. *Not atomic*: a
-    /// crash, or an error, may leave a part. Errors: as [`File::append`].
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<Ticket<'_>> {
-        self.write_at_from(offset, &UserIn::new(bytes))
-    }
-
-    /// As [`File::write_at`], of any memory: `Caller` if it cannot be read.
-    pub fn write_at_from(&self, offset: u64, bytes: &UserIn<'_>) -> Result<Ticket<'_>> {
+    /// Streams bytes to `offset`.
+    pub fn write_at_from(&self, offset: u64, bytes: &UserIn<'_>) -> Result<()> {
         self.check_writable()?;
         let end = offset.saturating_add(bytes.len() as u64);
         if end > self.len() {
             return self.store(&mut self.lock_size(), offset, bytes);
         }
         match self.region.stream_from(offset, bytes) {
-            Ok(_) => Ok(self.ticket()),
+            Ok(_) => Ok(()),
             // This process has cut it meanwhile.
             Err(Fault::Region) if end > self.len() => {
                 self.store(&mut self.lock_size(), offset, bytes)
@@ -262,9 +144,9 @@ impl File {
     }
 
     /// Streams bytes that may end behind the end of the file.
-    fn store(&self, size: &mut u64, offset: u64, bytes: &UserIn<'_>) -> Result<Ticket<'_>> {
+    fn store(&self, size: &mut u64, offset: u64, bytes: &UserIn<'_>) -> Result<()> {
         if bytes.is_empty() {
-            return Ok(self.ticket());
+            return Ok(());
         }
         let end = offset.saturating_add(bytes.len() as u64);
         self.make_room(size, end)?;
@@ -277,7 +159,7 @@ impl File {
             return Err(self.failed(fault, end));
         }
         self.len.fetch_max(end, Ordering::AcqRel);
-        Ok(self.ticket())
+        Ok(())
     }
 
     /// Makes the file `end` bytes long or longer, with memory for all of it: else a store would
@@ -332,13 +214,7 @@ impl File {
 
     // ---- reading
 
-    /// Copies bytes from `offset` on; gives how many: fewer at the end. Errors: `Truncated`,
-    /// `Memory`.
-    pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        self.read_at_to(offset, &UserOut::new(to))
-    }
-
-    /// As [`File::read_at`], to any memory: `Caller` if it cannot be written.
+    /// Copies bytes from `offset` on.
     pub fn read_at_to(&self, offset: u64, to: &UserOut<'_>) -> Result<usize> {
         self.check()?;
         let wanted = to.len() as u64;
@@ -389,24 +265,19 @@ impl File {
         NonNull::new(at).ok_or(Error::Memory)
     }
 
-    /// The offset of an address that [`File::view`] gave. Errors: `Invalid`.
+    /// The offset of an address that [`super::File::view`] gave. Errors: `Invalid`.
     pub fn offset_of(&self, at: *const u8) -> Result<u64> {
         let offset = (at as usize).wrapping_sub(self.region.base() as usize) as u64;
         self.check_range(offset, 0).map(|()| offset)
     }
 
-    /// Returns when what any thread has stored there before is durable.
-    pub fn persist(&self, offset: u64, len: u64) -> Result<()> {
-        self.flush(offset, len)?.wait()
-    }
-
     /// Starts writing back what any thread has stored there before.
-    pub fn flush(&self, offset: u64, len: u64) -> Result<Ticket<'_>> {
+    pub fn flush(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
         self.check_range(offset, len)?;
-        // The ticket stands for it.
+        // The caller's ticket stands for it.
         let _ = self.region.flush(offset, len);
-        Ok(self.ticket())
+        Ok(())
     }
 
     fn check_range(&self, offset: u64, len: u64) -> Result<()> {
@@ -454,7 +325,8 @@ impl File {
     }
 
     /// Makes the file `len` bytes long. What it grows by is zeros. Durable after
-    /// [`File::sync_len`]. What other threads write behind the new end meanwhile is lost, or not.
+    /// [`super::File::sync_len`]. What other threads write behind the new end meanwhile is lost, or
+    /// not.
     pub fn truncate(&self, len: u64) -> Result<()> {
         self.check_writable()?;
         let mut size = self.lock_size();
@@ -478,12 +350,8 @@ impl File {
         Ok(())
     }
 
-    /// Closes it, as a drop does, and tells whether its length could be set.
-    pub fn close(self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&self) -> Result<()> {
+    /// As a drop does it; tells whether its length could be set.
+    pub fn end(&self) -> Result<()> {
         if !self.opener.is_here() || self.options.read_only {
             return Ok(());
         }
@@ -493,17 +361,12 @@ impl File {
     // ---- what all of them need
 
     #[inline]
-    fn ticket(&self) -> Ticket<'_> {
-        Ticket { file: self, of_thread: PhantomData }
-    }
-
-    #[inline]
     fn check(&self) -> Result<()> {
         if self.opener.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
     #[inline]
-    fn check_writable(&self) -> Result<()> {
+    pub fn check_writable(&self) -> Result<()> {
         self.check()?;
         if self.options.read_only {
             let why = "the file is open for reading only".to_owned();
@@ -542,7 +405,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for Window {
     fn drop(&mut self) {
         // `close` tells of an error; a drop cannot.
         let _ = self.end();

@@ -1,0 +1,478 @@
+//! A volume that this library attaches itself, once for all places of the process.
+//!
+//! It is left when the last place, file and log of it is closed, and at the process's exit.
+//!
+//! A forked child has nothing of it but views: the region's description, which says by a lock that
+//! its process lives, would live on in the child, by its descriptor and by each mapping of it. So
+//! the child closes that descriptor, the region is not mapped in it, and views are mapped by
+//! another description.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+
+use pmem::{Class, UserIn, UserOut};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use vfs::cred::Cred;
+use vfs::walk::{Found, Place as Walked, Tree, Walk};
+use vfs::{
+    Attr, Desc, FileSystem, Fill, Kind, LockKind, LockOwner, Locks, Mapped, Maps, Node, Open,
+    OpenFlags, Opened, RecordLock, Synced, User, Whence, Where, mounts,
+};
+use volume::{AttachOptions, ErrorKind, Volume};
+
+use super::{Answer, Names, OpenFile, Promise};
+use crate::process::Opener;
+use crate::{Error, Result};
+
+const PAGE_BYTES: usize = 4096;
+/// The longest path, with its end.
+const PATH_BYTES: usize = 4096;
+
+/// The directory of a volume that `path` leads to: the root if it is a volume's file or device, a
+/// directory of it where it is mounted. `None`: it leads to neither.
+pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
+    let stat =
+        rustix::fs::stat(path).map_err(|errno| Error::refused("see what the place is", errno))?;
+    let (volume, inside, mount) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => {
+            let Some((mount, inside)) = mounted(path, stat.st_dev)? else { return Ok(None) };
+            (mount.volume.clone(), inside, Some(mount))
+        }
+        FileType::RegularFile | FileType::CharacterDevice | FileType::BlockDevice => {
+            (path.to_owned(), PathBuf::new(), None)
+        }
+        _ => return Ok(None),
+    };
+    let held = Held::of(&volume, page)?;
+    if let Some(serves) = mount.and_then(|mount| mount.serves())
+        && serves != held.volume.volume_identity()
+    {
+        let why = "the mount serves another volume than the one at its path by now; unmount it and \
+                   mount it anew";
+        return Err(Error::System(why.to_owned(), Errno::STALE));
+    }
+    let base = held.directory(&inside).map_err(|errno| Error::refused("open the place", errno))?;
+    Ok(Some(Arc::new(Attached { held, base })))
+}
+
+/// The mount of a volume that a directory of the device number `device` lies in, and its path
+/// there.
+fn mounted(path: &Path, device: u64) -> Result<Option<(mounts::Mount, PathBuf)>> {
+    let system = |error: std::io::Error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Error::refused("find the place's mount", errno)
+    };
+    let all = mounts::list().map_err(system)?;
+    if !all.iter().any(|mount| mount.device == device) {
+        return Ok(None);
+    }
+    let path = std::fs::canonicalize(path).map_err(system)?;
+    let mount = mounts::around(&all, &path).filter(|mount| mount.device == device);
+    Ok(mount.and_then(|mount| {
+        let inside = path.strip_prefix(&mount.at).ok()?.to_owned();
+        Some((mount, inside))
+    }))
+}
+
+/// An attachment of this process's.
+struct Held {
+    volume: Arc<Volume>,
+    /// A description of the region that has no locks.
+    views: OwnedFd,
+    opener: Opener,
+    tree: Tree,
+    promise: Promise,
+    /// Device and inode number of its file.
+    file: (u64, u64),
+}
+
+/// All of them: each once.
+static HELD: Mutex<Vec<Weak<Held>>> = Mutex::new(Vec::new());
+
+impl Held {
+    /// The attachment of the volume at `path`, made if there is none.
+    fn of(path: &Path, page: bool) -> Result<Arc<Self>> {
+        let mut all = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|held| held.strong_count() > 0);
+        let stat = rustix::fs::stat(path)
+            .map_err(|errno| Error::refused("find the volume's file", errno))?;
+        let file = (stat.st_dev, stat.st_ino);
+        let mut there = all.iter().filter_map(Weak::upgrade);
+        // A child's own attachment is another than its parent's.
+        if let Some(held) = there.find(|held| held.file == file && held.opener.is_here()) {
+            return Ok(held);
+        }
+        let held = Arc::new(Self::attach(path, file, page)?);
+        all.push(Arc::downgrade(&held));
+        Ok(held)
+    }
+
+    fn attach(path: &Path, file: (u64, u64), page: bool) -> Result<Self> {
+        at_fork_and_exit();
+        let opener =
+            Opener::new().map_err(|errno| Error::refused("get memory for the volume", errno))?;
+        let options = AttachOptions::default();
+        let attached = volume::attach_permitted(path, &options).or_else(|error| {
+            if error.kind() != ErrorKind::OrdinaryDisk || !page {
+                return Err(error);
+            }
+            let class = Some(Class::Page);
+            volume::attach_permitted(path, &AttachOptions { class, ..options.clone() })
+        });
+        let volume = attached.map_err(|error| match error.kind() {
+            ErrorKind::NotAVolume => not_a_volume(),
+            // It is executed, say.
+            ErrorKind::Region if is_no_volume(path) => not_a_volume(),
+            ErrorKind::OrdinaryDisk => {
+                let why = "the volume lies on an ordinary disk, where each wait is for the medium; \
+                           ask for that by name (`page`, `SOLERA_PAGE`), or take another place";
+                Error::System(why.to_owned(), Errno::OPNOTSUPP)
+            }
+            _ => Error::System(error.to_string(), error.errno()),
+        })?;
+        volume.on_privileged_change(before_write);
+        let region = volume.region_descriptor(volume.root().into()).0;
+        note_region(region);
+        let views = volume.keep_from_children().and_then(|()| again_open(region));
+        let views = views.map_err(|errno| Error::refused("use the volume's memory", errno))?;
+        let tree = Tree { root: volume.root(), prefix: Vec::new() };
+        let (class, reason) = volume.class();
+        let promise = Promise { class, reason: reason.to_owned(), durable: true, atomic: true };
+        Ok(Self { volume, views, opener, tree, promise, file })
+    }
+
+    /// Acts as the calling thread's user.
+    fn act<T>(&self, work: impl FnOnce(User<'_>) -> Answer<T>) -> Answer<T> {
+        if !self.opener.is_here() {
+            return Err(Errno::STALE);
+        }
+        let cred = Cred::of_this_thread();
+        let walk = Walk { fs: &*self.volume, tree: &self.tree, cred: &cred };
+        work(User { walk, umask: umask() })
+    }
+
+    /// The directory at a path from the root.
+    fn directory(&self, inside: &Path) -> Answer<Node> {
+        self.act(|user| {
+            let attr = found(&user, self.volume.root(), inside, true)?.existing()?;
+            if attr.kind == Kind::Directory { Ok(attr.node) } else { Err(Errno::NOTDIR) }
+        })
+    }
+
+    fn leave(&self) {
+        if self.opener.is_here() {
+            forget_region(self.volume.region_descriptor(self.volume.root().into()).0);
+            // Where that fails, the next one to attach cleans up.
+            let _ = self.volume.leave();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Another description of what a descriptor is open for, for as much as it may be mapped for.
+fn again_open(fd: c_int) -> Answer<OwnedFd> {
+    let link = format!("/proc/self/fd/{fd}");
+    let open = |flags| rustix::fs::open(&link, flags | OFlags::CLOEXEC, Mode::empty());
+    match open(OFlags::RDWR) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => open(OFlags::RDONLY),
+        opened => opened,
+    }
+}
+
+fn not_a_volume() -> Error {
+    Error::System("the place is neither a directory nor a volume".to_owned(), Errno::NOTDIR)
+}
+
+fn is_no_volume(path: &Path) -> bool {
+    volume::info(path).is_err_and(|error| error.kind() == ErrorKind::NotAVolume)
+}
+
+/// What a path leads to from a directory.
+fn found<'p>(user: &User<'_>, from: Node, path: &'p Path, follow: bool) -> Answer<Found<'p>> {
+    let path = path.as_os_str().as_bytes();
+    let path = if path.is_empty() { b".".as_slice() } else { path };
+    if path.len() >= PATH_BYTES {
+        return Err(Errno::NAMETOOLONG);
+    }
+    match user.walk.walk(from, path, follow)? {
+        Walked::Inside(found) => Ok(found),
+        // Without a prefix nothing lies outside.
+        Walked::Outside(_) => Err(Errno::XDEV),
+    }
+}
+
+/// The set-id bits and the capabilities of a file go when its contents are changed.
+fn before_write(fs: &dyn FileSystem, node: Node) -> Answer<()> {
+    let cred = Cred::of_this_thread();
+    let tree = Tree { root: fs.root(), prefix: Vec::new() };
+    User { walk: Walk { fs, tree: &tree, cred: &cred }, umask: 0 }.before_write(node)
+}
+
+/// The process's umask, which only the kernel knows: asking for it by `umask` changes it for other
+/// threads.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
+}
+
+// ---- fork and exit
+
+/// The descriptors of the attached regions; 0: none.
+static REGIONS: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
+
+fn note_region(fd: c_int) {
+    exchange_region(0, fd);
+}
+
+fn forget_region(fd: c_int) {
+    exchange_region(fd, 0);
+}
+
+fn exchange_region(from: c_int, to: c_int) {
+    let order = (Ordering::AcqRel, Ordering::Relaxed);
+    // More volumes than that are left by a child's end, or by its exec.
+    let _ = REGIONS.iter().any(|one| one.compare_exchange(from, to, order.0, order.1).is_ok());
+}
+
+fn at_fork_and_exit() {
+    unsafe extern "C" {
+        fn pthread_atfork(
+            before: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> c_int;
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: functions that stay: the library is never unloaded. Without them a child holds on
+        // to the parent's region until it executes something, and an exit is a death, which the
+        // next one to attach cleans up.
+        let _ = unsafe { (pthread_atfork(None, None, Some(in_child)), libc::atexit(at_exit)) };
+    });
+}
+
+/// Puts other descriptions in place of the regions', whose locks say that the parent lives. The
+/// numbers stay taken: nothing else gets one that a destructor here would close.
+extern "C" fn in_child() {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Ok(other) = rustix::fs::open(c"/", flags, Mode::empty()) else { return };
+    for region in &REGIONS {
+        let fd = region.swap(0, Ordering::Relaxed);
+        if fd > 0 {
+            let arguments =
+                [other.as_raw_fd() as usize, fd as usize, OFlags::CLOEXEC.bits() as usize];
+            let [from, to, flags] = arguments;
+            // SAFETY: plain numbers; the region's descriptor is this library's own.
+            let _ =
+                unsafe { pmem::interrupt::system_call(libc::SYS_dup3, [from, to, flags, 0, 0, 0]) };
+        }
+    }
+}
+
+extern "C" fn at_exit() {
+    // A thread that attaches at this moment has it for the rest of the process.
+    let Ok(all) = HELD.try_lock() else { return };
+    let held: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+    drop(all);
+    for held in held {
+        held.leave();
+    }
+}
+
+// ---- files
+
+/// A directory of an attached volume.
+struct Attached {
+    held: Arc<Held>,
+    base: Node,
+}
+
+impl Names for Attached {
+    fn promise(&self) -> &Promise {
+        &self.held.promise
+    }
+
+    fn open(&self, path: &Path, flags: c_int, mode: u32) -> Answer<Arc<dyn OpenFile>> {
+        let follow = flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0;
+        let desc = self.held.act(|user| {
+            let at = found(&user, self.base, path, follow)?;
+            match user.open(&at, flags, mode)? {
+                Opened::Here(desc) => Ok(desc),
+                Opened::Outside(_) => Err(Errno::XDEV),
+            }
+        })?;
+        Ok(Arc::new(AttachedFile { held: Arc::clone(&self.held), desc, appends: Mutex::new(None) }))
+    }
+
+    fn link(&self, path: &Path, new: &Path) -> Answer<()> {
+        self.held.act(|user| {
+            let node = found(&user, self.base, path, false)?.existing()?.node;
+            user.link(node, &found(&user, self.base, new, false)?)
+        })
+    }
+
+    fn unlink(&self, path: &Path) -> Answer<()> {
+        self.held.act(|user| user.unlink(&found(&user, self.base, path, false)?))
+    }
+
+    fn sync(&self) -> Answer<()> {
+        self.held.volume.sync(Synced::All)
+    }
+}
+
+struct AttachedFile {
+    held: Arc<Held>,
+    desc: Desc,
+    /// One more description, whose writes go behind the end.
+    appends: Mutex<Option<Desc>>,
+}
+
+const LOCK: RecordLock = RecordLock { kind: LockKind::Write, start: 0, end: 0, pid: 0 };
+
+impl AttachedFile {
+    fn volume(&self) -> Answer<&Volume> {
+        if self.held.opener.is_here() { Ok(&self.held.volume) } else { Err(Errno::STALE) }
+    }
+}
+
+/// Makes a call again that a signal ended.
+fn again<T>(mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR | vfs::INTERRUPTED | vfs::BEGIN_ANEW) => {}
+            given => return given,
+        }
+    }
+}
+
+impl OpenFile for AttachedFile {
+    fn promise(&self) -> &Promise {
+        &self.held.promise
+    }
+
+    fn size(&self) -> Answer<Option<u64>> {
+        let mut attr = Attr::NONE;
+        self.volume()?.attr(self.desc.into(), &mut attr)?;
+        match attr.kind {
+            Kind::Directory => Err(Errno::ISDIR),
+            kind => Ok((kind == Kind::File).then_some(attr.size)),
+        }
+    }
+
+    fn read(&self, at: u64, to: &UserOut<'_>) -> Answer<usize> {
+        let volume = self.volume()?;
+        again(|| volume.read(self.desc, &mut [to.slice(0, to.len())], Where::offset(at)))
+    }
+
+    fn write(&self, at: u64, from: &UserIn<'_>) -> Answer<usize> {
+        let volume = self.volume()?;
+        again(|| volume.write(self.desc, &[from.slice(0, from.len())], Where::offset(at)))
+    }
+
+    fn append(&self, from: &UserIn<'_>) -> Answer<(usize, u64)> {
+        let volume = self.volume()?;
+        let mut appends = self.appends.lock().unwrap_or_else(PoisonError::into_inner);
+        let desc = if let Some(desc) = *appends {
+            desc
+        } else {
+            let (node, flags) = volume.describe(self.desc)?;
+            let flags = OpenFlags(flags.0 | libc::O_APPEND);
+            *appends.insert(volume.open(Open::Node(node, Some(Kind::File)), flags, None)?)
+        };
+        let count = again(|| volume.write(desc, &[from.slice(0, from.len())], Where::POSITION))?;
+        Ok((count, volume.seek(desc, 0, Whence::Current)?))
+    }
+
+    fn truncate(&self, size: u64) -> Answer<()> {
+        let volume = self.volume()?;
+        let (node, _) = volume.describe(self.desc)?;
+        again(|| volume.truncate(node, size))
+    }
+
+    fn allocate(&self, size: u64) -> Answer<()> {
+        let volume = self.volume()?;
+        again(|| volume.allocate(self.desc, 0, 0, size))
+    }
+
+    fn sync(&self) -> Answer<()> {
+        let volume = self.volume()?;
+        again(|| volume.sync(Synced::File(self.desc)))
+    }
+
+    fn lock(&self) -> Answer<bool> {
+        match self.volume()?.record_lock(self.desc, LockOwner::Description, &LOCK, false) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn unlock(&self) {
+        let Ok(volume) = self.volume() else { return };
+        let lock = RecordLock { kind: LockKind::Unlock, ..LOCK };
+        // What cannot be given back goes with the description.
+        let _ = volume.record_lock(self.desc, LockOwner::Description, &lock, false);
+    }
+
+    fn is_locked(&self) -> Answer<bool> {
+        let held = self.volume()?.test_lock(self.desc, LockOwner::Description, &LOCK)?;
+        Ok(held.is_some())
+    }
+
+    unsafe fn map(&self, at: *mut u8, from: u64, len: u64, write: bool) -> Answer<()> {
+        let volume = self.volume()?;
+        if volume.can_map(self.desc.into()).0 != PAGE_BYTES {
+            return Err(Errno::NODEV);
+        }
+        let (mapped, prot) = if write {
+            (Mapped::Write, libc::PROT_READ | libc::PROT_WRITE)
+        } else {
+            (Mapped::Read, libc::PROT_READ)
+        };
+        let range = (from, len);
+        let pieces = match again(|| volume.map(self.desc, range, mapped, Fill::All)) {
+            // Nothing can be filled where nothing can be changed.
+            Err(Errno::ROFS) => again(|| volume.map(self.desc, range, mapped, Fill::None))?,
+            pieces => pieces?,
+        };
+        let region = self.held.views.as_raw_fd();
+        for piece in pieces {
+            let at = at.wrapping_add((piece.file_offset - from) as usize);
+            let (flags, fd, place) = match piece.region_offset {
+                Some(place) => (libc::MAP_SHARED, region, place as i64),
+                None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+            };
+            let (flags, len) = (flags | libc::MAP_FIXED, piece.length as usize);
+            // SAFETY: the caller's promise; a piece lies inside the range.
+            let mapped = unsafe { libc::mmap(at.cast(), len, prot, flags, fd, place) };
+            if mapped == libc::MAP_FAILED {
+                let error = std::io::Error::last_os_error();
+                return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for AttachedFile {
+    fn drop(&mut self) {
+        let Ok(volume) = self.volume() else { return };
+        let appends = *self.appends.lock().unwrap_or_else(PoisonError::into_inner);
+        for desc in appends.into_iter().chain([self.desc]) {
+            // What any close does. Neither fails where the description is there.
+            let _ = volume.release_locks(desc.into());
+            let _ = volume.close(desc);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Volumes as places: their files and names, by the face that this process has of them.
+//!
+//! A process has *one* engine for a volume, since its liveness is a lock of the process's that any
+//! close of that file drops. Under `solera run` that is the preload library's, which serves the C
+//! library's calls ([`shown`]); else it is this library's own ([`attached`]).
+
+mod attached;
+mod mapping;
+mod shown;
+
+use std::ffi::c_int;
+use std::path::Path;
+use std::sync::Arc;
+
+use pmem::{Class, UserIn, UserOut};
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+pub use mapping::Mapping;
+
+/// What calls on a volume's files give.
+pub type Answer<T> = core::result::Result<T, Errno>;
+
+/// What a volume promises to this process.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    /// What a fence promises on its memory.
+    pub class: Class,
+    /// Why.
+    pub reason: String,
+    /// A call that has returned is durable.
+    pub durable: bool,
+    /// A write is atomic.
+    pub atomic: bool,
+}
+
+impl Promise {
+    /// Whether a fence is not enough.
+    pub fn needs_sync(&self) -> bool {
+        !self.durable || self.class == Class::Page
+    }
+}
+
+/// A directory of a volume. Paths are relative, without `..`.
+pub trait Names: Send + Sync {
+    /// What its volume promises.
+    fn promise(&self) -> &Promise;
+
+    /// Opens a file with `O_*` flags; makes it with the permissions `mode`.
+    fn open(&self, path: &Path, flags: c_int, mode: u32) -> Answer<Arc<dyn OpenFile>>;
+
+    /// Gives a file one name more. `EEXIST`.
+    fn link(&self, path: &Path, new: &Path) -> Answer<()>;
+
+    /// Takes a name away.
+    fn unlink(&self, path: &Path) -> Answer<()>;
+
+    /// Makes everything on the volume durable.
+    fn sync(&self) -> Answer<()>;
+}
+
+/// An open file of a volume; the last owner closes it.
+pub trait OpenFile: Send + Sync {
+    /// What its volume promises.
+    fn promise(&self) -> &Promise;
+
+    /// Its size; `None`: it is no regular file. `EISDIR`.
+    fn size(&self) -> Answer<Option<u64>>;
+
+    /// Reads; fewer bytes only at the end.
+    fn read(&self, at: u64, to: &UserOut<'_>) -> Answer<usize>;
+
+    /// Writes.
+    fn write(&self, at: u64, from: &UserIn<'_>) -> Answer<usize>;
+
+    /// Writes behind the end, wherever other processes have moved it; gives the bytes written, and
+    /// where they end. By one thread at a time.
+    fn append(&self, from: &UserIn<'_>) -> Answer<(usize, u64)>;
+
+    /// Sets the size.
+    fn truncate(&self, size: u64) -> Answer<()>;
+
+    /// Makes it `size` bytes long, with space for all of them.
+    fn allocate(&self, size: u64) -> Answer<()>;
+
+    /// Makes everything durable.
+    fn sync(&self) -> Answer<()>;
+
+    /// Locks it for this opening alone. `false`: another has it locked.
+    fn lock(&self) -> Answer<bool>;
+
+    /// Gives the lock back.
+    fn unlock(&self);
+
+    /// Whether another opening has it locked.
+    fn is_locked(&self) -> Answer<bool>;
+
+    /// Maps `len` bytes from `from` on, whole pages inside the file, at `at`. `ENODEV`: its memory
+    /// cannot be mapped by pages.
+    ///
+    /// # Safety
+    ///
+    /// The addresses are the caller's, and nothing uses what is mapped there.
+    unsafe fn map(&self, at: *mut u8, from: u64, len: u64, write: bool) -> Answer<()>;
+}
+
+/// The volume's directory that `path` leads to. `None`: it leads to none of a volume. `page`: also
+/// where a volume lies on an ordinary disk.
+pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
+    match shown::find(path)? {
+        Some(shown) => Ok(Some(shown)),
+        None => attached::find(path, page),
+    }
+}
+
+/// Why a volume's file could not be mapped.
+pub fn not_mapped(errno: Errno) -> Error {
+    if errno == Errno::NODEV {
+        let why = "the volume's memory cannot be mapped by pages of 4 KiB";
+        return Error::System(why.to_owned(), errno);
+    }
+    Error::refused("map the file", errno)
+}

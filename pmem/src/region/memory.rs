@@ -1,0 +1,115 @@
+//! Regions of memory that is no file of theirs.
+
+use super::{Region, pages};
+use crate::copy;
+use crate::cpu::{Dispatch, FlushKind};
+use crate::guard::install_fault_handler;
+use crate::hook::Hook;
+use crate::source::{Class, PAGE};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+/// Address space that somebody else maps files to, and unmaps.
+#[derive(Clone, Debug)]
+pub struct Lent {
+    /// Where it begins, a multiple of 4096.
+    pub base: *mut u8,
+    /// Its bytes.
+    pub space: usize,
+    /// Bytes from `base` on that are mapped; more later, by [`Region::grown`].
+    pub len: u64,
+    /// What a fence promises there, and why.
+    pub class: (Class, String),
+    /// Whether it is mapped for writing.
+    pub write: bool,
+}
+
+impl Region {
+    /// A region in memory that is lent: [`Region::sync_file`] does nothing there, whatever its
+    /// class. Errors: `EINVAL`, the environment asks for instructions that are not known.
+    ///
+    /// # Safety
+    ///
+    /// `base..base + space` belongs to the lender until the region is dropped, and nothing but
+    /// files is mapped there.
+    pub unsafe fn lent(lent: Lent) -> Result<Region, Errno> {
+        install_fault_handler();
+        let mut dispatch = Dispatch::of_process().map_err(|_| Errno::INVAL)?;
+        let (class, reason) = lent.class;
+        if class == Class::Byte {
+            dispatch.flush = FlushKind::None;
+        }
+        Ok(Region {
+            base: lent.base,
+            len: AtomicU64::new(lent.len),
+            space: lent.space,
+            ahead: lent.space,
+            fd: None,
+            file: (0, 0),
+            path: None,
+            class,
+            reason,
+            writable: lent.write,
+            map_flags: MapFlags::SHARED,
+            map_unit: PAGE,
+            device: false,
+            dispatch,
+            hook: None,
+            growing: Mutex::new(()),
+            key: AtomicU32::new(0),
+            lent: true,
+            own: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+        })
+    }
+
+    /// A private region that starts as `image`, for tests and the crash explorer.
+    ///
+    /// # Panics
+    ///
+    /// If the memory cannot be had, or the environment asks for unknown instructions.
+    #[must_use]
+    pub fn in_memory(image: impl AsRef<[u8]>, hook: Option<Arc<dyn Hook>>) -> Region {
+        let image = image.as_ref();
+        install_fault_handler();
+        let space = pages(image.len().max(1) as u64);
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                space,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let base = base.expect("memory for a private region").cast::<u8>();
+        let region = Region {
+            base,
+            len: AtomicU64::new(image.len() as u64),
+            space,
+            ahead: 0,
+            fd: None,
+            file: (0, 0),
+            path: None,
+            class: Class::Volatile,
+            reason: "private memory".to_owned(),
+            writable: true,
+            map_flags: MapFlags::PRIVATE,
+            map_unit: PAGE,
+            device: false,
+            dispatch: Dispatch::of_process().expect("a usable SOLERA_FLUSH and SOLERA_COPY"),
+            hook,
+            growing: Mutex::new(()),
+            key: AtomicU32::new(0),
+            lent: false,
+            own: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+        };
+        // SAFETY: the mapping made above is as long as the image.
+        let filled = unsafe { copy::copy(region.dispatch, base, image.as_ptr(), image.len()) };
+        filled.expect("fresh memory is writable");
+        region
+    }
+}

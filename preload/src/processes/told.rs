@@ -1,0 +1,52 @@
+//! What other libraries of the process are told of its volumes (`vfs::preloaded`): libsolera does
+//! not attach those a second time, it goes by the C library's calls.
+
+use std::ffi::c_int;
+
+use vfs::preloaded::{Preloaded, Told, VERSION};
+
+use crate::entry::attached;
+use crate::entry::fdtable;
+use crate::entry::process::Seen;
+use crate::entry::thread::Inside;
+
+pub static TABLE: Preloaded = Preloaded { version: VERSION.as_ptr(), of_descriptor, of_volume };
+
+/// # Safety
+///
+/// There is room for what is told.
+unsafe extern "C" fn of_descriptor(fd: c_int, told: *mut Told) -> c_int {
+    let Some(process) = attached::process() else { return 0 };
+    let _inside = Inside::new();
+    let found = fdtable::get(fd).map(|desc| process.volume_of(desc));
+    // SAFETY: the caller's promise.
+    unsafe { tell(found, told) }
+}
+
+/// # Safety
+///
+/// As above.
+unsafe extern "C" fn of_volume(device: u64, ino: u64, told: *mut Told) -> c_int {
+    let Some(process) = attached::process() else { return 0 };
+    let found = process.volumes().find(|seen| seen.texts.file == (device, ino));
+    // SAFETY: the caller's promise.
+    unsafe { tell(found, told) }
+}
+
+/// # Safety
+///
+/// As above.
+unsafe fn tell(found: Option<&Seen>, told: *mut Told) -> c_int {
+    let Some(texts) = found.map(|seen| &seen.texts) else { return 0 };
+    // SAFETY: the caller's promise. The texts are part of the attachment, which stays.
+    unsafe {
+        told.write(Told {
+            prefix: texts.prefix.as_ptr(),
+            class: texts.class.as_ptr(),
+            reason: texts.reason.as_ptr(),
+            durable: texts.durable,
+            atomic: texts.atomic,
+        });
+    }
+    1
+}

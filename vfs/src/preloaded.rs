@@ -1,0 +1,59 @@
+//! What the preload library tells other libraries of its process: a table, found by its name.
+//!
+//! A library that would attach a volume itself finds here that the process has it attached, and
+//! goes by the C library's calls, which the preload library serves. It takes the table of its own
+//! version only.
+
+use std::ffi::{CStr, c_char, c_int};
+
+/// The exported function that gives the table: `extern "C" fn() -> *const Preloaded`.
+pub const SYMBOL: &CStr = c"solera_preloaded";
+
+/// The version of this build.
+pub const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => panic!("a version has no NUL"),
+    };
+
+/// The table. What another version has behind `version` is not known.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Preloaded {
+    /// The version, which stays.
+    pub version: *const c_char,
+    /// Says of which volume a descriptor is. 0: of none.
+    pub of_descriptor: unsafe extern "C" fn(fd: c_int, told: *mut Told) -> c_int,
+    /// Says where a volume appears, whose file or device has these numbers. 0: it is not attached.
+    pub of_volume: unsafe extern "C" fn(device: u64, ino: u64, told: *mut Told) -> c_int,
+}
+
+// SAFETY: the pointer is to text that stays and is not changed.
+unsafe impl Sync for Preloaded {}
+
+/// What is told of a volume. The texts stay.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Where it appears.
+    pub prefix: *const c_char,
+    /// The name of its class, and why it has that.
+    pub class: *const c_char,
+    /// See `class`.
+    pub reason: *const c_char,
+    /// A call that has returned is durable.
+    pub durable: bool,
+    /// A write is atomic.
+    pub atomic: bool,
+}
+
+impl Told {
+    /// Room for what is told.
+    pub const NOTHING: Self = Self {
+        prefix: std::ptr::null(),
+        class: std::ptr::null(),
+        reason: std::ptr::null(),
+        durable: false,
+        atomic: false,
+    };
+}
