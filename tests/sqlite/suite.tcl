@@ -7,9 +7,11 @@ if {[info exists env(SUITE_EXTENSION)]} {
   suite_db enable_load_extension 1
   suite_db eval {SELECT load_extension($env(SUITE_EXTENSION), 'sqlite3_soleravfs_init')}
   suite_db close
-  # default.c finds it as soon as SQLite begins again.
+  # default.c finds it as soon as SQLite begins again; what testfixture adds to each connection is
+  # forgotten then.
   sqlite3_shutdown
   sqlite3_initialize
+  autoinstall_test_functions
 }
 set suite_default [expr {[info exists env(SUITE_EXTENSION)] ? $env(SUITE_VFS) : "unix"}]
 if {[lindex [sqlite3_vfs_list] 0] ne $suite_default} {
