@@ -23,7 +23,8 @@ wished=(
     zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
     libpmemobj.h:libpmemobj-dev ps:procps mariadbd:mariadb-server-core
-    mariadb:mariadb-client-core sysbench:sysbench sqlite3.h:libsqlite3-dev pkg-config:pkg-config man:man-db "/usr/lib/postgresql/*/bin/initdb:postgresql"
+    mariadb:mariadb-client-core sysbench:sysbench sqlite3.h:libsqlite3-dev tclsh8.6:tcl8.6 tcl8.6/tcl.h:tcl8.6-dev dpkg-source:dpkg-dev patch:patch
+    pkg-config:pkg-config man:man-db "/usr/lib/postgresql/*/bin/initdb:postgresql"
 )
 
 # What `make test-bare` needs: it skips itself without.

@@ -151,6 +151,13 @@ if [ -x tests/programs/run ]; then
     behind=split-programs beside split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
     waiting+=(programs split-programs split-programs-xfs)
 fi
+if [ -x tests/sqlite/run ]; then
+    # SQLite's own suite by our VFS, in the short run of what touches a VFS.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suite=full; else suite=ci; fi
+    stage sqlite-vfs capi/link.sh target/release/libsolera.a target/release
+    behind=conformance-split beside sqlite tests/sqlite/run --set $suite
+    waiting+=(sqlite)
+fi
 # By these names of the whole workspace, so that nothing is built with other features.
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
     --test survived --test flex_log --test flex_file -- --nocapture

@@ -355,3 +355,31 @@ fn a_killed_writer_leaves_what_it_told_of() {
         assert!(last + 1 >= told_last, "{last} is the last one, {told_last} was told of");
     }
 }
+
+/// The position that a writer publishes is durable by nobody: after a power cut it is an old one.
+#[test]
+fn a_reader_that_comes_first_after_a_power_cut_finds_all() {
+    /// Where a log's file has it.
+    const COMMITTED: u64 = 192;
+    for old in 0..=5 {
+        let place = Place::new();
+        let log = Log::open(&place.log(), &options(8192)).expect("a log");
+        let mut positions: Vec<u64> =
+            (0..5).map(|number| log.append(&record(1, number)).expect("appended")).collect();
+        positions.push(log.committed());
+        let file = std::fs::OpenOptions::new().write(true).open(place.log()).expect("its file");
+        let position = positions[old].to_le_bytes();
+        std::os::unix::fs::FileExt::write_all_at(&file, &position, COMMITTED).expect("a word");
+        // While a process writes, what it publishes counts.
+        assert_eq!(all(&Follower::open(&place.log()).expect("a follower")).len(), old);
+        drop(log);
+        let follower = Follower::open(&place.log()).expect("a follower");
+        let mut expected: Vec<Vec<u8>> = (0..5).map(|number| record(1, number)).collect();
+        assert_eq!(all(&follower), expected);
+        // And it goes on with the next writer.
+        let log = Log::open(&place.log(), &options(8192)).expect("a log");
+        log.append(b"one more").expect("appended");
+        expected.push(b"one more".to_vec());
+        assert_eq!(all(&follower), expected);
+    }
+}

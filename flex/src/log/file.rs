@@ -215,9 +215,8 @@ pub fn walk_in(names: In<'_>, path: &Path, mut each: impl FnMut(u64, &[u8])) -> 
         ControlFlow::Continue(())
     })?;
     read?;
-    let held = Opened::open(names, path, OFlags::RDONLY, 0)
-        .and_then(|file| file.is_locked())
-        .map_err(|errno| Error::refused("look for the log's writer", errno))?;
+    let held =
+        region.is_locked().map_err(|errno| Error::refused("look for the log's writer", errno))?;
     let writer = if held { Some(region.load64(WRITER)? as u32) } else { None };
     Ok(Checked {
         capacity: identity.capacity,

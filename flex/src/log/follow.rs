@@ -29,6 +29,8 @@ pub struct Follower {
     region: Memory,
     identity: Identity,
     opener: Opener,
+    /// Up to here all was valid when no process wrote to it.
+    left: u64,
     /// Where the last read ended.
     cursor: Mutex<Cursor>,
 }
@@ -42,11 +44,13 @@ impl Follower {
     /// The same of a volume's log, too.
     pub(crate) fn open_in(names: In<'_>, path: &Path) -> Result<Self> {
         let (region, identity) = file::open(names, path)?;
-        let head = Ring { region: &region, identity }.head()?;
+        let ring = Ring { region: &region, identity };
+        let head = ring.head()?;
         let cursor = Cursor { position: head.start, key: head.key };
+        let left = left(&region, ring, cursor)?;
         let opener =
             Opener::new().map_err(|errno| Error::refused("get memory for the log", errno))?;
-        Ok(Self { region, identity, opener, cursor: Mutex::new(cursor) })
+        Ok(Self { region, identity, opener, left, cursor: Mutex::new(cursor) })
     }
 
     /// The position of the oldest record.
@@ -62,7 +66,7 @@ impl Follower {
             return Err(Error::Memory);
         }
         let head = self.ring().head()?;
-        Ok(self.region.load64(COMMITTED)?.max(head.start))
+        Ok(self.region.load64(COMMITTED)?.max(head.start).max(self.left))
     }
 
     /// The longest record that it may have.
@@ -100,6 +104,20 @@ impl Follower {
             next: cursor.position,
         }))
     }
+}
+
+/// Up to where a log is valid to which no process writes: its next writer will find the same. What
+/// the last one has published is old after a power cut, since nobody makes it durable. 0: there is a
+/// writer, which publishes.
+fn left(memory: &Memory, ring: Ring<'_>, start: Cursor) -> Result<u64> {
+    let is_written =
+        || memory.is_locked().map_err(|errno| Error::refused("look for the log's writer", errno));
+    if is_written()? {
+        return Ok(0);
+    }
+    let end = ring.walk(start, u64::MAX, |_, _| ControlFlow::Continue(()))?;
+    // One that came meanwhile may have put what it has not committed.
+    Ok(if is_written()? { 0 } else { end.position })
 }
 
 /// The cursor of a position, found from the head.

@@ -62,16 +62,6 @@ impl Opened {
         }
     }
 
-    /// Whether another opening has the right to write.
-    pub fn is_locked(&self) -> Answer<bool> {
-        match self {
-            Self::Kernel(file) => {
-                Ok(bytes::holder(file.as_raw_fd(), Lock::Description, 0, 1)?.is_some())
-            }
-            Self::Volume(file) => file.is_locked(),
-        }
-    }
-
     /// Makes it `size` bytes long, durably, with blocks for all of them: else a store would find
     /// the file system full.
     pub fn allocate(&self, size: u64) -> Result<()> {
@@ -143,6 +133,16 @@ impl Memory {
         match self.0 {
             Ground::Kernel(region) => Some(region),
             Ground::Volume(..) => None,
+        }
+    }
+
+    /// Whether another opening has the right to write.
+    pub fn is_locked(&self) -> Answer<bool> {
+        match &self.0 {
+            Ground::Kernel(region) => {
+                Ok(bytes::holder(region.fd(), Lock::Description, 0, 1)?.is_some())
+            }
+            Ground::Volume(_, file) => file.is_locked(),
         }
     }
 
