@@ -152,11 +152,12 @@ if [ -x tests/programs/run ]; then
     waiting+=(programs split-programs split-programs-xfs)
 fi
 if [ -x tests/sqlite/run ]; then
-    # SQLite's own suite by our VFS, in the short run of what touches a VFS.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suite=full; else suite=ci; fi
+    # SQLite's own suite by our VFS, on tmpfs and on a volume: there, in the short run, what touches a VFS.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(full veryquick); else suites=(veryquick ci); fi
     stage sqlite-vfs capi/link.sh target/release/libsolera.a target/release
-    behind=conformance-split beside sqlite tests/sqlite/run --set $suite
-    waiting+=(sqlite)
+    behind=conformance-split beside sqlite tests/sqlite/run -j 2 --set "${suites[0]}"
+    behind=sqlite beside sqlite-volume tests/sqlite/run -j 2 --volume --set "${suites[1]}"
+    waiting+=(sqlite sqlite-volume)
 fi
 # By these names of the whole workspace, so that nothing is built with other features.
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \

@@ -178,6 +178,29 @@ fn the_command_works_where_it_is_served() {
     support::solera(["fsck", &volume]).ok();
 }
 
+/// A log on a volume is shown by each of its names.
+#[test]
+fn a_log_on_a_volume_is_shown() {
+    let place = Place::new();
+    let library = link(&place);
+    let (volume, prefix) = (place.volume("256M"), place.prefix());
+    Ran::of(Command::new(program(&place, &library, "example")).arg(&volume)).ok();
+    let name = support::shell(&volume, &prefix, &format!("ls {prefix}")).ok();
+    let name = name.trim();
+    let shown = solera(["log", "check", &format!("{volume}:/{name}")]).ok();
+    let whole = "1 records, whole\n";
+    assert_eq!(shown.split(": ").last(), Some(whole));
+    let line = format!("{} log check {prefix}/{name}", env!("CARGO_BIN_EXE_solera"));
+    assert_eq!(support::shell(&volume, &prefix, &line).ok().split(": ").last(), Some(whole));
+    if can_mount() {
+        let mounted = Mounted::again(&place, volume, &[]);
+        let path = mounted.path(name);
+        let shown = solera(["log".as_ref(), "check".as_ref(), path.as_os_str()]).ok();
+        assert_eq!(shown.split(": ").last(), Some(whole));
+        mounted.end();
+    }
+}
+
 /// A preload library of another version is not gone by, and not attached beside.
 #[test]
 fn a_preload_library_of_another_version_is_refused() {

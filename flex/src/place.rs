@@ -54,6 +54,13 @@ impl Place {
         Ok(Self { path, ground: Ground::Directory { directory, class, reason } })
     }
 
+    /// The directory at a path if it is a volume's: as [`Place::open`], and nothing is tried out on
+    /// a kernel file system. Class `page` is taken.
+    pub fn of_volume(path: &Path) -> Result<Option<Self>> {
+        let names = on_volume::find(path, true)?;
+        Ok(names.map(|names| Self { path: PathBuf::new(), ground: Ground::Volume(names) }))
+    }
+
     /// What a fence promises here, and why.
     pub fn class(&self) -> (Class, &str) {
         match &self.ground {

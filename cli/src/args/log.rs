@@ -13,6 +13,7 @@ Exit code: 0; 1 if the file is no log, or a record is damaged that was committed
 
 Examples:
   solera log info /mnt/pm/wal                 what it is, and how full
+  solera log info /dev/shm/v.pm:/wal          the same, of a volume that is not mounted
   solera log dump /mnt/pm/wal                 each record: position, length, bytes
   solera log dump --json /mnt/pm/wal | jq .position
   solera log check /mnt/pm/wal && echo whole")]
@@ -39,6 +40,6 @@ pub struct LogFile {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// The log's file.
+    /// The log's file; of a volume also VOLUME:/path.
     pub file: PathBuf,
 }

@@ -1,11 +1,16 @@
 //! `solera log`: what a write-ahead log of `flex` holds.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use flex::Checked;
 use serde_json::json;
 
 use crate::args::{LogArgs, LogCommand, LogFile};
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::place::Place;
 use crate::size::show;
 
 /// The exit code of a damaged log.
@@ -21,8 +26,19 @@ pub fn run(args: &LogArgs) -> Outcome {
 }
 
 fn looked(file: &LogFile, each: impl FnMut(u64, &[u8])) -> Result<Checked, Failure> {
-    flex::walk(&file.file, each)
-        .map_err(|error| Failure::new(format!("read the log {}", file.file.display()), error, ""))
+    let walked = match Place::parse(file.file.as_os_str())? {
+        Place::OnVolume { volume, path } => flex::Place::open(&volume, true)
+            .and_then(|place| place.walk(Path::new(OsStr::from_bytes(&path)), each)),
+        Place::Local(path) => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            // A volume's is read by its engine, which sees what is mapped there.
+            match (flex::Place::of_volume(parent.unwrap_or(Path::new("."))), path.file_name()) {
+                (Ok(Some(place)), Some(name)) => place.walk(Path::new(name), each),
+                _ => flex::walk(&path, each),
+            }
+        }
+    };
+    walked.map_err(|error| Failure::new(format!("read the log {}", file.file.display()), error, ""))
 }
 
 fn code(found: &Checked) -> u8 {
