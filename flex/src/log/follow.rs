@@ -107,8 +107,8 @@ impl Follower {
 }
 
 /// Up to where a log is valid to which no process writes: its next writer will find the same. What
-/// the last one has published is old after a power cut, since nobody makes it durable. 0: there is a
-/// writer, which publishes.
+/// the last one has published is old after a power cut, since nobody makes it durable. 0: there is
+/// a writer, which publishes.
 fn left(memory: &Memory, ring: Ring<'_>, start: Cursor) -> Result<u64> {
     let is_written =
         || memory.is_locked().map_err(|errno| Error::refused("look for the log's writer", errno));
