@@ -23,7 +23,7 @@ const ON_VOLUME: &str = "solera on a volume";
 /// Whether this machine has SQLite.
 fn has_sqlite() -> bool {
     // SAFETY: SQLite's library does nothing when it is loaded.
-    let has = unsafe { libloading::Library::new("libsqlite3.so.0") }.is_ok();
+    let has = unsafe { !libc::dlopen(c"libsqlite3.so.0".as_ptr(), libc::RTLD_NOW).is_null() };
     if !has {
         eprintln!("skipped: no libsqlite3.so.0 here (Debian: libsqlite3-0)");
     }

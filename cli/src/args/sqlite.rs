@@ -34,10 +34,12 @@ pub struct SqliteBenchArgs {
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..1000))]
     pub repeat: u32,
     /// Transactions of a round.
-    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..1_000_000))]
+    #[arg(long, default_value_t = 5000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1_000_000))]
     pub inserts: u64,
     /// Rows of the table that is read.
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..100_000_000))]
+    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..100_000_000))]
     pub rows: u64,
     /// Print JSON.
     #[arg(long)]

@@ -30,8 +30,11 @@ impl Ground {
     pub fn make(args: &SqliteBenchArgs) -> Result<Self, Failure> {
         let extension = find_extension()?;
         let name = format!("solera-bench-sqlite-{}", std::process::id());
-        let directory = args.place.join(&name);
-        let failed = |error| Failure::new(format!("make {}", directory.display()), error, "");
+        let failed = |error| {
+            Failure::new(format!("make a directory in {}", args.place.display()), error, "")
+        };
+        // Workers and SQLite get whole paths.
+        let directory = args.place.canonicalize().map_err(failed)?.join(&name);
         fs::create_dir(&directory).map_err(failed)?;
         let ground = Self { directory: directory.clone(), prefix: format!("/{name}"), extension };
         for who in [Who::Unix, Who::Solera] {

@@ -4,7 +4,6 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use libloading::Library;
 use libsqlite3_sys::{
     SQLITE_DONE, SQLITE_OK, SQLITE_OPEN_CREATE, SQLITE_OPEN_READWRITE, SQLITE_OPEN_URI, SQLITE_ROW,
     sqlite3, sqlite3_stmt, sqlite3_vfs,
@@ -12,7 +11,7 @@ use libsqlite3_sys::{
 
 use crate::failure::Failure;
 
-const LIBRARY: &str = "libsqlite3.so.0";
+const LIBRARY: &CStr = c"libsqlite3.so.0";
 const EXTENSION: &str = "solera_vfs.so";
 
 /// A result with a sentence.
@@ -40,6 +39,49 @@ type Exec = unsafe extern "C" fn(
 ) -> c_int;
 type Load =
     unsafe extern "C" fn(*mut sqlite3, *const c_char, *const c_char, *mut *mut c_char) -> c_int;
+
+/// A library that is loaded, and never unloaded.
+struct Loaded(*mut c_void);
+
+impl Loaded {
+    /// Loads it.
+    ///
+    /// # Safety
+    ///
+    /// What it does when it is loaded is sound.
+    unsafe fn open(name: &CStr) -> Result<Self> {
+        // SAFETY: a string, and the caller's promise.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() { Err(Self::error()) } else { Ok(Self(library)) }
+    }
+
+    /// A function of it, or of a library that came with it.
+    ///
+    /// # Safety
+    ///
+    /// `F` is the type of that function.
+    unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: a loaded library, and a string.
+        let at = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        if at.is_null() {
+            return Err(Self::error());
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { std::mem::transmute_copy(&at) })
+    }
+
+    /// Why the call before has failed.
+    fn error() -> String {
+        // SAFETY: the text stays until this thread's next call.
+        let text = unsafe { libc::dlerror() };
+        if text.is_null() {
+            return "the loader does not say why".to_owned();
+        }
+        // SAFETY: as above.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
 
 /// Functions of SQLite's, by their names without `sqlite3_`. The library is never unloaded.
 pub struct Sqlite {
@@ -73,45 +115,40 @@ struct Calls {
 impl Sqlite {
     /// Loads it.
     pub fn load() -> std::result::Result<&'static Self, Failure> {
-        let failed = |error: libloading::Error| {
-            Failure::new(
-                "load SQLite",
-                error,
-                "it is Debian's package libsqlite3-0: apt-get install libsqlite3-0",
-            )
+        let failed = |error: String| {
+            let advice = "it is Debian's package libsqlite3-0: apt-get install libsqlite3-0";
+            Failure::new("load SQLite", error, advice)
         };
         // SAFETY: SQLite's library does nothing when it is loaded.
-        let library = unsafe { Library::new(LIBRARY) }.map_err(failed)?;
-        let library: &'static Library = Box::leak(Box::new(library));
-        /// The address of a function, whose type is the field's.
+        let library = unsafe { Loaded::open(LIBRARY) }.map_err(failed)?;
+        /// A function, of the field's type.
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the field has the type of sqlite3.h.
-                *unsafe { library.get(concat!("sqlite3_", $name, "\0").as_bytes()) }
-                    .map_err(failed)?
+                unsafe { library.function($name) }.map_err(failed)?
             };
         }
         let loading = || {
             // SAFETY: as above.
             unsafe {
-                let enable = library.get(b"sqlite3_enable_load_extension\0").ok()?;
-                Some((*enable, *library.get(b"sqlite3_load_extension\0").ok()?))
+                let enable = library.function(c"sqlite3_enable_load_extension").ok()?;
+                Some((enable, library.function(c"sqlite3_load_extension").ok()?))
             }
         };
         Ok(Box::leak(Box::new(Self {
-            libversion: function!("libversion"),
-            libversion_number: function!("libversion_number"),
-            open_v2: function!("open_v2"),
-            close: function!("close"),
-            exec: function!("exec"),
-            errmsg: function!("errmsg"),
-            prepare_v2: function!("prepare_v2"),
-            step: function!("step"),
-            reset: function!("reset"),
-            finalize: function!("finalize"),
-            mprintf: function!("mprintf"),
-            vfs_find: function!("vfs_find"),
-            vfs_register: function!("vfs_register"),
+            libversion: function!(c"sqlite3_libversion"),
+            libversion_number: function!(c"sqlite3_libversion_number"),
+            open_v2: function!(c"sqlite3_open_v2"),
+            close: function!(c"sqlite3_close"),
+            exec: function!(c"sqlite3_exec"),
+            errmsg: function!(c"sqlite3_errmsg"),
+            prepare_v2: function!(c"sqlite3_prepare_v2"),
+            step: function!(c"sqlite3_step"),
+            reset: function!(c"sqlite3_reset"),
+            finalize: function!(c"sqlite3_finalize"),
+            mprintf: function!(c"sqlite3_mprintf"),
+            vfs_find: function!(c"sqlite3_vfs_find"),
+            vfs_register: function!(c"sqlite3_vfs_register"),
             loading: loading(),
         })))
     }
@@ -171,13 +208,11 @@ impl Sqlite {
             vfs_register: self.vfs_register,
             mprintf: self.mprintf,
         };
-        let failed = |error: libloading::Error| error.to_string();
-        // SAFETY: the library does nothing when it is loaded, and is never unloaded; the function
-        // has the type of solera_sqlite.h, and this SQLite stays too.
+        let path = CString::new(extension.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+        // SAFETY: the library does nothing when it is loaded; the function has the type of
+        // solera_sqlite.h, and this SQLite stays.
         let code = unsafe {
-            let library: &'static Library =
-                Box::leak(Box::new(Library::new(extension).map_err(failed)?));
-            let attach = library.get::<Attach>(b"solera_sqlite_attach\0").map_err(failed)?;
+            let attach: Attach = Loaded::open(&path)?.function(c"solera_sqlite_attach")?;
             attach(&raw const calls, 0)
         };
         if code == 0 { Ok(()) } else { Err("solera's VFS refuses this SQLite".to_owned()) }
