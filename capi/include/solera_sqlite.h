@@ -26,6 +26,7 @@ struct solera_sqlite_calls {
     struct sqlite3_vfs *(*vfs_find)(const char *);
     int (*vfs_register)(struct sqlite3_vfs *, int);
     char *(*mprintf)(const char *, ...);
+    void (*log)(int, const char *, ...); /* NULL: nothing is logged */
 };
 
 /* Makes the VFS known to that SQLite, as default for whoever names none if `make_default` is not 0. It
@@ -47,6 +48,7 @@ static inline int solera_sqlite_register(int make_default) {
     calls.vfs_find = sqlite3_vfs_find;
     calls.vfs_register = sqlite3_vfs_register;
     calls.mprintf = sqlite3_mprintf;
+    calls.log = sqlite3_log;
     return solera_sqlite_attach(&calls, make_default);
 }
 #endif
