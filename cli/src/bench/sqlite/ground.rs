@@ -11,6 +11,7 @@ use super::library::find_extension;
 use crate::args::SqliteBenchArgs;
 use crate::bench::ground::touch;
 use crate::failure::Failure;
+use crate::size::show;
 
 /// Bytes of a volume beyond its databases.
 const FIXED_BYTES: u64 = 256 << 20;
@@ -45,7 +46,11 @@ impl Ground {
         for who in [Who::UnixOnVolume, Who::SoleraOnVolume] {
             let volume = ground.volume(who);
             let bytes = FIXED_BYTES.saturating_add(rows.saturating_mul(ROW_BYTES));
-            touch(&volume, bytes.next_multiple_of(volume::CHUNK)).map_err(failed)?;
+            let bytes = bytes.next_multiple_of(volume::CHUNK);
+            touch(&volume, bytes).map_err(|error| {
+                let asked = format!("make a volume of {} in {}", show(bytes), args.place.display());
+                Failure::new(asked, error, "give a directory with more room, or fewer --rows")
+            })?;
             volume::format(&volume, &FormatOptions { force: true, ..FormatOptions::default() })?;
         }
         // Under `solera run` the prefix is the volume's root.

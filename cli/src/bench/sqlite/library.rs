@@ -260,13 +260,23 @@ impl Database {
         unsafe { CStr::from_ptr((self.sqlite.errmsg)(self.raw)) }.to_string_lossy().into_owned()
     }
 
-    /// Executes statements.
-    pub fn execute(&self, text: &str) -> Result<()> {
+    /// Executes statements; gives the first value of the last row, if there is any.
+    pub fn execute(&self, text: &str) -> Result<String> {
         let sql = CString::new(text).map_err(|error| error.to_string())?;
-        let null = std::ptr::null_mut();
-        // SAFETY: an open database and a string; nothing is called back.
-        let code = unsafe { (self.sqlite.exec)(self.raw, sql.as_ptr(), None, null, null.cast()) };
-        if code == SQLITE_OK { Ok(()) } else { Err(format!("{text}: {}", self.message())) }
+        let mut value = String::new();
+        let (to, null) = (&raw mut value, std::ptr::null_mut());
+        // SAFETY: an open database and a string; `keep` gets the value that it writes to.
+        let code =
+            unsafe { (self.sqlite.exec)(self.raw, sql.as_ptr(), Some(keep), to.cast(), null) };
+        if code == SQLITE_OK { Ok(value) } else { Err(format!("{text}: {}", self.message())) }
+    }
+
+    /// Sets the journal mode: SQLite goes on with another one where a VFS does not have it.
+    pub fn set_journal(&self, mode: &str) -> Result<()> {
+        match self.execute(&format!("pragma journal_mode={mode}"))? {
+            set if set == mode => Ok(()),
+            set => Err(format!("journal_mode={mode} is not to be had: it stays {set}")),
+        }
     }
 
     /// Prepares a statement.
@@ -284,6 +294,22 @@ impl Database {
         }
         Err(format!("{text}: {}", statement.database.message()))
     }
+}
+
+/// A row of what is executed.
+unsafe extern "C" fn keep(
+    to: *mut c_void,
+    count: c_int,
+    values: *mut *mut c_char,
+    _: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: SQLite's call, with so many strings or nulls; `execute` lent the value.
+    unsafe {
+        if count > 0 && !(*values).is_null() {
+            *to.cast::<String>() = CStr::from_ptr(*values).to_string_lossy().into_owned();
+        }
+    }
+    0
 }
 
 impl Drop for Database {

@@ -147,7 +147,7 @@ impl Worker<'_> {
 
     /// Whether databases can be had there.
     fn check(&mut self) -> Result<()> {
-        self.database("check.db")?.execute("create table t(a)")
+        self.database("check.db")?.execute("create table t(a)").map(drop)
     }
 
     fn measure(&mut self, what: What) -> Result<Took> {
@@ -167,11 +167,10 @@ impl Worker<'_> {
         let at = known.unwrap_or(self.open.len());
         if known.is_none() {
             let database = self.database(&format!("{}.db", what.name()))?;
-            database.execute(match what {
-                What::Wal => "pragma journal_mode=wal",
-                What::Exclusive => "pragma locking_mode=exclusive; pragma journal_mode=wal",
-                _ => "pragma journal_mode=delete",
-            })?;
+            if what == What::Exclusive {
+                database.execute("pragma locking_mode=exclusive")?;
+            }
+            database.set_journal(if what == What::Delete { "delete" } else { "wal" })?;
             database.execute(
                 "pragma synchronous=full; create table t(a integer primary key, b blob)",
             )?;
@@ -186,13 +185,14 @@ impl Worker<'_> {
         if !self.filled {
             let fill = self.database(SELECTED)?;
             let rows = self.args.rows;
-            fill.execute("pragma journal_mode=off; pragma synchronous=off")?;
+            fill.set_journal("off")?;
+            fill.execute("pragma synchronous=off")?;
             fill.execute("create table t(a integer primary key, b blob)")?;
             fill.execute(&format!(
                 "with recursive n(x) as (select 1 union all select x + 1 from n where x < {rows}) \
                  insert into t select x, randomblob(100) from n"
             ))?;
-            fill.execute("pragma journal_mode=wal")?;
+            fill.set_journal("wal")?;
             self.filled = true;
         }
         timed(1, || {
