@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use support::{Place, Ran, copy_program};
 
+const ALL: &[&str] = &["nothing", "unix", "solera", "unix on a volume", "solera on a volume"];
 const ROWS: [(&str, &[&str]); 5] = [
-    ("wal", &["nothing", "unix", "solera", "unix on a volume"]),
-    ("exclusive", &["nothing", "unix", "solera"]),
-    ("delete", &["nothing", "unix", "solera", "unix on a volume"]),
-    ("select", &["nothing", "unix", "solera", "unix on a volume"]),
-    ("first", &["unix", "solera"]),
+    ("wal", ALL),
+    ("exclusive", &["nothing", "unix", "solera", "solera on a volume"]),
+    ("delete", ALL),
+    ("select", ALL),
+    ("first", &["unix", "solera", "solera on a volume"]),
 ];
-const ON_VOLUME: &str = "solera on a volume";
 
 /// Whether this machine has SQLite.
 fn has_sqlite() -> bool {
@@ -79,8 +79,7 @@ fn check_target(report: &Value, target: &Value) {
     let of = |peer, key| time(report, row, text(target, peer), key);
     for (key, reached) in [("us", "reached"), ("cpu_us", "reached_cpu")] {
         let (Some(own), Some(other)) = (of("peer", key), of("over", key)) else {
-            assert!(target[reached].is_null() && target["met"].is_null(), "{target}");
-            continue;
+            panic!("not measured: {target}");
         };
         let expected = match text(target, "unit") {
             "times" => own / other,
@@ -103,17 +102,10 @@ fn every_row_is_measured() {
     let program = install(&place);
     link(&place);
     let report = Ran::of(bench(&place, &program).arg("--json")).json();
-    // Where the VFS opens nothing on volumes, that is said.
-    let left_out = list(&report, "left_out");
-    assert!(left_out.iter().all(|it| it["peer"] == ON_VOLUME && !text(it, "why").is_empty()));
-    let mut expected = Vec::new();
-    for (row, peers) in ROWS {
-        expected.extend(peers.iter().map(|peer| (row, *peer)));
-        expected.extend(left_out.is_empty().then_some((row, ON_VOLUME)));
-    }
     let rows = list(&report, "rows");
     let measured: Vec<_> = rows.iter().map(|it| (text(it, "row"), text(it, "peer"))).collect();
-    assert_eq!(measured, expected);
+    let expected = ROWS.iter().flat_map(|(row, peers)| peers.iter().map(|peer| (*row, *peer)));
+    assert_eq!(measured, expected.collect::<Vec<_>>());
     for (row, peer) in measured {
         for key in ["us", "cpu_us"] {
             let time = time(&report, row, peer, key);
@@ -121,7 +113,7 @@ fn every_row_is_measured() {
         }
     }
     let targets = list(&report, "targets");
-    assert!(targets.iter().any(|target| target["met"].is_boolean()));
+    assert!(!targets.is_empty());
     for target in targets {
         check_target(&report, target);
     }

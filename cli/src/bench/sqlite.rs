@@ -158,8 +158,8 @@ pub fn run(args: &SqliteBenchArgs) -> Outcome {
         return Err(Failure::new("measure there", why, advice).code(2));
     }
     let ground = Ground::make(args)?;
-    let mut left_out = Vec::new();
-    let mut peers = start(&ground, args, &mut left_out)?;
+    let started = Who::ALL.into_iter().map(|who| Peer::start(who, &ground, args));
+    let mut peers = started.collect::<Result<Vec<_>, _>>()?;
     let mut progress = Progress::new("measuring");
     // Round 0 touches the memory.
     let rounds = u64::from(args.repeat) + 1;
@@ -180,33 +180,11 @@ pub fn run(args: &SqliteBenchArgs) -> Outcome {
     }
     drop(progress);
     let (version, why) = (sqlite.version(), why.to_owned());
-    let results = Results { args, version, class, why, peers, left_out };
+    let results = Results { args, version, class, why, peers };
     if args.json {
         output::emit_json(&results.to_json())?;
     } else {
         output::emit(results.to_text().as_bytes())?;
     }
     Ok(0)
-}
-
-/// Starts all peers. A VFS that opens nothing on volumes is told, and put into `left_out`.
-fn start(
-    ground: &Ground,
-    args: &SqliteBenchArgs,
-    left_out: &mut Vec<(Who, String)>,
-) -> Result<Vec<Peer>, Failure> {
-    let mut peers = Vec::new();
-    for who in Who::ALL {
-        match Peer::start(who, ground, args)? {
-            Ok(peer) => peers.push(peer),
-            Err(why) if who != Who::SoleraOnVolume => {
-                return Err(Failure::new(format!("measure {}", who.name()), why, ""));
-            }
-            Err(why) => {
-                output::tell(format!("without {}: {why}", who.name()));
-                left_out.push((who, why));
-            }
-        }
-    }
-    Ok(peers)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::ground::Ground;
-use super::worker::{CHECK, NOT, Took};
+use super::worker::Took;
 use super::{What, Who};
 use crate::args::SqliteBenchArgs;
 use crate::bench::report::median_and_spread;
@@ -31,18 +31,9 @@ pub struct Median {
 }
 
 impl Peer {
-    /// Starts it; or says why it cannot be measured here.
-    pub fn start(
-        who: Who,
-        ground: &Ground,
-        args: &SqliteBenchArgs,
-    ) -> Result<Result<Self, String>, Failure> {
-        let mut worker = Worker::start(who, ground, args)?;
-        let said = worker.ask(CHECK)?;
-        Ok(match said.strip_prefix(NOT) {
-            None => Ok(Self { who, worker, times: BTreeMap::new() }),
-            Some(why) => Err(why.to_owned()),
-        })
+    /// Starts it.
+    pub fn start(who: Who, ground: &Ground, args: &SqliteBenchArgs) -> Result<Self, Failure> {
+        Ok(Self { who, worker: Worker::start(who, ground, args)?, times: BTreeMap::new() })
     }
 
     /// Measures a row once.
@@ -110,19 +101,14 @@ impl Worker {
     }
 
     fn measure(&mut self, what: What) -> Result<Took, Failure> {
-        let text = self.ask(what.name())?;
+        writeln!(self.input, "{}", what.name()).map_err(|error| self.lost(&error))?;
+        let text = self.answer()?;
         let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
         let Some((Ok(clock), Ok(cpu))) = words else {
             let asked = format!("measure {}", self.who.name());
             return Err(Failure::new(asked, format!("it says `{text}`"), ""));
         };
         Ok(Took { clock, cpu })
-    }
-
-    /// Its answer to a line.
-    fn ask(&mut self, line: &str) -> Result<String, Failure> {
-        writeln!(self.input, "{line}").map_err(|error| self.lost(&error))?;
-        self.answer()
     }
 
     fn answer(&mut self) -> Result<String, Failure> {

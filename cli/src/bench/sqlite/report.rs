@@ -16,8 +16,6 @@ pub struct Results<'a> {
     pub class: Class,
     pub why: String,
     pub peers: Vec<Peer>,
-    /// Peers that cannot be measured, and why.
-    pub left_out: Vec<(Who, String)>,
 }
 
 /// A comparison, as far as both were measured.
@@ -100,15 +98,10 @@ impl Results<'_> {
                 "reached": clock, "reached_cpu": reached.map(|reached| reached.cpu),
             })
         });
-        let left_out: Vec<_> = self
-            .left_out
-            .iter()
-            .map(|(who, why)| json!({ "peer": who.name(), "why": why }))
-            .collect();
         json!({
             "sqlite": self.version, "class": self.class.to_string(), "repeat": self.args.repeat,
             "inserts": self.args.inserts, "selected": self.args.rows,
-            "rows": rows, "targets": compared, "left_out": left_out,
+            "rows": rows, "targets": compared,
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Protocol: for each row's name on standard input it writes the microseconds a call, on the clock
 //! and of the processor. Databases are made by the row that needs them first. A failure is told on
-//! standard error and ends it. For `check` it writes `ready`, or `not: ` and why.
+//! standard error and ends it.
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
@@ -26,11 +26,6 @@ pub struct Took {
     pub cpu: f64,
 }
 
-/// Asks whether databases can be had, and the answers.
-pub const CHECK: &str = "check";
-const READY: &str = "ready";
-pub const NOT: &str = "not: ";
-
 /// Serves rows until standard input ends.
 pub fn run(args: &SqliteWorkerArgs) -> Outcome {
     let asked = format!("measure {}", args.who);
@@ -46,13 +41,6 @@ pub fn run(args: &SqliteWorkerArgs) -> Outcome {
     };
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| failed(error.to_string()))?;
-        if line == CHECK {
-            answer(&match worker.check() {
-                Ok(()) => READY.to_owned(),
-                Err(why) => format!("{NOT}{why}"),
-            })?;
-            continue;
-        }
         let what = What::from_name(&line).ok_or_else(|| failed(format!("no row `{line}`")))?;
         let took = worker.measure(what).map_err(failed)?;
         answer(&format!("{:.4} {:.4}", took.clock, took.cpu))?;
@@ -143,11 +131,6 @@ impl Worker<'_> {
             }
         };
         Database::open(self.sqlite, &name, Some(self.vfs()))
-    }
-
-    /// Whether databases can be had there.
-    fn check(&mut self) -> Result<()> {
-        self.database("check.db")?.execute("create table t(a)").map(drop)
     }
 
     fn measure(&mut self, what: What) -> Result<Took> {
