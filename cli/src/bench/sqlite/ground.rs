@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rustix::process::{getegid, geteuid};
 use vfs::{FileSystem, Kind, NewNode};
 use volume::{AttachOptions, FormatOptions};
 
@@ -56,8 +57,9 @@ impl Ground {
         // Under `solera run` the prefix is the volume's root.
         let volume =
             volume::attach(&ground.volume(Who::SoleraOnVolume), &AttachOptions::default())?;
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
         let kind = Kind::Directory;
-        let new = NewNode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+        let new = NewNode { kind, mode: 0o755, uid, gid, rdev: 0, target: b"" };
         volume
             .create(volume.root(), name.as_bytes(), &new)
             .map_err(|errno| Failure::errno("make a directory on the volume", errno))?;
