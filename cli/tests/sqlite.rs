@@ -217,6 +217,12 @@ fn a_database_has_names_of_three_kinds() {
         let said = tried.shell(&name, "INSERT INTO n VALUES (5); SELECT sum(x) FROM n;");
         assert!(said.starts_with("8\n"), "{said}");
         assert!(tried.shell(&name, named).contains(&format!("{}:/my.db", tried.volume)));
+        // One engine under `solera run`, by this name too.
+        let open = format!(".open {name}");
+        let arguments = ["-batch", ":memory:", &load, &open, "SELECT sum(x) FROM n;", named];
+        let said = Ran::of(tried.run("sqlite3").args(arguments)).ok();
+        assert!(said.starts_with("8\nmain: /") && said.contains("/my.db r/w"), "{said}");
+        assert!(!said.contains(":/my.db"), "{said}");
         let path = format!("{}/my.db", mounted.at);
         let through =
             Ran::of(tried.alone("sqlite3").args(["-batch", &path, "SELECT sum(x) FROM n"]));
@@ -250,6 +256,18 @@ fn what_cannot_be_opened_is_refused() {
     let said = refused(&format!("{}&mode=ro", tried.uri("none.db")), "SELECT * FROM t;");
     assert!(said.contains("unable to open"), "{said}");
     tried.shell(&tried.uri("my.db"), "CREATE TABLE t(x); INSERT INTO t VALUES (7);");
+    Ran::of(tried.run("chmod").args(["640", &format!("{}/my.db", tried.prefix)])).ok();
+    // Files beside it are as open as it is, whatever the umask says.
+    let script = "PRAGMA journal_mode = wal; INSERT INTO t VALUES (8); DELETE FROM t WHERE x = 8;
+                  SELECT 'asked';";
+    let (load, open) =
+        (format!(".load {}/solera_vfs", tried.library), format!(".open {}", tried.uri("my.db")));
+    let list = format!(".system {} ls -l {}:/", env!("CARGO_BIN_EXE_solera"), tried.volume);
+    let mut shell = tried.alone("sqlite3");
+    let listed = Ran::of(shell.args(["-batch", ":memory:", &load, &open, script, &list])).ok();
+    let modes = listed.lines().filter(|line| line.starts_with("-rw-r----- "));
+    assert_eq!(modes.count(), 3, "{listed}");
+    tried.shell(&tried.uri("my.db"), "PRAGMA journal_mode = delete;");
     let said =
         refused(&format!("{}&mode=ro", tried.uri("my.db")), "SELECT * FROM t; DELETE FROM t;");
     assert!(

@@ -86,7 +86,7 @@ pub trait Names: Send + Sync {
     /// Whether the process is the one that found this, not a child of it.
     fn is_here(&self) -> bool;
 
-    /// What is at a path; symlinks are followed. `ENOENT`.
+    /// What is at a path; symlinks are followed. Permissions need not be asked. `ENOENT`.
     fn look(&self, path: &Path) -> Answer<Seen>;
 
     /// Whether the calling thread's user may read and write what is at a path. `ENOENT`.
@@ -122,8 +122,8 @@ pub trait OpenFile: Send + Sync {
     /// Reads; fewer bytes only at the end.
     fn read(&self, at: u64, to: &UserOut<'_>) -> Answer<usize>;
 
-    /// Writes.
-    fn write(&self, at: u64, from: &UserIn<'_>) -> Answer<usize>;
+    /// Writes all parts, one behind the other, as one write.
+    fn write(&self, at: u64, parts: &[UserIn<'_>]) -> Answer<usize>;
 
     /// Writes behind the end, wherever other processes have moved it; gives the bytes written, and
     /// where they end. By one thread at a time.

@@ -273,11 +273,21 @@ impl OpenFile for ShownFile {
         again(|| unsafe { libc::pread(self.descriptor.0, to.start().cast(), to.len(), at as i64) })
     }
 
-    fn write(&self, at: u64, from: &UserIn<'_>) -> Answer<usize> {
-        // SAFETY: the caller's memory; the call checks it.
-        again(|| unsafe {
-            libc::pwrite(self.descriptor.0, from.start().cast(), from.len(), at as i64)
-        })
+    fn write(&self, at: u64, parts: &[UserIn<'_>]) -> Answer<usize> {
+        let part = |from: &UserIn<'_>| libc::iovec {
+            iov_base: from.start().cast_mut().cast(),
+            iov_len: from.len(),
+        };
+        if let [from] = parts {
+            // SAFETY: the caller's memory; the call checks it.
+            return again(|| unsafe {
+                libc::pwrite(self.descriptor.0, from.start().cast(), from.len(), at as i64)
+            });
+        }
+        let parts: Vec<_> = parts.iter().map(part).collect();
+        let count = parts.len() as c_int;
+        // SAFETY: as above.
+        again(|| unsafe { libc::pwritev(self.descriptor.0, parts.as_ptr(), count, at as i64) })
     }
 
     fn append(&self, from: &UserIn<'_>) -> Answer<(usize, u64)> {

@@ -32,6 +32,8 @@ const READERS_BYTES: u64 = 510;
 /// Between `RESERVED` and `EXCLUSIVE`: no new readers come.
 const LOCK_PENDING: c_int = 3;
 const SECTOR_BYTES: c_int = 4096;
+/// A log has a head in front of each page.
+const HEAD_BYTES: usize = 24;
 const MODE: u32 = 0o644;
 const PRIVATE_MODE: u32 = 0o600;
 
@@ -57,6 +59,11 @@ struct Open {
     /// Bytes by which it grows; 0: as it comes.
     chunk: u64,
     needs_sync: bool,
+    is_log: bool,
+    /// Where the last write ended, if nothing was read or cut since.
+    end: Option<i64>,
+    /// The head of a log's frame that is to be written with the frame's page, and where.
+    head: Option<(i64, [u8; HEAD_BYTES])>,
     keeps_log: bool,
     is_powersafe: bool,
 }
@@ -97,6 +104,9 @@ pub unsafe fn open(
             lock: SQLITE_LOCK_NONE,
             last: 0,
             chunk: 0,
+            is_log: flags & sys::SQLITE_OPEN_WAL != 0,
+            end: None,
+            head: None,
             keeps_log: false,
             is_powersafe: true,
         };
@@ -213,6 +223,41 @@ impl Open {
         }
     }
 
+    /// Writes all parts to `at`.
+    #[inline]
+    fn write(&mut self, mut at: i64, parts: &[UserIn<'_>]) -> c_int {
+        let whole: usize = parts.iter().map(UserIn::len).sum();
+        let mut done = match self.file.write(at as u64, parts) {
+            Ok(wrote) if wrote == whole => return SQLITE_OK,
+            Ok(wrote) => wrote,
+            Err(errno) => return self.failed(errno, sys::SQLITE_IOERR_WRITE),
+        };
+        // In part: what is left goes part by part.
+        for part in parts {
+            let mut from = done.min(part.len());
+            done -= from;
+            while from < part.len() {
+                let rest = part.slice(from, part.len() - from);
+                match self.file.write(at as u64 + from as u64, &[rest]) {
+                    Ok(0) => return sys::SQLITE_FULL,
+                    Ok(wrote) => from += wrote,
+                    Err(errno) => return self.failed(errno, sys::SQLITE_IOERR_WRITE),
+                }
+            }
+            at += part.len() as i64;
+        }
+        SQLITE_OK
+    }
+
+    /// Ends what is left to do before any other call than the write that was awaited.
+    #[inline]
+    fn settle(&mut self) -> c_int {
+        match self.head.take() {
+            Some((at, head)) => self.write(at, &[UserIn::new(&head)]),
+            None => SQLITE_OK,
+        }
+    }
+
     fn take(&mut self, level: c_int) -> c_int {
         const FAILED: c_int = sys::SQLITE_IOERR_LOCK;
         if level <= self.lock {
@@ -319,10 +364,10 @@ impl Open {
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     // SAFETY: SQLite's open file, which nobody uses any more.
     unsafe {
-        drop(Box::from_raw((*file.cast::<File>()).open));
+        let mut ours = Box::from_raw((*file.cast::<File>()).open);
         (*file).pMethods = std::ptr::null();
+        ours.settle()
     }
-    SQLITE_OK
 }
 
 unsafe extern "C" fn read(
@@ -333,6 +378,11 @@ unsafe extern "C" fn read(
 ) -> c_int {
     // SAFETY: SQLite's open file, and its buffer of so many bytes.
     let (ours, sink) = unsafe { (ours(file), UserOut::from_raw(to.cast(), count as usize)) };
+    let code = ours.settle();
+    ours.end = None;
+    if code != SQLITE_OK {
+        return code;
+    }
     let (mut done, count) = (0, count as usize);
     while done < count {
         match ours.file.read(offset as u64 + done as u64, &sink.slice(done, count - done)) {
@@ -357,15 +407,29 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: SQLite's open file, and its buffer of so many bytes.
     let (ours, source) = unsafe { (ours(file), UserIn::from_raw(from.cast(), count as usize)) };
-    let (mut done, count) = (0, count as usize);
-    while done < count {
-        match ours.file.write(offset as u64 + done as u64, &source.slice(done, count - done)) {
-            Ok(0) => return sys::SQLITE_FULL,
-            Ok(wrote) => done += wrote,
-            Err(errno) => return ours.failed(errno, sys::SQLITE_IOERR_WRITE),
-        }
+    let end = offset + i64::from(count);
+    // SQLite writes a frame's head, and at once its page: that is one write. It appends if
+    // nothing was read since the last one. (What it writes anew, it has read before.)
+    if ours.is_log && ours.end == Some(offset) && ours.head.is_none() && source.len() == HEAD_BYTES
+    {
+        let mut head = [0; HEAD_BYTES];
+        // SAFETY: SQLite's buffer has so many bytes.
+        unsafe { head.as_mut_ptr().copy_from_nonoverlapping(from.cast(), HEAD_BYTES) };
+        (ours.head, ours.end) = (Some((offset, head)), Some(end));
+        return SQLITE_OK;
     }
-    SQLITE_OK
+    let code = match ours.head.take() {
+        Some((at, head)) if ours.end == Some(offset) => {
+            ours.write(at, &[UserIn::new(&head), source])
+        }
+        Some((at, head)) => match ours.write(at, &[UserIn::new(&head)]) {
+            SQLITE_OK => ours.write(offset, &[source]),
+            code => code,
+        },
+        None => ours.write(offset, &[source]),
+    };
+    ours.end = (code == SQLITE_OK).then_some(end);
+    code
 }
 
 unsafe extern "C" fn truncate(file: *mut sqlite3_file, size: i64) -> c_int {
@@ -380,9 +444,10 @@ unsafe extern "C" fn truncate(file: *mut sqlite3_file, size: i64) -> c_int {
 unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
     // SAFETY: SQLite's open file.
     let ours = unsafe { ours(file) };
+    let code = ours.settle();
     // PERSIST: as the head of the room says.
-    if !ours.needs_sync {
-        return SQLITE_OK;
+    if code != SQLITE_OK || !ours.needs_sync {
+        return code;
     }
     let done = ours.file.sync();
     ours.done(done, sys::SQLITE_IOERR_FSYNC)
@@ -391,6 +456,10 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
 unsafe extern "C" fn file_size(file: *mut sqlite3_file, size: *mut i64) -> c_int {
     // SAFETY: SQLite's open file.
     let ours = unsafe { ours(file) };
+    let code = ours.settle();
+    if code != SQLITE_OK {
+        return code;
+    }
     match ours.file.size() {
         Ok(found) => {
             // SAFETY: SQLite's word.

@@ -106,7 +106,11 @@ fn c_string(bytes: Vec<u8>) -> Result<CString> {
 
 /// The volume that a name begins with, and the path behind it. What exists as a whole is local.
 fn split(name: &[u8]) -> Option<(&Path, &[u8])> {
-    let at = name.windows(2).position(|two| two == b":/").filter(|&at| at > 0)?;
+    let mut colons = name.iter().enumerate().filter(|&(_, &byte)| byte == b':');
+    let at = colons.find(|&(at, _)| name.get(at + 1) == Some(&b'/'))?.0;
+    if at == 0 {
+        return None;
+    }
     let (volume, path) = (path_of(&name[..at]), &name[at + 1..]);
     if met(volume).is_some() {
         return Some((volume, path));
