@@ -7,6 +7,11 @@
  * Then `file:my.db?vfs=solera` is a database of SQLite's own VFS `unix` of which the bytes that are there
  * already are read and written as memory, where the file system is one of memory: tmpfs, or one that
  * maps with MAP_SYNC. Others may have the same database open by `unix`.
+ *
+ * A database on a volume is file:/my.db?vfs=solera&volume=VOLUME, or VOLUME:/my.db, or lies where the
+ * volume is mounted. Programs under `solera run` may have it open by `unix` at once, and with a rollback
+ * journal programs that go by the mount. A program names a database in one way: SQLite writes the names
+ * of the databases of one transaction into their journals.
  */
 #ifndef SOLERA_SQLITE_H
 #define SOLERA_SQLITE_H
@@ -26,6 +31,7 @@ struct solera_sqlite_calls {
     struct sqlite3_vfs *(*vfs_find)(const char *);
     int (*vfs_register)(struct sqlite3_vfs *, int);
     char *(*mprintf)(const char *, ...);
+    void (*log)(int, const char *, ...); /* NULL: nothing is logged */
 };
 
 /* Makes the VFS known to that SQLite, as default for whoever names none if `make_default` is not 0. It
@@ -47,6 +53,7 @@ static inline int solera_sqlite_register(int make_default) {
     calls.vfs_find = sqlite3_vfs_find;
     calls.vfs_register = sqlite3_vfs_register;
     calls.mprintf = sqlite3_mprintf;
+    calls.log = sqlite3_log;
     return solera_sqlite_attach(&calls, make_default);
 }
 #endif

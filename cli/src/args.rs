@@ -7,6 +7,7 @@ mod files;
 mod flex;
 mod log;
 mod numa;
+mod sqlite;
 mod whole;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ pub use files::{CatArgs, CpArgs, LsArgs};
 pub use flex::FlexBenchArgs;
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use numa::{NumaArgs, NumaCommand};
+pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
@@ -526,6 +528,9 @@ pub enum BenchCommand {
     Mount(MountBenchArgs),
     Recovery(RecoveryArgs),
     Split(SplitBenchArgs),
+    Sqlite(SqliteBenchArgs),
+    #[command(hide = true)]
+    SqliteWorker(SqliteWorkerArgs),
     #[command(hide = true)]
     Worker(WorkerArgs),
 }

@@ -17,6 +17,7 @@ mod recovery;
 mod report;
 mod row;
 mod split;
+mod sqlite;
 mod target;
 mod worker;
 
@@ -38,6 +39,7 @@ pub use explicit::run as flex;
 pub use mount::run as mount;
 pub use recovery::run as recovery;
 pub use split::run as split;
+pub use sqlite::{run as sqlite, worker as sqlite_worker};
 pub use worker::run as worker;
 
 /// Measures all rows and prints the table.

@@ -79,6 +79,8 @@ fn main() -> ExitCode {
             BenchCommand::Mount(args) => bench::mount(args),
             BenchCommand::Recovery(args) => bench::recovery(args),
             BenchCommand::Split(args) => bench::split(args),
+            BenchCommand::Sqlite(args) => bench::sqlite(args),
+            BenchCommand::SqliteWorker(args) => bench::sqlite_worker(args),
             BenchCommand::Worker(args) => bench::worker(args),
         },
     };

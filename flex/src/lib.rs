@@ -15,7 +15,7 @@
 mod error;
 mod file;
 mod log;
-mod on_volume;
+pub mod on_volume;
 mod place;
 mod process;
 

@@ -23,7 +23,11 @@ pub struct Calls {
     pub vfs_register: Option<unsafe extern "C" fn(*mut sqlite3_vfs, c_int) -> c_int>,
     /// `sqlite3_mprintf`.
     pub mprintf: Option<unsafe extern "C" fn(*const c_char, ...) -> *mut c_char>,
+    /// `sqlite3_log`. Without it nothing is logged.
+    pub log: Option<Log>,
 }
+
+type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
 
 /// Why the VFS is not there.
 #[derive(Debug)]
@@ -46,6 +50,19 @@ pub(crate) struct Sqlite {
     pub find: unsafe extern "C" fn(*const c_char) -> *mut sqlite3_vfs,
     pub register: unsafe extern "C" fn(*mut sqlite3_vfs, c_int) -> c_int,
     pub mprintf: unsafe extern "C" fn(*const c_char, ...) -> *mut c_char,
+    pub log: Option<Log>,
+}
+
+impl Sqlite {
+    /// Tells the program's error log, and gives the code.
+    #[cold]
+    pub fn logs(self, code: c_int, why: &str) -> c_int {
+        if let Some(log) = self.log {
+            // SAFETY: SQLite's function; a string of so many bytes.
+            unsafe { log(code, c"solera: %.*s".as_ptr(), why.len() as c_int, why.as_ptr()) };
+        }
+        code
+    }
 }
 
 impl Calls {
@@ -64,6 +81,7 @@ impl Calls {
                 vfs_find: (*table).vfs_find,
                 vfs_register: (*table).vfs_register,
                 mprintf: (*table).mprintf,
+                log: (*table).log,
             }
         }
     }
@@ -90,6 +108,6 @@ impl Calls {
             );
             return Err(Refused { code: SQLITE_ERROR, why });
         }
-        Ok(Sqlite { find, register, mprintf })
+        Ok(Sqlite { find, register, mprintf, log: self.log })
     }
 }

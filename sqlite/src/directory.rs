@@ -531,7 +531,7 @@ mod tests {
             let printf = libc::printf as *const ();
             // SAFETY: a function, which is never called.
             let mprintf = unsafe { std::mem::transmute::<*const (), Printf>(printf) };
-            let sqlite = Sqlite { find: find_none, register: register_none, mprintf };
+            let sqlite = Sqlite { find: find_none, register: register_none, mprintf, log: None };
             let ours = File {
                 base: sqlite3_file { pMethods: &raw const METHODS[0] },
                 sqlite,

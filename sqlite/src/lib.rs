@@ -7,12 +7,16 @@
 //! memory can be mapped ([`window`]): it is a fast path for bytes inside the file, and whatever it
 //! cannot do is done by the parent.
 //!
+//! A file on a volume is read, written, locked and mapped by the volume's engine ([`volume`]), in
+//! the same files and by the same locks as `unix` has where `solera run` shows it the volume.
+//!
 //! SQLite is reached by a few function pointers ([`Calls`]): a program may hold several copies of
 //! SQLite, and this library needs none of their symbols.
 
 mod calls;
 mod directory;
 mod vfs;
+mod volume;
 mod window;
 
 pub use calls::{Calls, OLDEST, Refused};

@@ -1,5 +1,5 @@
 //! The VFS itself: what SQLite asks of it that is of no open file. All of it is the parent's, but
-//! the opening of files.
+//! the opening of files, and names that lie on volumes.
 //!
 //! Each copy of SQLite in the process has a VFS of its own, which stays for ever.
 //!
@@ -10,12 +10,14 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use libsqlite3_sys::{
-    SQLITE_ERROR, SQLITE_IOERR, SQLITE_OK, SQLITE_OK_LOAD_PERMANENTLY, sqlite3_api_routines,
-    sqlite3_file, sqlite3_syscall_ptr, sqlite3_vfs,
+    SQLITE_CANTOPEN, SQLITE_ERROR, SQLITE_IOERR, SQLITE_IOERR_ACCESS, SQLITE_IOERR_DELETE,
+    SQLITE_OK, SQLITE_OK_LOAD_PERMANENTLY, sqlite3_api_routines, sqlite3_file, sqlite3_syscall_ptr,
+    sqlite3_vfs,
 };
 
 use crate::calls::{Calls, Refused, Sqlite};
 use crate::directory;
+use crate::volume::{self, Full, Place};
 
 const NAME: &CStr = c"solera";
 const PARENT: &CStr = c"unix";
@@ -120,6 +122,16 @@ unsafe fn parent(vfs: *mut sqlite3_vfs) -> *mut sqlite3_vfs {
     unsafe { (*(*vfs).pAppData.cast::<Attached>()).parent }
 }
 
+/// The copy of SQLite that calls a method of such a VFS.
+///
+/// # Safety
+///
+/// As [`parent`].
+unsafe fn sqlite(vfs: *mut sqlite3_vfs) -> Sqlite {
+    // SAFETY: the caller's promise.
+    unsafe { (*(*vfs).pAppData.cast::<Attached>()).sqlite }
+}
+
 /// A method of the parent's, by its name; what stands behind is given if it has none.
 macro_rules! of_parent {
     ($vfs:expr, $method:ident($($argument:expr),*), $missing:expr) => {{
@@ -141,15 +153,51 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite's call; the VFS was made by `of`, with room for both files.
+    // SAFETY: SQLite's call; the VFS was made by `of`, with room for each kind of file.
     unsafe {
-        let sqlite = (*(*vfs).pAppData.cast::<Attached>()).sqlite;
+        let sqlite = sqlite(vfs);
+        let place = match place(name) {
+            Ok(place) => place,
+            Err(error) => {
+                (*file).pMethods = std::ptr::null();
+                return sqlite.logs(SQLITE_CANTOPEN, &error.to_string());
+            }
+        };
+        let name = match place {
+            Place::Local => name,
+            // The parent keeps it for as long as the file is open. So a database comes here only
+            // by a super-journal's name, which another process wrote.
+            Place::Shown(path) => path.into_raw(),
+            Place::Volume(names, path) => {
+                return volume::open(sqlite, (names, path), file, flags, out_flags);
+            }
+        };
         directory::open(sqlite, parent(vfs), name, file, flags, out_flags)
     }
 }
 
+/// Where a name leads to.
+///
+/// # Safety
+///
+/// NULL, or a string of SQLite's.
+unsafe fn place(name: *const c_char) -> flex::Result<Place> {
+    if name.is_null() {
+        return Ok(Place::Local);
+    }
+    // SAFETY: the caller's promise.
+    volume::place_of(unsafe { CStr::from_ptr(name) }.to_bytes())
+}
+
 unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, sync: c_int) -> c_int {
-    of_parent!(vfs, xDelete(name, sync), SQLITE_IOERR)
+    // SAFETY: SQLite's call.
+    match unsafe { place(name) } {
+        Ok(Place::Local) => of_parent!(vfs, xDelete(name, sync), SQLITE_IOERR),
+        Ok(Place::Shown(path)) => of_parent!(vfs, xDelete(path.as_ptr(), sync), SQLITE_IOERR),
+        Ok(Place::Volume(names, path)) => volume::delete(&*names, &path, sync != 0),
+        // SAFETY: as above.
+        Err(error) => unsafe { sqlite(vfs) }.logs(SQLITE_IOERR_DELETE, &error.to_string()),
+    }
 }
 
 unsafe extern "C" fn access(
@@ -158,7 +206,22 @@ unsafe extern "C" fn access(
     flags: c_int,
     result: *mut c_int,
 ) -> c_int {
-    of_parent!(vfs, xAccess(name, flags, result), SQLITE_IOERR)
+    // SAFETY: SQLite's call.
+    match unsafe { place(name) } {
+        Ok(Place::Local) => of_parent!(vfs, xAccess(name, flags, result), SQLITE_IOERR),
+        Ok(Place::Shown(path)) => {
+            of_parent!(vfs, xAccess(path.as_ptr(), flags, result), SQLITE_IOERR)
+        }
+        Ok(Place::Volume(names, path)) => {
+            let is_so = volume::access(&*names, &path, flags);
+            // SAFETY: SQLite's word.
+            unsafe { *result = c_int::from(is_so) };
+            SQLITE_OK
+        }
+        // What cannot be looked for must not be taken for gone.
+        // SAFETY: as above.
+        Err(error) => unsafe { sqlite(vfs) }.logs(SQLITE_IOERR_ACCESS, &error.to_string()),
+    }
 }
 
 unsafe extern "C" fn full_pathname(
@@ -167,7 +230,41 @@ unsafe extern "C" fn full_pathname(
     bytes: c_int,
     to: *mut c_char,
 ) -> c_int {
-    of_parent!(vfs, xFullPathname(name, bytes, to), SQLITE_IOERR)
+    // SAFETY: SQLite's pager gives a name with its parameters behind.
+    let found = unsafe { volume::full_name(name) };
+    let found = match found {
+        Ok(None) => {
+            let code = of_parent!(vfs, xFullPathname(name, bytes, to), SQLITE_IOERR);
+            // SAFETY: SQLite's memory, which has a string then.
+            if code & 0xff != SQLITE_OK || unsafe { !volume::may_be_mounted(to) } {
+                return code;
+            }
+            // SAFETY: as above.
+            match volume::of_mount(unsafe { CStr::from_ptr(to) }.to_bytes()) {
+                Ok(None) => return code,
+                found => found,
+            }
+        }
+        found => found,
+    };
+    let full = match found {
+        Ok(Some(Full::Volume(name))) => name,
+        Ok(Some(Full::Shown(path))) => {
+            return of_parent!(vfs, xFullPathname(path.as_ptr(), bytes, to), SQLITE_IOERR);
+        }
+        Ok(None) => return SQLITE_CANTOPEN,
+        Err(error) => {
+            // SAFETY: SQLite's call.
+            return unsafe { sqlite(vfs) }.logs(SQLITE_CANTOPEN, &error.to_string());
+        }
+    };
+    let full = full.as_bytes_with_nul();
+    if full.len() > bytes as usize {
+        return SQLITE_CANTOPEN;
+    }
+    // SAFETY: SQLite's memory has room for so many bytes.
+    unsafe { to.cast::<u8>().copy_from_nonoverlapping(full.as_ptr(), full.len()) };
+    SQLITE_OK
 }
 
 unsafe extern "C" fn dl_open(vfs: *mut sqlite3_vfs, name: *const c_char) -> *mut c_void {

@@ -118,7 +118,7 @@ impl OfVolume {
         while done < bytes.len() {
             let rest = bytes.slice(done, bytes.len() - done);
             let at = offset + done as u64;
-            let wrote = self.file.write(at, &rest).and_then(|count| written((count, 0)));
+            let wrote = self.file.write(at, &[rest]).and_then(|count| written((count, 0)));
             done += wrote.map_err(|errno| failed("write to the file", errno))?.0;
             self.len.fetch_max(offset + done as u64, Ordering::AcqRel);
         }

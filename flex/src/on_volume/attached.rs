@@ -9,7 +9,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
@@ -25,7 +25,7 @@ use vfs::{
 };
 use volume::{AttachOptions, ErrorKind, Volume};
 
-use super::{Answer, Names, OpenFile, Promise};
+use super::{Answer, Names, OpenFile, Promise, Range, Seen, is_unlike};
 use crate::process::Opener;
 use crate::{Error, Result};
 
@@ -40,7 +40,7 @@ pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
         rustix::fs::stat(path).map_err(|errno| Error::refused("see what the place is", errno))?;
     let (volume, inside, mount) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => {
-            let Some((mount, inside)) = mounted(path, stat.st_dev)? else { return Ok(None) };
+            let Some((mount, inside)) = mounted(path)? else { return Ok(None) };
             (mount.volume.clone(), inside, Some(mount))
         }
         FileType::RegularFile | FileType::CharacterDevice | FileType::BlockDevice => {
@@ -60,9 +60,11 @@ pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
     Ok(Some(Arc::new(Attached { held, base })))
 }
 
-/// The mount of a volume that a directory of the device number `device` lies in, and its path
-/// there.
-fn mounted(path: &Path, device: u64) -> Result<Option<(mounts::Mount, PathBuf)>> {
+/// The mount of a volume that a directory lies in, and its path there.
+pub fn mounted(path: &Path) -> Result<Option<(mounts::Mount, PathBuf)>> {
+    let stat =
+        rustix::fs::stat(path).map_err(|errno| Error::refused("see what the place is", errno))?;
+    let device = stat.st_dev;
     let system = |error: std::io::Error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         Error::refused("find the place's mount", errno)
@@ -86,6 +88,8 @@ struct Held {
     views: OwnedFd,
     opener: Opener,
     tree: Tree,
+    /// A user that no permission binds.
+    unbound: Cred,
     promise: Promise,
     /// Device and inode number of its file.
     file: (u64, u64),
@@ -143,17 +147,23 @@ impl Held {
         let tree = Tree { root: volume.root(), prefix: Vec::new() };
         let (class, reason) = volume.class();
         let promise = Promise { class, reason: reason.to_owned(), durable: true, atomic: true };
-        Ok(Self { volume, views, opener, tree, promise, file })
+        let unbound = Cred::root();
+        Ok(Self { volume, views, opener, tree, unbound, promise, file })
     }
 
-    /// Acts as the calling thread's user.
+    /// Acts as the calling thread's user, and makes nothing.
     fn act<T>(&self, work: impl FnOnce(User<'_>) -> Answer<T>) -> Answer<T> {
+        self.make(0, work)
+    }
+
+    /// Acts so, and makes files with permissions that `umask` takes from.
+    fn make<T>(&self, umask: u32, work: impl FnOnce(User<'_>) -> Answer<T>) -> Answer<T> {
         if !self.opener.is_here() {
             return Err(Errno::STALE);
         }
         let cred = Cred::of_this_thread();
         let walk = Walk { fs: &*self.volume, tree: &self.tree, cred: &cred };
-        work(User { walk, umask: umask() })
+        work(User { walk, umask })
     }
 
     /// The directory at a path from the root.
@@ -298,14 +308,16 @@ struct Attached {
     base: Node,
 }
 
-impl Names for Attached {
-    fn promise(&self) -> &Promise {
-        &self.held.promise
-    }
-
-    fn open(&self, path: &Path, flags: c_int, mode: u32) -> Answer<Arc<dyn OpenFile>> {
+impl Attached {
+    fn open_masked(
+        &self,
+        path: &Path,
+        flags: c_int,
+        mode: u32,
+        umask: u32,
+    ) -> Answer<Arc<AttachedFile>> {
         let follow = flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0;
-        let desc = self.held.act(|user| {
+        let desc = self.held.make(umask, |user| {
             let at = found(&user, self.base, path, follow)?;
             match user.open(&at, flags, mode)? {
                 Opened::Here(desc) => Ok(desc),
@@ -313,6 +325,72 @@ impl Names for Attached {
             }
         })?;
         Ok(Arc::new(AttachedFile { held: Arc::clone(&self.held), desc, appends: Mutex::new(None) }))
+    }
+}
+
+impl Names for Attached {
+    fn promise(&self) -> &Promise {
+        &self.held.promise
+    }
+
+    fn open(&self, path: &Path, flags: c_int, mode: u32) -> Answer<Arc<dyn OpenFile>> {
+        let umask = if flags & libc::O_CREAT == 0 { 0 } else { umask() };
+        self.open_masked(path, flags, mode, umask).map(|file| file as _)
+    }
+
+    fn open_like(&self, path: &Path, flags: c_int, like: &Seen) -> Answer<Arc<dyn OpenFile>> {
+        let file = self.open_masked(path, flags, like.mode & 0o777, 0)?;
+        if flags & libc::O_CREAT != 0 && is_unlike(&file.look()?, like) {
+            let (node, _) = self.held.volume.describe(file.desc)?;
+            let (uid, gid) = like.owner;
+            // Only the superuser gives files away.
+            let _ = self.held.act(|user| {
+                user.change_mode(node, like.mode & 0o777)?;
+                user.change_owner(node, Some(uid), Some(gid))
+            });
+        }
+        Ok(file)
+    }
+
+    fn shown_at(&self) -> Option<&Path> {
+        None
+    }
+
+    fn is_here(&self) -> bool {
+        self.held.opener.is_here()
+    }
+
+    fn look(&self, path: &Path) -> Answer<Seen> {
+        if !self.is_here() {
+            return Err(Errno::STALE);
+        }
+        // Who the user is takes five system calls, and SQLite looks for a file several times in a
+        // transaction.
+        let held = &*self.held;
+        let walk = Walk { fs: &*held.volume, tree: &held.tree, cred: &held.unbound };
+        Ok(seen(&found(&User { walk, umask: 0 }, self.base, path, true)?.existing()?))
+    }
+
+    fn may_write(&self, path: &Path) -> Answer<bool> {
+        let volume = &self.held.volume;
+        self.held.act(|user| {
+            let attr = found(&user, self.base, path, true)?.existing()?;
+            match user.may_open(&attr, OpenFlags(libc::O_RDWR)) {
+                Ok(()) => Ok(!volume.stat_fs(volume.root().into())?.read_only),
+                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(false),
+                Err(errno) => Err(errno),
+            }
+        })
+    }
+
+    fn read_link(&self, path: &Path) -> Answer<PathBuf> {
+        self.held.act(|user| {
+            let node = found(&user, self.base, path, false)?.existing()?.node;
+            let mut target = vec![0; PATH_BYTES];
+            let len = self.held.volume.read_link(node, &mut target)?;
+            target.truncate(len);
+            Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
+        })
     }
 
     fn link(&self, path: &Path, new: &Path) -> Answer<()> {
@@ -346,6 +424,22 @@ impl AttachedFile {
     }
 }
 
+fn seen(attr: &Attr) -> Seen {
+    Seen {
+        identity: (attr.node.ino, attr.node.generation.into()),
+        is_file: attr.kind == Kind::File,
+        size: attr.size,
+        mode: attr.mode,
+        owner: (attr.uid, attr.gid),
+    }
+}
+
+/// A lock of `len` bytes from `start` on; 0: of all behind it.
+fn range(kind: LockKind, start: u64, len: u64) -> RecordLock {
+    let end = if len == 0 { u64::MAX } else { start + len - 1 };
+    RecordLock { kind, start, end, pid: 0 }
+}
+
 /// Makes a call again that a signal ended.
 fn again<T>(mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
     loop {
@@ -359,6 +453,12 @@ fn again<T>(mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
 impl OpenFile for AttachedFile {
     fn promise(&self) -> &Promise {
         &self.held.promise
+    }
+
+    fn look(&self) -> Answer<Seen> {
+        let mut attr = Attr::NONE;
+        self.volume()?.attr(self.desc.into(), &mut attr)?;
+        Ok(seen(&attr))
     }
 
     fn size(&self) -> Answer<Option<u64>> {
@@ -375,9 +475,9 @@ impl OpenFile for AttachedFile {
         again(|| volume.read(self.desc, &mut [to.slice(0, to.len())], Where::offset(at)))
     }
 
-    fn write(&self, at: u64, from: &UserIn<'_>) -> Answer<usize> {
+    fn write(&self, at: u64, parts: &[UserIn<'_>]) -> Answer<usize> {
         let volume = self.volume()?;
-        again(|| volume.write(self.desc, &[from.slice(0, from.len())], Where::offset(at)))
+        again(|| volume.write(self.desc, parts, Where::offset(at)))
     }
 
     fn append(&self, from: &UserIn<'_>) -> Answer<(usize, u64)> {
@@ -428,6 +528,26 @@ impl OpenFile for AttachedFile {
     fn is_locked(&self) -> Answer<bool> {
         let held = self.volume()?.test_lock(self.desc, LockOwner::Description, &LOCK)?;
         Ok(held.is_some())
+    }
+
+    fn lock_range(&self, lock: Range, at: u64, len: u64) -> Answer<()> {
+        let kind = if lock == Range::Alone { LockKind::Write } else { LockKind::Read };
+        let (owner, lock) = (LockOwner::Description, range(kind, at, len));
+        self.volume()?.record_lock(self.desc, owner, &lock, false)
+    }
+
+    fn unlock_range(&self, at: u64, len: u64) -> Answer<()> {
+        let (owner, lock) = (LockOwner::Description, range(LockKind::Unlock, at, len));
+        self.volume()?.record_lock(self.desc, owner, &lock, false)
+    }
+
+    fn test_range(&self, at: u64, len: u64) -> Answer<Option<Range>> {
+        let (owner, lock) = (LockOwner::Description, range(LockKind::Write, at, len));
+        let held = self.volume()?.test_lock(self.desc, owner, &lock)?;
+        Ok(held.map(|held| match held.kind {
+            LockKind::Read => Range::Shared,
+            _ => Range::Alone,
+        }))
     }
 
     unsafe fn map(&self, at: *mut u8, from: u64, len: u64, write: bool) -> Answer<()> {

@@ -11,7 +11,7 @@ use pmem::{Class, UserIn, UserOut};
 use rustix::io::Errno;
 use vfs::preloaded::{Preloaded, SYMBOL, Told, VERSION};
 
-use super::{Answer, Names, OpenFile, Promise};
+use super::{Answer, Names, OpenFile, Promise, Range, Seen, is_unlike};
 use crate::{Error, Result};
 
 /// The preload library's table, if this process has one.
@@ -140,10 +140,15 @@ impl Descriptor {
 
     /// Sets or asks for a lock on the first byte, of the description.
     fn lock(&self, command: c_int, kind: c_int) -> Answer<libc::flock> {
+        self.lock_range(command, kind, 0, 1)
+    }
+
+    /// The same on `len` bytes from `at` on; 0: on all behind it.
+    fn lock_range(&self, command: c_int, kind: c_int, at: u64, len: u64) -> Answer<libc::flock> {
         // SAFETY: all bytes of it may be 0; the command takes such a structure.
         unsafe {
             let mut lock: libc::flock = std::mem::zeroed();
-            (lock.l_type, lock.l_len) = (kind as i16, 1);
+            (lock.l_type, lock.l_start, lock.l_len) = (kind as i16, at as i64, len as i64);
             again(|| libc::fcntl(self.0, command, &raw mut lock) as isize)?;
             Ok(lock)
         }
@@ -158,6 +163,57 @@ impl Names for Shown {
     fn open(&self, path: &Path, flags: c_int, mode: u32) -> Answer<Arc<dyn OpenFile>> {
         let descriptor = open(&self.base.join(path), flags | libc::O_CLOEXEC, mode)?;
         Ok(Arc::new(ShownFile { descriptor, promise: Arc::clone(&self.promise) }))
+    }
+
+    fn open_like(&self, path: &Path, flags: c_int, like: &Seen) -> Answer<Arc<dyn OpenFile>> {
+        let mode = like.mode & 0o777;
+        let descriptor = open(&self.base.join(path), flags | libc::O_CLOEXEC, mode)?;
+        if flags & libc::O_CREAT != 0 {
+            let own = descriptor.stat()?;
+            if is_unlike(&seen(&own), like) {
+                let (uid, gid) = like.owner;
+                // SAFETY: plain numbers. Only the superuser gives files away.
+                unsafe {
+                    libc::fchmod(descriptor.0, mode);
+                    libc::fchown(descriptor.0, uid, gid);
+                }
+            }
+        }
+        Ok(Arc::new(ShownFile { descriptor, promise: Arc::clone(&self.promise) }))
+    }
+
+    fn shown_at(&self) -> Option<&Path> {
+        Some(&self.base)
+    }
+
+    fn is_here(&self) -> bool {
+        // The preload library serves a child, too.
+        true
+    }
+
+    fn look(&self, path: &Path) -> Answer<Seen> {
+        let path = c_path(&self.base.join(path))?;
+        // SAFETY: all bytes of it may be 0, there is room for it, and the path stays.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            again(|| libc::stat(path.as_ptr(), &raw mut stat) as isize)?;
+            Ok(seen(&stat))
+        }
+    }
+
+    fn may_write(&self, path: &Path) -> Answer<bool> {
+        let path = c_path(&self.base.join(path))?;
+        // SAFETY: a path that stays during the call.
+        match again(|| unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) } as isize) {
+            Ok(_) => Ok(true),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn read_link(&self, path: &Path) -> Answer<PathBuf> {
+        std::fs::read_link(self.base.join(path))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
     fn link(&self, path: &Path, new: &Path) -> Answer<()> {
@@ -180,6 +236,16 @@ impl Names for Shown {
     }
 }
 
+fn seen(stat: &libc::stat) -> Seen {
+    Seen {
+        identity: (stat.st_dev, stat.st_ino),
+        is_file: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+        size: stat.st_size as u64,
+        mode: stat.st_mode & 0o7777,
+        owner: (stat.st_uid, stat.st_gid),
+    }
+}
+
 struct ShownFile {
     descriptor: Descriptor,
     promise: Arc<Promise>,
@@ -188,6 +254,10 @@ struct ShownFile {
 impl OpenFile for ShownFile {
     fn promise(&self) -> &Promise {
         &self.promise
+    }
+
+    fn look(&self) -> Answer<Seen> {
+        self.descriptor.stat().map(|stat| seen(&stat))
     }
 
     fn size(&self) -> Answer<Option<u64>> {
@@ -203,11 +273,21 @@ impl OpenFile for ShownFile {
         again(|| unsafe { libc::pread(self.descriptor.0, to.start().cast(), to.len(), at as i64) })
     }
 
-    fn write(&self, at: u64, from: &UserIn<'_>) -> Answer<usize> {
-        // SAFETY: the caller's memory; the call checks it.
-        again(|| unsafe {
-            libc::pwrite(self.descriptor.0, from.start().cast(), from.len(), at as i64)
-        })
+    fn write(&self, at: u64, parts: &[UserIn<'_>]) -> Answer<usize> {
+        let part = |from: &UserIn<'_>| libc::iovec {
+            iov_base: from.start().cast_mut().cast(),
+            iov_len: from.len(),
+        };
+        if let [from] = parts {
+            // SAFETY: the caller's memory; the call checks it.
+            return again(|| unsafe {
+                libc::pwrite(self.descriptor.0, from.start().cast(), from.len(), at as i64)
+            });
+        }
+        let parts: Vec<_> = parts.iter().map(part).collect();
+        let count = parts.len() as c_int;
+        // SAFETY: as above.
+        again(|| unsafe { libc::pwritev(self.descriptor.0, parts.as_ptr(), count, at as i64) })
     }
 
     fn append(&self, from: &UserIn<'_>) -> Answer<(usize, u64)> {
@@ -253,6 +333,27 @@ impl OpenFile for ShownFile {
     fn is_locked(&self) -> Answer<bool> {
         let found = self.descriptor.lock(libc::F_OFD_GETLK, libc::F_WRLCK)?;
         Ok(c_int::from(found.l_type) != libc::F_UNLCK)
+    }
+
+    fn lock_range(&self, lock: Range, at: u64, len: u64) -> Answer<()> {
+        let kind = if lock == Range::Alone { libc::F_WRLCK } else { libc::F_RDLCK };
+        match self.descriptor.lock_range(libc::F_OFD_SETLK, kind, at, len) {
+            Err(Errno::ACCESS) => Err(Errno::AGAIN),
+            done => done.map(drop),
+        }
+    }
+
+    fn unlock_range(&self, at: u64, len: u64) -> Answer<()> {
+        self.descriptor.lock_range(libc::F_OFD_SETLK, libc::F_UNLCK, at, len).map(drop)
+    }
+
+    fn test_range(&self, at: u64, len: u64) -> Answer<Option<Range>> {
+        let found = self.descriptor.lock_range(libc::F_OFD_GETLK, libc::F_WRLCK, at, len)?;
+        Ok(match c_int::from(found.l_type) {
+            libc::F_UNLCK => None,
+            libc::F_RDLCK => Some(Range::Shared),
+            _ => Some(Range::Alone),
+        })
     }
 
     unsafe fn map(&self, at: *mut u8, from: u64, len: u64, write: bool) -> Answer<()> {

@@ -13,7 +13,7 @@ static int too_old(void) {
 
 static void refuses(void) {
     struct solera_sqlite_calls calls = {
-        sizeof calls, too_old, sqlite3_vfs_find, sqlite3_vfs_register, sqlite3_mprintf};
+        sizeof calls, too_old, sqlite3_vfs_find, sqlite3_vfs_register, sqlite3_mprintf, sqlite3_log};
     CHECK(solera_sqlite_attach(&calls, 1) == -1 && errno == ENOTSUP);
     CHECK(strstr(solera_error(), "needs SQLite 3.40") != NULL && strstr(solera_error(), "3.39") != NULL);
     CHECK(sqlite3_vfs_find("solera") == NULL);

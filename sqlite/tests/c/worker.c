@@ -1,5 +1,6 @@
 /* Transactions on a database that others work on too: worker VFS PATH ID THREADS COUNT. Each adds a row
-   and counts it in another table; a line on standard output says which one was committed. */
+   and counts it in another table; a line on standard output says which one was committed. VFS "both": the
+   threads go by solera and by unix in turn. */
 #include "check.h"
 
 #include <pthread.h>
@@ -9,7 +10,8 @@ static int id, each;
 
 static void *work(void *thread) {
     int number_of_thread = (int)(long)thread;
-    sqlite3 *db = opened(path, vfs);
+    int is_both = strcmp(vfs, "both") == 0;
+    sqlite3 *db = opened(path, !is_both ? vfs : number_of_thread % 2 == 0 ? "solera" : "unix");
     run(db, "PRAGMA synchronous = full");
     sqlite3_stmt *add, *count;
     sqlite3_prepare_v2(db, "INSERT INTO t(id, n, b) VALUES (?, ?, zeroblob(abs(random()) % 5000))", -1, &add, NULL);
