@@ -416,8 +416,6 @@ struct AttachedFile {
     appends: Mutex<Option<Desc>>,
 }
 
-const LOCK: RecordLock = RecordLock { kind: LockKind::Write, start: 0, end: 0, pid: 0 };
-
 impl AttachedFile {
     fn volume(&self) -> Answer<&Volume> {
         if self.held.opener.is_here() { Ok(&self.held.volume) } else { Err(Errno::STALE) }
@@ -508,26 +506,6 @@ impl OpenFile for AttachedFile {
     fn sync(&self) -> Answer<()> {
         let volume = self.volume()?;
         again(|| volume.sync(Synced::File(self.desc)))
-    }
-
-    fn lock(&self) -> Answer<bool> {
-        match self.volume()?.record_lock(self.desc, LockOwner::Description, &LOCK, false) {
-            Ok(()) => Ok(true),
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    fn unlock(&self) {
-        let Ok(volume) = self.volume() else { return };
-        let lock = RecordLock { kind: LockKind::Unlock, ..LOCK };
-        // What cannot be given back goes with the description.
-        let _ = volume.record_lock(self.desc, LockOwner::Description, &lock, false);
-    }
-
-    fn is_locked(&self) -> Answer<bool> {
-        let held = self.volume()?.test_lock(self.desc, LockOwner::Description, &LOCK)?;
-        Ok(held.is_some())
     }
 
     fn lock_range(&self, lock: Range, at: u64, len: u64) -> Answer<()> {
