@@ -78,10 +78,18 @@ fn ways(source: &str) -> Vec<String> {
         let mounted = Mounted::again(&place, volume.clone(), &[]);
         // The others go by the mount.
         found.push(own(&mounted.at, &mounted.at, ""));
-        let sub = mounted.path("sub");
-        std::fs::create_dir(&sub).expect("a directory of the mount");
-        let sub = sub.to_str().expect("our own names are UTF-8");
-        found.push(own(sub, sub, ""));
+        let directory = |name: &str| {
+            let path = mounted.path(name);
+            std::fs::create_dir(&path).expect("a directory of the mount");
+            path.to_str().expect("our own names are UTF-8").to_owned()
+        };
+        let sub = directory("sub");
+        found.push(own(&sub, &sub, ""));
+        // The mount's path, where the program sees the volume at another one.
+        let mut beside = command();
+        beside.args(["run", "--volume", &volume, "--at", &prefix, "--", &program]);
+        beside.arg(directory("other")).env("SOLERA_TEST_AT", format!("{prefix}/other"));
+        found.push(class(Ran::of(beside.env("SOLERA_TEST_ATOMIC", "1"))));
         mounted.end();
     }
     solera(["fsck", &volume]).ok();

@@ -328,12 +328,20 @@ fn what_was_committed_outlives_a_killed_writer() {
         for round in 0..times(10, 200) {
             let id = (round + 1).to_string();
             let arguments = ["solera", &own, &id, "1", "1000000"];
+            // Another process has the volume meanwhile: it finds that the writer is dead.
+            let beside = (round % 3 == 0)
+                .then(|| start(&mut tried.alone(worker), &["solera", &own, "900", "1", "40"]));
             let mut child = start(&mut tried.alone(worker), &arguments);
             std::thread::sleep(Duration::from_millis(25 + (round as u64 * 37) % 60));
             child.kill().expect("killed");
             let mut text = String::new();
             child.stdout.take().expect("its output").read_to_string(&mut text).expect("lines");
             child.wait().expect("it has ended");
+            if let Some(beside) = beside {
+                let output = beside.wait_with_output().expect("it ends");
+                let said = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success(), "{file}, round {round}: {said}");
+            }
             committed += text.lines().count();
             let last = text.lines().last().unwrap_or("-1").to_owned();
             // Every seventh row is removed now and then.

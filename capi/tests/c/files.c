@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +206,24 @@ static void cut(solera_place *place, const char *directory, int handler_comes_af
     beside(directory, "rm cut");
 }
 
+/* A page that is lost: guarded accesses say so, and the rest is there. */
+static void lost(solera_place *place) {
+    struct solera_options options = SOLERA_OPTIONS;
+    solera_file *file;
+    char back[8];
+    options.flags = SOLERA_CREATE;
+    CHECK(solera_open(place, "lost", &options, &file) == 0);
+    CHECK(solera_pwrite(file, "kept", 4, 3 * 4096, NULL) == 4 && solera_fence(place) == 0);
+    char *view = (char *)solera_view(file, 0, 3 * 4096);
+    CHECK(mmap(view + 4096, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == view + 4096);
+    FAILS(solera_pread(file, back, sizeof back, 4096), EIO);
+    FAILS(solera_pread(file, back, sizeof back, 4092), EIO);
+    FAILS(solera_pwrite(file, back, sizeof back, 5000, NULL), EIO);
+    CHECK(solera_pread(file, back, sizeof back, 0) == 8 && solera_pread(file, back, 8, 3 * 4096) == 4);
+    CHECK(memcmp(back, "kept", 4) == 0 && solera_append(file, "more", 4, NULL) == 4);
+    CHECK(solera_close(file) == 0);
+}
+
 int main(int argc, char **argv) {
     solera_place *place;
     const char *why = NULL;
@@ -226,6 +245,8 @@ int main(int argc, char **argv) {
     older_structures(place);
     if (on_volume())
         seen(place, argv[1]);
+    else
+        lost(place);
     cut(place, argv[1], 0);
     cut(place, argv[1], 1);
     CHECK(solera_close_place(place) == 0);

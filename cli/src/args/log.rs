@@ -40,6 +40,6 @@ pub struct LogFile {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// The log's file; of a volume also VOLUME:/path.
+    /// The log's file; of a volume also `VOLUME:/path`.
     pub file: PathBuf,
 }

@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::format::HEAD_BYTES;
-use crate::on_volume::{Answer, Mapping, Names, OpenFile};
+use crate::on_volume::{Answer, Mapping, Names, OpenFile, Range};
 use crate::process::Opener;
 use crate::{Error, Result};
 
@@ -58,7 +58,10 @@ impl Opened {
             Self::Kernel(file) => {
                 bytes::try_take(file.as_raw_fd(), Lock::Description, Hold::Alone, 0)
             }
-            Self::Volume(file) => file.lock(),
+            Self::Volume(file) => match file.lock_range(Range::Alone, 0, 1) {
+                Err(Errno::AGAIN) => Ok(false),
+                done => done.map(|()| true),
+            },
         }
     }
 
@@ -142,7 +145,7 @@ impl Memory {
             Ground::Kernel(region) => {
                 Ok(bytes::holder(region.fd(), Lock::Description, 0, 1)?.is_some())
             }
-            Ground::Volume(_, file) => file.is_locked(),
+            Ground::Volume(_, file) => Ok(file.test_range(0, 1)?.is_some()),
         }
     }
 
@@ -205,12 +208,14 @@ impl Drop for RightToWrite {
         if !self.is_here() {
             return;
         }
+        // What cannot be given back goes with the description.
         match &self.held_by {
             Holder::Descriptor(fd) => {
-                // What cannot be given back goes with the description.
                 let _ = bytes::release(*fd, Lock::Description, 0);
             }
-            Holder::File(file) => file.unlock(),
+            Holder::File(file) => {
+                let _ = file.unlock_range(0, 1);
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ use vfs::{
 };
 use volume::{AttachOptions, ErrorKind, Volume};
 
-use super::{Answer, Names, OpenFile, Promise, Range, Seen, is_unlike};
+use super::{Answer, Names, OpenFile, Promise, Range, Seen, is_unlike, shown};
 use crate::process::Opener;
 use crate::{Error, Result};
 
@@ -34,13 +34,18 @@ const PAGE_BYTES: usize = 4096;
 const PATH_BYTES: usize = 4096;
 
 /// The directory of a volume that `path` leads to: the root if it is a volume's file or device, a
-/// directory of it where it is mounted. `None`: it leads to neither.
+/// directory of it where it is mounted for writing. `None`: it leads to neither.
 pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
     let stat =
         rustix::fs::stat(path).map_err(|errno| Error::refused("see what the place is", errno))?;
     let (volume, inside, mount) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => {
-            let Some((mount, inside)) = mounted(path)? else { return Ok(None) };
+            let found = mounted(path)?.filter(|(mount, _)| !mount.read_only);
+            let Some((mount, inside)) = found else { return Ok(None) };
+            let shown = mount.file().map(|file| shown::of_file(file, &inside)).transpose()?;
+            if let Some(shown) = shown.flatten() {
+                return Ok(Some(shown));
+            }
             (mount.volume.clone(), inside, Some(mount))
         }
         FileType::RegularFile | FileType::CharacterDevice | FileType::BlockDevice => {
@@ -416,8 +421,6 @@ struct AttachedFile {
     appends: Mutex<Option<Desc>>,
 }
 
-const LOCK: RecordLock = RecordLock { kind: LockKind::Write, start: 0, end: 0, pid: 0 };
-
 impl AttachedFile {
     fn volume(&self) -> Answer<&Volume> {
         if self.held.opener.is_here() { Ok(&self.held.volume) } else { Err(Errno::STALE) }
@@ -508,26 +511,6 @@ impl OpenFile for AttachedFile {
     fn sync(&self) -> Answer<()> {
         let volume = self.volume()?;
         again(|| volume.sync(Synced::File(self.desc)))
-    }
-
-    fn lock(&self) -> Answer<bool> {
-        match self.volume()?.record_lock(self.desc, LockOwner::Description, &LOCK, false) {
-            Ok(()) => Ok(true),
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    fn unlock(&self) {
-        let Ok(volume) = self.volume() else { return };
-        let lock = RecordLock { kind: LockKind::Unlock, ..LOCK };
-        // What cannot be given back goes with the description.
-        let _ = volume.record_lock(self.desc, LockOwner::Description, &lock, false);
-    }
-
-    fn is_locked(&self) -> Answer<bool> {
-        let held = self.volume()?.test_lock(self.desc, LockOwner::Description, &LOCK)?;
-        Ok(held.is_some())
     }
 
     fn lock_range(&self, lock: Range, at: u64, len: u64) -> Answer<()> {

@@ -138,15 +138,6 @@ pub trait OpenFile: Send + Sync {
     /// Makes everything durable.
     fn sync(&self) -> Answer<()>;
 
-    /// Locks it for this opening alone. `false`: another has it locked.
-    fn lock(&self) -> Answer<bool>;
-
-    /// Gives the lock back.
-    fn unlock(&self);
-
-    /// Whether another opening has it locked.
-    fn is_locked(&self) -> Answer<bool>;
-
     /// Locks `len` bytes from `at` on for this opening, in place of what it has there. At once:
     /// `EAGAIN`, another has them.
     fn lock_range(&self, lock: Range, at: u64, len: u64) -> Answer<()>;

@@ -59,13 +59,20 @@ pub fn find(path: &Path) -> Result<Option<Arc<dyn Names>>> {
         return Ok(Some(Arc::new(Shown { base, promise: Arc::new(promise(&told)?) })));
     }
     let stat = stat(&opened)?;
-    // SAFETY: as above.
-    if unsafe { (table.of_volume)(stat.st_dev, stat.st_ino, &raw mut told) } == 0 {
+    of_file((stat.st_dev, stat.st_ino), Path::new(""))
+}
+
+/// A directory of the volume whose file or device has these numbers, if that is shown.
+pub fn of_file((device, ino): (u64, u64), inside: &Path) -> Result<Option<Arc<dyn Names>>> {
+    let Some(table) = table()? else { return Ok(None) };
+    let mut told = Told::NOTHING;
+    // SAFETY: there is room for what is told.
+    if unsafe { (table.of_volume)(device, ino, &raw mut told) } == 0 {
         return Ok(None);
     }
     // SAFETY: what is told is text that stays.
     let prefix = unsafe { CStr::from_ptr(told.prefix) };
-    let base = Path::new(std::ffi::OsStr::from_bytes(prefix.to_bytes())).to_owned();
+    let base = Path::new(std::ffi::OsStr::from_bytes(prefix.to_bytes())).join(inside);
     Ok(Some(Arc::new(Shown { base, promise: Arc::new(promise(&told)?) })))
 }
 
@@ -138,13 +145,8 @@ impl Descriptor {
         }
     }
 
-    /// Sets or asks for a lock on the first byte, of the description.
-    fn lock(&self, command: c_int, kind: c_int) -> Answer<libc::flock> {
-        self.lock_range(command, kind, 0, 1)
-    }
-
-    /// The same on `len` bytes from `at` on; 0: on all behind it.
-    fn lock_range(&self, command: c_int, kind: c_int, at: u64, len: u64) -> Answer<libc::flock> {
+    /// Sets or asks for a lock of the description on `len` bytes from `at` on; 0: on all behind it.
+    fn lock(&self, command: c_int, kind: c_int, at: u64, len: u64) -> Answer<libc::flock> {
         // SAFETY: all bytes of it may be 0; the command takes such a structure.
         unsafe {
             let mut lock: libc::flock = std::mem::zeroed();
@@ -317,38 +319,20 @@ impl OpenFile for ShownFile {
         again(|| unsafe { libc::fsync(self.descriptor.0) } as isize).map(drop)
     }
 
-    fn lock(&self) -> Answer<bool> {
-        match self.descriptor.lock(libc::F_OFD_SETLK, libc::F_WRLCK) {
-            Ok(_) => Ok(true),
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    fn unlock(&self) {
-        // What cannot be given back goes with the description.
-        let _ = self.descriptor.lock(libc::F_OFD_SETLK, libc::F_UNLCK);
-    }
-
-    fn is_locked(&self) -> Answer<bool> {
-        let found = self.descriptor.lock(libc::F_OFD_GETLK, libc::F_WRLCK)?;
-        Ok(c_int::from(found.l_type) != libc::F_UNLCK)
-    }
-
     fn lock_range(&self, lock: Range, at: u64, len: u64) -> Answer<()> {
         let kind = if lock == Range::Alone { libc::F_WRLCK } else { libc::F_RDLCK };
-        match self.descriptor.lock_range(libc::F_OFD_SETLK, kind, at, len) {
+        match self.descriptor.lock(libc::F_OFD_SETLK, kind, at, len) {
             Err(Errno::ACCESS) => Err(Errno::AGAIN),
             done => done.map(drop),
         }
     }
 
     fn unlock_range(&self, at: u64, len: u64) -> Answer<()> {
-        self.descriptor.lock_range(libc::F_OFD_SETLK, libc::F_UNLCK, at, len).map(drop)
+        self.descriptor.lock(libc::F_OFD_SETLK, libc::F_UNLCK, at, len).map(drop)
     }
 
     fn test_range(&self, at: u64, len: u64) -> Answer<Option<Range>> {
-        let found = self.descriptor.lock_range(libc::F_OFD_GETLK, libc::F_WRLCK, at, len)?;
+        let found = self.descriptor.lock(libc::F_OFD_GETLK, libc::F_WRLCK, at, len)?;
         Ok(match c_int::from(found.l_type) {
             libc::F_UNLCK => None,
             libc::F_RDLCK => Some(Range::Shared),

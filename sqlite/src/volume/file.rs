@@ -58,7 +58,6 @@ struct Open {
     last: i32,
     /// Bytes by which it grows; 0: as it comes.
     chunk: u64,
-    needs_sync: bool,
     is_log: bool,
     /// Where the last write ended, if nothing was read or cut since.
     end: Option<i64>,
@@ -96,7 +95,6 @@ pub unsafe fn open(
         };
         let open = Open {
             shared: None,
-            needs_sync: opened.promise().needs_sync(),
             file: opened,
             names,
             path,
@@ -446,7 +444,7 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
     let ours = unsafe { ours(file) };
     let code = ours.settle();
     // PERSIST: as the head of the room says.
-    if code != SQLITE_OK || !ours.needs_sync {
+    if code != SQLITE_OK || !ours.file.promise().needs_sync() {
         return code;
     }
     let done = ours.file.sync();
@@ -548,7 +546,7 @@ unsafe extern "C" fn device_characteristics(file: *mut sqlite3_file) -> c_int {
     // SAFETY: SQLite's open file.
     let ours = unsafe { ours(file) };
     let mut has = if ours.is_powersafe { sys::SQLITE_IOCAP_POWERSAFE_OVERWRITE } else { 0 };
-    if !ours.needs_sync {
+    if !ours.file.promise().needs_sync() {
         has |= sys::SQLITE_IOCAP_SAFE_APPEND | sys::SQLITE_IOCAP_SEQUENTIAL;
     }
     has
