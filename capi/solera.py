@@ -96,7 +96,7 @@ class _Handle:
 
 
 class Place(_Handle):
-    """A directory whose files are used as memory. page: also one of an ordinary disk."""
+    """A directory, or a volume, whose files are used as memory. page: also of an ordinary disk."""
 
     def __init__(self, where, page=False):
         handle = c_void_p()

@@ -45,7 +45,7 @@ typedef struct solera_ticket {
 
 /* ---- places ------------------------------------------------------------------------------------- */
 
-/* Flag: take a directory of an ordinary disk, too, where each wait is for the medium. */
+/* Flag: take an ordinary disk, too, where each wait is for the medium. */
 #define SOLERA_PAGE 1u
 
 /* What a fence promises, best first. */
@@ -54,7 +54,10 @@ typedef struct solera_ticket {
 #define SOLERA_CLASS_VOLATILE 2   /* it outlives processes, not a reboot */
 #define SOLERA_CLASS_PAGE 3       /* an ordinary disk: a fence is fdatasync() */
 
-/* Opens the directory `where`. EOPNOTSUPP: an ordinary disk, without SOLERA_PAGE. */
+/* Opens the directory `where`, or the root of a volume by its file or device. A directory may be one of a
+   mounted volume, or of one that `solera run` shows. EOPNOTSUPP: an ordinary disk, without SOLERA_PAGE;
+   ENOTDIR: neither. EBUSY: another copy of this library, in this process, has the volume; ENOEXEC:
+   `solera run` is of another version. */
 int solera_open_place(const char *where, unsigned flags, solera_place **place);
 
 /* Closes a place. Its files and logs stay open. */
@@ -86,7 +89,7 @@ struct solera_options {
 
 /* Opens a file of a place; `path` is below it, without `..`. `options` NULL: it must be there. While it
    is open for writing the file is longer than its contents, by zeros, up to a step. One process may
-   append to a file at a time. */
+   append to a file at a time. (On a volume the length is exact, and any number may append.) */
 int solera_open(solera_place *place, const char *path, const struct solera_options *options,
                 solera_file **file);
 
@@ -109,14 +112,16 @@ ssize_t solera_append(solera_file *file, const void *bytes, size_t count, solera
 ssize_t solera_pwrite(solera_file *file, const void *bytes, size_t count, off_t offset,
                       solera_ticket *ticket);
 
-/* As solera_pwrite(), durable and whole, or not at all. ENOTSUP on files of directories. */
+/* As solera_pwrite(), durable and whole, or not at all. ENOTSUP: the file is on no volume, or the program
+   is run in another mode than `strict`. */
 ssize_t solera_pwrite_atomic(solera_file *file, const void *bytes, size_t count, off_t offset);
 
 /* Copies bytes; gives how many, fewer at the end. ETRUNCATED. */
 ssize_t solera_pread(solera_file *file, void *to, size_t count, off_t offset);
 
 /* The memory itself: it stays where it is while the file is open. EINVAL beyond the end. A load where
-   another process has cut the file is a SIGBUS, as of any mapping. */
+   another process has cut the file is a SIGBUS, as of any mapping; on a volume it gives zeros. ENODEV: a
+   volume whose memory has large pages only. */
 void *solera_view(solera_file *file, off_t offset, size_t count);
 
 /* Returns when stores of any thread to these bytes of a view, which happened before, are durable. Class
