@@ -161,7 +161,7 @@ if [ -x tests/sqlite/run ]; then
 fi
 # By these names of the whole workspace, so that nothing is built with other features.
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
-    --test survived --test flex_log --test flex_file -- --nocapture
+    --test survived --test flex_log --test flex_file --test sqlite_cuts -- --nocapture
 # Of the workspace, too: what has nothing to inject is there already.
 stage injected-bugs cargo test --release --workspace --features solera-explorer/inject --test bugs \
     --test flex_log --test flex_file

@@ -21,3 +21,4 @@ mod window;
 
 pub use calls::{Calls, OLDEST, Refused};
 pub use vfs::{attach, load};
+pub use volume::show;

@@ -65,6 +65,13 @@ pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
     Ok(Some(Arc::new(Attached { held, base })))
 }
 
+/// The root of a volume that the caller has attached, and leaves. It cannot be mapped.
+pub fn of_volume(volume: Arc<Volume>) -> Result<Arc<dyn Names>> {
+    let held = Held::over(volume, None, (0, 0))?;
+    let base = held.volume.root();
+    Ok(Arc::new(Attached { held: Arc::new(held), base }))
+}
+
 /// The mount of a volume that a directory lies in, and its path there.
 pub fn mounted(path: &Path) -> Result<Option<(mounts::Mount, PathBuf)>> {
     let stat =
@@ -89,8 +96,8 @@ pub fn mounted(path: &Path) -> Result<Option<(mounts::Mount, PathBuf)>> {
 /// An attachment of this process's.
 struct Held {
     volume: Arc<Volume>,
-    /// A description of the region that has no locks.
-    views: OwnedFd,
+    /// A description of the region that has no locks; `None`: it was attached by another.
+    views: Option<OwnedFd>,
     opener: Opener,
     tree: Tree,
     /// A user that no permission binds.
@@ -123,8 +130,6 @@ impl Held {
 
     fn attach(path: &Path, file: (u64, u64), page: bool) -> Result<Self> {
         at_fork_and_exit();
-        let opener =
-            Opener::new().map_err(|errno| Error::refused("get memory for the volume", errno))?;
         let options = AttachOptions::default();
         let attached = volume::attach_permitted(path, &options).or_else(|error| {
             if error.kind() != ErrorKind::OrdinaryDisk || !page {
@@ -144,11 +149,17 @@ impl Held {
             }
             _ => Error::System(error.to_string(), error.errno()),
         })?;
-        volume.on_privileged_change(before_write);
         let region = volume.region_descriptor(volume.root().into()).0;
         note_region(region);
         let views = volume.keep_from_children().and_then(|()| again_open(region));
         let views = views.map_err(|errno| Error::refused("use the volume's memory", errno))?;
+        Self::over(volume, Some(views), file)
+    }
+
+    fn over(volume: Arc<Volume>, views: Option<OwnedFd>, file: (u64, u64)) -> Result<Self> {
+        let opener =
+            Opener::new().map_err(|errno| Error::refused("get memory for the volume", errno))?;
+        volume.on_privileged_change(before_write);
         let tree = Tree { root: volume.root(), prefix: Vec::new() };
         let (class, reason) = volume.class();
         let promise = Promise { class, reason: reason.to_owned(), durable: true, atomic: true };
@@ -180,7 +191,7 @@ impl Held {
     }
 
     fn leave(&self) {
-        if self.opener.is_here() {
+        if self.opener.is_here() && self.views.is_some() {
             forget_region(self.volume.region_descriptor(self.volume.root().into()).0);
             // Where that fails, the next one to attach cleans up.
             let _ = self.volume.leave();
@@ -549,7 +560,7 @@ impl OpenFile for AttachedFile {
             Err(Errno::ROFS) => again(|| volume.map(self.desc, range, mapped, Fill::None))?,
             pieces => pieces?,
         };
-        let region = self.held.views.as_raw_fd();
+        let region = self.held.views.as_ref().ok_or(Errno::NODEV)?.as_raw_fd();
         for piece in pieces {
             let at = at.wrapping_add((piece.file_offset - from) as usize);
             let (flags, fd, place) = match piece.region_offset {

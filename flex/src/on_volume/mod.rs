@@ -166,6 +166,11 @@ pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
     }
 }
 
+/// The root of a volume that the caller has attached, and leaves: for tests. It cannot be mapped.
+pub fn of_volume(volume: Arc<volume::Volume>) -> Result<Arc<dyn Names>> {
+    attached::of_volume(volume)
+}
+
 /// The volume that a directory is mounted of, and where the directory lies in it. `None`: it lies
 /// in no mount of a volume, or in one that is read-only, or whose volume is no longer at its path.
 pub fn mounted(directory: &Path) -> Result<Option<(PathBuf, PathBuf)>> {

@@ -47,6 +47,8 @@ struct Met {
     names: Weak<dyn Names>,
     /// Until a file on it is opened.
     kept: Option<Arc<dyn Names>>,
+    /// The name leads to no file.
+    given: bool,
 }
 
 static MET: Mutex<Vec<Met>> = Mutex::new(Vec::new());
@@ -73,10 +75,27 @@ fn meet(name: &Path) -> Result<Arc<dyn Names>> {
         name: name.to_owned(),
         names: Arc::downgrade(&names),
         kept: Some(Arc::clone(&names)),
+        given: false,
     };
+    keep(fresh);
+    Ok(names)
+}
+
+/// Gives a volume a name that leads to no file, instead of what had it: for tests.
+pub fn show(name: &Path, names: &Arc<dyn Names>) {
+    keep(Met { name: name.to_owned(), names: Arc::downgrade(names), kept: None, given: true });
+}
+
+/// Whether a name was given.
+fn is_given(name: &Path) -> bool {
+    let all = MET.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().any(|met| met.given && met.name == name)
+}
+
+fn keep(fresh: Met) {
     let mut all = MET.lock().unwrap_or_else(PoisonError::into_inner);
     // What it takes the place of is dropped behind the lock.
-    let old = if let Some(at) = all.iter().position(|met| met.name == name) {
+    let old = if let Some(at) = all.iter().position(|met| met.name == fresh.name) {
         Some(std::mem::replace(&mut all[at], fresh))
     } else {
         all.push(fresh);
@@ -84,7 +103,6 @@ fn meet(name: &Path) -> Result<Arc<dyn Names>> {
     };
     drop(all);
     drop(old);
-    Ok(names)
 }
 
 /// A file of the volume is open, or cannot be: it keeps the volume, or nothing does.
@@ -194,7 +212,8 @@ unsafe fn parameter<'n>(name: *const c_char, key: &[u8]) -> Option<&'n CStr> {
 /// The full name of a path on a volume: the volume by its own path, symlinks resolved, since a
 /// database's journal lies beside the database itself.
 fn full(volume: &Path, path: &[u8]) -> Result<Full> {
-    let own = std::fs::canonicalize(volume).map_err(|error| {
+    let own = if is_given(volume) { Ok(volume.to_owned()) } else { std::fs::canonicalize(volume) };
+    let own = own.map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         Error::System(format!("cannot find the volume {}: {error}", volume.display()), errno)
     })?;
