@@ -168,6 +168,7 @@ stage injected-bugs cargo test --release --workspace --features solera-explorer/
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
+    stage rusqlite env -C sqlite/rusqlite cargo run --release -- "$PWD/target/release/solera_vfs.so" "$PWD/target/rusqlite.db"
     stage machine-programs tests/vm/run programs
     # In it the short run: what it shows is that nothing is missing.
     stage bare scripts/test-bare.sh
