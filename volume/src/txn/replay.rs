@@ -6,15 +6,16 @@
 //! lane, and of records only to those of inodes whose locks it holds; a survivor that takes a lane
 //! back (a roll-back) undoes alone.
 //!
-//! Persistence order: record, list and bytes; fence; what they tell of; fence; no record; fence;
-//! the old bytes of the transaction; fence; the lane's number + 1; the caller's fence. CRASH: each
-//! step may be repeated.
+//! Persistence order: record, list, bytes and slot; fence; what they tell of; fence; no record;
+//! fence; the old bytes of the transaction; fence; the lane's number + 1; the caller's fence.
+//! CRASH: each step may be repeated.
 //!
 //! Locks: none, nobody else works; or the dead process's, which are still held, behind the gate.
 
 use crate::Result;
 use crate::ground::layout::{
-    BLOCK, Entry, IDENTITY, Identity, LANE_ENTRIES, LINE, REDO_BYTES, REDO_MOVES, REDO_SLOTS, Redo,
+    BLOCK, COMMIT, Entry, IDENTITY, Identity, LANE_ENTRIES, LINE, REDO_BYTES, REDO_MOVES,
+    REDO_SLOTS, Redo,
 };
 use crate::inject::{self, Bug, injected};
 use crate::inode::Inode;
@@ -148,14 +149,14 @@ impl Operations {
         }
         let mut done = false;
         for record in self.redo_records(lane)? {
-            let is_due = self.inode_of_record(&record).is_some_and(&is_wanted);
-            if !is_due || injected(Bug::RedoForgotten) {
-                continue;
-            }
-            // PERSIST: a dead process may not have come to its fence: the record and its bytes are
-            // durable before the first change in place. The slot that it names is so since before
-            // it was stored.
+            let due = self.inode_of_record(&record).filter(|&inode| is_wanted(inode));
+            let Some(inode) = due.filter(|_| !injected(Bug::RedoForgotten)) else { continue };
+            // PERSIST: a dead process may not have come to its fence: the record, its bytes and the
+            // slot that it names are durable before the first change in place. (The slot may have
+            // been settled before the record was stored: until that is durable an append counts by
+            // the sum of its bytes, which the change would spoil.)
             let mut kept = self.region.flush(record_offset(lane, record.number), LINE);
+            kept = kept.and(self.region.flush(inode.at(COMMIT), LINE));
             if record.is_replacement() {
                 kept = kept.and(self.region.flush(record.replacement().block * BLOCK, BLOCK));
             } else if let Some(list) = self.list_of(&record) {
