@@ -168,8 +168,9 @@ fn a_process_has_one_engine() {
     solera(["fsck", &volume]).ok();
 }
 
-/// The command has an engine of its own, and under `solera run` one that serves its files: neither
-/// takes the other for dead.
+/// The command has an engine of its own, and under `solera run` one that serves its files: it is
+/// not refused as a second one, and what it writes by the other arrives. (That neither takes the
+/// other for dead rests on `robust::bytes::is_held_by`, which has a test of its own.)
 #[test]
 fn the_command_works_where_it_is_served() {
     let place = Place::new();

@@ -123,3 +123,34 @@ pub fn is_held_by(fd: RawFd, process: u32, start: i64, end: i64) -> Result<bool,
         || is_held_by(fd, process, start, lock.l_start)?
         || is_held_by(fd, process, behind, end)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// A process sees its own locks only as another owner; the bytes around them are free.
+    #[test]
+    fn a_process_finds_the_bytes_that_it_holds() {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create("bytes", flags).expect("a file");
+        let (fd, own) = (file.as_raw_fd(), std::process::id());
+        for at in [3, 5, 9] {
+            assert_eq!(try_take(fd, Kind::Process, Hold::Alone, at), Ok(true));
+        }
+        assert_eq!(holder(fd, Kind::Process, 0, 10), Ok(None), "as itself it sees none");
+        for (start, end, held) in [
+            (0, 10, true),
+            (0, 3, false),
+            (4, 5, false),
+            (4, 6, true),
+            (6, 9, false),
+            (9, 99, true),
+        ] {
+            assert_eq!(is_held_by(fd, own, start, end), Ok(held), "{start}..{end}");
+            assert_eq!(is_held_by(fd, own + 1, start, end), Ok(false), "another process");
+        }
+        assert_eq!(release(fd, Kind::Process, 9), Ok(()));
+        assert_eq!(is_held_by(fd, own, 6, 99), Ok(false));
+    }
+}

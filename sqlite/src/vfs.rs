@@ -34,7 +34,7 @@ struct Attached {
 static ATTACHED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// Makes the VFS `solera` known to a copy of SQLite; again, where it is known. As default: for
-/// whoever opens a database and names no VFS.
+/// opens of databases that name no VFS.
 ///
 /// # Safety
 ///
