@@ -12,6 +12,7 @@
 //! Locks: `growing` serialises [`Region::extend`]; nothing else locks.
 
 mod memory;
+mod out;
 
 pub use memory::Lent;
 

@@ -22,6 +22,7 @@ pub mod several;
 mod types;
 mod user;
 pub mod variable;
+pub mod versions;
 pub mod walk;
 
 pub use pmem::{UserIn, UserOut, text_length};

@@ -22,7 +22,8 @@ use crate::txn::Operations;
 use crate::upkeep::Upkeep;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use vfs::versions::AtEnd;
 use vfs::{FileSystem, Node};
 
 /// A volume, attached by this process. Detached when dropped.
@@ -69,6 +70,8 @@ pub(crate) struct Local {
     pub(crate) privileged_change: OnceLock<PrivilegedChange>,
     /// It only reads, and what a crash left open was undone in memory.
     pub(crate) recovered_view: AtomicBool,
+    /// What is done when it ends the era.
+    pub(crate) at_end: Mutex<Option<AtEnd>>,
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
 }

@@ -22,6 +22,7 @@
 
 pub(crate) mod anchor;
 pub(crate) mod checking;
+mod eras;
 pub(crate) mod format;
 pub(crate) mod looking;
 pub(crate) mod ordinary;
@@ -429,7 +430,9 @@ impl Attempt<'_> {
         if !injected(Bug::NeverDirty) {
             step(superblock::write_state(&volume.region, epoch, dirty, 0), "marking it in use")?;
         }
+        let before = if clean { volume.era_left() } else { 0 };
         step(volume.clear_runtime(), "clearing its runtime")?;
+        step(volume.begin_era(before), "clearing its runtime")?;
         step(volume.note_anchor(), "noting its anchor directory")?;
         step(volume.enter(), "taking a process slot")?;
         let crc = state.map_or(0, |state| state.free_map_crc);
@@ -658,6 +661,7 @@ impl Volume {
                 self.region
                     .sync_file()
                     .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+                self.end_era();
                 superblock::write_state(&self.region, self.epoch, STATE_CLEAN, crc)?;
             }
         }

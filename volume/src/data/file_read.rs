@@ -17,6 +17,7 @@ use crate::ground::now;
 use crate::inode::Inode;
 use crate::inode::opens::Opened;
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use vfs::{Desc, Node, UserOut};
 
 /// Bytes copied under one sequence number.
@@ -107,6 +108,36 @@ impl Files {
             return Err(error);
         }
         self.read_piece(node, offset, &sink.slice(0, reach), 0, &mut None)
+    }
+
+    /// Copies up to `length` bytes from `offset` on to the place `at` of a file of the kernel's;
+    /// gives how many there were. Holes are left out.
+    pub(crate) fn copy_out(
+        &self,
+        node: Node,
+        (offset, length): (u64, u64),
+        to: BorrowedFd<'_>,
+        at: u64,
+    ) -> Result<u64> {
+        let length = self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let length = length.min(self.current(inode)?.size.saturating_sub(offset));
+            let map = Map::new(self, inode, identity);
+            let mut done = 0;
+            while done < length {
+                let logical = (offset + done) / BLOCK;
+                let run = map.run(logical, (offset + length).div_ceil(BLOCK) - logical)?;
+                let end = (logical + run.blocks) * BLOCK - offset;
+                let take = end.min(length) - done;
+                if run.is_written() {
+                    let from = run.block * BLOCK + (offset + done) % BLOCK;
+                    self.region.copy_to_file(from, take, to, at + done)?;
+                }
+                done += take;
+            }
+            Ok(length)
+        })?;
+        self.read_done(node, length).map(|length| length as u64)
     }
 
     fn read_done(&self, node: Node, done: u64) -> Result<usize> {

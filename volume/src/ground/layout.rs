@@ -396,7 +396,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 13;
+pub const RUNTIME_VERSION: u64 = 14;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].
@@ -430,6 +430,10 @@ pub const HEADER_DESCRIPTIONS: u64 = 320;
 pub const HEADER_LOCKS: u64 = 384;
 /// Header word: how often memory of free chunks was given back to the file system beneath.
 pub const HEADER_TRIMS: u64 = 448;
+/// Header word: the name of this epoch's era (`attach/eras.rs`).
+pub const HEADER_ERA: u64 = 456;
+/// Header word: the name of the era before, if it ended in order; else 0.
+pub const HEADER_ERA_BEFORE: u64 = 464;
 /// Header words: where the anchor directory is (`anchor.rs`).
 pub const HEADER_ANCHOR: u64 = 512;
 /// Bytes of them.

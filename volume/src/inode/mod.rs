@@ -596,6 +596,19 @@ impl Inodes {
         Ok(Some(sequence))
     }
 
+    /// The sequence number and the size of an inode that nothing changes but calls. `EBUSY` while
+    /// it changes, while some process may store to it through a mapping, and before its first use
+    /// in this epoch.
+    pub(crate) fn version(&self, inode: Inode) -> Result<(u64, u64)> {
+        let live = self.live_lines(inode)?;
+        let (current, sequence) = live.current(self.epoch)?.ok_or(Errno::BUSY)?;
+        let steady = current.flags & (LIVE_STORED | LIVE_DAMAGED) == 0;
+        if !steady || live.sequence()? != sequence {
+            return Err(Errno::BUSY);
+        }
+        Ok((sequence, current.size))
+    }
+
     /// The size and modification time that are newer than the commit line, if there are any.
     pub(crate) fn lazy_size(&self, inode: Inode, generation: u32) -> Result<Option<(u64, i64)>> {
         self.lazy_size_in(self.volatile_map(), inode, generation)

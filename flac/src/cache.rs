@@ -1,0 +1,392 @@
+//! What a process does with a cache: reads that it serves, what it fills, changes that it follows.
+//!
+//! A read asks the engine for the file's version, the index for the file and for each chunk, copies
+//! out of segments, and asks for the version again. If that moved, the read is done again; what it
+//! overwrote had not been told to anybody. Whatever is wrong with the cache (it is full, damaged,
+//! out of reach), the engine serves.
+//!
+//! A miss copies once from the medium, straight into the segment: the whole chunk into a new one if
+//! all of it is asked for, so that the kernel takes one huge page for it; else the granules that
+//! are missing.
+//!
+//! Locks: those of [`Segments`].
+
+use crate::directory::{self, Directory, Refusal, Whose};
+use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
+use crate::layout::{ALL, CHUNK, GRANULE};
+use crate::segments::{self, Segments};
+use pmem::{Fault, InternalFd, UserOut};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vfs::versions::{Version, Versions};
+use vfs::{Desc, Node};
+
+/// Bytes that a read is served; the kernel gives no more at once either.
+const READ_MAX: u64 = 0x7FFF_F000;
+/// How often a read is done again before the engine does it.
+const TRIES: u32 = 3;
+/// A change of more chunks makes the file forgotten.
+const CHANGED_MAX: u64 = 64;
+/// So many evictions are followed by a look at what deaths have left.
+const EVICTIONS: u32 = 1024;
+
+/// A cache in use.
+pub(crate) struct Cache {
+    directory: Directory,
+    index: Index,
+    segments: Segments,
+    budget: u64,
+    evictions: AtomicU32,
+    /// Nothing can be filled any more: the directory is out of reach, say.
+    full: AtomicBool,
+}
+
+/// A part of a read, within a chunk.
+struct Part<'a> {
+    desc: Desc,
+    version: &'a Version,
+    known: &'a Known,
+    chunk: u64,
+    from: u64,
+    to: u64,
+}
+
+impl Part<'_> {
+    /// Bytes that the chunk has by the file's size.
+    fn length(&self) -> u64 {
+        CHUNK.min(self.version.size - self.chunk * CHUNK)
+    }
+
+    fn granules(&self) -> u32 {
+        granules_of(self.from, self.to)
+    }
+}
+
+/// Why a part is not served.
+enum Unserved {
+    /// The file has changed meanwhile.
+    Moved,
+    /// There is no room, or the cache is out of reach.
+    Full,
+    /// The engine is to say what is wrong: the caller's memory, say.
+    Engine,
+}
+
+impl From<Fault> for Unserved {
+    fn from(_: Fault) -> Self {
+        Self::Full
+    }
+}
+
+type Served<T> = Result<T, Unserved>;
+
+impl Cache {
+    pub(crate) fn open(
+        whose: &Whose,
+        asked: Option<&Path>,
+        engine: &dyn Versions,
+        budget: u64,
+    ) -> Result<Self, Refusal> {
+        let eras = engine.eras().ok_or("the volume is only read, and keeps no versions")?;
+        let place = directory::place(whose, asked);
+        let (directory, index) = directory::open(whose, &place, eras, budget)?;
+        index.set_budget(budget).map_err(|_| "the cache's index has lost its end")?;
+        let (evictions, full) = (AtomicU32::new(0), AtomicBool::new(false));
+        Ok(Self { directory, index, segments: Segments::new(), budget, evictions, full })
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// In a forked child.
+    pub(crate) fn forget_windows(&self) {
+        self.segments.forget();
+    }
+
+    /// The era ends with this process, in order.
+    pub(crate) fn end(&self, engine: &dyn Versions) {
+        // What fails makes the next one begin with nothing.
+        let _ = self.index.end(|node: Node| engine.number(node).ok());
+    }
+
+    // ---- reads ---------------------------------------------------------------------------------
+
+    /// Reads from `offset` on into the buffers. `None`: the engine is to do it.
+    pub(crate) fn read(
+        &self,
+        engine: &dyn Versions,
+        desc: Desc,
+        offset: u64,
+        out: &[UserOut<'_>],
+    ) -> Option<usize> {
+        for _ in 0..TRIES {
+            let version = match engine.version(desc) {
+                Ok(version) => version,
+                Err(vfs::Errno::BUSY) => {
+                    self.index.count(Count::Written, 1);
+                    return None;
+                }
+                Err(_) => return None,
+            };
+            if !version.reads || offset >= version.size {
+                return None;
+            }
+            match self.read_at(engine, (desc, &version), offset, out) {
+                Ok((read, filled)) if engine.version(desc) == Ok(version) => {
+                    self.index.count(if filled { Count::Misses } else { Count::Hits }, 1);
+                    self.index.count(Count::BytesCopied, read);
+                    return Some(read as usize);
+                }
+                Ok(_) | Err(Unserved::Moved) => {}
+                Err(Unserved::Full) => {
+                    self.index.count(Count::Full, 1);
+                    return None;
+                }
+                Err(Unserved::Engine) => return None,
+            }
+        }
+        None
+    }
+
+    /// The same at one version; gives the bytes, and whether any had to be filled.
+    fn read_at(
+        &self,
+        engine: &dyn Versions,
+        (desc, version): (Desc, &Version),
+        offset: u64,
+        out: &[UserOut<'_>],
+    ) -> Served<(u64, bool)> {
+        let known = self.known(version)?;
+        let end = version.size.min(offset.saturating_add(READ_MAX));
+        let (mut at, mut filled) = (offset, false);
+        for buffer in out {
+            let mut done = 0;
+            while done < buffer.len() as u64 && at < end {
+                let chunk = at / CHUNK;
+                let to = end.min(at + buffer.len() as u64 - done).min((chunk + 1) * CHUNK);
+                let (from, to) = (at - chunk * CHUNK, to - chunk * CHUNK);
+                let part = Part { desc, version, known: &known, chunk, from, to };
+                let sink = buffer.slice(done as usize, (to - from) as usize);
+                filled |= self.serve(engine, &part, &sink)?;
+                done += to - from;
+                at += to - from;
+            }
+        }
+        Ok((at - offset, filled))
+    }
+
+    /// What is known of a file; begins anew if that is nothing.
+    fn known(&self, version: &Version) -> Served<Known> {
+        let (node, number) = (version.node, version.number);
+        let known = match self.index.known(node, number)? {
+            Some(known) => self.index.settle(known, number)?,
+            None => self.index.begin(node, number)?,
+        };
+        known.ok_or(Unserved::Moved)
+    }
+
+    /// Copies a part of a read to the caller; whether any of it had to be filled.
+    fn serve(&self, engine: &dyn Versions, part: &Part<'_>, sink: &UserOut<'_>) -> Served<bool> {
+        let key = self.index.hashes.chunk(part.version.node, part.chunk);
+        let found = self.index.find(key, part.known.base)?;
+        let wanted = part.granules();
+        let (found, filled) = match found {
+            Some(found) if wanted & !found.there == 0 => (found, false),
+            Some(found) => (self.fill_more(engine, part, key, found)?, true),
+            None => (self.fill_new(engine, part, key)?, true),
+        };
+        self.index.use_again(&found)?;
+        let number = found.entry.number();
+        let copied = self.segments.copy(self.directory.fd.as_fd(), number, part.from, sink);
+        match copied {
+            // Behind the copy: an evicted segment is emptied.
+            Some(()) if self.index.names(found.line, number)? => Ok(filled),
+            Some(()) => Err(Unserved::Moved),
+            None => Err(Unserved::Engine),
+        }
+    }
+
+    // ---- misses --------------------------------------------------------------------------------
+
+    /// Makes a segment for a chunk, with what is asked for.
+    fn fill_new(&self, engine: &dyn Versions, part: &Part<'_>, key: u64) -> Served<Found> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(Unserved::Full);
+        }
+        let there = part.granules();
+        self.make_room(bytes_of(there))?;
+        let gone = &mut |gone| self.lose(gone);
+        let Some(claim) = self.index.claim(key, part.known.base, gone)? else {
+            self.index.give_back(bytes_of(there))?;
+            return Err(Unserved::Moved);
+        };
+        let dir = self.directory.fd.as_fd();
+        let filled = segments::create(dir, claim.number)
+            .and_then(|file| self.fill(engine, part, there, &file));
+        let published = match filled {
+            Ok(true) => self.index.publish(&claim, there)?,
+            _ => false,
+        };
+        if published {
+            let entry = crate::layout::Entry::new(claim.number, crate::layout::PUBLISHED);
+            return Ok(Found { line: claim.line, entry, there });
+        }
+        self.index.give_up(&claim)?;
+        self.index.give_back(bytes_of(there))?;
+        segments::remove(dir, claim.number);
+        self.after_failure(filled)
+    }
+
+    /// Fills what is missing of a segment.
+    fn fill_more(
+        &self,
+        engine: &dyn Versions,
+        part: &Part<'_>,
+        key: u64,
+        found: Found,
+    ) -> Served<Found> {
+        let whole = part.from == 0 && part.to == part.length();
+        let more = part.granules() & !found.there;
+        if whole && found.there.count_ones() * 2 < more.count_ones() {
+            // A new one, by one copy.
+            return self.fill_new(engine, part, key);
+        }
+        self.make_room(bytes_of(more))?;
+        let file = segments::open(self.directory.fd.as_fd(), found.entry.number(), true);
+        let filled = file.and_then(|file| self.fill(engine, part, more, &file));
+        let added = matches!(filled, Ok(true)) && self.index.add(&found, key, more)?;
+        if added {
+            return Ok(Found { there: found.there | more, ..found });
+        }
+        self.index.give_back(bytes_of(more))?;
+        self.after_failure(filled)
+    }
+
+    /// Copies these granules of a chunk into its segment. `false`: the file changed meanwhile.
+    fn fill(
+        &self,
+        engine: &dyn Versions,
+        part: &Part<'_>,
+        granules: u32,
+        file: &std::os::fd::OwnedFd,
+    ) -> vfs::Result<bool> {
+        let is_same = || engine.version(part.desc) == Ok(*part.version);
+        let length = part.length();
+        if !is_same() {
+            return Ok(false);
+        }
+        let end = u64::from(u32::BITS - granules.leading_zeros()) * GRANULE;
+        let (end, now) = (end.min(length), rustix::fs::fstat(file)?.st_size as u64);
+        if now < end {
+            // Before the bytes: so the kernel knows how much there will be. Holes stay.
+            rustix::fs::ftruncate(file, end)?;
+        }
+        let (mut from, mut left) = (0, granules);
+        while left != 0 {
+            from += left.trailing_zeros();
+            left = granules >> from;
+            let run = left.trailing_ones();
+            let (start, end) = (u64::from(from) * GRANULE, u64::from(from + run) * GRANULE);
+            let range = (part.chunk * CHUNK + start, end.min(length) - start);
+            let copied = engine.copy_out(part.desc, range, file.as_fd(), start)?;
+            self.index.count(Count::BytesFilled, copied);
+            from += run;
+            left = if from < u32::BITS { granules >> from } else { 0 };
+        }
+        Ok(is_same())
+    }
+
+    /// What a read does behind a fill that was not made use of.
+    fn after_failure<T>(&self, filled: vfs::Result<bool>) -> Served<T> {
+        use vfs::Errno;
+        match filled {
+            Ok(_) => Err(Unserved::Moved),
+            // Another process's memory may go; one's own rights do not come back.
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSYS) => {
+                self.full.store(true, Ordering::Relaxed);
+                Err(Unserved::Full)
+            }
+            Err(Errno::NOSPC | Errno::NOMEM | Errno::DQUOT) => {
+                // The memory has less room than the budget.
+                for _ in 0..4 {
+                    self.index.evict(&mut |gone| self.lose(gone))?;
+                }
+                Err(Unserved::Full)
+            }
+            Err(Errno::EXIST) => Err(Unserved::Moved),
+            Err(_) => Err(Unserved::Engine),
+        }
+    }
+
+    /// Takes bytes of the budget, which others make room for.
+    fn make_room(&self, bytes: u64) -> Served<()> {
+        if bytes > self.budget {
+            return Err(Unserved::Full);
+        }
+        self.index.take(bytes)?;
+        while self.index.used()? > self.budget {
+            let evicted = self.index.evict(&mut |gone| self.lose(gone))?;
+            let count = self.evictions.fetch_add(1, Ordering::Relaxed);
+            if !evicted || count % EVICTIONS == EVICTIONS - 1 {
+                self.look_after()?;
+            }
+            if !evicted && self.index.used()? > self.budget {
+                self.index.give_back(bytes)?;
+                return Err(Unserved::Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds what dead processes have left: bytes that were counted, segments without a name.
+    fn look_after(&self) -> Served<()> {
+        let before = self.index.used()?;
+        let mut named = self.index.named()?;
+        self.index.correct(before, named.iter().map(|(_, bytes)| bytes).sum())?;
+        named.sort_unstable();
+        let numbers: Vec<u64> = named.into_iter().map(|(number, _)| number).collect();
+        self.directory.sweep(&numbers);
+        Ok(())
+    }
+
+    /// A segment that the index names no more.
+    fn lose(&self, (number, bytes): Gone) {
+        if number == 0 {
+            return;
+        }
+        self.segments.drop(number);
+        segments::remove(self.directory.fd.as_fd(), number);
+        // If the index is gone, so is its count.
+        let _ = self.index.give_back(bytes);
+    }
+
+    // ---- changes -------------------------------------------------------------------------------
+
+    /// A write of this process moved a file from the one version to the other: `range` is what it
+    /// wrote. Nothing is to be done for what is not known here: the version tells all others.
+    pub(crate) fn wrote(&self, before: &Version, after: &Version, range: (u64, u64)) {
+        // Two for each change: one alone is ours.
+        let only = after.node == before.node && after.number == before.number + 2;
+        let (from, to) = (range.0.min(before.size), range.1);
+        let chunks = from / CHUNK..=(to.max(1) - 1) / CHUNK;
+        if !only || to <= range.0 || chunks.end() - chunks.start() >= CHANGED_MAX {
+            return;
+        }
+        let numbers = (before.number, after.number);
+        // What cannot be followed is forgotten by the next reader.
+        let _ = self.index.changed(before.node, numbers, chunks, &mut |gone| self.lose(gone));
+    }
+
+    /// Its descriptors: the directory, the locked index, and the index that is mapped.
+    pub(crate) fn descriptors(&self) -> [&InternalFd; 2] {
+        [&self.directory.fd, &self.directory.lock]
+    }
+}
+
+const _: () = assert!(ALL.count_ones() as u64 * GRANULE == CHUNK);

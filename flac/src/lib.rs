@@ -1,0 +1,24 @@
+//! A cache in fast memory over an engine whose memory is slow (FLAC: Liu et al., FAST 2024).
+//!
+//! [`Cached`] is an engine over another one, by the contract (`vfs`) and by what that says of
+//! versions (`vfs::versions`). It holds clean pages only: reads come from segments in the cache's
+//! directory, writes go to the engine below with the guarantees that it gives. So nothing in the
+//! cache can be lost, and nobody needs to know of it: who changes a file past it moves the file's
+//! version, and what was cached of it is not used again.
+//!
+//! `index.rs` has the argument; `layout.rs` what lies where; `directory.rs` where, and what
+//! outlives an era; `segments.rs` the bytes; `cache.rs` reads and fills; `engine.rs` the contract.
+
+mod cache;
+mod directory;
+mod engine;
+mod index;
+mod layout;
+mod segments;
+mod status;
+
+pub use directory::{Refusal, Whose, made, place};
+pub use engine::{Cached, Options, Under};
+pub use index::{COUNTS, Count};
+pub use layout::{CHUNK, GRANULE};
+pub use status::{Status, destroy, drop_all, status};

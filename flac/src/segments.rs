@@ -1,0 +1,163 @@
+//! The segments of a cache as one process sees them: files of at most 2 MiB, each mapped once, for
+//! reading, so that a stray store of the program cannot change one.
+//!
+//! A window stays mapped while the process uses it often. The file behind it may be evicted by
+//! anybody at any time: it is emptied then, and a copy out of it faults or gives zeros. So whoever
+//! has copied asks the index again whether it still names the segment.
+//!
+//! Locks: one for each group of windows, while one is copied out of, or mapped. A forked child
+//! begins with none of the windows ([`Segments::forget`]): the kernel does not give it any.
+
+use crate::layout::CHUNK;
+use pmem::{UserOut, Window};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+
+/// Groups of windows.
+const GROUPS: usize = 256;
+/// Windows of a group, at most: more are unmapped, all of that group at once.
+const GROUP_MAX: usize = 16;
+
+/// Windows with their segments' numbers.
+type Windows = Vec<(u64, Window)>;
+
+/// All windows of a process.
+struct Groups([RwLock<Windows>; GROUPS]);
+
+/// The windows on segments.
+pub(crate) struct Segments {
+    /// Null: none are made yet.
+    groups: AtomicPtr<Groups>,
+}
+
+/// A segment's name in the directory of the cache.
+pub(crate) fn name(number: u64) -> String {
+    format!("{number:x}")
+}
+
+/// The number of a name.
+pub(crate) fn number(name: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(name).ok()?;
+    u64::from_str_radix(text, 16).ok().filter(|number| self::name(*number) == text)
+}
+
+/// The era of the name of its directory.
+pub(crate) fn era(name: &str) -> Option<u64> {
+    let era = u64::from_str_radix(name, 16).ok()?;
+    (name == format!("{era:016x}")).then_some(era)
+}
+
+/// Makes the file of a new segment.
+pub(crate) fn create(dir: BorrowedFd<'_>, number: u64) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(dir, name(number), flags, Mode::from_raw_mode(0o600))
+}
+
+/// Opens the file of a segment.
+pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<OwnedFd, Errno> {
+    let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(dir, name(number), flags, Mode::empty())
+}
+
+/// Takes a segment's memory away, whoever has it mapped, and its name.
+pub(crate) fn remove(dir: BorrowedFd<'_>, number: u64) {
+    // Whatever fails, a sweep finds the file again.
+    if let Ok(file) = open(dir, number, true) {
+        let _ = rustix::fs::ftruncate(&file, 0);
+    }
+    let _ = rustix::fs::unlinkat(dir, name(number), rustix::fs::AtFlags::empty());
+}
+
+impl Segments {
+    pub(crate) fn new() -> Self {
+        Self { groups: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    #[cold]
+    fn make(&self) -> *mut Groups {
+        let groups = std::array::from_fn(|_| RwLock::new(Windows::new()));
+        let made = Box::into_raw(Box::new(Groups(groups)));
+        let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
+        match self.groups.compare_exchange(null, made, order, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: made above, and nobody has seen it.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        }
+    }
+
+    fn group(&self, number: u64) -> &RwLock<Windows> {
+        let mut groups = self.groups.load(Ordering::Acquire);
+        if groups.is_null() {
+            groups = self.make();
+        }
+        // SAFETY: what the pointer leads to is given back when this is dropped, and not before.
+        let groups = unsafe { &*groups };
+        &groups.0[number as usize % GROUPS]
+    }
+
+    /// Copies `len` bytes from `at` of a segment to the caller. `None`: they cannot be had (it is
+    /// gone, say, or the caller's memory is).
+    #[inline]
+    pub(crate) fn copy(
+        &self,
+        dir: BorrowedFd<'_>,
+        number: u64,
+        at: u64,
+        to: &UserOut<'_>,
+    ) -> Option<()> {
+        let group = self.group(number);
+        let held = group.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, window)) = held.iter().find(|(held, _)| *held == number) {
+            return window.read_to(at as usize, to, to.len()).ok();
+        }
+        drop(held);
+        let mut held = group.write().unwrap_or_else(PoisonError::into_inner);
+        let window = Self::map(dir, number, &mut held)?;
+        window.read_to(at as usize, to, to.len()).ok()
+    }
+
+    #[cold]
+    fn map<'h>(
+        dir: BorrowedFd<'_>,
+        number: u64,
+        held: &'h mut RwLockWriteGuard<'_, Windows>,
+    ) -> Option<&'h Window> {
+        if held.len() >= GROUP_MAX {
+            held.clear();
+        }
+        let file = open(dir, number, false).ok()?;
+        let window = Window::map(file.as_fd(), 0, CHUNK as usize, false, false).ok()?;
+        // Another thread may have mapped it meanwhile: then there are two for a while.
+        held.push((number, window));
+        held.last().map(|(_, window)| window)
+    }
+
+    /// Unmaps a segment that is gone.
+    pub(crate) fn drop(&self, number: u64) {
+        let mut held = self.group(number).write().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|(held, _)| *held != number);
+    }
+
+    /// In a forked child: the windows are not there, and a lock may be held by a thread that is
+    /// not. What is left behind stays as it is. Nothing is allocated.
+    pub(crate) fn forget(&self) {
+        self.groups.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        let groups = *self.groups.get_mut();
+        if !groups.is_null() {
+            // SAFETY: made by `make`, and nothing else gives it back.
+            drop(unsafe { Box::from_raw(groups) });
+        }
+    }
+}

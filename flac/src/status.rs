@@ -1,0 +1,119 @@
+//! What a cache holds, for people and machines; and emptying it.
+
+use crate::directory::{self, Refusal, Whose};
+use crate::index::{COUNTS, Index};
+use crate::segments;
+use rustix::fs::AtFlags;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// What a volume's cache holds.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Where it lies.
+    pub place: PathBuf,
+    /// Bytes that the process that came last may use.
+    pub budget: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Segments.
+    pub segments: usize,
+    /// What was counted since the cache was made, by name.
+    pub counts: Vec<(&'static str, u64)>,
+    /// Whether the memory gives pages of 2 MiB.
+    pub huge_pages: bool,
+}
+
+/// Opens the directory of a cache that is there.
+fn open(whose: &Whose, asked: Option<&Path>) -> Result<(PathBuf, OwnedFd), Refusal> {
+    let place = directory::place(whose, asked);
+    if rustix::fs::stat(&place).is_err() {
+        return Err(format!(
+            "there is no cache in {}; `solera run --cache SIZE` makes one",
+            place.display()
+        ));
+    }
+    let all = directory::open_place(whose, &place)?;
+    Ok((place, all))
+}
+
+/// What the cache of a volume holds, whoever uses it.
+pub fn status(whose: &Whose, asked: Option<&Path>) -> Result<Status, Refusal> {
+    let (place, all) = open(whose, asked)?;
+    let mut status = Status {
+        budget: 0,
+        used: 0,
+        segments: 0,
+        counts: COUNTS.iter().map(|(_, name)| (*name, 0)).collect(),
+        huge_pages: has_huge_pages(&place),
+        place,
+    };
+    for (_, _, index) in directory::eras(&all, &status.place) {
+        let Some(index) = index else { continue };
+        let lost = |_| format!("an index in {} is damaged", status.place.display());
+        status.budget = status.budget.max(index.budget().map_err(lost)?);
+        let named = index.named().map_err(lost)?;
+        status.used += named.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        status.segments += named.len();
+        for (count, (_, sum)) in COUNTS.iter().zip(&mut status.counts) {
+            *sum += index.counted(count.0).unwrap_or(0);
+        }
+    }
+    Ok(status)
+}
+
+/// Empties the cache of a volume; whoever uses it goes on. Gives how many segments went.
+pub fn drop_all(whose: &Whose, asked: Option<&Path>) -> Result<usize, Refusal> {
+    let (place, all) = open(whose, asked)?;
+    let mut gone = 0;
+    for (name, dir, index) in directory::eras(&all, &place) {
+        let Some(index) = index else {
+            // Nobody can use it.
+            directory::remove(&all, &name);
+            continue;
+        };
+        gone += empty(&index, &dir);
+    }
+    Ok(gone)
+}
+
+fn empty(index: &Index, dir: &OwnedFd) -> usize {
+    let mut gone = 0;
+    // What is damaged makes misses.
+    let _ = index.clear_all(&mut |(number, bytes)| {
+        segments::remove(dir.as_fd(), number);
+        let _ = index.give_back(bytes);
+        gone += 1;
+    });
+    gone
+}
+
+/// Removes all that processes have made in the cache of a volume. Who uses it goes on without.
+pub fn destroy(whose: &Whose, asked: Option<&Path>) -> Result<PathBuf, Refusal> {
+    let (place, all) = open(whose, asked)?;
+    for (name, ..) in directory::eras(&all, &place) {
+        directory::remove(&all, &name);
+    }
+    let _ = rustix::fs::unlinkat(rustix::fs::CWD, &place, AtFlags::REMOVEDIR);
+    Ok(place)
+}
+
+/// Whether a directory's memory gives huge pages: by the options of its mount.
+fn has_huge_pages(place: &Path) -> bool {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return false };
+    let Ok(place) = place.canonicalize() else { return false };
+    let mut best: Option<(usize, bool)> = None;
+    for line in mounts.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        if let [_, at, "tmpfs", options, ..] = fields[..]
+            && place.starts_with(at)
+            && best.is_none_or(|(length, _)| at.len() >= length)
+        {
+            let huge = options
+                .split(',')
+                .any(|option| matches!(option, "huge=always" | "huge=within_size" | "huge=advise"));
+            best = Some((at.len(), huge));
+        }
+    }
+    best.is_some_and(|(_, huge)| huge)
+}

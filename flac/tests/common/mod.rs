@@ -1,0 +1,106 @@
+//! What the tests share: a volume of their own, a directory for its cache, and ways to use both.
+
+// Each test crate uses its part.
+#![allow(dead_code)]
+
+use flac::{Cached, Count, Options, Status, Whose, status};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfs::{At, Desc, FileSystem, Kind, NewNode, Open, OpenFlags, UserIn, UserOut, Where};
+use volume::{AttachOptions, FormatOptions, Mode, Volume, attach, format};
+
+/// A volume and its cache, removed afterwards.
+pub struct Place {
+    pub dir: PathBuf,
+}
+
+impl Place {
+    pub fn new(name: &str) -> Self {
+        let dir = format!("/dev/shm/solera-test-flac-{}-{name}", std::process::id());
+        let place = Self { dir: dir.into() };
+        let _ = std::fs::remove_dir_all(&place.dir);
+        std::fs::create_dir(&place.dir).expect("a directory");
+        let options = FormatOptions { size: Some(128 << 20), ..FormatOptions::default() };
+        format(&place.volume(), &options).expect("a volume");
+        place
+    }
+
+    pub fn volume(&self) -> PathBuf {
+        self.dir.join("v.pm")
+    }
+
+    pub fn whose() -> Whose {
+        Whose { uuid: "test".into(), owner: rustix::process::geteuid().as_raw() }
+    }
+
+    /// The directory of the cache's eras.
+    pub fn eras(&self) -> PathBuf {
+        self.dir.join("solera-cache-test")
+    }
+
+    pub fn attach(&self, mode: Mode) -> Arc<Volume> {
+        attach(&self.volume(), &AttachOptions { mode, ..AttachOptions::default() })
+            .expect("attached")
+    }
+
+    /// Lays the cache over an attachment.
+    pub fn cached(&self, volume: &Arc<Volume>, budget: u64) -> Cached {
+        let place = Some(self.dir.clone());
+        let options = Options { budget, place, whose: Self::whose() };
+        Cached::over(Arc::clone(volume) as _, &options).expect("a cache")
+    }
+
+    pub fn status(&self) -> Status {
+        status(&Self::whose(), Some(&self.dir)).expect("a status")
+    }
+
+    pub fn counted(&self, what: Count) -> u64 {
+        self.status().counts[what as usize].1
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Opens a file of the root, making it if it is not there.
+pub fn open(fs: &dyn FileSystem, name: &[u8], flags: i32) -> Desc {
+    let mut node = fs.root();
+    let flags = OpenFlags(flags);
+    let root = fs.root();
+    if fs.walk(root, name, vfs::Want::Name(&mut node)).is_ok() {
+        return fs.open(Open::Node(node, Some(Kind::File)), flags, None).expect("opened");
+    }
+    let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.open(Open::New(&At::new(root, name), &new), flags, None).expect("made")
+}
+
+pub fn write(fs: &dyn FileSystem, desc: Desc, offset: u64, bytes: &[u8]) {
+    let written = fs.write(desc, &[UserIn::new(bytes)], Where::offset(offset));
+    assert_eq!(written, Ok(bytes.len()));
+}
+
+pub fn read(fs: &dyn FileSystem, desc: Desc, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0xEE; length];
+    let read = fs.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(offset)).expect("read");
+    bytes.truncate(read);
+    bytes
+}
+
+/// A small generator (xorshift): the same seed gives the same run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % limit
+    }
+}
+
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::copy(from, to).expect("copied");
+}

@@ -1,0 +1,279 @@
+//! What is read through the cache is what is there, whoever changes it, and however.
+//!
+//! Four attachments use the same files: two with the cache, each with a view of its own, and two
+//! without. Every read of a random run is compared with a model; then threads write and read at
+//! once, and no read may give what was overwritten before it began.
+
+mod common;
+
+use common::{Place, Random, open, read, write};
+use flac::{Cached, Count};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vfs::{Desc, FileSystem, Maps, UserIn, UserOut, Whence, Where};
+use volume::{Mode, Volume};
+
+const FILES: usize = 3;
+const NAMES: [&[u8]; FILES] = [b"one", b"two", b"three"];
+/// Longest file.
+const LONGEST: u64 = 5 << 20;
+
+/// Everybody's descriptions of a file.
+struct User<'a> {
+    fs: &'a dyn FileSystem,
+    descs: Vec<Desc>,
+}
+
+impl<'a> User<'a> {
+    fn new(fs: &'a dyn FileSystem) -> Self {
+        let descs = NAMES.iter().map(|name| open(fs, name, libc::O_RDWR)).collect();
+        Self { fs, descs }
+    }
+}
+
+fn splice(model: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if model.len() < offset + bytes.len() {
+        model.resize(offset + bytes.len(), 0);
+    }
+    model[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+/// One random change, by one of the users, in the model too.
+fn change(random: &mut Random, user: &User<'_>, models: &mut [Vec<u8>]) {
+    let file = random.below(FILES as u64) as usize;
+    let (fs, desc) = (user.fs, user.descs[file]);
+    let length = [1, 100, 4096, 70_000, 2 << 20][random.below(5) as usize].min(LONGEST);
+    let offset = random.below(LONGEST - length);
+    let value = random.below(255) as u8 + 1;
+    let model = &mut models[file];
+    match random.below(12) {
+        0..=4 => {
+            let bytes = vec![value; length as usize];
+            write(fs, desc, offset, &bytes);
+            splice(model, offset as usize, &bytes);
+        }
+        5 => {
+            // At the position.
+            let at = offset.min(model.len() as u64);
+            assert_eq!(fs.seek(desc, at as i64, Whence::Set), Ok(at));
+            let bytes = vec![value; length as usize];
+            assert_eq!(fs.write(desc, &[UserIn::new(&bytes)], Where::POSITION), Ok(bytes.len()));
+            splice(model, at as usize, &bytes);
+        }
+        6 => {
+            // To the end, whatever the offset.
+            let appending = open(fs, NAMES[file], libc::O_WRONLY | libc::O_APPEND);
+            if model.len() as u64 + length <= LONGEST {
+                let bytes = vec![value; length as usize];
+                write(fs, appending, 7, &bytes);
+                model.extend_from_slice(&bytes);
+            }
+            fs.close(appending).expect("closed");
+        }
+        7 => {
+            let (node, _) = fs.describe(desc).expect("described");
+            fs.truncate(node, offset).expect("truncated");
+            model.resize(offset as usize, 0);
+        }
+        8 => {
+            let mode = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
+            fs.allocate(desc, mode, offset, length).expect("punched");
+            let end = (offset + length).min(model.len() as u64) as usize;
+            if (offset as usize) < end {
+                model[offset as usize..end].fill(0);
+            }
+        }
+        9 => {
+            let other = (file + 1) % FILES;
+            let source = models[other].clone();
+            let (from, to) = (random.below(1 << 20), random.below(1 << 20));
+            let copied = fs.copy_range(user.descs[other], from, desc, to, length).expect("copied");
+            let bytes = &source[(from as usize).min(source.len())..];
+            assert_eq!(copied, length.min(bytes.len() as u64));
+            if copied > 0 {
+                splice(&mut models[file], to as usize, &bytes[..copied as usize]);
+            }
+        }
+        10 => {
+            let other = (file + 1) % FILES;
+            relink(fs, (user.descs[other], other), (desc, file), models);
+        }
+        _ => {
+            // Attributes change the version, not the bytes.
+            let (node, _) = fs.describe(desc).expect("described");
+            let change = vfs::SetAttr { mode: Some(0o640), ..vfs::SetAttr::default() };
+            fs.set_attr(node, &change).expect("changed");
+        }
+    }
+}
+
+/// Moves 64 KiB from the one to the other.
+fn relink(
+    fs: &dyn FileSystem,
+    (from, source): (Desc, usize),
+    (to, target): (Desc, usize),
+    models: &mut [Vec<u8>],
+) {
+    const MOVED: usize = 64 << 10;
+    if models[source].len() < 2 * MOVED {
+        return;
+    }
+    fs.relink(from, MOVED as u64, to, 0, MOVED as u64).expect("relinked");
+    let bytes = models[source][MOVED..2 * MOVED].to_vec();
+    models[source][MOVED..2 * MOVED].fill(0);
+    splice(&mut models[target], 0, &bytes);
+}
+
+/// One random read, which must give what the model has.
+fn look(random: &mut Random, user: &User<'_>, models: &[Vec<u8>]) {
+    let file = random.below(FILES as u64) as usize;
+    let model = &models[file];
+    let length = [1, 4096, 65_536, 200_000, 2 << 20][random.below(5) as usize];
+    let mut offset = random.below(LONGEST) as usize;
+    if random.below(3) == 0 {
+        offset -= offset % (2 << 20);
+    }
+    let expected = &model[offset.min(model.len())..(offset + length).min(model.len())];
+    let (fs, desc) = (user.fs, user.descs[file]);
+    if random.below(4) == 0 {
+        fs.seek(desc, offset as i64, Whence::Set).expect("moved");
+        let mut bytes = vec![0xEE; length];
+        let (one, two) = bytes.split_at_mut(length / 3);
+        let out = &mut [UserOut::new(one), UserOut::new(two)];
+        let read = fs.read(desc, out, Where::POSITION).expect("read");
+        assert_eq!(fs.seek(desc, 0, Whence::Current), Ok((offset + read) as u64));
+        assert!(bytes[..read] == *expected, "file {file}, {length} bytes at {offset}");
+    } else {
+        let found = read(fs, desc, offset as u64, length);
+        assert!(found == expected, "file {file}, {length} bytes at {offset}");
+    }
+}
+
+fn run(mode: Mode, seed: u64, budget: u64) {
+    let place = Place::new(&format!("model-{mode}-{seed}"));
+    let volumes: [Arc<Volume>; 4] = std::array::from_fn(|_| place.attach(mode));
+    let cached: Vec<Cached> = volumes[..2].iter().map(|v| place.cached(v, budget)).collect();
+    let all: Vec<&dyn FileSystem> = cached
+        .iter()
+        .map(|cached| cached as &dyn FileSystem)
+        .chain(volumes[2..].iter().map(|volume| &**volume as &dyn FileSystem))
+        .collect();
+    let users: Vec<User<'_>> = all.into_iter().map(User::new).collect();
+    let mut models = vec![Vec::new(); FILES];
+    let mut random = Random(seed);
+    for _ in 0..2_000 {
+        // Mostly one with the cache, which follows its own changes.
+        let who = [0, 0, 0, 1, 1, 2, 3][random.below(7) as usize];
+        change(&mut random, &users[who], &mut models);
+        for _ in 0..random.below(16) {
+            let who = random.below(4) as usize;
+            look(&mut random, &users[who], &models);
+        }
+    }
+    let hits = place.counted(Count::Hits);
+    assert!(hits > 1_000, "hardly anything came from the cache: {hits} reads");
+    assert!(place.status().used <= budget, "{:?}", place.status());
+}
+
+#[test]
+fn reads_are_right_whoever_changes_files() {
+    run(Mode::Strict, 1, 64 << 20);
+    run(Mode::Posix, 2, 64 << 20);
+}
+
+/// Segments come and go all the time.
+#[test]
+fn reads_are_right_with_hardly_any_room() {
+    run(Mode::Strict, 3, 4 << 20);
+}
+
+/// Stores through a mapping move no version: nothing is served meanwhile, and nothing that was
+/// cached before is served afterwards.
+#[test]
+fn what_is_mapped_for_writing_is_not_cached() {
+    let place = Place::new("mapped");
+    let (one, two) = (place.attach(Mode::Strict), place.attach(Mode::Strict));
+    let cached = place.cached(&one, 64 << 20);
+    let desc = open(&cached, b"file", libc::O_RDWR);
+    write(&cached, desc, 0, &[1; 8192]);
+    for _ in 0..2 {
+        assert_eq!(read(&cached, desc, 0, 8192), [1; 8192]);
+    }
+    assert_eq!((place.counted(Count::Hits), place.counted(Count::Misses)), (1, 1));
+    let mapped = open(&*two, b"file", libc::O_RDWR);
+    let pieces = two.map(mapped, (0, 4096), vfs::Mapped::Write, vfs::Fill::All).expect("mapped");
+    let place_of = pieces[0].region_offset.expect("a place");
+    let region = two.region_address(mapped.into());
+    // SAFETY: the piece is of the region that the engine has mapped there, and one byte of it.
+    unsafe { ((region as u64 + place_of) as *mut u8).write_volatile(9) };
+    assert_eq!(read(&cached, desc, 0, 2), [9, 1]);
+    assert_eq!(place.counted(Count::Hits), 1);
+    two.close(mapped).expect("closed");
+    cached.close(desc).expect("closed");
+    // The mark of the mapping ends with the last close.
+    let desc = open(&cached, b"file", libc::O_RDWR);
+    for _ in 0..2 {
+        assert_eq!(read(&cached, desc, 0, 2), [9, 1]);
+    }
+    assert_eq!((place.counted(Count::Hits), place.counted(Count::Misses)), (2, 2));
+}
+
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 96;
+
+/// Writers write blocks whole, with ever higher numbers; a reader notes what was written before it
+/// began, and must not find less.
+#[test]
+fn no_read_gives_what_was_overwritten_before_it_began() {
+    let place = Place::new("threads");
+    let volumes: [Arc<Volume>; 4] = std::array::from_fn(|_| place.attach(Mode::Strict));
+    let cached: Vec<Cached> = volumes[..3].iter().map(|v| place.cached(v, 8 << 20)).collect();
+    let desc = open(&cached[0], b"file", libc::O_RDWR);
+    // Over a border of two chunks.
+    let start = (2 << 20) - (BLOCKS * BLOCK / 2) as u64;
+    write(&cached[0], desc, start, &vec![0; BLOCKS * BLOCK]);
+    let written: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let (ended, served) = (AtomicBool::new(false), AtomicU64::new(0));
+    let write_all = |fs: &dyn FileSystem, seed: u64, part: std::ops::Range<usize>| {
+        let desc = open(fs, b"file", libc::O_RDWR);
+        let mut random = Random(seed);
+        for number in 1..3_000_u64 {
+            let block = part.start + random.below(part.len() as u64) as usize;
+            let bytes = number.to_le_bytes().repeat(BLOCK / 8);
+            write(fs, desc, start + (block * BLOCK) as u64, &bytes);
+            written[block].store(number, Ordering::SeqCst);
+            if number.is_multiple_of(16) {
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        }
+    };
+    let read_all = |fs: &dyn FileSystem, seed: u64| {
+        let desc = open(fs, b"file", libc::O_RDONLY);
+        let mut random = Random(seed);
+        while !ended.load(Ordering::SeqCst) {
+            let block = random.below(BLOCKS as u64) as usize;
+            let least = written[block].load(Ordering::SeqCst);
+            let found = read(fs, desc, start + (block * BLOCK) as u64, BLOCK);
+            let number = u64::from_le_bytes(found[..8].try_into().expect("8 bytes"));
+            assert!(found.chunks(8).all(|word| word == &found[..8]), "block {block} is torn");
+            assert!(number >= least, "block {block}: {number} after {least}");
+            served.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        let writers = [
+            scope.spawn(|| write_all(&cached[0], 11, 0..BLOCKS / 3)),
+            scope.spawn(|| write_all(&cached[1], 12, BLOCKS / 3..2 * BLOCKS / 3)),
+            scope.spawn(|| write_all(&*volumes[3], 13, 2 * BLOCKS / 3..BLOCKS)),
+        ];
+        let readers =
+            [scope.spawn(|| read_all(&cached[1], 14)), scope.spawn(|| read_all(&cached[2], 15))];
+        let results = writers.map(std::thread::ScopedJoinHandle::join);
+        ended.store(true, Ordering::SeqCst);
+        for result in results.into_iter().chain(readers.map(std::thread::ScopedJoinHandle::join)) {
+            result.expect("no panic");
+        }
+    });
+    assert!(served.load(Ordering::Relaxed) > 1_000);
+    assert!(place.counted(Count::Hits) > 0, "{:?}", place.status());
+}
