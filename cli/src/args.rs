@@ -1,6 +1,7 @@
 //! The command line: every subcommand, its options, and the help that teaches them.
 
 mod age;
+mod cache;
 mod class;
 mod compaction;
 mod files;
@@ -17,6 +18,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::size;
 pub use age::AgeArgs;
+pub use cache::{CacheArg, CacheArgs, CacheCommand, CacheVolume};
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use files::{CatArgs, CpArgs, LsArgs};
@@ -63,6 +65,7 @@ pub enum Command {
     Rm(RmArgs),
     Grow(GrowArgs),
     Trim(TrimArgs),
+    Cache(CacheArgs),
     Detach(DetachArgs),
     Defrag(DefragArgs),
     Numa(NumaArgs),
@@ -206,6 +209,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_STRICT_SUPPORT  set: as --strict-support
   SOLERA_GUARD           off: as --no-guard
   SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
+  SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
   SOLERA_BYPASS          names of programs, with colons between them, as --bypass
   SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them
                          for sockets or for files outside only; on a volume's files they fail or
@@ -234,6 +238,8 @@ Examples:
                                                      over XFS, ext4 or tmpfs, without a volume
   solera run --volume v.pm --at /pm --split /srv/data -- rsync -a /srv/data/ /pm/
                                                      both at once
+  solera run --cache 2G --volume v.pm --at /pm -- grep -r word /pm
+                                                     on slow memory: what is read stays in DRAM
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
 #[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]
@@ -280,6 +286,8 @@ pub struct RunArgs {
     /// there), or off [default: place].
     #[arg(long, value_parser = ["off", "place", "move"])]
     pub numa: Option<String>,
+    #[command(flatten)]
+    pub cache: CacheArg,
     /// When the program has ended, say on standard error which calls of it and of all that it
     /// started were refused or served by a detour, why and how often: all kinds, or the N most
     /// frequent.
@@ -356,6 +364,8 @@ pub struct MountArgs {
     pub mode: Option<String>,
     #[command(flatten)]
     pub class: ClassArg,
+    #[command(flatten)]
+    pub cache: CacheArg,
     /// Take options that are not known.
     #[arg(short = 's', long, hide = true)]
     pub sloppy: bool,

@@ -1,5 +1,6 @@
 //! The subcommands, one file each, each with a `run` that gives the exit code.
 
+pub mod cache;
 pub mod cat;
 pub mod cp;
 pub mod defrag;

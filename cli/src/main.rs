@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Command::Rm(args) => commands::rm::run(args),
         Command::Grow(args) => commands::grow::run(args),
         Command::Trim(args) => commands::trim::run(args),
+        Command::Cache(args) => commands::cache::run(args),
         Command::Detach(args) => commands::detach::run(args),
         Command::Defrag(args) => commands::defrag::run(args),
         Command::Numa(args) => commands::numa::run(args),

@@ -12,6 +12,7 @@
 //! Locks: those of [`Segments`].
 
 use crate::directory::{self, Directory, Refusal, Whose};
+use crate::engine::Told;
 use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
 use crate::layout::{ALL, CHUNK, GRANULE};
 use crate::segments::{self, Segments};
@@ -37,6 +38,7 @@ pub(crate) struct Cache {
     index: Index,
     segments: Segments,
     budget: u64,
+    told: Told,
     evictions: AtomicU32,
     /// Nothing can be filled any more: the directory is out of reach, say.
     full: AtomicBool,
@@ -86,14 +88,15 @@ impl Cache {
         whose: &Whose,
         asked: Option<&Path>,
         engine: &dyn Versions,
-        budget: u64,
+        (budget, told): (u64, Told),
     ) -> Result<Self, Refusal> {
         let eras = engine.eras().ok_or("the volume is only read, and keeps no versions")?;
         let place = directory::place(whose, asked);
         let (directory, index) = directory::open(whose, &place, eras, budget)?;
         index.set_budget(budget).map_err(|_| "the cache's index has lost its end")?;
         let (evictions, full) = (AtomicU32::new(0), AtomicBool::new(false));
-        Ok(Self { directory, index, segments: Segments::new(), budget, evictions, full })
+        let segments = Segments::new();
+        Ok(Self { directory, index, segments, budget, told, evictions, full })
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -130,6 +133,7 @@ impl Cache {
                 Ok(version) => version,
                 Err(vfs::Errno::BUSY) => {
                     self.index.count(Count::Written, 1);
+                    (self.told)("cache:written-mapping");
                     return None;
                 }
                 Err(_) => return None,
@@ -146,6 +150,7 @@ impl Cache {
                 Ok(_) | Err(Unserved::Moved) => {}
                 Err(Unserved::Full) => {
                     self.index.count(Count::Full, 1);
+                    (self.told)(self.why_full());
                     return None;
                 }
                 Err(Unserved::Engine) => return None,
@@ -181,12 +186,23 @@ impl Cache {
         Ok((at - offset, filled))
     }
 
+    #[cold]
+    fn why_full(&self) -> &'static str {
+        if self.full.load(Ordering::Relaxed) { "cache:unreachable" } else { "cache:full" }
+    }
+
     /// What is known of a file; begins anew if that is nothing.
     fn known(&self, version: &Version) -> Served<Known> {
         let (node, number) = (version.node, version.number);
         let known = match self.index.known(node, number)? {
             Some(known) => self.index.settle(known, number)?,
-            None => self.index.begin(node, number)?,
+            None => {
+                let (known, stale) = self.index.begin(node, number)?;
+                if stale {
+                    (self.told)("cache:stale");
+                }
+                known
+            }
         };
         known.ok_or(Unserved::Moved)
     }
@@ -334,7 +350,7 @@ impl Cache {
             let evicted = self.index.evict(&mut |gone| self.lose(gone))?;
             let count = self.evictions.fetch_add(1, Ordering::Relaxed);
             if !evicted || count % EVICTIONS == EVICTIONS - 1 {
-                self.look_after()?;
+                self.look_after(bytes)?;
             }
             if !evicted && self.index.used()? > self.budget {
                 self.index.give_back(bytes)?;
@@ -345,13 +361,16 @@ impl Cache {
     }
 
     /// Finds what dead processes have left: bytes that were counted, segments without a name.
-    fn look_after(&self) -> Served<()> {
+    /// `taken`: what this thread has counted, and not filled yet.
+    fn look_after(&self, taken: u64) -> Served<()> {
         let before = self.index.used()?;
-        let mut named = self.index.named()?;
-        self.index.correct(before, named.iter().map(|(_, bytes)| bytes).sum())?;
-        named.sort_unstable();
-        let numbers: Vec<u64> = named.into_iter().map(|(number, _)| number).collect();
-        self.directory.sweep(&numbers);
+        self.index.drop_claims(|number| self.directory.is_old(number))?;
+        let named = self.index.named()?;
+        let mut numbers: Vec<u64> = named.into_iter().map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        if let Some(bytes) = self.directory.sweep(&numbers) {
+            self.index.correct(before, bytes + taken)?;
+        }
         Ok(())
     }
 

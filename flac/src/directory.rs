@@ -13,7 +13,7 @@
 //! taken over again, and a directory that was not finished has a name of its own.
 
 use crate::index::Index;
-use crate::layout::{Hashes, Layout};
+use crate::layout::{GRANULE, Hashes, Layout};
 use crate::segments;
 use pmem::{Class, InternalFd, OpenOptions, Region};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
@@ -202,8 +202,9 @@ fn join(dir: OwnedFd, path: &Path, eras: Eras) -> Result<Option<(Directory, Inde
     {
         return Ok(None);
     }
-    let region = map(&index, path)?;
-    let index_of = Index::open(region, eras.now, boot()).ok_or_else(|| {
+    let mapped = map(&index, path).ok();
+    let found = mapped.and_then(|region| Index::open(region, eras.now, boot()));
+    let found = found.ok_or_else(|| {
         format!(
             "the cache's index in {} is damaged; `solera cache drop` makes a new one",
             path.display()
@@ -211,7 +212,7 @@ fn join(dir: OwnedFd, path: &Path, eras: Eras) -> Result<Option<(Directory, Inde
     })?;
     let directory =
         Directory { fd: InternalFd::new(dir), lock: InternalFd::new(index), path: path.to_owned() };
-    Ok(Some((directory, index_of)))
+    Ok(Some((directory, found)))
 }
 
 /// Makes the directory of the era before that of this one, if that ended in order.
@@ -331,16 +332,27 @@ pub(crate) fn eras(all: &OwnedFd, place: &Path) -> Vec<(PathBuf, OwnedFd, Option
 }
 
 impl Directory {
-    /// Removes the segments that nobody names, and are so old that nobody is making them.
-    pub(crate) fn sweep(&self, named: &[u64]) {
-        let Ok(files) = names(self.fd.as_fd()) else { return };
-        for file in files {
-            let known = segments::number(file.as_bytes());
-            if known.is_some_and(|number| named.binary_search(&number).is_err())
-                && is_old(self.fd.as_fd(), Path::new(&file), PATIENCE)
-            {
+    /// Whether a segment is so old that nobody is making it, or gone.
+    pub(crate) fn is_old(&self, number: u64) -> bool {
+        let name = segments::name(number);
+        let there = rustix::fs::statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        !there || is_old(self.fd.as_fd(), Path::new(&name), PATIENCE)
+    }
+
+    /// Removes the segments that nobody names, and are so old that nobody is making them. Gives the
+    /// bytes of the budget that the others take, as the file system counts them.
+    pub(crate) fn sweep(&self, named: &[u64]) -> Option<u64> {
+        let mut bytes = 0;
+        for file in names(self.fd.as_fd()).ok()? {
+            let Some(number) = segments::number(file.as_bytes()) else { continue };
+            let unnamed = named.binary_search(&number).is_err();
+            if unnamed && is_old(self.fd.as_fd(), Path::new(&file), PATIENCE) {
                 let _ = rustix::fs::unlinkat(&self.fd, &file, AtFlags::empty());
+            } else if let Ok(stat) = rustix::fs::statat(&self.fd, &file, AtFlags::SYMLINK_NOFOLLOW)
+            {
+                bytes += (stat.st_blocks as u64 * 512).next_multiple_of(GRANULE);
             }
         }
+        Some(bytes)
     }
 }

@@ -33,7 +33,12 @@ pub struct Options {
     pub place: Option<PathBuf>,
     /// Which volume it is for.
     pub whose: Whose,
+    /// Is told whenever a read is not served, or a file is found changed, and why.
+    pub told: Told,
 }
+
+/// Takes a reason: `cache:stale`, `cache:written-mapping`, `cache:full`, `cache:unreachable`.
+pub type Told = fn(&'static str);
 
 /// An engine with a cache over it.
 pub struct Cached {
@@ -45,7 +50,8 @@ impl Cached {
     /// Lays the volume's cache over its engine. Refused in a sentence; the engine serves without.
     pub fn over(under: Arc<dyn Under>, options: &Options) -> std::result::Result<Self, Refusal> {
         let place = options.place.as_deref();
-        let cache = Arc::new(Cache::open(&options.whose, place, &*under, options.budget)?);
+        let cache =
+            Arc::new(Cache::open(&options.whose, place, &*under, (options.budget, options.told))?);
         let ending = Arc::clone(&cache);
         under.at_end(Box::new(move |engine| ending.end(engine)));
         Ok(Self { under, cache })

@@ -222,18 +222,19 @@ impl Index {
     }
 
     /// Forgets what was known of a file, and makes it known at this version, with nothing in it.
-    /// `None`: somebody else does so.
-    pub(crate) fn begin(&self, node: Node, number: u64) -> Result<Option<Known>> {
+    /// `None`: somebody else does so. And whether it was known at another version.
+    pub(crate) fn begin(&self, node: Node, number: u64) -> Result<(Option<Known>, bool)> {
         let key = self.hashes.file(node);
         let line = match self.file_line(key)? {
             Some(line) => line,
             None => match self.new_file_line(key)? {
                 Some(line) => line,
-                None => return Ok(None),
+                None => return Ok((None, false)),
             },
         };
         let before = self.load(line + FILE_RIGHT)?;
-        if before & 1 != 0 {
+        let stale = before & 1 != 0;
+        if stale {
             self.count(Count::Stale, 1);
         }
         let base = self.next()?;
@@ -243,7 +244,7 @@ impl Index {
         // If somebody else does the same, base and word may be of two: then neither is right.
         let right = self.hashes.right(number, base);
         let made = self.cas(line + FILE_RIGHT, before, right)?;
-        Ok(made.then_some(Known { line, base, right }))
+        Ok((made.then_some(Known { line, base, right }), stale))
     }
 
     /// A line for a file that has none, maybe another file's.
@@ -448,6 +449,19 @@ impl Index {
         }
     }
 
+    /// Takes away what is there of a file: the entries of its base.
+    pub(crate) fn clear_file(&self, node: Node, gone: &mut dyn FnMut(Gone)) -> Result<()> {
+        let Some(file) = self.file_line(self.hashes.file(node))? else { return Ok(()) };
+        let base = self.load(file + FILE_BASE)?;
+        for chunk in 0..self.layout.chunks {
+            let line = self.layout.chunk_line(chunk);
+            if self.load(line + CHUNK_BASE)? == base {
+                self.clear(line, gone)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes all away (`solera cache drop`).
     pub(crate) fn clear_all(&self, gone: &mut dyn FnMut(Gone)) -> Result<()> {
         (0..self.layout.chunks)
@@ -510,6 +524,18 @@ impl Index {
             }
         }
         Ok(named)
+    }
+
+    /// Takes claims away whose segments are so old that their processes must have died.
+    pub(crate) fn drop_claims(&self, is_dead: impl Fn(u64) -> bool) -> Result<()> {
+        for chunk in 0..self.layout.chunks {
+            let line = self.layout.chunk_line(chunk);
+            let entry = self.load(line + CHUNK_ENTRY)?;
+            if Entry(entry).is_claimed() && is_dead(Entry(entry).number()) {
+                self.cas(line + CHUNK_ENTRY, entry, 0)?;
+            }
+        }
+        Ok(())
     }
 
     /// Sets right what deaths have left in the count of bytes, if nobody moved it meanwhile.

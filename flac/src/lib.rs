@@ -18,7 +18,7 @@ mod segments;
 mod status;
 
 pub use directory::{Refusal, Whose, made, place};
-pub use engine::{Cached, Options, Under};
+pub use engine::{Cached, Options, Told, Under};
 pub use index::{COUNTS, Count};
 pub use layout::{CHUNK, GRANULE};
-pub use status::{Status, destroy, drop_all, status};
+pub use status::{Status, destroy, drop_all, drop_file, has_huge_pages, status};

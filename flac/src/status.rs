@@ -6,6 +6,7 @@ use crate::segments;
 use rustix::fs::AtFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use vfs::Node;
 
 /// What a volume's cache holds.
 #[derive(Clone, Debug)]
@@ -88,6 +89,21 @@ fn empty(index: &Index, dir: &OwnedFd) -> usize {
     gone
 }
 
+/// Empties the cache of one file; gives how many segments went.
+pub fn drop_file(whose: &Whose, asked: Option<&Path>, node: Node) -> Result<usize, Refusal> {
+    let (place, all) = open(whose, asked)?;
+    let mut gone = 0;
+    for (_, dir, index) in directory::eras(&all, &place) {
+        let Some(index) = index else { continue };
+        let _ = index.clear_file(node, &mut |(number, bytes)| {
+            segments::remove(dir.as_fd(), number);
+            let _ = index.give_back(bytes);
+            gone += 1;
+        });
+    }
+    Ok(gone)
+}
+
 /// Removes all that processes have made in the cache of a volume. Who uses it goes on without.
 pub fn destroy(whose: &Whose, asked: Option<&Path>) -> Result<PathBuf, Refusal> {
     let (place, all) = open(whose, asked)?;
@@ -99,7 +115,8 @@ pub fn destroy(whose: &Whose, asked: Option<&Path>) -> Result<PathBuf, Refusal> 
 }
 
 /// Whether a directory's memory gives huge pages: by the options of its mount.
-fn has_huge_pages(place: &Path) -> bool {
+#[must_use]
+pub fn has_huge_pages(place: &Path) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return false };
     let Ok(place) = place.canonicalize() else { return false };
     let mut best: Option<(usize, bool)> = None;

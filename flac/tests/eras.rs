@@ -124,8 +124,12 @@ fn a_copy_that_is_put_back_is_not_taken_for_what_it_was() {
     copy(&place.volume(), &twin.volume());
     set(&twin, 7);
     let volume = twin.attach(Mode::Strict);
-    let options =
-        flac::Options { budget: 64 << 20, place: Some(place.dir.clone()), whose: Place::whose() };
+    let options = flac::Options {
+        budget: 64 << 20,
+        place: Some(place.dir.clone()),
+        whose: Place::whose(),
+        told: |_| {},
+    };
     let cached = flac::Cached::over(volume.clone() as _, &options).expect("a cache");
     let desc = open(&cached, b"file", libc::O_RDONLY);
     assert_eq!(read(&cached, desc, 0, 1), [7]);

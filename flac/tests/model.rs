@@ -171,7 +171,7 @@ fn run(mode: Mode, seed: u64, budget: u64) {
         }
     }
     let hits = place.counted(Count::Hits);
-    assert!(hits > 1_000, "hardly anything came from the cache: {hits} reads");
+    assert!(hits > 500, "hardly anything came from the cache: {hits} reads");
     assert!(place.status().used <= budget, "{:?}", place.status());
 }
 

@@ -27,7 +27,7 @@ pub struct Version {
 /// Whether a file has not changed since its first use in the era: its version is as that left it.
 #[must_use]
 pub const fn is_as_found(number: u64) -> bool {
-    number & 0xFFFF_FFFF == 0
+    number.trailing_zeros() >= u32::BITS
 }
 
 /// The names of eras: random, never 0.

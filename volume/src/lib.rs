@@ -36,7 +36,7 @@ mod words;
 
 pub use attach::checking::{fsck, repair};
 pub use attach::format::{FormatOptions, format, format_region};
-pub use attach::looking::info;
+pub use attach::looking::{info, uuid_of};
 pub use attach::ordinary::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,
 };

@@ -31,6 +31,7 @@ use volume::{AttachOptions, Volume};
 use self::options::Given;
 pub use self::options::{is_helper, of_helper};
 use crate::args::MountArgs;
+use crate::commands::cache;
 use crate::failure::{Failure, Outcome, describe};
 use crate::output;
 
@@ -48,6 +49,9 @@ pub fn run(args: &MountArgs) -> Outcome {
     }
     given.class.force();
     given.mount.read_only |= args.read_only;
+    if args.cache.cache.is_some() {
+        given.cache = args.cache.clone();
+    }
     if let Some(mode) = &args.mode {
         given.mode = mode.parse().unwrap_or_default();
     }
@@ -154,6 +158,8 @@ struct Work {
 /// A mount that can be served.
 struct Started {
     volume: Arc<Volume>,
+    /// What is served: the volume, or a cache over it.
+    engine: Arc<dyn vfs::Engine>,
     device: std::os::fd::OwnedFd,
     at: PathBuf,
     /// As the kernel lists it, if it does.
@@ -194,6 +200,7 @@ impl Work {
             let _ = volume.leave();
             failure
         };
+        let engine = cache::over(&volume, &self.given.cache).map_err(&leave)?;
         // A signal that comes from now on unmounts.
         let mut watched = vec![SIGTERM, SIGINT];
         if background {
@@ -211,14 +218,14 @@ impl Work {
         }
         let mount = mounts::at(&self.at).ok().flatten();
         let tidy = tidy.then_some(self.volume);
-        Ok(Started { volume, device, at: self.at, mount, signals, tidy })
+        Ok(Started { volume, engine, device, at: self.at, mount, signals, tidy })
     }
 }
 
 impl Started {
     /// Serves until the mount is gone, then leaves the volume in order.
     fn serve(self) -> Outcome {
-        let Self { volume, device, at, mount, mut signals, tidy } = self;
+        let Self { volume, engine, device, at, mount, mut signals, tidy } = self;
         let handle = signals.handle();
         let shared = Arc::clone(&volume);
         let watcher = std::thread::spawn(move || {
@@ -226,7 +233,7 @@ impl Started {
                 end_by_signal(&shared, mount.as_ref());
             }
         });
-        let served = fuse::serve(volume.clone(), &volume.volume_identity(), device);
+        let served = fuse::serve(engine, &volume.volume_identity(), device);
         handle.close();
         let _ = watcher.join();
         let asked = format!("serve {}", at.display());

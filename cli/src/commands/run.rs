@@ -29,6 +29,7 @@ use self::place::Place;
 use self::report::Report;
 use self::split::Split;
 use crate::args::RunArgs;
+use crate::commands::cache;
 use crate::commands::program::{self, Refusal};
 use crate::failure::{Failure, Outcome};
 use crate::ordinary;
@@ -116,6 +117,8 @@ fn start(args: &RunArgs) -> Outcome {
     if let Some(numa) = args.numa.as_deref().filter(|numa| *numa != "place") {
         command.env("SOLERA_NUMA", numa);
     }
+    let volumes: Vec<&Path> = places.iter().map(|place| &*place.volume).collect();
+    command.envs(cache::variables(&args.cache, &volumes)?);
     execute(&asked, command, args)
 }
 
@@ -231,6 +234,8 @@ fn preload(command: &mut Command, library: &Path) {
         .env_remove("SOLERA_STRICT_SUPPORT")
         .env_remove("SOLERA_GUARD")
         .env_remove("SOLERA_NUMA")
+        .env_remove("SOLERA_CACHE")
+        .env_remove("SOLERA_CACHE_DIR")
         .env_remove("SOLERA_BYPASS");
     for number in 2..=vfs::several::MEMBERS_MAX {
         for name in ["SOLERA_VOLUME", "SOLERA_AT", "SOLERA_READ_ONLY", "SOLERA_MOUNTED"] {

@@ -46,7 +46,7 @@ impl Place {
     /// Lays the cache over an attachment.
     pub fn cached(&self, volume: &Arc<Volume>, budget: u64) -> Cached {
         let place = Some(self.dir.clone());
-        let options = Options { budget, place, whose: Self::whose() };
+        let options = Options { budget, place, whose: Self::whose(), told: |_| {} };
         Cached::over(Arc::clone(volume) as _, &options).expect("a cache")
     }
 

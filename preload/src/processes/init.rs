@@ -3,7 +3,7 @@
 //!
 //! The environment (`solera run` sets it) says what to do: `SOLERA_VOLUME`, `SOLERA_AT`,
 //! `SOLERA_MODE`, `SOLERA_READ_ONLY`, `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`,
-//! `SOLERA_GUARD`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its
+//! `SOLERA_GUARD`, `SOLERA_CACHE`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its
 //! kin; for several volumes `SOLERA_VOLUME_2` and so on. Without `SOLERA_VOLUME` nothing is served,
 //! nor in a program that is named in `SOLERA_BYPASS`. If a volume cannot be attached, the program
 //! does not run: message, exit code 125.
@@ -31,6 +31,7 @@ use crate::files::rings;
 use crate::paths::credentials;
 use crate::paths::cwd;
 use crate::paths::mounted;
+use crate::processes::caching;
 use crate::processes::fork;
 use crate::processes::lifecycle;
 use crate::signals::signal;
@@ -220,10 +221,11 @@ fn attach(asked: &[Asked]) -> Result<Process, String> {
         })
         .collect();
     let report = std::env::var_os("SOLERA_REPORT").map(OsStringExt::into_vec);
-    let internal: Vec<c_int> =
+    let mut internal: Vec<c_int> =
         volumes.iter().flat_map(|volume| volume.internal_descriptors()).collect();
     let in_flight = volumes.iter().any(|volume| volume.anything_in_flight());
-    let engine = engine_of(&volumes)?;
+    let engines = caching::over(&volumes, guarded, &mut internal)?;
+    let engine = engine_of(engines)?;
     let cred = credentials::learn();
     for (number, one) in seen.iter_mut().enumerate() {
         one.tree.root = one.tree.root.of_member(number);
@@ -245,16 +247,15 @@ fn attach(asked: &[Asked]) -> Result<Process, String> {
     Ok(process)
 }
 
-/// The volume itself, or what stands for several.
-fn engine_of(volumes: &[Arc<Volume>]) -> Result<Arc<dyn vfs::Engine>, String> {
-    if let [one] = volumes {
-        return Ok(Arc::clone(one) as Arc<dyn vfs::Engine>);
+/// The engine of the one volume, or what stands for several.
+fn engine_of(engines: Vec<Arc<dyn vfs::Engine>>) -> Result<Arc<dyn vfs::Engine>, String> {
+    if let [one] = &engines[..] {
+        return Ok(Arc::clone(one));
     }
-    let members = volumes.iter().map(|volume| Arc::clone(volume) as Arc<dyn vfs::Engine>);
-    let several = Several::new(members.collect());
-    let several = several.ok_or_else(|| {
-        format!("{} volumes are asked for, {MEMBERS_MAX} is the most", volumes.len())
-    })?;
+    let count = engines.len();
+    let several = Several::new(engines);
+    let several = several
+        .ok_or_else(|| format!("{count} volumes are asked for, {MEMBERS_MAX} is the most"))?;
     Ok(Arc::new(several))
 }
 

@@ -1,9 +1,11 @@
 //! Processes: how one attaches the volume, forks, executes programs and ends.
 
+mod caching;
 pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod init;
 pub(crate) mod lifecycle;
+
 mod loadable;
 mod spawn;
 mod symbols;

@@ -45,6 +45,13 @@ impl Volume {
         }
     }
 
+    /// Whose a cache over this volume is: the volume's UUID, and the owner of its file.
+    pub fn uuid_and_owner(&self) -> Result<(String, u32)> {
+        // SAFETY: the region's descriptor is open as long as the region lives.
+        let file = unsafe { BorrowedFd::borrow_raw(self.region.fd()) };
+        Ok((self.superblock.uuid(), rustix::fs::fstat(file)?.st_uid))
+    }
+
     /// As [`Versions::version`] and [`Versions::number`] find it.
     fn number_and_size(&self, node: Node) -> Result<(u64, u64)> {
         let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;

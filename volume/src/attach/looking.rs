@@ -12,6 +12,11 @@ use crate::space::alloc::Usage;
 use pmem::{OpenOptions, Region};
 use std::path::Path;
 
+/// The UUID of the volume at `path`, in its usual form.
+pub fn uuid_of(path: &Path) -> std::result::Result<String, VolumeError> {
+    Ok(View::open("look at", path)?.found.superblock.uuid())
+}
+
 /// Tells what the volume at `path` is, without attaching it.
 pub fn info(path: &Path) -> std::result::Result<Info, VolumeError> {
     let system = |what: &str, errno| VolumeError::system("look at", path, what, errno);

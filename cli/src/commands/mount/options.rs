@@ -5,8 +5,9 @@ use std::ffi::{OsStr, OsString};
 use fuse::MountOptions;
 use volume::Mode;
 
-use crate::args::ClassArg;
+use crate::args::{CacheArg, ClassArg};
 use crate::failure::Failure;
+use crate::size;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Given {
     pub mode: Mode,
     /// What its memory is taken for.
     pub class: ClassArg,
+    /// What is kept in DRAM.
+    pub cache: CacheArg,
     /// Everything but the mount itself: `mount -f`.
     pub fake: bool,
 }
@@ -86,6 +89,11 @@ impl Given {
                 Ok(class) => self.class = ClassArg { class: Some(class) },
                 Err(found) => return Err(Failure::new(format!("take -o {option}"), found, "")),
             },
+            "cache" => match size::parse(value) {
+                Ok(cache) => self.cache.cache = Some(cache),
+                Err(found) => return Err(Failure::new(format!("take -o {option}"), found, "")),
+            },
+            "cache_dir" => self.cache.cache_dir = Some(value.into()),
             // For people, and for systemd.
             "comment" => {}
             _ if name.starts_with("x-") || name.starts_with("X-") || sloppy => {}

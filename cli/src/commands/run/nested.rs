@@ -241,6 +241,7 @@ fn check_options(
         let now = if now.is_empty() { OsStr::new(default) } else { &now };
         given.as_ref().filter(|given| OsStr::new(given) != now).cloned()
     };
+    let is_cache = |cache: u64| told("SOLERA_CACHE") == OsStr::new(&cache.to_string());
     let wanted = bypassed(&args.bypass)?;
     let now = told("SOLERA_BYPASS");
     let is_bypassed = |name: &[u8]| now.as_bytes().split(|&byte| byte == b':').any(|n| n == name);
@@ -251,6 +252,8 @@ fn check_options(
         format!("--mode {mode}")
     } else if let Some(numa) = differs(&args.numa, "SOLERA_NUMA", "place") {
         format!("--numa {numa}")
+    } else if let Some(cache) = args.cache.cache.filter(|cache| !is_cache(*cache)) {
+        format!("--cache {cache}")
     } else if let Some(way) = other_way.filter(|_| !new_split) {
         format!("--relink {way}")
     } else if args.emulate && !new_split && told("SOLERA_EMULATE").is_empty() {

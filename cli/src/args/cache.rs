@@ -1,0 +1,83 @@
+//! Options of the cache, and `solera cache`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::size;
+
+/// The cache that a command works with.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheArg {
+    /// Keep what is read in a cache of so many bytes in DRAM, for a volume whose memory is slower
+    /// (CXL, one DIMM of Optane). Writes go to the volume, with its guarantees; programs without
+    /// --cache see the same. See `solera cache --help`.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub cache: Option<u64>,
+    /// The directory in which the cache lies, on a tmpfs [default: what `solera cache create` has
+    /// made, else /dev/shm].
+    #[arg(long, value_name = "DIR", requires = "cache")]
+    pub cache_dir: Option<PathBuf>,
+}
+
+/// Look at the cache of a volume, empty it, or give it huge pages.
+///
+/// `solera run --cache SIZE` and `solera mount --cache SIZE` keep in DRAM what is read of a volume.
+/// The cache holds nothing that could be lost: what is written goes to the volume at once, and a
+/// file that anybody changes, with the cache or without, is read from the volume again. It stays
+/// warm after the last program has ended, as long as the next one to use the volume knows it.
+///
+/// Who gains: volumes on memory that is slower than DRAM, and programs that read the same bytes
+/// again. On DRAM it costs more than it gives.
+#[derive(Args)]
+#[command(after_help = "\
+A cache lies in /dev/shm/solera-cache-UUID, with pages of 4 KiB, which the first program makes. After
+`cache create` it lies in /run/solera/UUID/cache, a tmpfs of its own with pages of 2 MiB, until the
+machine is started anew or `cache destroy`. Its memory is charged to the control group of the program
+that fills it.
+
+Exit code: 0, or 1 if there is no cache, or it cannot be used.
+
+Examples:
+  solera cache create v.pm                                as root, once
+  solera run --cache 2G --volume v.pm --at /pm -- ./program
+  solera cache status v.pm
+  solera cache drop v.pm                                  for measurements: the next reads miss
+  solera cache destroy v.pm")]
+pub struct CacheArgs {
+    #[command(subcommand)]
+    pub command: CacheCommand,
+}
+
+#[derive(Subcommand)]
+pub enum CacheCommand {
+    /// Make a tmpfs with huge pages for the volume's cache, as root.
+    Create(CacheVolume),
+    /// Show what the cache holds, and how often it served.
+    Status {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        of: CacheVolume,
+    },
+    /// Empty the cache. Programs that use it go on.
+    Drop {
+        /// Only what is cached of this file, by its path on the volume.
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        of: CacheVolume,
+    },
+    /// Remove the cache. Programs that use it go on without.
+    Destroy(CacheVolume),
+}
+
+#[derive(Args)]
+pub struct CacheVolume {
+    /// The directory that was given as --cache-dir.
+    #[arg(long, value_name = "DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}

@@ -1,0 +1,241 @@
+//! `--cache` as a user meets it: what one program read the next one finds; programs with and
+//! without it see the same; a cache that cannot be had is no failure.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Mounted, Place, Ran, can_change_user, can_mount, command, solera};
+
+/// `solera run` of a program with a cache in the place.
+fn cached(place: &Place, volume: &str) -> Command {
+    let dir = place.path("cache");
+    let _ = fs::create_dir(&dir);
+    let mut command = command();
+    let place = ["--cache-dir", dir.to_str().expect("UTF-8")];
+    command.args(["run", "--volume", volume, "--at", "/cached", "--cache", "64M"]);
+    command.args(place).arg("--");
+    command
+}
+
+fn status(place: &Place, volume: &str) -> serde_json::Value {
+    let dir = place.text("cache");
+    solera(["cache", "status", "--json", "--cache-dir", &dir, volume]).json()
+}
+
+fn count(status: &serde_json::Value, name: &str) -> u64 {
+    status[name].as_u64().unwrap_or_else(|| panic!("{name} in {status}"))
+}
+
+#[test]
+fn what_one_program_read_the_next_one_finds() {
+    let place = Place::new();
+    let volume = place.volume("128M");
+    let file = place.path("file");
+    fs::write(&file, "line\n".repeat(1 << 20)).expect("written");
+    solera(["cp", file.to_str().expect("UTF-8"), &format!("{volume}:/file")]).ok();
+    let grep = || {
+        let found = Ran::of(cached(&place, &volume).args(["grep", "-c", "line", "/cached/file"]));
+        assert_eq!(found.ok(), "1048576\n");
+        status(&place, &volume)
+    };
+    let first = grep();
+    // All of it, and in granules of 64 KiB, once.
+    let length = fs::metadata(&file).expect("it is there").len();
+    assert_eq!(count(&first, "bytes_filled"), length);
+    let second = grep();
+    assert_eq!(count(&second, "bytes_filled"), length);
+    assert_eq!(count(&second, "misses"), count(&first, "misses"));
+    assert!(count(&second, "hits") >= count(&first, "hits") + length / (96 << 10));
+    assert!(count(&second, "used_bytes") >= length);
+    // For measurements.
+    let dir = place.text("cache");
+    let dropped = solera(["cache", "drop", "--cache-dir", &dir, &volume]).ok();
+    assert!(dropped.starts_with("3 segments"), "{dropped}");
+    assert_eq!(count(&status(&place, &volume), "used_bytes"), 0);
+    assert_eq!(count(&grep(), "bytes_filled"), 2 * length);
+    // The command attaches the volume to find the file, which ends the era; it says what it did.
+    solera(["cache", "drop", "--file", "/file", "--cache-dir", &dir, &volume]).ok();
+    let text = solera(["cache", "status", "--cache-dir", &dir, &volume]).ok();
+    assert!(text.contains("hits") && text.contains("64.00 MiB"), "{text}");
+    solera(["cache", "destroy", "--cache-dir", &dir, &volume]).ok();
+    let gone = solera(["cache", "status", "--cache-dir", &dir, &volume]);
+    gone.refused(1, &["there is no cache"]);
+}
+
+/// A program with the cache lives while others, without, change what it reads: beside it, and
+/// through the mount. It changes things itself, in all ways that a shell has.
+#[test]
+fn programs_with_and_without_it_see_the_same() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("128M");
+    let (program, other) = (include_str!("cache.py"), include_str!("cache_other.py"));
+    let mounted = Mounted::again(&place, volume.clone(), &["--cache", "32M"]);
+    let pipes = place.text("");
+    let fifos = ["in0", "out0", "in1", "out1"].map(|name| place.text(name));
+    assert!(Command::new("mkfifo").args(&fifos).status().expect("mkfifo").success());
+    let line = |number: usize| format!("exec \"$@\" <{}in{number} >{}out{number}", pipes, pipes);
+    let solera = env!("CARGO_BIN_EXE_solera");
+    let beside = ["run", "--volume", &volume, "--at", "/other", "--"];
+    let python = ["python3", "-c", other];
+    let mut beside = Command::new("sh")
+        .args(["-c", &line(0), "sh", solera])
+        .args(beside)
+        .args(python)
+        .arg("/other")
+        .spawn()
+        .expect("started");
+    let mut mount = Command::new("sh")
+        .args(["-c", &line(1), "sh"])
+        .args(python)
+        .arg(&mounted.at)
+        .spawn()
+        .expect("started");
+    let said = Ran::of(cached(&place, &volume).args([
+        "python3",
+        "-c",
+        program,
+        &pipes,
+        &mounted.at,
+        "/cached",
+    ]));
+    let ended = [&mut beside, &mut mount].map(|other| {
+        if said.code != 0 {
+            // It waits for lines.
+            let _ = other.kill();
+        }
+        other.wait().expect("it ends").success()
+    });
+    let said = said.ok();
+    assert_eq!(ended, [true; 2]);
+    assert!(said.contains("done"), "{said}");
+    let found = status(&place, &volume);
+    assert!(count(&found, "hits") > 100, "{found}");
+    mounted.end();
+}
+
+/// Out of reach, full, somebody else's: the volume serves, and the report says why.
+#[test]
+fn a_cache_that_cannot_be_had_is_no_failure() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    Ran::of(cached(&place, &volume).args(["sh", "-c", "echo told > /cached/file"])).ok();
+    let dir = place.text("cache");
+    let report = |line: &str| {
+        let ran = solera([
+            "run",
+            "--report",
+            "--volume",
+            &volume,
+            "--at",
+            "/cached",
+            "--cache",
+            "64M",
+            "--cache-dir",
+            &dir,
+            "--",
+            "sh",
+            "-c",
+            line,
+        ]);
+        assert_eq!(ran.out, "told\n", "{}", ran.err);
+        ran.ended_with(0).err
+    };
+    assert!(!report("cat /cached/file").contains("cache:"));
+    // A directory that others may write to is not trusted.
+    let status = Command::new("sh").args(["-c", "chmod 777 \"$1\"/*", "sh", &dir]).status();
+    assert!(status.expect("chmod").success());
+    let told = report("cat /cached/file");
+    assert!(told.contains("cache:unreachable"), "{told}");
+    let status = Command::new("sh").args(["-c", "rm -r \"$1\"/*", "sh", &dir]).status();
+    assert!(status.expect("rm").success());
+    // It goes while the program reads.
+    let line = format!("cat /cached/file >/dev/null; rm -r {dir}/*; cat /cached/file");
+    report(&line);
+    let missing = place.text("missing");
+    solera([
+        "run",
+        "--volume",
+        &volume,
+        "--at",
+        "/cached",
+        "--cache",
+        "64M",
+        "--cache-dir",
+        &missing,
+        "--",
+        "true",
+    ])
+    .refused(125, &["missing", "No such file"]);
+    solera(["run", "--cache", "much", "--volume", &volume, "--at", "/cached", "--", "true"])
+        .ended_with(125);
+}
+
+/// A program that gives its rights away, or moves to where the cache is not.
+#[test]
+fn a_program_that_gives_its_rights_away_goes_on() {
+    if !can_change_user() {
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let lines = "
+import os
+names = ['/cached/%d' % number for number in range(8)]
+for name in names:
+    with open(name, 'wb') as file: file.write(name.encode() * 100000)
+    os.chmod(name, 0o644)
+files = [open(name, 'rb', buffering=0) for name in names]
+def check(file, name):
+    expected = name.encode() * 100000
+    assert os.pread(file.fileno(), 50000, 70001) == expected[70001:120001]
+for number in range(4): check(files[number], names[number])
+os.setgid(65534); os.setuid(65534)
+for file, name in zip(files, names): check(file, name)
+print('right')
+";
+    let ran = Ran::of(cached(&place, &volume).args(["python3", "-c", lines]));
+    assert_eq!(ran.ok(), "right\n");
+}
+
+/// A tmpfs of its own, with huge pages.
+#[test]
+fn root_makes_one_with_huge_pages() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let made = solera(["cache", "create", &volume]).ok();
+    let at = made.trim_end();
+    assert!(at.starts_with("/run/solera/") && Path::new(at).is_dir(), "{made}");
+    assert!(solera(["cache", "create", &volume]).ok().contains("there already"));
+    let file = place.path("file");
+    fs::write(&file, vec![7; 9 << 20]).expect("written");
+    solera(["cp", file.to_str().expect("UTF-8"), &format!("{volume}:/file")]).ok();
+    let ran = solera([
+        "run",
+        "--volume",
+        &volume,
+        "--at",
+        "/cached",
+        "--cache",
+        "32M",
+        "--",
+        "cmp",
+        "/cached/file",
+        file.to_str().expect("UTF-8"),
+    ]);
+    // No line about small pages.
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+    let found = solera(["cache", "status", "--json", &volume]).json();
+    assert_eq!(found["page_bytes"], 2 << 20);
+    assert_eq!(count(&found, "bytes_filled"), 9 << 20);
+    solera(["cache", "destroy", &volume]).ok();
+    assert!(!Path::new(at).exists());
+}
