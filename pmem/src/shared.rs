@@ -188,7 +188,9 @@ impl Region {
     /// Copies volatile bytes out.
     #[inline]
     pub fn shared_read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
-        self.read(off, to)
+        let from = self.range(off, to.len() as u64)?;
+        // SAFETY: mapped for the length of `to`.
+        unsafe { Region::read_at(from, to) }
     }
 
     /// Copies bytes in; each aligned 8-byte word by one store.
