@@ -430,6 +430,9 @@ pub const HEADER_DESCRIPTIONS: u64 = 320;
 pub const HEADER_LOCKS: u64 = 384;
 /// Header word: how often memory of free chunks was given back to the file system beneath.
 pub const HEADER_TRIMS: u64 = 448;
+/// Header words: until when reads, and writes, keep emulated slow memory busy (ticks of the
+/// time-stamp counter; any value is harmless). Other builds leave them alone.
+pub const HEADER_BUSY: u64 = HEADER_ANCHOR - 16;
 /// Header words: where the anchor directory is (`anchor.rs`).
 pub const HEADER_ANCHOR: u64 = 512;
 /// Bytes of them.
