@@ -503,27 +503,30 @@ impl Region {
     /// word inside is torn.
     #[inline]
     pub fn read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
-        match self.quick(off, to.len() as u64) {
-            // SAFETY: mapped for the length of `to`.
-            Some(from) => unsafe { Region::read_at(from, to) },
-            None => self.read_slowly(off, to),
+        // Mostly the length is known when this is compiled, and one line.
+        if to.len() > LINE as usize {
+            return self.read_long(off, to);
         }
-    }
-
-    /// # Safety
-    ///
-    /// `from` is mapped for the length of `to`.
-    #[inline]
-    pub(crate) unsafe fn read_at(from: *const u8, to: &mut [u8]) -> Result<(), Fault> {
+        let from = self.range(off, to.len() as u64)?;
         // SAFETY: `to` is valid for its length; the source is guarded.
         let copied = unsafe {
-            if to.len() == LINE as usize && (from as usize).is_multiple_of(8) {
+            if to.len() == LINE as usize && off.is_multiple_of(8) {
                 copy::copy64(to.as_mut_ptr(), from)
             } else {
                 copy::load_words(to.as_mut_ptr(), from, to.len())
             }
         };
         copied.map_err(|_| Fault::Region)
+    }
+
+    /// The same of more than a line.
+    #[inline(never)]
+    fn read_long(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
+        let Some(from) = self.quick(off, to.len() as u64) else {
+            return self.read_slowly(off, to);
+        };
+        // SAFETY: `to` is valid for its length; the source is guarded.
+        unsafe { copy::load_words(to.as_mut_ptr(), from, to.len()) }.map_err(|_| Fault::Region)
     }
 
     /// Copies `len` bytes out to the caller, in the fastest way (words may be torn);
@@ -625,12 +628,12 @@ impl Region {
     #[track_caller]
     #[inline]
     pub fn write_line(&self, off: u64, line: &[u8; LINE as usize]) -> Result<InFlight<'_>, Fault> {
-        let Some(to) = self.quick(off, LINE) else {
-            return self.write_line_slowly(off, line, Location::caller());
-        };
         if !off.is_multiple_of(LINE) {
             return Err(Fault::Region);
         }
+        let Some(to) = self.quick(off, LINE) else {
+            return self.write_line_slowly(off, line, Location::caller());
+        };
         if self.hook.is_some() {
             // Word by word: code that is right with that is right with one store.
             return Ok(self.write(off, line)?.flush());

@@ -4,7 +4,6 @@
 use crate::copy::{self, LINE};
 use crate::persist::InFlight;
 use crate::region::Region;
-use crate::slow::Way;
 use crate::user::{self, Fault, UserIn};
 use std::panic::Location;
 
@@ -49,17 +48,16 @@ impl Region {
         len: usize,
         at: &'static Location<'static>,
     ) -> Result<InFlight<'_>, Fault> {
-        match self.quick(off, len as u64) {
-            Some(to) => self.stream_to(to, off, from, len, at),
-            None => self.slowly(Way::Write, off, len as u64, |to, done, len| {
-                self.stream_to(to, off + done as u64, from.wrapping_add(done), len, at)
-            }),
-        }?;
+        let Some(to) = self.quick(off, len as u64) else {
+            return self.stream_slowly(off, from, len, at);
+        };
+        self.stream_to(to, off, from, len, at)?;
         Ok(InFlight::new(self))
     }
 
     /// The same, where `to` is known: the address of `off`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "one of few calls, and the others are rare")]
+    #[inline(always)]
     pub(crate) fn stream_to(
         &self,
         to: *mut u8,
@@ -124,17 +122,16 @@ impl Region {
     #[track_caller]
     pub fn stream_zero(&self, off: u64, len: u64) -> Result<InFlight<'_>, Fault> {
         let at = Location::caller();
-        match self.quick(off, len) {
-            Some(to) => self.zero_at(to, off, len as usize, at),
-            None => self.slowly(Way::Write, off, len, |to, done, len| {
-                self.zero_at(to, off + done as u64, len, at)
-            }),
-        }?;
+        let Some(to) = self.quick(off, len) else {
+            return self.zero_slowly(off, len, at);
+        };
+        self.zero_at(to, off, len as usize, at)?;
         Ok(InFlight::new(self))
     }
 
+    /// The same, where `to` is known.
     #[inline]
-    fn zero_at(
+    pub(crate) fn zero_at(
         &self,
         to: *mut u8,
         off: u64,
@@ -163,17 +160,12 @@ impl Region {
         let (start, len) = (from.start(), from.len());
         user::check(start, len)?;
         if (off | len as u64).is_multiple_of(LINE) && self.hook().is_none() {
-            // SAFETY: `to` is mapped for these lines; both sides are guarded.
-            let stream = |to, from, len| unsafe {
-                copy::stream_lines(self.dispatch().copy, to, from, len)
-                    .map_err(user::caller_to_region)
+            let Some(to) = self.quick(off, len as u64) else {
+                return self.stream_slowly(off, start, len, Location::caller());
             };
-            match self.quick(off, len as u64) {
-                Some(to) => stream(to, start, len),
-                None => self.slowly(Way::Write, off, len as u64, |to, done, len| {
-                    stream(to, start.wrapping_add(done), len)
-                }),
-            }?;
+            // SAFETY: `to` is mapped for these lines; both sides are guarded.
+            unsafe { copy::stream_lines(self.dispatch().copy, to, start, len) }
+                .map_err(user::caller_to_region)?;
         } else {
             self.stream_parts(off, from, Location::caller())?;
         }

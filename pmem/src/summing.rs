@@ -95,12 +95,24 @@ impl Region {
     /// Streams and sums whole words: lines 256 bytes at a time, what stands before and behind them
     /// by words.
     fn stream_words(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
-        match self.quick(off, len as u64) {
-            Some(_) => self.stream_words_at(off, from, len, crc),
-            None => self.sum_slowly(off, len, crc, |done, len, crc| {
-                self.stream_words_at(off + done as u64, from.wrapping_add(done), len, crc)
-            }),
+        if self.quick(off, len as u64).is_none() {
+            return self.stream_words_slowly(off, from, len, crc);
         }
+        self.stream_words_at(off, from, len, crc)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stream_words_slowly(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        crc: u32,
+    ) -> Result<u32, Fault> {
+        self.sum_slowly(off, len, crc, |done, len, crc| {
+            self.stream_words_at(off + done as u64, from.wrapping_add(done), len, crc)
+        })
     }
 
     /// Makes a stream in parts by `stream`, which gets how far a part is from the start, its length
@@ -121,7 +133,8 @@ impl Region {
     }
 
     /// The same inside the region.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "one of two calls, and the other is rare")]
+    #[inline(always)]
     fn stream_words_at(
         &self,
         off: u64,
@@ -155,11 +168,23 @@ impl Region {
         match self.quick(off, from.len() as u64) {
             Some(to) if from.len() <= FEW => self.stream_copied::<FEW>(to, off, from, crc, at),
             Some(to) => self.stream_parts_at(to, off, from, crc, at),
-            None => self.sum_slowly(off, from.len(), crc, |done, len, crc| {
-                let off = off + done as u64;
-                self.stream_parts_at(self.range(off, 0)?, off, &from.slice(done, len), crc, at)
-            }),
+            None => self.stream_in_parts_slowly(off, from, crc, at),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stream_in_parts_slowly(
+        &self,
+        off: u64,
+        from: &UserIn<'_>,
+        crc: u32,
+        at: &'static Location<'static>,
+    ) -> Result<u32, Fault> {
+        self.sum_slowly(off, from.len(), crc, |done, len, crc| {
+            let off = off + done as u64;
+            self.stream_parts_at(self.range(off, 0)?, off, &from.slice(done, len), crc, at)
+        })
     }
 
     /// The same inside the region, `start` being the address of `off`.

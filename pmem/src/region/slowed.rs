@@ -79,14 +79,10 @@ impl Region {
     #[cold]
     #[inline(never)]
     pub(crate) fn read_slowly(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
-        if to.len() <= LINE as usize {
-            let from = self.range(off, to.len() as u64)?;
-            // SAFETY: mapped for the length of `to`.
-            return unsafe { Region::read_at(from, to) };
-        }
         self.slowly(Way::Read, off, to.len() as u64, |from, done, len| {
-            // SAFETY: mapped for `len` bytes.
-            unsafe { Region::read_at(from, &mut to[done..done + len]) }
+            let to = &mut to[done..done + len];
+            // SAFETY: `to` is valid for its length; the source is guarded.
+            unsafe { copy::load_words(to.as_mut_ptr(), from, len) }.map_err(|_| Fault::Region)
         })
     }
 
@@ -107,6 +103,37 @@ impl Region {
         })
     }
 
+    /// [`Region::stream_at`].
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn stream_slowly(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        at: &'static Location<'static>,
+    ) -> Result<InFlight<'_>, Fault> {
+        self.slowly(Way::Write, off, len as u64, |to, done, len| {
+            self.stream_to(to, off + done as u64, from.wrapping_add(done), len, at)
+        })?;
+        Ok(InFlight::new(self))
+    }
+
+    /// [`Region::stream_zero`].
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn zero_slowly(
+        &self,
+        off: u64,
+        len: u64,
+        at: &'static Location<'static>,
+    ) -> Result<InFlight<'_>, Fault> {
+        self.slowly(Way::Write, off, len, |to, done, len| {
+            self.zero_at(to, off + done as u64, len, at)
+        })?;
+        Ok(InFlight::new(self))
+    }
+
     /// [`Region::copy`]: it is read while it is written.
     #[cold]
     #[inline(never)]
@@ -121,8 +148,7 @@ impl Region {
         let read = self.slow.get().map(|slow| slow.read(source as u64, len));
         let copied = if self.hook().is_some() {
             let mut bytes = vec![0; len as usize];
-            // SAFETY: mapped for these bytes.
-            unsafe { Region::read_at(source, &mut bytes) }?;
+            self.shared_read(from, &mut bytes)?;
             self.stream_at(to, bytes.as_ptr(), bytes.len(), at)
         } else {
             self.stream_at(to, source, len as usize, at)
@@ -133,7 +159,7 @@ impl Region {
         copied.map_err(|_| Fault::Region)
     }
 
-    /// [`Region::write_line`].
+    /// [`Region::write_line`], of a line's offset.
     #[cold]
     #[inline(never)]
     pub(crate) fn write_line_slowly(
@@ -143,9 +169,6 @@ impl Region {
         at: &'static Location<'static>,
     ) -> Result<InFlight<'_>, Fault> {
         self.range(off, LINE)?;
-        if !off.is_multiple_of(LINE) {
-            return Err(Fault::Region);
-        }
         if self.hook().is_some() {
             self.write_at(off, line, at)?;
             self.flush_at(off, LINE, at);
