@@ -207,8 +207,8 @@ impl SlowMemory {
         if found == old { Ok(()) } else { Err(found) }
     }
 
-    /// A copy of several parts, one in the model: `parts` are their lengths, and `copy` makes one
-    /// that begins so many bytes behind the start.
+    /// A copy of several parts, one in the model: `parts` says how far each is from the start and
+    /// how long, and `copy` makes it.
     pub(crate) fn in_parts<E>(
         &self,
         way: Way,
