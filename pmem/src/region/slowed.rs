@@ -48,7 +48,7 @@ impl Region {
     }
 
     /// What slows this region: for copies that are made elsewhere, by the kernel. A place in it is
-    /// an offset, from [`Region::base`] on.
+    /// an address: an offset, and [`Region::base`].
     pub fn slow_memory(&self) -> Option<&SlowMemory> {
         self.slow.get()
     }
