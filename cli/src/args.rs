@@ -210,6 +210,9 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_GUARD           off: as --no-guard
   SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
   SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
+  SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
+                         optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
+                         bandwidth); what a program has mapped does not
   SOLERA_BYPASS          names of programs, with colons between them, as --bypass
   SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them
                          for sockets or for files outside only; on a volume's files they fail or

@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use support::{Place, Ran, solera};
 
@@ -177,6 +178,7 @@ fn values_of_variables_that_nobody_knows_are_refused() {
         ("SOLERA_GUARD", "of", "off"),
         ("SOLERA_KERNEL_AIO", "yes", "allow"),
         ("SOLERA_CLASS", "bar", "cache-line"),
+        ("SOLERA_MEMORY", "cxl2", "cxl-ssd"),
         ("SOLERA_NUMA_NODES", "0-;x", "0-3;4-7"),
     ];
     for (name, wrong, right) in words {
@@ -206,4 +208,29 @@ fn values_of_variables_that_nobody_knows_are_refused() {
     by_command(&["fsck", &volume], progress, "soon").refused(16, &[progress, "soon"]);
     by_command(&["ls", &volume], progress, "soon").refused(2, &[progress, "soon"]);
     by_command(&["ls", &volume], progress, "3").ok();
+}
+
+/// Each process that attaches the volume is slowed, one that takes over from an exec, too; and they
+/// share the bandwidth. Nothing here is said about how fast it may be.
+#[test]
+fn a_volume_is_as_slow_as_the_model_of_its_memory() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let at = place.prefix();
+    let took = |script: &str| {
+        let line = ["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", script, &at];
+        let mut command = support::command();
+        command.args(line).env("SOLERA_MEMORY", "0/0.1,0/0.1");
+        let start = Instant::now();
+        Ran::of(&mut command).ok();
+        start.elapsed()
+    };
+    // 8 MiB, 100 bytes in a microsecond.
+    let least = Duration::from_millis(80);
+    let wrote = took("head -c 8388608 /dev/zero > $0/file");
+    assert!(wrote >= least, "writing took {wrote:?}");
+    let read = took("exec cat $0/file > /dev/null");
+    assert!(read >= least, "reading behind an exec took {read:?}");
+    let both = took("cat $0/file > /dev/null & cat $0/file > /dev/null; wait");
+    assert!(both >= 2 * least, "two processes took {both:?}");
 }

@@ -11,6 +11,7 @@
 //!   [`counts`] counts them.
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
+//! - [`SlowMemory`] emulates slower memory, for regions ([`Region::slow_down`]) and for peers.
 //! - [`Window`] maps a part of a file that the kernel keeps.
 //! - [`interrupt`] ends a wait when a signal was kept back.
 //! - [`key`] keeps the program's own code out of a region; [`stray`] says what it did there.
@@ -42,6 +43,7 @@ mod persist;
 mod processors;
 mod region;
 mod shared;
+mod slow;
 mod source;
 mod span;
 pub mod stray;
@@ -63,6 +65,7 @@ pub use internal_fd::InternalFd;
 pub use persist::{Dirty, Durable, Gathered, InFlight};
 pub use processors::{processors, set_processors};
 pub use region::{Lent, Region};
+pub use slow::{Model, Moving, SlowMemory};
 pub use source::{
     Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, plain,
 };

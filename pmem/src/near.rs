@@ -32,7 +32,9 @@ impl Region {
             return Err(Fault::Caller);
         }
         user::check(to.start(), len)?;
-        let from = self.range(off, len as u64)?;
+        let Some(from) = self.quick(off, len as u64) else {
+            return self.read_to_slowly(off, to, len, self.dispatch());
+        };
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy_near(self.dispatch(), to.start(), from, len) };
         copied.map_err(user::region_to_caller)

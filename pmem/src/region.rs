@@ -13,6 +13,7 @@
 
 mod memory;
 mod out;
+mod slowed;
 
 pub use memory::Lent;
 
@@ -25,6 +26,7 @@ use crate::internal_fd::InternalFd;
 use crate::key::{self, Unguarded};
 use crate::listed;
 use crate::persist::{Dirty, Durable, InFlight};
+use crate::slow::SlowMemory;
 use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Purpose, Source};
 use crate::stray;
 use crate::user::{self, Fault, UserOut};
@@ -38,12 +40,15 @@ use std::os::fd::OwnedFd;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A mapped range of memory with its class and its instructions.
 pub struct Region {
     base: *mut u8,
     len: AtomicU64,
+    /// Bytes that copies reach straight away: all, or none in memory that is slowed (`slowed.rs`).
+    quick: AtomicU64,
+    slow: OnceLock<SlowMemory>,
     /// Address space from `base` on that is ours, mapped or reserved.
     space: usize,
     /// Bytes that are mapped from the start on, though the file may be shorter.
@@ -237,6 +242,8 @@ impl Region {
         let mut region = Region {
             base,
             len: AtomicU64::new(0),
+            quick: AtomicU64::new(0),
+            slow: OnceLock::new(),
             space,
             ahead: 0,
             fd: Some(InternalFd::new(source.fd)),
@@ -279,6 +286,9 @@ impl Region {
             self.map_pages(start, end)?;
         }
         self.len.store(new_len, Ordering::Release);
+        if self.slow.get().is_none() {
+            self.quick.store(new_len, Ordering::Release);
+        }
         self.list_anew();
         Ok(())
     }
@@ -457,6 +467,19 @@ impl Region {
         }
     }
 
+    /// As [`Region::range`], for a copy that reaches the medium; `None` also in memory that is
+    /// slowed: then the copy is made by [`Region::slowly`], which looks again.
+    #[inline]
+    pub(crate) fn quick(&self, off: u64, len: u64) -> Option<*mut u8> {
+        let size = self.quick.load(Ordering::Acquire);
+        if off <= size && len <= size - off {
+            Some(self.base.wrapping_add(off as usize))
+        } else {
+            cold_path();
+            None
+        }
+    }
+
     /// The address of the aligned 8-byte word at `off`.
     #[inline]
     pub(crate) fn word(&self, off: u64) -> Result<*mut u8, Fault> {
@@ -481,6 +504,10 @@ impl Region {
     /// word inside is torn.
     #[inline]
     pub fn read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
+        // Mostly the length is known when this is compiled, and one line.
+        if to.len() > LINE as usize {
+            return self.read_long(off, to);
+        }
         let from = self.range(off, to.len() as u64)?;
         // SAFETY: `to` is valid for its length; the source is guarded.
         let copied = unsafe {
@@ -493,6 +520,16 @@ impl Region {
         copied.map_err(|_| Fault::Region)
     }
 
+    /// The same of more than a line.
+    #[inline(never)]
+    fn read_long(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
+        let Some(from) = self.quick(off, to.len() as u64) else {
+            return self.read_slowly(off, to);
+        };
+        // SAFETY: `to` is valid for its length; the source is guarded.
+        unsafe { copy::load_words(to.as_mut_ptr(), from, to.len()) }.map_err(|_| Fault::Region)
+    }
+
     /// Copies `len` bytes out to the caller, in the fastest way (words may be torn);
     /// [`Fault::Caller`] also if `to` is shorter.
     #[inline]
@@ -501,7 +538,9 @@ impl Region {
             return Err(Fault::Caller);
         }
         user::check(to.start(), len)?;
-        let from = self.range(off, len as u64)?;
+        let Some(from) = self.quick(off, len as u64) else {
+            return self.read_to_slowly(off, to, len, self.dispatch);
+        };
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy(self.dispatch, to.start(), from, len) };
         copied.map_err(user::region_to_caller)
@@ -539,118 +578,6 @@ impl Region {
         }
         // SAFETY: `to` is mapped for `from.len()` bytes.
         unsafe { copy::store_words(to, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
-    }
-
-    /// Stores bytes around the cache. Streamed stores are *not* ordered with later ones: a fence
-    /// must come before anything tells another thread, by memory, that they are there.
-    #[track_caller]
-    #[inline]
-    pub fn stream(&self, off: u64, from: &[u8]) -> Result<InFlight<'_>, Fault> {
-        // The source is Rust's own memory: only the region can fault.
-        self.stream_at(off, from.as_ptr(), from.len(), Location::caller())
-            .map_err(|_| Fault::Region)
-    }
-
-    /// Copies inside the region, around the cache; the ranges do not overlap.
-    #[track_caller]
-    pub fn copy(&self, from: u64, to: u64, len: u64) -> Result<InFlight<'_>, Fault> {
-        let at = Location::caller();
-        let source = self.range(from, len)?;
-        if self.hook.is_some() {
-            let mut bytes = vec![0; len as usize];
-            self.read(from, &mut bytes)?;
-            return self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
-        }
-        self.stream_at(to, source, len as usize, at).map_err(|_| Fault::Region)
-    }
-
-    /// The three parts of `off..off + len`: up to a line, whole lines, the rest.
-    fn parts(off: u64, len: usize) -> (usize, usize, usize) {
-        let head = ((off.next_multiple_of(LINE) - off) as usize).min(len);
-        let tail = (len - head) % LINE as usize;
-        (head, len - head - tail, tail)
-    }
-
-    /// Streams from any memory; with a hook, `from` must be memory that cannot fault.
-    pub(crate) fn stream_at(
-        &self,
-        off: u64,
-        from: *const u8,
-        len: usize,
-        at: &'static Location<'static>,
-    ) -> Result<InFlight<'_>, Fault> {
-        let to = self.range(off, len as u64)?;
-        let (head, body, tail) = Region::parts(off, len);
-        self.store_edge(off, from, head, at)?;
-        if body > 0 {
-            let from = from.wrapping_add(head);
-            if let Some(hook) = &self.hook {
-                // SAFETY: with a hook the source is a live slice, as said above.
-                let bytes = unsafe { std::slice::from_raw_parts(from, body) };
-                hook.store(off + head as u64, bytes, true, at);
-            }
-            let to = to.wrapping_add(head);
-            // SAFETY: `to` is mapped for all parts, aligned behind the head; both sides are
-            // guarded.
-            unsafe { copy::stream_lines(self.dispatch.copy, to, from, body) }
-                .map_err(user::caller_to_region)?;
-        }
-        let done = head + body;
-        self.store_edge(off + done as u64, from.wrapping_add(done), tail, at)?;
-        Ok(InFlight::new(self))
-    }
-
-    /// Stores less than a line: whole words around the cache, anything else through it and flushed.
-    fn store_edge(
-        &self,
-        off: u64,
-        from: *const u8,
-        len: usize,
-        at: &'static Location<'static>,
-    ) -> Result<(), Fault> {
-        if len == 0 {
-            return Ok(());
-        }
-        let to = self.range(off, len as u64)?;
-        let words = off.is_multiple_of(8) && len.is_multiple_of(8);
-        if let Some(hook) = &self.hook {
-            // SAFETY: with a hook the source is a live slice (see `stream_at`).
-            hook.store(off, unsafe { std::slice::from_raw_parts(from, len) }, words, at);
-        }
-        // SAFETY: `to` is mapped for `len` bytes; both sides are guarded.
-        unsafe {
-            if words {
-                copy::stream_words(to, from, len).map_err(user::caller_to_region)
-            } else {
-                copy::store_words(to, from, len).map_err(user::caller_to_region)?;
-                #[cfg(feature = "inject")]
-                if crate::inject::loses_edges() {
-                    return Ok(());
-                }
-                self.flush_at(off, len as u64, at);
-                Ok(())
-            }
-        }
-    }
-
-    /// Zeroes bytes around the cache.
-    #[track_caller]
-    pub fn stream_zero(&self, off: u64, len: u64) -> Result<InFlight<'_>, Fault> {
-        static ZEROES: [u8; LINE as usize] = [0; LINE as usize];
-        let at = Location::caller();
-        let to = self.range(off, len)?;
-        let (head, body, tail) = Region::parts(off, len as usize);
-        self.store_edge(off, ZEROES.as_ptr(), head, at)?;
-        if body > 0 {
-            if let Some(hook) = &self.hook {
-                hook.store(off + head as u64, &vec![0; body], true, at);
-            }
-            // SAFETY: `to` is mapped for all parts and aligned behind the head.
-            unsafe { copy::zero_lines(self.dispatch.copy, to.wrapping_add(head), body) }
-                .map_err(|_| Fault::Region)?;
-        }
-        self.store_edge(off + (head + body) as u64, ZEROES.as_ptr(), tail, at)?;
-        Ok(InFlight::new(self))
     }
 
     /// Flushes the lines of a range, whichever thread stored them: recovery makes a dead process's
@@ -702,10 +629,12 @@ impl Region {
     #[track_caller]
     #[inline]
     pub fn write_line(&self, off: u64, line: &[u8; LINE as usize]) -> Result<InFlight<'_>, Fault> {
-        let to = self.range(off, LINE)?;
         if !off.is_multiple_of(LINE) {
             return Err(Fault::Region);
         }
+        let Some(to) = self.quick(off, LINE) else {
+            return self.write_line_slowly(off, line, Location::caller());
+        };
         if self.hook.is_some() {
             // Word by word: code that is right with that is right with one store.
             return Ok(self.write(off, line)?.flush());
@@ -721,11 +650,31 @@ impl Region {
         if crate::inject::passes(crate::inject::Does::Flush, at) {
             return;
         }
-        let end = off.saturating_add(len).min(self.len());
-        if self.dispatch.flush == FlushKind::None || off >= end {
+        let end = off.saturating_add(len).min(self.quick.load(Ordering::Acquire));
+        if self.dispatch.flush == FlushKind::None {
             return;
         }
-        let mut line = off - off % LINE;
+        if off >= end {
+            cold_path();
+            return self.flush_slowly(off, len, at);
+        }
+        self.flush_lines(off - off % LINE, end, at);
+    }
+
+    /// Flushes the lines of a store that pays for itself.
+    pub(crate) fn flush_edge(&self, off: u64, len: u64, at: &'static Location<'static>) {
+        #[cfg(feature = "inject")]
+        if crate::inject::passes(crate::inject::Does::Flush, at) {
+            return;
+        }
+        if self.dispatch.flush != FlushKind::None {
+            self.flush_lines(off - off % LINE, off + len, at);
+        }
+    }
+
+    /// Flushes the lines from `line` on, up to `end` in the region.
+    #[inline]
+    pub(crate) fn flush_lines(&self, mut line: u64, end: u64, at: &'static Location<'static>) {
         while line < end {
             if let Some(hook) = &self.hook {
                 hook.flush(line, at);

@@ -188,7 +188,9 @@ impl Region {
     /// Copies volatile bytes out.
     #[inline]
     pub fn shared_read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
-        self.read(off, to)
+        let from = self.range(off, to.len() as u64)?;
+        // SAFETY: `to` is valid for its length; the source is guarded.
+        unsafe { copy::load_words(to.as_mut_ptr(), from, to.len()) }.map_err(|_| Fault::Region)
     }
 
     /// Copies bytes in; each aligned 8-byte word by one store.

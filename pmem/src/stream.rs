@@ -1,4 +1,5 @@
-//! Streams of the caller's bytes: whole lines at once, anything else in parts.
+//! Streams: bytes that go around the cache. Whole lines go at once, what stands before and behind
+//! them in parts.
 
 use crate::copy::{self, LINE};
 use crate::persist::InFlight;
@@ -7,6 +8,150 @@ use crate::user::{self, Fault, UserIn};
 use std::panic::Location;
 
 impl Region {
+    /// Stores bytes around the cache. Streamed stores are *not* ordered with later ones: a fence
+    /// must come before anything tells another thread, by memory, that they are there.
+    #[track_caller]
+    #[inline]
+    pub fn stream(&self, off: u64, from: &[u8]) -> Result<InFlight<'_>, Fault> {
+        // The source is Rust's own memory: only the region can fault.
+        self.stream_at(off, from.as_ptr(), from.len(), Location::caller())
+            .map_err(|_| Fault::Region)
+    }
+
+    /// Copies inside the region, around the cache; the ranges do not overlap.
+    #[track_caller]
+    pub fn copy(&self, from: u64, to: u64, len: u64) -> Result<InFlight<'_>, Fault> {
+        let at = Location::caller();
+        let Some(source) = self.quick(from, len) else {
+            return self.copy_slowly(from, to, len, at);
+        };
+        if self.hook().is_some() {
+            let mut bytes = vec![0; len as usize];
+            self.read(from, &mut bytes)?;
+            return self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
+        }
+        self.stream_at(to, source, len as usize, at).map_err(|_| Fault::Region)
+    }
+
+    /// The three parts of `off..off + len`: up to a line, whole lines, the rest.
+    fn parts(off: u64, len: usize) -> (usize, usize, usize) {
+        let head = ((off.next_multiple_of(LINE) - off) as usize).min(len);
+        let tail = (len - head) % LINE as usize;
+        (head, len - head - tail, tail)
+    }
+
+    /// Streams from any memory; with a hook, `from` must be memory that cannot fault.
+    pub(crate) fn stream_at(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        at: &'static Location<'static>,
+    ) -> Result<InFlight<'_>, Fault> {
+        let Some(to) = self.quick(off, len as u64) else {
+            return self.stream_slowly(off, from, len, at);
+        };
+        self.stream_to(to, off, from, len, at)?;
+        Ok(InFlight::new(self))
+    }
+
+    /// The same, where `to` is known: the address of `off`.
+    #[expect(clippy::inline_always, reason = "one of few calls, and the others are rare")]
+    #[inline(always)]
+    pub(crate) fn stream_to(
+        &self,
+        to: *mut u8,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        at: &'static Location<'static>,
+    ) -> Result<(), Fault> {
+        let (head, body, tail) = Region::parts(off, len);
+        self.store_edge(off, from, head, at)?;
+        if body > 0 {
+            let from = from.wrapping_add(head);
+            if let Some(hook) = self.hook() {
+                // SAFETY: with a hook the source is a live slice, as said above.
+                let bytes = unsafe { std::slice::from_raw_parts(from, body) };
+                hook.store(off + head as u64, bytes, true, at);
+            }
+            let to = to.wrapping_add(head);
+            // SAFETY: `to` is mapped for all parts, aligned behind the head; both sides are
+            // guarded.
+            unsafe { copy::stream_lines(self.dispatch().copy, to, from, body) }
+                .map_err(user::caller_to_region)?;
+        }
+        let done = head + body;
+        self.store_edge(off + done as u64, from.wrapping_add(done), tail, at)
+    }
+
+    /// Stores less than a line: whole words around the cache, anything else through it and flushed.
+    fn store_edge(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        at: &'static Location<'static>,
+    ) -> Result<(), Fault> {
+        if len == 0 {
+            return Ok(());
+        }
+        let to = self.range(off, len as u64)?;
+        let words = off.is_multiple_of(8) && len.is_multiple_of(8);
+        if let Some(hook) = self.hook() {
+            // SAFETY: with a hook the source is a live slice (see `stream_at`).
+            hook.store(off, unsafe { std::slice::from_raw_parts(from, len) }, words, at);
+        }
+        // SAFETY: `to` is mapped for `len` bytes; both sides are guarded.
+        unsafe {
+            if words {
+                copy::stream_words(to, from, len).map_err(user::caller_to_region)
+            } else {
+                copy::store_words(to, from, len).map_err(user::caller_to_region)?;
+                #[cfg(feature = "inject")]
+                if crate::inject::loses_edges() {
+                    return Ok(());
+                }
+                self.flush_edge(off, len as u64, at);
+                Ok(())
+            }
+        }
+    }
+
+    /// Zeroes bytes around the cache.
+    #[track_caller]
+    pub fn stream_zero(&self, off: u64, len: u64) -> Result<InFlight<'_>, Fault> {
+        let at = Location::caller();
+        let Some(to) = self.quick(off, len) else {
+            return self.zero_slowly(off, len, at);
+        };
+        self.zero_at(to, off, len as usize, at)?;
+        Ok(InFlight::new(self))
+    }
+
+    /// The same, where `to` is known.
+    #[inline]
+    pub(crate) fn zero_at(
+        &self,
+        to: *mut u8,
+        off: u64,
+        len: usize,
+        at: &'static Location<'static>,
+    ) -> Result<(), Fault> {
+        static ZEROES: [u8; LINE as usize] = [0; LINE as usize];
+        let (head, body, tail) = Region::parts(off, len);
+        self.store_edge(off, ZEROES.as_ptr(), head, at)?;
+        if body > 0 {
+            if let Some(hook) = self.hook() {
+                hook.store(off + head as u64, &vec![0; body], true, at);
+            }
+            // SAFETY: `to` is mapped for all parts and aligned behind the head.
+            unsafe { copy::zero_lines(self.dispatch().copy, to.wrapping_add(head), body) }
+                .map_err(|_| Fault::Region)?;
+        }
+        self.store_edge(off + (head + body) as u64, ZEROES.as_ptr(), tail, at)
+    }
+
     /// Stores the caller's bytes around the cache. On [`Fault::Caller`] a part may be stored.
     #[track_caller]
     #[expect(clippy::inline_always, reason = "its words stay in registers")]
@@ -15,7 +160,9 @@ impl Region {
         let (start, len) = (from.start(), from.len());
         user::check(start, len)?;
         if (off | len as u64).is_multiple_of(LINE) && self.hook().is_none() {
-            let to = self.range(off, len as u64)?;
+            let Some(to) = self.quick(off, len as u64) else {
+                return self.stream_slowly(off, start, len, Location::caller());
+            };
             // SAFETY: `to` is mapped for these lines; both sides are guarded.
             unsafe { copy::stream_lines(self.dispatch().copy, to, start, len) }
                 .map_err(user::caller_to_region)?;

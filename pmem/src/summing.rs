@@ -12,6 +12,7 @@ use crate::checksum::checksum_after;
 use crate::copy::{self, LINE};
 use crate::persist::InFlight;
 use crate::region::Region;
+use crate::slow::Way;
 use crate::user::{self, Fault, UserIn};
 use std::panic::Location;
 
@@ -94,7 +95,53 @@ impl Region {
     /// Streams and sums whole words: lines 256 bytes at a time, what stands before and behind them
     /// by words.
     fn stream_words(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
-        self.range(off, len as u64)?;
+        if self.quick(off, len as u64).is_none() {
+            return self.stream_words_slowly(off, from, len, crc);
+        }
+        self.stream_words_at(off, from, len, crc)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stream_words_slowly(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        crc: u32,
+    ) -> Result<u32, Fault> {
+        self.sum_slowly(off, len, crc, |done, len, crc| {
+            self.stream_words_at(off + done as u64, from.wrapping_add(done), len, crc)
+        })
+    }
+
+    /// Makes a stream in parts by `stream`, which gets how far a part is from the start, its length
+    /// and the sum before it.
+    #[cold]
+    fn sum_slowly(
+        &self,
+        off: u64,
+        len: usize,
+        mut crc: u32,
+        stream: impl Fn(usize, usize, u32) -> Result<u32, Fault>,
+    ) -> Result<u32, Fault> {
+        self.slowly(Way::Write, off, len as u64, |_, done, len| {
+            crc = stream(done, len, crc)?;
+            Ok(())
+        })?;
+        Ok(crc)
+    }
+
+    /// The same inside the region.
+    #[expect(clippy::inline_always, reason = "one of two calls, and the other is rare")]
+    #[inline(always)]
+    fn stream_words_at(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        crc: u32,
+    ) -> Result<u32, Fault> {
         let head = (off.next_multiple_of(LINE) - off) as usize;
         let head = if len >= head + FOLDED { head } else { len };
         let lines = (len - head) / FOLDED * FOLDED;
@@ -115,13 +162,40 @@ impl Region {
         &self,
         off: u64,
         from: &UserIn<'_>,
+        crc: u32,
+        at: &'static Location<'static>,
+    ) -> Result<u32, Fault> {
+        match self.quick(off, from.len() as u64) {
+            Some(to) if from.len() <= FEW => self.stream_copied::<FEW>(to, off, from, crc, at),
+            Some(to) => self.stream_parts_at(to, off, from, crc, at),
+            None => self.stream_in_parts_slowly(off, from, crc, at),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stream_in_parts_slowly(
+        &self,
+        off: u64,
+        from: &UserIn<'_>,
+        crc: u32,
+        at: &'static Location<'static>,
+    ) -> Result<u32, Fault> {
+        self.sum_slowly(off, from.len(), crc, |done, len, crc| {
+            let off = off + done as u64;
+            self.stream_parts_at(self.range(off, 0)?, off, &from.slice(done, len), crc, at)
+        })
+    }
+
+    /// The same inside the region, `start` being the address of `off`.
+    fn stream_parts_at(
+        &self,
+        start: *mut u8,
+        off: u64,
+        from: &UserIn<'_>,
         mut crc: u32,
         at: &'static Location<'static>,
     ) -> Result<u32, Fault> {
-        if from.len() <= FEW {
-            return self.stream_copied::<FEW>(off, from, crc, at);
-        }
-        self.range(off, from.len() as u64)?;
         let (folds, mut done) = (self.folds(), 0);
         while done < from.len() {
             let (to, rest) = (off + done as u64, from.len() - done);
@@ -134,21 +208,23 @@ impl Region {
             }
             let take = if folds && rest >= head + FOLDED { head } else { rest.min(PIECE) };
             let part = from.slice(done, take);
+            let place = start.wrapping_add(done);
             crc = if take <= FOLDED {
-                self.stream_copied::<FOLDED>(to, &part, crc, at)?
+                self.stream_copied::<FOLDED>(place, to, &part, crc, at)?
             } else {
-                self.stream_copied::<PIECE>(to, &part, crc, at)?
+                self.stream_copied::<PIECE>(place, to, &part, crc, at)?
             };
             done += take;
         }
         Ok(crc)
     }
 
-    /// Streams at most `MOST` bytes by way of a private copy.
+    /// Streams at most `MOST` bytes by way of a private copy, `to` being the address of `off`.
     #[inline]
     fn stream_copied<const MOST: usize>(
         &self,
-        to: u64,
+        to: *mut u8,
+        off: u64,
         from: &UserIn<'_>,
         crc: u32,
         at: &'static Location<'static>,
@@ -157,8 +233,8 @@ impl Region {
         let bytes = &mut bytes[..from.len()];
         from.read(bytes)?;
         // First on their way, then summed: that is done while they go.
-        let stored = self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
-        let _ = stored.map_err(|_| Fault::Region)?;
+        let stored = self.stream_to(to, off, bytes.as_ptr(), bytes.len(), at);
+        stored.map_err(|_| Fault::Region)?;
         Ok(checksum_after(crc, bytes))
     }
 

@@ -9,7 +9,7 @@ use crate::source::{Class, PAGE};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Address space that somebody else maps files to, and unmaps.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ impl Region {
         Ok(Region {
             base: lent.base,
             len: AtomicU64::new(lent.len),
+            quick: AtomicU64::new(lent.len),
+            slow: OnceLock::new(),
             space: lent.space,
             ahead: lent.space,
             fd: None,
@@ -88,6 +90,8 @@ impl Region {
         let region = Region {
             base,
             len: AtomicU64::new(image.len() as u64),
+            quick: AtomicU64::new(image.len() as u64),
+            slow: OnceLock::new(),
             space,
             ahead: 0,
             fd: None,

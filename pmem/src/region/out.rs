@@ -21,6 +21,7 @@ impl Region {
         at: u64,
     ) -> Result<(), Errno> {
         let from = self.range(off, len)?;
+        let moving = self.slow_memory().map(|slow| slow.read(self.base() as u64 + off, len));
         let mut done = 0;
         while done < len as usize {
             let start = from.wrapping_add(done) as usize;
@@ -34,6 +35,9 @@ impl Region {
                 Err(Errno::FAULT) => return Err(Errno::IO),
                 Err(errno) => return Err(errno),
             }
+        }
+        if let Some(moving) = moving {
+            moving.wait();
         }
         Ok(())
     }

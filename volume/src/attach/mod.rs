@@ -30,6 +30,7 @@ mod passes;
 mod reading;
 pub(crate) mod remove;
 pub(crate) mod resume;
+pub(crate) mod slow;
 pub(crate) mod snapshot;
 pub(crate) mod view;
 
@@ -147,6 +148,7 @@ fn attach_for(
     options: &AttachOptions,
     purpose: Purpose,
 ) -> Result<Arc<Volume>, VolumeError> {
+    let model = slow::model("attach", path)?;
     let reserve = rustix::fs::stat(path)
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
     let mut open =
@@ -215,7 +217,9 @@ fn attach_for(
         };
         // The lock is not held in between: a dead process's child may need it to take its slot.
         if let Some(others) = attempt.share(&region, &liveness)? {
-            return attempt.locked(&region, liveness, others, &guard).map(Arc::new);
+            let volume = attempt.locked(&region, liveness, others, &guard)?;
+            volume.slow_down(model);
+            return Ok(Arc::new(volume));
         }
     }
     Err(liveness::gone("attach", path, &directory))

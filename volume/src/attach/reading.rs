@@ -21,7 +21,7 @@
 //! leave is replaced by the next first one.
 
 use crate::Result;
-use crate::attach::{AttachOptions, TRIES, real_path};
+use crate::attach::{AttachOptions, TRIES, real_path, slow};
 use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
@@ -57,6 +57,7 @@ pub(crate) fn attach(
     options: &AttachOptions,
 ) -> std::result::Result<Arc<Volume>, VolumeError> {
     let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
+    let model = slow::model("attach", path)?;
     let fd =
         pmem::open_to_read(path).map_err(|error| VolumeError::region("attach", path, &error))?;
     let path = &real_path(fd.as_raw_fd(), path);
@@ -102,7 +103,7 @@ pub(crate) fn attach(
             reader.first(region, liveness)
         };
         drop(guard);
-        return attached.map(Arc::new);
+        return attached.inspect(|volume| volume.slow_down(model)).map(Arc::new);
     }
     Err(liveness::gone("attach", path, &directory))
 }

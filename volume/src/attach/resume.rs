@@ -5,8 +5,7 @@
 //! image's threads, which the new one recovers first.
 
 use crate::Mode;
-use crate::attach::reading;
-use crate::attach::real_path;
+use crate::attach::{reading, real_path, slow};
 use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
@@ -213,6 +212,7 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     };
     let path = token.path;
     let system = |what: &str, errno| VolumeError::system("take over", path, what, errno);
+    let model = slow::model("take over", path)?;
     check_length(&token)?;
     let ([region, volatile], byte) = maps(&token)?;
     let superblock = superblock::read(&region, path, "take over")?.superblock;
@@ -254,5 +254,6 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     volume.begin_idle().map_err(|errno| system("its slot", errno))?;
     volume.recover_own_operations().map_err(|errno| system("recovering its calls", errno))?;
     volume.set_attached();
+    volume.slow_down(model);
     Ok(Arc::new(volume))
 }

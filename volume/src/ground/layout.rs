@@ -434,6 +434,9 @@ pub const HEADER_TRIMS: u64 = 448;
 pub const HEADER_ERA: u64 = 456;
 /// Header word: the name of the era before, if it ended in order; else 0.
 pub const HEADER_ERA_BEFORE: u64 = 464;
+/// Header words: until when reads, and writes, keep emulated slow memory busy (ticks of the
+/// time-stamp counter; any value is harmless). Other builds leave them alone.
+pub const HEADER_BUSY: u64 = HEADER_ANCHOR - 16;
 /// Header words: where the anchor directory is (`anchor.rs`).
 pub const HEADER_ANCHOR: u64 = 512;
 /// Bytes of them.
