@@ -2,15 +2,17 @@
 //! SQLite's own programs that know nothing of it, through names of each kind.
 
 mod support;
+#[path = "support/sqlite.rs"]
+mod tried;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{Mounted, Place, Ran, can_mount, command, compile, solera};
+use support::{Mounted, Ran, can_mount, compile, solera};
+use tried::{CAPI, Tried, python, times};
 
-const CAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/tests/c/worker.c");
 
 const WORK: &str = "
@@ -26,75 +28,8 @@ const ASK: &str = "SELECT count(*), sum(length(b)), min(c), max(c) FROM t; PRAGM
 /// What is asked gives this.
 const SAID: &str = "1334|3797280|row 1|row 999 again\nok\n";
 
-/// A volume, and the libraries beside it.
-struct Tried {
-    place: Place,
-    library: String,
-    volume: String,
-    prefix: String,
-}
-
-/// Whether SQLite's shell and header are there; says that a test is skipped if not.
-fn has_sqlite() -> bool {
-    let shell = Command::new("sqlite3").arg("-version").output().is_ok();
-    let has = shell && Path::new("/usr/include/sqlite3.h").exists();
-    if !has {
-        eprintln!("sqlite3 and libsqlite3-dev are needed (scripts/setup.sh --tests): skipped");
-    }
-    has
-}
-
-fn times(short: usize, long: usize) -> usize {
-    if std::env::var_os("SOLERA_TEST_LONG").is_some() { long } else { short }
-}
-
+/// What workers work on.
 impl Tried {
-    fn new() -> Option<Self> {
-        if !has_sqlite() {
-            return None;
-        }
-        let place = Place::new();
-        let library = place.text("lib");
-        std::fs::create_dir_all(&library).expect("a directory");
-        let built = Path::new(env!("CARGO_BIN_EXE_solera")).with_file_name("libsolera.a");
-        Ran::of(Command::new(format!("{CAPI}/link.sh")).arg(built).arg(&library)).ok();
-        let (volume, prefix) = (place.volume("256M"), place.prefix());
-        Some(Self { place, library, volume, prefix })
-    }
-
-    /// A command that is not run by `solera run`.
-    fn alone(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.env("LD_LIBRARY_PATH", &self.library).env_remove("LD_PRELOAD");
-        command
-    }
-
-    /// A command that is.
-    fn run(&self, program: &str) -> Command {
-        let mut command = command();
-        command.env("LD_LIBRARY_PATH", &self.library);
-        command.args(["run", "--volume", &self.volume, "--at", &self.prefix, "--", program]);
-        command
-    }
-
-    /// SQLite's shell with the VFS, on what a name leads to.
-    fn shell(&self, name: &str, script: &str) -> String {
-        let (load, open) = (format!(".load {}/solera_vfs", self.library), format!(".open {name}"));
-        let mut shell = self.alone("sqlite3");
-        shell.args(["-bail", "-batch", ":memory:", &load, &open, script]).stdin(Stdio::null());
-        Ran::of(&mut shell).ok()
-    }
-
-    /// SQLite's own shell, run on the volume.
-    fn own_shell(&self, file: &str, script: &str) -> String {
-        let file = format!("{}/{file}", self.prefix);
-        Ran::of(self.run("sqlite3").args(["-bail", "-batch", &file, script])).ok()
-    }
-
-    fn uri(&self, file: &str) -> String {
-        format!("file:/{file}?vfs=solera&volume={}", self.volume)
-    }
-
     fn worker(&self) -> PathBuf {
         let to = self.place.path("worker");
         let (include, search) = (format!("-I{CAPI}/include"), format!("-L{}", self.library));
@@ -119,13 +54,6 @@ impl Tried {
         let ask = "PRAGMA integrity_check; SELECT n - (SELECT count(*) FROM t) FROM c;";
         assert_eq!(self.shell(&self.uri(file), ask), "ok\n0\n", "{file}");
         assert_eq!(self.own_shell(file, ask), "ok\n0\n", "{file} by unix");
-    }
-
-    /// Nobody has the volume, and it is whole.
-    fn end(self) {
-        let info = solera(["info", "--json", &self.volume]).json();
-        assert_eq!(info["attached"].as_array().map(Vec::len), Some(0));
-        solera(["fsck", &self.volume]).ok();
     }
 }
 
@@ -363,19 +291,6 @@ fn what_was_committed_outlives_a_killed_writer() {
         assert!(committed > 100, "{file}: {committed}");
     }
     tried.end();
-}
-
-/// A Python whose SQLite loads extensions.
-fn python() -> Option<&'static str> {
-    let asks = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
-    let can = |python: &&str| {
-        Command::new(python).args(["-c", asks]).output().is_ok_and(|ran| ran.status.success())
-    };
-    let found = ["python3", "/usr/bin/python3"].into_iter().find(can);
-    if found.is_none() {
-        eprintln!("no Python loads extensions into SQLite: skipped");
-    }
-    found
 }
 
 const ENGINES: &str = r#"
