@@ -14,6 +14,7 @@
 use crate::directory::{self, Directory, Refusal, Whose};
 use crate::engine::Told;
 use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
+use crate::inject::{Bug, Point, injected, reach};
 use crate::layout::{ALL, CHUNK, GRANULE};
 use crate::segments::{self, Segments};
 use pmem::{Fault, InternalFd, UserOut};
@@ -142,7 +143,9 @@ impl Cache {
                 return None;
             }
             match self.read_at(engine, (desc, &version), offset, out) {
-                Ok((read, filled)) if engine.version(desc) == Ok(version) => {
+                Ok((read, filled))
+                    if engine.version(desc) == Ok(version) || injected(Bug::NoSecondComparison) =>
+                {
                     self.index.count(if filled { Count::Misses } else { Count::Hits }, 1);
                     self.index.count(Count::BytesCopied, read);
                     return Some(read as usize);
@@ -218,6 +221,7 @@ impl Cache {
             None => (self.fill_new(engine, part, key)?, true),
         };
         self.index.use_again(&found)?;
+        reach(Point::BeforeCopy);
         let number = found.entry.number();
         let copied = self.segments.copy(self.directory.fd.as_fd(), number, part.from, sink);
         match copied {
@@ -243,10 +247,17 @@ impl Cache {
             return Err(Unserved::Moved);
         };
         let dir = self.directory.fd.as_fd();
-        let filled = segments::create(dir, claim.number)
-            .and_then(|file| self.fill(engine, part, there, &file));
+        let file = segments::create(dir, claim.number);
+        let early = injected(Bug::PublishedEarly) && self.index.publish(&claim, there)?;
+        if injected(Bug::ClaimedLate) {
+            self.index.give_up(&claim)?;
+        }
+        let filled = file.and_then(|file| self.fill(engine, part, there, &file));
+        if injected(Bug::ClaimedLate) {
+            self.index.claim_late(&claim)?;
+        }
         let published = match filled {
-            Ok(true) => self.index.publish(&claim, there)?,
+            Ok(true) => early || self.index.publish(&claim, there)?,
             _ => false,
         };
         if published {
@@ -297,6 +308,7 @@ impl Cache {
         if !is_same() {
             return Ok(false);
         }
+        reach(Point::BeforeFill);
         let end = u64::from(u32::BITS - granules.leading_zeros()) * GRANULE;
         let (end, now) = (end.min(length), rustix::fs::fstat(file)?.st_size as u64);
         if now < end {
@@ -315,7 +327,9 @@ impl Cache {
             from += run;
             left = if from < u32::BITS { granules >> from } else { 0 };
         }
-        Ok(is_same())
+        let same = is_same();
+        reach(Point::BehindFill);
+        Ok(same)
     }
 
     /// What a read does behind a fill that was not made use of.
@@ -391,7 +405,8 @@ impl Cache {
     /// wrote. Nothing is to be done for what is not known here: the version tells all others.
     pub(crate) fn wrote(&self, before: &Version, after: &Version, range: (u64, u64)) {
         // Two for each change: one alone is ours.
-        let only = after.node == before.node && after.number == before.number + 2;
+        let only = after.node == before.node && after.number == before.number + 2
+            || injected(Bug::WordMovedAnyway);
         let (from, to) = (range.0.min(before.size), range.1);
         let chunks = from / CHUNK..=(to.max(1) - 1) / CHUNK;
         if !only || to <= range.0 || chunks.end() - chunks.start() >= CHANGED_MAX {

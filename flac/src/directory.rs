@@ -13,6 +13,7 @@
 //! taken over again, and a directory that was not finished has a name of its own.
 
 use crate::index::Index;
+use crate::inject::{Bug, injected};
 use crate::layout::{GRANULE, Hashes, Layout};
 use crate::segments;
 use pmem::{Class, InternalFd, OpenOptions, Region};
@@ -178,7 +179,12 @@ pub(crate) fn open(
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(told(&path, errno)),
         }
-        let taken = eras.before.is_some_and(|before| take_over(&all, place, before, &name));
+        let mut taken = eras.before.is_some_and(|before| take_over(&all, place, before, &name));
+        if injected(Bug::EraSkipped) {
+            let any = names(all.as_fd()).unwrap_or_default();
+            let any = any.iter().filter_map(|name| segments::era(name));
+            taken |= any.into_iter().any(|era| take_over(&all, place, era, &name));
+        }
         if !taken {
             make(&all, place, eras, budget, &name).map_err(|errno| told(&path, errno))?;
         }

@@ -7,6 +7,7 @@
 
 use crate::cache::Cache;
 use crate::directory::{Refusal, Whose};
+use crate::inject::{Point, reach};
 use pmem::Region;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -197,6 +198,7 @@ impl FileSystem for Cached {
             return self.under.write(desc, data, at);
         };
         let before = self.under.version(desc);
+        reach(Point::BeforeWrite);
         let written = self.under.write(desc, data, at)?;
         if let Ok(before) = before
             && written > 0

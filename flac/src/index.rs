@@ -19,6 +19,7 @@
 //!
 //! No locks; a process may die between any two steps. Nothing here is persistent.
 
+use crate::inject::{Bug, Point, injected, reach};
 use crate::layout::{
     ALL, CARRIED, CHUNK_BASE, CHUNK_CHECK, CHUNK_ENTRY, CHUNK_GRANULES, CHUNK_KEY, CHUNK_WAYS,
     CLAIMED, ENDED, Entry, FILE_BASE, FILE_GENERATION, FILE_INO, FILE_KEY, FILE_RIGHT, FILE_WAYS,
@@ -287,10 +288,15 @@ impl Index {
         // Behind the change, before any look: who fills does it the other way round.
         fence(Ordering::SeqCst);
         let Some(known) = self.known(node, before)? else { return Ok(()) };
+        let right = self.hashes.right(after, known.base);
+        if injected(Bug::DroppedAfterWord) {
+            self.cas(known.line + FILE_RIGHT, known.right, right)?;
+            reach(Point::WithinChange);
+        }
         for chunk in chunks {
             self.drop_chunk(self.hashes.chunk(node, chunk), gone)?;
         }
-        let right = self.hashes.right(after, known.base);
+        reach(Point::WithinChange);
         self.cas(known.line + FILE_RIGHT, known.right, right)?;
         Ok(())
     }
@@ -313,7 +319,7 @@ impl Index {
             }
             let number = entry.number();
             let check = span.load((CHUNK_CHECK / 8) as usize)?;
-            if check == self.hashes.entry(key, base, number) {
+            if check == self.hashes.entry(key, base, number) || injected(Bug::CheckIgnored) {
                 let there = self.hashes.there(key, number, granules);
                 return Ok(Some(Found { line, entry, there }));
             }
@@ -398,6 +404,12 @@ impl Index {
         }
         let entry = |state| Entry::new(claim.number, state).0;
         self.cas(claim.line + CHUNK_ENTRY, entry(CLAIMED), entry(PUBLISHED) | USED)
+    }
+
+    /// Takes again what was given up: a fault.
+    pub(crate) fn claim_late(&self, claim: &Claim) -> Result<()> {
+        self.cas(claim.line + CHUNK_ENTRY, 0, Entry::new(claim.number, CLAIMED).0)?;
+        Ok(())
     }
 
     /// Gives a claim back.

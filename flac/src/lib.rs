@@ -13,6 +13,10 @@ mod cache;
 mod directory;
 mod engine;
 mod index;
+#[cfg(feature = "inject")]
+pub mod inject;
+#[cfg(not(feature = "inject"))]
+mod inject;
 mod layout;
 mod segments;
 mod status;
