@@ -1,6 +1,7 @@
 //! An engine behind the contract, as a [`System`]: does what a face does, with as little code as
 //! possible.
 
+use crate::cached;
 use crate::content::{PAGE, fill};
 use crate::workload::{Action, Outcome, SLOTS, Stat, System, Value, components, split_path};
 use pmem::Hook;
@@ -27,14 +28,16 @@ pub struct Engine {
     poke: Option<Box<Poke>>,
     /// When what is there was made, at the latest.
     pub latest: vfs::Nanos,
+    /// Where the cache lies, if there is one.
+    _cache: Option<cached::Place>,
 }
 
 impl Engine {
     /// Nothing open yet.
     #[must_use]
     pub fn new(volume: Arc<Volume>) -> Self {
-        let (fs, slots) = (volume.clone(), [None; SLOTS]);
-        Self { fs, volume, slots, poke: None, latest: vfs::Nanos::MAX }
+        let ((fs, cache), slots) = (cached::engine(&volume), [None; SLOTS]);
+        Self { fs, volume, slots, poke: None, latest: vfs::Nanos::MAX, _cache: cache }
     }
 
     /// From here on stores through mappings are possible: `poke` does them.

@@ -13,6 +13,7 @@
 //!   must hold; [`explore`]: one case; [`campaign`]: all; `mutate`: what shows that a flush or
 //!   fence is missing.
 
+mod cached;
 pub mod campaign;
 pub mod cases;
 pub mod compare;

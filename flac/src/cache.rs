@@ -236,7 +236,7 @@ impl Cache {
 
     /// Makes a segment for a chunk, with what is asked for.
     fn fill_new(&self, engine: &dyn Versions, part: &Part<'_>, key: u64) -> Served<Found> {
-        if self.full.load(Ordering::Relaxed) {
+        if self.full.load(Ordering::Relaxed) || !may_grow() {
             return Err(Unserved::Full);
         }
         let there = part.granules();
@@ -283,6 +283,9 @@ impl Cache {
         if whole && found.there.count_ones() * 2 < more.count_ones() {
             // A new one, by one copy.
             return self.fill_new(engine, part, key);
+        }
+        if !may_grow() {
+            return Err(Unserved::Full);
         }
         self.make_room(bytes_of(more))?;
         let file = segments::open(self.directory.fd.as_fd(), found.entry.number(), true);
@@ -421,6 +424,13 @@ impl Cache {
     pub(crate) fn descriptors(&self) -> [&InternalFd; 2] {
         [&self.directory.fd, &self.directory.lock]
     }
+}
+
+/// Whether the process may make files as long as segments: the kernel takes `RLIMIT_FSIZE` for
+/// those too, and would send the program a signal.
+fn may_grow() -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.is_none_or(|most| most >= CHUNK)
 }
 
 const _: () = assert!(ALL.count_ones() as u64 * GRANULE == CHUNK);

@@ -6,6 +6,7 @@
 #[repr(u8)]
 pub enum Bug {
     /// No fault.
+    #[cfg(feature = "inject")]
     None,
     /// A read does not compare the version behind its copies.
     NoSecondComparison,
