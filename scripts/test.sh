@@ -149,7 +149,10 @@ if [ -x tests/programs/run ]; then
     behind=machine-crashes beside programs tests/programs/run
     behind=programs beside split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
     behind=split-programs beside split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
-    waiting+=(programs split-programs split-programs-xfs)
+    # By a cache that is smaller than what they read; in the long run all.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(git sqlite-wal leveldb lmdb perl archives); fi
+    behind=split-programs-xfs beside cached-programs env CACHE=16M tests/programs/run "${some[@]}"
+    waiting+=(programs split-programs split-programs-xfs cached-programs)
 fi
 if [ -x tests/sqlite/run ]; then
     # SQLite's own suite by our VFS, on tmpfs and on a volume: there, in the short run, what touches a VFS.
@@ -163,13 +166,16 @@ fi
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
     --test survived --test flex_log --test flex_file --test sqlite_cuts -- --nocapture
 # Of the workspace, too: what has nothing to inject is there already.
-stage injected-bugs cargo test --release --workspace --features solera-explorer/inject --test bugs \
+stage injected-bugs cargo test --release --workspace \
+    --features solera-explorer/inject,solera-flac/inject --test bugs \
     --test flex_log --test flex_file
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage rusqlite env -C sqlite/rusqlite cargo run --release -- "$PWD/target/release/solera_vfs.so" "$PWD/target/rusqlite.db"
     stage machine-programs tests/vm/run programs
+    stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
+        cargo test --release --workspace --test crash
     # In it the short run: what it shows is that nothing is missing.
     stage bare scripts/test-bare.sh
 fi
