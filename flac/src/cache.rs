@@ -325,7 +325,7 @@ impl Cache {
             let run = left.trailing_ones();
             let (start, end) = (u64::from(from) * GRANULE, u64::from(from + run) * GRANULE);
             let range = (part.chunk * CHUNK + start, end.min(length) - start);
-            let copied = engine.copy_out(part.desc, range, file.as_fd(), start)?;
+            let copied = engine.copy_out(part.desc, range, (file.as_fd(), start))?;
             self.index.count(Count::BytesFilled, copied);
             from += run;
             left = if from < u32::BITS { granules >> from } else { 0 };

@@ -39,6 +39,9 @@ pub struct Eras {
     pub before: Option<u64>,
 }
 
+/// A file of the kernel's, and a place in it.
+pub type Place<'f> = (BorrowedFd<'f>, u64);
+
 /// What is done at the end of an era, with the engine whose it is.
 pub type AtEnd = Box<dyn FnOnce(&dyn Versions) + Send>;
 
@@ -61,10 +64,10 @@ pub trait Versions: Send + Sync {
     /// Moves a position from `from` on; `false`: somebody else has moved it.
     fn advance(&self, desc: Desc, from: u64, to: u64) -> Result<bool>;
 
-    /// Copies a range of a file (offset, length) to the place `at` of a file of the
-    /// kernel's, in one go; holes stay holes there. Gives the bytes that there were, up to the end.
-    /// What is changed meanwhile may be copied in part: versions tell.
-    fn copy_out(&self, desc: Desc, range: (u64, u64), to: BorrowedFd<'_>, at: u64) -> Result<u64>;
+    /// Copies a range of a file (offset, length) into a file of the kernel's, in one go; holes stay
+    /// holes there. Gives the bytes that there were, up to the end. What is changed meanwhile may
+    /// be copied in part: versions tell.
+    fn copy_out(&self, desc: Desc, range: (u64, u64), to: Place<'_>) -> Result<u64>;
 
     /// `act` runs at the end of the era if this process ends it in order: nobody else is there, and
     /// nothing changes any more.

@@ -7,11 +7,11 @@
 use crate::Result;
 use crate::cache::Target;
 use crate::data::fallocate::check_request;
-use crate::data::file_read::not_open;
 use crate::data::mapping::{self, PageFault};
 use crate::data::plan::{Plan, Position};
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::inode::opens::Opened;
+use crate::inode::opens::not_open;
 use crate::namespace::new_inode::inherited;
 use crate::namespace::{Names, align};
 use crate::open::Opens;

@@ -9,16 +9,16 @@
 //! Locks: none; the header's words are stored while the caller holds the attach byte.
 
 use crate::Result;
-use crate::data::file_read::not_open;
 use crate::ground::layout::{HEADER_ERA, HEADER_ERA_BEFORE, HEADER_FORMAT, RuntimeLayout};
 use crate::ground::superblock;
 use crate::inode::Inodes;
+use crate::inode::opens::not_open;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use vfs::versions::{AtEnd, Eras, Version, Versions};
+use vfs::versions::{AtEnd, Eras, Place, Version, Versions};
 use vfs::{Desc, Kind, Node};
 
 impl Volume {
@@ -108,9 +108,9 @@ impl Versions for Volume {
         crate::open::Opens::advance(self, desc, from, to)
     }
 
-    fn copy_out(&self, desc: Desc, range: (u64, u64), to: BorrowedFd<'_>, at: u64) -> Result<u64> {
+    fn copy_out(&self, desc: Desc, range: (u64, u64), to: Place<'_>) -> Result<u64> {
         let opened = self.opened_data(desc, false)?;
-        crate::data::Files::copy_out(self, opened.node, range, to, at).map_err(not_open)
+        crate::data::Files::copy_out(self, opened.node, range, to).map_err(not_open)
     }
 
     fn at_end(&self, act: AtEnd) {

@@ -15,21 +15,15 @@ use crate::data::map::Map;
 use crate::ground::layout::{ATIME, BLOCK};
 use crate::ground::now;
 use crate::inode::Inode;
-use crate::inode::opens::Opened;
+use crate::inode::opens::{Opened, not_open};
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
+use vfs::versions::Place;
 use vfs::{Desc, Node, UserOut};
 
 /// Bytes copied under one sequence number.
 const PIECE: u64 = 256 << 10;
 /// An access time older than this moves even if nothing changed (relatime): a day, in ns.
 const ACCESS_AGE: i64 = 86_400_000_000_000;
-
-/// Of a call on an open description: what a file is cannot change, so the description was closed,
-/// and opened for another, while its entry was read.
-pub(crate) fn not_open(errno: Errno) -> Errno {
-    if errno == Errno::STALE { Errno::BADF } else { errno }
-}
 
 impl Files {
     /// Reads at `offset` into the buffers, in order, up to the first byte that cannot be written;
@@ -110,30 +104,22 @@ impl Files {
         self.read_piece(node, offset, &sink.slice(0, reach), 0, &mut None)
     }
 
-    /// Copies up to `length` bytes from `offset` on to the place `at` of a file of the kernel's;
-    /// gives how many there were. Holes are left out.
-    pub(crate) fn copy_out(
-        &self,
-        node: Node,
-        (offset, length): (u64, u64),
-        to: BorrowedFd<'_>,
-        at: u64,
-    ) -> Result<u64> {
+    /// Copies (offset, length) into a file of the kernel's; gives the bytes there were, with holes.
+    pub(crate) fn copy_out(&self, node: Node, range: (u64, u64), to: Place<'_>) -> Result<u64> {
+        let (offset, (file, place)) = (range.0, to);
         let length = self.read_steadily(node, |inode, identity| {
             expect_file(identity)?;
-            let length = length.min(self.current(inode)?.size.saturating_sub(offset));
+            let length = range.1.min(self.current(inode)?.size.saturating_sub(offset));
             let map = Map::new(self, inode, identity);
-            let mut done = 0;
-            while done < length {
-                let logical = (offset + done) / BLOCK;
-                let run = map.run(logical, (offset + length).div_ceil(BLOCK) - logical)?;
-                let end = (logical + run.blocks) * BLOCK - offset;
-                let take = end.min(length) - done;
+            let (mut at, end) = (offset, offset + length);
+            while at < end {
+                let run = map.run(at / BLOCK, end.div_ceil(BLOCK) - at / BLOCK)?;
+                let take = ((at / BLOCK + run.blocks) * BLOCK).min(end) - at;
                 if run.is_written() {
-                    let from = run.block * BLOCK + (offset + done) % BLOCK;
-                    self.region.copy_to_file(from, take, to, at + done)?;
+                    let from = run.block * BLOCK + at % BLOCK;
+                    self.region.copy_to_file(from, take, file, place + (at - offset))?;
                 }
-                done += take;
+                at += take;
             }
             Ok(length)
         })?;

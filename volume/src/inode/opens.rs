@@ -177,6 +177,12 @@ pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
     (state >> 12 & 0xF_FFFF) as u32 == desc.generation()
 }
 
+/// Of a call on an open description: what a file is cannot change, so the description was closed,
+/// and opened for another, while its entry was read.
+pub(crate) fn not_open(errno: Errno) -> Errno {
+    if errno == Errno::STALE { Errno::BADF } else { errno }
+}
+
 impl Inodes {
     pub(crate) fn desc_state(&self, index: u32) -> crate::Result<DescState> {
         let word = self.rt.load(self.rt.description(index) + STATE)?;
