@@ -1,5 +1,5 @@
 /*
- * solera.h: files as memory, and a write-ahead log with one fence.
+ * solera.h: files as memory, a write-ahead log with one fence, and buffers for reads without a copy.
  *
  * Link with `pkg-config --cflags --libs solera`. All functions may be called by any thread at once; a
  * close, and any other call on what it closes, may not. No function is a cancellation point.
@@ -36,6 +36,7 @@ extern "C" {
 typedef struct solera_place solera_place;
 typedef struct solera_file solera_file;
 typedef struct solera_log solera_log;
+typedef struct solera_buffer solera_buffer;
 
 /* What this thread has streamed to a file: for solera_wait(). */
 typedef struct solera_ticket {
@@ -189,7 +190,49 @@ int solera_log_next(solera_log *log, uint64_t *position, const void **record, si
 /* Says that nothing before the record at `position` is needed any more. */
 int solera_log_trim(solera_log *log, uint64_t position);
 
-/* ---- what both need ----------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------------ */
+
+/* Memory to read files into, of which the program says that nothing pins its pages: no io_uring buffer, no
+   RDMA, no device. Under `solera run --cache` a read of a cached file maps whole pages of 2 MiB into it,
+   and copies the rest; elsewhere it is memory. No switch is needed, and no file of solera_open(): read(),
+   pread(), readv() and preadv() do it.
+
+       solera_buffer *buffer = solera_buffer_alloc(count);
+       char *data = solera_buffer_slide(buffer, offset);
+       ssize_t got = pread(fd, data, count, offset);
+
+   A read maps the part of it that is whole pages of the file, from a multiple of 2 MiB to a multiple of
+   2 MiB, if the address is congruent to the offset modulo 2 MiB: so slide it by the offset for each read.
+   Whatever was mapped or copied, the buffer keeps what the read found there, whoever changes the file
+   then; it may be stored to, and stores are the program's own; what a read does not cover stays.
+
+   A program maps, unmaps, moves and protects nothing in it. A child of fork() has a copy, as of all
+   memory, and its handle, which it frees for itself. Its first store to each 4 KiB that are mapped takes
+   longer (a copy of them, by a page fault): before changing most of it call solera_buffer_fault(). */
+
+/* Makes a buffer for reads of up to `size` bytes, 1 or more, from any offset on. It takes up to 4 MiB more
+   of address space, and memory where it is used. NULL: EINVAL for 0; ENOMEM. */
+solera_buffer *solera_buffer_alloc(size_t size);
+
+/* Where it begins: as solera_buffer_slide() of offset 0. */
+void *solera_buffer_base(solera_buffer *buffer);
+
+/* Where the data from `offset` on starts: at the base, moved by the offset modulo 2 MiB. From there there
+   is room for `size` bytes. Nothing is moved: to read at another offset, slide by that one. */
+void *solera_buffer_slide(solera_buffer *buffer, off_t offset);
+
+/* Makes all of it the program's own memory, with the bytes that it has, in one go: stores cost no page
+   fault behind it. No thread may use the buffer meanwhile. ENOMEM: a part may have been made so. */
+int solera_buffer_fault(solera_buffer *buffer);
+
+/* Gives up what is mapped into it: before it is used for something else. What it holds is not known then.
+   ENOMEM. */
+int solera_buffer_detach(solera_buffer *buffer);
+
+/* Frees it, with the memory that is mapped into it. NULL, or what is freed already, is nothing. */
+void solera_buffer_free(solera_buffer *buffer);
+
+/* ---- what all need ----------------------------------------------------------------------------- */
 
 /* For a program's own handler of SIGBUS and SIGSEGV that it sets after opening a file: 1 if the signal
    was of a guarded access, which goes on with an error; the handler returns then. 0: it was not. */

@@ -7,6 +7,7 @@
 
 mod answer;
 mod arguments;
+mod buffer;
 mod file;
 mod handles;
 mod log;

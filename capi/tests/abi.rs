@@ -153,6 +153,13 @@ fn logs_do_what_the_header_says() {
     print!("{}", place.run(&place.compile(C99, "logs.c", &["-lsolera"])));
 }
 
+/// Without a cache they are memory.
+#[test]
+fn buffers_do_what_the_header_says() {
+    let place = Place::new();
+    assert_eq!(place.run(&place.compile(C99, "buffers.c", &["-lsolera"])), "right\n");
+}
+
 #[test]
 fn python_has_the_same_by_ctypes() {
     let place = Place::new();

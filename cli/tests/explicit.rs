@@ -187,6 +187,40 @@ fn the_command_works_where_it_is_served() {
     support::solera(["fsck", &volume]).ok();
 }
 
+/// Explicit buffers under `solera run`: without a cache, with one of small pages, which are copied, and
+/// with one of pages of 2 MiB, which are mapped.
+#[test]
+fn buffers_are_attached_from_a_cache() {
+    let place = Place::new();
+    let library = link(&place);
+    let program = program(&place, &library, "buffers");
+    let (volume, prefix) = (place.volume("256M"), place.prefix());
+    let run = |options: &[&str], attached: bool| {
+        let mut command = command();
+        command.args(["run", "--volume", &volume, "--at", &prefix]).args(options);
+        if attached {
+            command.env("SOLERA_TEST_ATTACHED", "1");
+        }
+        Ran::of(command.args(["--", &program, &prefix]))
+    };
+    assert_eq!(run(&[], false).ok(), "right\n");
+    let dir = place.text("");
+    assert_eq!(run(&["--cache", "64M", "--cache-dir", &dir], false).ok(), "right\n");
+    let status = solera(["cache", "status", "--json", "--cache-dir", &dir, &volume]).json();
+    assert_eq!(status["bytes_attached"], 0);
+    if !can_mount() {
+        return;
+    }
+    solera(["cache", "create", &volume]).ok();
+    let ran = run(&["--cache", "64M"], true);
+    let status = solera(["cache", "status", "--json", &volume]).json();
+    let text = solera(["cache", "status", &volume]).ok();
+    solera(["cache", "destroy", &volume]).ok();
+    assert_eq!(ran.ok(), "right\n");
+    assert!(status["bytes_attached"].as_u64().is_some_and(|bytes| bytes > 256 << 20), "{status}");
+    assert!(text.contains("bytes attached"), "{text}");
+}
+
 /// A log on a volume is shown by each of its names.
 #[test]
 fn a_log_on_a_volume_is_shown() {

@@ -9,13 +9,17 @@
 //! all of it is asked for, so that the kernel takes one huge page for it; else the granules that
 //! are missing.
 //!
+//! Where a whole chunk is read into a whole page of an explicit buffer ([`buffers`]), its segment
+//! is mapped there instead of being copied, if it was filled by one copy and has a page of 2 MiB.
+//!
 //! Locks: those of [`Segments`].
 
+use crate::buffers::{self, Page};
 use crate::directory::{self, Directory, Refusal, Whose};
 use crate::engine::Told;
 use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
 use crate::inject::{Bug, Point, injected, reach};
-use crate::layout::{ALL, CHUNK, GRANULE};
+use crate::layout::{ALL, ATTACHED, CHUNK, GRANULE, HUGE, SMALL, WHOLE};
 use crate::segments::{self, Segments};
 use pmem::{Fault, InternalFd, UserOut};
 use std::os::fd::AsFd;
@@ -53,6 +57,18 @@ struct Part<'a> {
     chunk: u64,
     from: u64,
     to: u64,
+    /// What it goes to is congruent to it modulo the length of a chunk, and maybe attached.
+    aligned: bool,
+}
+
+/// What a read did.
+#[derive(Default)]
+struct Done {
+    bytes: u64,
+    /// So many of them by mappings.
+    attached: u64,
+    /// Something had to be filled.
+    filled: bool,
 }
 
 impl Part<'_> {
@@ -143,12 +159,15 @@ impl Cache {
                 return None;
             }
             match self.read_at(engine, (desc, &version), offset, out) {
-                Ok((read, filled))
+                Ok(done)
                     if engine.version(desc) == Ok(version) || injected(Bug::NoSecondComparison) =>
                 {
-                    self.index.count(if filled { Count::Misses } else { Count::Hits }, 1);
-                    self.index.count(Count::BytesCopied, read);
-                    return Some(read as usize);
+                    self.index.count(if done.filled { Count::Misses } else { Count::Hits }, 1);
+                    self.index.count(Count::BytesCopied, done.bytes - done.attached);
+                    if done.attached != 0 {
+                        self.index.count(Count::BytesAttached, done.attached);
+                    }
+                    return Some(done.bytes as usize);
                 }
                 Ok(_) | Err(Unserved::Moved) => {}
                 Err(Unserved::Full) => {
@@ -162,31 +181,39 @@ impl Cache {
         None
     }
 
-    /// The same at one version; gives the bytes, and whether any had to be filled.
+    /// The same at one version.
     fn read_at(
         &self,
         engine: &dyn Versions,
         (desc, version): (Desc, &Version),
         offset: u64,
         out: &[UserOut<'_>],
-    ) -> Served<(u64, bool)> {
+    ) -> Served<Done> {
         let known = self.known(version)?;
         let end = version.size.min(offset.saturating_add(READ_MAX));
-        let (mut at, mut filled) = (offset, false);
+        let mut all = Done::default();
+        let mut at = offset;
         for buffer in out {
             let mut done = 0;
+            let aligned = buffers::any() && (buffer.start() as u64 ^ at).is_multiple_of(CHUNK);
+            if buffers::any() && !aligned {
+                // All of it, since its pages are not those of the parts.
+                let length = end.saturating_sub(at).min(buffer.len() as u64);
+                buffers::before_copy(&buffer.slice(0, length as usize));
+            }
             while done < buffer.len() as u64 && at < end {
                 let chunk = at / CHUNK;
                 let to = end.min(at + buffer.len() as u64 - done).min((chunk + 1) * CHUNK);
                 let (from, to) = (at - chunk * CHUNK, to - chunk * CHUNK);
-                let part = Part { desc, version, known: &known, chunk, from, to };
+                let part = Part { desc, version, known: &known, chunk, from, to, aligned };
                 let sink = buffer.slice(done as usize, (to - from) as usize);
-                filled |= self.serve(engine, &part, &sink)?;
+                self.serve(engine, &part, &sink, &mut all)?;
                 done += to - from;
                 at += to - from;
             }
         }
-        Ok((at - offset, filled))
+        all.bytes = at - offset;
+        Ok(all)
     }
 
     #[cold]
@@ -197,39 +224,90 @@ impl Cache {
     /// What is known of a file; begins anew if that is nothing.
     fn known(&self, version: &Version) -> Served<Known> {
         let (node, number) = (version.node, version.number);
-        let known = match self.index.known(node, number)? {
-            Some(known) => self.index.settle(known, number)?,
-            None => {
-                let (known, stale) = self.index.begin(node, number)?;
-                if stale {
-                    (self.told)("cache:stale");
-                }
-                known
+        let known = if let Some(known) = self.index.known(node, number)? {
+            self.index.settle(known, number)?
+        } else {
+            let (known, stale) = self.index.begin(node, number)?;
+            if stale {
+                (self.told)("cache:stale");
             }
+            known
         };
         known.ok_or(Unserved::Moved)
     }
 
-    /// Copies a part of a read to the caller; whether any of it had to be filled.
-    fn serve(&self, engine: &dyn Versions, part: &Part<'_>, sink: &UserOut<'_>) -> Served<bool> {
+    /// Copies a part of a read to the caller, or attaches it.
+    fn serve(
+        &self,
+        engine: &dyn Versions,
+        part: &Part<'_>,
+        sink: &UserOut<'_>,
+        all: &mut Done,
+    ) -> Served<()> {
         let key = self.index.hashes.chunk(part.version.node, part.chunk);
         let found = self.index.find(key, part.known.base)?;
         let wanted = part.granules();
-        let (found, filled) = match found {
-            Some(found) if wanted & !found.there == 0 => (found, false),
-            Some(found) => (self.fill_more(engine, part, key, found)?, true),
-            None => (self.fill_new(engine, part, key)?, true),
+        let page = if part.aligned { buffers::page(sink) } else { None };
+        // One that was filled piece by piece is made anew, once, to be attached.
+        let serves = |found: &Found| {
+            wanted & !found.there == 0 && (page.is_none() || found.entry.has(WHOLE))
+        };
+        all.filled |= !found.as_ref().is_some_and(serves);
+        let found = match found {
+            Some(found) if serves(&found) => found,
+            Some(found) if page.is_none() => self.fill_more(engine, part, key, found)?,
+            _ => self.fill_new(engine, part, key)?,
         };
         self.index.use_again(&found)?;
         reach(Point::BeforeCopy);
         let number = found.entry.number();
+        if part.aligned {
+            if let Some(page) = page
+                && self.attach(&found, page)?
+            {
+                all.attached += CHUNK;
+                return Ok(());
+            }
+            buffers::before_copy(sink);
+        }
         let copied = self.segments.copy(self.directory.fd.as_fd(), number, part.from, sink);
         match copied {
             // Behind the copy: an evicted segment is emptied.
-            Some(()) if self.index.names(found.line, number)? => Ok(filled),
-            Some(()) => Err(Unserved::Moved),
+            Some(()) if self.index.names(found.line, number)? => Ok(()),
+            Some(()) => {
+                // Else its memory may stay for the window's sake.
+                self.segments.drop(number);
+                Err(Unserved::Moved)
+            }
             None => Err(Unserved::Engine),
         }
+    }
+
+    /// Maps a segment over a page of a buffer. `false`: it is to be copied.
+    fn attach(&self, found: &Found, page: Page) -> Served<bool> {
+        if !found.entry.has(WHOLE) || found.entry.has(SMALL) {
+            return Ok(false);
+        }
+        // Before it is mapped: from here on nobody empties it.
+        if !found.entry.has(ATTACHED) && !self.index.mark(found, ATTACHED)? {
+            return Err(Unserved::Moved);
+        }
+        let file = segments::open(self.directory.fd.as_fd(), found.entry.number(), false);
+        let Ok(file) = file else { return Ok(false) };
+        if !page.attach(file.as_fd()) {
+            return Ok(false);
+        }
+        if found.entry.has(HUGE) {
+            return Ok(true);
+        }
+        // Asked once. If it is gone meanwhile nobody asks again.
+        let is_huge = page.is_huge();
+        match is_huge {
+            Some(true) => self.index.mark(found, HUGE)?,
+            Some(false) => self.index.mark(found, SMALL)?,
+            None => false,
+        };
+        Ok(is_huge == Some(true))
     }
 
     // ---- misses --------------------------------------------------------------------------------
@@ -247,8 +325,12 @@ impl Cache {
             return Err(Unserved::Moved);
         };
         let dir = self.directory.fd.as_fd();
+        let whole = there == ALL && part.length() == CHUNK;
         let file = segments::create(dir, claim.number);
-        let early = injected(Bug::PublishedEarly) && self.index.publish(&claim, there)?;
+        let mut early = None;
+        if injected(Bug::PublishedEarly) {
+            early = self.index.publish(&claim, there, whole)?;
+        }
         if injected(Bug::ClaimedLate) {
             self.index.give_up(&claim)?;
         }
@@ -257,16 +339,17 @@ impl Cache {
             self.index.claim_late(&claim)?;
         }
         let published = match filled {
-            Ok(true) => early || self.index.publish(&claim, there)?,
-            _ => false,
+            Ok(true) if early.is_some() => early,
+            Ok(true) => self.index.publish(&claim, there, whole)?,
+            _ => None,
         };
-        if published {
-            let entry = crate::layout::Entry::new(claim.number, crate::layout::PUBLISHED);
+        if let Some(entry) = published {
             return Ok(Found { line: claim.line, entry, there });
         }
         self.index.give_up(&claim)?;
-        self.index.give_back(bytes_of(there))?;
-        segments::remove(dir, claim.number);
+        let bytes = bytes_of(there);
+        self.index.give_back(bytes)?;
+        segments::remove(dir, Gone { number: claim.number, bytes, attached: false });
         self.after_failure(filled)
     }
 
@@ -280,7 +363,9 @@ impl Cache {
     ) -> Served<Found> {
         let whole = part.from == 0 && part.to == part.length();
         let more = part.granules() & !found.there;
-        if whole && found.there.count_ones() * 2 < more.count_ones() {
+        let halfway = !whole || found.there.count_ones() * 2 >= more.count_ones();
+        // Whatever the index says, one that may be attached is not written to.
+        if !halfway || found.entry.has(WHOLE | ATTACHED) {
             // A new one, by one copy.
             return self.fill_new(engine, part, key);
         }
@@ -339,7 +424,7 @@ impl Cache {
     fn after_failure<T>(&self, filled: vfs::Result<bool>) -> Served<T> {
         use vfs::Errno;
         match filled {
-            Ok(_) => Err(Unserved::Moved),
+            Ok(_) | Err(Errno::EXIST) => Err(Unserved::Moved),
             // Another process's memory may go; one's own rights do not come back.
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSYS) => {
                 self.full.store(true, Ordering::Relaxed);
@@ -352,7 +437,6 @@ impl Cache {
                 }
                 Err(Unserved::Full)
             }
-            Err(Errno::EXIST) => Err(Unserved::Moved),
             Err(_) => Err(Unserved::Engine),
         }
     }
@@ -383,7 +467,7 @@ impl Cache {
         let before = self.index.used()?;
         self.index.drop_claims(|number| self.directory.is_old(number))?;
         let named = self.index.named()?;
-        let mut numbers: Vec<u64> = named.into_iter().map(|(number, _)| number).collect();
+        let mut numbers: Vec<u64> = named.into_iter().map(|segment| segment.number).collect();
         numbers.sort_unstable();
         if let Some(bytes) = self.directory.sweep(&numbers) {
             self.index.correct(before, bytes + taken)?;
@@ -392,14 +476,14 @@ impl Cache {
     }
 
     /// A segment that the index names no more.
-    fn lose(&self, (number, bytes): Gone) {
-        if number == 0 {
+    fn lose(&self, gone: Gone) {
+        if gone.number == 0 {
             return;
         }
-        self.segments.drop(number);
-        segments::remove(self.directory.fd.as_fd(), number);
+        self.segments.drop(gone.number);
+        segments::remove(self.directory.fd.as_fd(), gone);
         // If the index is gone, so is its count.
-        let _ = self.index.give_back(bytes);
+        let _ = self.index.give_back(gone.bytes);
     }
 
     // ---- changes -------------------------------------------------------------------------------

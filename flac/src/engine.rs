@@ -5,6 +5,7 @@
 //! cache, and the rest of the file stays. Every other change makes the next reader forget the file,
 //! as does a change that a process without the cache makes.
 
+use crate::buffers;
 use crate::cache::Cache;
 use crate::directory::{Refusal, Whose};
 use crate::inject::{Point, reach};
@@ -62,7 +63,7 @@ impl Cached {
     #[must_use]
     pub fn internal_descriptors(&self) -> Vec<i32> {
         let index = self.cache.index().region().fd();
-        self.cache.descriptors().map(|fd| fd.as_raw_fd()).into_iter().chain([index]).collect()
+        self.cache.descriptors().map(AsRawFd::as_raw_fd).into_iter().chain([index]).collect()
     }
 
     /// The index, to be laid under the protection key.
@@ -75,6 +76,23 @@ impl Cached {
     #[must_use]
     pub fn path(&self) -> &std::path::Path {
         &self.cache.directory().path
+    }
+
+    /// The engine is to read into these buffers: what it overwrites is not attached any more. What
+    /// lies behind the end of the file is not overwritten.
+    fn before_copy(&self, desc: Desc, out: &[UserOut<'_>], at: Where) {
+        if buffers::attached() == 0 {
+            return;
+        }
+        let mut attr = Attr::NONE;
+        let from = at.given().map_or_else(|| self.under.position(desc), Ok);
+        let (Ok(from), Ok(())) = (from, self.under.attr(desc.into(), &mut attr)) else { return };
+        let mut left = attr.size.saturating_sub(from);
+        for buffer in out {
+            let length = left.min(buffer.len() as u64);
+            buffers::before_copy(&buffer.slice(0, length as usize));
+            left -= length;
+        }
     }
 
     /// Reads at the position, which is moved only if nobody else has moved it meanwhile.
@@ -186,10 +204,11 @@ impl FileSystem for Cached {
             Some(offset) => self.cache.read(&*self.under, desc, offset, out),
             None => self.read_on(desc, out)?,
         };
-        match read {
-            Some(read) => Ok(read),
-            None => self.under.read(desc, out, at),
+        if let Some(read) = read {
+            return Ok(read);
         }
+        self.before_copy(desc, out, at);
+        self.under.read(desc, out, at)
     }
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {

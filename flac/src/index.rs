@@ -17,15 +17,21 @@
 //! Segments are never used again, nor are their numbers: what somebody still copies out of one that
 //! was evicted is what it was, or is gone, and then the line says so.
 //!
+//! *A segment that somebody attaches* is mapped privately for as long as he likes, and must not
+//! change. It was filled by one copy before it was published ([`WHOLE`]), and its entry says that
+//! it may be attached ([`ATTACHED`]) before anybody maps it. Whoever takes an entry away does so by
+//! compare-and-swap, so he knows whether that bit was set: such a segment he unlinks, and does not
+//! empty it. Who finds the entry gone when he would set the bit maps nothing.
+//!
 //! No locks; a process may die between any two steps. Nothing here is persistent.
 
 use crate::inject::{Bug, Point, injected, reach};
 use crate::layout::{
-    ALL, CARRIED, CHUNK_BASE, CHUNK_CHECK, CHUNK_ENTRY, CHUNK_GRANULES, CHUNK_KEY, CHUNK_WAYS,
-    CLAIMED, ENDED, Entry, FILE_BASE, FILE_GENERATION, FILE_INO, FILE_KEY, FILE_RIGHT, FILE_WAYS,
-    GRANULE, HEADER_BOOT, HEADER_BUDGET, HEADER_CHUNKS, HEADER_COUNTERS, HEADER_FILES,
+    ALL, ATTACHED, CARRIED, CHUNK_BASE, CHUNK_CHECK, CHUNK_ENTRY, CHUNK_GRANULES, CHUNK_KEY,
+    CHUNK_WAYS, CLAIMED, ENDED, Entry, FILE_BASE, FILE_GENERATION, FILE_INO, FILE_KEY, FILE_RIGHT,
+    FILE_WAYS, GRANULE, HEADER_BOOT, HEADER_BUDGET, HEADER_CHUNKS, HEADER_COUNTERS, HEADER_FILES,
     HEADER_FORMAT, HEADER_HAND, HEADER_MAGIC, HEADER_NEXT, HEADER_SEEDS, HEADER_STATE, HEADER_USED,
-    Hashes, LINE, LIVE, Layout, MAGIC, PUBLISHED, STRIPES, USED,
+    Hashes, LINE, LIVE, Layout, MAGIC, PUBLISHED, STRIPE, STRIPES, USED, WHOLE,
 };
 use pmem::{Fault, Region};
 use std::cell::Cell;
@@ -52,10 +58,12 @@ pub enum Count {
     Full,
     /// Reads that the engine served: the file may be changed through a mapping, or is changing.
     Written,
+    /// Bytes that readers got by a mapping.
+    BytesAttached,
 }
 
 /// All of them, with their names.
-pub const COUNTS: [(Count, &str); 8] = [
+pub const COUNTS: [(Count, &str); 9] = [
     (Count::Hits, "hits"),
     (Count::Misses, "misses"),
     (Count::Stale, "stale"),
@@ -64,7 +72,9 @@ pub const COUNTS: [(Count, &str); 8] = [
     (Count::Evictions, "evictions"),
     (Count::Full, "full"),
     (Count::Written, "written_mapping"),
+    (Count::BytesAttached, "bytes_attached"),
 ];
+const _: () = assert!(COUNTS.len() as u64 * 8 <= STRIPE);
 
 /// What the index says about a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,8 +102,15 @@ pub(crate) struct Known {
     right: u64,
 }
 
-/// A segment that the index names no more: its number, and its bytes of the budget.
-pub(crate) type Gone = (u64, u64);
+/// A segment, as the index names it, or names it no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Gone {
+    pub(crate) number: u64,
+    /// Its bytes of the budget.
+    pub(crate) bytes: u64,
+    /// Somebody may have it attached: it must stay what it is.
+    pub(crate) attached: bool,
+}
 
 pub(crate) struct Index {
     region: Region,
@@ -105,7 +122,7 @@ type Result<T> = std::result::Result<T, Fault>;
 
 thread_local! {
     /// The counters of this thread.
-    static STRIPE: Cell<u64> = const { Cell::new(u64::MAX) };
+    static OWN_STRIPE: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
 /// Bytes of the budget that granules take.
@@ -175,7 +192,7 @@ impl Index {
     /// forgotten. Nobody else uses the index.
     pub(crate) fn end(&self, number: impl Fn(Node) -> Option<u64>) -> Result<()> {
         for file in 0..self.layout.files {
-            let line = self.layout.file_line(file);
+            let line = Layout::file_line(file);
             let key = self.load(line + FILE_KEY)?;
             if key == 0 {
                 continue;
@@ -344,6 +361,20 @@ impl Index {
         Ok(())
     }
 
+    /// Sets bits of a segment's entry. `false`: it is gone.
+    pub(crate) fn mark(&self, found: &Found, bits: u64) -> Result<bool> {
+        loop {
+            let entry = Entry(self.load(found.line + CHUNK_ENTRY)?);
+            if !entry.is_published() || entry.number() != found.entry.number() {
+                return Ok(false);
+            }
+            let marked = entry.0 | bits;
+            if marked == entry.0 || self.cas(found.line + CHUNK_ENTRY, entry.0, marked)? {
+                return Ok(true);
+            }
+        }
+    }
+
     /// Claims a line for a chunk. What stood there is gone, if anything did.
     pub(crate) fn claim(
         &self,
@@ -391,19 +422,23 @@ impl Index {
     fn losses(&self, line: u64, entry: u64) -> Result<Gone> {
         let (entry, key) = (Entry(entry), self.load(line + CHUNK_KEY)?);
         let word = self.load(line + CHUNK_GRANULES)?;
-        Ok((entry.number(), bytes_of(self.hashes.there(key, entry.number(), word))))
+        let (number, attached) = (entry.number(), entry.has(ATTACHED));
+        Ok(Gone { number, bytes: bytes_of(self.hashes.there(key, number, word)), attached })
     }
 
-    /// Turns a claim into the entry: these granules are there. `false`: somebody took it away.
-    pub(crate) fn publish(&self, claim: &Claim, there: u32) -> Result<bool> {
+    /// Turns a claim into the entry: these granules are there; all of a chunk of full length
+    /// (`whole`). Gives the entry. `None`: somebody took the claim away.
+    pub(crate) fn publish(&self, claim: &Claim, there: u32, whole: bool) -> Result<Option<Entry>> {
         let word = self.hashes.granules(claim.key, claim.number, there);
         let old = self.load(claim.line + CHUNK_GRANULES)?;
         // Not over what another one's claim of this line has put there.
         if old != 0 || !self.cas(claim.line + CHUNK_GRANULES, 0, word)? {
-            return Ok(false);
+            return Ok(None);
         }
-        let entry = |state| Entry::new(claim.number, state).0;
-        self.cas(claim.line + CHUNK_ENTRY, entry(CLAIMED), entry(PUBLISHED) | USED)
+        let claimed = Entry::new(claim.number, CLAIMED);
+        let whole = if whole { WHOLE } else { 0 };
+        let entry = Entry::new(claim.number, PUBLISHED | USED | whole);
+        Ok(self.cas(claim.line + CHUNK_ENTRY, claimed.0, entry.0)?.then_some(entry))
     }
 
     /// Takes again what was given up: a fault.
@@ -560,14 +595,15 @@ impl Index {
     /// Counts; what cannot be counted is not.
     #[inline]
     pub(crate) fn count(&self, what: Count, by: u64) {
-        let at = HEADER_COUNTERS + stripe() * LINE + what as u64 * 8;
+        let at = HEADER_COUNTERS + stripe() * STRIPE + what as u64 * 8;
         let _ = self.region.shared_add(at, by);
     }
 
     /// What was counted.
     pub(crate) fn counted(&self, what: Count) -> Result<u64> {
         (0..STRIPES).try_fold(0, |sum: u64, stripe| {
-            Ok(sum.wrapping_add(self.load(HEADER_COUNTERS + stripe * LINE + what as u64 * 8)?))
+            let at = HEADER_COUNTERS + stripe * STRIPE + what as u64 * 8;
+            Ok(sum.wrapping_add(self.load(at)?))
         })
     }
 
@@ -585,7 +621,7 @@ impl Index {
 /// The counters that this thread uses.
 fn stripe() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(0);
-    STRIPE.with(|stripe| {
+    OWN_STRIPE.with(|stripe| {
         if stripe.get() == u64::MAX {
             stripe.set(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES);
         }

@@ -1,7 +1,7 @@
 //! What lies where in the file `index` of a cache: header, table of files, table of chunks.
 //!
 //! ```text
-//! 0      header: a page; counters in its second half, a line for each group of threads
+//! 0      header: a page; counters in its second half, for each group of threads
 //! 4096   files:  a line each   [ key | base | right | ino | generation ]
 //! ...    chunks: a line each   [ entry | key | base | granules | check ]
 //! ```
@@ -39,13 +39,15 @@ pub(crate) const HEADER_USED: u64 = 128;
 pub(crate) const HEADER_HAND: u64 = 192;
 /// The budget that the process that came last was given, in bytes: for `status`.
 pub(crate) const HEADER_BUDGET: u64 = 256;
-/// Counters: groups of a line each.
+/// Counters: groups of two lines each.
 pub(crate) const HEADER_COUNTERS: u64 = 2048;
 /// Groups of counters.
-pub(crate) const STRIPES: u64 = 32;
+pub(crate) const STRIPES: u64 = 16;
+/// Bytes of a group.
+pub(crate) const STRIPE: u64 = 2 * LINE;
 /// Bytes of the header.
 pub(crate) const HEADER: u64 = 4096;
-const _: () = assert!(HEADER_COUNTERS + STRIPES * LINE == HEADER);
+const _: () = assert!(HEADER_COUNTERS + STRIPES * STRIPE == HEADER);
 
 /// State of an index that processes work with.
 pub(crate) const LIVE: u64 = 1;
@@ -87,6 +89,14 @@ pub(crate) const PUBLISHED: u64 = 2;
 const STATE: u64 = 3;
 /// Entry bit: used since eviction passed by.
 pub(crate) const USED: u64 = 4;
+/// Entry bit: all of the chunk was put into the segment by one copy, and it gets no more.
+pub(crate) const WHOLE: u64 = 8;
+/// Entry bit: a process may have the segment attached. It is never emptied, only unlinked. Set
+/// while the entry is published, before the first one maps it; it goes with the entry.
+pub(crate) const ATTACHED: u64 = 16;
+/// Entry bits: what the kernel said when it was asked whether the segment has a page of 2 MiB.
+pub(crate) const HUGE: u64 = 32;
+pub(crate) const SMALL: u64 = 64;
 /// Where the segment's number stands in an entry.
 const NUMBER: u32 = 8;
 
@@ -94,7 +104,7 @@ const NUMBER: u32 = 8;
 pub(crate) const CARRIED: u64 = 1;
 
 /// What [`HEADER_FORMAT`] says.
-pub(crate) const FORMAT: u64 = 1 << 48
+pub(crate) const FORMAT: u64 = 2 << 48
     | LINE << 40
     | FILE_WAYS << 36
     | CHUNK_WAYS << 32
@@ -116,6 +126,11 @@ impl Entry {
 
     pub(crate) const fn is_published(self) -> bool {
         self.0 & STATE == PUBLISHED
+    }
+
+    /// Whether a bit is set.
+    pub(crate) const fn has(self, bit: u64) -> bool {
+        self.0 & bit != 0
     }
 
     pub(crate) const fn is_claimed(self) -> bool {
@@ -154,7 +169,7 @@ impl Layout {
     }
 
     /// A file's line by its number.
-    pub(crate) const fn file_line(self, number: u64) -> u64 {
+    pub(crate) const fn file_line(number: u64) -> u64 {
         HEADER + number * LINE
     }
 

@@ -7,8 +7,10 @@
 //! version, and what was cached of it is not used again.
 //!
 //! `index.rs` has the argument; `layout.rs` what lies where; `directory.rs` where, and what
-//! outlives an era; `segments.rs` the bytes; `cache.rs` reads and fills; `engine.rs` the contract.
+//! outlives an era; `segments.rs` the bytes; `cache.rs` reads and fills; `buffers.rs` the program's
+//! buffers into which segments are mapped; `engine.rs` the contract.
 
+pub mod buffers;
 mod cache;
 mod directory;
 mod engine;

@@ -3,11 +3,13 @@
 //!
 //! A window stays mapped while the process uses it often. The file behind it may be evicted by
 //! anybody at any time: it is emptied then, and a copy out of it faults or gives zeros. So whoever
-//! has copied asks the index again whether it still names the segment.
+//! has copied asks the index again whether it still names the segment. One that may be attached
+//! (`buffers.rs`) is not emptied: its name goes, and its memory with the last mapping.
 //!
 //! Locks: one for each group of windows, while one is copied out of, or mapped. A forked child
 //! begins with none of the windows ([`Segments::forget`]): the kernel does not give it any.
 
+use crate::index::Gone;
 use crate::layout::CHUNK;
 use pmem::{UserOut, Window};
 use rustix::fs::{Mode, OFlags};
@@ -63,13 +65,16 @@ pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<Owne
     rustix::fs::openat(dir, name(number), flags, Mode::empty())
 }
 
-/// Takes a segment's memory away, whoever has it mapped, and its name.
-pub(crate) fn remove(dir: BorrowedFd<'_>, number: u64) {
+/// Takes a segment's name away, and, if nobody can have it attached, its memory, whoever has it
+/// mapped.
+pub(crate) fn remove(dir: BorrowedFd<'_>, gone: Gone) {
     // Whatever fails, a sweep finds the file again.
-    if let Ok(file) = open(dir, number, true) {
+    if !gone.attached
+        && let Ok(file) = open(dir, gone.number, true)
+    {
         let _ = rustix::fs::ftruncate(&file, 0);
     }
-    let _ = rustix::fs::unlinkat(dir, name(number), rustix::fs::AtFlags::empty());
+    let _ = rustix::fs::unlinkat(dir, name(gone.number), rustix::fs::AtFlags::empty());
 }
 
 impl Segments {

@@ -54,7 +54,7 @@ pub fn status(whose: &Whose, asked: Option<&Path>) -> Result<Status, Refusal> {
         let lost = |_| format!("an index in {} is damaged", status.place.display());
         status.budget = status.budget.max(index.budget().map_err(lost)?);
         let named = index.named().map_err(lost)?;
-        status.used += named.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        status.used += named.iter().map(|segment| segment.bytes).sum::<u64>();
         status.segments += named.len();
         for (count, (_, sum)) in COUNTS.iter().zip(&mut status.counts) {
             *sum += index.counted(count.0).unwrap_or(0);
@@ -81,9 +81,9 @@ pub fn drop_all(whose: &Whose, asked: Option<&Path>) -> Result<usize, Refusal> {
 fn empty(index: &Index, dir: &OwnedFd) -> usize {
     let mut gone = 0;
     // What is damaged makes misses.
-    let _ = index.clear_all(&mut |(number, bytes)| {
-        segments::remove(dir.as_fd(), number);
-        let _ = index.give_back(bytes);
+    let _ = index.clear_all(&mut |segment| {
+        segments::remove(dir.as_fd(), segment);
+        let _ = index.give_back(segment.bytes);
         gone += 1;
     });
     gone
@@ -95,9 +95,9 @@ pub fn drop_file(whose: &Whose, asked: Option<&Path>, node: Node) -> Result<usiz
     let mut gone = 0;
     for (_, dir, index) in directory::eras(&all, &place) {
         let Some(index) = index else { continue };
-        let _ = index.clear_file(node, &mut |(number, bytes)| {
-            segments::remove(dir.as_fd(), number);
-            let _ = index.give_back(bytes);
+        let _ = index.clear_file(node, &mut |segment| {
+            segments::remove(dir.as_fd(), segment);
+            let _ = index.give_back(segment.bytes);
             gone += 1;
         });
     }

@@ -33,7 +33,7 @@ fn check(fs: &dyn FileSystem, desc: vfs::Desc, random: &mut Random) {
 /// What a child does until it is killed.
 fn role() -> bool {
     let Some(dir) = std::env::var_os(PLACE) else { return false };
-    let place = std::mem::ManuallyDrop::new(Place { dir: PathBuf::from(dir) });
+    let place = std::mem::ManuallyDrop::new(Place::at(PathBuf::from(dir)));
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, BUDGET);
     let desc = open(&cached, b"file", libc::O_RDONLY);

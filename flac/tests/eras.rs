@@ -119,7 +119,7 @@ fn a_copy_that_is_put_back_is_not_taken_for_what_it_was() {
     set(&place, 3);
     assert!(!reads_warm(&place, 3));
     // Both at once, with one directory.
-    let twin = Place { dir: place.dir.join("twin") };
+    let twin = Place::at(place.dir.join("twin"));
     std::fs::create_dir(&twin.dir).expect("made");
     copy(&place.volume(), &twin.volume());
     set(&twin, 7);

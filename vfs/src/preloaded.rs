@@ -26,6 +26,16 @@ pub struct Preloaded {
     pub of_descriptor: unsafe extern "C" fn(fd: c_int, told: *mut Told) -> c_int,
     /// Says where a volume appears, whose file or device has these numbers. 0: it is not attached.
     pub of_volume: unsafe extern "C" fn(device: u64, ino: u64, told: *mut Told) -> c_int,
+    /// Notes an explicit buffer: cached reads may map into it. It is private anonymous memory, of
+    /// whole pages of 2 MiB; nobody maps anything else there until `buffer_remove`. 0: it stays
+    /// memory like any other.
+    pub buffer_add: unsafe extern "C" fn(start: usize, length: usize) -> c_int,
+    /// It is unmapped behind this.
+    pub buffer_remove: extern "C" fn(start: usize, length: usize),
+    /// What was mapped into it gives way to fresh memory. 0: the kernel refused some.
+    pub buffer_detach: extern "C" fn(start: usize, length: usize) -> c_int,
+    /// The same, with the bytes that it has; no other thread stores to it. 0: as above.
+    pub buffer_keep: extern "C" fn(start: usize, length: usize) -> c_int,
 }
 
 // SAFETY: the pointer is to text that stays and is not changed.

@@ -12,17 +12,42 @@ use volume::{AttachOptions, FormatOptions, Mode, Volume, attach, format};
 /// A volume and its cache, removed afterwards.
 pub struct Place {
     pub dir: PathBuf,
+    /// Where the cache is to lie.
+    pub cache: PathBuf,
 }
 
 impl Place {
     pub fn new(name: &str) -> Self {
         let dir = format!("/dev/shm/solera-test-flac-{}-{name}", std::process::id());
-        let place = Self { dir: dir.into() };
+        let place = Self::at(dir.into());
         let _ = std::fs::remove_dir_all(&place.dir);
         std::fs::create_dir(&place.dir).expect("a directory");
         let options = FormatOptions { size: Some(128 << 20), ..FormatOptions::default() };
         format(&place.volume(), &options).expect("a volume");
         place
+    }
+
+    /// What lies there already.
+    pub fn at(dir: PathBuf) -> Self {
+        Self { cache: dir.clone(), dir }
+    }
+
+    /// A new one, with its cache on a tmpfs of its own with pages of 2 MiB. `None`, and a line: one
+    /// cannot be had.
+    pub fn huge(name: &str) -> Option<Self> {
+        let dir = format!("/dev/shm/solera-test-flac-{}-huge-{name}", std::process::id());
+        std::fs::create_dir(&dir).expect("a directory");
+        let options = ["-t", "tmpfs", "-o", "huge=always,mode=700", "tmpfs", &dir];
+        let mounted = std::process::Command::new("mount").args(options).output();
+        if !mounted.is_ok_and(|done| done.status.success()) {
+            println!("skipped: it takes root to mount a tmpfs with huge pages");
+            std::fs::remove_dir(&dir).expect("removed");
+            return None;
+        }
+        // The volume lies beside it: the cache's memory is counted by the mount's.
+        let mut place = Self::new(name);
+        place.cache = dir.into();
+        Some(place)
     }
 
     pub fn volume(&self) -> PathBuf {
@@ -35,7 +60,7 @@ impl Place {
 
     /// The directory of the cache's eras.
     pub fn eras(&self) -> PathBuf {
-        self.dir.join("solera-cache-test")
+        self.cache.join("solera-cache-test")
     }
 
     pub fn attach(&self, mode: Mode) -> Arc<Volume> {
@@ -45,13 +70,13 @@ impl Place {
 
     /// Lays the cache over an attachment.
     pub fn cached(&self, volume: &Arc<Volume>, budget: u64) -> Cached {
-        let place = Some(self.dir.clone());
+        let place = Some(self.cache.clone());
         let options = Options { budget, place, whose: Self::whose(), told: |_| {} };
         Cached::over(Arc::clone(volume) as _, &options).expect("a cache")
     }
 
     pub fn status(&self) -> Status {
-        status(&Self::whose(), Some(&self.dir)).expect("a status")
+        status(&Self::whose(), Some(&self.cache)).expect("a status")
     }
 
     pub fn counted(&self, what: Count) -> u64 {
@@ -61,6 +86,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if self.cache != self.dir {
+            let _ = std::process::Command::new("umount").arg("-l").arg(&self.cache).status();
+            let _ = std::fs::remove_dir(&self.cache);
+        }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 pub use mapping::Mapping;
+pub(crate) use shown::table as preloaded;
 
 /// What calls on a volume's files give.
 pub type Answer<T> = core::result::Result<T, Errno>;

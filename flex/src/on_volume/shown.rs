@@ -15,7 +15,7 @@ use super::{Answer, Names, OpenFile, Promise, Range, Seen, is_unlike};
 use crate::{Error, Result};
 
 /// The preload library's table, if this process has one.
-fn table() -> Result<Option<&'static Preloaded>> {
+pub fn table() -> Result<Option<&'static Preloaded>> {
     // SAFETY: a lookup by name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
     if found.is_null() {

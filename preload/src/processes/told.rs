@@ -1,5 +1,6 @@
 //! What other libraries of the process are told of its volumes (`vfs::preloaded`): libsolera does
-//! not attach those a second time, it goes by the C library's calls.
+//! not attach those a second time, it goes by the C library's calls; and its explicit buffers, which
+//! the caches of this library map into.
 
 use std::ffi::c_int;
 
@@ -10,7 +11,39 @@ use crate::entry::fdtable;
 use crate::entry::process::Seen;
 use crate::entry::thread::Inside;
 
-pub static TABLE: Preloaded = Preloaded { version: VERSION.as_ptr(), of_descriptor, of_volume };
+pub static TABLE: Preloaded = Preloaded {
+    version: VERSION.as_ptr(),
+    of_descriptor,
+    of_volume,
+    buffer_add,
+    buffer_remove,
+    buffer_detach,
+    buffer_keep,
+};
+
+/// # Safety
+///
+/// As `flac::buffers::add`.
+unsafe extern "C" fn buffer_add(start: usize, length: usize) -> c_int {
+    let _inside = Inside::new();
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { flac::buffers::add(start, length) })
+}
+
+extern "C" fn buffer_remove(start: usize, length: usize) {
+    let _inside = Inside::new();
+    flac::buffers::remove(start, length);
+}
+
+extern "C" fn buffer_detach(start: usize, length: usize) -> c_int {
+    let _inside = Inside::new();
+    c_int::from(flac::buffers::detach(start, length))
+}
+
+extern "C" fn buffer_keep(start: usize, length: usize) -> c_int {
+    let _inside = Inside::new();
+    c_int::from(flac::buffers::keep(start, length))
+}
 
 /// # Safety
 ///

@@ -1,0 +1,467 @@
+//! Reads into explicit buffers: whole pages are mapped, not copied; what a buffer has got it keeps,
+//! whatever becomes of the file and of the cache.
+
+mod common;
+
+use common::{Place, open, write};
+use flac::buffers::{self, PAGE};
+use flac::{Cached, Count, drop_all};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vfs::{Desc, FileSystem, UserOut, Where};
+use volume::{Mode, Volume};
+
+/// Faults and attached pages are counted for the process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of whole pages, noted as a buffer.
+struct Buffer {
+    start: usize,
+    length: usize,
+}
+
+impl Buffer {
+    fn new(length: usize) -> Self {
+        let length = length.next_multiple_of(PAGE);
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let null = std::ptr::null_mut();
+        // SAFETY: a fresh mapping.
+        let all = unsafe { rustix::mm::mmap_anonymous(null, length + PAGE, prot, flags) };
+        let start = (all.expect("mapped") as usize).next_multiple_of(PAGE);
+        // SAFETY: all of it lies in that mapping, which stays (the rest of it is never unmapped).
+        unsafe {
+            rustix::mm::madvise(start as _, length, Advice::LinuxHugepage).expect("advised");
+            assert!(buffers::add(start, length));
+        }
+        Self { start, length }
+    }
+
+    /// Reads as into any memory.
+    fn read(&self, fs: &dyn FileSystem, desc: Desc, offset: u64, at: usize, length: usize) {
+        assert!(at + length <= self.length);
+        // SAFETY: in the buffer, to which nothing refers.
+        let mut out = [unsafe { UserOut::from_raw((self.start + at) as *mut u8, length) }];
+        assert_eq!(fs.read(desc, &mut out, Where::offset(offset)), Ok(length));
+    }
+
+    fn bytes(&self, at: usize, length: usize) -> &[u8] {
+        assert!(at + length <= self.length);
+        // SAFETY: in the buffer; a test has one thread, and looks no longer than it stores nothing.
+        unsafe { std::slice::from_raw_parts((self.start + at) as *const u8, length) }
+    }
+
+    fn fill(&self, at: usize, length: usize, byte: u8) {
+        assert!(at + length <= self.length);
+        // SAFETY: in the buffer, to which nothing refers.
+        unsafe { std::ptr::write_bytes((self.start + at) as *mut u8, byte, length) };
+    }
+
+    /// The files that are mapped into it.
+    fn mapped(&self) -> Vec<String> {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        let lies_in = |line: &&str| {
+            let start = line.split('-').next().expect("an address");
+            let start = usize::from_str_radix(start, 16).expect("hexadecimal");
+            (self.start..self.start + self.length).contains(&start)
+        };
+        let lines = maps.lines().filter(lies_in);
+        lines.filter(|line| line.contains("solera")).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        buffers::remove(self.start, self.length);
+        // SAFETY: the buffer's, to which nothing refers.
+        unsafe { rustix::mm::munmap(self.start as _, self.length).expect("unmapped") };
+    }
+}
+
+/// The byte at a place of a file.
+fn byte_at(at: u64, age: u8) -> u8 {
+    (at / 4093 % 251) as u8 ^ age
+}
+
+fn is_right(bytes: &[u8], from: u64, age: u8) -> bool {
+    bytes.iter().zip(from..).all(|(byte, at)| *byte == byte_at(at, age))
+}
+
+const LENGTH: u64 = 66 << 20;
+
+/// A volume with a file, and a cache over it.
+struct Stage {
+    place: Place,
+    volume: Arc<Volume>,
+    cached: Cached,
+    desc: Desc,
+}
+
+impl Stage {
+    fn new(name: &str) -> Option<Self> {
+        Some(Self::over(Place::huge(name)?, 96 << 20))
+    }
+
+    fn over(place: Place, budget: u64) -> Self {
+        let volume = place.attach(Mode::Strict);
+        let cached = place.cached(&volume, budget);
+        let desc = open(&cached, b"file", libc::O_RDWR);
+        let stage = Self { place, volume, cached, desc };
+        stage.fill(0);
+        stage
+    }
+
+    /// Writes the whole file.
+    fn fill(&self, age: u8) {
+        let bytes: Vec<u8> = (0..LENGTH).map(|at| byte_at(at, age)).collect();
+        // The volume has no room for both.
+        for (number, piece) in bytes.chunks(2 * MIB).enumerate() {
+            write(&*self.volume, self.desc, (number * 2 * MIB) as u64, piece);
+        }
+    }
+
+    fn read(&self, buffer: &Buffer, offset: u64, at: usize, length: usize) {
+        buffer.read(&self.cached, self.desc, offset, at, length);
+    }
+
+    fn attached(&self) -> u64 {
+        self.place.counted(Count::BytesAttached)
+    }
+
+    fn copied(&self) -> u64 {
+        self.place.counted(Count::BytesCopied)
+    }
+
+    /// Bytes that the mount's files take, in MiB: the index takes a few small pages.
+    fn taken(&self) -> u64 {
+        let found = rustix::fs::statfs(&self.place.cache).expect("a file system");
+        ((found.f_blocks - found.f_bfree) * found.f_bsize as u64) >> 20
+    }
+}
+
+fn faults() -> i64 {
+    // SAFETY: any bytes make one, and there is room for it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
+        usage.ru_minflt + usage.ru_majflt
+    }
+}
+
+const MIB: usize = 1 << 20;
+
+/// Line 9: a mapping for each segment; only the rest is copied.
+#[test]
+fn whole_pages_are_mapped_and_the_rest_is_copied() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("whole") else { return };
+    let buffer = Buffer::new(64 * MIB + PAGE);
+    for length in [2 * MIB, 64 * MIB] {
+        for shift in [0, 1, 511, 4095, 4096_usize] {
+            buffers::detach(buffer.start, buffer.length);
+            // The first time it is filled, then it is there.
+            for _ in 0..2 {
+                let before = (stage.attached(), stage.copied());
+                let name = format!("{length} bytes from {shift} on");
+                stage.read(&buffer, shift as u64, shift, length);
+                let whole = if shift == 0 { length / PAGE } else { length / PAGE - 1 };
+                let bytes = (whole * PAGE) as u64;
+                assert_eq!(stage.attached() - before.0, bytes, "{name}");
+                assert_eq!(stage.copied() - before.1, length as u64 - bytes, "{name}");
+                assert_eq!(buffer.mapped().len(), whole, "{name}");
+                assert_eq!(buffers::attached(), whole, "{name}");
+                assert!(is_right(buffer.bytes(shift, length), shift as u64, 0), "{name}");
+            }
+        }
+    }
+    // Not congruent: copied.
+    let before = stage.attached();
+    stage.read(&buffer, 0, 4096, 64 * MIB);
+    assert!(is_right(buffer.bytes(4096, 64 * MIB), 0, 0));
+    stage.read(&buffer, 4096, 0, 64 * MIB);
+    assert!(is_right(buffer.bytes(0, 64 * MIB), 4096, 0));
+    assert_eq!(stage.attached(), before);
+    // By several pieces.
+    let pieces = [(0, MIB), (MIB, MIB), (2 * MIB, 4 * MIB), (6 * MIB, 100)];
+    let mut out = pieces.map(|(at, length)| {
+        // SAFETY: in the buffer, to which nothing refers.
+        unsafe { UserOut::from_raw((buffer.start + at) as *mut u8, length) }
+    });
+    let read = stage.cached.read(stage.desc, &mut out, Where::offset(0));
+    assert_eq!(read, Ok(6 * MIB + 100));
+    assert_eq!(stage.attached() - before, 4 << 20);
+    assert!(is_right(buffer.bytes(0, 6 * MIB + 100), 0, 0));
+}
+
+/// The end of a file is no whole page.
+#[test]
+fn the_end_of_a_file_is_copied_and_nothing_behind_it_changes() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("end") else { return };
+    let (node, _) = stage.volume.describe(stage.desc).expect("described");
+    let buffer = Buffer::new(8 * MIB);
+    stage.read(&buffer, 0, 0, 8 * MIB);
+    for size in [6 * MIB - 1, 4 * MIB + 1] {
+        stage.volume.truncate(node, size as u64).expect("truncated");
+        for engine in [&stage.cached as &dyn FileSystem, &*stage.volume] {
+            // SAFETY: in the buffer, to which nothing refers.
+            let mut out = [unsafe { UserOut::from_raw(buffer.start as *mut u8, 8 * MIB) }];
+            assert_eq!(engine.read(stage.desc, &mut out, Where::offset(0)), Ok(size));
+            assert!(is_right(buffer.bytes(0, 8 * MIB), 0, 0));
+            assert_eq!(engine.read(stage.desc, &mut out, Where::offset(size as u64)), Ok(0));
+            assert!(is_right(buffer.bytes(0, 8 * MIB), 0, 0));
+        }
+    }
+}
+
+/// Line 9: a segment without a page of 2 MiB is copied, and the kernel is asked once. One that was
+/// filled piece by piece has none either, and is made anew for a buffer, once.
+#[test]
+fn small_pages_are_copied() {
+    let _alone = alone();
+    let stage = Stage::over(Place::new("small"), 96 << 20);
+    let buffer = Buffer::new(4 * MIB);
+    for _ in 0..3 {
+        stage.read(&buffer, 0, 0, 4 * MIB);
+        assert!(is_right(buffer.bytes(0, 4 * MIB), 0, 0));
+        assert_eq!((stage.attached(), buffers::attached()), (0, 0));
+    }
+    assert_eq!(stage.place.counted(Count::BytesFilled), 4 << 20);
+    drop(stage);
+    let Some(stage) = Stage::new("pieces") else { return };
+    let plain = Buffer::new(2 * MIB);
+    for at in (0..2 * MIB).step_by(256 << 10) {
+        stage.read(&plain, at as u64, at, 256 << 10);
+    }
+    for _ in 0..2 {
+        stage.read(&buffer, 0, 0, 2 * MIB);
+        assert_eq!(stage.place.counted(Count::BytesFilled), 4 << 20);
+    }
+    assert_eq!(stage.attached(), 4 << 20);
+    assert!(is_right(buffer.bytes(0, 2 * MIB), 0, 0));
+}
+
+/// What may happen to a file and its cache.
+type Happens = fn(&Stage);
+
+/// Line 10: whatever happens to file and cache, touched or not.
+#[test]
+fn a_buffer_keeps_what_it_has() {
+    let _alone = alone();
+    let happens: [(&str, Happens); 6] = [
+        ("overwritten past the cache", |stage| stage.fill(9)),
+        ("overwritten", |stage| {
+            for at in (0..64 << 20).step_by(MIB) {
+                write(&stage.cached, stage.desc, at, &vec![7; MIB]);
+            }
+        }),
+        ("truncated", |stage| {
+            let (node, _) = stage.cached.describe(stage.desc).expect("described");
+            stage.cached.truncate(node, 1).expect("truncated");
+        }),
+        ("evicted", |stage| {
+            // All of the budget of this cache is another file's.
+            let cached = stage.place.cached(&stage.volume, 8 << 20);
+            let other = open(&cached, b"other", libc::O_RDWR);
+            write(&cached, other, 0, &vec![3; 16 << 20]);
+            common::read(&cached, other, 0, 16 << 20);
+            cached.close(other).expect("closed");
+            assert!(stage.place.status().used <= 8 << 20);
+        }),
+        ("dropped", |stage| {
+            assert!(drop_all(&Place::whose(), Some(&stage.place.cache)).expect("dropped") > 0);
+        }),
+        ("unlinked", |stage| {
+            let root = stage.cached.root();
+            let at = vfs::At::new(root, b"file");
+            stage.cached.remove(&at, vfs::Removes::Name).expect("unlinked");
+            // As a sweep, and an era's end.
+            std::fs::remove_dir_all(stage.place.eras()).expect("removed");
+        }),
+    ];
+    for (name, happen) in happens {
+        let Some(stage) = Stage::new("keeps") else { return };
+        let (touched, fresh) = (Buffer::new(8 * MIB), Buffer::new(8 * MIB));
+        for buffer in [&touched, &fresh] {
+            stage.read(buffer, 0, 0, 8 * MIB);
+        }
+        assert!(is_right(touched.bytes(0, 8 * MIB), 0, 0), "{name}");
+        touched.fill(5, 1, 99);
+        assert_eq!(buffers::attached(), 8, "{name}");
+        happen(&stage);
+        assert_eq!(touched.bytes(5, 1), [99], "{name}");
+        assert!(is_right(touched.bytes(6, 8 * MIB - 6), 6, 0), "{name}");
+        assert!(is_right(fresh.bytes(0, 8 * MIB), 0, 0), "{name}");
+    }
+}
+
+/// Line 10: stores are the program's own, in a child too; and the child attaches and detaches.
+#[test]
+fn stores_are_private_to_a_process() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("private") else { return };
+    let (one, two) = (Buffer::new(4 * MIB), Buffer::new(4 * MIB));
+    stage.read(&one, 0, 0, 4 * MIB);
+    stage.read(&two, 0, 0, 4 * MIB);
+    one.fill(0, 4 * MIB, 1);
+    assert!(is_right(two.bytes(0, 4 * MIB), 0, 0));
+    let segments = stage.place.status().segments;
+    let place = &stage.place;
+    // SAFETY: the child looks at memory, reads, and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            let right = std::panic::catch_unwind(|| {
+                assert!(one.bytes(0, 4 * MIB).iter().all(|byte| *byte == 1));
+                assert!(is_right(two.bytes(0, 4 * MIB), 0, 0));
+                two.fill(0, PAGE, 2);
+                buffers::detach(one.start, one.length);
+                let volume = place.attach(Mode::Strict);
+                let cached = place.cached(&volume, 96 << 20);
+                let desc = open(&cached, b"file", libc::O_RDONLY);
+                let before = buffers::attached();
+                one.read(&cached, desc, 2 << 20, 0, 2 * MIB);
+                assert_eq!(buffers::attached(), before + 1);
+                assert!(is_right(one.bytes(0, 2 * MIB), 2 << 20, 0));
+                assert!(two.bytes(0, PAGE).iter().all(|byte| *byte == 2));
+                assert!(is_right(two.bytes(PAGE, PAGE), PAGE as u64, 0));
+            });
+            // SAFETY: nothing of the parent's is ended.
+            unsafe { libc::_exit(i32::from(right.is_err())) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: there is room for the status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child's checks");
+        }
+    }
+    assert!(one.bytes(0, 4 * MIB).iter().all(|byte| *byte == 1));
+    assert!(is_right(two.bytes(0, 4 * MIB), 0, 0));
+    assert_eq!(place.status().segments, segments);
+}
+
+/// Line 14: a copy over attached pages faults each of its pages once, at most.
+#[test]
+fn a_copy_over_attached_pages_faults_no_page_twice() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("faults") else { return };
+    let buffer = Buffer::new(32 * MIB + PAGE);
+    let length = 32 * MIB;
+    let small = |bytes: usize| (bytes / 4096) as i64;
+    // Windows on the segments, which fault too.
+    let warm = Buffer::new(36 * MIB);
+    stage.read(&warm, 1, 0, 34 * MIB);
+    for touched in [false, true] {
+        // Another place: all pages are whole, but for the last one's part.
+        for (offset, at, most) in [
+            (4096, 0, 16 + small(PAGE)),
+            (1, 0, 16 + small(PAGE)),
+            // The same one, with a head and a tail.
+            (4096, 4096, 2 * small(PAGE)),
+            (PAGE as u64 - 4096, PAGE - 4096, 2 * small(PAGE)),
+            (0, 4096, 16 + 2 * small(PAGE)),
+        ] {
+            stage.read(&buffer, 0, 0, length + PAGE);
+            if touched {
+                assert!(is_right(buffer.bytes(0, length), 0, 0));
+            }
+            let before = faults();
+            stage.read(&buffer, offset, at, length);
+            let found = faults() - before;
+            assert!(found <= most, "{found} faults, {offset} to {at}, touched: {touched}");
+            assert!(is_right(buffer.bytes(at, length), offset, 0));
+            // What was not overwritten stays.
+            assert!(is_right(buffer.bytes(0, at), 0, 0));
+            let end = at + length;
+            assert!(is_right(buffer.bytes(end, length + PAGE - end), end as u64, 0));
+        }
+    }
+    // The engine's own read, past the cache, through a mapping that is written.
+    let before = buffers::attached();
+    stage.read(&buffer, 0, 0, length);
+    assert!(buffers::attached() > before);
+    let mapped = open(&*stage.volume, b"file", libc::O_RDWR);
+    let pieces =
+        vfs::Maps::map(&*stage.volume, mapped, (0, 4096), vfs::Mapped::Write, vfs::Fill::All);
+    drop(pieces.expect("mapped"));
+    let before = faults();
+    stage.read(&buffer, 0, 0, length);
+    assert!(faults() - before <= 64, "{} faults", faults() - before);
+    assert!(is_right(buffer.bytes(0, length), 0, 0));
+}
+
+/// `keep` makes all of a buffer the program's own, with its bytes; `detach` without; what a buffer
+/// held goes with it.
+#[test]
+fn buffers_are_kept_detached_and_freed() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("freed") else { return };
+    let empty = stage.taken();
+    let buffer = Buffer::new(16 * MIB);
+    stage.read(&buffer, 0, 0, 16 * MIB);
+    buffer.fill(3 * MIB, 1, 77);
+    assert!(buffers::keep(buffer.start, buffer.length));
+    assert_eq!((buffers::attached(), buffer.mapped().len()), (0, 0));
+    assert_eq!(buffer.bytes(3 * MIB, 1), [77]);
+    buffer.fill(3 * MIB, 1, byte_at(3 << 20, 0));
+    assert!(is_right(buffer.bytes(0, 16 * MIB), 0, 0));
+    let before = faults();
+    buffer.fill(0, 16 * MIB, 1);
+    assert!(faults() - before <= 8, "{}", faults() - before);
+    stage.read(&buffer, 0, 0, 16 * MIB);
+    assert_eq!(buffers::attached(), 8);
+    assert!(buffers::detach(buffer.start, buffer.length));
+    assert_eq!((buffers::attached(), buffer.mapped().len()), (0, 0));
+    buffer.fill(0, 16 * MIB, 1);
+    stage.read(&buffer, 0, 0, 16 * MIB);
+    // Dropped, they are the buffer's memory alone; and go with it.
+    drop_all(&Place::whose(), Some(&stage.place.cache)).expect("dropped");
+    assert_eq!(stage.taken(), empty + 16);
+    drop(buffer);
+    assert_eq!(stage.taken(), empty);
+    assert_eq!(buffers::attached(), 0);
+    assert_eq!(stage.place.status().used, 0);
+}
+
+/// Others' windows on a segment that is gone do not hold its memory once they are used again.
+#[test]
+fn a_segment_that_may_be_attached_is_let_go() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("let-go") else { return };
+    let empty = stage.taken();
+    let buffer = Buffer::new(4 * MIB);
+    common::read(&stage.cached, stage.desc, 0, 4 * MIB);
+    stage.read(&buffer, 0, 0, 4 * MIB);
+    drop(buffer);
+    // By its writer, who has a window.
+    write(&stage.cached, stage.desc, 0, &vec![1; 4 << 20]);
+    assert_eq!(stage.taken(), empty);
+    stage.fill(0);
+}
+
+/// What is no buffer's is not attached, and odd ranges are none.
+#[test]
+fn only_buffers_are_attached() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("only") else { return };
+    let buffer = Buffer::new(4 * MIB);
+    buffers::remove(buffer.start, PAGE);
+    for _ in 0..2 {
+        stage.read(&buffer, 0, 0, 4 * MIB);
+    }
+    assert_eq!(stage.attached(), 4 << 20);
+    assert!(is_right(buffer.bytes(0, 4 * MIB), 0, 0));
+    let (start, length) = (buffer.start, buffer.length);
+    for (start, length) in
+        [(0, PAGE), (start + 4096, PAGE), (start, 4096), (usize::MAX - PAGE + 1, PAGE)]
+    {
+        // SAFETY: refused.
+        assert!(!unsafe { buffers::add(start, length) }, "{start:x} {length}");
+    }
+    buffers::remove(start, length);
+    buffers::remove(start, length);
+    assert!(buffers::detach(start, length) && buffers::keep(start, length));
+    assert_eq!(buffers::attached(), 0);
+}
