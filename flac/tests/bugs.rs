@@ -89,7 +89,7 @@ fn a_read_without_its_second_comparison() {
         three.read(0, [3 * GRANULE, 3 * GRANULE]);
         let (filling, begun) = channel();
         let (go, went) = channel();
-        let place = Place { dir: three.place.dir.clone() };
+        let place = Place { dir: three.place.dir.clone(), cache: three.place.cache.clone() };
         let filler = std::thread::spawn(move || {
             let place = std::mem::ManuallyDrop::new(place);
             let volume = place.attach(Mode::Strict);
