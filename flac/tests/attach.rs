@@ -463,6 +463,31 @@ fn no_damage_to_the_index_changes_a_buffer() {
     assert!(is_right(buffer.bytes(0, 8 * MIB), 0, 0));
 }
 
+/// No more than 16,384 pages are attached, whatever is read; the rest is copied, and the program
+/// can still map.
+#[test]
+fn only_so_many_pages_are_attached() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("many") else { return };
+    let each = 2048;
+    let all: Vec<Buffer> =
+        (0..=buffers::ATTACHED_MAX / each).map(|_| Buffer::new(each * PAGE)).collect();
+    for page in 0..buffers::ATTACHED_MAX + 8 {
+        stage.read(&all[page / each], 0, page % each * PAGE, PAGE);
+    }
+    assert_eq!(buffers::attached(), buffers::ATTACHED_MAX);
+    let last = &all[buffers::ATTACHED_MAX / each];
+    assert!(last.mapped().is_empty() && is_right(last.bytes(7 * PAGE, PAGE), 0, 0));
+    // One that is attached may be attached again; a place that is given back may be another's.
+    stage.read(&all[0], PAGE as u64, 0, PAGE);
+    assert!(is_right(all[0].bytes(0, PAGE), PAGE as u64, 0));
+    assert!(buffers::detach(all[0].start, PAGE));
+    stage.read(last, 0, 0, PAGE);
+    assert_eq!((last.mapped().len(), buffers::attached()), (1, buffers::ATTACHED_MAX));
+    drop(all);
+    assert_eq!(buffers::attached(), 0);
+}
+
 /// What is no buffer's is not attached, and odd ranges are none.
 #[test]
 fn only_buffers_are_attached() {
