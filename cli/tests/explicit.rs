@@ -187,8 +187,8 @@ fn the_command_works_where_it_is_served() {
     support::solera(["fsck", &volume]).ok();
 }
 
-/// Explicit buffers under `solera run`: without a cache, with one of small pages, which are copied, and
-/// with one of pages of 2 MiB, which are mapped.
+/// Explicit buffers under `solera run`: without a cache, with one of small pages, which are copied,
+/// and with one of pages of 2 MiB, which are mapped.
 #[test]
 fn buffers_are_attached_from_a_cache() {
     let place = Place::new();

@@ -249,9 +249,9 @@ impl Cache {
         let wanted = part.granules();
         let page = if part.aligned { buffers::page(sink) } else { None };
         // One that was filled piece by piece is made anew, once, to be attached.
-        let serves = |found: &Found| {
-            wanted & !found.there == 0 && (page.is_none() || found.entry.has(WHOLE))
-        };
+        let stays = || page.is_none() || self.full.load(Ordering::Relaxed);
+        let serves =
+            |found: &Found| wanted & !found.there == 0 && (found.entry.has(WHOLE) || stays());
         all.filled |= !found.as_ref().is_some_and(serves);
         let found = match found {
             Some(found) if serves(&found) => found,
@@ -289,11 +289,15 @@ impl Cache {
             return Ok(false);
         }
         // Before it is mapped: from here on nobody empties it.
-        if !found.entry.has(ATTACHED) && !self.index.mark(found, ATTACHED)? {
+        let is_first = !found.entry.has(ATTACHED);
+        if is_first && !self.index.mark(found, ATTACHED)? {
             return Err(Unserved::Moved);
         }
         let file = segments::open(self.directory.fd.as_fd(), found.entry.number(), false);
         let Ok(file) = file else { return Ok(false) };
+        if is_first && segments::keep(file.as_fd()).is_err() {
+            return Ok(false);
+        }
         if !page.attach(file.as_fd()) {
             return Ok(false);
         }

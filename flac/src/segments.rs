@@ -65,12 +65,18 @@ pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<Owne
     rustix::fs::openat(dir, name(number), flags, Mode::empty())
 }
 
+/// Notes at the file itself that it may be attached: an index may be damaged.
+pub(crate) fn keep(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::fs::fchmod(file, Mode::RUSR)
+}
+
 /// Takes a segment's name away, and, if nobody can have it attached, its memory, whoever has it
 /// mapped.
 pub(crate) fn remove(dir: BorrowedFd<'_>, gone: Gone) {
     // Whatever fails, a sweep finds the file again.
     if !gone.attached
         && let Ok(file) = open(dir, gone.number, true)
+        && rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_mode & Mode::WUSR.bits() != 0)
     {
         let _ = rustix::fs::ftruncate(&file, 0);
     }

@@ -3,10 +3,12 @@
 
 mod common;
 
-use common::{Place, open, write};
+use common::{Place, Random, open, write};
 use flac::buffers::{self, PAGE};
 use flac::{Cached, Count, drop_all};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vfs::{Desc, FileSystem, UserOut, Where};
 use volume::{Mode, Volume};
@@ -441,6 +443,51 @@ fn a_segment_that_may_be_attached_is_let_go() {
     stage.fill(0);
 }
 
+/// The index is damaged: nothing in it says any more that its segments may be attached. Their files
+/// say so, too.
+#[test]
+fn no_damage_to_the_index_changes_a_buffer() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("damaged") else { return };
+    let buffer = Buffer::new(8 * MIB);
+    stage.read(&buffer, 0, 0, 8 * MIB);
+    let era = std::fs::read_dir(stage.place.eras()).expect("eras").next().expect("one");
+    let path = era.expect("one").path().join("index");
+    let index = std::fs::File::options().read(true).write(true).open(path).expect("the index");
+    for at in (4096..index.metadata().expect("its length").len()).step_by(64) {
+        let mut byte = [0];
+        index.read_exact_at(&mut byte, at).expect("read");
+        index.write_all_at(&[byte[0] & 7], at).expect("damaged");
+    }
+    assert!(drop_all(&Place::whose(), Some(&stage.place.cache)).expect("dropped") > 0);
+    assert!(is_right(buffer.bytes(0, 8 * MIB), 0, 0));
+}
+
+/// No more than 16,384 pages are attached, whatever is read; the rest is copied, and the program
+/// can still map.
+#[test]
+fn only_so_many_pages_are_attached() {
+    let _alone = alone();
+    let Some(stage) = Stage::new("many") else { return };
+    let each = 2048;
+    let all: Vec<Buffer> =
+        (0..=buffers::ATTACHED_MAX / each).map(|_| Buffer::new(each * PAGE)).collect();
+    for page in 0..buffers::ATTACHED_MAX + 8 {
+        stage.read(&all[page / each], 0, page % each * PAGE, PAGE);
+    }
+    assert_eq!(buffers::attached(), buffers::ATTACHED_MAX);
+    let last = &all[buffers::ATTACHED_MAX / each];
+    assert!(last.mapped().is_empty() && is_right(last.bytes(7 * PAGE, PAGE), 0, 0));
+    // One that is attached may be attached again; a place that is given back may be another's.
+    stage.read(&all[0], PAGE as u64, 0, PAGE);
+    assert!(is_right(all[0].bytes(0, PAGE), PAGE as u64, 0));
+    assert!(buffers::detach(all[0].start, PAGE));
+    stage.read(last, 0, 0, PAGE);
+    assert_eq!((last.mapped().len(), buffers::attached()), (1, buffers::ATTACHED_MAX));
+    drop(all);
+    assert_eq!(buffers::attached(), 0);
+}
+
 /// What is no buffer's is not attached, and odd ranges are none.
 #[test]
 fn only_buffers_are_attached() {
@@ -464,4 +511,115 @@ fn only_buffers_are_attached() {
     buffers::remove(start, length);
     assert!(buffers::detach(start, length) && buffers::keep(start, length));
     assert_eq!(buffers::attached(), 0);
+}
+
+const CHUNKS: usize = 8;
+
+/// What a page of a reader's buffer must hold. A read beside a write may give some of both.
+#[derive(Clone, Copy)]
+enum Held {
+    /// It was not looked at yet: words that the file held at some time of the read.
+    Between(u64, u64),
+    /// What it held then, by a sum.
+    Exactly(u64),
+}
+
+/// The least word of a page, the greatest, and a sum of all that knows their places.
+fn look(bytes: &[u8]) -> (u64, u64, u64) {
+    let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8")));
+    words.enumerate().fold((u64::MAX, 0, 0), |(least, most, sum), (at, word)| {
+        let sum = u64::wrapping_add(sum, word.wrapping_mul(at as u64 * 2 + 1));
+        (least.min(word), most.max(word), sum)
+    })
+}
+
+/// Chunks as the writers see them: the last number that was begun to be written, and the last that
+/// was written.
+#[derive(Default)]
+struct Numbers {
+    begun: [AtomicU64; CHUNKS],
+    written: [AtomicU64; CHUNKS],
+    ended: AtomicBool,
+}
+
+fn write_numbers(fs: &dyn FileSystem, numbers: &Numbers, chunks: std::ops::Range<usize>) {
+    let desc = open(fs, b"numbers", libc::O_RDWR);
+    let mut random = Random(chunks.start as u64 + 77);
+    for number in 1..400_u64 {
+        let chunk = chunks.start + random.below(chunks.len() as u64) as usize;
+        numbers.begun[chunk].store(number, Ordering::SeqCst);
+        write(fs, desc, (chunk * PAGE) as u64, &number.to_le_bytes().repeat(PAGE / 8));
+        numbers.written[chunk].store(number, Ordering::SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(random.below(4)));
+    }
+}
+
+/// Reads chunks into pages, and looks at pages that were read before; gives how many it read.
+fn read_numbers(fs: &dyn FileSystem, numbers: &Numbers, seed: u64) -> u64 {
+    let desc = open(fs, b"numbers", libc::O_RDONLY);
+    let buffer = Buffer::new(CHUNKS * PAGE);
+    let mut held = [Held::Exactly(0); CHUNKS];
+    let (mut random, mut reads) = (Random(seed), 0);
+    while !numbers.ended.load(Ordering::SeqCst) {
+        let page = random.below(CHUNKS as u64) as usize;
+        match random.below(3) {
+            0 | 1 => {
+                let chunk = random.below(CHUNKS as u64) as usize;
+                let least = numbers.written[chunk].load(Ordering::SeqCst);
+                buffer.read(fs, desc, (chunk * PAGE) as u64, page * PAGE, PAGE);
+                held[page] = Held::Between(least, numbers.begun[chunk].load(Ordering::SeqCst));
+                reads += 1;
+            }
+            _ if random.below(8) == 0 => {
+                buffer.fill(page * PAGE, PAGE, 0xEE);
+                held[page] = Held::Exactly(look(buffer.bytes(page * PAGE, PAGE)).2);
+            }
+            _ => {
+                let (low, high, sum) = look(buffer.bytes(page * PAGE, PAGE));
+                match held[page] {
+                    Held::Exactly(held) => assert_eq!(sum, held, "page {page} has changed"),
+                    Held::Between(least, most) => {
+                        assert!(low >= least && high <= most, "{low}, {high}: {least} to {most}");
+                    }
+                }
+                held[page] = Held::Exactly(sum);
+            }
+        }
+    }
+    reads
+}
+
+/// Line 10, with writers beside, with the cache and without, hardly any room, and a cache that is
+/// dropped now and then.
+#[test]
+fn buffers_keep_what_they_have_while_others_write() {
+    let _alone = alone();
+    let Some(place) = Place::huge("race") else { return };
+    let volumes: [Arc<Volume>; 4] = std::array::from_fn(|_| place.attach(Mode::Strict));
+    let cached: Vec<Cached> = volumes[..3].iter().map(|v| place.cached(v, 12 << 20)).collect();
+    let desc = open(&cached[0], b"numbers", libc::O_RDWR);
+    write(&cached[0], desc, 0, &vec![0; CHUNKS * PAGE]);
+    let numbers = Numbers::default();
+    let half = CHUNKS / 2;
+    std::thread::scope(|scope| {
+        let writers = [
+            scope.spawn(|| write_numbers(&cached[0], &numbers, 0..half)),
+            scope.spawn(|| write_numbers(&*volumes[3], &numbers, half..CHUNKS)),
+        ];
+        let readers = [
+            scope.spawn(|| read_numbers(&cached[1], &numbers, 21)),
+            scope.spawn(|| read_numbers(&cached[2], &numbers, 22)),
+        ];
+        while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop_all(&Place::whose(), Some(&place.cache)).expect("dropped");
+        }
+        numbers.ended.store(true, Ordering::SeqCst);
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+        let reads = readers.map(|reader| reader.join().expect("no panic"));
+        assert!(reads.iter().all(|reads| *reads > 100), "{reads:?}");
+    });
+    assert!(place.counted(Count::BytesAttached) > 100 << 20, "{:?}", place.status());
 }

@@ -2,12 +2,14 @@
 //! sliding window buffers): a read that a cache serves (`solera run --cache`) may map whole pages
 //! into them instead of copying. Elsewhere they are memory.
 //!
-//! A page of the cache is 2 MiB, aligned, of the file's bytes; it can be mapped only where addresses
-//! are aligned alike. So a buffer has room for 2 MiB more than it is for, and an offset says where in
-//! it the data starts ([`Buffer::slide`]). A small page before and one behind it cannot be accessed.
+//! A page of the cache is 2 MiB, aligned, of the file's bytes; it can be mapped only where
+//! addresses are aligned alike. So a buffer has room for 2 MiB more than it is for, and an offset
+//! says where in it the data starts ([`Buffer::slide`]). A small page before it and one behind it
+//! cannot be accessed.
 //!
 //! Who maps is the cache, in the preload library: it is told of each buffer by its table
-//! (`vfs::preloaded`). No locks. A forked child has its parent's buffers, and so has the cache there.
+//! (`vfs::preloaded`). No locks. A forked child has its parent's buffers, and so has the cache
+//! there.
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
@@ -60,8 +62,8 @@ impl Buffer {
         (self.start + (offset % PAGE as u64) as usize) as *mut u8
     }
 
-    /// Makes all of it the program's own memory, with the bytes that it has: before a change of most
-    /// of it. No thread may use it meanwhile.
+    /// Makes all of it the program's own memory, with the bytes that it has: before a change of
+    /// most of it. No thread may use it meanwhile.
     pub fn fault(&self) -> Result<()> {
         let refused = |errno| Error::refused("get memory for all of it", errno);
         if self.told.is_some_and(|table| (table.buffer_keep)(self.start, self.length) == 0) {

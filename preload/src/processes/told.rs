@@ -1,6 +1,6 @@
 //! What other libraries of the process are told of its volumes (`vfs::preloaded`): libsolera does
-//! not attach those a second time, it goes by the C library's calls; and its explicit buffers, which
-//! the caches of this library map into.
+//! not attach those a second time, it goes by the C library's calls. It tells of its explicit
+//! buffers, which the caches here map into.
 
 use std::ffi::c_int;
 
