@@ -194,15 +194,14 @@ impl Cache {
     /// What is known of a file; begins anew if that is nothing.
     fn known(&self, version: &Version) -> Served<Known> {
         let (node, number) = (version.node, version.number);
-        let known = match self.index.known(node, number)? {
-            Some(known) => self.index.settle(known, number)?,
-            None => {
-                let (known, stale) = self.index.begin(node, number)?;
-                if stale {
-                    (self.told)("cache:stale");
-                }
-                known
+        let known = if let Some(known) = self.index.known(node, number)? {
+            self.index.settle(known, number)?
+        } else {
+            let (known, stale) = self.index.begin(node, number)?;
+            if stale {
+                (self.told)("cache:stale");
             }
+            known
         };
         known.ok_or(Unserved::Moved)
     }
@@ -322,7 +321,7 @@ impl Cache {
     fn after_failure<T>(&self, filled: vfs::Result<bool>) -> Served<T> {
         use vfs::Errno;
         match filled {
-            Ok(_) => Err(Unserved::Moved),
+            Ok(_) | Err(Errno::EXIST) => Err(Unserved::Moved),
             // Another process's memory may go; one's own rights do not come back.
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSYS) => {
                 self.full.store(true, Ordering::Relaxed);
@@ -335,7 +334,6 @@ impl Cache {
                 }
                 Err(Unserved::Full)
             }
-            Err(Errno::EXIST) => Err(Unserved::Moved),
             Err(_) => Err(Unserved::Engine),
         }
     }

@@ -168,13 +168,13 @@ pub(crate) fn open(
     let path = place.join(&name);
     for _ in 0..TRIES {
         match open_dir(all.as_fd(), &name) {
-            Ok(dir) => match join(dir, &path, eras)? {
-                Some(found) => return Ok(found),
-                None => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                    continue;
+            Ok(dir) => {
+                if let Some(found) = join(dir, &path, eras)? {
+                    return Ok(found);
                 }
-            },
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                continue;
+            }
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(told(&path, errno)),
         }

@@ -61,7 +61,7 @@ impl Cached {
     #[must_use]
     pub fn internal_descriptors(&self) -> Vec<i32> {
         let index = self.cache.index().region().fd();
-        self.cache.descriptors().map(|fd| fd.as_raw_fd()).into_iter().chain([index]).collect()
+        self.cache.descriptors().map(AsRawFd::as_raw_fd).into_iter().chain([index]).collect()
     }
 
     /// The index, to be laid under the protection key.

@@ -174,7 +174,7 @@ impl Index {
     /// forgotten. Nobody else uses the index.
     pub(crate) fn end(&self, number: impl Fn(Node) -> Option<u64>) -> Result<()> {
         for file in 0..self.layout.files {
-            let line = self.layout.file_line(file);
+            let line = Layout::file_line(file);
             let key = self.load(line + FILE_KEY)?;
             if key == 0 {
                 continue;

@@ -154,7 +154,7 @@ impl Layout {
     }
 
     /// A file's line by its number.
-    pub(crate) const fn file_line(self, number: u64) -> u64 {
+    pub(crate) const fn file_line(number: u64) -> u64 {
         HEADER + number * LINE
     }
 

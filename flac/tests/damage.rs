@@ -95,8 +95,8 @@ fn an_index_that_is_cut_or_foreign_is_not_used() {
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, 64 << 20);
     let desc = open(&cached, b"file", libc::O_RDWR);
-    write(&cached, desc, 0, &[7; 100_000]);
-    assert_eq!(read(&cached, desc, 0, 100_000), [7; 100_000]);
+    write(&cached, desc, 0, &vec![7; 100_000]);
+    assert_eq!(read(&cached, desc, 0, 100_000), vec![7; 100_000]);
     let era = std::fs::read_dir(place.eras()).expect("eras").next().expect("one").expect("one");
     let index =
         std::fs::File::options().write(true).open(era.path().join("index")).expect("opened");

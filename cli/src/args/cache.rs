@@ -31,10 +31,10 @@ pub struct CacheArg {
 /// again. On DRAM it costs more than it gives.
 #[derive(Args)]
 #[command(after_help = "\
-A cache lies in /dev/shm/solera-cache-UUID, with pages of 4 KiB, which the first program makes. After
-`cache create` it lies in /run/solera/UUID/cache, a tmpfs of its own with pages of 2 MiB, until the
-machine is started anew or `cache destroy`. Its memory is charged to the control group of the program
-that fills it.
+A cache lies in /dev/shm/solera-cache-UUID, with pages of 4 KiB, which the first program makes.
+After `cache create` it lies in /run/solera/UUID/cache, a tmpfs of its own with pages of 2 MiB,
+until the machine is started anew or `cache destroy`. Its memory is charged to the control group of
+the program that fills it.
 
 Exit code: 0, or 1 if there is no cache, or it cannot be used.
 

@@ -3,10 +3,10 @@
 //!
 //! The environment (`solera run` sets it) says what to do: `SOLERA_VOLUME`, `SOLERA_AT`,
 //! `SOLERA_MODE`, `SOLERA_READ_ONLY`, `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`,
-//! `SOLERA_GUARD`, `SOLERA_CACHE`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its
-//! kin; for several volumes `SOLERA_VOLUME_2` and so on. Without `SOLERA_VOLUME` nothing is served,
-//! nor in a program that is named in `SOLERA_BYPASS`. If a volume cannot be attached, the program
-//! does not run: message, exit code 125.
+//! `SOLERA_GUARD`, `SOLERA_CACHE`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec
+//! `SOLERA_RESUME` and its kin; for several volumes `SOLERA_VOLUME_2` and so on. Without
+//! `SOLERA_VOLUME` nothing is served, nor in a program that is named in `SOLERA_BYPASS`. If a
+//! volume cannot be attached, the program does not run: message, exit code 125.
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
