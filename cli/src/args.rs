@@ -5,6 +5,7 @@ mod cache;
 mod class;
 mod compaction;
 mod files;
+mod flac;
 mod flex;
 mod log;
 mod numa;
@@ -22,6 +23,7 @@ pub use cache::{CacheArg, CacheArgs, CacheCommand, CacheVolume};
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use files::{CatArgs, CpArgs, LsArgs};
+pub use flac::{FlacBenchArgs, FlacWorkerArgs};
 pub use flex::FlexBenchArgs;
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use numa::{NumaArgs, NumaCommand};
@@ -536,6 +538,9 @@ pub struct BenchArgs {
 #[derive(Subcommand)]
 pub enum BenchCommand {
     Compaction(CompactionBenchArgs),
+    Flac(FlacBenchArgs),
+    #[command(hide = true)]
+    FlacWorker(FlacWorkerArgs),
     Flex(FlexBenchArgs),
     Micro(MicroArgs),
     Mount(MountBenchArgs),

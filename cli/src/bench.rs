@@ -9,6 +9,7 @@ mod calls;
 mod compaction;
 mod counts;
 mod explicit;
+mod flac;
 mod ground;
 mod memory;
 mod mount;
@@ -36,6 +37,7 @@ use row::Row;
 
 pub use compaction::run as compaction;
 pub use explicit::run as flex;
+pub use flac::{run as flac, worker as flac_worker};
 pub use mount::run as mount;
 pub use recovery::run as recovery;
 pub use split::run as split;

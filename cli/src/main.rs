@@ -75,6 +75,8 @@ fn main() -> ExitCode {
         Command::Age(args) => age::run(args),
         Command::Bench(args) => match &args.command {
             BenchCommand::Compaction(args) => bench::compaction(args),
+            BenchCommand::Flac(args) => bench::flac(args),
+            BenchCommand::FlacWorker(args) => bench::flac_worker(args),
             BenchCommand::Flex(args) => bench::flex(args),
             BenchCommand::Micro(args) => bench::micro(args),
             BenchCommand::Mount(args) => bench::mount(args),

@@ -79,7 +79,7 @@ fn programs_with_and_without_it_see_the_same() {
     let pipes = place.text("");
     let fifos = ["in0", "out0", "in1", "out1"].map(|name| place.text(name));
     assert!(Command::new("mkfifo").args(&fifos).status().expect("mkfifo").success());
-    let line = |number: usize| format!("exec \"$@\" <{}in{number} >{}out{number}", pipes, pipes);
+    let line = |number: usize| format!("exec \"$@\" <{pipes}in{number} >{pipes}out{number}");
     let solera = env!("CARGO_BIN_EXE_solera");
     let beside = ["run", "--volume", &volume, "--at", "/other", "--"];
     let python = ["python3", "-c", other];

@@ -22,6 +22,9 @@ use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 const GROUPS: usize = 256;
 /// Windows of a group, at most: more are unmapped, all of that group at once.
 const GROUP_MAX: usize = 16;
+/// Reads of these lengths ask for all their lines before they copy: a copy in one go waits for them
+/// in turn.
+const FAR: std::ops::RangeInclusive<usize> = 512..=8 << 10;
 
 /// Windows with their segments' numbers.
 type Windows = Vec<(u64, Window)>;
@@ -83,6 +86,17 @@ pub(crate) fn remove(dir: BorrowedFd<'_>, gone: Gone) {
     let _ = rustix::fs::unlinkat(dir, name(gone.number), rustix::fs::AtFlags::empty());
 }
 
+/// Copies from `at` of a window on to the caller.
+#[inline]
+fn read(window: &Window, at: usize, to: &UserOut<'_>) -> Option<()> {
+    let length = to.len();
+    if FAR.contains(&length) {
+        window.prefetch(at, length);
+        return window.read_near(at, to, length).ok();
+    }
+    window.read_to(at, to, length).ok()
+}
+
 impl Segments {
     pub(crate) fn new() -> Self {
         Self { groups: AtomicPtr::new(std::ptr::null_mut()) }
@@ -126,12 +140,12 @@ impl Segments {
         let group = self.group(number);
         let held = group.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, window)) = held.iter().find(|(held, _)| *held == number) {
-            return window.read_to(at as usize, to, to.len()).ok();
+            return read(window, at as usize, to);
         }
         drop(held);
         let mut held = group.write().unwrap_or_else(PoisonError::into_inner);
         let window = Self::map(dir, number, &mut held)?;
-        window.read_to(at as usize, to, to.len()).ok()
+        read(window, at as usize, to)
     }
 
     #[cold]

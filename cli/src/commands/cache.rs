@@ -1,6 +1,7 @@
 //! `solera cache`, and what `run` and `mount` do about their cache.
 
 use std::ffi::CString;
+use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -91,7 +92,10 @@ fn status(of: &CacheVolume, as_json: bool) -> Outcome {
         return Ok(0);
     }
     let mut text = format!("{}\n", found.place.display());
-    let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<16} {value}\n"));
+    // A string takes all of it.
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "  {name:<16} {value}");
+    };
     let share = format!("{} of {}", size::show(found.used), size::show(found.budget));
     line("in use", format!("{share}, {} segments", found.segments));
     line("pages", size::show(pages));
