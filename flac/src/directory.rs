@@ -16,7 +16,7 @@ use crate::index::Index;
 use crate::inject::{Bug, injected};
 use crate::layout::{GRANULE, Hashes, Layout};
 use crate::segments;
-use pmem::{Class, InternalFd, OpenOptions, Region};
+use pmem::{Class, InternalFd, OpenOptions, Purpose, Region};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -141,8 +141,12 @@ fn open_index(dir: BorrowedFd<'_>) -> Result<(OwnedFd, Stat), Errno> {
 /// Maps an index that was opened.
 fn map(index: &OwnedFd, path: &Path) -> Result<Region, Refusal> {
     // Whatever lies beneath: nothing in it is meant to last.
-    let options =
-        OpenOptions { write: true, force_class: Some(Class::Volatile), ..OpenOptions::default() };
+    let options = OpenOptions {
+        write: true,
+        force_class: Some(Class::Volatile),
+        purpose: Purpose::File,
+        ..OpenOptions::default()
+    };
     let own = index.try_clone().map_err(|error| format!("the cache's index: {error}"))?;
     Region::adopt(own, &path.join(INDEX), &options).map_err(|error| error.to_string())
 }

@@ -623,7 +623,9 @@ fn stripe() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     OWN_STRIPE.with(|stripe| {
         if stripe.get() == u64::MAX {
-            stripe.set(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES);
+            // Not the same for the first threads of all processes.
+            let process = rustix::process::getpid().as_raw_nonzero().get() as u64;
+            stripe.set((process + THREADS.fetch_add(1, Ordering::Relaxed)) % STRIPES);
         }
         stripe.get()
     })

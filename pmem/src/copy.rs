@@ -8,7 +8,7 @@
 use crate::copy_asm::{self, LOAD_FAULT};
 use crate::copy_words::{store_line, store_line_words};
 use crate::cpu::{CopyKind, Dispatch, FlushKind};
-use crate::guard::guarded;
+use crate::guard::{self, guarded};
 use std::arch::asm;
 use std::hint::cold_path;
 
@@ -272,7 +272,19 @@ pub(crate) unsafe fn copy(
             }
         }
     };
-    outcome(code)
+    match outcome(code) {
+        Err(Side::Target) => Err(blamed(from, len)),
+        copied => copied,
+    }
+}
+
+/// Which side of a copy has faulted, where the routine believes that it was the target: what loads
+/// and stores by one instruction loads once more to find out, and the source may be back by then (a
+/// file that is cut and made longer).
+#[cold]
+fn blamed(from: *const u8, len: usize) -> Side {
+    let from = from as usize;
+    if (from..from + len).contains(&guard::last_fault()) { Side::Source } else { Side::Target }
 }
 
 /// As [`copy`], of memory that is near or on its way: by vectors, whatever the length.

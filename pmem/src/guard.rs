@@ -120,6 +120,11 @@ thread_local! {
     static LAST_FAULT: Cell<usize> = const { Cell::new(0) };
 }
 
+/// The same as [`take_last_fault`], which may ask again.
+pub(crate) fn last_fault() -> usize {
+    LAST_FAULT.get()
+}
+
 /// Where this thread's last guarded access that faulted did so; 0 if that was asked already.
 pub(crate) fn take_last_fault() -> usize {
     LAST_FAULT.replace(0)
