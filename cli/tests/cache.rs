@@ -157,6 +157,22 @@ fn a_cache_that_cannot_be_had_is_no_failure() {
     // It goes while the program reads.
     let line = format!("cat /cached/file >/dev/null; rm -r {dir}/*; cat /cached/file");
     report(&line);
+    // A limit of the program's files is not met by those of the cache: neither its index's, nor a
+    // segment's.
+    let status = Command::new("sh").args(["-c", "rm -rf \"$1\"/*", "sh", &dir]).status();
+    assert!(status.expect("rm").success());
+    for _ in 0..2 {
+        let solera = env!("CARGO_BIN_EXE_solera");
+        let ran = Ran::of(
+            Command::new("sh")
+                .args(["-c", "ulimit -f 8; exec \"$@\"", "sh", solera, "run", "--volume", &volume])
+                .args(["--at", "/cached", "--cache", "64M", "--cache-dir", &dir])
+                .args(["--", "cat", "/cached/file"]),
+        );
+        assert_eq!(ran.ok(), "told\n");
+        // Now there is an index, made without a limit.
+        assert!(report("cat /cached/file").contains("solera: the cache lies"));
+    }
     let missing = place.text("missing");
     solera([
         "run",

@@ -202,7 +202,7 @@ impl Mixed<'_> {
         participant.kills_inside += u32::from(self.is_inside(participant.who));
     }
 
-    /// Starts whoever does not run, and kills who is to be killed. Where it is calm, those that
+    /// Starts what does not run, and kills what is to be killed. Where it is calm, those that
     /// stay are away.
     fn tend(&mut self, participant: &mut Participant, is_calm: bool) {
         let stays = matches!(participant.ends, Ends::Stays);

@@ -120,10 +120,6 @@ impl Cache {
         &self.index
     }
 
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.directory
-    }
-
     /// In a forked child.
     pub(crate) fn forget_windows(&self) {
         self.segments.forget();
@@ -318,7 +314,7 @@ impl Cache {
 
     /// Makes a segment for a chunk, with what is asked for.
     fn fill_new(&self, engine: &dyn Versions, part: &Part<'_>, key: u64) -> Served<Found> {
-        if self.full.load(Ordering::Relaxed) || !may_grow() {
+        if self.full.load(Ordering::Relaxed) || !directory::may_grow(CHUNK) {
             return Err(Unserved::Full);
         }
         let there = part.granules();
@@ -373,7 +369,7 @@ impl Cache {
             // A new one, by one copy.
             return self.fill_new(engine, part, key);
         }
-        if !may_grow() {
+        if !directory::may_grow(CHUNK) {
             return Err(Unserved::Full);
         }
         self.make_room(bytes_of(more))?;
@@ -508,17 +504,10 @@ impl Cache {
         let _ = self.index.changed(before.node, numbers, chunks, &mut |gone| self.lose(gone));
     }
 
-    /// Its descriptors: the directory, the locked index, and the index that is mapped.
+    /// Its descriptors, beside that of the mapped index: the directory, and the locked index.
     pub(crate) fn descriptors(&self) -> [&InternalFd; 2] {
         [&self.directory.fd, &self.directory.lock]
     }
-}
-
-/// Whether the process may make files as long as segments: the kernel takes `RLIMIT_FSIZE` for
-/// those too, and would send the program a signal.
-fn may_grow() -> bool {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
-    limit.current.is_none_or(|most| most >= CHUNK)
 }
 
 const _: () = assert!(ALL.count_ones() as u64 * GRANULE == CHUNK);

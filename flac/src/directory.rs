@@ -56,7 +56,6 @@ pub(crate) struct Directory {
     pub(crate) fd: InternalFd,
     /// Its index, locked.
     pub(crate) lock: InternalFd,
-    pub(crate) path: PathBuf,
 }
 
 /// The directory of a volume's cache: what was asked for, or the one that is there.
@@ -220,8 +219,7 @@ fn join(dir: OwnedFd, path: &Path, eras: Eras) -> Result<Option<(Directory, Inde
             path.display()
         )
     })?;
-    let directory =
-        Directory { fd: InternalFd::new(dir), lock: InternalFd::new(index), path: path.to_owned() };
+    let directory = Directory { fd: InternalFd::new(dir), lock: InternalFd::new(index) };
     Ok(Some((directory, found)))
 }
 
@@ -242,6 +240,13 @@ fn take_over(all: &OwnedFd, place: &Path, before: u64, name: &Path) -> bool {
     take().is_some()
 }
 
+/// Whether the process may make files so long: the kernel takes `RLIMIT_FSIZE` for those of the
+/// cache too, and would send the program a signal.
+pub(crate) fn may_grow(length: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.is_none_or(|most| most >= length)
+}
+
 /// Makes an empty one. Somebody else may have done so meanwhile.
 fn make(all: &OwnedFd, place: &Path, eras: Eras, budget: u64, name: &Path) -> Result<(), Errno> {
     let mut random = [0; 24];
@@ -258,6 +263,9 @@ fn make(all: &OwnedFd, place: &Path, eras: Eras, budget: u64, name: &Path) -> Re
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&dir, INDEX, flags, Mode::from_raw_mode(0o600))?;
         let layout = Layout::of_budget(budget);
+        if !may_grow(layout.length()) {
+            return Err(Errno::FBIG);
+        }
         rustix::fs::ftruncate(&file, layout.length())?;
         let region = map(&file, place).map_err(|_| Errno::IO)?;
         let hashes = Hashes { seeds: [word(0), word(1)], era: eras.now };

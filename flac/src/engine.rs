@@ -72,12 +72,6 @@ impl Cached {
         self.cache.index().region()
     }
 
-    /// Where it lies.
-    #[must_use]
-    pub fn path(&self) -> &std::path::Path {
-        &self.cache.directory().path
-    }
-
     /// The engine is to read into these buffers: what it overwrites is not attached any more. What
     /// lies behind the end of the file is not overwritten.
     fn before_copy(&self, desc: Desc, out: &[UserOut<'_>], at: Where) {
