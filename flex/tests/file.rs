@@ -305,12 +305,12 @@ fn reads_and_writes_beside_a_cut_of_ones_own() {
     file.truncate(1 << 20).expect("longer");
     let ended = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for thread in 0..2 {
+        for thread in 0..8 {
             let (file, ended) = (&file, &ended);
             scope.spawn(move || {
                 let mut back = vec![0; 10_000];
                 while !ended.load(Ordering::Relaxed) {
-                    if thread == 0 {
+                    if thread % 2 == 0 {
                         file.read_at(900_000, &mut back).expect("what there is");
                     } else {
                         file.write_at(700_000, &back).expect("written").wait().expect("durable");

@@ -602,6 +602,24 @@ mod tests {
         }
     }
 
+    /// What loads once more to find out is deceived if the source is back by then.
+    #[test]
+    fn the_address_of_a_fault_tells_its_side() {
+        install_fault_handler();
+        let (mut to, mut from) = (Fenced::new(2), Fenced::new(2));
+        let end = to.bytes().len();
+        for len in [64, Fenced::PAGE] {
+            // SAFETY: the guarded copies stop at the protected pages, where nothing else lies.
+            unsafe {
+                let (to, from) = (to.bytes().as_mut_ptr(), from.bytes().as_ptr());
+                copy_asm::copy_string(to, from.add(end), len);
+                assert_eq!(blamed(from.add(end), len), Side::Source);
+                copy_asm::copy_string(to.add(end), from, len);
+                assert_eq!(blamed(from, len), Side::Target);
+            }
+        }
+    }
+
     #[test]
     fn zeroes_reach_exactly_the_lines_asked_for() {
         install_fault_handler();

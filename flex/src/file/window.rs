@@ -135,10 +135,8 @@ impl Window {
         }
         match self.region.stream_from(offset, bytes) {
             Ok(_) => Ok(()),
-            // This process has cut it meanwhile.
-            Err(Fault::Region) if end > self.len() => {
-                self.store(&mut self.lock_size(), offset, bytes)
-            }
+            // This process may have cut it, and made it longer since: not behind the lock.
+            Err(Fault::Region) => self.store(&mut self.lock_size(), offset, bytes),
             Err(fault) => Err(self.failed(fault, end)),
         }
     }
@@ -217,22 +215,33 @@ impl Window {
     /// Copies bytes from `offset` on.
     pub fn read_at_to(&self, offset: u64, to: &UserOut<'_>) -> Result<usize> {
         self.check()?;
-        let wanted = to.len() as u64;
-        if offset.saturating_add(wanted) > self.len() {
+        if offset.saturating_add(to.len() as u64) > self.len() {
             self.look_again()?;
         }
-        loop {
-            let count = wanted.min(self.len().saturating_sub(offset));
-            if count == 0 {
-                return Ok(0);
+        let read = self.read_what_is_there(offset, to).or_else(|(fault, end)| match fault {
+            // As for a write: nobody here cuts it meanwhile.
+            Fault::Region => {
+                let _size = self.lock_size();
+                self.read_what_is_there(offset, to)
             }
-            match self.region.read_to(offset, to, count as usize) {
-                Ok(()) => return Ok(count as usize),
-                // This process has cut it meanwhile.
-                Err(Fault::Region) if self.len() < offset + count => {}
-                Err(fault) => return Err(self.failed(fault, offset + count)),
-            }
+            fault => Err((fault, end)),
+        });
+        read.map_err(|(fault, end)| self.failed(fault, end))
+    }
+
+    /// Gives, of a fault, also where the bytes asked for end.
+    #[inline]
+    fn read_what_is_there(
+        &self,
+        offset: u64,
+        to: &UserOut<'_>,
+    ) -> core::result::Result<usize, (Fault, u64)> {
+        let count = (to.len() as u64).min(self.len().saturating_sub(offset));
+        if count > 0 {
+            let read = self.region.read_to(offset, to, count as usize);
+            read.map_err(|fault| (fault, offset + count))?;
         }
+        Ok(count as usize)
     }
 
     /// A reader's file may have grown.
