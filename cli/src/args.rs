@@ -19,7 +19,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::size;
 pub use age::AgeArgs;
-pub use cache::{CacheArg, CacheArgs, CacheCommand, CacheVolume};
+pub use cache::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use files::{CatArgs, CpArgs, LsArgs};
@@ -212,6 +212,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_GUARD           off: as --no-guard
   SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
   SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
+  SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
   SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
                          optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
                          bandwidth); what a program has mapped does not
@@ -245,6 +246,8 @@ Examples:
                                                      both at once
   solera run --cache 2G --volume v.pm --at /pm -- grep -r word /pm
                                                      on slow memory: what is read stays in DRAM
+  solera run --cache 8G --attach --report --volume v.pm --at /pm -- ./load /pm/model
+                                                     large reads without a copy, or why not
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
 #[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]
@@ -293,6 +296,8 @@ pub struct RunArgs {
     pub numa: Option<String>,
     #[command(flatten)]
     pub cache: CacheArg,
+    #[command(flatten)]
+    pub attach: AttachArg,
     /// When the program has ended, say on standard error which calls of it and of all that it
     /// started were refused or served by a detour, why and how often: all kinds, or the N most
     /// frequent.

@@ -9,17 +9,21 @@
 //! all of it is asked for, so that the kernel takes one huge page for it; else the granules that
 //! are missing.
 //!
-//! Where a whole chunk is read into a whole page of an explicit buffer ([`buffers`]), its segment
-//! is mapped there instead of being copied, if it was filled by one copy and has a page of 2 MiB.
+//! Where a whole chunk is read into a whole page of an explicit buffer ([`buffers`]), or of memory
+//! of the program's that is fit for it ([`program`]), its segment is mapped there instead of being
+//! copied, if it was filled by one copy and has a page of 2 MiB.
 //!
 //! Locks: those of [`Segments`].
 
-use crate::buffers::{self, Page};
+use crate::buffers;
 use crate::directory::{self, Directory, Refusal, Whose};
 use crate::engine::Told;
 use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
 use crate::inject::{Bug, Point, injected, reach};
+use crate::kernel::{self, Reason};
 use crate::layout::{ALL, ATTACHED, CHUNK, GRANULE, HUGE, SMALL, WHOLE};
+use crate::pages::{self, Page};
+use crate::program::{self, Plan};
 use crate::segments::{self, Segments};
 use pmem::{Fault, InternalFd, UserOut};
 use std::os::fd::AsFd;
@@ -100,6 +104,12 @@ impl From<Fault> for Unserved {
 
 type Served<T> = Result<T, Unserved>;
 
+/// Bytes that a read asks for.
+#[inline]
+pub(crate) fn wanted(out: &[UserOut<'_>]) -> u64 {
+    out.iter().map(|buffer| buffer.len() as u64).sum()
+}
+
 impl Cache {
     pub(crate) fn open(
         whose: &Whose,
@@ -110,6 +120,9 @@ impl Cache {
         let eras = engine.eras().ok_or("the volume is only read, and keeps no versions")?;
         let place = directory::place(whose, asked);
         let (directory, index) = directory::open(whose, &place, eras, budget)?;
+        if program::is_on() {
+            kernel::add_place(directory.fd.as_fd());
+        }
         index.set_budget(budget).map_err(|_| "the cache's index has lost its end")?;
         let (evictions, full) = (AtomicU32::new(0), AtomicBool::new(false));
         let segments = Segments::new();
@@ -146,7 +159,7 @@ impl Cache {
                 Ok(version) => version,
                 Err(vfs::Errno::BUSY) => {
                     self.index.count(Count::Written, 1);
-                    (self.told)("cache:written-mapping");
+                    (self.told)("cache:written-mapping", wanted(out));
                     return None;
                 }
                 Err(_) => return None,
@@ -168,7 +181,7 @@ impl Cache {
                 Ok(_) | Err(Unserved::Moved) => {}
                 Err(Unserved::Full) => {
                     self.index.count(Count::Full, 1);
-                    (self.told)(self.why_full());
+                    (self.told)(self.why_full(), wanted(out));
                     return None;
                 }
                 Err(Unserved::Engine) => return None,
@@ -191,11 +204,19 @@ impl Cache {
         let mut at = offset;
         for buffer in out {
             let mut done = 0;
-            let aligned = buffers::any() && (buffer.start() as u64 ^ at).is_multiple_of(CHUNK);
-            if buffers::any() && !aligned {
-                // All of it, since its pages are not those of the parts.
-                let length = end.saturating_sub(at).min(buffer.len() as u64);
-                buffers::before_copy(&buffer.slice(0, length as usize));
+            let length = end.saturating_sub(at).min(buffer.len() as u64);
+            let mut plan = Plan::default();
+            let mut aligned = false;
+            if buffers::any() || program::is_on() {
+                let whole = buffer.slice(0, length as usize);
+                aligned = (buffer.start() as u64 ^ at).is_multiple_of(CHUNK);
+                if program::is_on() {
+                    plan = Plan::new(&whole, at, self.told);
+                }
+                if !aligned {
+                    // All of it, since its pages are not those of the parts.
+                    pages::before_copy(&whole);
+                }
             }
             while done < buffer.len() as u64 && at < end {
                 let chunk = at / CHUNK;
@@ -203,10 +224,11 @@ impl Cache {
                 let (from, to) = (at - chunk * CHUNK, to - chunk * CHUNK);
                 let part = Part { desc, version, known: &known, chunk, from, to, aligned };
                 let sink = buffer.slice(done as usize, (to - from) as usize);
-                self.serve(engine, &part, &sink, &mut all)?;
+                self.serve(engine, &part, &sink, (&mut plan, &mut all))?;
                 done += to - from;
                 at += to - from;
             }
+            plan.done();
         }
         all.bytes = at - offset;
         Ok(all)
@@ -225,7 +247,7 @@ impl Cache {
         } else {
             let (known, stale) = self.index.begin(node, number)?;
             if stale {
-                (self.told)("cache:stale");
+                (self.told)("cache:stale", 0);
             }
             known
         };
@@ -238,12 +260,12 @@ impl Cache {
         engine: &dyn Versions,
         part: &Part<'_>,
         sink: &UserOut<'_>,
-        all: &mut Done,
+        (plan, all): (&mut Plan, &mut Done),
     ) -> Served<()> {
         let key = self.index.hashes.chunk(part.version.node, part.chunk);
         let found = self.index.find(key, part.known.base)?;
         let wanted = part.granules();
-        let page = if part.aligned { buffers::page(sink) } else { None };
+        let page = part.aligned.then(|| buffers::page(sink).or_else(|| plan.page(sink))).flatten();
         // One that was filled piece by piece is made anew, once, to be attached.
         let stays = || page.is_none() || self.full.load(Ordering::Relaxed);
         let serves =
@@ -262,9 +284,10 @@ impl Cache {
                 && self.attach(&found, page)?
             {
                 all.attached += CHUNK;
+                plan.attached(page.start);
                 return Ok(());
             }
-            buffers::before_copy(sink);
+            pages::before_copy(sink);
         }
         let copied = self.segments.copy(self.directory.fd.as_fd(), number, part.from, sink);
         match copied {
@@ -281,8 +304,14 @@ impl Cache {
 
     /// Maps a segment over a page of a buffer. `false`: it is to be copied.
     fn attach(&self, found: &Found, page: Page) -> Served<bool> {
+        let copied = |reason: Reason| {
+            if !page.is_buffer() {
+                (self.told)(reason.name(), CHUNK);
+            }
+            Ok(false)
+        };
         if !found.entry.has(WHOLE) || found.entry.has(SMALL) {
-            return Ok(false);
+            return copied(Reason::SmallPages);
         }
         // Before it is mapped: from here on nobody empties it.
         let is_first = !found.entry.has(ATTACHED);
@@ -290,12 +319,16 @@ impl Cache {
             return Err(Unserved::Moved);
         }
         let file = segments::open(self.directory.fd.as_fd(), found.entry.number(), false);
-        let Ok(file) = file else { return Ok(false) };
+        let Ok(file) = file else { return copied(Reason::Kernel) };
         if is_first && segments::keep(file.as_fd()).is_err() {
-            return Ok(false);
+            return copied(Reason::Kernel);
         }
         if !page.attach(file.as_fd()) {
-            return Ok(false);
+            let many = pages::attached() >= pages::ATTACHED_MAX;
+            if many {
+                program::too_many();
+            }
+            return copied(if many { Reason::TooMany } else { Reason::Kernel });
         }
         if found.entry.has(HUGE) {
             return Ok(true);
@@ -307,7 +340,7 @@ impl Cache {
             Some(false) => self.index.mark(found, SMALL)?,
             None => false,
         };
-        Ok(is_huge == Some(true))
+        if is_huge == Some(true) { Ok(true) } else { copied(Reason::SmallPages) }
     }
 
     // ---- misses --------------------------------------------------------------------------------

@@ -5,10 +5,12 @@
 //! cache, and the rest of the file stays. Every other change makes the next reader forget the file,
 //! as does a change that a process without the cache makes.
 
-use crate::buffers;
-use crate::cache::Cache;
+use crate::cache::{Cache, wanted};
 use crate::directory::{Refusal, Whose};
 use crate::inject::{Point, reach};
+use crate::kernel;
+use crate::pages;
+use crate::program;
 use pmem::Region;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -35,12 +37,14 @@ pub struct Options {
     pub place: Option<PathBuf>,
     /// Which volume it is for.
     pub whose: Whose,
-    /// Is told whenever a read is not served, or a file is found changed, and why.
+    /// Is told whenever a read is not served, or copied although it might be attached, or a file is
+    /// found changed, and why.
     pub told: Told,
 }
 
-/// Takes a reason: `cache:stale`, `cache:written-mapping`, `cache:full`, `cache:unreachable`.
-pub type Told = fn(&'static str);
+/// Takes a reason, and the bytes that it concerns: `cache:stale`, `cache:written-mapping`,
+/// `cache:full`, `cache:unreachable`, and of bytes that are copied `attach:short` and its kin.
+pub type Told = fn(&'static str, u64);
 
 /// An engine with a cache over it.
 pub struct Cached {
@@ -63,7 +67,8 @@ impl Cached {
     #[must_use]
     pub fn internal_descriptors(&self) -> Vec<i32> {
         let index = self.cache.index().region().fd();
-        self.cache.descriptors().map(AsRawFd::as_raw_fd).into_iter().chain([index]).collect()
+        let own = self.cache.descriptors().into_iter().chain(kernel::descriptors());
+        own.map(AsRawFd::as_raw_fd).chain([index]).collect()
     }
 
     /// The index, to be laid under the protection key.
@@ -75,7 +80,7 @@ impl Cached {
     /// The engine is to read into these buffers: what it overwrites is not attached any more. What
     /// lies behind the end of the file is not overwritten.
     fn before_copy(&self, desc: Desc, out: &[UserOut<'_>], at: Where) {
-        if buffers::attached() == 0 {
+        if pages::attached() == 0 {
             return;
         }
         let mut attr = Attr::NONE;
@@ -84,7 +89,7 @@ impl Cached {
         let mut left = attr.size.saturating_sub(from);
         for buffer in out {
             let length = left.min(buffer.len() as u64);
-            buffers::before_copy(&buffer.slice(0, length as usize));
+            pages::before_copy(&buffer.slice(0, length as usize));
             left -= length;
         }
     }
@@ -194,6 +199,7 @@ impl FileSystem for Cached {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+        let _reading = program::Reading::new(wanted(out));
         let read = match at.given() {
             Some(offset) => self.cache.read(&*self.under, desc, offset, out),
             None => self.read_on(desc, out)?,
@@ -292,8 +298,8 @@ impl Maps for Cached {
     }
 
     fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
-        let own = self.cache.descriptors();
-        if let Some(fd) = own.into_iter().find(|fd| fd.as_raw_fd() == number) {
+        let mut own = self.cache.descriptors().into_iter().chain(kernel::descriptors());
+        if let Some(fd) = own.find(|fd| fd.as_raw_fd() == number) {
             fd.vacate()?;
             replace()?;
             return Ok(fd.as_raw_fd());
@@ -364,11 +370,13 @@ impl Attached for Cached {
 
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
         self.cache.forget_windows();
+        program::forked();
         self.under.fork_child(ticket)
     }
 
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
         self.cache.forget_windows();
+        program::forked();
         self.under.fork_unprepared(held)
     }
 

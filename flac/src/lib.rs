@@ -7,8 +7,9 @@
 //! version, and what was cached of it is not used again.
 //!
 //! `index.rs` has the argument; `layout.rs` what lies where; `directory.rs` where, and what
-//! outlives an era; `segments.rs` the bytes; `cache.rs` reads and fills; `buffers.rs` the program's
-//! buffers into which segments are mapped; `engine.rs` the contract.
+//! outlives an era; `segments.rs` the bytes; `cache.rs` reads and fills; `pages.rs` where in
+//! a program's memory they are mapped instead of copied, `buffers.rs` and `program.rs` which memory
+//! that may be, `kernel.rs` what the kernel says of it; `engine.rs` the contract.
 
 pub mod buffers;
 mod cache;
@@ -19,7 +20,10 @@ mod index;
 pub mod inject;
 #[cfg(not(feature = "inject"))]
 mod inject;
+mod kernel;
 mod layout;
+mod pages;
+pub mod program;
 mod segments;
 mod status;
 

@@ -20,6 +20,22 @@ pub struct CacheArg {
     pub cache_dir: Option<PathBuf>,
 }
 
+/// How a program's buffers are filled from the cache.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachArg {
+    /// Map what is cached into the program's buffers instead of copying it, where that can be done:
+    /// reads of 2 MiB and more into private memory of the program's, which it does not change
+    /// afterwards, at addresses that are congruent to the file's offsets modulo 2 MiB. Needs a
+    /// cache with huge pages (`solera cache create`) and Linux 6.11. Read "Attaching" in the
+    /// caveats first: memory that a device, or `io_uring` by fixed buffers, uses is not to be read
+    /// into.
+    #[arg(long, requires = "cache")]
+    pub attach: bool,
+    /// Copy reads of fewer bytes [default: 2M].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "attach")]
+    pub attach_min: Option<u64>,
+}
+
 /// Look at the cache of a volume, empty it, or give it huge pages.
 ///
 /// `solera run --cache SIZE` and `solera mount --cache SIZE` keep in DRAM what is read of a volume.

@@ -12,7 +12,7 @@ use serde_json::json;
 use std::sync::Arc;
 use volume::Volume;
 
-use crate::args::{CacheArg, CacheArgs, CacheCommand, CacheVolume};
+use crate::args::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
 use crate::failure::{Failure, Outcome, describe};
 use crate::output;
 use crate::size;
@@ -148,6 +148,7 @@ fn destroy(of: &CacheVolume) -> Outcome {
 /// What the library reads of the cache that is asked for.
 pub fn variables(
     args: &CacheArg,
+    attach: &AttachArg,
     volumes: &[&Path],
 ) -> Result<Vec<(&'static str, std::ffi::OsString)>, Failure> {
     let Some(budget) = args.cache else { return Ok(Vec::new()) };
@@ -157,6 +158,10 @@ pub fn variables(
         tell_of_pages(&whose(volume)?, place.as_deref());
     }
     all.extend(place.map(|place| ("SOLERA_CACHE_DIR", place.into())));
+    if attach.attach {
+        let min = attach.attach_min.unwrap_or(flac::CHUNK);
+        all.push(("SOLERA_CACHE_ATTACH", min.to_string().into()));
+    }
     Ok(all)
 }
 
@@ -191,7 +196,7 @@ pub fn over(volume: &Arc<Volume>, args: &CacheArg) -> Result<Arc<dyn vfs::Engine
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
     tell_of_pages(&whose, place.as_deref());
-    let options = Options { budget, place, whose, told: |_| {} };
+    let options = Options { budget, place, whose, told: |_, _| {} };
     match Cached::over(Arc::clone(volume) as _, &options) {
         Ok(cached) => Ok(Arc::new(cached)),
         Err(found) => {

@@ -118,7 +118,7 @@ fn start(args: &RunArgs) -> Outcome {
         command.env("SOLERA_NUMA", numa);
     }
     let volumes: Vec<&Path> = places.iter().map(|place| &*place.volume).collect();
-    command.envs(cache::variables(&args.cache, &volumes)?);
+    command.envs(cache::variables(&args.cache, &args.attach, &volumes)?);
     execute(&asked, command, args)
 }
 

@@ -224,7 +224,7 @@ impl Window {
                 let _size = self.lock_size();
                 self.read_what_is_there(offset, to)
             }
-            fault => Err((fault, end)),
+            Fault::Caller => Err((fault, end)),
         });
         read.map_err(|(fault, end)| self.failed(fault, end))
     }

@@ -16,7 +16,7 @@ use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::{DONE, Stop, cached, hooks, outside};
 use crate::interposed::interpose;
-use crate::mappings::page_faults;
+use crate::mappings::{lent, page_faults};
 use crate::paths::{self, Target};
 use crate::split::engine;
 
@@ -103,6 +103,7 @@ interpose! {
         fcntl::control(process, ours(fd)?, fd, command, argument)
     }
     fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, _| {
+        lent::controlled(request as u32);
         let desc = ours(fd)?;
         let request = c_ulong::from(request as u32);
         match request {

@@ -1,6 +1,7 @@
 //! Counts the calls that the volume did not serve, with the reasons, and writes them at exit to the
 //! file named by `SOLERA_REPORT`, one line `count reason function outcome` each. The outcome is the
-//! error that the program got, or `fell-back` for what was served in a roundabout way. Where the
+//! error that the program got, or `fell-back` for what was served in a roundabout way, with `:` and
+//! how many bytes that were, where they are counted. Where the
 //! program has several volumes, the path follows at which the one is seen that the calls concerned,
 //! if that is known.
 //!
@@ -25,11 +26,18 @@ type Key = (&'static str, &'static str, Option<Errno>, u8);
 struct Entry {
     key: AtomicPtr<Key>,
     count: AtomicU64,
+    /// That the calls concerned, where that is counted.
+    bytes: AtomicU64,
 }
 
-static TABLE: [Entry; ENTRIES] =
-    [const { Entry { key: AtomicPtr::new(std::ptr::null_mut()), count: AtomicU64::new(0) } };
-        ENTRIES];
+impl Entry {
+    const fn new() -> Self {
+        let key = AtomicPtr::new(std::ptr::null_mut());
+        Self { key, count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+}
+
+static TABLE: [Entry; ENTRIES] = [const { Entry::new() }; ENTRIES];
 static OVERFLOW: AtomicU64 = AtomicU64::new(0);
 static STRICT: AtomicBool = AtomicBool::new(false);
 
@@ -50,22 +58,34 @@ pub fn about(member: usize) {
 
 /// Counts one call of `function` that was refused for `reason` with `errno`.
 pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
-    count(function, reason, Some(errno));
+    let _ = count(function, reason, Some(errno));
 }
 
 /// Counts one call that was refused so that the program goes another way, as strict ones may.
 #[cold]
 pub fn declined(function: &'static str, reason: &'static str, errno: Errno) {
-    count(function, reason, Some(errno));
+    let _ = count(function, reason, Some(errno));
 }
 
 /// Counts one call that was served, but in another way than a file system's: slower, by a copy.
 #[cold]
 pub fn fell_back(function: &'static str, reason: &'static str) {
-    count(function, reason, None);
+    let _ = count(function, reason, None);
 }
 
-fn count(function: &'static str, reason: &'static str, error: Option<Errno>) {
+/// The same of so many bytes.
+#[cold]
+pub fn moved_otherwise(function: &'static str, reason: &'static str, bytes: u64) {
+    if let Some(entry) = count(function, reason, None) {
+        entry.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+fn count(
+    function: &'static str,
+    reason: &'static str,
+    error: Option<Errno>,
+) -> Option<&'static Entry> {
     let wanted: Key = (function, reason, error, here().about.swap(0, Ordering::Relaxed));
     for entry in &TABLE {
         let mut key = entry.key.load(Ordering::Acquire);
@@ -84,10 +104,11 @@ fn count(function: &'static str, reason: &'static str, error: Option<Errno>) {
         // SAFETY: published keys live for ever.
         if unsafe { *key } == wanted {
             entry.count.fetch_add(1, Ordering::Relaxed);
-            return;
+            return Some(entry);
         }
     }
     OVERFLOW.fetch_add(1, Ordering::Relaxed);
+    None
 }
 
 /// `EPERM` and the like.
@@ -107,6 +128,7 @@ pub fn name_of(errno: Errno) -> String {
 pub fn reset() {
     for entry in &TABLE {
         entry.count.store(0, Ordering::Relaxed);
+        entry.bytes.store(0, Ordering::Relaxed);
     }
     OVERFLOW.store(0, Ordering::Relaxed);
 }
@@ -119,7 +141,11 @@ pub fn write(path: &[u8], seen: &[&[u8]]) {
         if !key.is_null() && count > 0 {
             // SAFETY: published keys live for ever.
             let (function, reason, errno, about) = unsafe { *key };
-            let outcome = errno.map_or_else(|| "fell-back".to_owned(), name_of);
+            let bytes = match entry.bytes.load(Ordering::Relaxed) {
+                0 => String::new(),
+                bytes => format!(":{bytes}"),
+            };
+            let outcome = errno.map_or_else(|| format!("fell-back{bytes}"), name_of);
             lines.extend_from_slice(format!("{count} {reason} {function} {outcome}").as_bytes());
             if let Some(at) = usize::from(about).checked_sub(1).and_then(|number| seen.get(number))
             {

@@ -27,6 +27,7 @@ use crate::files::rw::{
 use crate::files::stat::{self, may, stat_descriptor, stat_path};
 use crate::files::{rings, splice};
 use crate::interposed::{interpose, serve};
+use crate::mappings::lent;
 use crate::mappings::page_faults::{self, ready_all, ready_all_for};
 
 // ---- bytes in and out
@@ -34,7 +35,10 @@ use crate::mappings::page_faults::{self, ready_all, ready_all_for};
 /// As [`ours`]; else makes the pages ready for the kernel, which reads `len` bytes into them.
 #[inline]
 fn ours_or_filled(fd: c_int, memory: Bytes, len: usize, at: Option<i64>) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| page_faults::ready_for(fd, memory.0, len, at))
+    ours(fd).inspect_err(|_| {
+        page_faults::ready_for(fd, memory.0, len, at);
+        lent::read_into(fd, memory.0, len, at);
+    })
 }
 
 /// The same of a call that writes from there.

@@ -1,6 +1,7 @@
 //! Mapped files: the calls that change mappings, and pages that are filled at a page fault.
 
 mod large;
+pub(crate) mod lent;
 pub(crate) mod mapping;
 mod mmap;
 mod mremap;

@@ -159,6 +159,13 @@ fn ready_up_to(list: Out<Vector>, count: c_int, mut most: usize) {
     }
 }
 
+/// How many bytes a read of a file can give; `None`: it is no regular file.
+pub fn coming_of_file(fd: c_int, at: Option<i64>) -> Option<usize> {
+    let stat = rustix::fs::fstat(fdtable::borrow(fd)).ok()?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    is_file.then(|| coming(fd, at)).flatten()
+}
+
 /// How many bytes a read can give, after waiting as it would; `None`: that cannot be told.
 pub fn coming(fd: c_int, at: Option<i64>) -> Option<usize> {
     let file = fdtable::borrow(fd);

@@ -11,6 +11,7 @@ use crate::entry::{Stop, fdtable};
 use crate::files::rw::Vector;
 use crate::interposed::interpose;
 use crate::mappings::large;
+use crate::mappings::lent;
 use crate::mappings::mapping::{Wish, map_file, release};
 use crate::mappings::mmap::{self, range, replace, some};
 use crate::mappings::mremap::remap;
@@ -26,6 +27,7 @@ interpose! {
             mmap::check_shared(process, desc, flags)?;
             return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
         }
+        lent::mapped(flags);
         if flags & libc::MAP_FIXED == 0 {
             return Err(Stop::Kernel);
         }
@@ -49,12 +51,18 @@ interpose! {
         replace(process, (start, end), || kernel(at, len), |&result| result != 0)
     }
     fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
-    = |process, _| {
-        some()?;
-        remap(process, at as usize, (old, new), flags, to as usize)
+    = |process, kernel| {
+        match some().and_then(|()| remap(process, at as usize, (old, new), flags, to as usize)) {
+            Err(Stop::Kernel) => {
+                let call = || kernel(at, old, new, flags, to);
+                Ok(lent::remap((at as usize, old, new), flags, to as usize, call))
+            }
+            served => served,
+        }
     }
     fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
     = |process, kernel| {
+        lent::protected(at as usize, len, prot);
         some()?;
         mmap::protect(process, range(at, len), prot, || kernel(at, len, prot))
     }
@@ -121,15 +129,31 @@ interpose! {
     }
     fn [mlock](at: *const c_void, len: usize) -> c_int = |_, _| {
         page_faults::ready(at, len);
+        flac::program::marks_changed();
         Err(Stop::Kernel)
     }
     fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, _| {
         let _ = flags;
         page_faults::ready(at, len);
+        flac::program::marks_changed();
+        Err(Stop::Kernel)
+    }
+    fn [munlock](at: *const c_void, len: usize) -> c_int = |_, _| {
+        let _ = (at, len);
+        flac::program::marks_changed();
+        Err(Stop::Kernel)
+    }
+    fn [mlockall](flags: c_int) -> c_int = |_, _| {
+        lent::locks_all(flags);
+        Err(Stop::Kernel)
+    }
+    fn [munlockall]() -> c_int = |_, _| {
+        flac::program::locks_all(false);
         Err(Stop::Kernel)
     }
     fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
     = |process, kernel| {
+        lent::advised(at as usize, len, advice);
         some()?;
         match advice {
             libc::MADV_REMOVE => {

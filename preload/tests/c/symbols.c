@@ -532,7 +532,8 @@ static void mappings(void) {
     EACH("mremap", MAPPED char *new = TEXT((map, 4096L, 16384L, MREMAP_MAYMOVE)); tell(new[0]);
          munmap(new, 16384);)
     EACH("msync", MAPPED tell((int)call(map, 4096L, MS_SYNC)); munmap(map, 8192); state();)
-    EACH("mlock mlock2", MAPPED tell((int)call(map, 4096L, 0)); munmap(map, 8192);)
+    EACH("mlock mlock2 munlock", MAPPED tell((int)call(map, 4096L, 0)); munmap(map, 8192);)
+    EACH("mlockall munlockall", tell((int)call(MCL_FUTURE));)
     static sigset_t bus;
     struct iovec one[2] = {{&bus, 1}, {(char *)&bus + 1, 1}};
     EACH("process_vm_readv process_vm_writev", tell(call(getpid(), one, 1L, one + 1, 1L, 0L));)

@@ -18,6 +18,8 @@ struct Row {
     calls: u64,
     function: String,
     reason: String,
+    /// Bytes that the calls concerned, where that is counted.
+    bytes: u64,
     /// The error that the program got; none: the call fell back.
     error: Option<String>,
     /// Where the program saw the volume that they concerned, if it had several.
@@ -38,18 +40,20 @@ impl Report {
     /// Sums up lines of `count reason function outcome`, and perhaps a path.
     pub fn from_lines(lines: &[u8]) -> Self {
         type Key = (String, String, String, Option<String>);
-        let mut counts: BTreeMap<Key, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<Key, (u64, u64)> = BTreeMap::new();
         for line in String::from_utf8_lossy(lines).lines() {
             let words: Vec<&str> = line.splitn(5, ' ').collect();
             let [count, reason, function, outcome, ref at @ ..] = words[..] else { continue };
             let at = at.first().map(|&at| at.to_owned());
+            let (outcome, bytes) = outcome.split_once(':').unwrap_or((outcome, "0"));
             let key = (function.to_owned(), reason.to_owned(), outcome.to_owned(), at);
             let count = count.parse::<u64>().unwrap_or(0);
             let sum = counts.entry(key).or_default();
-            *sum = if reason.ends_with("-most") { (*sum).max(count) } else { *sum + count };
+            sum.0 = if reason.ends_with("-most") { sum.0.max(count) } else { sum.0 + count };
+            sum.1 += bytes.parse::<u64>().unwrap_or(0);
         }
         let mut resources = Vec::new();
-        counts.retain(|(_, name, outcome, _), count| {
+        counts.retain(|(_, name, outcome, _), (count, _)| {
             if outcome == RESOURCE {
                 resources.push((name.clone(), *count));
             }
@@ -57,9 +61,9 @@ impl Report {
         });
         let mut rows: Vec<Row> = counts
             .into_iter()
-            .map(|((function, reason, outcome, at), calls)| {
+            .map(|((function, reason, outcome, at), (calls, bytes))| {
                 let error = (outcome != FELL_BACK).then_some(outcome);
-                Row { calls, function, reason, error, at }
+                Row { calls, function, reason, bytes, error, at }
             })
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
@@ -78,6 +82,7 @@ impl Report {
             return format!("solera: every call{what} was served\n{used}");
         }
         let by_volume = self.rows.iter().any(|row| row.at.is_some());
+        let by_bytes = self.rows.iter().any(|row| row.bytes > 0);
         let shown: Vec<Vec<String>> = self
             .rows
             .iter()
@@ -91,6 +96,10 @@ impl Report {
                 if by_volume {
                     cells.push(row.at.clone().unwrap_or_default());
                 }
+                if by_bytes {
+                    let bytes = (row.bytes > 0).then(|| row.bytes.to_string());
+                    cells.push(bytes.unwrap_or_default());
+                }
                 cells.push(row.calls.to_string());
                 cells
             })
@@ -98,6 +107,9 @@ impl Report {
         let mut titles = vec!["function", "reason", "outcome", "calls"];
         if by_volume {
             titles.insert(3, "volume at");
+        }
+        if by_bytes {
+            titles.insert(titles.len() - 1, "bytes");
         }
         let table = output::table(&titles, &shown);
         let mut text = format!("solera: some calls were refused or served by a detour\n{table}");
@@ -127,6 +139,7 @@ impl Report {
                     "error": row.error,
                     "at": row.at,
                     "calls": row.calls,
+                    "bytes": row.bytes,
                 })
             })
             .collect();
@@ -168,6 +181,19 @@ mod tests {
         assert!(text.contains("inotify") && !text.contains("reflink"), "{text}");
         assert!(text.contains("and 2 more kinds, 6 calls"), "{text}");
         assert_eq!(report.json(1)["calls"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn bytes_add_up_where_they_are_counted() {
+        let lines = b"2 attach:short read fell-back:100\n1 attach:short read fell-back:50\n\
+                      1 copied execve fell-back\n";
+        let report = Report::from_lines(lines);
+        let row = |line: &str| line.contains("attach:short") && line.ends_with("150 3");
+        let text = report.text(usize::MAX);
+        assert!(
+            text.lines().any(|line| row(&line.split_whitespace().collect::<Vec<_>>().join(" ")))
+        );
+        assert_eq!(report.json(1)["calls"][0]["bytes"], 150);
     }
 
     /// Of several volumes each has rows of its own; a path may have blanks.

@@ -18,6 +18,7 @@ use crate::entry::syscall::{Arguments, IntCall, LongCall, Route, route};
 use crate::entry::{Served, Stop, outside, set_errno};
 use crate::files::rings;
 use crate::interposed::interpose;
+use crate::mappings::lent;
 use crate::names::dir;
 use crate::paths::credentials;
 use crate::processes::lifecycle;
@@ -108,6 +109,7 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
         }
         Route::Unserved | Route::Kernel => {
             cached::before_call(number);
+            lent::called(number, a);
             Err(Stop::Kernel)
         }
     }

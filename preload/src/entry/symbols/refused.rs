@@ -16,6 +16,7 @@ use crate::entry::process::{Process, Seen};
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::interposed::interpose;
+use crate::mappings::lent;
 use crate::paths::{self, Target};
 use crate::processes::exec::List;
 
@@ -183,6 +184,8 @@ interpose! {
     }
     fn [pkey_mprotect](at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int
     = |process, _| {
+        lent::protected(at as usize, len, prot);
+        flac::program::marks_changed();
         if !process.lock().touches(at as usize, (at as usize).saturating_add(len)) {
             return Err(Stop::Kernel);
         }

@@ -1,0 +1,168 @@
+//! `solera run --attach`: reads of programs that know nothing of the cache are mapped where that
+//! can be done, and copied, with the reason, where it cannot; what the program sees is the same.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::{Place, Ran, can_mount, command, compile, solera};
+
+/// A volume with a cache of huge pages, and the program.
+struct Stage {
+    place: Place,
+    volume: String,
+    program: String,
+}
+
+impl Stage {
+    fn new(size: &str) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        let place = Place::new();
+        let volume = place.volume(size);
+        solera(["cache", "create", &volume]).ok();
+        let program = place.path("attached");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/attached.c");
+        compile(&source, &program, &[]);
+        let program = program.to_str().expect("our own names are UTF-8").to_owned();
+        Some(Self { place, volume, program })
+    }
+
+    fn run(&self, options: &[&str]) -> Command {
+        let mut command = command();
+        let at = self.place.prefix();
+        command.args(["run", "--volume", &self.volume, "--at", &at, "--attach"]);
+        command.args(["--report", "--json", "--report-file", &self.place.text("report")]);
+        command.args(options);
+        command
+    }
+
+    /// Runs a case, and gives what `--report` says: reasons with their bytes.
+    fn case(&self, options: &[&str], case: &[&str]) -> Vec<(String, u64)> {
+        let mut command = self.run(options);
+        command.args(["--", &self.program, case[0], &self.place.prefix()]).args(&case[1..]);
+        let ran = Ran::of(&mut command);
+        assert!(ran.out.ends_with("right\n"), "{case:?}: {} {}", ran.out, ran.err);
+        self.report()
+    }
+
+    fn report(&self) -> Vec<(String, u64)> {
+        let report = std::fs::read(self.place.path("report")).expect("a report");
+        let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+        let rows = report["calls"].as_array().expect("rows").iter();
+        rows.map(|row| {
+            let reason = row["reason"].as_str().expect("a reason").to_owned();
+            (reason, row["bytes"].as_u64().expect("bytes"))
+        })
+        .collect()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = solera(["cache", "destroy", &self.volume]);
+    }
+}
+
+const CACHE: [&str; 2] = ["--cache", "256M"];
+
+#[test]
+fn whole_congruent_pages_are_mapped() {
+    let Some(stage) = Stage::new("256M") else { return };
+    stage.case(&CACHE, &["counts"]);
+    let status = solera(["cache", "status", "--json", &stage.volume]).json();
+    assert!(status["bytes_attached"].as_u64().is_some_and(|bytes| bytes > 256 << 20), "{status}");
+}
+
+#[test]
+fn a_buffer_keeps_what_it_got() {
+    let Some(stage) = Stage::new("256M") else { return };
+    stage.case(&["--cache", "48M"], &["keeps"]);
+}
+
+#[test]
+fn buffers_come_and_go_unseen() {
+    let Some(stage) = Stage::new("256M") else { return };
+    stage.case(&CACHE, &["comes-and-goes"]);
+    stage.case(&CACHE, &["calls"]);
+    stage.case(&CACHE, &["copies"]);
+    stage.case(&CACHE, &["threads"]);
+}
+
+#[test]
+fn every_reason_for_a_copy_is_told() {
+    let Some(stage) = Stage::new("256M") else { return };
+    let reasons = [
+        "short",
+        "incongruent",
+        "shared-mapping",
+        "file-mapping",
+        "executable",
+        "stack",
+        "locked",
+        "not-inherited",
+        "not-dumped",
+        "memory-policy",
+        "protection-key",
+        "userfaultfd",
+        "huge-mapping",
+        "device",
+        "rewritten",
+    ];
+    for reason in reasons {
+        let mut command = stage.run(&CACHE);
+        command.args(["--", &stage.program, reason, &stage.place.prefix()]);
+        let ran = Ran::of(&mut command);
+        assert!(ran.out.ends_with("right\n"), "{reason}: {} {}", ran.out, ran.err);
+        if let Some(what) = ran.out.strip_suffix("\nright\n") {
+            eprintln!("skipped: {reason}: {what}");
+            continue;
+        }
+        let told = stage.report();
+        let name = format!("attach:{reason}");
+        let bytes = told.iter().find(|(told, _)| *told == name).map(|(_, bytes)| *bytes);
+        assert!(bytes.is_some_and(|bytes| bytes >= 2 << 20), "{reason}: {told:?}");
+    }
+    // The cache's own pages.
+    let dir = stage.place.text("");
+    let told = stage.case(&["--cache", "256M", "--cache-dir", &dir], &["small-pages"]);
+    assert!(told.contains(&("attach:small-pages".into(), 8 << 20)), "{told:?}");
+    // Only longer reads.
+    let told = stage.case(&[&CACHE[..], &["--attach-min", "16M"]].concat(), &["small-pages"]);
+    assert!(told.contains(&("attach:short".into(), 8 << 20)), "{told:?}");
+}
+
+#[test]
+fn pinned_buffers_are_left_alone() {
+    let Some(stage) = Stage::new("256M") else { return };
+    let told = stage.case(&CACHE, &["ring"]);
+    assert!(told.iter().any(|(reason, _)| reason == "attach:pinned"), "{told:?}");
+    // What is registered later nobody can see ("Attaching" in the caveats): the kernel has the old
+    // pages then.
+    stage.case(&CACHE, &["ring-later"]);
+    // Without `--attach`, as with explicit buffers, nothing of it happens.
+    let mut command = command();
+    command.args(["run", "--volume", &stage.volume, "--at", &stage.place.prefix()]);
+    command.args(CACHE).args(["--", &stage.program, "ring-seen", &stage.place.prefix()]);
+    assert_eq!(Ran::of(&mut command).ok(), "right\n");
+}
+
+#[test]
+fn who_stores_to_what_it_reads_gets_copies() {
+    let Some(stage) = Stage::new("256M") else { return };
+    for case in ["rewrites", "rewrites-anew"] {
+        let told = stage.case(&CACHE, &[case]);
+        let rewritten = told.iter().find(|(reason, _)| reason == "attach:rewritten");
+        assert!(rewritten.is_some_and(|(_, bytes)| *bytes > 390 << 22), "{case}: {told:?}");
+    }
+}
+
+#[test]
+fn so_many_pages_and_no_more() {
+    let Some(stage) = Stage::new("256M") else { return };
+    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
+    let told = stage.case(&CACHE, &["many", if long { "70000" } else { "24000" }]);
+    assert!(told.iter().any(|(reason, _)| reason == "attach:too-many"), "{told:?}");
+}

@@ -1,0 +1,611 @@
+/* Reads of a program that knows nothing of the cache: usage attached CASE DIRECTORY. The cache has pages of
+   2 MiB. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <malloc.h>
+
+#define PAGE ((size_t)2 << 20)
+#define SIZE (32 * PAGE)
+
+static int failures;
+#define CHECK(what) \
+    do { \
+        if (!(what)) { \
+            failures++; \
+            printf("%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #what, errno); \
+        } \
+    } while (0)
+
+static const char *directory;
+static int data;
+
+static char byte_at(size_t at, int age) {
+    return (char)(at / 4093 % 251 + (size_t)age);
+}
+
+static int is_right(const char *bytes, size_t offset, size_t count, int age) {
+    for (size_t at = 0; at < count; at++)
+        if (bytes[at] != byte_at(offset + at, age))
+            return 0;
+    return 1;
+}
+
+static int is_all(const char *bytes, size_t count, char byte) {
+    for (size_t at = 0; at < count; at++)
+        if (bytes[at] != byte)
+            return 0;
+    return 1;
+}
+
+static int file(const char *name, size_t size, int age) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    int fd = open(path, O_RDWR | O_CREAT, 0644);
+    char *bytes = malloc(1 << 20);
+    for (size_t from = 0; from < size; from += 1 << 20) {
+        for (size_t at = 0; at < 1 << 20; at++)
+            bytes[at] = byte_at(from + at, age);
+        CHECK(pwrite(fd, bytes, 1 << 20, (off_t)from) == 1 << 20);
+    }
+    free(bytes);
+    return fd;
+}
+
+/* How many files are mapped into a range. */
+static size_t attached(const void *start, size_t length) {
+    char line[4096];
+    size_t found = 0, base = (size_t)start;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        char *behind;
+        size_t from = strtoul(line, &behind, 16), to = strtoul(behind + 1, NULL, 16);
+        found += from < base + length && base < to && strchr(line, '/') != NULL;
+    }
+    fclose(maps);
+    return found;
+}
+
+static char *memory(size_t length) {
+    char *all = mmap(NULL, length + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(all != MAP_FAILED);
+    return (char *)(((size_t)all + PAGE - 1) / PAGE * PAGE);
+}
+
+static int reads(char *to, size_t offset, size_t length) {
+    return pread(data, to, length, (off_t)offset) == (ssize_t)length && is_right(to, offset, length, 0);
+}
+
+/* The same of so many pages, and a bit: a length that was not read before, so that nothing is remembered of it.
+   All pages are mapped. */
+static size_t bit;
+static int maps(char *to, size_t offset, size_t pages) {
+    bit += 16;
+    return reads(to, offset, pages * PAGE + bit) && attached(to, pages * PAGE) == pages;
+}
+
+static long raw(long number, long a, long b, long c, long d, long e, long f) {
+    long answer;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(answer)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return answer;
+}
+
+static long faults(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt + usage.ru_majflt;
+}
+
+/* One mapping for each whole page; the rest is copied. */
+static void counts(void) {
+    static const size_t offsets[] = {0, 1, 511, 4095, 4096}, lengths[] = {PAGE, 2 * PAGE, 31 * PAGE};
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            size_t offset = offsets[i], length = lengths[k], whole = length / PAGE - (offset != 0);
+            char *buffer = memory(length + PAGE);
+            /* The first one may have to fill the cache. */
+            for (int round = 0; round < 2; round++)
+                CHECK(reads(buffer + offset, offset, length));
+            CHECK(attached(buffer, length + PAGE) == whole);
+            munmap(buffer, length + PAGE);
+        }
+    /* By all other calls that read. */
+    char *buffer = memory(8 * PAGE);
+    struct iovec two[2] = {{buffer, 2 * PAGE}, {buffer + 4 * PAGE, 2 * PAGE}};
+    CHECK(preadv(data, two, 2, 0) == 4 * (ssize_t)PAGE && is_right(buffer, 0, 2 * PAGE, 0));
+    CHECK(is_right(buffer + 4 * PAGE, 2 * PAGE, 2 * PAGE, 0) && attached(buffer, 8 * PAGE) == 4);
+    CHECK(lseek(data, 0, SEEK_SET) == 0);
+    CHECK(read(data, buffer + 2 * PAGE, 2 * PAGE) == 2 * (ssize_t)PAGE);
+    CHECK(is_right(buffer + 2 * PAGE, 0, 2 * PAGE, 0) && attached(buffer, 8 * PAGE) == 6);
+}
+
+/* What a buffer has got it keeps; what is stored to it is the program's own. */
+static void keeps(void) {
+    int changing = file("changing", 8 * PAGE, 1);
+    char *touched = memory(8 * PAGE), *left = memory(8 * PAGE), byte;
+    CHECK(pread(changing, touched, 8 * PAGE, 0) == 8 * (ssize_t)PAGE);
+    CHECK(pread(changing, left, 8 * PAGE, 0) == 8 * (ssize_t)PAGE);
+    CHECK(attached(touched, 8 * PAGE) == 8 && attached(left, 8 * PAGE) == 8);
+    CHECK(is_right(touched, 0, 8 * PAGE, 1));
+    touched[PAGE + 5] = 'x';
+    CHECK(pwrite(changing, "y", 1, (off_t)(2 * PAGE)) == 1);
+    CHECK(pread(changing, &byte, 1, (off_t)(2 * PAGE)) == 1 && byte == 'y');
+    CHECK(pread(changing, &byte, 1, (off_t)(PAGE + 5)) == 1 && byte == byte_at(PAGE + 5, 1));
+    CHECK(ftruncate(changing, 3) == 0);
+    /* More than the cache holds. */
+    char *other = memory(SIZE);
+    for (int round = 0; round < 3; round++)
+        CHECK(reads(other, 0, SIZE));
+    char path[4096];
+    snprintf(path, sizeof path, "%s/changing", directory);
+    CHECK(unlink(path) == 0 && close(changing) == 0);
+    CHECK(is_right(left, 0, 8 * PAGE, 1) && touched[PAGE + 5] == 'x');
+    touched[PAGE + 5] = byte_at(PAGE + 5, 1);
+    CHECK(is_right(touched, 0, 8 * PAGE, 1));
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(is_right(left, 0, 8 * PAGE, 1));
+        memset(left, 'c', PAGE);
+        CHECK(is_all(left, PAGE, 'c') && is_right(left + PAGE, PAGE, 7 * PAGE, 1));
+        CHECK(reads(other, 0, SIZE) && reads(left, 0, 2 * PAGE) && reads(touched + 7, 7, 2 * PAGE));
+        _exit(failures);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(is_right(left, 0, 8 * PAGE, 1) && is_right(touched, 0, 8 * PAGE, 1));
+}
+
+/* Memory that is given back is zeros, whoever has it. */
+static void is_given_up(char *buffer) {
+    static const int advices[] = {MADV_DONTNEED, MADV_FREE};
+    for (int i = 0; i < 2; i++) {
+        CHECK(maps(buffer, 0, 4));
+        CHECK(madvise(buffer + PAGE + 4096, PAGE, advices[i]) == 0);
+        CHECK(is_right(buffer, 0, PAGE + 4096, 0));
+        CHECK(advices[i] == MADV_FREE || is_all(buffer + PAGE + 4096, PAGE, 0));
+        CHECK(is_right(buffer + 2 * PAGE + 4096, 2 * PAGE + 4096, PAGE, 0));
+        CHECK(madvise(buffer, 4 * PAGE, advices[i]) == 0);
+        CHECK(advices[i] == MADV_FREE || is_all(buffer, 4 * PAGE, 0));
+        memset(buffer, 1, 4 * PAGE);
+        CHECK(is_all(buffer, 4 * PAGE, 1));
+        CHECK(munmap(buffer, 4 * PAGE) == 0);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        CHECK(mmap(buffer, 4 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) == buffer);
+    }
+    CHECK(maps(buffer, 0, 4));
+    /* In the middle of a page, and what is left of it. */
+    CHECK(madvise(buffer + 8192, 4096, MADV_DONTNEED) == 0 && is_all(buffer + 8192, 4096, 0));
+    CHECK(is_right(buffer, 0, 8192, 0) && is_right(buffer + 12288, 12288, PAGE - 12288, 0));
+    CHECK(madvise(buffer, PAGE, MADV_DONTNEED) == 0 && is_all(buffer, PAGE, 0));
+}
+
+static void comes_and_goes(void) {
+    char *buffer = memory(8 * PAGE);
+    is_given_up(buffer);
+    for (int touch = 0; touch < 2; touch++) {
+        /* Unseen, and given again at the same place. */
+        CHECK(maps(buffer, 0, 4));
+        CHECK(raw(SYS_munmap, (long)buffer, 4 * PAGE, 0, 0, 0, 0) == 0);
+        long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+        CHECK(raw(SYS_mmap, (long)buffer, 4 * PAGE, 3, flags, -1, 0) == (long)buffer);
+        if (touch)
+            memset(buffer, 7, 4 * PAGE);
+        CHECK(is_all(buffer, 4 * PAGE, touch ? 7 : 0));
+        CHECK(madvise(buffer, PAGE, MADV_DONTNEED) == 0 && is_all(buffer, PAGE, 0));
+        CHECK(is_all(buffer + PAGE, 3 * PAGE, touch ? 7 : 0));
+        CHECK(reads(buffer + PAGE + 9, 5, 2 * PAGE));
+        CHECK(is_all(buffer + PAGE, 9, touch ? 7 : 0) && is_all(buffer + 3 * PAGE + 9, PAGE - 9, touch ? 7 : 0));
+        /* A file of the program's where a segment was. */
+        CHECK(maps(buffer, 0, 4));
+        char path[4096];
+        snprintf(path, sizeof path, "/dev/shm/attached-%d", getpid());
+        int own = open(path, O_RDWR | O_CREAT, 0600);
+        CHECK(unlink(path) == 0 && ftruncate(own, 4 * PAGE) == 0 && pwrite(own, "own", 3, PAGE) == 3);
+        CHECK(raw(SYS_mmap, (long)buffer, 4 * PAGE, 3, MAP_SHARED | MAP_FIXED, own, 0) == (long)buffer);
+        CHECK(memcmp(buffer + PAGE, "own", 3) == 0);
+        CHECK(madvise(buffer, 4 * PAGE, MADV_DONTNEED) == 0 && memcmp(buffer + PAGE, "own", 3) == 0);
+        CHECK(reads(buffer + 3 * PAGE + 1, 1, PAGE / 2));
+        char back[3];
+        CHECK(pread(own, back, 3, 3 * PAGE + 1) == 3 && is_right(back, 1, 3, 0));
+        CHECK(reads(buffer, 0, 4 * PAGE) && pread(own, back, 3, PAGE) == 3 && is_right(back, PAGE, 3, 0));
+        close(own);
+        CHECK(raw(SYS_munmap, (long)buffer, 4 * PAGE, 0, 0, 0, 0) == 0);
+        CHECK(raw(SYS_mmap, (long)buffer, 4 * PAGE, 3, flags, -1, 0) == (long)buffer);
+        /* Moved unseen: what is given up there is zeros, too. */
+        CHECK(maps(buffer, 0, 4));
+        long moved = raw(SYS_mremap, (long)buffer, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (long)(buffer + 6 * PAGE), 0);
+        CHECK(moved == (long)(buffer + 6 * PAGE) && is_right(buffer + 6 * PAGE, 0, PAGE, 0));
+        CHECK(madvise(buffer + 6 * PAGE, PAGE, MADV_DONTNEED) == 0 && is_all(buffer + 6 * PAGE, PAGE, 0));
+        CHECK(raw(SYS_mmap, (long)buffer, 4 * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == (long)buffer);
+    }
+    /* The C library's own. */
+    for (int round = 0; round < 20; round++) {
+        size_t length = (4 + (size_t)round % 3) * PAGE + 12345;
+        char *block = malloc(length), *start = (char *)(((size_t)block + PAGE - 1) / PAGE * PAGE);
+        CHECK(reads(start, (size_t)(round % 5) * PAGE, 3 * PAGE));
+        if (round % 2) {
+            block = realloc(block, length + 3 * PAGE);
+            CHECK(block && is_right(block + (start - block) % (long)PAGE, 0, 0, 0));
+        }
+        free(block);
+        block = calloc(length, 1);
+        CHECK(is_all(block, length, 0));
+        memset(block, 3, length);
+        free(block);
+    }
+    char *block = malloc(4 * PAGE), *start = (char *)(((size_t)block + PAGE - 1) / PAGE * PAGE);
+    long shift = start - block;
+    CHECK(maps(start, 0, 2));
+    block = realloc(block, 9 * PAGE);
+    CHECK(is_right(block + shift, 0, 2 * PAGE, 0));
+    free(block);
+    /* The heap itself. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+    for (int round = 0; round < 5; round++) {
+        block = malloc(6 * PAGE);
+        start = (char *)(((size_t)block + PAGE - 1) / PAGE * PAGE);
+        CHECK(maps(start, 0, 4));
+        free(block);
+        malloc_trim(0);
+        block = calloc(6 * PAGE, 1);
+        CHECK(is_all(block, 6 * PAGE, 0));
+        free(block);
+    }
+}
+
+/* Calls on attached memory that a file's mapping would not allow. */
+static void calls(void) {
+    char *buffer = memory(8 * PAGE);
+    CHECK(maps(buffer, 0, 4));
+    CHECK(mprotect(buffer + PAGE, PAGE + 4096, PROT_READ | PROT_EXEC) == 0);
+    CHECK(is_right(buffer, 0, 4 * PAGE, 0));
+    CHECK(mprotect(buffer + PAGE, PAGE + 4096, PROT_READ | PROT_WRITE) == 0);
+    CHECK(maps(buffer, 0, 4));
+    CHECK(mprotect(buffer, 4096, PROT_READ) == 0 && madvise(buffer, 4096, MADV_DONTNEED) == 0);
+    CHECK(is_all(buffer, 4096, 0) && is_right(buffer + 4096, 4096, PAGE, 0));
+    CHECK(pread(data, buffer, PAGE, 0) == -1 && errno == EFAULT);
+    CHECK(mprotect(buffer, 4096, PROT_READ | PROT_WRITE) == 0);
+    CHECK(maps(buffer, 0, 4));
+    CHECK(madvise(buffer, PAGE, MADV_WIPEONFORK) == 0 && is_right(buffer, 0, 4 * PAGE, 0));
+    CHECK(madvise(buffer, PAGE, MADV_KEEPONFORK) == 0);
+    /* Moved, longer and shorter, as one mapping is. */
+    buffer = memory(8 * PAGE);
+    CHECK(maps(buffer, 0, 4));
+    munmap(buffer + 4 * PAGE, 4 * PAGE);
+    CHECK(mremap(buffer, 4 * PAGE, 6 * PAGE, 0) == buffer);
+    CHECK(is_right(buffer, 0, 4 * PAGE, 0) && is_all(buffer + 4 * PAGE, 2 * PAGE, 0));
+    CHECK(reads(buffer, 0, 6 * PAGE));
+    mmap(buffer + 6 * PAGE, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    CHECK(mremap(buffer, 6 * PAGE, 9 * PAGE, 0) == MAP_FAILED && errno == ENOMEM);
+    char *moved = mremap(buffer, 6 * PAGE, 9 * PAGE, MREMAP_MAYMOVE);
+    CHECK(moved != MAP_FAILED && is_right(moved, 0, 6 * PAGE, 0) && is_all(moved + 6 * PAGE, 3 * PAGE, 0));
+    char *place = memory(4 * PAGE);
+    CHECK(pread(data, moved, 4096, 0) == 4096);
+    CHECK(mremap(moved, 9 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);
+    CHECK(is_right(place, 0, 4 * PAGE, 0));
+    unsigned char in;
+    CHECK(mincore(moved, 4096, &in) == -1 && errno == ENOMEM);
+    CHECK(mremap(place, 4 * PAGE, PAGE, 0) == place && is_right(place, 0, PAGE, 0));
+    CHECK(mlock(place, 4096) == 0 && munlock(place, 4096) == 0 && is_right(place, 0, PAGE, 0));
+}
+
+/* Each reason for a copy, before the first read and between two. */
+static void reason(const char *name) {
+    char *buffer = memory(8 * PAGE);
+    if (strcmp(name, "short") == 0) {
+        CHECK(reads(buffer, 0, 4096) && reads(buffer + 4096, 4096, PAGE + 4096));
+    } else if (strcmp(name, "incongruent") == 0) {
+        CHECK(reads(buffer + 1, 0, 3 * PAGE));
+    } else if (strcmp(name, "shared-mapping") == 0) {
+        int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
+        mmap(buffer, 4 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+        CHECK(reads(buffer, 0, 4 * PAGE));
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(reads(buffer, 0, 4 * PAGE));
+            memset(buffer, 5, 4 * PAGE);
+            _exit(failures);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0 && is_all(buffer, 4 * PAGE, 5));
+        CHECK(reads(buffer, 0, 4 * PAGE));
+    } else if (strcmp(name, "file-mapping") == 0) {
+        int own = memfd_create("own", 0);
+        CHECK(ftruncate(own, 4 * PAGE) == 0);
+        mmap(buffer, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, own, 0);
+        CHECK(reads(buffer, 0, 4 * PAGE));
+        CHECK(madvise(buffer, 4 * PAGE, MADV_DONTNEED) == 0 && is_all(buffer, 4 * PAGE, 0));
+    } else if (strcmp(name, "executable") == 0) {
+        CHECK(mprotect(buffer, 4 * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+        CHECK(reads(buffer, 0, 4 * PAGE));
+    } else if (strcmp(name, "stack") == 0) {
+        char *top = alloca(3 * PAGE), *page = (char *)(((size_t)top + PAGE - 1) / PAGE * PAGE);
+        CHECK(reads(page, 0, PAGE) && attached(page, PAGE) == 0);
+    } else if (strcmp(name, "locked") == 0) {
+        CHECK(mlock(buffer, 4 * PAGE) == 0);
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+        char *other = memory(4 * PAGE);
+        CHECK(reads(other, 0, 4 * PAGE) && attached(other, 4 * PAGE) == 4);
+        CHECK(mlock(other, 4 * PAGE) == 0 && reads(other, 0, 4 * PAGE) && reads(other, PAGE, 3 * PAGE));
+        CHECK(munlock(other, 4 * PAGE) == 0 && munlock(buffer, 4 * PAGE) == 0);
+        char *third = memory(8 * PAGE);
+        CHECK(maps(third, 0, 4));
+        CHECK(mlockall(MCL_FUTURE) == 0);
+        CHECK(reads(third, 0, 4 * PAGE));
+        char *fourth = memory(4 * PAGE);
+        CHECK(reads(fourth, 0, 4 * PAGE) && attached(fourth, 4 * PAGE) == 0);
+        CHECK(munlockall() == 0);
+    } else if (strcmp(name, "not-inherited") == 0 || strcmp(name, "not-dumped") == 0) {
+        int is_dumped = strcmp(name, "not-inherited") == 0;
+        CHECK(madvise(buffer, 4 * PAGE, is_dumped ? MADV_DONTFORK : MADV_DONTDUMP) == 0);
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+        char *other = memory(4 * PAGE);
+        CHECK(reads(other, 0, 4 * PAGE) && attached(other, 4 * PAGE) == 4);
+        CHECK(madvise(other, 4 * PAGE, is_dumped ? MADV_WIPEONFORK : MADV_DONTDUMP) == 0);
+        CHECK(reads(other, 0, 4 * PAGE) && reads(other + 1, 1, 3 * PAGE));
+        if (is_dumped) {
+            pid_t child = fork();
+            if (child == 0) {
+                unsigned char in;
+                CHECK(mincore(buffer, 4096, &in) == -1 && errno == ENOMEM && is_all(other, 4 * PAGE, 0));
+                _exit(failures);
+            }
+            int status;
+            CHECK(waitpid(child, &status, 0) == child && status == 0 && is_right(other + 1, 1, 3 * PAGE, 0));
+        }
+    } else if (strcmp(name, "memory-policy") == 0) {
+        unsigned long nodes = 1;
+        CHECK(syscall(SYS_mbind, buffer, 4 * PAGE, 2, &nodes, 64UL, 0) == 0);
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+    } else if (strcmp(name, "protection-key") == 0) {
+        int key = pkey_alloc(0, 0);
+        if (key < 0) {
+            printf("no protection keys\n");
+            return;
+        }
+        CHECK(pkey_mprotect(buffer, 4 * PAGE, PROT_READ | PROT_WRITE, key) == 0);
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+    } else if (strcmp(name, "userfaultfd") == 0) {
+        int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+        struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
+        CHECK(fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0);
+        memset(buffer, 1, 4 * PAGE);
+        struct uffdio_register area = {.range = {(size_t)buffer, 4 * PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+        char *other = memory(4 * PAGE);
+        CHECK(reads(other, 0, 4 * PAGE) && attached(other, 4 * PAGE) == 4);
+        CHECK(ioctl(fd, UFFDIO_REGISTER, &area) == 0);
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+    } else if (strcmp(name, "huge-mapping") == 0) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (21 << MAP_HUGE_SHIFT);
+        char *huge = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (huge == MAP_FAILED) {
+            printf("no huge pages of hugetlb\n");
+            return;
+        }
+        CHECK(reads(huge, 0, 4 * PAGE) && attached(huge, 4 * PAGE) <= 1);
+    } else if (strcmp(name, "device") == 0) {
+        CHECK(open("/dev/fuse", O_RDWR) >= 0);
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+    } else if (strcmp(name, "small-pages") == 0) {
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+    } else if (strcmp(name, "rewritten") == 0) {
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 4);
+        memset(buffer, 1, 4 * PAGE);
+        CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+    } else {
+        CHECK(!"a reason that is known");
+    }
+}
+
+/* What the kernel takes to be in a registered buffer: it writes that to a file. */
+static int is_in_ring(int ring, const struct io_uring_params *is, const char *buffer, size_t length) {
+    int own = memfd_create("own", 0);
+    size_t size = is->sq_off.array + is->sq_entries * sizeof(unsigned);
+    char *queue = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entry = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
+    CHECK(queue != MAP_FAILED && entry != MAP_FAILED);
+    *entry = (struct io_uring_sqe){.opcode = IORING_OP_WRITE_FIXED, .fd = own, .addr = (size_t)buffer, .len = (unsigned)length};
+    ((unsigned *)(queue + is->sq_off.array))[0] = 0;
+    __atomic_store_n((unsigned *)(queue + is->sq_off.tail), 1, __ATOMIC_RELEASE);
+    CHECK(raw(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0) == 1);
+    char *back = malloc(length);
+    CHECK(pread(own, back, length, 0) == (ssize_t)length);
+    int same = memcmp(back, buffer, length) == 0;
+    free(back);
+    close(own);
+    return same;
+}
+
+/* Buffers that were registered before are left alone: the kernel sees in them what was read. */
+static void ring(int later, int is_seen) {
+    struct io_uring_params parameters = {0};
+    int ring = (int)raw(SYS_io_uring_setup, 4, (long)&parameters, 0, 0, 0, 0);
+    if (ring < 0) {
+        printf("no io_uring\n");
+        return;
+    }
+    char *buffer = memory(8 * PAGE), *other = memory(8 * PAGE);
+    struct iovec one = {buffer, 4 * PAGE};
+    if (later)
+        CHECK(reads(buffer, 0, 4 * PAGE));
+    else
+        memset(buffer, 1, 4 * PAGE);
+    CHECK(raw(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, (long)&one, 1, 0, 0) == 0);
+    CHECK(reads(buffer, PAGE, 4 * PAGE + 16) && reads(other, 0, 4 * PAGE + 32));
+    CHECK(later || attached(buffer, 4 * PAGE) + attached(other, 4 * PAGE) == 0);
+    CHECK(is_in_ring(ring, &parameters, buffer, 4096) == is_seen);
+}
+
+/* A copy over attached pages makes no page twice. */
+static void copies(void) {
+    char *buffer = memory(8 * PAGE), path[4096];
+    snprintf(path, sizeof path, "/dev/shm/copied-%d", getpid());
+    int own = open(path, O_RDWR | O_CREAT, 0600);
+    char *bytes = memory(4 * PAGE);
+    memset(bytes, 9, 4 * PAGE);
+    CHECK(unlink(path) == 0 && pwrite(own, bytes, 4 * PAGE, 0) == 4 * (ssize_t)PAGE);
+    for (int way = 0; way < 4; way++) {
+        CHECK(maps(buffer, 0, 4));
+        long before = faults();
+        if (way == 0)
+            CHECK(pread(data, buffer + 7, 4 * PAGE, 0) == 4 * (ssize_t)PAGE);
+        else if (way == 1)
+            CHECK(pread(own, buffer, 4 * PAGE, 0) == 4 * (ssize_t)PAGE);
+        else if (way == 2)
+            CHECK(read(own, buffer, 4 * PAGE) == 4 * (ssize_t)PAGE);
+        else
+            CHECK(pread(own, buffer, 8 * PAGE, (off_t)(2 * PAGE)) == 2 * (ssize_t)PAGE);
+        long made = faults() - before;
+        size_t pages = (way == 3 ? 2 : 4) * PAGE / 4096;
+        CHECK(made < (long)pages + 32);
+        if (made >= (long)pages + 32)
+            printf("way %d: %ld faults\n", way, made);
+        if (way == 0)
+            CHECK(is_right(buffer + 7, 0, 4 * PAGE, 0));
+        else if (way < 3)
+            CHECK(is_all(buffer, 4 * PAGE, 9));
+        else
+            CHECK(is_all(buffer, 2 * PAGE, 9) && is_right(buffer + 2 * PAGE, 2 * PAGE, 2 * PAGE, 0));
+        munmap(buffer, 8 * PAGE);
+        buffer = memory(8 * PAGE);
+    }
+}
+
+/* Who stores to all that it reads is copied to, soon. */
+static void rewrites(int anew) {
+    int mapped = 0, early = 0;
+    char *buffer = memory(4 * PAGE);
+    for (int round = 0; round < 400; round++) {
+        if (anew) {
+            munmap(buffer, 4 * PAGE);
+            buffer = memory(4 * PAGE);
+        }
+        CHECK(pread(data, buffer, 2 * PAGE, 0) == 2 * (ssize_t)PAGE);
+        size_t now = attached(buffer, 2 * PAGE);
+        mapped += now != 0;
+        early += now != 0 && round < 64;
+        CHECK(is_right(buffer, 0, 4096, 0));
+        memset(buffer, round, 2 * PAGE);
+    }
+    CHECK(early == 1 && mapped <= 3);
+    if (mapped > 3)
+        printf("%d of 400, %d early\n", mapped, early);
+    /* Another length, and one that keeps what it reads. */
+    char *kept = memory(4 * PAGE);
+    for (int round = 0; round < 20; round++)
+        CHECK(reads(kept, 0, 3 * PAGE) && attached(kept, 3 * PAGE) == 3);
+}
+
+static void many(size_t count) {
+    char *all = mmap(NULL, (count + 1) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(all != MAP_FAILED);
+    char *start = (char *)(((size_t)all + PAGE - 1) / PAGE * PAGE);
+    for (size_t at = 0; at < count; at++) {
+        if (pread(data, start + at * PAGE, PAGE, (off_t)(at % 8 * PAGE)) != (ssize_t)PAGE) {
+            CHECK(!"read");
+            break;
+        }
+        if (at % 1000 == 0) {
+            void *more = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CHECK(more != MAP_FAILED && mprotect(start + at * PAGE, 4096, PROT_READ) == 0);
+        }
+        if (at >= 20000)
+            /* The memory of copies. */
+            madvise(start + at * PAGE, PAGE, MADV_DONTNEED);
+    }
+    size_t mapped = attached(start, count * PAGE);
+    CHECK(mapped > 16000 && mapped < 17000);
+    /* What is freed makes room, though nobody tells. */
+    CHECK(raw(SYS_munmap, (long)start, 8192 * PAGE, 0, 0, 0, 0) == 0);
+    char *buffer = memory(8 * PAGE);
+    int found = 0;
+    for (int round = 0; round < 2000 && !found; round++) {
+        CHECK(pread(data, buffer, 4 * PAGE, 0) == 4 * (ssize_t)PAGE);
+        found = attached(buffer, 4 * PAGE) == 4;
+        if (!found)
+            round += 99;
+    }
+    CHECK(found && is_right(buffer, 0, 4 * PAGE, 0));
+}
+
+static void *thread(void *seed) {
+    unsigned state = (unsigned)(size_t)seed;
+    for (int round = 0; round < 300; round++) {
+        size_t pages = 1 + rand_r(&state) % 4, offset = rand_r(&state) % 8 * PAGE;
+        char *block = malloc((pages + 1) * PAGE), *start = (char *)(((size_t)block + PAGE - 1) / PAGE * PAGE);
+        size_t shift = rand_r(&state) % 4 ? 0 : 1 + rand_r(&state) % 4096;
+        CHECK(pread(data, start + shift, (pages - 1) * PAGE + 4096, (off_t)(offset + shift)) == (ssize_t)((pages - 1) * PAGE + 4096));
+        CHECK(is_right(start + shift, offset + shift, (pages - 1) * PAGE + 4096, 0));
+        if (rand_r(&state) % 3 == 0)
+            memset(start, 1, PAGE);
+        if (rand_r(&state) % 3 == 0)
+            block = realloc(block, (pages + 3) * PAGE);
+        free(block);
+        block = calloc(1, (1 + rand_r(&state) % 3) * PAGE);
+        CHECK(is_all(block, PAGE, 0));
+        free(block);
+    }
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t all[4];
+    for (size_t i = 0; i < 4; i++)
+        pthread_create(&all[i], NULL, thread, (void *)(i + 1));
+    for (size_t i = 0; i < 4; i++)
+        pthread_join(all[i], NULL);
+}
+
+int main(int count, char **arguments) {
+    const char *name = arguments[1];
+    directory = arguments[2];
+    data = file("data", SIZE, 0);
+    if (strcmp(name, "counts") == 0)
+        counts();
+    else if (strcmp(name, "keeps") == 0)
+        keeps();
+    else if (strcmp(name, "comes-and-goes") == 0)
+        comes_and_goes();
+    else if (strcmp(name, "calls") == 0)
+        calls();
+    else if (strcmp(name, "ring") == 0)
+        ring(0, 1);
+    else if (strcmp(name, "ring-later") == 0)
+        ring(1, 0);
+    else if (strcmp(name, "ring-seen") == 0)
+        ring(1, 1);
+    else if (strcmp(name, "copies") == 0)
+        copies();
+    else if (strcmp(name, "rewrites") == 0)
+        rewrites(0);
+    else if (strcmp(name, "rewrites-anew") == 0)
+        rewrites(1);
+    else if (strcmp(name, "many") == 0)
+        many((size_t)atol(arguments[3]));
+    else if (strcmp(name, "threads") == 0)
+        threads();
+    else
+        reason(name);
+    printf("%s", failures ? "" : "right\n");
+    return failures != 0;
+}
