@@ -16,8 +16,8 @@
 //! Locks: those of [`Segments`].
 
 use crate::buffers;
-use crate::directory::{self, Directory, Refusal, Whose};
-use crate::engine::Told;
+use crate::directory::{self, Directory, Refusal};
+use crate::engine::{Options, Told};
 use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
 use crate::inject::{Bug, Point, injected, reach};
 use crate::kernel::{self, Reason};
@@ -27,7 +27,6 @@ use crate::program::{self, Plan};
 use crate::segments::{self, Segments};
 use pmem::{Fault, InternalFd, UserOut};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfs::versions::{Version, Versions};
 use vfs::{Desc, Node};
@@ -47,6 +46,8 @@ pub(crate) struct Cache {
     index: Index,
     segments: Segments,
     budget: u64,
+    /// Reads of the program's that may be attached, by their bytes.
+    attach: Option<u64>,
     told: Told,
     evictions: AtomicU32,
     /// Nothing can be filled any more: the directory is out of reach, say.
@@ -111,22 +112,19 @@ pub(crate) fn wanted(out: &[UserOut<'_>]) -> u64 {
 }
 
 impl Cache {
-    pub(crate) fn open(
-        whose: &Whose,
-        asked: Option<&Path>,
-        engine: &dyn Versions,
-        (budget, told): (u64, Told),
-    ) -> Result<Self, Refusal> {
+    pub(crate) fn open(engine: &dyn Versions, options: &Options) -> Result<Self, Refusal> {
+        let Options { budget, ref place, ref whose, attach, told } = *options;
         let eras = engine.eras().ok_or("the volume is only read, and keeps no versions")?;
-        let place = directory::place(whose, asked);
+        let place = directory::place(whose, place.as_deref());
         let (directory, index) = directory::open(whose, &place, eras, budget)?;
-        if program::is_on() {
+        let attach = attach.filter(|_| program::is_on());
+        if attach.is_some() {
             kernel::add_place(directory.fd.as_fd());
         }
         index.set_budget(budget).map_err(|_| "the cache's index has lost its end")?;
         let (evictions, full) = (AtomicU32::new(0), AtomicBool::new(false));
         let segments = Segments::new();
-        Ok(Self { directory, index, segments, budget, told, evictions, full })
+        Ok(Self { directory, index, segments, budget, attach, told, evictions, full })
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -207,11 +205,11 @@ impl Cache {
             let length = end.saturating_sub(at).min(buffer.len() as u64);
             let mut plan = Plan::default();
             let mut aligned = false;
-            if buffers::any() || program::is_on() {
+            if buffers::any() || self.attach.is_some() {
                 let whole = buffer.slice(0, length as usize);
                 aligned = (buffer.start() as u64 ^ at).is_multiple_of(CHUNK);
-                if program::is_on() {
-                    plan = Plan::new(&whole, at, self.told);
+                if let Some(min) = self.attach {
+                    plan = Plan::new(&whole, at, (min, self.told));
                 }
                 if !aligned {
                     // All of it, since its pages are not those of the parts.
@@ -289,6 +287,7 @@ impl Cache {
             }
             pages::before_copy(sink);
         }
+        let _copying = program::Copying::new(part.to - part.from);
         let copied = self.segments.copy(self.directory.fd.as_fd(), number, part.from, sink);
         match copied {
             // Behind the copy: an evicted segment is emptied.

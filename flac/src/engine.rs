@@ -37,6 +37,9 @@ pub struct Options {
     pub place: Option<PathBuf>,
     /// Which volume it is for.
     pub whose: Whose,
+    /// Reads of so many bytes and more may be attached, whatever memory of the program's they go
+    /// to; `None`: only to explicit buffers. Nothing comes of it without [`program::begin`].
+    pub attach: Option<u64>,
     /// Is told whenever a read is not served, or copied although it might be attached, or a file is
     /// found changed, and why.
     pub told: Told,
@@ -55,9 +58,7 @@ pub struct Cached {
 impl Cached {
     /// Lays the volume's cache over its engine. Refused in a sentence; the engine serves without.
     pub fn over(under: Arc<dyn Under>, options: &Options) -> std::result::Result<Self, Refusal> {
-        let place = options.place.as_deref();
-        let cache =
-            Arc::new(Cache::open(&options.whose, place, &*under, (options.budget, options.told))?);
+        let cache = Arc::new(Cache::open(&*under, options)?);
         let ending = Arc::clone(&cache);
         under.at_end(Box::new(move |engine| ending.end(engine)));
         Ok(Self { under, cache })
@@ -199,7 +200,6 @@ impl FileSystem for Cached {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
-        let _reading = program::Reading::new(wanted(out));
         let read = match at.given() {
             Some(offset) => self.cache.read(&*self.under, desc, offset, out),
             None => self.read_on(desc, out)?,
@@ -208,6 +208,7 @@ impl FileSystem for Cached {
             return Ok(read);
         }
         self.before_copy(desc, out, at);
+        let _copying = program::Copying::new(wanted(out));
         self.under.read(desc, out, at)
     }
 

@@ -20,6 +20,7 @@
 //!
 //! No locks, as in `pages.rs`.
 
+use crate::engine::Told;
 use crate::kernel::{self, Reason};
 use crate::layout::GRANULE;
 use crate::pages::{self, PAGE, Page};
@@ -29,30 +30,25 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// How a program's buffers are attached.
-#[derive(Clone, Copy, Debug)]
-pub struct Attaching {
-    /// Reads of fewer bytes are copied.
-    pub min: u64,
-    /// Tells which descriptors are not the program's: what they are does not matter.
-    pub is_own: fn(i32) -> bool,
-}
+/// Tells which descriptors are not the program's: what they are does not matter.
+pub type IsOwn = fn(i32) -> bool;
 
-static ATTACHING: OnceLock<Attaching> = OnceLock::new();
+static IS_OWN: OnceLock<IsOwn> = OnceLock::new();
 
-/// From here on the program's buffers may be attached. Refused where the kernel cannot say what is
-/// mapped where (before Linux 6.11).
-pub fn begin(attaching: Attaching) -> Result<(), Errno> {
+/// From here on the program's buffers may be attached, by caches that are told to
+/// (`Options::attach`). Refused where the kernel cannot say what is mapped where (before Linux
+/// 6.11).
+pub fn begin(is_own: IsOwn) -> Result<(), Errno> {
     kernel::begin()?;
     // Once a process.
-    let _ = ATTACHING.set(attaching);
+    let _ = IS_OWN.set(is_own);
     Ok(())
 }
 
 /// Whether [`begin`] has begun.
 #[inline]
 pub(crate) fn is_on() -> bool {
-    ATTACHING.get().is_some()
+    IS_OWN.get().is_some()
 }
 
 // ---- the program's own calls --------------------------------------------------------------------
@@ -182,7 +178,7 @@ fn now() -> i64 {
 }
 
 /// Reads the marks of all memory, and notes them at its pages.
-fn check_all(attaching: &Attaching, wanted: usize) -> Result<(), Reason> {
+fn check_all(wanted: usize) -> Result<(), Reason> {
     let generation = GENERATION.load(Ordering::Acquire);
     if !DEBT.is_paid() {
         let is_seen = CHECKED.load(Ordering::Acquire) == generation;
@@ -190,7 +186,8 @@ fn check_all(attaching: &Attaching, wanted: usize) -> Result<(), Reason> {
     }
     let since = now();
     let failed = |_| Reason::Kernel;
-    let all = kernel::process_wide(attaching.is_own).map_err(failed)?;
+    let is_own = IS_OWN.get().ok_or(Reason::Kernel)?;
+    let all = kernel::process_wide(*is_own).map_err(failed)?;
     let all = all.or_else(|| LOCKS_ALL.load(Ordering::Acquire).then_some(Reason::Locked));
     let mut last_end = 0;
     kernel::each_mapping(&mut |start, end, reason| {
@@ -224,9 +221,10 @@ fn check_all(attaching: &Attaching, wanted: usize) -> Result<(), Reason> {
 
 /// Which pages of a range a segment may be mapped over: those before the end that it gives; and
 /// what speaks against the next one.
-fn check(attaching: &Attaching, (first, last): (usize, usize)) -> (usize, Option<Reason>) {
-    let here = std::ptr::from_ref(&attaching) as usize;
-    let mut at = first;
+/// `known`: the first one is attached.
+fn check((first, last): (usize, usize), known: bool) -> (usize, Option<Reason>) {
+    let here = std::ptr::from_ref(&known) as usize;
+    let mut at = if known { first + PAGE } else { first };
     while at < last {
         let refused = |reason| (at / PAGE * PAGE, Some(reason));
         let Some(there) = kernel::mapping_from(at).filter(|there| there.start <= at) else {
@@ -253,7 +251,7 @@ fn check(attaching: &Attaching, (first, last): (usize, usize)) -> (usize, Option
     for at in (first..last).step_by(PAGE) {
         let known = || pages::at(at).and_then(checked);
         let known = known().unwrap_or_else(|| {
-            check_all(attaching, at)?;
+            check_all(at)?;
             let all = || Reason::of_code(ALL.load(Ordering::Acquire)).map_or(Ok(()), Err);
             known().unwrap_or_else(all)
         });
@@ -301,13 +299,13 @@ struct Past {
     length: usize,
     /// Where it was attached; nowhere: an empty range.
     range: (usize, usize),
-    /// As [`others_faults`] by then.
-    faults: u64,
+    /// As [`others_faults`] by then; `None`: not asked, since it was the same range again.
+    faults: Option<u64>,
     losses: Losses,
 }
 
 const NONE: Past =
-    Past { length: 0, range: (0, 0), faults: 0, losses: Losses { left: 0, level: 0 } };
+    Past { length: 0, range: (0, 0), faults: None, losses: Losses { left: 0, level: 0 } };
 /// Lengths that a thread remembers.
 const LENGTHS: usize = 4;
 
@@ -342,18 +340,19 @@ fn others_faults() -> u64 {
     kernel::faults(libc::RUSAGE_SELF).saturating_sub(READS_FAULTS.load(Ordering::Relaxed))
 }
 
-/// Counts the faults of a read, until it ends: what is copied into new memory makes as many as
+/// Counts the faults of a copy to the program, until it ends: into new memory it makes as many as
 /// stores of the program's.
-pub(crate) struct Reading(Option<u64>);
+pub(crate) struct Copying(Option<u64>);
 
-impl Reading {
+impl Copying {
+    #[inline]
     pub(crate) fn new(bytes: u64) -> Self {
-        let counts = is_on() && bytes >= GRANULE;
+        let counts = bytes >= GRANULE && is_on();
         Self(counts.then(|| kernel::faults(libc::RUSAGE_THREAD)))
     }
 }
 
-impl Drop for Reading {
+impl Drop for Copying {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
             let made = kernel::faults(libc::RUSAGE_THREAD).saturating_sub(before);
@@ -382,35 +381,47 @@ fn is_changed((start, end): (usize, usize)) -> Option<bool> {
     seen
 }
 
+/// Whether it pays.
+enum Pays {
+    No,
+    Yes,
+    /// The first page is attached.
+    Attached,
+}
+
+impl Pays {
+    const fn if_so(is: bool) -> Self {
+        if is { Self::Yes } else { Self::No }
+    }
+}
+
 /// Whether the program stores to what it reads into these pages.
-fn pays(length: usize, range: (usize, usize)) -> bool {
+fn pays(length: usize, range: (usize, usize)) -> Pays {
     let first = pages::at(range.0);
     if let Some(page) = first.filter(Page::is_attached) {
         if let Some(changed) = is_changed(range) {
-            let lost = with_past(length, |past| {
-                past.range = (0, 0);
-                if changed {
-                    past.losses = past.losses.again();
-                }
-                past.losses
-            });
             if changed {
+                let lost = with_past(length, |past| {
+                    past.range = (0, 0);
+                    past.losses = past.losses.again();
+                    past.losses
+                });
                 pages::own(range.0, range.1 - range.0, true);
                 page.remember(lost.word());
             }
-            return !changed;
+            return if changed { Pays::No } else { Pays::Attached };
         }
     } else if let Some(page) = first {
         let losses = Losses::of_word(page.remembered());
         if losses.left > 0 {
             page.remember(Losses { left: losses.left - 1, ..losses }.word());
-            return false;
+            return Pays::No;
         }
         if losses.level > 0 {
-            return true;
+            return Pays::Yes;
         }
     }
-    with_past(length, |past| {
+    Pays::if_so(with_past(length, |past| {
         if past.losses.left > 0 {
             past.losses.left -= 1;
             return false;
@@ -421,14 +432,15 @@ fn pays(length: usize, range: (usize, usize)) -> bool {
         let lost = is_changed(past.range).unwrap_or_else(|| {
             // It is gone: what was stored to was copied by the kernel, at a fault each.
             let pages = (past.range.1 - past.range.0) / pages::SMALL_PAGE;
-            others_faults().saturating_sub(past.faults) > pages as u64 / 2
+            past.faults
+                .is_some_and(|before| others_faults().saturating_sub(before) > pages as u64 / 2)
         });
         past.range = (0, 0);
         if lost {
             past.losses = past.losses.again();
         }
         !lost
-    })
+    }))
 }
 
 /// What a read may attach of a buffer, and what it has.
@@ -443,12 +455,11 @@ pub(crate) struct Plan {
 impl Plan {
     /// For a read of `length` bytes of a file from `offset` on; what is copied instead is told with
     /// the reason.
-    pub(crate) fn new(sink: &UserOut<'_>, offset: u64, told: crate::engine::Told) -> Self {
-        let Some(attaching) = ATTACHING.get() else { return Self::default() };
+    pub(crate) fn new(sink: &UserOut<'_>, offset: u64, (min, told): (u64, Told)) -> Self {
         let (start, length) = (sink.start() as usize, sink.len());
         let (first, end) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
         let refused = |reason: Reason, bytes: usize| told(reason.name(), bytes as u64);
-        if (length as u64) < attaching.min {
+        if (length as u64) < min {
             refused(Reason::Short, length);
             return Self::default();
         }
@@ -461,11 +472,15 @@ impl Plan {
             refused(Reason::Short, length);
             return Self::default();
         }
-        if !pays(length, (first, end)) {
-            refused(Reason::Rewritten, length);
-            return Self::default();
-        }
-        let (to, reason) = check(attaching, (first, end));
+        let is_attached = match pays(length, (first, end)) {
+            Pays::No => {
+                refused(Reason::Rewritten, length);
+                return Self::default();
+            }
+            Pays::Yes => false,
+            Pays::Attached => true,
+        };
+        let (to, reason) = check((first, end), is_attached);
         if let Some(reason) = reason {
             refused(reason, end - to);
         }
@@ -495,8 +510,8 @@ impl Plan {
         let (from, to) = self.attached;
         if from < to {
             with_past(self.length, |past| {
+                past.faults = (past.range != (from, to)).then(others_faults);
                 past.range = (from, to);
-                past.faults = others_faults();
             });
         }
     }

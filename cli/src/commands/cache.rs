@@ -196,7 +196,7 @@ pub fn over(volume: &Arc<Volume>, args: &CacheArg) -> Result<Arc<dyn vfs::Engine
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
     tell_of_pages(&whose, place.as_deref());
-    let options = Options { budget, place, whose, told: |_, _| {} };
+    let options = Options { budget, place, whose, attach: None, told: |_, _| {} };
     match Cached::over(Arc::clone(volume) as _, &options) {
         Ok(cached) => Ok(Arc::new(cached)),
         Err(found) => {

@@ -6,8 +6,7 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flac::program::{self, Attaching};
-use flac::{Cached, Options, Whose};
+use flac::{Cached, Options, Whose, program};
 use vfs::variable;
 use volume::Volume;
 
@@ -23,15 +22,13 @@ pub fn over(
 ) -> Result<Vec<Arc<dyn vfs::Engine>>, String> {
     let budget: Option<u64> = variable::number("SOLERA_CACHE")?;
     let place = std::env::var_os("SOLERA_CACHE_DIR").map(PathBuf::from);
-    let min: Option<u64> = variable::number("SOLERA_CACHE_ATTACH")?;
-    if let Some(min) = min.filter(|_| budget.is_some())
-        && program::begin(Attaching { min, is_own }).is_err()
-    {
+    let attach: Option<u64> = variable::number("SOLERA_CACHE_ATTACH")?;
+    if attach.is_some() && budget.is_some() && program::begin(is_own).is_err() {
         report::fell_back("(attach)", "attach:kernel");
     }
     let over = |(number, volume): (usize, &Arc<Volume>)| {
         let cached = budget.filter(|&budget| budget > 0).and_then(|budget| {
-            cache(volume, budget, place.clone())
+            cache(volume, budget, (place.clone(), attach))
                 .inspect_err(|_| {
                     report::about(number);
                     report::fell_back("(attach)", "cache:unreachable");
@@ -56,9 +53,13 @@ fn is_own(fd: c_int) -> bool {
     fdtable::is_hidden(fd) || fdtable::get(fd).is_some()
 }
 
-fn cache(volume: &Arc<Volume>, budget: u64, place: Option<PathBuf>) -> Result<Cached, String> {
+fn cache(
+    volume: &Arc<Volume>,
+    budget: u64,
+    (place, attach): (Option<PathBuf>, Option<u64>),
+) -> Result<Cached, String> {
     let (uuid, owner) = volume.uuid_and_owner().map_err(|errno| errno.to_string())?;
     let told = |reason, bytes| report::moved_otherwise("read", reason, bytes);
-    let options = Options { budget, place, whose: Whose { uuid, owner }, told };
+    let options = Options { budget, place, whose: Whose { uuid, owner }, attach, told };
     Cached::over(Arc::clone(volume) as _, &options)
 }

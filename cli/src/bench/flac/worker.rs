@@ -71,8 +71,13 @@ fn lay_over(args: &FlacWorkerArgs, volume: &Arc<Volume>) -> Result<(Cached, Whos
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
     let place = Some(ground::cache(&args.place));
-    let options =
-        Options { budget: budget(args.size), place, whose: whose.clone(), told: |_, _| {} };
+    let options = Options {
+        budget: budget(args.size),
+        place,
+        whose: whose.clone(),
+        attach: None,
+        told: |_, _| {},
+    };
     let cache = Cached::over(Arc::clone(volume) as _, &options)
         .map_err(|found| Failure::new("make a cache", found, ""))?;
     Ok((cache, whose))
