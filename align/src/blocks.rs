@@ -45,11 +45,11 @@ static SHOWN: AtomicUsize = AtomicUsize::new(0);
 /// Lets glibc keep blocks that come and go in its heap, as it would without alignment.
 ///
 /// glibc asks the kernel for each block above a threshold, which it raises to the size of the
-/// largest one that was freed. It asks for 2 MiB more where it aligns, and what it frees then counts
-/// without them: so its threshold would never reach what it compares with it, and each page of each
-/// block would be faulted in anew. So when a size is asked for again, a block of that size and 2 MiB
-/// comes and goes. Nobody touches it. (`tests/c/cost.c`, blocks of 2 to 4 MiB written and freed, one
-/// after the other: 25 us; without this 400 to 1,150.)
+/// largest one that was freed. It asks for 2 MiB more where it aligns, and what it frees then
+/// counts without them: so its threshold would never reach what it compares with it, and each page
+/// of each block would be faulted in anew. So when a size is asked for again, a block of that size
+/// and 2 MiB comes and goes. Nobody touches it. (`tests/c/cost.c`, blocks of 2 to 4 MiB written and
+/// freed, one after the other: 25 us; without this 400 to 1,150.)
 fn learn(size: usize) {
     /// glibc's limit of the threshold, less what it adds to a request.
     const KEPT_MAX: usize = (32 << 20) - HUGE - 4 * PAGE;
@@ -70,9 +70,9 @@ pub fn is_aligned(block: *mut c_void) -> bool {
 
 /// Makes a new aligned block zero. `errno` stays.
 ///
-/// Memory that was used before is filled. To give its pages back to the kernel, and to fault them in
-/// anew, takes longer: calloc of 4 MiB that were just freed, with writing them before, takes 68 us,
-/// that way 2,577 (`tests/c/cost.c zeros`). Memory that was not used yet is given back, which
+/// Memory that was used before is filled. To give its pages back to the kernel, and to fault them
+/// in anew, takes longer: calloc of 4 MiB that were just freed, with writing them before, takes 68
+/// us, that way 2,577 (`tests/c/cost.c zeros`). Memory that was not used yet is given back, which
 /// changes nothing in it: calloc of 64 MiB takes 33 us and no memory, filled 32,784 and 64 MiB
 /// (`untouched`). So a program that touches little of a large block pays for little, as with the
 /// allocator's own `calloc`. What was swapped out is given back as well.
@@ -114,9 +114,9 @@ unsafe fn is_used(part: *mut c_void, length: usize) -> bool {
 
 /// Gives pages back to the kernel, which fills them with zeros when they are touched.
 ///
-/// `MADV_DONTNEED` alone would be wrong for any but private memory without a file: a page comes back
-/// with what the file has, or, of huge pages of a pool, may stay as it is. `MADV_FREE` refuses all
-/// of these, and memory that is locked. So it goes first.
+/// `MADV_DONTNEED` alone would be wrong for any but private memory without a file: a page comes
+/// back with what the file has, or, of huge pages of a pool, may stay as it is. `MADV_FREE` refuses
+/// all of these, and memory that is locked. So it goes first.
 ///
 /// # Safety
 ///
@@ -129,10 +129,10 @@ unsafe fn give_back(part: *mut c_void, length: usize) -> bool {
     }
 }
 
-/// `realloc` of a block to at least 2 MiB. An aligned block stays where it is if it has the room and
-/// at most a quarter of it would be left over. Else the allocator resizes it, in place if it can:
-/// glibc's moves pages, or takes what is free behind the block (to 64 MiB by small steps: 49 ms,
-/// by copies 106). The others copy where a block grows, so they are not asked.
+/// `realloc` of a block to at least 2 MiB. An aligned block stays where it is if it has the room
+/// and at most a quarter of it would be left over. Else the allocator resizes it, in place if it
+/// can: glibc's moves pages, or takes what is free behind the block (to 64 MiB by small steps: 49
+/// ms, by copies 106). The others copy where a block grows, so they are not asked.
 ///
 /// Where the block is not aligned then, its contents move: a growing block gets a quarter more than
 /// it needs, so that many small steps do not copy it many times.

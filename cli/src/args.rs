@@ -19,7 +19,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::size;
 pub use age::AgeArgs;
-pub use cache::{CacheArg, CacheArgs, CacheCommand, CacheVolume};
+pub use cache::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use files::{CatArgs, CpArgs, LsArgs};
@@ -212,6 +212,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_GUARD           off: as --no-guard
   SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
   SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
+  SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
   SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
                          optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
                          bandwidth); what a program has mapped does not
@@ -221,7 +222,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
                          hang (not set: they say ENOSYS, and programs use threads instead)
   SOLERA_MOUNTED, SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
 A value that is none of these is refused, by the command or by the library (125).
-LD_PRELOAD gets the library first, and keeps what else is in it.
+LD_PRELOAD gets the library first, with --align libsolera_align.so from beside it next, and keeps
+what else is in it.
 
 Examples:
   solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db
@@ -293,6 +295,8 @@ pub struct RunArgs {
     pub numa: Option<String>,
     #[command(flatten)]
     pub cache: CacheArg,
+    #[command(flatten)]
+    pub attach: AttachArg,
     /// When the program has ended, say on standard error which calls of it and of all that it
     /// started were refused or served by a detour, why and how often: all kinds, or the N most
     /// frequent.

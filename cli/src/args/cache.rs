@@ -20,6 +20,17 @@ pub struct CacheArg {
     pub cache_dir: Option<PathBuf>,
 }
 
+/// What of the cache is not copied; for programs that are run, not for mounts.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachArg {
+    /// With --cache: `malloc` and its kin give multiples of 2 MiB from 2 MiB on, as whole chunks of
+    /// files need that are attached instead of copied. For programs whose buffers come from
+    /// `malloc`; those of `mmap` lie so without. The program's own allocator gives them (glibc,
+    /// jemalloc, tcmalloc, mimalloc). It takes more memory.
+    #[arg(long, requires = "cache")]
+    pub align: bool,
+}
+
 /// Look at the cache of a volume, empty it, or give it huge pages.
 ///
 /// `solera run --cache SIZE` and `solera mount --cache SIZE` keep in DRAM what is read of a volume.
