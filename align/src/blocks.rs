@@ -18,8 +18,8 @@ thread_local! {
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A block at a multiple of 2 MiB, its contents unknown; null, with `errno` as it was, if the
-/// allocator has none.
+/// A block at a multiple of 2 MiB, its contents unknown; null if the allocator has none. `errno`
+/// stays.
 pub fn aligned(size: usize) -> *mut c_void {
     let mut block = std::ptr::null_mut();
     // An allocator whose `posix_memalign` calls `malloc` by its name comes here again.
@@ -31,8 +31,8 @@ pub fn aligned(size: usize) -> *mut c_void {
     // SAFETY: room for the answer.
     if unsafe { next::posix_memalign(&raw mut block, HUGE, size) } != 0 {
         block = std::ptr::null_mut();
-        next::set_errno(errno);
     }
+    next::set_errno(errno);
     ASKING.set(false);
     block
 }

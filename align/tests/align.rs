@@ -151,6 +151,15 @@ fn what_comes_and_goes_stays_in_memory_and_what_is_not_touched_takes_none() {
     text(&run(&place.blocks(), &["aligned", "faults"], &[&library()]));
 }
 
+/// The program by which figures are taken.
+#[test]
+fn costs_can_be_measured() {
+    let place = Place::new();
+    let program = place.compile("cc", "cost", &["cost.c"], &[]);
+    let said = text(&run(&program, &["one"], &[&library()]));
+    assert!(said.starts_with("one ") && said.contains(" us, "), "{said}");
+}
+
 /// An allocator may be in front, in the program's own file, or may not align: it gets no block that
 /// is not its own, and is asked for nothing that it has not.
 #[test]
