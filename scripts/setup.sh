@@ -24,7 +24,9 @@ wished=(
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
     libpmemobj.h:libpmemobj-dev ps:procps mariadbd:mariadb-server-core
     mariadb:mariadb-client-core sysbench:sysbench sqlite3.h:libsqlite3-dev tclsh8.6:tcl8.6 tcl8.6/tcl.h:tcl8.6-dev dpkg-source:dpkg-dev patch:patch
-    pkg-config:pkg-config man:man-db "/usr/lib/postgresql/*/bin/initdb:postgresql"
+    pkg-config:pkg-config man:man-db "/usr/lib/*/libjemalloc.so.2:libjemalloc2"
+    "/usr/lib/*/libtcmalloc_minimal.so.4:libtcmalloc-minimal4" "/usr/lib/*/libmimalloc.so.2:libmimalloc2.0"
+    "/usr/lib/postgresql/*/bin/initdb:postgresql"
 )
 
 # What `make test-bare` needs: it skips itself without.

@@ -213,6 +213,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
   SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
   SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
+  SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
   SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
                          optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
                          bandwidth); what a program has mapped does not
@@ -222,7 +223,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
                          hang (not set: they say ENOSYS, and programs use threads instead)
   SOLERA_MOUNTED, SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
 A value that is none of these is refused, by the command or by the library (125).
-LD_PRELOAD gets the library first, and keeps what else is in it.
+LD_PRELOAD gets the library first, with --align libsolera_align.so from beside it next, and keeps
+what else is in it.
 
 Examples:
   solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db

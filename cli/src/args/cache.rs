@@ -20,7 +20,7 @@ pub struct CacheArg {
     pub cache_dir: Option<PathBuf>,
 }
 
-/// How a program's buffers are filled from the cache.
+/// What of the cache is not copied; for programs that are run, not for mounts.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachArg {
     /// Map what is cached into the program's buffers instead of copying it, where that can be done:
@@ -34,6 +34,12 @@ pub struct AttachArg {
     /// Copy reads of fewer bytes [default: 2M].
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "attach")]
     pub attach_min: Option<u64>,
+    /// With --cache: `malloc` and its kin give multiples of 2 MiB from 2 MiB on, as whole chunks of
+    /// files need that are attached instead of copied. For programs whose buffers come from
+    /// `malloc`; those of `mmap` lie so without. The program's own allocator gives them (glibc,
+    /// jemalloc, tcmalloc, mimalloc). It takes more memory.
+    #[arg(long, requires = "cache")]
+    pub align: bool,
 }
 
 /// Look at the cache of a volume, empty it, or give it huge pages.

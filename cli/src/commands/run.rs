@@ -23,8 +23,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 use signal_hook::iterator::Signals;
 use vfs::variable;
 
-use self::library::LIBRARY;
 pub use self::library::find_library;
+use self::library::{ALIGNING, LIBRARY, find_aligning};
 use self::place::Place;
 use self::report::Report;
 use self::split::Split;
@@ -68,6 +68,7 @@ fn start(args: &RunArgs) -> Outcome {
         check_medium(args, place)?;
     }
     let library = find_library()?;
+    let aligning = args.attach.align.then(|| find_aligning(&library)).transpose()?;
     let mut obstacle = None;
     let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
     let mut command = if places.iter().any(|place| place.alone_has(Path::new(name))) {
@@ -103,7 +104,7 @@ fn start(args: &RunArgs) -> Outcome {
         }
     }
     let mode = args.mode.as_deref().unwrap_or("strict");
-    serve(&mut command, mode, &library);
+    serve(&mut command, mode, &library, aligning.as_deref());
     for (number, place) in (1..).zip(&places) {
         command.envs(variables(place, number, args.read_only));
     }
@@ -199,24 +200,30 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs) -> Outcome {
 
 /// Sets what the preload library reads at its start.
 pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, library: &Path) {
-    serve(command, mode, library);
+    serve(command, mode, library, None);
     let place = Place::alone(volume.to_owned(), at.to_owned());
     command.envs(variables(&place, 1, false));
 }
 
-/// As [`environment`], without a volume.
-fn serve(command: &mut Command, mode: &str, library: &Path) {
-    preload(command, library);
+/// As [`environment`], without a volume; with the library that aligns, if there is to be one.
+fn serve(command: &mut Command, mode: &str, library: &Path, aligning: Option<&Path>) {
+    preload(command, library, aligning);
     command.env("SOLERA_MODE", mode);
 }
 
-/// Puts the library in front of what is preloaded, and takes away what an outer one was told.
-fn preload(command: &mut Command, library: &Path) {
+/// Puts the libraries in front of what is preloaded, an allocator perhaps, and takes away what an
+/// outer one was told.
+fn preload(command: &mut Command, library: &Path, aligning: Option<&Path>) {
     let mut preload = OsString::from(library);
+    if let Some(aligning) = aligning {
+        preload.push(":");
+        preload.push(aligning);
+    }
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
-        // A `solera run` inside another one replaces its library rather than loading it twice.
-        if !other.is_empty() && !other.ends_with(LIBRARY.as_bytes()) {
+        // A `solera run` inside another one replaces its libraries rather than loading them twice.
+        let is_own = |own: &&str| other.ends_with(own.as_bytes());
+        if !other.is_empty() && ![LIBRARY, ALIGNING].iter().any(is_own) {
             preload.push(":");
             preload.push(OsStr::from_bytes(other));
         }
@@ -237,7 +244,12 @@ fn preload(command: &mut Command, library: &Path) {
         .env_remove("SOLERA_NUMA")
         .env_remove("SOLERA_CACHE")
         .env_remove("SOLERA_CACHE_DIR")
+        .env_remove("SOLERA_ALIGN")
         .env_remove("SOLERA_BYPASS");
+    if let Some(aligning) = aligning {
+        // At each exec it is put back.
+        command.env("SOLERA_ALIGN", aligning);
+    }
     for number in 2..=vfs::several::MEMBERS_MAX {
         for name in ["SOLERA_VOLUME", "SOLERA_AT", "SOLERA_READ_ONLY", "SOLERA_MOUNTED"] {
             command.env_remove(format!("{name}_{number}"));

@@ -214,12 +214,16 @@ fn environment(
     resumed: Option<(&str, Option<Node>)>,
 ) -> Result<Vec<CString>, Errno> {
     let mut variables = Vec::new();
-    let mut preload = process.library.clone();
+    let own = process.environment();
+    // With --align: the library that aligns what the allocator gives, before that.
+    let aligning = own.iter().find_map(|variable| variable.strip_prefix(b"SOLERA_ALIGN="));
+    let ours = [Some(&*process.library), aligning];
+    let mut preload = ours.into_iter().flatten().collect::<Vec<_>>().join(&b':');
     for text in given.texts()? {
         let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
         if let Some(value) = variable.strip_prefix(b"LD_PRELOAD=") {
             for library in value.split(|&byte| byte == b':' || byte == b' ') {
-                if !library.is_empty() && library != process.library {
+                if !library.is_empty() && !ours.contains(&Some(library)) {
                     preload.push(b':');
                     preload.extend_from_slice(library);
                 }
@@ -229,11 +233,11 @@ fn environment(
         }
     }
     variables.push(paths::c_text(&[b"LD_PRELOAD=", preload.as_slice()].concat())?);
-    for variable in process.environment() {
-        variables.push(paths::c_text(&variable)?);
+    for variable in &own {
+        variables.push(paths::c_text(variable)?);
     }
-    let own = resumed.map(|(token, program)| handover::variables(process, token, program));
-    for variable in own.unwrap_or_default() {
+    let handed = resumed.map(|(token, program)| handover::variables(process, token, program));
+    for variable in handed.unwrap_or_default() {
         variables.push(paths::c_text(&variable)?);
     }
     Ok(variables)

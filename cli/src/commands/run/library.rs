@@ -1,5 +1,6 @@
-//! Finds the preload library. The loader skips one that it cannot read with a mere warning, and the
-//! program would see no volume: so a library that is missing or closed is reported before.
+//! Finds the libraries that are preloaded. The loader skips one that it cannot read with a mere
+//! warning, and the program would see no volume: so a library that is missing or closed is reported
+//! before.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,6 +12,8 @@ use crate::failure::Failure;
 
 /// The name of the file.
 pub const LIBRARY: &str = "libsolera_preload.so";
+/// The name of the library that aligns blocks of memory (`--align`).
+pub const ALIGNING: &str = "libsolera_align.so";
 /// Symbolic links that the kernel follows in a path.
 const LINKS_MAX: u32 = 40;
 
@@ -24,6 +27,18 @@ pub fn find_library() -> Result<PathBuf, Failure> {
     {
         places.extend([dir.join(LIBRARY), dir.join("../lib").join(LIBRARY)]);
     }
+    let asked = format!("find the preload library {LIBRARY}");
+    find(asked, &places, "set SOLERA_PRELOAD to a copy")
+}
+
+/// The library that aligns: beside the preload library.
+pub fn find_aligning(library: &Path) -> Result<PathBuf, Failure> {
+    let asked = format!("find {ALIGNING}, which --align takes");
+    find(asked, &[library.with_file_name(ALIGNING)], "put a copy beside libsolera_preload.so")
+}
+
+/// The first of these files that is there; `by_hand`: where to put one by hand.
+fn find(asked: String, places: &[PathBuf], by_hand: &str) -> Result<PathBuf, Failure> {
     let readable = |place: &PathBuf| File::open(place).and_then(|_| place.canonicalize()).ok();
     if let Some(found) = places.iter().find_map(readable) {
         // ld.so splits LD_PRELOAD at these, and knows no way to quote them.
@@ -33,22 +48,21 @@ pub fn find_library() -> Result<PathBuf, Failure> {
         return Err(Failure::new(
             format!("preload {}", found.display()),
             "the loader takes no path with a space or a colon in it",
-            "install solera elsewhere, or set SOLERA_PRELOAD to a copy of the library",
+            &format!("install solera elsewhere, or {by_hand}"),
         ));
     }
-    let asked = format!("find the preload library {LIBRARY}");
     if let Some(reason) = places.iter().find_map(|place| closed(place)) {
         return Err(Failure::new(
             asked,
             reason,
-            "open it to this user, or set SOLERA_PRELOAD to a copy that this user may read",
+            &format!("open it to this user, or {by_hand} that this user may read"),
         ));
     }
     let tried: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     Err(Failure::new(
         asked,
         format!("it is not at {}", tried.join(" nor at ")),
-        "build it (cargo build --release), or set SOLERA_PRELOAD to its path",
+        &format!("build it (cargo build --release), or {by_hand}"),
     ))
 }
 

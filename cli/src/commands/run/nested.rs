@@ -254,6 +254,8 @@ fn check_options(
         format!("--numa {numa}")
     } else if let Some(cache) = args.cache.cache.filter(|cache| !is_cache(*cache)) {
         format!("--cache {cache}")
+    } else if args.attach.align && told("SOLERA_ALIGN").is_empty() {
+        "--align".to_owned()
     } else if let Some(way) = other_way.filter(|_| !new_split) {
         format!("--relink {way}")
     } else if args.emulate && !new_split && told("SOLERA_EMULATE").is_empty() {
