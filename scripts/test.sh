@@ -152,7 +152,8 @@ if [ -x tests/programs/run ]; then
     # By a cache that is smaller than what they read; in the long run all.
     if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(git sqlite-wal leveldb lmdb perl archives); fi
     behind=split-programs-xfs beside cached-programs env CACHE=16M tests/programs/run "${some[@]}"
-    waiting+=(programs split-programs split-programs-xfs cached-programs)
+    behind=cached-programs beside attached-programs env CACHE=64M ATTACH=1 tests/programs/run "${some[@]}"
+    waiting+=(programs split-programs split-programs-xfs cached-programs attached-programs)
 fi
 if [ -x tests/sqlite/run ]; then
     # SQLite's own suite by our VFS, on tmpfs and on a volume: there, in the short run, what touches a VFS.
