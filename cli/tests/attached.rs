@@ -157,6 +157,9 @@ fn who_stores_to_what_it_reads_gets_copies() {
         let rewritten = told.iter().find(|(reason, _)| reason == "attach:rewritten");
         assert!(rewritten.is_some_and(|(_, bytes)| *bytes > 390 << 22), "{case}: {told:?}");
     }
+    // Two trials of four pages in the same buffer; what is unmapped nobody can look at.
+    let status = solera(["cache", "status", "--json", &stage.volume]).json();
+    assert!(status["bytes_changed"].as_u64().is_some_and(|bytes| bytes >= 8 << 20), "{status}");
 }
 
 #[test]

@@ -210,6 +210,9 @@ impl Cache {
                 aligned = (buffer.start() as u64 ^ at).is_multiple_of(CHUNK);
                 if let Some(min) = self.attach {
                     plan = Plan::new(&whole, at, (min, self.told));
+                    if plan.stored > 0 {
+                        self.index.count(Count::BytesChanged, plan.stored as u64);
+                    }
                 }
                 if !aligned {
                     // All of it, since its pages are not those of the parts.

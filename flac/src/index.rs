@@ -60,10 +60,12 @@ pub enum Count {
     Written,
     /// Bytes that readers got by a mapping.
     BytesAttached,
+    /// Bytes of small pages of these to which programs have stored, as far as it was seen.
+    BytesChanged,
 }
 
 /// All of them, with their names.
-pub const COUNTS: [(Count, &str); 9] = [
+pub const COUNTS: [(Count, &str); 10] = [
     (Count::Hits, "hits"),
     (Count::Misses, "misses"),
     (Count::Stale, "stale"),
@@ -73,6 +75,7 @@ pub const COUNTS: [(Count, &str); 9] = [
     (Count::Full, "full"),
     (Count::Written, "written_mapping"),
     (Count::BytesAttached, "bytes_attached"),
+    (Count::BytesChanged, "bytes_changed"),
 ];
 const _: () = assert!(COUNTS.len() as u64 * 8 <= STRIPE);
 

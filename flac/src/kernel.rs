@@ -330,10 +330,18 @@ pub(crate) fn is_huge(start: usize, length: usize) -> Option<bool> {
     found.ok().map(|found| found == Some((start, start + length)))
 }
 
-/// Whether the program has stored to pages that were attached.
-pub(crate) fn is_changed(start: usize, length: usize) -> Option<bool> {
+/// Bytes of small pages that were attached, and to which the program has stored since. `None`: the
+/// kernel does not say.
+pub(crate) fn changed(start: usize, length: usize) -> Option<usize> {
     let pagemap = FILES.get()?.pagemap.as_fd();
-    scan(pagemap, start, length, &CHANGED).ok().map(|found| found.is_some())
+    let (mut from, end, mut bytes) = (start, start + length, 0);
+    while from < end
+        && let Some((first, last)) = scan(pagemap, from, end - from, &CHANGED).ok()?
+    {
+        bytes += last - first;
+        from = last;
+    }
+    Some(bytes)
 }
 
 /// Page faults that needed no medium, of this process or thread (`RUSAGE_SELF`, `RUSAGE_THREAD`).

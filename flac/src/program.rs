@@ -361,8 +361,9 @@ impl Drop for Copying {
     }
 }
 
-/// Whether the program has stored to what was attached in a range; `None`: it is attached no more.
-fn is_changed((start, end): (usize, usize)) -> Option<bool> {
+/// Bytes of what was attached in a range to whose pages the program has stored; `None`: it is
+/// attached no more.
+fn changed((start, end): (usize, usize)) -> Option<usize> {
     let mut seen = None;
     let mut at = start;
     while at < end {
@@ -375,8 +376,7 @@ fn is_changed((start, end): (usize, usize)) -> Option<bool> {
         while at < end && pages::at(at).is_some_and(|page| page.is_whole()) {
             at += PAGE;
         }
-        let changed = kernel::is_changed(from, at - from)?;
-        seen = Some(seen == Some(true) || changed);
+        seen = Some(seen.unwrap_or(0) + kernel::changed(from, at - from)?);
     }
     seen
 }
@@ -395,12 +395,14 @@ impl Pays {
     }
 }
 
-/// Whether the program stores to what it reads into these pages.
-fn pays(length: usize, range: (usize, usize)) -> Pays {
+/// Whether the program stores to what it reads into these pages; `stored` grows by the bytes of
+/// pages to which it has stored.
+fn pays(length: usize, range: (usize, usize), stored: &mut usize) -> Pays {
     let first = pages::at(range.0);
     if let Some(page) = first.filter(Page::is_attached) {
-        if let Some(changed) = is_changed(range) {
-            if changed {
+        if let Some(bytes) = changed(range) {
+            *stored += bytes;
+            if bytes > 0 {
                 let lost = with_past(length, |past| {
                     past.range = (0, 0);
                     past.losses = past.losses.again();
@@ -409,7 +411,7 @@ fn pays(length: usize, range: (usize, usize)) -> Pays {
                 pages::own(range.0, range.1 - range.0, true);
                 page.remember(lost.word());
             }
-            return if changed { Pays::No } else { Pays::Attached };
+            return if bytes > 0 { Pays::No } else { Pays::Attached };
         }
     } else if let Some(page) = first {
         let losses = Losses::of_word(page.remembered());
@@ -429,7 +431,11 @@ fn pays(length: usize, range: (usize, usize)) -> Pays {
         if past.range.0 == past.range.1 {
             return true;
         }
-        let lost = is_changed(past.range).unwrap_or_else(|| {
+        let lost = changed(past.range).map(|bytes| {
+            *stored += bytes;
+            bytes > 0
+        });
+        let lost = lost.unwrap_or_else(|| {
             // It is gone: what was stored to was copied by the kernel, at a fault each.
             let pages = (past.range.1 - past.range.0) / pages::SMALL_PAGE;
             past.faults
@@ -450,6 +456,8 @@ pub(crate) struct Plan {
     /// The pages that it may.
     range: (usize, usize),
     attached: (usize, usize),
+    /// Bytes of pages of earlier reads to which the program was found to have stored.
+    pub(crate) stored: usize,
 }
 
 impl Plan {
@@ -472,10 +480,11 @@ impl Plan {
             refused(Reason::Short, length);
             return Self::default();
         }
-        let is_attached = match pays(length, (first, end)) {
+        let mut stored = 0;
+        let is_attached = match pays(length, (first, end), &mut stored) {
             Pays::No => {
                 refused(Reason::Rewritten, length);
-                return Self::default();
+                return Self { stored, ..Self::default() };
             }
             Pays::Yes => false,
             Pays::Attached => true,
@@ -484,7 +493,7 @@ impl Plan {
         if let Some(reason) = reason {
             refused(reason, end - to);
         }
-        Self { length, range: (first, to), attached: (0, 0) }
+        Self { length, range: (first, to), stored, ..Self::default() }
     }
 
     /// The page that a sink is, if it may be attached.

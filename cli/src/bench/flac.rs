@@ -5,8 +5,9 @@
 //! in which one attachment serves both sides: the engine, and the cache over it. Peers take turns,
 //! row by row and round by round.
 //!
-//! Reads are copies. Rows of attached reads belong beside the hits (`reads.rs`).
+//! `reads.rs` has reads that copy, `attached.rs` those that map.
 
+mod attached;
 mod ground;
 mod programs;
 mod reads;

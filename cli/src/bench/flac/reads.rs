@@ -75,7 +75,7 @@ pub struct Reads {
 
 impl Reads {
     /// All of a file, in order, as far as the calls of a round go.
-    fn in_order(size: u64, bytes: u64, summed: bool) -> Self {
+    pub fn in_order(size: u64, bytes: u64, summed: bool) -> Self {
         let at = (0..size / bytes).take(CALLS as usize).map(|call| call * bytes).collect();
         Self { bytes: bytes as usize, at, summed }
     }
@@ -87,16 +87,35 @@ impl Reads {
     }
 
     /// Nanoseconds of a read.
-    fn time(&self, source: Source<'_>, buffer: &mut [u8]) -> Result<f64, Failure> {
+    pub fn time(&self, source: Source<'_>, buffer: &mut [u8]) -> Result<f64, Failure> {
         let into = &mut buffer[..self.bytes];
         let slice = (SLICE_BYTES / self.bytes).max(1);
-        median_ns(&self.at, slice, |at| {
+        median_ns(&self.at, slice, |at| self.read(source, at, into))
+    }
+
+    /// The same, with a store to all of what was read, in the time.
+    pub fn time_changing(&self, source: Source<'_>, buffer: &mut [u8]) -> Result<f64, Failure> {
+        let into = &mut buffer[..self.bytes];
+        median_ns(&self.at, 1, |at| {
             source.read(at, into)?;
-            if self.summed {
-                black_box(sum(into));
-            }
+            into.fill(at as u8);
             Ok(())
         })
+    }
+
+    /// Where they read.
+    pub fn places(&self) -> &[u64] {
+        &self.at
+    }
+
+    /// One of them; the bytes are looked at if those of all are.
+    pub fn read(&self, source: Source<'_>, at: u64, buffer: &mut [u8]) -> Result<(), Failure> {
+        let into = &mut buffer[..self.bytes];
+        source.read(at, into)?;
+        if self.summed {
+            black_box(sum(into));
+        }
+        Ok(())
     }
 }
 
@@ -108,7 +127,7 @@ fn sum(bytes: &[u8]) -> u64 {
 /// Copies of the file outside the volume.
 pub struct Copies {
     memory: Buffer,
-    files: Vec<(&'static str, File)>,
+    pub files: Vec<(&'static str, File)>,
     ext4: Option<File>,
 }
 
@@ -162,7 +181,7 @@ fn ext4_directory() -> Option<PathBuf> {
     [Some(std::env::temp_dir()), std::env::current_dir().ok()].into_iter().flatten().find(is_ext4)
 }
 
-fn peer<'a>(name: &str, at_most: AtMost, reads: Reads, source: Source<'a>) -> Peer<'a> {
+pub fn peer<'a>(name: &str, at_most: AtMost, reads: Reads, source: Source<'a>) -> Peer<'a> {
     Peer::new(name, at_most, Box::new(move |buffer| reads.time(source, buffer)))
 }
 

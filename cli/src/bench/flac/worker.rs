@@ -10,7 +10,7 @@ use volume::{AttachOptions, FormatOptions, Volume};
 
 use super::reads::{self, Copies, Source};
 use super::rows::{AtMost, Peer, Rows};
-use super::{ground, programs, writes};
+use super::{attached, ground, programs, writes};
 use crate::args::FlacWorkerArgs;
 use crate::bench::row::Random;
 use crate::failure::{Failure, Outcome};
@@ -27,6 +27,8 @@ pub struct Bench {
     pub size: u64,
     volume: Arc<Volume>,
     cache: Cached,
+    /// The same cache, as a program's under `--attach`, if the kernel can do that.
+    attaching: Option<Cached>,
     whose: Whose,
     file: Desc,
 }
@@ -42,6 +44,7 @@ pub fn run(args: &FlacWorkerArgs) -> Outcome {
     let mut copies = Copies::make(&args.place, &contents, &mut rows)?;
     drop(contents);
     reads::hits(&bench, &mut copies, &mut rows)?;
+    attached::all(&bench, &copies, &mut rows)?;
     reads::patterns(&bench, &copies, &mut rows)?;
     programs::all(&bench, &mut rows)?;
     reads::misses(&bench, &copies, &mut rows)?;
@@ -66,18 +69,17 @@ fn attach(args: &FlacWorkerArgs) -> Result<Arc<Volume>, Failure> {
     Ok(volume::attach(&ground::volume(&args.place), &AttachOptions::default())?)
 }
 
-fn lay_over(args: &FlacWorkerArgs, volume: &Arc<Volume>) -> Result<(Cached, Whose), Failure> {
+fn lay_over(
+    args: &FlacWorkerArgs,
+    volume: &Arc<Volume>,
+    attach: Option<u64>,
+) -> Result<(Cached, Whose), Failure> {
     let (uuid, owner) =
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
     let place = Some(ground::cache(&args.place));
-    let options = Options {
-        budget: budget(args.size),
-        place,
-        whose: whose.clone(),
-        attach: None,
-        told: |_, _| {},
-    };
+    let options =
+        Options { budget: budget(args.size), place, whose: whose.clone(), attach, told: |_, _| {} };
     let cache = Cached::over(Arc::clone(volume) as _, &options)
         .map_err(|found| Failure::new("make a cache", found, ""))?;
     Ok((cache, whose))
@@ -100,7 +102,7 @@ fn starts(args: &FlacWorkerArgs, rows: &mut Rows) -> Result<(), Failure> {
     let cached = || {
         let begun = Instant::now();
         let volume = attach(args)?;
-        let cache = lay_over(args, &volume)?;
+        let cache = lay_over(args, &volume, None)?;
         let took = begun.elapsed();
         drop((cache, volume));
         Ok(took.as_nanos() as f64)
@@ -118,10 +120,15 @@ fn starts(args: &FlacWorkerArgs, rows: &mut Rows) -> Result<(), Failure> {
 impl Bench {
     fn open(args: &FlacWorkerArgs, contents: &[u8]) -> Result<Self, Failure> {
         let volume = attach(args)?;
-        let (cache, whose) = lay_over(args, &volume)?;
+        let (cache, whose) = lay_over(args, &volume, None)?;
+        // No descriptor of this process is a program's.
+        let attaching = match flac::program::begin(|_| true) {
+            Ok(()) => Some(lay_over(args, &volume, Some(CHUNK))?.0),
+            Err(_) => None,
+        };
         let file = make(&*volume, FILE.as_bytes(), contents)?;
         let directory = args.place.clone();
-        Ok(Self { directory, size: args.size, volume, cache, whose, file })
+        Ok(Self { directory, size: args.size, volume, cache, attaching, whose, file })
     }
 
     /// The engine without the cache.
@@ -137,6 +144,11 @@ impl Bench {
     /// The file, by the engine.
     pub fn engine(&self) -> Source<'_> {
         Source::Engine(self.volume(), self.file)
+    }
+
+    /// The file, by the cache that attaches.
+    pub fn attaching(&self) -> Option<Source<'_>> {
+        self.attaching.as_ref().map(|cache| Source::Engine(cache, self.file))
     }
 
     /// The file, by the cache.
