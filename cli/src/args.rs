@@ -213,6 +213,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
   SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
   SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
+  SOLERA_CACHE_MISS      as --miss
   SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
   SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
                          optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,

@@ -169,3 +169,54 @@ fn so_many_pages_and_no_more() {
     let told = stage.case(&CACHE, &["many", if long { "70000" } else { "24000" }]);
     assert!(told.iter().any(|(reason, _)| reason == "attach:too-many"), "{told:?}");
 }
+
+/// A program that reads in order, forks, is interrupted, and executes itself.
+#[test]
+fn misses_are_filled_ahead_by_a_thread_of_their_own() {
+    let lines = "
+import os, signal, sys, threading, time
+name = sys.argv[1] + '/file'
+threads = lambda: len(os.listdir('/proc/self/task'))
+piece = lambda at: bytes([at % 251]) * (1 << 20)
+def read(file, pieces):
+    for at in pieces:
+        assert os.pread(file, 1 << 20, at << 20) == piece(at), at
+if len(sys.argv) == 3:
+    read(os.open(name, os.O_RDONLY), range(0, 24))
+    print('right')
+    sys.exit()
+with open(name, 'wb') as file:
+    for at in range(24): file.write(piece(at))
+file = os.open(name, os.O_RDWR)
+handled = []
+signal.signal(signal.SIGALRM, lambda *_: handled.append(threading.get_native_id()))
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+read(file, range(0, 4))
+print(threads())
+child = os.fork()
+if child == 0:
+    if threads() != 1: os._exit(1)
+    read(file, range(4, 10))
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+read(file, range(4, 24))
+os.pwrite(file, b'new', 5 << 20)
+assert os.pread(file, 3, 5 << 20) == b'new'
+os.pwrite(file, piece(5)[:3], 5 << 20)
+for _ in range(50): time.sleep(0.002)
+assert handled and set(handled) == {os.getpid()}
+signal.setitimer(signal.ITIMER_REAL, 0)
+read(file, range(0, 3))
+sys.stdout.flush()
+os.execv(sys.executable, [sys.executable, '-c', open('/proc/self/cmdline').read().split(chr(0))[2], sys.argv[1], 'again'])
+";
+    let place = Place::new();
+    let (volume, at, dir) = (place.volume("256M"), place.prefix(), place.text(""));
+    for (miss, threads) in [("ahead", 2), ("sync", 1)] {
+        let mut command = command();
+        command.args(["run", "--volume", &volume, "--at", &at, "--cache", "16M"]);
+        command.args(["--cache-dir", &dir, "--miss", miss, "--", "python3", "-c", lines, &at]);
+        let ran = Ran::of(&mut command);
+        assert_eq!(ran.out, format!("{threads}\nright\n"), "{}", ran.err);
+    }
+}

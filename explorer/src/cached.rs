@@ -36,7 +36,8 @@ pub fn engine(volume: &Arc<Volume>) -> (Arc<dyn vfs::Engine>, Option<Place>) {
     std::fs::create_dir(&place.0).expect("a directory in memory");
     let whose = Whose { uuid: "explored".into(), owner: rustix::process::geteuid().as_raw() };
     let at = Some(place.0.clone());
-    let options = Options { budget: BUDGET, place: at, whose, attach: None, told: |_, _| {} };
+    let options =
+        Options { budget: BUDGET, place: at, whose, attach: None, ahead: None, told: |_, _| {} };
     match Cached::over(Arc::clone(volume) as _, &options) {
         Ok(cached) => (Arc::new(cached), Some(place)),
         // A volume that is only read has no versions.

@@ -15,6 +15,7 @@
 //!
 //! Locks: those of [`Segments`].
 
+use crate::ahead::{Ahead, Wanted};
 use crate::buffers;
 use crate::directory::{self, Directory, Refusal};
 use crate::engine::{Options, Told};
@@ -48,6 +49,8 @@ pub(crate) struct Cache {
     budget: u64,
     /// Reads of the program's that may be attached, by their bytes.
     attach: Option<u64>,
+    /// Fills ahead of readers, if that is asked for.
+    pub(crate) ahead: Option<Ahead>,
     told: Told,
     evictions: AtomicU32,
     /// Nothing can be filled any more: the directory is out of reach, say.
@@ -64,6 +67,13 @@ struct Part<'a> {
     to: u64,
     /// What it goes to is congruent to it modulo the length of a chunk, and maybe attached.
     aligned: bool,
+}
+
+/// A read that was served.
+pub(crate) struct Read {
+    pub(crate) bytes: usize,
+    /// The thread that fills ahead is to be begun.
+    pub(crate) begins: bool,
 }
 
 /// What a read did.
@@ -88,7 +98,7 @@ impl Part<'_> {
 }
 
 /// Why a part is not served.
-enum Unserved {
+pub(crate) enum Unserved {
     /// The file has changed meanwhile.
     Moved,
     /// There is no room, or the cache is out of reach.
@@ -103,7 +113,7 @@ impl From<Fault> for Unserved {
     }
 }
 
-type Served<T> = Result<T, Unserved>;
+pub(crate) type Served<T> = Result<T, Unserved>;
 
 /// Bytes that a read asks for.
 #[inline]
@@ -113,7 +123,7 @@ pub(crate) fn wanted(out: &[UserOut<'_>]) -> u64 {
 
 impl Cache {
     pub(crate) fn open(engine: &dyn Versions, options: &Options) -> Result<Self, Refusal> {
-        let Options { budget, ref place, ref whose, attach, told } = *options;
+        let Options { budget, ref place, ref whose, attach, ahead, told } = *options;
         let eras = engine.eras().ok_or("the volume is only read, and keeps no versions")?;
         let place = directory::place(whose, place.as_deref());
         let (directory, index) = directory::open(whose, &place, eras, budget)?;
@@ -124,7 +134,8 @@ impl Cache {
         index.set_budget(budget).map_err(|_| "the cache's index has lost its end")?;
         let (evictions, full) = (AtomicU32::new(0), AtomicBool::new(false));
         let segments = Segments::new();
-        Ok(Self { directory, index, segments, budget, attach, told, evictions, full })
+        let ahead = ahead.map(Ahead::new);
+        Ok(Self { directory, index, segments, budget, attach, ahead, told, evictions, full })
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -134,6 +145,47 @@ impl Cache {
     /// In a forked child.
     pub(crate) fn forget_windows(&self) {
         self.segments.forget();
+        if let Some(ahead) = &self.ahead {
+            ahead.forked();
+        }
+    }
+
+    /// Fills what is wanted, as long as that stays so.
+    pub(crate) fn fill_ahead(
+        &self,
+        engine: &dyn Versions,
+        (desc, wanted): (Desc, Wanted),
+        goes_on: &dyn Fn() -> bool,
+    ) -> Served<()> {
+        let Some(ahead) = &self.ahead else { return Ok(()) };
+        for chunk in wanted.first..wanted.end {
+            let version = engine.version(desc).map_err(|_| Unserved::Engine)?;
+            let is_there = chunk * CHUNK < version.size && version.node == wanted.node;
+            // No more than a part of what there is room for: what is read is read again, too.
+            let is_much = (wanted.end - wanted.first) * CHUNK > self.budget / 4;
+            if !is_there || is_much || !goes_on() {
+                break;
+            }
+            let known = self.known(&version)?;
+            let key = self.index.hashes.chunk(version.node, chunk);
+            let mut part = Part {
+                desc,
+                version: &version,
+                known: &known,
+                chunk,
+                from: 0,
+                to: 0,
+                aligned: false,
+            };
+            part.to = part.length();
+            let found = self.index.find(key, known.base)?;
+            if found.is_none_or(|found| part.granules() & !found.there != 0) {
+                let mut filled = Ok(());
+                ahead.fill(key, || filled = self.fill_new(engine, &part, key).map(drop));
+                filled?;
+            }
+        }
+        Ok(())
     }
 
     /// The era ends with this process, in order.
@@ -151,7 +203,7 @@ impl Cache {
         desc: Desc,
         offset: u64,
         out: &[UserOut<'_>],
-    ) -> Option<usize> {
+    ) -> Option<Read> {
         for _ in 0..TRIES {
             let version = match engine.version(desc) {
                 Ok(version) => version,
@@ -174,7 +226,10 @@ impl Cache {
                     if done.attached != 0 {
                         self.index.count(Count::BytesAttached, done.attached);
                     }
-                    return Some(done.bytes as usize);
+                    let end = offset + done.bytes;
+                    let begins =
+                        self.ahead.as_ref().is_some_and(|ahead| ahead.read(&version, offset, end));
+                    return Some(Read { bytes: done.bytes as usize, begins });
                 }
                 Ok(_) | Err(Unserved::Moved) => {}
                 Err(Unserved::Full) => {
@@ -264,8 +319,14 @@ impl Cache {
         (plan, all): (&mut Plan, &mut Done),
     ) -> Served<()> {
         let key = self.index.hashes.chunk(part.version.node, part.chunk);
-        let found = self.index.find(key, part.known.base)?;
+        let mut found = self.index.find(key, part.known.base)?;
         let wanted = part.granules();
+        if let Some(ahead) = &self.ahead
+            && found.as_ref().is_none_or(|found| wanted & !found.there != 0)
+            && ahead.wait_for(key)
+        {
+            found = self.index.find(key, part.known.base)?;
+        }
         let page = part.aligned.then(|| buffers::page(sink).or_else(|| plan.page(sink))).flatten();
         // One that was filled piece by piece is made anew, once, to be attached.
         let stays = || page.is_none() || self.full.load(Ordering::Relaxed);

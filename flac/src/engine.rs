@@ -5,6 +5,7 @@
 //! cache, and the rest of the file stays. Every other change makes the next reader forget the file,
 //! as does a change that a process without the cache makes.
 
+use crate::ahead::Spawn;
 use crate::cache::{Cache, wanted};
 use crate::directory::{Refusal, Whose};
 use crate::inject::{Point, reach};
@@ -40,6 +41,9 @@ pub struct Options {
     /// Reads of so many bytes and more may be attached, whatever memory of the program's they go
     /// to; `None`: only to explicit buffers. Nothing comes of it without [`program::begin`].
     pub attach: Option<u64>,
+    /// Begins a thread that fills ahead of readers in order; `None`: a miss is filled when it is
+    /// read.
+    pub ahead: Option<Spawn>,
     /// Is told whenever a read is not served, or copied although it might be attached, or a file is
     /// found changed, and why.
     pub told: Told,
@@ -95,17 +99,57 @@ impl Cached {
         }
     }
 
+    fn read_at(&self, desc: Desc, offset: u64, out: &[UserOut<'_>]) -> Option<usize> {
+        let read = self.cache.read(&*self.under, desc, offset, out)?;
+        if read.begins {
+            self.begin_ahead();
+        }
+        Some(read.bytes)
+    }
+
+    /// Begins the thread that fills ahead of readers.
+    #[cold]
+    fn begin_ahead(&self) {
+        let (cache, under) = (Arc::clone(&self.cache), Arc::clone(&self.under));
+        let Some(ahead) = &self.cache.ahead else { return };
+        let run = move || {
+            let Some(ahead) = &cache.ahead else { return };
+            ahead.serve(|wanted, goes_on| {
+                let flags = OpenFlags(libc::O_RDONLY);
+                // What fails is filled by who reads it.
+                if let Ok(desc) = under.open(wanted.node.into(), flags, None) {
+                    let _ = cache.fill_ahead(&*under, (desc, wanted), goes_on);
+                    let _ = under.close(desc);
+                }
+            });
+        };
+        if !(ahead.spawn)(Box::new(run)) {
+            ahead.failed();
+        }
+    }
+
+    /// Ends it: it works with the engine.
+    fn end_ahead(&self) {
+        if let Some(ahead) = &self.cache.ahead {
+            ahead.end();
+        }
+    }
+
     /// Reads at the position, which is moved only if nobody else has moved it meanwhile.
     fn read_on(&self, desc: Desc, out: &[UserOut<'_>]) -> Result<Option<usize>> {
         loop {
             let from = self.under.position(desc)?;
-            let Some(read) = self.cache.read(&*self.under, desc, from, out) else {
-                return Ok(None);
-            };
+            let Some(read) = self.read_at(desc, from, out) else { return Ok(None) };
             if self.under.advance(desc, from, from + read as u64)? {
                 return Ok(Some(read));
             }
         }
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        self.end_ahead();
     }
 }
 
@@ -201,7 +245,7 @@ impl FileSystem for Cached {
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
         let read = match at.given() {
-            Some(offset) => self.cache.read(&*self.under, desc, offset, out),
+            Some(offset) => self.read_at(desc, offset, out),
             None => self.read_on(desc, out)?,
         };
         if let Some(read) = read {
@@ -382,6 +426,7 @@ impl Attached for Cached {
     }
 
     fn exec_prepare(&self) -> Result<String> {
+        self.end_ahead();
         self.under.exec_prepare()
     }
 
@@ -390,6 +435,7 @@ impl Attached for Cached {
     }
 
     fn detach(&self) -> Result<()> {
+        self.end_ahead();
         self.under.detach()
     }
 }

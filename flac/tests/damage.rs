@@ -113,6 +113,7 @@ fn an_index_that_is_cut_or_foreign_is_not_used() {
         place: Some(place.dir.clone()),
         whose: Place::whose(),
         attach: None,
+        ahead: None,
         told: |_, _| {},
     };
     let refused = flac::Cached::over(volume.clone() as _, &options).err().expect("refused");

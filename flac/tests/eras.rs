@@ -129,6 +129,7 @@ fn a_copy_that_is_put_back_is_not_taken_for_what_it_was() {
         place: Some(place.dir.clone()),
         whose: Place::whose(),
         attach: None,
+        ahead: None,
         told: |_, _| {},
     };
     let cached = flac::Cached::over(volume.clone() as _, &options).expect("a cache");

@@ -34,6 +34,10 @@ pub struct AttachArg {
     /// Copy reads of fewer bytes [default: 2M].
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "attach")]
     pub attach_min: Option<u64>,
+    /// When what is not cached is filled: sync (by the read that asks for it), or ahead (also by a
+    /// thread of its own in each program, before a reader in order comes to it) [default: sync].
+    #[arg(long, requires = "cache", value_parser = ["sync", "ahead"])]
+    pub miss: Option<String>,
     /// With --cache: `malloc` and its kin give multiples of 2 MiB from 2 MiB on, as whole chunks of
     /// files need that are attached instead of copied. For programs whose buffers come from
     /// `malloc`; those of `mmap` lie so without. The program's own allocator gives them (glibc,

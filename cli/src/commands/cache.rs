@@ -158,6 +158,9 @@ pub fn variables(
         tell_of_pages(&whose(volume)?, place.as_deref());
     }
     all.extend(place.map(|place| ("SOLERA_CACHE_DIR", place.into())));
+    if let Some(miss) = &attach.miss {
+        all.push(("SOLERA_CACHE_MISS", miss.into()));
+    }
     if attach.attach {
         let min = attach.attach_min.unwrap_or(flac::CHUNK);
         all.push(("SOLERA_CACHE_ATTACH", min.to_string().into()));
@@ -196,7 +199,7 @@ pub fn over(volume: &Arc<Volume>, args: &CacheArg) -> Result<Arc<dyn vfs::Engine
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
     tell_of_pages(&whose, place.as_deref());
-    let options = Options { budget, place, whose, attach: None, told: |_, _| {} };
+    let options = Options { budget, place, whose, attach: None, ahead: None, told: |_, _| {} };
     match Cached::over(Arc::clone(volume) as _, &options) {
         Ok(cached) => Ok(Arc::new(cached)),
         Err(found) => {

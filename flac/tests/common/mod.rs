@@ -71,8 +71,14 @@ impl Place {
     /// Lays the cache over an attachment.
     pub fn cached(&self, volume: &Arc<Volume>, budget: u64) -> Cached {
         let place = Some(self.cache.clone());
-        let options =
-            Options { budget, place, whose: Self::whose(), attach: None, told: |_, _| {} };
+        let options = Options {
+            budget,
+            place,
+            whose: Self::whose(),
+            attach: None,
+            ahead: None,
+            told: |_, _| {},
+        };
         Cached::over(Arc::clone(volume) as _, &options).expect("a cache")
     }
 

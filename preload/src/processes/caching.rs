@@ -1,17 +1,22 @@
 //! The cache that the environment asks for: `SOLERA_CACHE`, its size in bytes, `SOLERA_CACHE_DIR`,
-//! where it lies, and `SOLERA_CACHE_ATTACH`, from how many bytes on reads may map it. One that
-//! cannot be had is reported, and the volume serves without: it shows the same.
+//! where it lies, `SOLERA_CACHE_ATTACH`, from how many bytes on reads may map it, and
+//! `SOLERA_CACHE_MISS`, whether a thread fills it ahead of them. One that cannot be had is reported,
+//! and the volume serves without: it shows the same.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flac::{Cached, Options, Whose, program};
+use flac::{Cached, Options, Spawn, Whose, program};
 use vfs::variable;
 use volume::Volume;
 
+use crate::entry::cached;
 use crate::entry::fdtable;
+use crate::entry::kept::FAULTS;
 use crate::entry::report;
+use crate::entry::thread::{Inside, here};
 
 /// The engines of these volumes, with a cache over each if one is asked for. What belongs to the
 /// caches, and the program must not touch, is added to `internal`.
@@ -23,12 +28,13 @@ pub fn over(
     let budget: Option<u64> = variable::number("SOLERA_CACHE")?;
     let place = std::env::var_os("SOLERA_CACHE_DIR").map(PathBuf::from);
     let attach: Option<u64> = variable::number("SOLERA_CACHE_ATTACH")?;
+    let ahead = variable::is("SOLERA_CACHE_MISS", "ahead", &["sync"])?.then_some(spawn as Spawn);
     if attach.is_some() && budget.is_some() && program::begin(is_own).is_err() {
         report::fell_back("(attach)", "attach:kernel");
     }
     let over = |(number, volume): (usize, &Arc<Volume>)| {
         let cached = budget.filter(|&budget| budget > 0).and_then(|budget| {
-            cache(volume, budget, (place.clone(), attach))
+            cache(volume, budget, (place.clone(), attach, ahead))
                 .inspect_err(|_| {
                     report::about(number);
                     report::fell_back("(attach)", "cache:unreachable");
@@ -48,6 +54,32 @@ pub fn over(
     Ok(volumes.iter().enumerate().map(over).collect())
 }
 
+/// Begins a thread of the cache's: inside, with the engine's memory open to it, and with all
+/// signals blocked but those of faults, so that no handler of the program's runs there.
+fn spawn(run: Box<dyn FnOnce() + Send>) -> bool {
+    cached::before_thread();
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let thread = std::thread::Builder::new().name("solera-ahead".into()).stack_size(STACK);
+    let body = move || {
+        let _inside = Inside::new();
+        here().open();
+        run();
+    };
+    // SAFETY: sets of signals that the calls fill in. The new thread has the mask of this one.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in FAULTS {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let began = thread.spawn(body).is_ok();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        began
+    }
+}
+
+const STACK: usize = 256 << 10;
+
 /// Whether a descriptor is none of the program's.
 fn is_own(fd: c_int) -> bool {
     fdtable::is_hidden(fd) || fdtable::get(fd).is_some()
@@ -56,10 +88,10 @@ fn is_own(fd: c_int) -> bool {
 fn cache(
     volume: &Arc<Volume>,
     budget: u64,
-    (place, attach): (Option<PathBuf>, Option<u64>),
+    (place, attach, ahead): (Option<PathBuf>, Option<u64>, Option<Spawn>),
 ) -> Result<Cached, String> {
     let (uuid, owner) = volume.uuid_and_owner().map_err(|errno| errno.to_string())?;
     let told = |reason, bytes| report::moved_otherwise("read", reason, bytes);
-    let options = Options { budget, place, whose: Whose { uuid, owner }, attach, told };
+    let options = Options { budget, place, whose: Whose { uuid, owner }, attach, ahead, told };
     Cached::over(Arc::clone(volume) as _, &options)
 }

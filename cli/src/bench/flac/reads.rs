@@ -237,7 +237,16 @@ pub fn misses(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Fai
         bench.forget()?;
         reads.time(bench.cached(), buffer)
     };
-    rows.measure("miss, 2 MiB", Box::new(work), peers)
+    rows.measure("miss, 2 MiB", Box::new(work), peers)?;
+    let reads = Reads::in_order(bench.size, CHUNK, true);
+    let work = |source: Source<'_>, buffer: &mut [u8]| {
+        bench.forget()?;
+        reads.time(source, buffer)
+    };
+    let own = Box::new(|buffer: &mut [u8]| work(bench.ahead(), buffer));
+    let sync = Box::new(|buffer: &mut [u8]| work(bench.cached(), buffer));
+    let peer = Peer::new("not ahead", AtMost::Shown, sync);
+    rows.measure("miss, 2 MiB, summed, filled ahead", own, vec![peer])
 }
 
 /// What a program sees of a file that is cached: reads of several lengths, in order and not.

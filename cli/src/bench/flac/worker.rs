@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flac::{CHUNK, Cached, Options, Whose};
+use flac::{CHUNK, Cached, Options, Spawn, Whose};
 use vfs::{At, Desc, FileSystem, Kind, NewNode, Open, OpenFlags, UserIn, UserOut, Where};
 use volume::{AttachOptions, FormatOptions, Volume};
 
@@ -29,6 +29,8 @@ pub struct Bench {
     cache: Cached,
     /// The same cache, as a program's under `--attach`, if the kernel can do that.
     attaching: Option<Cached>,
+    /// The same, filled ahead of readers.
+    ahead: Cached,
     whose: Whose,
     file: Desc,
 }
@@ -72,14 +74,20 @@ fn attach(args: &FlacWorkerArgs) -> Result<Arc<Volume>, Failure> {
 fn lay_over(
     args: &FlacWorkerArgs,
     volume: &Arc<Volume>,
-    attach: Option<u64>,
+    (attach, ahead): (Option<u64>, Option<Spawn>),
 ) -> Result<(Cached, Whose), Failure> {
     let (uuid, owner) =
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
     let place = Some(ground::cache(&args.place));
-    let options =
-        Options { budget: budget(args.size), place, whose: whose.clone(), attach, told: |_, _| {} };
+    let options = Options {
+        budget: budget(args.size),
+        place,
+        whose: whose.clone(),
+        attach,
+        ahead,
+        told: |_, _| {},
+    };
     let cache = Cached::over(Arc::clone(volume) as _, &options)
         .map_err(|found| Failure::new("make a cache", found, ""))?;
     Ok((cache, whose))
@@ -102,7 +110,7 @@ fn starts(args: &FlacWorkerArgs, rows: &mut Rows) -> Result<(), Failure> {
     let cached = || {
         let begun = Instant::now();
         let volume = attach(args)?;
-        let cache = lay_over(args, &volume, None)?;
+        let cache = lay_over(args, &volume, (None, None))?;
         let took = begun.elapsed();
         drop((cache, volume));
         Ok(took.as_nanos() as f64)
@@ -120,15 +128,17 @@ fn starts(args: &FlacWorkerArgs, rows: &mut Rows) -> Result<(), Failure> {
 impl Bench {
     fn open(args: &FlacWorkerArgs, contents: &[u8]) -> Result<Self, Failure> {
         let volume = attach(args)?;
-        let (cache, whose) = lay_over(args, &volume, None)?;
+        let (cache, whose) = lay_over(args, &volume, (None, None))?;
         // No descriptor of this process is a program's.
         let attaching = match flac::program::begin(|_| true) {
-            Ok(()) => Some(lay_over(args, &volume, Some(CHUNK))?.0),
+            Ok(()) => Some(lay_over(args, &volume, (Some(CHUNK), None))?.0),
             Err(_) => None,
         };
+        let spawn: Spawn = |run| std::thread::Builder::new().spawn(run).is_ok();
+        let ahead = lay_over(args, &volume, (None, Some(spawn)))?.0;
         let file = make(&*volume, FILE.as_bytes(), contents)?;
         let directory = args.place.clone();
-        Ok(Self { directory, size: args.size, volume, cache, attaching, whose, file })
+        Ok(Self { directory, size: args.size, volume, cache, attaching, ahead, whose, file })
     }
 
     /// The engine without the cache.
@@ -149,6 +159,11 @@ impl Bench {
     /// The file, by the cache that attaches.
     pub fn attaching(&self) -> Option<Source<'_>> {
         self.attaching.as_ref().map(|cache| Source::Engine(cache, self.file))
+    }
+
+    /// The file, by the cache that is filled ahead.
+    pub fn ahead(&self) -> Source<'_> {
+        Source::Engine(&self.ahead, self.file)
     }
 
     /// The file, by the cache.
