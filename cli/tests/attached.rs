@@ -208,7 +208,8 @@ assert handled and set(handled) == {os.getpid()}
 signal.setitimer(signal.ITIMER_REAL, 0)
 read(file, range(0, 3))
 sys.stdout.flush()
-os.execv(sys.executable, [sys.executable, '-c', open('/proc/self/cmdline').read().split(chr(0))[2], sys.argv[1], 'again'])
+program = open('/proc/self/cmdline').read().split(chr(0))[2]
+os.execv(sys.executable, [sys.executable, '-c', program, sys.argv[1], 'again'])
 ";
     let place = Place::new();
     let (volume, at, dir) = (place.volume("256M"), place.prefix(), place.text(""));

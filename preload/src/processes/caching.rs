@@ -1,7 +1,7 @@
 //! The cache that the environment asks for: `SOLERA_CACHE`, its size in bytes, `SOLERA_CACHE_DIR`,
 //! where it lies, `SOLERA_CACHE_ATTACH`, from how many bytes on reads may map it, and
-//! `SOLERA_CACHE_MISS`, whether a thread fills it ahead of them. One that cannot be had is reported,
-//! and the volume serves without: it shows the same.
+//! `SOLERA_CACHE_MISS`, whether a thread fills it ahead of them. One that cannot be had is
+//! reported, and the volume serves without: it shows the same.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;

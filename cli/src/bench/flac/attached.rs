@@ -43,11 +43,11 @@ impl Drop for Explicit {
 }
 
 /// A row's own work, in a buffer of its own.
-fn into<'a>(mut buffer: Buffer, reads: Reads, source: Source<'a>) -> Work<'a> {
+fn into(mut buffer: Buffer, reads: Reads, source: Source<'_>) -> Work<'_> {
     Box::new(move |_| reads.time(source, buffer.bytes()))
 }
 
-fn into_explicit<'a>(mut buffer: Explicit, reads: Reads, source: Source<'a>) -> Work<'a> {
+fn into_explicit(mut buffer: Explicit, reads: Reads, source: Source<'_>) -> Work<'_> {
     Box::new(move |_| reads.time(source, buffer.0.bytes()))
 }
 
