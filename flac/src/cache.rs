@@ -326,7 +326,12 @@ impl Cache {
         };
         let dir = self.directory.fd.as_fd();
         let whole = there == ALL && part.length() == CHUNK;
-        let file = segments::create(dir, claim.number);
+        let file = if injected(Bug::WrittenTwice) {
+            let old = segments::open(dir, claim.number, true);
+            old.or_else(|_| segments::create(dir, claim.number))
+        } else {
+            segments::create(dir, claim.number)
+        };
         let mut early = None;
         if injected(Bug::PublishedEarly) {
             early = self.index.publish(&claim, there, whole)?;

@@ -22,6 +22,10 @@ pub enum Bug {
     CheckIgnored,
     /// Any era that ended in order is taken over.
     EraSkipped,
+    /// A segment has the number of its line, as the one before it had.
+    NumberUsedAgain,
+    /// A chunk's new bytes go to the segment that holds its old ones.
+    WrittenTwice,
 }
 
 /// Where something can happen in between.
