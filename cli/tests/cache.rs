@@ -192,7 +192,8 @@ fn a_cache_that_cannot_be_had_is_no_failure() {
         .ended_with(125);
 }
 
-/// A program that gives its rights away, or moves to where the cache is not.
+/// A program that gives its rights away, moves to where the cache is not, or forbids itself the
+/// calls by which it is reached. Some files it has read before, others not.
 #[test]
 fn a_program_that_gives_its_rights_away_goes_on() {
     if !can_change_user() {
@@ -200,23 +201,52 @@ fn a_program_that_gives_its_rights_away_goes_on() {
     }
     let place = Place::new();
     let volume = place.volume("64M");
-    let lines = "
-import os
-names = ['/cached/%d' % number for number in range(8)]
-for name in names:
-    with open(name, 'wb') as file: file.write(name.encode() * 100000)
-    os.chmod(name, 0o644)
-files = [open(name, 'rb', buffering=0) for name in names]
-def check(file, name):
-    expected = name.encode() * 100000
-    assert os.pread(file.fileno(), 50000, 70001) == expected[70001:120001]
-for number in range(4): check(files[number], names[number])
-os.setgid(65534); os.setuid(65534)
-for file, name in zip(files, names): check(file, name)
-print('right')
-";
-    let ran = Ran::of(cached(&place, &volume).args(["python3", "-c", lines]));
-    assert_eq!(ran.ok(), "right\n");
+    let empty = place.text("empty");
+    fs::create_dir(&empty).expect("a directory");
+    fs::create_dir(place.path("cache")).expect("a directory");
+    // What it does, and whether the cache can be filled then: its directory stays open.
+    let ways = [
+        ("setuid", false),
+        ("chroot", true),
+        ("chroot setuid", false),
+        ("forbid-1", false),  // EPERM
+        ("forbid-38", false), // ENOSYS
+        ("chroot forbid-13 setuid", false),
+        ("seteuid", false),
+    ];
+    let dir = place.text("cache");
+    for (number, (way, fills)) in ways.into_iter().enumerate() {
+        // Files of its own: nothing is there.
+        let names = format!("/cached/{number}-");
+        let ran = solera([
+            "run",
+            "--report",
+            "--volume",
+            &volume,
+            "--at",
+            "/cached",
+            "--cache",
+            "64M",
+            "--cache-dir",
+            &dir,
+            "--",
+            "python3",
+            "-c",
+            include_str!("cache_kept_out.py"),
+            &names,
+            &empty,
+            way,
+        ]);
+        assert_eq!((ran.code, &*ran.out), (0, "right\n"), "{way}: {}", ran.err);
+        assert!(!ran.err.contains("panicked"), "{way}: {}", ran.err);
+        // Only who gets his rights back can write a report at his end.
+        let told = ran.err.contains("cache:unreachable");
+        assert_eq!(told, way == "seteuid", "{way}: {}", ran.err);
+        let found = status(&place, &volume);
+        assert_eq!(count(&found, "full") == 0, fills, "{way}: {found}");
+        // The next one makes one anew, with counters of its own.
+        solera(["cache", "destroy", "--cache-dir", &dir, &volume]).ok();
+    }
 }
 
 /// A tmpfs of its own, with huge pages.
