@@ -3,11 +3,17 @@
 
 mod support;
 
+#[path = "support/group.rs"]
+mod group;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use group::Group;
 use support::{Mounted, Place, Ran, can_change_user, can_mount, command, solera};
+
+const MIB: u64 = 1 << 20;
 
 /// `solera run` of a program with a cache in the place.
 fn cached(place: &Place, volume: &str) -> Command {
@@ -264,24 +270,97 @@ fn root_makes_one_with_huge_pages() {
     let file = place.path("file");
     fs::write(&file, vec![7; 9 << 20]).expect("written");
     solera(["cp", file.to_str().expect("UTF-8"), &format!("{volume}:/file")]).ok();
-    let ran = solera([
-        "run",
-        "--volume",
-        &volume,
-        "--at",
-        "/cached",
-        "--cache",
-        "32M",
-        "--",
-        "cmp",
-        "/cached/file",
-        file.to_str().expect("UTF-8"),
-    ]);
+    let run = ["run", "--volume", &volume, "--at", "/cached", "--cache", "32M", "--"];
+    // Little of each chunk takes little.
+    let few = "for i in 0 1 2 3; do dd if=/cached/file of=/dev/null bs=4k count=1 skip=$((i*512)) \
+               status=none; done";
+    solera([&run[..], &["sh", "-c", few]].concat()).ok();
+    let taken = Tmpfs::of(at).taken();
+    assert!(taken < MIB, "{taken} bytes");
+    solera(["cache", "drop", &volume]).ok();
+    let ran = solera([&run[..], &["cmp", "/cached/file", file.to_str().expect("UTF-8")]].concat());
     // No line about small pages.
     assert_eq!((ran.code, &*ran.err), (0, ""));
     let found = solera(["cache", "status", "--json", &volume]).json();
     assert_eq!(found["page_bytes"], 2 << 20);
-    assert_eq!(count(&found, "bytes_filled"), 9 << 20);
+    assert_eq!(count(&found, "bytes_filled"), (9 << 20) + 4 * (64 << 10));
     solera(["cache", "destroy", &volume]).ok();
     assert!(!Path::new(at).exists());
+}
+
+/// What lies in the cache counts as memory of the group that has read it. The volume's own is
+/// somebody else's.
+#[test]
+fn a_control_group_with_room_for_its_cache_loses_nobody() {
+    if !can_change_user() {
+        return;
+    }
+    let Some(group) = Group::new(256 * MIB) else { return };
+    let place = Place::new();
+    let (volume, dir) = (place.path("v.pm"), place.text("cache"));
+    let volume = volume.to_str().expect("UTF-8");
+    solera(["format", "--reserve", "--size", "640M", volume]).ok();
+    let file = place.path("file");
+    let words = (0..48 * MIB).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    fs::write(&file, words.flat_map(u64::to_le_bytes).collect::<Vec<_>>()).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    solera(["cp", file, &format!("{volume}:/file")]).ok();
+    let tmpfs = Tmpfs::new(&dir);
+    let lines = format!(
+        "{} && exec \"$0\" run --volume {volume} --at /cached --cache 128M --cache-dir {dir} -- \
+         sh -ec 'for i in 1 2 3; do dd if=/cached/file of=/cached/copy bs=300k count=200 & \
+         cmp /cached/file {file}; dd if=/cached/file of=/dev/null bs=2M; wait; \
+         cmp -n 61440000 /cached/copy /cached/file; done'",
+        group.entry()
+    );
+    let mut command = Command::new("sh");
+    let solera_itself = env!("CARGO_BIN_EXE_solera");
+    let mut ran = command.args(["-c", &lines, solera_itself]).spawn().expect("it starts");
+    let mut most = 0;
+    let ended = loop {
+        most = most.max(tmpfs.taken());
+        if let Some(status) = ran.try_wait().expect("a child") {
+            break status;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert_eq!((ended.code(), group.killed()), (Some(0), 0));
+    // Besides the budget: the index, and what those that evict are about to fill.
+    assert!((100..=128 + 8).contains(&(most / MIB)), "{most} bytes");
+    let found = self::status(&place, volume);
+    assert!(count(&found, "evictions") > 100, "{found}");
+}
+
+/// A tmpfs; if it is the test's own, until that ends.
+struct Tmpfs {
+    at: String,
+    own: bool,
+}
+
+impl Tmpfs {
+    fn new(at: &str) -> Self {
+        fs::create_dir(at).expect("a directory");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", at]).status();
+        assert!(mounted.expect("mount").success());
+        Self { at: at.to_owned(), own: true }
+    }
+
+    /// One that is there.
+    fn of(at: &str) -> Self {
+        Self { at: at.to_owned(), own: false }
+    }
+
+    /// Bytes that its files take.
+    fn taken(&self) -> u64 {
+        let found = rustix::fs::statvfs(&*self.at).expect("statistics");
+        (found.f_blocks - found.f_bfree) * found.f_frsize
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        if self.own {
+            let _ = Command::new("umount").args(["-l", &self.at]).status();
+        }
+    }
 }

@@ -80,6 +80,12 @@ impl Part<'_> {
     fn granules(&self) -> u32 {
         granules_of(self.from, self.to)
     }
+
+    /// Where the last of these granules ends in the segment.
+    fn end_of(&self, granules: u32) -> u64 {
+        let end = u64::from(u32::BITS - granules.leading_zeros()) * GRANULE;
+        end.min(self.length())
+    }
 }
 
 /// Why a part is not served.
@@ -339,7 +345,12 @@ impl Cache {
         if injected(Bug::ClaimedLate) {
             self.index.give_up(&claim)?;
         }
-        let filled = file.and_then(|file| self.fill(engine, part, there, &file));
+        let filled = file.and_then(|file| {
+            // Before the bytes, and while nobody else fills it: so the kernel knows how much there
+            // will be.
+            rustix::fs::ftruncate(&file, part.end_of(there))?;
+            self.fill(engine, part, there, &file)
+        });
         if injected(Bug::ClaimedLate) {
             self.index.claim_late(&claim)?;
         }
@@ -401,11 +412,11 @@ impl Cache {
         if !is_same() {
             return Ok(false);
         }
+        let end = part.end_of(granules);
+        let short = |file| Ok::<_, vfs::Errno>((rustix::fs::fstat(file)?.st_size as u64) < end);
+        let is_short = injected(Bug::CutShort) && short(file)?;
         reach(Point::BeforeFill);
-        let end = u64::from(u32::BITS - granules.leading_zeros()) * GRANULE;
-        let (end, now) = (end.min(length), rustix::fs::fstat(file)?.st_size as u64);
-        if now < end {
-            // Before the bytes: so the kernel knows how much there will be. Holes stay.
+        if is_short {
             rustix::fs::ftruncate(file, end)?;
         }
         let (mut from, mut left) = (0, granules);
@@ -419,6 +430,11 @@ impl Cache {
             self.index.count(Count::BytesFilled, copied);
             from += run;
             left = if from < u32::BITS { granules >> from } else { 0 };
+        }
+        if short(file)? {
+            // It ends with a hole. Not by cutting: somebody else may have made it longer by now.
+            let flags = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(file, flags, end - 1, 1)?;
         }
         let same = is_same();
         reach(Point::BehindFill);

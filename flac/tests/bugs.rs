@@ -223,6 +223,24 @@ fn confuse(index: &std::fs::File) {
     }
 }
 
+/// Two fill the same segment. The one found it short, the other made it longer and filled it, and
+/// the first one cut it: what lay there was gone, and zeros were read as soon as somebody filled
+/// more. (So it was: programs that read one file at once found zeros.)
+#[test]
+fn a_segment_that_is_cut_by_who_fills_it() {
+    shows(Bug::CutShort, [1, 1], |name| {
+        let three = Three::new(name);
+        three.read(0, [0, 0]);
+        let other = Rc::clone(&three);
+        once(Point::BeforeFill, move || {
+            other.read(1, [20 * GRANULE, 20 * GRANULE]);
+        });
+        three.read(0, [GRANULE, GRANULE]);
+        three.read(0, [31 * GRANULE, 31 * GRANULE]);
+        three.read(1, [20 * GRANULE, 21 * GRANULE - 1])
+    });
+}
+
 /// A read has found its segment; that goes, and another chunk gets the line, and the number with
 /// it.
 #[test]
