@@ -543,9 +543,9 @@ static void look(struct actor *actor, size_t first, size_t count, const uint64_t
     }
 }
 
-static void read_words(struct actor *actor, int fd, int direct, int maps) {
+static void read_words(struct actor *actor, int fd, int direct, int maps, int small) {
     static const size_t counts[] = {1, 64, 512, 8192, 25000, 75000, CHUNK / 8};
-    size_t count = counts[step(&actor->random, sizeof counts / sizeof *counts)];
+    size_t count = counts[step(&actor->random, small ? 3 : sizeof counts / sizeof *counts)];
     size_t first = step(&actor->random, WORDS - count);
     int way = step(&actor->random, maps ? 5 : 4);
     uint64_t *words = (uint64_t *)actor->buffer;
@@ -587,9 +587,10 @@ static void read_words(struct actor *actor, int fd, int direct, int maps) {
     look(actor, first, count, words);
 }
 
-static void write_words(struct actor *actor, int fd, int direct, uint64_t number, int maps) {
+static void write_words(struct actor *actor, int fd, int direct, uint64_t number, int maps,
+                        int small) {
     static const size_t counts[] = {1, 3, 64, 512, 5000, 40000};
-    size_t count = counts[step(&actor->random, sizeof counts / sizeof *counts)];
+    size_t count = counts[step(&actor->random, small ? 3 : sizeof counts / sizeof *counts)];
     size_t start = (size_t)actor->number * OWN, first = start + step(&actor->random, OWN - count);
     int way = step(&actor->random, maps ? 4 : 3);
     uint64_t *words = (uint64_t *)actor->buffer, word = word_of(actor->number, number);
@@ -627,22 +628,24 @@ static void *write_and_read(void *argument) {
     struct actor *actor = argument;
     uint64_t number = 1;
     for (int round = 1; round <= rounds; round++) {
-        // A file that was mapped is not cached until all have closed it.
-        int maps = round % 4 == 0, calm = round % 2;
+        // With mappings and large pieces, hardly any writes, small pieces, few writes of those. (A
+        // file that was mapped is not cached until all have closed it.)
+        static const struct { int maps, steps, writes, small; } sorts[] = {
+            {1, 250, 20, 0}, {0, 250, 1, 0}, {0, 2000, 20, 1}, {0, 2000, 4, 1}};
+        int sort = round % 4, maps = sorts[sort].maps, small = sorts[sort].small;
         int fd = MUST(open(path("words"), O_RDWR));
         int direct = MUST(open(path("words"), O_RDWR | O_DIRECT));
         meet(actor, 2 * round);
-        for (int i = 0; i < 250 && !atomic_load(&shared->failed); i++) {
-            switch (step(&actor->random, calm ? 400 : 16)) {
-            case 0:
+        for (int i = 0; i < sorts[sort].steps && !atomic_load(&shared->failed); i++) {
+            int drawn = step(&actor->random, 64);
+            if (drawn == 63 && step(&actor->random, 1 + 10 * small) == 0) {
                 // Behind all words.
                 actor->kind = CUT;
                 MUST(ftruncate(fd, WORDS * 8 + step(&actor->random, CHUNK)));
-                break;
-            case 1: case 2: case 3: case 4: case 5:
-                write_words(actor, fd, direct, ++number, maps);
-                break;
-            default: read_words(actor, fd, direct, maps);
+            } else if (drawn < sorts[sort].writes) {
+                write_words(actor, fd, direct, ++number, maps, small);
+            } else {
+                read_words(actor, fd, direct, maps, small);
             }
         }
         MUST(close(direct));
