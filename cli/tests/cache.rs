@@ -255,6 +255,28 @@ fn a_program_that_gives_its_rights_away_goes_on() {
     }
 }
 
+/// The cache makes no thread: it would end for good that a process alone works by plain
+/// instructions (`flac/tests/alone.rs` counts them).
+#[test]
+fn a_program_with_the_cache_keeps_one_thread() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let lines = "
+import ctypes, os
+single = ctypes.c_char.in_dll(ctypes.CDLL(None), '__libc_single_threaded')
+file = os.open('/cached/file', os.O_RDWR | os.O_CREAT)
+for number in range(40):
+    os.pwrite(file, bytes([number + 1]) * 100000, number * 500000)
+    for other in range(number + 1):
+        assert os.pread(file, 2 << 20, other * 500000)[:100000] == bytes([other + 1]) * 100000
+threads = len(os.listdir('/proc/self/task'))
+print(threads, single.value[0])
+";
+    let ran = Ran::of(cached(&place, &volume).args(["python3", "-c", lines]));
+    assert_eq!(ran.ok(), "1 1\n");
+    assert!(count(&status(&place, &volume), "hits") > 100);
+}
+
 /// A tmpfs of its own, with huge pages.
 #[test]
 fn root_makes_one_with_huge_pages() {
