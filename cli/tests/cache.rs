@@ -330,10 +330,10 @@ fn a_control_group_with_room_for_its_cache_loses_nobody() {
     let tmpfs = Tmpfs::new(&dir);
     let lines = format!(
         "{} && exec \"$0\" run --volume {volume} --at /cached --cache 128M --cache-dir {dir} -- \
-         sh -ec 'for i in 1 2 3; do dd if=/cached/file of=/cached/copy bs=300k count=200 status=none & \
-         cmp /cached/file {file}; dd if=/cached/file of=/dev/null bs=2M status=none; \
-         wait; \
-         cmp -n 61440000 /cached/copy /cached/file; done'",
+         sh -ec 'cd /cached; for i in 1 2 3; do \
+         dd if=file of=copy bs=300k count=200 status=none & \
+         cmp file {file}; dd if=file of=/dev/null bs=2M status=none; \
+         wait; cmp -n 61440000 copy file; done'",
         group.entry()
     );
     let mut command = Command::new("sh");

@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
+use group::Group;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use support::{Mounted, Place, can_mount, compile, shell, solera};
 

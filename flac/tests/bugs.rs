@@ -73,7 +73,7 @@ fn once(at: Point, act: impl FnOnce() + 'static) {
 }
 
 /// What `scenario` reads without a fault, and with it.
-fn shows<T: PartialEq + std::fmt::Debug>(bug: Bug, right: T, scenario: impl Fn(&str) -> T) {
+fn shows<T: PartialEq + Copy + std::fmt::Debug>(bug: Bug, right: T, scenario: impl Fn(&str) -> T) {
     set_bug(Bug::None);
     assert_eq!(scenario(&format!("{bug:?}-without")), right);
     set_bug(bug);

@@ -1,5 +1,8 @@
 //! A control group with a memory limit.
 
+// Each test binary uses a part of this.
+#![allow(dead_code)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
