@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use support::{Place, can_change_user, compile, solera};
+use support::{Place, can_change_user, can_mount, compile, solera};
 
 /// How a process has the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,8 +17,10 @@ enum Who {
     Without,
     /// In a mount name space in which the directory of the others' cache is not to be seen.
     Apart,
+    /// Through a mount, which has a cache.
+    Mounted,
 }
-use Who::{Apart, With, Without};
+use Who::{Apart, Mounted, With, Without};
 
 /// A run of `several.c`.
 struct Run<'p> {
@@ -30,8 +32,9 @@ struct Run<'p> {
 
 impl Run<'_> {
     fn start(&self, who: Who, process: usize, what: [&str; 3]) -> Child {
-        let own = env!("CARGO_BIN_EXE_solera");
         let [kind, seed, amount] = what;
+        let (process, shared) = (process.to_string(), self.place.text(&format!("shared-{seed}")));
+        let at = if who == Mounted { &*self.place.text("mnt") } else { "/several" };
         let mut command = Command::new("timeout");
         command.arg("150");
         if who == Apart {
@@ -40,15 +43,20 @@ impl Run<'_> {
                          \"$volume\"";
             command.args(["unshare", "-m", "sh", "-c", lines, "sh", &self.cache]);
         }
-        command.args([own, "run", "--volume", &self.volume, "--at", "/several"]);
-        if who != Without {
+        if who != Mounted {
+            let own = env!("CARGO_BIN_EXE_solera");
+            command.args([own, "run", "--volume", &self.volume, "--at", at]);
+        }
+        if matches!(who, With | Apart) {
             // So little that segments are evicted all the time.
             command.args(["--cache", "16M", "--cache-dir", &self.cache]);
         }
-        let shared = self.place.path(&format!("shared-{kind}-{seed}"));
-        command.arg("--").args([&self.program, Path::new(kind), Path::new("/several"), &shared]);
-        command.args([&process.to_string(), seed, amount]).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        if who != Mounted {
+            command.arg("--");
+        }
+        command.arg(&self.program).args([kind, at, &shared, &process, seed, amount]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it starts")
     }
 
     /// Three processes at once; gives what each has printed.
@@ -82,6 +90,10 @@ fn several(kind: &str, who: [Who; 3], seeds: std::ops::Range<u64>, amount: u64, 
         let cache = place.text("cache");
         fs::create_dir(&cache).expect("a directory");
         let run = Run { place: &place, volume: place.volume("256M"), program, cache };
+        let mounted = who.contains(&Mounted).then(|| {
+            let options = ["--cache", "16M", "--cache-dir", &run.cache];
+            support::Mounted::again(&place, run.volume.clone(), &options)
+        });
         let said = run.all(who, [kind, &seed.to_string(), &amount.to_string()]);
         if kind == "turns" {
             // Of each kind some.
@@ -94,6 +106,9 @@ fn several(kind: &str, who: [Who; 3], seeds: std::ops::Range<u64>, amount: u64, 
             let status = said.find('{').map(|at| &said[at..]).unwrap_or_default();
             let status: serde_json::Value = serde_json::from_str(status).expect("a status");
             assert!(status["hits"].as_u64() >= Some(hits_min / 4), "{status}");
+        }
+        if let Some(mounted) = mounted {
+            mounted.unmount();
         }
         solera(["fsck", &run.volume]).ok();
     }
@@ -121,4 +136,12 @@ fn who_does_not_see_the_directory_reads_the_same() {
     }
     several("turns", [With, Apart, Without], seeds(), 15_000, 200);
     several("words", [Apart, With, With], seeds(), 6, 200);
+}
+
+#[test]
+fn the_mount_reads_the_same() {
+    if !can_mount() {
+        return;
+    }
+    several("unmapped", [With, Without, Mounted], seeds(), 8, 1_000);
 }

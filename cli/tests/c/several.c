@@ -7,6 +7,8 @@
 //   several words DIRECTORY SHARED PROCESS SEED ROUNDS
 //     All at once: each 8-byte word has one writer and ever higher numbers. No reader may find
 //     less than was there before it began, nor more than was begun when it ended.
+//   several unmapped DIRECTORY SHARED PROCESS SEED ROUNDS
+//     The same without mappings, which the mount has of its own.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -88,7 +90,7 @@ struct actor {
 static const char *names[NAMES] = {"one", "two", "three"};
 static struct shared *shared;
 static const char *directory;
-static int rounds;
+static int rounds, may_map;
 
 static void wake(_Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
@@ -632,7 +634,7 @@ static void *write_and_read(void *argument) {
         // file that was mapped is not cached until all have closed it.)
         static const struct { int maps, steps, writes, small; } sorts[] = {
             {1, 250, 20, 0}, {0, 250, 1, 0}, {0, 2000, 20, 1}, {0, 2000, 4, 1}};
-        int sort = round % 4, maps = sorts[sort].maps, small = sorts[sort].small;
+        int sort = round % 4, maps = sorts[sort].maps && may_map, small = sorts[sort].small;
         int fd = MUST(open(path("words"), O_RDWR));
         int direct = MUST(open(path("words"), O_RDWR | O_DIRECT));
         meet(actor, 2 * round);
@@ -677,6 +679,7 @@ int main(int count, char **words) {
     int memory = open(words[3], O_RDWR | O_CREAT, 0600);
     directory = words[2];
     rounds = operations;
+    may_map = strcmp(words[1], "unmapped") != 0;
     if (memory < 0 || ftruncate(memory, sizeof *shared) != 0) return 3;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     if (shared == MAP_FAILED) return 3;
