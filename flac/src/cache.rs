@@ -348,7 +348,11 @@ impl Cache {
         let filled = file.and_then(|file| {
             // Before the bytes, and while nobody else fills it: so the kernel knows how much there
             // will be.
-            rustix::fs::ftruncate(&file, part.end_of(there))?;
+            let end = part.end_of(there);
+            if there != ALL {
+                segments::keep_small(file.as_fd(), end);
+            }
+            rustix::fs::ftruncate(&file, end)?;
             self.fill(engine, part, there, &file)
         });
         if injected(Bug::ClaimedLate) {
@@ -390,7 +394,10 @@ impl Cache {
         }
         self.make_room(bytes_of(more))?;
         let file = segments::open(self.directory.fd.as_fd(), found.entry.number(), true);
-        let filled = file.and_then(|file| self.fill(engine, part, more, &file));
+        let filled = file.and_then(|file| {
+            segments::keep_small(file.as_fd(), part.end_of(more));
+            self.fill(engine, part, more, &file)
+        });
         let added = matches!(filled, Ok(true)) && self.index.add(&found, key, more)?;
         if added {
             return Ok(Found { there: found.there | more, ..found });
