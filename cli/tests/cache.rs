@@ -3,11 +3,17 @@
 
 mod support;
 
+#[path = "support/group.rs"]
+mod group;
+
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use group::Group;
 use support::{Mounted, Place, Ran, can_change_user, can_mount, command, solera};
+
+const MIB: u64 = 1 << 20;
 
 /// `solera run` of a program with a cache in the place.
 fn cached(place: &Place, volume: &str) -> Command {
@@ -192,7 +198,8 @@ fn a_cache_that_cannot_be_had_is_no_failure() {
         .ended_with(125);
 }
 
-/// A program that gives its rights away, or moves to where the cache is not.
+/// A program that gives its rights away, moves to where the cache is not, or forbids itself the
+/// calls by which it is reached. Some files it has read before, others not.
 #[test]
 fn a_program_that_gives_its_rights_away_goes_on() {
     if !can_change_user() {
@@ -200,23 +207,74 @@ fn a_program_that_gives_its_rights_away_goes_on() {
     }
     let place = Place::new();
     let volume = place.volume("64M");
+    let empty = place.text("empty");
+    fs::create_dir(&empty).expect("a directory");
+    fs::create_dir(place.path("cache")).expect("a directory");
+    // What it does, and whether the cache can be filled then: its directory stays open.
+    let ways = [
+        ("setuid", false),
+        ("chroot", true),
+        ("chroot setuid", false),
+        ("forbid-1", false),  // EPERM
+        ("forbid-38", false), // ENOSYS
+        ("chroot forbid-13 setuid", false),
+        ("seteuid", false),
+    ];
+    let dir = place.text("cache");
+    for (number, (way, fills)) in ways.into_iter().enumerate() {
+        // Files of its own: nothing is there.
+        let names = format!("/cached/{number}-");
+        let ran = solera([
+            "run",
+            "--report",
+            "--volume",
+            &volume,
+            "--at",
+            "/cached",
+            "--cache",
+            "64M",
+            "--cache-dir",
+            &dir,
+            "--",
+            "python3",
+            "-c",
+            include_str!("cache_kept_out.py"),
+            &names,
+            &empty,
+            way,
+        ]);
+        assert_eq!((ran.code, &*ran.out), (0, "right\n"), "{way}: {}", ran.err);
+        assert!(!ran.err.contains("panicked"), "{way}: {}", ran.err);
+        // Only who gets his rights back can write a report at his end.
+        let told = ran.err.contains("cache:unreachable");
+        assert_eq!(told, way == "seteuid", "{way}: {}", ran.err);
+        let found = status(&place, &volume);
+        assert_eq!(count(&found, "full") == 0, fills, "{way}: {found}");
+        // The next one makes one anew, with counters of its own.
+        solera(["cache", "destroy", "--cache-dir", &dir, &volume]).ok();
+    }
+}
+
+/// The cache makes no thread: it would end for good that a process alone works by plain
+/// instructions (`flac/tests/alone.rs` counts them).
+#[test]
+fn a_program_with_the_cache_keeps_one_thread() {
+    let place = Place::new();
+    let volume = place.volume("64M");
     let lines = "
-import os
-names = ['/cached/%d' % number for number in range(8)]
-for name in names:
-    with open(name, 'wb') as file: file.write(name.encode() * 100000)
-    os.chmod(name, 0o644)
-files = [open(name, 'rb', buffering=0) for name in names]
-def check(file, name):
-    expected = name.encode() * 100000
-    assert os.pread(file.fileno(), 50000, 70001) == expected[70001:120001]
-for number in range(4): check(files[number], names[number])
-os.setgid(65534); os.setuid(65534)
-for file, name in zip(files, names): check(file, name)
-print('right')
+import ctypes, os
+single = ctypes.c_char.in_dll(ctypes.CDLL(None), '__libc_single_threaded')
+file = os.open('/cached/file', os.O_RDWR | os.O_CREAT)
+for number in range(40):
+    os.pwrite(file, bytes([number + 1]) * 100000, number * 500000)
+    for other in range(number + 1):
+        assert os.pread(file, 2 << 20, other * 500000)[:100000] == bytes([other + 1]) * 100000
+threads = len(os.listdir('/proc/self/task'))
+print(threads, single.value[0])
 ";
     let ran = Ran::of(cached(&place, &volume).args(["python3", "-c", lines]));
-    assert_eq!(ran.ok(), "right\n");
+    assert_eq!(ran.ok(), "1 1\n");
+    assert!(count(&status(&place, &volume), "hits") > 100);
 }
 
 /// A tmpfs of its own, with huge pages.
@@ -234,24 +292,102 @@ fn root_makes_one_with_huge_pages() {
     let file = place.path("file");
     fs::write(&file, vec![7; 9 << 20]).expect("written");
     solera(["cp", file.to_str().expect("UTF-8"), &format!("{volume}:/file")]).ok();
-    let ran = solera([
-        "run",
-        "--volume",
-        &volume,
-        "--at",
-        "/cached",
-        "--cache",
-        "32M",
-        "--",
-        "cmp",
-        "/cached/file",
-        file.to_str().expect("UTF-8"),
-    ]);
+    let run = ["run", "--volume", &volume, "--at", "/cached", "--cache", "32M", "--"];
+    // Little of each chunk takes little, at its end too.
+    let few = "for i in 0 1023 1535 2047; do dd if=/cached/file of=/dev/null bs=4k count=1 skip=$i \
+               status=none; done";
+    solera([&run[..], &["sh", "-c", few]].concat()).ok();
+    let taken = Tmpfs::of(at).taken();
+    assert!(taken < MIB, "{taken} bytes");
+    solera(["cache", "drop", &volume]).ok();
+    let ran = solera([&run[..], &["cmp", "/cached/file", file.to_str().expect("UTF-8")]].concat());
     // No line about small pages.
     assert_eq!((ran.code, &*ran.err), (0, ""));
     let found = solera(["cache", "status", "--json", &volume]).json();
     assert_eq!(found["page_bytes"], 2 << 20);
-    assert_eq!(count(&found, "bytes_filled"), 9 << 20);
+    assert_eq!(count(&found, "bytes_filled"), (9 << 20) + 4 * (64 << 10));
     solera(["cache", "destroy", &volume]).ok();
     assert!(!Path::new(at).exists());
+}
+
+/// What lies in the cache counts as memory of the group that has read it. The volume's own is
+/// somebody else's.
+#[test]
+fn a_control_group_with_room_for_its_cache_loses_nobody() {
+    if !can_change_user() {
+        return;
+    }
+    let Some(group) = Group::new(256 * MIB) else { return };
+    let place = Place::new();
+    let (volume, dir) = (place.path("v.pm"), place.text("cache"));
+    let volume = volume.to_str().expect("UTF-8");
+    solera(["format", "--reserve", "--size", "640M", volume]).ok();
+    let file = place.path("file");
+    let words = (0..48 * MIB).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    fs::write(&file, words.flat_map(u64::to_le_bytes).collect::<Vec<_>>()).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    solera(["cp", file, &format!("{volume}:/file")]).ok();
+    let tmpfs = Tmpfs::new(&dir);
+    let lines = format!(
+        "{} && exec \"$0\" run --volume {volume} --at /cached --cache 128M --cache-dir {dir} -- \
+         sh -ec 'cd /cached; for i in 1 2 3; do \
+         dd if=file of=copy bs=300k count=200 status=none & \
+         cmp file {file}; dd if=file of=/dev/null bs=2M status=none; \
+         wait; cmp -n 61440000 copy file; done'",
+        group.entry()
+    );
+    let mut command = Command::new("sh");
+    let solera_itself = env!("CARGO_BIN_EXE_solera");
+    command.args(["-c", &lines, solera_itself]).stderr(Stdio::piped());
+    let mut ran = command.spawn().expect("it starts");
+    let mut most = 0;
+    let ended = loop {
+        most = most.max(tmpfs.taken());
+        if let Some(status) = ran.try_wait().expect("a child") {
+            break status;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    let said = std::io::read_to_string(ran.stderr.take().expect("a pipe")).expect("text");
+    // No line about small pages either.
+    assert_eq!((ended.code(), group.killed(), &*said), (Some(0), 0, ""));
+    // Besides the budget: the index, and what those that evict are about to fill.
+    assert!((100..=128 + 8).contains(&(most / MIB)), "{most} bytes");
+    let found = self::status(&place, volume);
+    assert!(count(&found, "evictions") > 100, "{found}");
+}
+
+/// A tmpfs; if it is the test's own, until that ends.
+struct Tmpfs {
+    at: String,
+    own: bool,
+}
+
+impl Tmpfs {
+    fn new(at: &str) -> Self {
+        fs::create_dir(at).expect("a directory");
+        let options = ["-t", "tmpfs", "-o", "huge=within_size,mode=700", "tmpfs", at];
+        let mounted = Command::new("mount").args(options).status();
+        assert!(mounted.expect("mount").success());
+        Self { at: at.to_owned(), own: true }
+    }
+
+    /// One that is there.
+    fn of(at: &str) -> Self {
+        Self { at: at.to_owned(), own: false }
+    }
+
+    /// Bytes that its files take.
+    fn taken(&self) -> u64 {
+        let found = rustix::fs::statvfs(&*self.at).expect("statistics");
+        (found.f_blocks - found.f_bfree) * found.f_frsize
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        if self.own {
+            let _ = Command::new("umount").args(["-l", &self.at]).status();
+        }
+    }
 }

@@ -4,12 +4,16 @@
 
 mod support;
 
+#[path = "support/group.rs"]
+mod group;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
+use group::Group;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use support::{Mounted, Place, can_mount, compile, shell, solera};
 
@@ -238,35 +242,6 @@ fn holes_in_what_is_in_use_are_no_damage() {
     is_sound(&volume, false);
 }
 
-/// A control group with a memory limit.
-struct Group(PathBuf);
-
-impl Group {
-    /// `None`, and it says so, where this test may not make one.
-    fn new(limit: u64) -> Option<Self> {
-        let name = format!("solera-test-{}", std::process::id());
-        let kinds =
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
-        for (root, file) in kinds {
-            let group = Self(Path::new(root).join(&name));
-            if Path::new(root).join("cgroup.procs").exists()
-                && fs::create_dir(&group.0).is_ok()
-                && fs::write(group.0.join(file), limit.to_string()).is_ok()
-            {
-                return Some(group);
-            }
-        }
-        eprintln!("a control group with a memory limit cannot be made: nothing tested");
-        None
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 /// At a control group's limit the kernel ends the process, or refuses the memory; neither is
 /// damage.
 #[test]
@@ -277,9 +252,9 @@ fn a_control_group_at_its_limit_damages_nothing() {
     let (volume, at) = (place.volume("256M"), place.prefix());
     let solera_itself = env!("CARGO_BIN_EXE_solera");
     let line = format!(
-        "echo $$ > {}/cgroup.procs && exec {solera_itself} run --volume {volume} --at {at} -- \
+        "{} && exec {solera_itself} run --volume {volume} --at {at} -- \
          {program} {at} strict",
-        group.0.display()
+        group.entry()
     );
     let output = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

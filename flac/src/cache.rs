@@ -7,7 +7,7 @@
 //!
 //! A miss copies once from the medium, straight into the segment: the whole chunk into a new one if
 //! all of it is asked for, so that the kernel takes one huge page for it; else the granules that
-//! are missing.
+//! are missing. Several may add to one segment at once, so nobody who does makes its file shorter.
 //!
 //! Where a whole chunk is read into a whole page of an explicit buffer ([`buffers`]), or of memory
 //! of the program's that is fit for it ([`program`]), its segment is mapped there instead of being
@@ -94,6 +94,12 @@ impl Part<'_> {
 
     fn granules(&self) -> u32 {
         granules_of(self.from, self.to)
+    }
+
+    /// Where the last of these granules ends in the segment.
+    fn end_of(&self, granules: u32) -> u64 {
+        let end = u64::from(u32::BITS - granules.leading_zeros()) * GRANULE;
+        end.min(self.length())
     }
 }
 
@@ -422,7 +428,12 @@ impl Cache {
         };
         let dir = self.directory.fd.as_fd();
         let whole = there == ALL && part.length() == CHUNK;
-        let file = segments::create(dir, claim.number);
+        let file = if injected(Bug::WrittenTwice) {
+            let old = segments::open(dir, claim.number, true);
+            old.or_else(|_| segments::create(dir, claim.number))
+        } else {
+            segments::create(dir, claim.number)
+        };
         let mut early = None;
         if injected(Bug::PublishedEarly) {
             early = self.index.publish(&claim, there, whole)?;
@@ -430,7 +441,16 @@ impl Cache {
         if injected(Bug::ClaimedLate) {
             self.index.give_up(&claim)?;
         }
-        let filled = file.and_then(|file| self.fill(engine, part, there, &file));
+        let filled = file.and_then(|file| {
+            // Before the bytes, and while nobody else fills it: so the kernel knows how much there
+            // will be.
+            let end = part.end_of(there);
+            if there != ALL {
+                segments::keep_small(file.as_fd(), end);
+            }
+            rustix::fs::ftruncate(&file, end)?;
+            self.fill(engine, part, there, &file)
+        });
         if injected(Bug::ClaimedLate) {
             self.index.claim_late(&claim)?;
         }
@@ -470,7 +490,10 @@ impl Cache {
         }
         self.make_room(bytes_of(more))?;
         let file = segments::open(self.directory.fd.as_fd(), found.entry.number(), true);
-        let filled = file.and_then(|file| self.fill(engine, part, more, &file));
+        let filled = file.and_then(|file| {
+            segments::keep_small(file.as_fd(), part.end_of(more));
+            self.fill(engine, part, more, &file)
+        });
         let added = matches!(filled, Ok(true)) && self.index.add(&found, key, more)?;
         if added {
             return Ok(Found { there: found.there | more, ..found });
@@ -492,11 +515,11 @@ impl Cache {
         if !is_same() {
             return Ok(false);
         }
+        let end = part.end_of(granules);
+        let short = |file| Ok::<_, vfs::Errno>((rustix::fs::fstat(file)?.st_size as u64) < end);
+        let is_short = injected(Bug::CutShort) && short(file)?;
         reach(Point::BeforeFill);
-        let end = u64::from(u32::BITS - granules.leading_zeros()) * GRANULE;
-        let (end, now) = (end.min(length), rustix::fs::fstat(file)?.st_size as u64);
-        if now < end {
-            // Before the bytes: so the kernel knows how much there will be. Holes stay.
+        if is_short {
             rustix::fs::ftruncate(file, end)?;
         }
         let (mut from, mut left) = (0, granules);
@@ -510,6 +533,11 @@ impl Cache {
             self.index.count(Count::BytesFilled, copied);
             from += run;
             left = if from < u32::BITS { granules >> from } else { 0 };
+        }
+        if short(file)? {
+            // It ends with a hole. Not by cutting: somebody else may have made it longer by now.
+            let flags = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(file, flags, end - 1, 1)?;
         }
         let same = is_same();
         reach(Point::BehindFill);

@@ -184,6 +184,17 @@ impl Index {
         self.region.shared_add(HEADER_NEXT, 1)
     }
 
+    /// One for a claim of a line.
+    fn number_for(&self, line: u64, old: Entry) -> Result<u64> {
+        if injected(Bug::NumberUsedAgain) {
+            return Ok(line / LINE);
+        }
+        if injected(Bug::WrittenTwice) && old.number() != 0 {
+            return Ok(old.number());
+        }
+        self.next()
+    }
+
     // ---- eras ----------------------------------------------------------------------------------
 
     /// Whether the era of this index ended in order; if so, another one begins with it.
@@ -405,13 +416,15 @@ impl Index {
             }
         }
         let Some((_, line, old)) = best else { return Ok(None) };
-        let number = self.next()?;
+        let number = self.number_for(line, Entry(old))?;
         let new = Entry::new(number, CLAIMED);
         let loses = self.losses(line, old)?;
         if !self.cas(line + CHUNK_ENTRY, old, new.0)? {
             return Ok(None);
         }
-        gone(loses);
+        if !injected(Bug::WrittenTwice) {
+            gone(loses);
+        }
         self.region.shared_store(line + CHUNK_GRANULES, 0)?;
         self.region.shared_store(line + CHUNK_KEY, key)?;
         self.region.shared_store(line + CHUNK_BASE, base)?;

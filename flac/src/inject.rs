@@ -22,6 +22,12 @@ pub enum Bug {
     CheckIgnored,
     /// Any era that ended in order is taken over.
     EraSkipped,
+    /// Who fills a segment makes it as long as he needs, by a length that he has seen before.
+    CutShort,
+    /// A segment has the number of its line, as the one before it had.
+    NumberUsedAgain,
+    /// A chunk's new bytes go to the segment that holds its old ones.
+    WrittenTwice,
 }
 
 /// Where something can happen in between.

@@ -68,6 +68,19 @@ pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<Owne
     rustix::fs::openat(dir, name(number), flags, Mode::empty())
 }
 
+/// Before a part of a chunk, up to `end`, is put into its file: it is to take small pages, as the
+/// budget counts it. A tmpfs with huge pages (`within_size`) gives one of 2 MiB to whoever writes
+/// the last bytes of 2 MiB of which nothing is there; so a small page is put there first, while the
+/// file is shorter.
+pub(crate) fn keep_small(file: BorrowedFd<'_>, end: u64) {
+    const PAGE: u64 = 4096;
+    if end == CHUNK {
+        let flags = rustix::fs::FallocateFlags::empty();
+        // Where that cannot be done there are no huge pages, or writing fails too.
+        let _ = rustix::fs::fallocate(file, flags, CHUNK - 2 * PAGE, PAGE);
+    }
+}
+
 /// Notes at the file itself that it may be attached: an index may be damaged.
 pub(crate) fn keep(file: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::fchmod(file, Mode::RUSR)

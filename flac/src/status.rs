@@ -118,7 +118,9 @@ pub fn destroy(whose: &Whose, asked: Option<&Path>) -> Result<PathBuf, Refusal> 
 #[must_use]
 pub fn has_huge_pages(place: &Path) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return false };
-    let Ok(place) = place.canonicalize() else { return false };
+    // It may be still to be made.
+    let there = place.ancestors().find_map(|place| place.canonicalize().ok());
+    let Some(place) = there else { return false };
     let mut best: Option<(usize, bool)> = None;
     for line in mounts.lines() {
         let fields: Vec<&str> = line.split(' ').collect();

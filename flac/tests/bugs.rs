@@ -4,13 +4,14 @@
 mod common;
 
 use common::{Place, open, read, write};
-use flac::Cached;
+use flac::buffers::{self, PAGE};
 use flac::inject::{Bug, Point, at_points, set_bug};
+use flac::{Cached, Count};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use vfs::{Desc, FileSystem};
+use vfs::{Desc, FileSystem, UserOut, Where};
 use volume::{Mode, Volume};
 
 const CHUNK: u64 = 2 << 20;
@@ -29,7 +30,10 @@ struct Three {
 impl Three {
     /// The file holds 1 in two chunks, and nothing is cached.
     fn new(name: &str) -> Rc<Self> {
-        let place = Place::new(name);
+        Self::over(Place::new(name))
+    }
+
+    fn over(place: Place) -> Rc<Self> {
         let [one, two, plain]: [Arc<Volume>; 3] =
             std::array::from_fn(|_| place.attach(Mode::Strict));
         let (one, two) = (place.cached(&one, 64 << 20), place.cached(&two, 64 << 20));
@@ -69,7 +73,7 @@ fn once(at: Point, act: impl FnOnce() + 'static) {
 }
 
 /// What `scenario` reads without a fault, and with it.
-fn shows<T: PartialEq + std::fmt::Debug>(bug: Bug, right: T, scenario: impl Fn(&str) -> T) {
+fn shows<T: PartialEq + Copy + std::fmt::Debug>(bug: Bug, right: T, scenario: impl Fn(&str) -> T) {
     set_bug(Bug::None);
     assert_eq!(scenario(&format!("{bug:?}-without")), right);
     set_bug(bug);
@@ -216,6 +220,91 @@ fn confuse(index: &std::fs::File) {
     let newest = base(&a).max(base(&b)).to_le_bytes();
     for at in [one, two] {
         index.write_all_at(&newest, at + 16).expect("damaged");
+    }
+}
+
+/// Two fill the same segment. The one found it short, the other made it longer and filled it, and
+/// the first one cut it: what lay there was gone, and zeros were read as soon as somebody filled
+/// more. (So it was: programs that read one file at once found zeros.)
+#[test]
+fn a_segment_that_is_cut_by_who_fills_it() {
+    shows(Bug::CutShort, [1, 1], |name| {
+        let three = Three::new(name);
+        three.read(0, [0, 0]);
+        let other = Rc::clone(&three);
+        once(Point::BeforeFill, move || {
+            other.read(1, [20 * GRANULE, 20 * GRANULE]);
+        });
+        three.read(0, [GRANULE, GRANULE]);
+        three.read(0, [31 * GRANULE, 31 * GRANULE]);
+        three.read(1, [20 * GRANULE, 21 * GRANULE - 1])
+    });
+}
+
+/// A read has found its segment; that goes, and another chunk gets the line, and the number with
+/// it.
+#[test]
+fn a_segment_whose_number_is_used_again() {
+    shows(Bug::NumberUsedAgain, [1, 1], |name| {
+        /// So many chunks that one of them gets any line (there are 1,024).
+        const OTHERS: u64 = 12_000;
+        let three = Three::new(name);
+        let (node, _) = three.plain.describe(three.descs[2]).expect("described");
+        three.plain.truncate(node, (2 + OTHERS) * CHUNK).expect("holes behind");
+        // By the other one: whoever has it mapped notices that it was emptied.
+        three.read(1, [0, 1000]);
+        let era = std::fs::read_dir(three.place.eras()).expect("eras").next().expect("one");
+        let era = era.expect("one").path();
+        let files = std::fs::read_dir(&era).expect("an era").flatten();
+        let mut segments = files.map(|file| file.path()).filter(|path| !path.ends_with("index"));
+        let segment = segments.next().expect("one was filled");
+        let other = Rc::clone(&three);
+        once(Point::BeforeCopy, move || {
+            let place = Some(&*other.place.cache);
+            assert_eq!(flac::drop_file(&Place::whose(), place, node), Ok(1));
+            let mut others = 2..2 + OTHERS;
+            while !segment.exists()
+                && let Some(chunk) = others.next()
+            {
+                other.read(1, [chunk * CHUNK, chunk * CHUNK]);
+            }
+        });
+        three.read(0, [0, 1000])
+    });
+}
+
+/// What was read into a buffer stays what it was, although the segment is mapped there.
+#[test]
+fn a_segment_that_is_written_twice() {
+    let Some(place) = Place::huge("probe") else { return };
+    drop(place);
+    shows(Bug::WrittenTwice, [1, 2], |name| {
+        let place = Place::huge(name).expect("it could be had");
+        let three = Three::over(place);
+        let buffer = buffer();
+        // SAFETY: the buffer's, to which nothing refers.
+        let mut out = [unsafe { UserOut::from_raw(buffer, CHUNK as usize) }];
+        let read = three.one.read(three.descs[0], &mut out, Where::offset(0));
+        assert_eq!(read, Ok(CHUNK as usize));
+        assert_eq!(three.place.counted(Count::BytesAttached), CHUNK);
+        three.write(2, 0, &vec![2; CHUNK as usize]);
+        let [newer, _] = three.read(1, [0, CHUNK - 1]);
+        // SAFETY: in the buffer. It is never unmapped.
+        [unsafe { buffer.read_volatile() }, newer]
+    });
+}
+
+/// A page of memory, noted as a buffer.
+fn buffer() -> *mut u8 {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    let (prot, null) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
+    // SAFETY: a fresh mapping, of which nobody else knows.
+    unsafe {
+        let all = mmap_anonymous(null, 2 * PAGE, prot, MapFlags::PRIVATE).expect("mapped");
+        let start = (all as usize).next_multiple_of(PAGE);
+        madvise(start as _, PAGE, Advice::LinuxHugepage).expect("advised");
+        assert!(buffers::add(start, PAGE));
+        start as *mut u8
     }
 }
 

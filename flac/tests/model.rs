@@ -218,6 +218,58 @@ fn what_is_mapped_for_writing_is_not_cached() {
     assert_eq!((place.counted(Count::Hits), place.counted(Count::Misses)), (2, 2));
 }
 
+/// Nobody changes the file, and there is hardly any room: threads fill the same segments at once,
+/// piece by piece, and holes of the file lie in the middle and at the ends of pieces.
+#[test]
+fn what_several_fill_at_once_is_what_is_there() {
+    const LENGTH: usize = (16 << 20) + 12_345;
+    let place = Place::new("fill");
+    let volumes: [Arc<Volume>; 3] = std::array::from_fn(|_| place.attach(Mode::Strict));
+    let mut model = vec![0; LENGTH];
+    let desc = open(&*volumes[0], b"file", libc::O_RDWR);
+    let (node, _) = volumes[0].describe(desc).expect("described");
+    volumes[0].truncate(node, LENGTH as u64).expect("a hole");
+    let mut random = Random(21);
+    for piece in (0..LENGTH - 100_000).step_by(100_000) {
+        // Two of three.
+        if random.below(3) != 0 {
+            let bytes = vec![random.below(255) as u8 + 1; random.below(100_000) as usize + 1];
+            write(&*volumes[0], desc, piece as u64, &bytes);
+            splice(&mut model, piece, &bytes);
+        }
+    }
+    let cached: Vec<Cached> = volumes.iter().map(|v| place.cached(v, 6 << 20)).collect();
+    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { 1_000 } else { 60 };
+    let (together, wrong) = (std::sync::Barrier::new(6), std::sync::Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        // Each from the beginning to the end, in steps of its own, so they are at about one place.
+        for (thread, step) in
+            [65_536, 100_000, 300_000, 70_000, 131_072, 2 << 20].iter().enumerate()
+        {
+            let (fs, model) = (&cached[thread % 3], &model);
+            let (together, wrong) = (&together, &wrong);
+            scope.spawn(move || {
+                let desc = open(fs, b"file", libc::O_RDONLY);
+                for _ in 0..rounds {
+                    together.wait();
+                    for at in (0..LENGTH).step_by(*step) {
+                        let found = read(fs, desc, at as u64, *step);
+                        let expected = &model[at..(at + step).min(LENGTH)];
+                        if found != expected {
+                            // Not by a panic: the others wait for each other.
+                            wrong.lock().expect("no panic").push((*step, at));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().expect("no panic");
+    assert!(wrong.is_empty(), "other bytes, length and place: {wrong:?}");
+    assert!(place.counted(Count::Hits) > 5_000, "{:?}", place.status());
+    assert!(place.counted(Count::Evictions) > 100, "{:?}", place.status());
+}
+
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 96;
 

@@ -247,6 +247,13 @@ impl Processes {
         self.volatile_map().is_alone()
     }
 
+    /// How often others came, so that nobody worked alone, and whether they are there: for tests.
+    #[doc(hidden)]
+    pub fn times_shared(&self) -> Result<(u64, bool)> {
+        let word = self.rt.load(HEADER_SHARED_RUNNING)?;
+        Ok((word / BEGUN, word & SHARED != 0))
+    }
+
     /// Lets others in, in the middle of a call, until what it gives is dropped.
     pub(crate) fn stay_idle(&self) -> Idle<'_> {
         match &self.words {
