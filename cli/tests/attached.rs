@@ -91,6 +91,32 @@ fn buffers_come_and_go_unseen() {
     stage.case(&CACHE, &["threads"]);
 }
 
+/// The allocators that programs preload, with blocks at multiples of 2 MiB and elsewhere.
+#[test]
+fn blocks_of_every_allocator_are_what_they_were() {
+    let Some(stage) = Stage::new("256M") else { return };
+    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { "600" } else { "60" };
+    let all = ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"];
+    for allocator in [None].into_iter().chain(all.map(Some)) {
+        let library = allocator.map(|name| format!("/usr/lib/x86_64-linux-gnu/{name}"));
+        if let Some(library) = library.as_ref().filter(|library| !Path::new(library).exists()) {
+            println!("skipped: there is no {library} (scripts/setup.sh --tests)");
+            continue;
+        }
+        for align in [&[][..], &["--align"]] {
+            let mut command = stage.run(&[&CACHE[..], align].concat());
+            command.args(["--", &stage.program, "blocks", &stage.place.prefix(), rounds]);
+            if let Some(library) = &library {
+                command.env("LD_PRELOAD", library);
+            }
+            let ran = Ran::of(&mut command);
+            assert!(ran.out.ends_with("right\n"), "{library:?} {align:?}: {} {}", ran.out, ran.err);
+        }
+    }
+    let status = solera(["cache", "status", "--json", &stage.volume]).json();
+    assert!(status["bytes_attached"].as_u64().is_some_and(|bytes| bytes > 1 << 28), "{status}");
+}
+
 #[test]
 fn every_reason_for_a_copy_is_told() {
     let Some(stage) = Stage::new("256M") else { return };

@@ -568,10 +568,60 @@ static void *thread(void *seed) {
     return NULL;
 }
 
-static void threads(void) {
+/* Blocks of an allocator that live for a while: read into, attached, stored to, resized, freed. */
+static int rounds;
+static void *blocks(void *seed) {
+    enum { BLOCKS = 12 };
+    unsigned state = (unsigned)(size_t)seed;
+    struct { char *block; size_t size, shift, offset, length; } all[BLOCKS] = {{0}};
+    for (int round = 0; round < rounds; round++) {
+        int i = rand_r(&state) % BLOCKS;
+        if (all[i].block == NULL) {
+            size_t size = (2 + rand_r(&state) % 5) * PAGE + rand_r(&state) % PAGE;
+            int is_zero = rand_r(&state) % 3 == 0;
+            char *block = is_zero ? calloc(1, size) : malloc(size);
+            CHECK(block && (!is_zero || is_all(block, size, 0)));
+            size_t shift = (PAGE - (size_t)block % PAGE) % PAGE;
+            /* A length of its own: so nothing is remembered of it. */
+            size_t length = (size - shift) / PAGE * PAGE - (size_t)round * 8 - (size_t)seed, offset = rand_r(&state) % 8 * PAGE;
+            CHECK(reads(block + shift, offset, length));
+            all[i].block = block, all[i].size = size, all[i].shift = shift;
+            all[i].offset = offset, all[i].length = length;
+            continue;
+        }
+        char *block = all[i].block;
+        CHECK(is_right(block + all[i].shift, all[i].offset, all[i].length, 0));
+        switch (rand_r(&state) % 4) {
+        case 0:
+            memset(block, 1, all[i].size);
+            CHECK(is_all(block, all[i].size, 1));
+            break;
+        case 1:
+        case 2: {
+            size_t size = (1 + rand_r(&state) % 8) * PAGE + rand_r(&state) % PAGE;
+            block = realloc(block, size);
+            size_t kept = size < all[i].size ? size : all[i].size;
+            kept = kept < all[i].shift ? 0 : kept - all[i].shift;
+            kept = kept < all[i].length ? kept : all[i].length;
+            CHECK(block && is_right(block + all[i].shift, all[i].offset, kept, 0));
+            memset(block, 2, size);
+            break;
+        }
+        default:
+            break;
+        }
+        free(block);
+        all[i].block = NULL;
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        free(all[i].block);
+    return NULL;
+}
+
+static void in_threads(void *(*body)(void *)) {
     pthread_t all[4];
     for (size_t i = 0; i < 4; i++)
-        pthread_create(&all[i], NULL, thread, (void *)(i + 1));
+        pthread_create(&all[i], NULL, body, (void *)(i + 1));
     for (size_t i = 0; i < 4; i++)
         pthread_join(all[i], NULL);
 }
@@ -603,7 +653,11 @@ int main(int count, char **arguments) {
     else if (strcmp(name, "many") == 0)
         many((size_t)atol(arguments[3]));
     else if (strcmp(name, "threads") == 0)
-        threads();
+        in_threads(thread);
+    else if (strcmp(name, "blocks") == 0) {
+        rounds = atoi(arguments[3]);
+        in_threads(blocks);
+    }
     else
         reason(name);
     printf("%s", failures ? "" : "right\n");
