@@ -12,7 +12,9 @@ from wrap import wrapped
 BEGIN, END = "<!-- figures: make flac -->", "<!-- end of the figures -->"
 # Of rows with many peers, those that the page shows.
 SHOWN = {"hit, 2 MiB, untouched": ["volume"], "hit, whole file, summed": ["DRAM", "volume"],
-         "hit, 4 KiB, random": ["volume", "tmpfs, 4 KiB pages"]}
+         "hit, 4 KiB, random": ["volume", "tmpfs, 4 KiB pages"],
+         "explicit buffer, 2 MiB, summed": ["copied"], "explicit buffer, whole file, summed": ["copied"],
+         "explicit buffer, 2 MiB, untouched": ["copied"]}
 
 
 def pairs(model):

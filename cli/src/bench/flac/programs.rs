@@ -1,25 +1,43 @@
 //! Unmodified programs under `solera run`, with the cache and without. The file is warm: the worker
 //! stays attached, so eras do not end with programs.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
+
+use pmem::Model;
 
 use super::ground;
 use super::rows::{AtMost, Peer, Rows};
 use super::worker::{Bench, FILE};
 use crate::failure::Failure;
 
+/// How a program is run.
+#[derive(Clone, Copy)]
+enum Way {
+    Alone,
+    Cached,
+    /// What it reads is mapped.
+    Attached,
+    /// Alone, and what it writes goes to memory as fast as DRAM.
+    FastWrites(Model),
+}
+
 /// Times a program: nanoseconds of its run, with its start.
-fn time(bench: &Bench, cached: bool, line: &[String]) -> Result<f64, Failure> {
+fn time(bench: &Bench, way: Way, line: &[&str]) -> Result<f64, Failure> {
     let asked = format!("run {}", line[0]);
     let own = std::env::current_exe().map_err(|error| Failure::io(&*asked, &error))?;
     let mut command = Command::new(own);
     command.arg("run").arg("--volume").arg(ground::volume(&bench.directory));
     command.args(["--at", &at()]);
-    if cached {
+    if matches!(way, Way::Cached | Way::Attached) {
         command.arg("--cache").arg(bench.budget().to_string());
         command.arg("--cache-dir").arg(ground::cache(&bench.directory));
+    }
+    match way {
+        Way::Attached => _ = command.args(["--attach", "--align"]),
+        // As `SOLERA_MEMORY` takes it: reads, and writes of no latency.
+        Way::FastWrites(model) => _ = command.env("SOLERA_MEMORY", model.with_fast_writes()),
+        Way::Alone | Way::Cached => {}
     }
     command.arg("--").args(line).env("LC_ALL", "C").env_remove("LD_PRELOAD");
     // To /dev/null `grep` would stop at the first match.
@@ -39,21 +57,83 @@ fn at() -> String {
     format!("/solera-bench-flac-{}", std::process::id())
 }
 
-/// All programs.
+/// As a program that loads what it computes with: all of a file eight times, by long reads into one
+/// buffer, and a look at each byte.
+const LOADER: &str = "
+import sys
+buffer = bytearray(16 << 20)
+view = memoryview(buffer)
+for epoch in range(8):
+    with open(sys.argv[1], 'rb', buffering=0) as file:
+        while file.readinto(view):
+            assert buffer.find(b'\\xff') < 0
+";
+
+/// A database with a transaction for each row.
+const INSERTS: &str = "
+import sqlite3, sys
+base = sqlite3.connect(sys.argv[1], isolation_level=None)
+base.execute('pragma journal_mode=wal')
+base.execute('create table if not exists t (a, b)')
+for row in range(1000):
+    base.execute('insert into t values (?, ?)', (row, 'x' * 500))
+";
+
+/// All programs that read.
 pub fn all(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
     let file = format!("{}/{FILE}", at());
-    let out: PathBuf = bench.directory.join("out");
-    let out = out.display().to_string();
-    let lines: [(&str, Vec<&str>); 3] = [
+    let out = outside(bench);
+    let lines: [(&str, Vec<&str>); 5] = [
         ("grep", vec!["grep", "-c", "needle", &file]),
         ("tar", vec!["tar", "-cPf", &out, &file]),
+        ("tar -b 8192", vec!["tar", "-b", "8192", "-cPf", &out, &file]),
         ("cp", vec!["cp", &file, &out]),
+        ("sort", vec!["sort", "-o", &out, &file]),
     ];
     for (name, line) in lines {
-        let line: Vec<String> = line.into_iter().map(str::to_owned).collect();
-        let alone = Box::new(|_: &mut [u8]| time(bench, false, &line));
+        let alone = Box::new(|_: &mut [u8]| time(bench, Way::Alone, &line));
         let peers = vec![Peer::new("without --cache", AtMost::Shown, alone)];
-        rows.measure(&format!("program: {name}"), Box::new(|_| time(bench, true, &line)), peers)?;
+        let own = Box::new(|_: &mut [u8]| time(bench, Way::Cached, &line));
+        rows.measure(&format!("program: {name}"), own, peers)?;
+    }
+    let line = ["python3", "-c", LOADER, &file];
+    let alone = Box::new(|_: &mut [u8]| time(bench, Way::Alone, &line));
+    let cached = Box::new(|_: &mut [u8]| time(bench, Way::Cached, &line));
+    let peers = vec![
+        Peer::new("without --cache", AtMost::Shown, alone),
+        Peer::new("without --attach --align", AtMost::Shown, cached),
+    ];
+    let own = Box::new(|_: &mut [u8]| time(bench, Way::Attached, &line));
+    rows.measure("program: a loader, attached", own, peers)
+}
+
+/// Programs that write, beside the same where writes take no longer than in DRAM: what a cache
+/// could win that keeps what is written, at most.
+pub fn writing(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
+    let (out, copy) = (outside(bench), format!("{}/copy", at()));
+    let (into, base) = (at(), format!("{}/base", at()));
+    let archive = format!("{out}.tar");
+    let packed = Command::new("tar").args(["-cPf", &archive, &out]).status();
+    if !packed.is_ok_and(|status| status.success()) {
+        rows.skip("programs that write: there is no tar".into());
+        return Ok(());
+    }
+    let model = rows.model;
+    let transform = "--transform=s,.*/,,";
+    for (name, line) in [
+        ("cp", vec!["cp", &out, &copy]),
+        ("tar -x", vec!["tar", "-xPf", &archive, transform, "-C", &into]),
+        ("sqlite, a transaction a row", vec!["python3", "-c", INSERTS, &base]),
+    ] {
+        let fast = Box::new(|_: &mut [u8]| time(bench, Way::FastWrites(model), &line));
+        let peers = vec![Peer::new("writes to DRAM", AtMost::Shown, fast)];
+        let own = Box::new(|_: &mut [u8]| time(bench, Way::Alone, &line));
+        rows.measure(&format!("writing: {name}"), own, peers)?;
     }
     Ok(())
+}
+
+/// A file on tmpfs.
+fn outside(bench: &Bench) -> String {
+    bench.directory.join("out").display().to_string()
 }

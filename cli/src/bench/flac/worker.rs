@@ -49,6 +49,7 @@ pub fn run(args: &FlacWorkerArgs) -> Outcome {
     attached::all(&bench, &copies, &mut rows)?;
     reads::patterns(&bench, &copies, &mut rows)?;
     programs::all(&bench, &mut rows)?;
+    programs::writing(&bench, &mut rows)?;
     reads::misses(&bench, &copies, &mut rows)?;
     writes::all(&bench, &mut rows)?;
     output::emit_json(&rows.into_json())?;
