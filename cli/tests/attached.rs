@@ -88,6 +88,20 @@ fn buffers_come_and_go_unseen() {
     stage.case(&CACHE, &["comes-and-goes"]);
     stage.case(&CACHE, &["calls"]);
     stage.case(&CACHE, &["copies"]);
+    let mut command = stage.run(&CACHE);
+    command.args(["--", &stage.program, "chrooted", &stage.place.prefix()]);
+    let ran = Ran::of(&mut command);
+    let root = |entry: &std::fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with("attached-root-")
+    };
+    let made = std::fs::read_dir("/dev/shm").expect("it is there").flatten().filter(root);
+    made.for_each(|entry| std::fs::remove_dir(entry.path()).expect("it is empty"));
+    assert!(
+        ran.out.contains("right") && !ran.out.contains("attached.c"),
+        "{} {}",
+        ran.out,
+        ran.err
+    );
     stage.case(&CACHE, &["threads"]);
 }
 

@@ -4,11 +4,12 @@
 //! Two files of `/proc/self` stay open while unmodified programs' buffers may be attached: an
 //! `open` for each question would cost more than what is asked (`PROCMAP_QUERY` 0.34 us, with
 //! `open` and `close` 3.4; `PAGEMAP_SCAN` of 2 MiB 0.7, and 2.5 more). They show the memory of who
-//! opened them, so a forked child opens them anew.
+//! opened them, so a forked child opens them anew, by `/proc`, which stays open, too.
 
 use pmem::InternalFd;
 use pmem::interrupt::system_call;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
@@ -19,15 +20,27 @@ use std::sync::OnceLock;
 pub(crate) struct Files {
     maps: InternalFd,
     pagemap: InternalFd,
+    /// `/proc`: a child of a program that changed its root cannot find it any more.
+    proc: InternalFd,
 }
 
 static FILES: OnceLock<Files> = OnceLock::new();
 
-const MAPS: &CStr = c"/proc/self/maps";
-const PAGEMAP: &CStr = c"/proc/self/pagemap";
+const MAPS: &CStr = c"self/maps";
+const PAGEMAP: &CStr = c"self/pagemap";
 
+/// Opens a file of `/proc`.
 fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    match FILES.get() {
+        Some(files) => rustix::fs::openat(&files.proc, path, flags, Mode::empty()),
+        None => rustix::fs::openat(open_proc()?, path, flags, Mode::empty()),
+    }
+}
+
+fn open_proc() -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(c"/proc", flags, Mode::empty())
 }
 
 /// Opens the files. Refused where the kernel does not know both requests (`PROCMAP_QUERY`: Linux
@@ -40,7 +53,8 @@ pub(crate) fn begin() -> rustix::io::Result<()> {
     let here = &raw const FILES as usize;
     query(maps.as_fd(), here, 0)?;
     scan(pagemap.as_fd(), here / 4096 * 4096, 4096, &HUGE)?;
-    let files = Files { maps: InternalFd::new(maps), pagemap: InternalFd::new(pagemap) };
+    let [maps, pagemap, proc] = [maps, pagemap, open_proc()?].map(InternalFd::new);
+    let files = Files { maps, pagemap, proc };
     // Another thread may have been faster.
     let _ = FILES.set(files);
     Ok(())
@@ -55,7 +69,6 @@ pub(crate) fn forked() {
         // What cannot be opened shows the parent's memory: it is closed instead, so that every
         // question fails.
         let replaced = open(path)
-            .or_else(|_| open(c"/dev/null"))
             .and_then(|new| rustix::io::dup3(new, &mut number, rustix::io::DupFlags::CLOEXEC));
         if replaced.is_err() {
             // SAFETY: as above; nobody else closes it.
@@ -66,7 +79,7 @@ pub(crate) fn forked() {
 
 /// The files' descriptors.
 pub(crate) fn descriptors<'f>() -> impl Iterator<Item = &'f InternalFd> {
-    FILES.get().into_iter().flat_map(|files| [&files.maps, &files.pagemap])
+    FILES.get().into_iter().flat_map(|files| [&files.maps, &files.pagemap, &files.proc])
 }
 
 // ---- what is mapped -----------------------------------------------------------------------------
@@ -114,6 +127,16 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// As memory is that was attached and nothing else since.
+    pub(crate) const PLAIN: Self = Self {
+        start: 0,
+        end: 0,
+        page_size: 4096,
+        flags: READABLE | WRITABLE,
+        device: (0, 0),
+        inode: 0,
+    };
+
     /// Private, to read and to write, and no more.
     pub(crate) fn is_plain(&self) -> bool {
         self.flags & (READABLE | WRITABLE | EXECUTABLE | SHARED) == READABLE | WRITABLE
@@ -155,6 +178,11 @@ fn mark_of((major, minor): (u32, u32), inode: u64) -> u32 {
     let device = u64::from(major) << 32 | u64::from(minor);
     let mixed = (inode ^ device.rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 32) as u32
+}
+
+/// Whether the kernel answers: a program may have forbidden itself the call.
+pub(crate) fn answers() -> bool {
+    mapping_from(&raw const FILES as usize).is_some()
 }
 
 /// The mapping at an address, or the first one behind it.
@@ -442,7 +470,7 @@ const FLAGS: [(&[u8; 2], Reason); 13] = [
 pub(crate) fn each_mapping(
     each: &mut dyn FnMut(usize, usize, Option<Reason>),
 ) -> rustix::io::Result<()> {
-    let file = open(c"/proc/self/smaps")?;
+    let file = open(c"self/smaps")?;
     let mut lines = Lines::default();
     let mut current: Option<(usize, usize)> = None;
     let mut found: Option<Reason> = None;
@@ -510,7 +538,7 @@ impl Lines {
 /// the program's.
 pub(crate) fn process_wide(is_own: fn(i32) -> bool) -> rustix::io::Result<Option<Reason>> {
     let mut is_pinned = false;
-    let status = open(c"/proc/self/status")?;
+    let status = open(c"self/status")?;
     Lines::default().read(&status, &mut |line| {
         if let Some(rest) = line.strip_prefix(b"VmPin:") {
             is_pinned |= rest.iter().any(|byte| (b'1'..=b'9').contains(byte));
@@ -520,7 +548,8 @@ pub(crate) fn process_wide(is_own: fn(i32) -> bool) -> rustix::io::Result<Option
         return Ok(Some(Reason::Pinned));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let numbers = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?;
+    let files = FILES.get().ok_or(Errno::NOENT)?;
+    let numbers = rustix::fs::openat(&files.proc, c"self/fd", flags, Mode::empty())?;
     let mut room = [std::mem::MaybeUninit::uninit(); 2048];
     let mut entries = rustix::fs::RawDir::new(&numbers, &mut room);
     while let Some(entry) = entries.next() {

@@ -207,6 +207,18 @@ fn each_piece(
     let end = start.saturating_add(length).saturating_add(SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
     let mut from = start / SMALL_PAGE * SMALL_PAGE;
     let mut all = true;
+    if !kernel::answers() {
+        // As far as is known.
+        let pages = (from / PAGE * PAGE..end).step_by(PAGE).filter_map(at);
+        for page in pages.filter(|page| page.is_attached() && !page.is_buffer()) {
+            let Some((first, last)) = page.attached_bytes() else { continue };
+            let (first, last) = ((page.start + first).max(from), (page.start + last).min(end));
+            if first < last && each(first, last, &Mapping::PLAIN) {
+                page.shrink(first - page.start, last - page.start);
+            }
+        }
+        return true;
+    }
     while from < end
         && let Some(there) = kernel::mapping_from(from)
     {

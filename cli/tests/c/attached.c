@@ -309,6 +309,25 @@ static void calls(void) {
     CHECK(mlock(place, 4096) == 0 && munlock(place, 4096) == 0 && is_right(place, 0, PAGE, 0));
 }
 
+/* In another root there is no /proc, nor for children. */
+static void chrooted(void) {
+    char *buffer = memory(8 * PAGE), *other = memory(8 * PAGE), path[4096];
+    CHECK(maps(buffer, 0, 4));
+    snprintf(path, sizeof path, "/dev/shm/attached-root-%d", getpid());
+    CHECK(mkdir(path, 0700) == 0 && chroot(path) == 0 && chdir("/") == 0 && access("/proc", F_OK) == -1);
+    for (int generation = 0; generation < 2; generation++) {
+        CHECK(reads(other, 0, 4 * PAGE));
+        CHECK(madvise(buffer + generation * PAGE, PAGE, MADV_DONTNEED) == 0 && is_all(buffer + generation * PAGE, PAGE, 0));
+        CHECK(is_right(buffer + 2 * PAGE, 2 * PAGE, 2 * PAGE, 0));
+        pid_t child = fork();
+        if (child != 0) {
+            int status;
+            CHECK(waitpid(child, &status, 0) == child && status == 0);
+            break;
+        }
+    }
+}
+
 /* Each reason for a copy, before the first read and between two. */
 static void reason(const char *name) {
     char *buffer = memory(8 * PAGE);
@@ -644,6 +663,8 @@ int main(int count, char **arguments) {
         ring(1, 0);
     else if (strcmp(name, "ring-seen") == 0)
         ring(1, 1);
+    else if (strcmp(name, "chrooted") == 0)
+        chrooted();
     else if (strcmp(name, "copies") == 0)
         copies();
     else if (strcmp(name, "rewrites") == 0)

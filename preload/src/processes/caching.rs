@@ -46,7 +46,11 @@ pub fn over(
             Some(cached) => {
                 // Reported of the volume itself, where it cannot be had.
                 let _ = guarded.then(|| cached.region().guard());
-                internal.extend(cached.internal_descriptors());
+                // Some belong to all caches.
+                let own = cached.internal_descriptors();
+                internal.extend(
+                    own.into_iter().filter(|fd| !internal.contains(fd)).collect::<Vec<_>>(),
+                );
                 Arc::new(cached)
             }
         }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use flac::{CHUNK, buffers};
 
+use super::ground;
 use super::reads::{Copies, Reads, Source, peer};
 use super::rows::{AtMost, Buffer, Peer, Rows, Work};
 use super::worker::Bench;
@@ -53,8 +54,9 @@ fn into_explicit(mut buffer: Explicit, reads: Reads, source: Source<'_>) -> Work
 
 /// All rows. The whole file is cached already.
 pub fn all(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Failure> {
-    let Some(attaching) = bench.attaching() else {
-        rows.skip("attached reads: they need Linux 6.11".into());
+    let huge = flac::has_huge_pages(&ground::cache(&bench.directory));
+    let Some(attaching) = bench.attaching().filter(|_| huge) else {
+        rows.skip("attached reads: they need root, for huge pages, and Linux 6.11".into());
         return Ok(());
     };
     let size = bench.size;
