@@ -36,8 +36,8 @@ use vfs::{Desc, Node};
 const READ_MAX: u64 = 0x7FFF_F000;
 /// How often a read is done again before the engine does it.
 const TRIES: u32 = 3;
-/// A change of more chunks makes the file forgotten.
-const CHANGED_MAX: u64 = 64;
+/// A change of more bytes makes the file forgotten.
+const CHANGED_MAX: u64 = 64 * CHUNK;
 /// So many evictions are followed by a look at what deaths have left.
 const EVICTIONS: u32 = 1024;
 
@@ -210,8 +210,12 @@ impl Cache {
         offset: u64,
         out: &[UserOut<'_>],
     ) -> Option<Read> {
+        if let [buffer] = out {
+            self.segments.ahead(desc, offset, buffer.len());
+        }
         for _ in 0..TRIES {
-            let version = match engine.version(desc) {
+            let version = engine.version(desc);
+            let version = match &version {
                 Ok(version) => version,
                 Err(vfs::Errno::BUSY) => {
                     self.index.count(Count::Written, 1);
@@ -223,9 +227,10 @@ impl Cache {
             if !version.reads || offset >= version.size {
                 return None;
             }
-            match self.read_at(engine, (desc, &version), offset, out) {
+            match self.read_at(engine, (desc, version), offset, out) {
                 Ok(done)
-                    if engine.version(desc) == Ok(version) || injected(Bug::NoSecondComparison) =>
+                    if engine.version(desc).as_ref() == Ok(version)
+                        || injected(Bug::NoSecondComparison) =>
                 {
                     self.index.count(if done.filled { Count::Misses } else { Count::Hits }, 1);
                     self.index.count(Count::BytesCopied, done.bytes - done.attached);
@@ -358,7 +363,8 @@ impl Cache {
             pages::before_copy(sink);
         }
         let _copying = program::Copying::new(part.to - part.from);
-        let copied = self.segments.copy(self.directory.fd.as_fd(), number, part.from, sink);
+        let place = (part.desc, part.chunk * CHUNK + part.from);
+        let copied = self.segments.copy(self.directory.fd.as_fd(), number, place, sink);
         match copied {
             // Behind the copy: an evicted segment is emptied.
             Some(()) if self.index.names(found.line, number)? => Ok(()),
@@ -460,7 +466,7 @@ impl Cache {
             _ => None,
         };
         if let Some(entry) = published {
-            return Ok(Found { line: claim.line, entry, there });
+            return Ok(Found { line: claim.line, entry, there, dead: 0 });
         }
         self.index.give_up(&claim)?;
         let bytes = bytes_of(there);
@@ -481,7 +487,7 @@ impl Cache {
         let more = part.granules() & !found.there;
         let halfway = !whole || found.there.count_ones() * 2 >= more.count_ones();
         // Whatever the index says, one that may be attached is not written to.
-        if !halfway || found.entry.has(WHOLE | ATTACHED) {
+        if !halfway || found.entry.has(WHOLE | ATTACHED) || more & found.dead != 0 {
             // A new one, by one copy.
             return self.fill_new(engine, part, key);
         }
@@ -612,20 +618,28 @@ impl Cache {
 
     // ---- changes -------------------------------------------------------------------------------
 
-    /// A write of this process moved a file from the one version to the other: `range` is what it
+    /// This process has written to a file, which had the version `before`: `range` is what it
     /// wrote. Nothing is to be done for what is not known here: the version tells all others.
-    pub(crate) fn wrote(&self, before: &Version, after: &Version, range: (u64, u64)) {
+    pub(crate) fn wrote(
+        &self,
+        engine: &dyn Versions,
+        desc: Desc,
+        before: &Version,
+        range: (u64, u64),
+    ) {
+        let node = before.node;
+        let Ok(Some(known)) = self.index.known_before(node, before.number) else { return };
+        let Ok(after) = engine.version(desc) else { return };
         // Two for each change: one alone is ours.
-        let only = after.node == before.node && after.number == before.number + 2
+        let only = after.node == node && after.number == before.number + 2
             || injected(Bug::WordMovedAnyway);
         let (from, to) = (range.0.min(before.size), range.1);
-        let chunks = from / CHUNK..=(to.max(1) - 1) / CHUNK;
-        if !only || to <= range.0 || chunks.end() - chunks.start() >= CHANGED_MAX {
+        if !only || to <= range.0 || to - from > CHANGED_MAX {
             return;
         }
-        let numbers = (before.number, after.number);
+        let gone = &mut |gone| self.lose(gone);
         // What cannot be followed is forgotten by the next reader.
-        let _ = self.index.changed(before.node, numbers, chunks, &mut |gone| self.lose(gone));
+        let _ = self.index.changed((node, known), after.number, (from, to), gone);
     }
 
     /// Its descriptors, beside that of the mapped index: the directory, and the locked index.

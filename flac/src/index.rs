@@ -5,9 +5,16 @@
 //! ([`Hashes::right`]). A read compares it with the engine's version, before and behind. Whoever
 //! finds another version forgets the file: a new base, and all entries of the old one are dead.
 //!
-//! *Who changes a file through the cache* takes the entries away that it touched, then moves that
+//! *Who changes a file through the cache* makes the granules dead that it touched, then moves that
 //! word from the version before its change to the one behind. If anybody else changed the file
 //! meanwhile, the word is not moved, and the next reader forgets the file.
+//!
+//! *A dead granule* stays dead in its segment, whatever is filled: somebody who began to fill it
+//! before the change may store to it still. Who asks for it makes a new segment. So to overwrite
+//! what is cached costs two words of the index, and no call of the kernel; the bytes stay in the
+//! budget, until the chunk gets its new segment or the old one makes way. A claim is taken away
+//! instead. So is the entry of a segment that may be attached: its memory is to go with the last
+//! mapping.
 //!
 //! *Who fills a segment* has claimed the chunk's line with the segment's number before it looks at
 //! the version and reads; behind that it turns the claim into the entry, by compare-and-swap. So a
@@ -27,11 +34,12 @@
 
 use crate::inject::{Bug, Point, injected, reach};
 use crate::layout::{
-    ALL, ATTACHED, CARRIED, CHUNK_BASE, CHUNK_CHECK, CHUNK_ENTRY, CHUNK_GRANULES, CHUNK_KEY,
-    CHUNK_WAYS, CLAIMED, ENDED, Entry, FILE_BASE, FILE_GENERATION, FILE_INO, FILE_KEY, FILE_RIGHT,
-    FILE_WAYS, GRANULE, HEADER_BOOT, HEADER_BUDGET, HEADER_CHUNKS, HEADER_COUNTERS, HEADER_FILES,
-    HEADER_FORMAT, HEADER_HAND, HEADER_MAGIC, HEADER_NEXT, HEADER_SEEDS, HEADER_STATE, HEADER_USED,
-    Hashes, LINE, LIVE, Layout, MAGIC, PUBLISHED, STRIPE, STRIPES, USED, WHOLE,
+    ALL, ATTACHED, CARRIED, CHUNK, CHUNK_BASE, CHUNK_CHECK, CHUNK_DEAD, CHUNK_ENTRY,
+    CHUNK_GRANULES, CHUNK_KEY, CHUNK_WAYS, CLAIMED, ENDED, Entry, FILE_BASE, FILE_GENERATION,
+    FILE_INO, FILE_KEY, FILE_RIGHT, FILE_WAYS, GRANULE, HEADER_BOOT, HEADER_BUDGET, HEADER_CHUNKS,
+    HEADER_COUNTERS, HEADER_FILES, HEADER_FORMAT, HEADER_HAND, HEADER_MAGIC, HEADER_NEXT,
+    HEADER_SEEDS, HEADER_STATE, HEADER_USED, Hashes, LINE, LIVE, Layout, MAGIC, PUBLISHED, STRIPE,
+    STRIPES, USED, WHOLE,
 };
 use pmem::{Fault, Region};
 use std::cell::Cell;
@@ -85,8 +93,9 @@ pub(crate) struct Found {
     /// Its line, as an offset.
     pub(crate) line: u64,
     pub(crate) entry: Entry,
-    /// Granules that are there.
+    /// Granules that are there, and not dead.
     pub(crate) there: u32,
+    pub(crate) dead: u32,
 }
 
 /// A chunk's line that this thread has claimed for a new segment.
@@ -103,6 +112,8 @@ pub(crate) struct Known {
     line: u64,
     pub(crate) base: u64,
     right: u64,
+    /// What its line says is from the era before.
+    carried: bool,
 }
 
 /// A segment, as the index names it, or names it no more.
@@ -121,6 +132,9 @@ pub(crate) struct Index {
     pub(crate) hashes: Hashes,
 }
 
+/// Bytes of the header's words that an empty index has.
+const EMPTY: usize = HEADER_NEXT as usize + 8;
+
 type Result<T> = std::result::Result<T, Fault>;
 
 thread_local! {
@@ -134,9 +148,10 @@ pub(crate) fn bytes_of(there: u32) -> u64 {
 }
 
 impl Index {
-    /// An empty one, in a region of the layout's length.
-    pub(crate) fn make(region: Region, layout: Layout, hashes: Hashes, boot: u64) -> Result<Self> {
-        let [first, second] = hashes.seeds;
+    /// The first bytes of an empty one, in a file of the layout's length; the others are 0.
+    pub(crate) fn empty(layout: Layout, seeds: [u64; 2], boot: u64) -> [u8; EMPTY] {
+        let [first, second] = seeds;
+        let mut bytes = [0; EMPTY];
         for (at, word) in [
             (HEADER_FORMAT, crate::layout::FORMAT),
             (HEADER_FILES, layout.files),
@@ -148,9 +163,10 @@ impl Index {
             (HEADER_NEXT, 1),
             (HEADER_MAGIC, MAGIC),
         ] {
-            region.shared_store(at, word)?;
+            let at = at as usize;
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        Ok(Self { region, layout, hashes })
+        bytes
     }
 
     /// One that somebody made, in this boot. `None`: it is none of ours.
@@ -225,13 +241,18 @@ impl Index {
 
     /// Whether a file's word says that pages of a base are right at this version.
     fn says(&self, right: u64, number: u64, base: u64) -> bool {
-        right == self.hashes.right(number, base)
-            || is_as_found(number) && right == self.hashes.right(CARRIED, base)
+        right == self.hashes.right(number, base) || self.carries(right, number, base)
+    }
+
+    /// The same, as the era before left it.
+    fn carries(&self, right: u64, number: u64, base: u64) -> bool {
+        is_as_found(number) && right == self.hashes.right(CARRIED, base)
     }
 
     // ---- files ---------------------------------------------------------------------------------
 
     /// The line of a file; `None`: it has none.
+    #[inline]
     fn file_line(&self, key: u64) -> Result<Option<u64>> {
         let bucket = self.layout.file_bucket(key);
         for way in 0..FILE_WAYS {
@@ -244,13 +265,19 @@ impl Index {
     }
 
     /// What is known of a file at this version; `None`: nothing.
+    #[expect(clippy::inline_always, reason = "what it gives stays in registers: in each read")]
+    #[inline(always)]
     pub(crate) fn known(&self, node: Node, number: u64) -> Result<Option<Known>> {
         let key = self.hashes.file(node);
         let Some(line) = self.file_line(key)? else { return Ok(None) };
         let (base, right) = (self.load(line + FILE_BASE)?, self.load(line + FILE_RIGHT)?);
+        let carried = right != self.hashes.right(number, base);
+        if carried && !self.carries(right, number, base) {
+            return Ok(None);
+        }
         // The line may be another file's by now: its words go with the base, not with the key.
-        let stands = self.says(right, number, base) && self.load(line + FILE_KEY)? == key;
-        Ok(stands.then_some(Known { line, base, right }))
+        let stands = self.load(line + FILE_KEY)? == key;
+        Ok(stands.then_some(Known { line, base, right, carried }))
     }
 
     /// Forgets what was known of a file, and makes it known at this version, with nothing in it.
@@ -276,7 +303,7 @@ impl Index {
         // If somebody else does the same, base and word may be of two: then neither is right.
         let right = self.hashes.right(number, base);
         let made = self.cas(line + FILE_RIGHT, before, right)?;
-        Ok((made.then_some(Known { line, base, right }), stale))
+        Ok((made.then_some(Known { line, base, right, carried: false }), stale))
     }
 
     /// A line for a file that has none, maybe another file's.
@@ -299,33 +326,44 @@ impl Index {
     }
 
     /// Makes a carried file one of this era, so that it goes on from there.
+    #[inline]
     pub(crate) fn settle(&self, known: Known, number: u64) -> Result<Option<Known>> {
-        let right = self.hashes.right(number, known.base);
-        if known.right == right || self.cas(known.line + FILE_RIGHT, known.right, right)? {
-            return Ok(Some(Known { right, ..known }));
+        if !known.carried {
+            return Ok(Some(known));
         }
-        Ok(None)
+        let right = self.hashes.right(number, known.base);
+        let settled = self.cas(known.line + FILE_RIGHT, known.right, right)?;
+        Ok(settled.then_some(Known { right, carried: false, ..known }))
     }
 
-    /// A change of this process moved a file from the one version to the other, and touched these
-    /// chunks only: the rest of it stays right. Gives the segments that are gone to `gone`.
-    pub(crate) fn changed(
-        &self,
-        node: Node,
-        (before, after): (u64, u64),
-        chunks: std::ops::RangeInclusive<u64>,
-        gone: &mut dyn FnMut(Gone),
-    ) -> Result<()> {
+    /// What is known of a file at the version before a change, which has been made. `None`: the
+    /// index needs not hear of it.
+    #[inline]
+    pub(crate) fn known_before(&self, node: Node, number: u64) -> Result<Option<Known>> {
         // Behind the change, before any look: who fills does it the other way round.
         fence(Ordering::SeqCst);
-        let Some(known) = self.known(node, before)? else { return Ok(()) };
+        self.known(node, number)
+    }
+
+    /// A change of this process moved a file from the version at which it was known
+    /// ([`Self::known_before`]) to `after`, and touched these bytes only (from, to): the rest of it
+    /// stays right. Gives the segments that are gone to `gone`.
+    pub(crate) fn changed(
+        &self,
+        (node, known): (Node, Known),
+        after: u64,
+        (from, to): (u64, u64),
+        gone: &mut dyn FnMut(Gone),
+    ) -> Result<()> {
         let right = self.hashes.right(after, known.base);
         if injected(Bug::DroppedAfterWord) {
             self.cas(known.line + FILE_RIGHT, known.right, right)?;
             reach(Point::WithinChange);
         }
-        for chunk in chunks {
-            self.drop_chunk(self.hashes.chunk(node, chunk), gone)?;
+        for chunk in from / CHUNK..=(to - 1) / CHUNK {
+            let start = chunk * CHUNK;
+            let granules = granules_of(from.max(start) - start, to.min(start + CHUNK) - start);
+            self.kill(self.hashes.chunk(node, chunk), granules, gone)?;
         }
         reach(Point::WithinChange);
         self.cas(known.line + FILE_RIGHT, known.right, right)?;
@@ -350,9 +388,11 @@ impl Index {
             }
             let number = entry.number();
             let check = span.load((CHUNK_CHECK / 8) as usize)?;
+            let dead = span.load((CHUNK_DEAD / 8) as usize)?;
             if check == self.hashes.entry(key, base, number) || injected(Bug::CheckIgnored) {
-                let there = self.hashes.there(key, number, granules);
-                return Ok(Some(Found { line, entry, there }));
+                let dead = self.hashes.dead_of(key, number, dead);
+                let there = self.hashes.there(key, number, granules) & !dead;
+                return Ok(Some(Found { line, entry, there, dead }));
             }
         }
         Ok(None)
@@ -429,6 +469,7 @@ impl Index {
         self.region.shared_store(line + CHUNK_KEY, key)?;
         self.region.shared_store(line + CHUNK_BASE, base)?;
         self.region.shared_store(line + CHUNK_CHECK, self.hashes.entry(key, base, number))?;
+        self.region.shared_store(line + CHUNK_DEAD, self.hashes.dead(key, number, 0))?;
         // Before the look at the version: who changes the file does it the other way round.
         fence(Ordering::SeqCst);
         Ok(Some(Claim { line, number, key }))
@@ -485,16 +526,56 @@ impl Index {
         }
     }
 
-    /// Takes all entries and claims of a chunk away.
-    fn drop_chunk(&self, key: u64, gone: &mut dyn FnMut(Gone)) -> Result<()> {
+    /// Makes granules of a chunk dead.
+    fn kill(&self, key: u64, granules: u32, gone: &mut dyn FnMut(Gone)) -> Result<()> {
         let bucket = self.layout.chunk_bucket(key);
         for way in 0..CHUNK_WAYS {
             let line = bucket + way * LINE;
             if self.load(line + CHUNK_KEY)? == key {
-                self.clear(line, gone)?;
+                self.kill_in(line, (key, granules), gone)?;
             }
         }
         Ok(())
+    }
+
+    /// The same, in a line.
+    fn kill_in(
+        &self,
+        line: u64,
+        (key, granules): (u64, u32),
+        gone: &mut dyn FnMut(Gone),
+    ) -> Result<()> {
+        loop {
+            let entry = Entry(self.load(line + CHUNK_ENTRY)?);
+            if entry.0 == 0 {
+                return Ok(());
+            }
+            if !entry.is_published() || entry.has(ATTACHED) {
+                return self.clear(line, gone);
+            }
+            // If somebody claims the line from here on, he looks at the version behind that, and
+            // does not fill what was there before the change. So whose word is found, or replaced,
+            // does not matter.
+            let word = self.load(line + CHUNK_DEAD)?;
+            let before = self.hashes.dead_of(key, entry.number(), word);
+            // Also those that are not there: they may just be filled.
+            let mut dead = before | granules;
+            if injected(Bug::AbsentLeft) {
+                let there = self.load(line + CHUNK_GRANULES)?;
+                dead &= before | self.hashes.there(key, entry.number(), there);
+            }
+            if dead == before {
+                return Ok(());
+            }
+            let new = self.hashes.dead(key, entry.number(), dead);
+            if self.cas(line + CHUNK_DEAD, word, new)? {
+                if dead == ALL {
+                    // It is to make way first. If it fails, somebody else changed it.
+                    self.cas(line + CHUNK_ENTRY, entry.0, entry.0 & !USED)?;
+                }
+                return Ok(());
+            }
+        }
     }
 
     /// Takes away what stands in a line, whatever it is by then.

@@ -270,6 +270,81 @@ fn what_several_fill_at_once_is_what_is_there() {
     assert!(place.counted(Count::Evictions) > 100, "{:?}", place.status());
 }
 
+/// A write takes away what it touched of a chunk, in all processes, and leaves the rest. What was
+/// overwritten whole is the first to make way.
+#[test]
+fn what_is_overwritten_is_dead_and_the_rest_stays() {
+    let place = Place::new("overwritten");
+    let (one, two) = (place.attach(Mode::Strict), place.attach(Mode::Strict));
+    let [one, two] = [&one, &two].map(|volume| place.cached(volume, 4 << 20));
+    let length = 2 << 20;
+    let [first, second] = [&one, &two].map(|fs| open(fs, b"file", libc::O_RDWR));
+    write(&one, first, 0, &vec![1; length]);
+    read(&one, first, 0, length);
+    read(&two, second, 0, length);
+    let counts = || (place.counted(Count::Hits), place.counted(Count::Misses));
+    assert_eq!((counts(), place.status().segments), ((1, 1), 1));
+    // Over a border of two granules.
+    write(&one, first, (1 << 20) - 10, &[2; 20]);
+    assert_eq!(read(&two, second, 0, (1 << 20) - (64 << 10)), vec![1; (1 << 20) - (64 << 10)]);
+    assert_eq!(read(&one, first, (1 << 20) + (64 << 10), 1000), [1; 1000]);
+    assert_eq!(counts(), (3, 1));
+    assert_eq!(read(&two, second, (1 << 20) - 11, 22)[..12], [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
+    assert_eq!((counts(), place.status().segments), ((3, 2), 1));
+    assert_eq!(read(&one, first, (1 << 20) + 9, 2), [2, 1]);
+    assert_eq!(counts(), (4, 2));
+    for value in 3..30 {
+        read(&one, first, 0, length);
+        write(&two, second, 0, &vec![value; length]);
+        assert_eq!(read(&one, first, length as u64 - 1, 1), [value]);
+        assert!(place.status().used <= 4 << 20, "{:?}", place.status());
+    }
+    // What is dead makes way first.
+    let other = open(&one, b"other", libc::O_RDWR);
+    write(&one, other, 0, &vec![9; length]);
+    read(&one, other, 0, length);
+    write(&one, first, 0, &vec![7; length]);
+    let third = open(&one, b"third", libc::O_RDWR);
+    write(&one, third, 0, &vec![8; length]);
+    for _ in 0..2 {
+        for (desc, value) in [(other, 9), (third, 8)] {
+            assert_eq!(read(&one, desc, 0, length), vec![value; length]);
+        }
+    }
+    assert_eq!((place.status().segments, place.status().used), (2, 4 << 20));
+}
+
+/// Somebody who began to fill a granule before a write may store old bytes to it behind that: so no
+/// granule that was dead is filled again, not even in a segment that gets others.
+#[test]
+fn a_dead_granule_gets_another_segment() {
+    let place = Place::new("dead-granule");
+    let volume = place.attach(Mode::Strict);
+    let cached = place.cached(&volume, 64 << 20);
+    let desc = open(&cached, b"file", libc::O_RDWR);
+    write(&cached, desc, 0, &vec![1; 1 << 20]);
+    let segments = || {
+        let era = std::fs::read_dir(place.eras()).expect("eras").next().expect("one");
+        let files = std::fs::read_dir(era.expect("one").path()).expect("an era").flatten();
+        let names = files.map(|file| file.file_name()).filter(|name| name != "index");
+        names.collect::<Vec<_>>()
+    };
+    let granule = 64 << 10;
+    read(&cached, desc, 3 * granule, 10);
+    let first = segments();
+    assert_eq!(first.len(), 1);
+    // One that is there, and one that is not.
+    for dead in [3, 7] {
+        write(&cached, desc, dead * granule, &[2]);
+        read(&cached, desc, 5 * granule, 10);
+        let before = segments();
+        assert_eq!(before.len(), 1);
+        assert_eq!(read(&cached, desc, dead * granule, 2), [2, 1]);
+        let after = segments();
+        assert!(after.len() == 1 && after != before, "{before:?}, {after:?}");
+    }
+}
+
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 96;
 
