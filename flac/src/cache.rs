@@ -152,8 +152,12 @@ impl Cache {
         offset: u64,
         out: &[UserOut<'_>],
     ) -> Option<usize> {
+        if let [buffer] = out {
+            self.segments.ahead(desc, offset, buffer.len());
+        }
         for _ in 0..TRIES {
-            let version = match engine.version(desc) {
+            let version = engine.version(desc);
+            let version = match &version {
                 Ok(version) => version,
                 Err(vfs::Errno::BUSY) => {
                     self.index.count(Count::Written, 1);
@@ -165,9 +169,10 @@ impl Cache {
             if !version.reads || offset >= version.size {
                 return None;
             }
-            match self.read_at(engine, (desc, &version), offset, out) {
+            match self.read_at(engine, (desc, version), offset, out) {
                 Ok(done)
-                    if engine.version(desc) == Ok(version) || injected(Bug::NoSecondComparison) =>
+                    if engine.version(desc).as_ref() == Ok(version)
+                        || injected(Bug::NoSecondComparison) =>
                 {
                     self.index.count(if done.filled { Count::Misses } else { Count::Hits }, 1);
                     self.index.count(Count::BytesCopied, done.bytes - done.attached);
@@ -288,7 +293,8 @@ impl Cache {
             pages::before_copy(sink);
         }
         let _copying = program::Copying::new(part.to - part.from);
-        let copied = self.segments.copy(self.directory.fd.as_fd(), number, part.from, sink);
+        let place = (part.desc, part.chunk * CHUNK + part.from);
+        let copied = self.segments.copy(self.directory.fd.as_fd(), number, place, sink);
         match copied {
             // Behind the copy: an evicted segment is emptied.
             Some(()) if self.index.names(found.line, number)? => Ok(()),

@@ -100,6 +100,8 @@ pub(crate) struct Known {
     line: u64,
     pub(crate) base: u64,
     right: u64,
+    /// What its line says is from the era before.
+    carried: bool,
 }
 
 /// A segment, as the index names it, or names it no more.
@@ -211,13 +213,18 @@ impl Index {
 
     /// Whether a file's word says that pages of a base are right at this version.
     fn says(&self, right: u64, number: u64, base: u64) -> bool {
-        right == self.hashes.right(number, base)
-            || is_as_found(number) && right == self.hashes.right(CARRIED, base)
+        right == self.hashes.right(number, base) || self.carries(right, number, base)
+    }
+
+    /// The same, as the era before left it.
+    fn carries(&self, right: u64, number: u64, base: u64) -> bool {
+        is_as_found(number) && right == self.hashes.right(CARRIED, base)
     }
 
     // ---- files ---------------------------------------------------------------------------------
 
     /// The line of a file; `None`: it has none.
+    #[inline]
     fn file_line(&self, key: u64) -> Result<Option<u64>> {
         let bucket = self.layout.file_bucket(key);
         for way in 0..FILE_WAYS {
@@ -230,13 +237,19 @@ impl Index {
     }
 
     /// What is known of a file at this version; `None`: nothing.
+    #[expect(clippy::inline_always, reason = "what it gives stays in registers: in each read")]
+    #[inline(always)]
     pub(crate) fn known(&self, node: Node, number: u64) -> Result<Option<Known>> {
         let key = self.hashes.file(node);
         let Some(line) = self.file_line(key)? else { return Ok(None) };
         let (base, right) = (self.load(line + FILE_BASE)?, self.load(line + FILE_RIGHT)?);
+        let carried = right != self.hashes.right(number, base);
+        if carried && !self.carries(right, number, base) {
+            return Ok(None);
+        }
         // The line may be another file's by now: its words go with the base, not with the key.
-        let stands = self.says(right, number, base) && self.load(line + FILE_KEY)? == key;
-        Ok(stands.then_some(Known { line, base, right }))
+        let stands = self.load(line + FILE_KEY)? == key;
+        Ok(stands.then_some(Known { line, base, right, carried }))
     }
 
     /// Forgets what was known of a file, and makes it known at this version, with nothing in it.
@@ -262,7 +275,7 @@ impl Index {
         // If somebody else does the same, base and word may be of two: then neither is right.
         let right = self.hashes.right(number, base);
         let made = self.cas(line + FILE_RIGHT, before, right)?;
-        Ok((made.then_some(Known { line, base, right }), stale))
+        Ok((made.then_some(Known { line, base, right, carried: false }), stale))
     }
 
     /// A line for a file that has none, maybe another file's.
@@ -285,12 +298,14 @@ impl Index {
     }
 
     /// Makes a carried file one of this era, so that it goes on from there.
+    #[inline]
     pub(crate) fn settle(&self, known: Known, number: u64) -> Result<Option<Known>> {
-        let right = self.hashes.right(number, known.base);
-        if known.right == right || self.cas(known.line + FILE_RIGHT, known.right, right)? {
-            return Ok(Some(Known { right, ..known }));
+        if !known.carried {
+            return Ok(Some(known));
         }
-        Ok(None)
+        let right = self.hashes.right(number, known.base);
+        let settled = self.cas(known.line + FILE_RIGHT, known.right, right)?;
+        Ok(settled.then_some(Known { right, carried: false, ..known }))
     }
 
     /// A change of this process moved a file from the one version to the other, and touched these

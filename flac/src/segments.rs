@@ -6,17 +6,24 @@
 //! has copied asks the index again whether it still names the segment. One that may be attached
 //! (`buffers.rs`) is not emptied: its name goes, and its memory with the last mapping.
 //!
+//! *A short read waits for memory*: so it asks for the lines that it will copy before it looks at
+//! versions and at the index, where the chunk's segment was mapped at the last read
+//! ([`Segments::ahead`]). That place is a guess. If the segment is another one by now, or another
+//! mapping lies there, lines are brought near for nothing; what is copied, and whether it counts,
+//! is found out as ever.
+//!
 //! Locks: one for each group of windows, while one is copied out of, or mapped. A forked child
 //! begins with none of the windows ([`Segments::forget`]): the kernel does not give it any.
 
 use crate::index::Gone;
 use crate::layout::CHUNK;
-use pmem::{UserOut, Window};
+use pmem::{UserOut, Window, prefetch};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use vfs::Desc;
 
 /// Groups of windows.
 const GROUPS: usize = 256;
@@ -25,12 +32,25 @@ const GROUP_MAX: usize = 16;
 /// Reads of these lengths ask for all their lines before they copy: a copy in one go waits for them
 /// in turn.
 const FAR: std::ops::RangeInclusive<usize> = 512..=8 << 10;
+/// Guesses of a process.
+const GUESSES: usize = 256;
 
 /// Windows with their segments' numbers.
 type Windows = Vec<(u64, Window)>;
 
+/// Where a chunk's segment was mapped when it was copied out of last: a guess.
+#[derive(Default)]
+struct Guess {
+    /// The chunk, by [`chunk`].
+    chunk: AtomicU64,
+    start: AtomicUsize,
+}
+
 /// All windows of a process.
-struct Groups([RwLock<Windows>; GROUPS]);
+struct Groups {
+    groups: [RwLock<Windows>; GROUPS],
+    guesses: [Guess; GUESSES],
+}
 
 /// The windows on segments.
 pub(crate) struct Segments {
@@ -53,6 +73,12 @@ pub(crate) fn number(name: &[u8]) -> Option<u64> {
 pub(crate) fn era(name: &str) -> Option<u64> {
     let era = u64::from_str_radix(name, 16).ok()?;
     (name == format!("{era:016x}")).then_some(era)
+}
+
+/// The chunk of an open file in which an offset lies, as a number that hardly another one has.
+#[inline]
+fn chunk(desc: Desc, offset: u64) -> u64 {
+    desc.word().wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(offset / CHUNK)
 }
 
 /// Makes the file of a new segment.
@@ -105,7 +131,8 @@ impl Segments {
     #[cold]
     fn make(&self) -> *mut Groups {
         let groups = std::array::from_fn(|_| RwLock::new(Windows::new()));
-        let made = Box::into_raw(Box::new(Groups(groups)));
+        let guesses = std::array::from_fn(|_| Guess::default());
+        let made = Box::into_raw(Box::new(Groups { groups, guesses }));
         let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
         match self.groups.compare_exchange(null, made, order, Ordering::Acquire) {
             Ok(_) => made,
@@ -117,35 +144,74 @@ impl Segments {
         }
     }
 
-    fn group(&self, number: u64) -> &RwLock<Windows> {
+    #[inline]
+    fn groups(&self) -> &Groups {
         let mut groups = self.groups.load(Ordering::Acquire);
         if groups.is_null() {
             groups = self.make();
         }
         // SAFETY: what the pointer leads to is given back when this is dropped, and not before.
-        let groups = unsafe { &*groups };
-        &groups.0[number as usize % GROUPS]
+        unsafe { &*groups }
     }
 
-    /// Copies `len` bytes from `at` of a segment to the caller. `None`: they cannot be had (it is
-    /// gone, say, or the caller's memory is).
+    #[inline]
+    fn group(&self, number: u64) -> &RwLock<Windows> {
+        &self.groups().groups[number as usize % GROUPS]
+    }
+
+    /// Asks for the lines that a short read will copy, where its chunk's segment was mapped when it
+    /// was copied out of last.
+    #[inline]
+    pub(crate) fn ahead(&self, desc: Desc, offset: u64, length: usize) {
+        if !FAR.contains(&length) {
+            return;
+        }
+        let chunk = chunk(desc, offset);
+        let guess = &self.groups().guesses[chunk as usize % GUESSES];
+        if guess.chunk.load(Ordering::Relaxed) == chunk {
+            let start = guess.start.load(Ordering::Relaxed) + (offset % CHUNK) as usize;
+            prefetch(start as *const u8, length);
+        }
+    }
+
+    /// Notes where a chunk's segment is mapped.
+    #[inline]
+    fn guess(&self, desc: Desc, offset: u64, window: &Window) {
+        let Ok(start) = window.address(0, 0) else { return };
+        let chunk = chunk(desc, offset);
+        let guess = &self.groups().guesses[chunk as usize % GUESSES];
+        let is_same = guess.chunk.load(Ordering::Relaxed) == chunk
+            && guess.start.load(Ordering::Relaxed) == start;
+        if !is_same {
+            // Two threads may leave the one's chunk and the other's place.
+            guess.chunk.store(chunk, Ordering::Relaxed);
+            guess.start.store(start, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies a segment's bytes from an offset of the open file on to the caller. `None`: they
+    /// cannot be had (it is gone, say, or the caller's memory is).
     #[inline]
     pub(crate) fn copy(
         &self,
         dir: BorrowedFd<'_>,
         number: u64,
-        at: u64,
+        (desc, offset): (Desc, u64),
         to: &UserOut<'_>,
     ) -> Option<()> {
+        let at = (offset % CHUNK) as usize;
         let group = self.group(number);
         let held = group.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, window)) = held.iter().find(|(held, _)| *held == number) {
-            return read(window, at as usize, to);
+            if FAR.contains(&to.len()) {
+                self.guess(desc, offset, window);
+            }
+            return read(window, at, to);
         }
         drop(held);
         let mut held = group.write().unwrap_or_else(PoisonError::into_inner);
         let window = Self::map(dir, number, &mut held)?;
-        read(window, at as usize, to)
+        read(window, at, to)
     }
 
     #[cold]

@@ -71,4 +71,4 @@ pub use source::{
 };
 pub use span::{Kept, Span};
 pub use user::{Fault, UserIn, UserOut, supply_pages_by, text_length};
-pub use window::{Window, fence};
+pub use window::{Window, fence, prefetch};

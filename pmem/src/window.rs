@@ -38,6 +38,16 @@ pub fn fence() {
     copy::store_fence();
 }
 
+/// Asks for the lines of a range of memory, whatever lies there, to be brought near: a hint, which
+/// changes nothing and never faults.
+#[inline]
+pub fn prefetch(start: *const u8, len: usize) {
+    for line in (0..len).step_by(LINE as usize) {
+        // SAFETY: any address may be asked for.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line).cast()) };
+    }
+}
+
 impl Window {
     /// Maps `len` bytes of `fd` from `offset` on (multiples of the page size; the file may be
     /// shorter). `sync`: with `MAP_SYNC`, which fails with `EOPNOTSUPP` where the file system
@@ -108,16 +118,11 @@ impl Window {
         self.range(at, len)
     }
 
-    /// Asks for the lines of a range to be brought near: a hint, which changes nothing and never
-    /// faults.
+    /// As [`prefetch`], of a range of the window.
     #[inline]
     pub fn prefetch(&self, at: usize, len: usize) {
         if let Ok(start) = self.range(at, len) {
-            for line in (0..len).step_by(LINE as usize) {
-                let line = start.wrapping_add(line).cast_const().cast();
-                // SAFETY: any address may be asked for.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
-            }
+            prefetch(start, len);
         }
     }
 
