@@ -35,8 +35,8 @@ use vfs::{Desc, Node};
 const READ_MAX: u64 = 0x7FFF_F000;
 /// How often a read is done again before the engine does it.
 const TRIES: u32 = 3;
-/// A change of more chunks makes the file forgotten.
-const CHANGED_MAX: u64 = 64;
+/// A change of more bytes makes the file forgotten.
+const CHANGED_MAX: u64 = 64 * CHUNK;
 /// So many evictions are followed by a look at what deaths have left.
 const EVICTIONS: u32 = 1024;
 
@@ -382,7 +382,7 @@ impl Cache {
             _ => None,
         };
         if let Some(entry) = published {
-            return Ok(Found { line: claim.line, entry, there });
+            return Ok(Found { line: claim.line, entry, there, dead: 0 });
         }
         self.index.give_up(&claim)?;
         let bytes = bytes_of(there);
@@ -403,7 +403,7 @@ impl Cache {
         let more = part.granules() & !found.there;
         let halfway = !whole || found.there.count_ones() * 2 >= more.count_ones();
         // Whatever the index says, one that may be attached is not written to.
-        if !halfway || found.entry.has(WHOLE | ATTACHED) {
+        if !halfway || found.entry.has(WHOLE | ATTACHED) || more & found.dead != 0 {
             // A new one, by one copy.
             return self.fill_new(engine, part, key);
         }
@@ -533,13 +533,12 @@ impl Cache {
         let only = after.node == before.node && after.number == before.number + 2
             || injected(Bug::WordMovedAnyway);
         let (from, to) = (range.0.min(before.size), range.1);
-        let chunks = from / CHUNK..=(to.max(1) - 1) / CHUNK;
-        if !only || to <= range.0 || chunks.end() - chunks.start() >= CHANGED_MAX {
+        if !only || to <= range.0 || to - from > CHANGED_MAX {
             return;
         }
         let numbers = (before.number, after.number);
         // What cannot be followed is forgotten by the next reader.
-        let _ = self.index.changed(before.node, numbers, chunks, &mut |gone| self.lose(gone));
+        let _ = self.index.changed(before.node, numbers, (from, to), &mut |gone| self.lose(gone));
     }
 
     /// Its descriptors, beside that of the mapped index: the directory, and the locked index.

@@ -1,8 +1,8 @@
 //! The contract, as a cache over an engine keeps it: reads and writes go by the cache, everything
 //! else is the engine's.
 //!
-//! A write at an offset, or to the end, is followed: it takes the chunks that it touched out of the
-//! cache, and the rest of the file stays. Every other change makes the next reader forget the file,
+//! A write at an offset, or to the end, is followed: what it touched, in granules, is cached no more,
+//! and the rest of the file stays. Every other change makes the next reader forget the file,
 //! as does a change that a process without the cache makes.
 
 use crate::cache::{Cache, wanted};

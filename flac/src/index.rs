@@ -5,9 +5,16 @@
 //! ([`Hashes::right`]). A read compares it with the engine's version, before and behind. Whoever
 //! finds another version forgets the file: a new base, and all entries of the old one are dead.
 //!
-//! *Who changes a file through the cache* takes the entries away that it touched, then moves that
+//! *Who changes a file through the cache* makes the granules dead that it touched, then moves that
 //! word from the version before its change to the one behind. If anybody else changed the file
 //! meanwhile, the word is not moved, and the next reader forgets the file.
+//!
+//! *A dead granule* stays dead in its segment, whatever is filled: somebody who began to fill it
+//! before the change may store to it still. Who asks for it makes a new segment. So to overwrite
+//! what is cached costs two words of the index, and no call of the kernel; the bytes stay in the
+//! budget, until the chunk gets its new segment or the old one makes way. A claim is taken away
+//! instead. So is the entry of a segment that may be attached: its memory is to go with the last
+//! mapping.
 //!
 //! *Who fills a segment* has claimed the chunk's line with the segment's number before it looks at
 //! the version and reads; behind that it turns the claim into the entry, by compare-and-swap. So a
@@ -27,11 +34,12 @@
 
 use crate::inject::{Bug, Point, injected, reach};
 use crate::layout::{
-    ALL, ATTACHED, CARRIED, CHUNK_BASE, CHUNK_CHECK, CHUNK_ENTRY, CHUNK_GRANULES, CHUNK_KEY,
-    CHUNK_WAYS, CLAIMED, ENDED, Entry, FILE_BASE, FILE_GENERATION, FILE_INO, FILE_KEY, FILE_RIGHT,
-    FILE_WAYS, GRANULE, HEADER_BOOT, HEADER_BUDGET, HEADER_CHUNKS, HEADER_COUNTERS, HEADER_FILES,
-    HEADER_FORMAT, HEADER_HAND, HEADER_MAGIC, HEADER_NEXT, HEADER_SEEDS, HEADER_STATE, HEADER_USED,
-    Hashes, LINE, LIVE, Layout, MAGIC, PUBLISHED, STRIPE, STRIPES, USED, WHOLE,
+    ALL, ATTACHED, CARRIED, CHUNK, CHUNK_BASE, CHUNK_CHECK, CHUNK_DEAD, CHUNK_ENTRY,
+    CHUNK_GRANULES, CHUNK_KEY, CHUNK_WAYS, CLAIMED, ENDED, Entry, FILE_BASE, FILE_GENERATION,
+    FILE_INO, FILE_KEY, FILE_RIGHT, FILE_WAYS, GRANULE, HEADER_BOOT, HEADER_BUDGET, HEADER_CHUNKS,
+    HEADER_COUNTERS, HEADER_FILES, HEADER_FORMAT, HEADER_HAND, HEADER_MAGIC, HEADER_NEXT,
+    HEADER_SEEDS, HEADER_STATE, HEADER_USED, Hashes, LINE, LIVE, Layout, MAGIC, PUBLISHED, STRIPE,
+    STRIPES, USED, WHOLE,
 };
 use pmem::{Fault, Region};
 use std::cell::Cell;
@@ -82,8 +90,9 @@ pub(crate) struct Found {
     /// Its line, as an offset.
     pub(crate) line: u64,
     pub(crate) entry: Entry,
-    /// Granules that are there.
+    /// Granules that are there, and not dead.
     pub(crate) there: u32,
+    pub(crate) dead: u32,
 }
 
 /// A chunk's line that this thread has claimed for a new segment.
@@ -309,12 +318,13 @@ impl Index {
     }
 
     /// A change of this process moved a file from the one version to the other, and touched these
-    /// chunks only: the rest of it stays right. Gives the segments that are gone to `gone`.
+    /// bytes only (from, to): the rest of it stays right. Gives the segments that are gone to
+    /// `gone`.
     pub(crate) fn changed(
         &self,
         node: Node,
         (before, after): (u64, u64),
-        chunks: std::ops::RangeInclusive<u64>,
+        (from, to): (u64, u64),
         gone: &mut dyn FnMut(Gone),
     ) -> Result<()> {
         // Behind the change, before any look: who fills does it the other way round.
@@ -325,8 +335,10 @@ impl Index {
             self.cas(known.line + FILE_RIGHT, known.right, right)?;
             reach(Point::WithinChange);
         }
-        for chunk in chunks {
-            self.drop_chunk(self.hashes.chunk(node, chunk), gone)?;
+        for chunk in from / CHUNK..=(to - 1) / CHUNK {
+            let start = chunk * CHUNK;
+            let granules = granules_of(from.max(start) - start, to.min(start + CHUNK) - start);
+            self.kill(self.hashes.chunk(node, chunk), granules, gone)?;
         }
         reach(Point::WithinChange);
         self.cas(known.line + FILE_RIGHT, known.right, right)?;
@@ -351,9 +363,11 @@ impl Index {
             }
             let number = entry.number();
             let check = span.load((CHUNK_CHECK / 8) as usize)?;
+            let dead = span.load((CHUNK_DEAD / 8) as usize)?;
             if check == self.hashes.entry(key, base, number) || injected(Bug::CheckIgnored) {
-                let there = self.hashes.there(key, number, granules);
-                return Ok(Some(Found { line, entry, there }));
+                let dead = self.hashes.dead_of(key, number, dead);
+                let there = self.hashes.there(key, number, granules) & !dead;
+                return Ok(Some(Found { line, entry, there, dead }));
             }
         }
         Ok(None)
@@ -428,6 +442,7 @@ impl Index {
         self.region.shared_store(line + CHUNK_KEY, key)?;
         self.region.shared_store(line + CHUNK_BASE, base)?;
         self.region.shared_store(line + CHUNK_CHECK, self.hashes.entry(key, base, number))?;
+        self.region.shared_store(line + CHUNK_DEAD, self.hashes.dead(key, number, 0))?;
         // Before the look at the version: who changes the file does it the other way round.
         fence(Ordering::SeqCst);
         Ok(Some(Claim { line, number, key }))
@@ -484,16 +499,56 @@ impl Index {
         }
     }
 
-    /// Takes all entries and claims of a chunk away.
-    fn drop_chunk(&self, key: u64, gone: &mut dyn FnMut(Gone)) -> Result<()> {
+    /// Makes granules of a chunk dead.
+    fn kill(&self, key: u64, granules: u32, gone: &mut dyn FnMut(Gone)) -> Result<()> {
         let bucket = self.layout.chunk_bucket(key);
         for way in 0..CHUNK_WAYS {
             let line = bucket + way * LINE;
             if self.load(line + CHUNK_KEY)? == key {
-                self.clear(line, gone)?;
+                self.kill_in(line, (key, granules), gone)?;
             }
         }
         Ok(())
+    }
+
+    /// The same, in a line.
+    fn kill_in(
+        &self,
+        line: u64,
+        (key, granules): (u64, u32),
+        gone: &mut dyn FnMut(Gone),
+    ) -> Result<()> {
+        loop {
+            let entry = Entry(self.load(line + CHUNK_ENTRY)?);
+            if entry.0 == 0 {
+                return Ok(());
+            }
+            if !entry.is_published() || entry.has(ATTACHED) {
+                return self.clear(line, gone);
+            }
+            // If somebody claims the line from here on, he looks at the version behind that, and
+            // does not fill what was there before the change. So whose word is found, or replaced,
+            // does not matter.
+            let word = self.load(line + CHUNK_DEAD)?;
+            let before = self.hashes.dead_of(key, entry.number(), word);
+            // Also those that are not there: they may just be filled.
+            let mut dead = before | granules;
+            if injected(Bug::AbsentLeft) {
+                let there = self.load(line + CHUNK_GRANULES)?;
+                dead &= before | self.hashes.there(key, entry.number(), there);
+            }
+            if dead == before {
+                return Ok(());
+            }
+            let new = self.hashes.dead(key, entry.number(), dead);
+            if self.cas(line + CHUNK_DEAD, word, new)? {
+                if dead == ALL {
+                    // It is to make way first. If it fails, somebody else changed it.
+                    self.cas(line + CHUNK_ENTRY, entry.0, entry.0 & !USED)?;
+                }
+                return Ok(());
+            }
+        }
     }
 
     /// Takes away what stands in a line, whatever it is by then.

@@ -14,6 +14,8 @@ pub enum Bug {
     WordMovedAnyway,
     /// A write moves the file's word, then drops entries.
     DroppedAfterWord,
+    /// A write makes only granules dead that are there.
+    AbsentLeft,
     /// A segment is published before it is filled.
     PublishedEarly,
     /// A chunk is claimed when its bytes have been read.

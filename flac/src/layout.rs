@@ -3,14 +3,14 @@
 //! ```text
 //! 0      header: a page; counters in its second half, for each group of threads
 //! 4096   files:  a line each   [ key | base | right | ino | generation ]
-//! ...    chunks: a line each   [ entry | key | base | granules | check ]
+//! ...    chunks: a line each   [ entry | key | base | granules | check | dead ]
 //! ```
 //!
 //! Both tables are hashed by *key*, 64 bits of a keyed hash; a key has a *bucket* of a few lines.
 //!
 //! Every word that decides whether bytes are served carries a check, so a damaged index makes
 //! misses: `right` is a keyed hash of the version and the base; `check` is over entry, key and
-//! base; `granules` has its own.
+//! base; `granules` and `dead` have their own.
 
 use pmem::checksum_words;
 use vfs::Node;
@@ -74,6 +74,7 @@ pub(crate) const CHUNK_KEY: u64 = 8;
 pub(crate) const CHUNK_BASE: u64 = 16;
 pub(crate) const CHUNK_GRANULES: u64 = 24;
 pub(crate) const CHUNK_CHECK: u64 = 32;
+pub(crate) const CHUNK_DEAD: u64 = 40;
 
 /// Bytes of a chunk, and of its segment: an aligned piece of a file.
 pub const CHUNK: u64 = 2 << 20;
@@ -104,7 +105,7 @@ const NUMBER: u32 = 8;
 pub(crate) const CARRIED: u64 = 1;
 
 /// What [`HEADER_FORMAT`] says.
-pub(crate) const FORMAT: u64 = 2 << 48
+pub(crate) const FORMAT: u64 = 3 << 48
     | LINE << 40
     | FILE_WAYS << 36
     | CHUNK_WAYS << 32
@@ -237,5 +238,18 @@ impl Hashes {
     pub(crate) fn there(&self, key: u64, number: u64, word: u64) -> u32 {
         let there = word as u32;
         if self.granules(key, number, there) == word { there } else { 0 }
+    }
+
+    /// The word of the granules that are dead.
+    pub(crate) fn dead(&self, key: u64, number: u64, dead: u32) -> u64 {
+        // Not to be taken for a word of granules that are there.
+        let check = checksum_words(self.seeds[1], [key, !number, u64::from(dead)]);
+        u64::from(check) << 32 | u64::from(dead)
+    }
+
+    /// What such a word says; all if it is no such word.
+    pub(crate) fn dead_of(&self, key: u64, number: u64, word: u64) -> u32 {
+        let dead = word as u32;
+        if self.dead(key, number, dead) == word { dead } else { ALL }
     }
 }

@@ -182,6 +182,19 @@ fn a_chunk_that_is_claimed_when_it_was_read() {
     });
 }
 
+/// A granule changes when it was read, before it is added to its chunk's segment.
+#[test]
+fn a_granule_that_is_added_behind_a_change() {
+    shows(Bug::AbsentLeft, [2, 1], |name| {
+        let three = Three::new(name);
+        three.read(0, [3 * GRANULE, 3 * GRANULE]);
+        let other = Rc::clone(&three);
+        once(Point::BehindFill, move || other.write(1, 0, &[2]));
+        three.read(0, [0, 1]);
+        three.read(1, [0, 1])
+    });
+}
+
 /// A stale entry that is damaged so that it seems to be of the base that counts.
 #[test]
 fn an_entry_whose_check_is_not_asked_for() {

@@ -82,10 +82,40 @@ fn places(index: &std::fs::File, length: u64, random: &mut Random) -> Vec<(u64, 
                 break;
             }
         }
-        let byte = random.below(40);
+        let byte = random.below(48);
         found.push((at + byte, line[byte as usize] ^ 1 << random.below(8)));
     }
     found
+}
+
+/// The word that says which granules are dead is damaged: in each bit of it, or it is lost.
+#[test]
+fn no_damage_to_what_is_dead_shows() {
+    let place = Place::new("dead");
+    let volume = place.attach(Mode::Strict);
+    let cached = place.cached(&volume, 64 << 20);
+    let desc = open(&cached, b"file", libc::O_RDWR);
+    write(&cached, desc, 0, &vec![0; 2 << 20]);
+    let era = std::fs::read_dir(place.eras()).expect("eras").next().expect("one").expect("one");
+    let index = std::fs::File::options().read(true).write(true).open(era.path().join("index"));
+    let index = index.expect("opened");
+    let length = index.metadata().expect("its length").len();
+    // Chunks lie behind half as many files.
+    let first = 4096 + (length - 4096) / 3;
+    for bit in 0..=64 {
+        read(&cached, desc, 0, 2 << 20);
+        write(&cached, desc, 5 << 16, &[bit + 1; 1 << 16]);
+        for at in (first..length).step_by(64) {
+            let mut dead = [0; 8];
+            index.read_exact_at(&mut dead, at + 40).expect("read");
+            let word = u64::from_le_bytes(dead);
+            let word = 1_u64.checked_shl(bit.into()).map_or(0, |flipped| word ^ flipped);
+            if dead != [0; 8] {
+                index.write_all_at(&word.to_le_bytes(), at + 40).expect("damaged");
+            }
+        }
+        assert_eq!(read(&cached, desc, (5 << 16) - 1, 3), [0, bit + 1, bit + 1], "bit {bit}");
+    }
 }
 
 /// An index that lost its end, or is none of ours.

@@ -218,6 +218,50 @@ fn what_is_mapped_for_writing_is_not_cached() {
     assert_eq!((place.counted(Count::Hits), place.counted(Count::Misses)), (2, 2));
 }
 
+/// A write takes away what it touched of a chunk, in all processes, and leaves the rest. Of what was
+/// overwritten whole nothing stays for longer than the room is needed.
+#[test]
+fn what_is_overwritten_is_dead_and_the_rest_stays() {
+    let place = Place::new("overwritten");
+    let (one, two) = (place.attach(Mode::Strict), place.attach(Mode::Strict));
+    let [one, two] = [&one, &two].map(|volume| place.cached(volume, 4 << 20));
+    let length = 2 << 20;
+    let [first, second] = [&one, &two].map(|fs| open(fs, b"file", libc::O_RDWR));
+    write(&one, first, 0, &vec![1; length]);
+    read(&one, first, 0, length);
+    read(&two, second, 0, length);
+    let counts = || (place.counted(Count::Hits), place.counted(Count::Misses));
+    assert_eq!((counts(), place.status().segments), ((1, 1), 1));
+    // Over a border of two granules.
+    write(&one, first, (1 << 20) - 10, &[2; 20]);
+    assert_eq!(read(&two, second, 0, (1 << 20) - (64 << 10)), vec![1; (1 << 20) - (64 << 10)]);
+    assert_eq!(read(&one, first, (1 << 20) + (64 << 10), 1000), [1; 1000]);
+    assert_eq!(counts(), (3, 1));
+    assert_eq!(read(&two, second, (1 << 20) - 11, 22)[..12], [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
+    assert_eq!((counts(), place.status().segments), ((3, 2), 1));
+    assert_eq!(read(&one, first, (1 << 20) + 9, 2), [2, 1]);
+    assert_eq!(counts(), (4, 2));
+    for value in 3..30 {
+        read(&one, first, 0, length);
+        write(&two, second, 0, &vec![value; length]);
+        assert_eq!(read(&one, first, length as u64 - 1, 1), [value]);
+        assert!(place.status().used <= 4 << 20, "{:?}", place.status());
+    }
+    // What is dead makes way first.
+    let other = open(&one, b"other", libc::O_RDWR);
+    write(&one, other, 0, &vec![9; length]);
+    read(&one, other, 0, length);
+    write(&one, first, 0, &vec![7; length]);
+    let third = open(&one, b"third", libc::O_RDWR);
+    write(&one, third, 0, &vec![8; length]);
+    for _ in 0..2 {
+        for (desc, value) in [(other, 9), (third, 8)] {
+            assert_eq!(read(&one, desc, 0, length), vec![value; length]);
+        }
+    }
+    assert_eq!((place.status().segments, place.status().used), (2, 4 << 20));
+}
+
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 96;
 
