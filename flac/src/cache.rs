@@ -526,19 +526,28 @@ impl Cache {
 
     // ---- changes -------------------------------------------------------------------------------
 
-    /// A write of this process moved a file from the one version to the other: `range` is what it
+    /// This process has written to a file, which had the version `before`: `range` is what it
     /// wrote. Nothing is to be done for what is not known here: the version tells all others.
-    pub(crate) fn wrote(&self, before: &Version, after: &Version, range: (u64, u64)) {
+    pub(crate) fn wrote(
+        &self,
+        engine: &dyn Versions,
+        desc: Desc,
+        before: &Version,
+        range: (u64, u64),
+    ) {
+        let node = before.node;
+        let Ok(Some(known)) = self.index.known_before(node, before.number) else { return };
+        let Ok(after) = engine.version(desc) else { return };
         // Two for each change: one alone is ours.
-        let only = after.node == before.node && after.number == before.number + 2
+        let only = after.node == node && after.number == before.number + 2
             || injected(Bug::WordMovedAnyway);
         let (from, to) = (range.0.min(before.size), range.1);
         if !only || to <= range.0 || to - from > CHANGED_MAX {
             return;
         }
-        let numbers = (before.number, after.number);
+        let gone = &mut |gone| self.lose(gone);
         // What cannot be followed is forgotten by the next reader.
-        let _ = self.index.changed(before.node, numbers, (from, to), &mut |gone| self.lose(gone));
+        let _ = self.index.changed((node, known), after.number, (from, to), gone);
     }
 
     /// Its descriptors, beside that of the mapped index: the directory, and the locked index.

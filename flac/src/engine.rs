@@ -1,8 +1,8 @@
 //! The contract, as a cache over an engine keeps it: reads and writes go by the cache, everything
 //! else is the engine's.
 //!
-//! A write at an offset, or to the end, is followed: what it touched, in granules, is cached no more,
-//! and the rest of the file stays. Every other change makes the next reader forget the file,
+//! A write at an offset, or to the end, is followed: what it touched, in granules, is cached no
+//! more, and the rest of the file stays. Every other change makes the next reader forget the file,
 //! as does a change that a process without the cache makes.
 
 use crate::cache::{Cache, wanted};
@@ -222,10 +222,9 @@ impl FileSystem for Cached {
         let written = self.under.write(desc, data, at)?;
         if let Ok(before) = before
             && written > 0
-            && let Ok(after) = self.under.version(desc)
         {
             let from = if before.appends { before.size } else { offset };
-            self.cache.wrote(&before, &after, (from, from + written as u64));
+            self.cache.wrote(&*self.under, desc, &before, (from, from + written as u64));
         }
         Ok(written)
     }

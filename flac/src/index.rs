@@ -317,19 +317,25 @@ impl Index {
         Ok(settled.then_some(Known { right, carried: false, ..known }))
     }
 
-    /// A change of this process moved a file from the one version to the other, and touched these
-    /// bytes only (from, to): the rest of it stays right. Gives the segments that are gone to
-    /// `gone`.
+    /// What is known of a file at the version before a change, which has been made. `None`: the
+    /// index needs not hear of it.
+    #[inline]
+    pub(crate) fn known_before(&self, node: Node, number: u64) -> Result<Option<Known>> {
+        // Behind the change, before any look: who fills does it the other way round.
+        fence(Ordering::SeqCst);
+        self.known(node, number)
+    }
+
+    /// A change of this process moved a file from the version at which it was known
+    /// ([`Self::known_before`]) to `after`, and touched these bytes only (from, to): the rest of it
+    /// stays right. Gives the segments that are gone to `gone`.
     pub(crate) fn changed(
         &self,
-        node: Node,
-        (before, after): (u64, u64),
+        (node, known): (Node, Known),
+        after: u64,
         (from, to): (u64, u64),
         gone: &mut dyn FnMut(Gone),
     ) -> Result<()> {
-        // Behind the change, before any look: who fills does it the other way round.
-        fence(Ordering::SeqCst);
-        let Some(known) = self.known(node, before)? else { return Ok(()) };
         let right = self.hashes.right(after, known.base);
         if injected(Bug::DroppedAfterWord) {
             self.cas(known.line + FILE_RIGHT, known.right, right)?;

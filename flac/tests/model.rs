@@ -218,8 +218,8 @@ fn what_is_mapped_for_writing_is_not_cached() {
     assert_eq!((place.counted(Count::Hits), place.counted(Count::Misses)), (2, 2));
 }
 
-/// A write takes away what it touched of a chunk, in all processes, and leaves the rest. Of what was
-/// overwritten whole nothing stays for longer than the room is needed.
+/// A write takes away what it touched of a chunk, in all processes, and leaves the rest. What was
+/// overwritten whole is the first to make way.
 #[test]
 fn what_is_overwritten_is_dead_and_the_rest_stays() {
     let place = Place::new("overwritten");
