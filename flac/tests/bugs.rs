@@ -69,21 +69,21 @@ fn once(at: Point, act: impl FnOnce() + 'static) {
 }
 
 /// What `scenario` reads without a fault, and with it.
-fn shows<T: PartialEq + std::fmt::Debug>(bug: Bug, right: T, scenario: impl Fn(&str) -> T) {
+fn shows<T: PartialEq + std::fmt::Debug>(bug: Bug, right: &T, scenario: impl Fn(&str) -> T) {
     set_bug(Bug::None);
-    assert_eq!(scenario(&format!("{bug:?}-without")), right);
+    assert_eq!(scenario(&format!("{bug:?}-without")), *right);
     set_bug(bug);
     let found = scenario(&format!("{bug:?}-with"));
     set_bug(Bug::None);
     at_points(None);
-    assert_ne!(found, right, "{bug:?} does not show");
+    assert_ne!(found, *right, "{bug:?} does not show");
 }
 
 /// A slow fill overwrites a granule with newer bytes, behind the back of a read that has begun to
 /// copy it beside an older one.
 #[test]
 fn a_read_without_its_second_comparison() {
-    shows(Bug::NoSecondComparison, [2, 2], |name| {
+    shows(Bug::NoSecondComparison, &[2, 2], |name| {
         let three = Three::new(name);
         // One granule is there, so that the others are added to its segment.
         three.read(0, [3 * GRANULE, 3 * GRANULE]);
@@ -123,7 +123,7 @@ fn a_read_without_its_second_comparison() {
 
 #[test]
 fn a_word_that_is_moved_over_another_change() {
-    shows(Bug::WordMovedAnyway, [2, 3], |name| {
+    shows(Bug::WordMovedAnyway, &[2, 3], |name| {
         let three = Three::new(name);
         three.read(0, [0, 2 * CHUNK - 1]);
         let other = Rc::clone(&three);
@@ -135,7 +135,7 @@ fn a_word_that_is_moved_over_another_change() {
 
 #[test]
 fn an_entry_that_goes_behind_the_word() {
-    shows(Bug::DroppedAfterWord, [2, 1], |name| {
+    shows(Bug::DroppedAfterWord, &[2, 1], |name| {
         let three = Three::new(name);
         three.read(0, [0, CHUNK]);
         let (other, found) = (Rc::clone(&three), Rc::new(std::cell::Cell::new([0, 0])));
@@ -148,7 +148,7 @@ fn an_entry_that_goes_behind_the_word() {
 
 #[test]
 fn a_segment_that_is_published_empty() {
-    shows(Bug::PublishedEarly, [1, 1], |name| {
+    shows(Bug::PublishedEarly, &[1, 1], |name| {
         let three = Three::new(name);
         let (other, found) = (Rc::clone(&three), Rc::new(std::cell::Cell::new([0, 0])));
         let seen = Rc::clone(&found);
@@ -171,7 +171,7 @@ fn a_segment_that_is_published_empty() {
 
 #[test]
 fn a_chunk_that_is_claimed_when_it_was_read() {
-    shows(Bug::ClaimedLate, [2, 1], |name| {
+    shows(Bug::ClaimedLate, &[2, 1], |name| {
         let three = Three::new(name);
         // The file is known.
         three.read(0, [CHUNK, CHUNK]);
@@ -185,7 +185,7 @@ fn a_chunk_that_is_claimed_when_it_was_read() {
 /// A granule changes when it was read, before it is added to its chunk's segment.
 #[test]
 fn a_granule_that_is_added_behind_a_change() {
-    shows(Bug::AbsentLeft, [2, 1], |name| {
+    shows(Bug::AbsentLeft, &[2, 1], |name| {
         let three = Three::new(name);
         three.read(0, [3 * GRANULE, 3 * GRANULE]);
         let other = Rc::clone(&three);
@@ -198,7 +198,7 @@ fn a_granule_that_is_added_behind_a_change() {
 /// A stale entry that is damaged so that it seems to be of the base that counts.
 #[test]
 fn an_entry_whose_check_is_not_asked_for() {
-    shows(Bug::CheckIgnored, [2, 2], |name| {
+    shows(Bug::CheckIgnored, &[2, 2], |name| {
         let three = Three::new(name);
         three.read(0, [0, 1]);
         three.write(2, 0, &vec![2; 2 * CHUNK as usize]);
@@ -235,7 +235,7 @@ fn confuse(index: &std::fs::File) {
 /// A file changes in an era without the cache; the one before that ended in order.
 #[test]
 fn an_era_that_is_skipped() {
-    shows(Bug::EraSkipped, 2, |name| {
+    shows(Bug::EraSkipped, &2, |name| {
         let place = Place::new(name);
         let write_all = |value| {
             let volume = place.attach(Mode::Strict);
