@@ -14,7 +14,7 @@
 
 use crate::index::Index;
 use crate::inject::{Bug, injected};
-use crate::layout::{GRANULE, Hashes, Layout};
+use crate::layout::{GRANULE, Layout};
 use crate::segments;
 use pmem::{Class, InternalFd, OpenOptions, Purpose, Region};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
@@ -170,10 +170,11 @@ pub(crate) fn open(
     let all = open_place(whose, place)?;
     let name = era_name(eras.now);
     let path = place.join(&name);
+    let boot = boot();
     for _ in 0..TRIES {
         match open_dir(all.as_fd(), &name) {
             Ok(dir) => {
-                if let Some(found) = join(dir, &path, eras)? {
+                if let Some(found) = join(dir, &path, eras, boot)? {
                     return Ok(found);
                 }
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -182,14 +183,15 @@ pub(crate) fn open(
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(told(&path, errno)),
         }
-        let mut taken = eras.before.is_some_and(|before| take_over(&all, place, before, &name));
+        let take = |era| take_over((&all, place), era, boot, &name);
+        let mut taken = eras.before.is_some_and(take);
         if injected(Bug::EraSkipped) {
             let any = names(all.as_fd()).unwrap_or_default();
             let any = any.iter().filter_map(|name| segments::era(name));
-            taken |= any.into_iter().any(|era| take_over(&all, place, era, &name));
+            taken |= any.into_iter().any(take);
         }
         if !taken {
-            make(&all, place, eras, budget, &name).map_err(|errno| told(&path, errno))?;
+            make(&all, budget, boot, &name).map_err(|errno| told(&path, errno))?;
         }
         sweep(&all, &name);
     }
@@ -197,7 +199,12 @@ pub(crate) fn open(
 }
 
 /// Uses an era's directory. `None`: it is being removed.
-fn join(dir: OwnedFd, path: &Path, eras: Eras) -> Result<Option<(Directory, Index)>, Refusal> {
+fn join(
+    dir: OwnedFd,
+    path: &Path,
+    eras: Eras,
+    boot: u64,
+) -> Result<Option<(Directory, Index)>, Refusal> {
     let (index, stat) = match open_index(dir.as_fd()) {
         Ok(found) => found,
         Err(Errno::NOENT) => return Ok(None),
@@ -212,7 +219,7 @@ fn join(dir: OwnedFd, path: &Path, eras: Eras) -> Result<Option<(Directory, Inde
         return Ok(None);
     }
     let mapped = map(&index, path).ok();
-    let found = mapped.and_then(|region| Index::open(region, eras.now, boot()));
+    let found = mapped.and_then(|region| Index::open(region, eras.now, boot));
     let found = found.ok_or_else(|| {
         format!(
             "the cache's index in {} is damaged; `solera cache drop` makes a new one",
@@ -224,14 +231,14 @@ fn join(dir: OwnedFd, path: &Path, eras: Eras) -> Result<Option<(Directory, Inde
 }
 
 /// Makes the directory of the era before that of this one, if that ended in order.
-fn take_over(all: &OwnedFd, place: &Path, before: u64, name: &Path) -> bool {
+fn take_over((all, place): (&OwnedFd, &Path), before: u64, boot: u64, name: &Path) -> bool {
     let old = era_name(before);
     let take = || -> Option<()> {
         let dir = open_dir(all.as_fd(), &old).ok()?;
         let (index, _) = open_index(dir.as_fd()).ok()?;
         // Nobody else uses it, and nobody sweeps it away meanwhile.
         rustix::fs::flock(&index, FlockOperation::NonBlockingLockExclusive).ok()?;
-        let found = Index::open(map(&index, place).ok()?, before, boot())?;
+        let found = Index::open(map(&index, place).ok()?, before, boot)?;
         if !found.take_over().ok()? {
             return None;
         }
@@ -248,7 +255,7 @@ pub(crate) fn may_grow(length: u64) -> bool {
 }
 
 /// Makes an empty one. Somebody else may have done so meanwhile.
-fn make(all: &OwnedFd, place: &Path, eras: Eras, budget: u64, name: &Path) -> Result<(), Errno> {
+fn make(all: &OwnedFd, budget: u64, boot: u64, name: &Path) -> Result<(), Errno> {
     let mut random = [0; 24];
     let mut done = 0;
     while done < random.len() {
@@ -267,9 +274,10 @@ fn make(all: &OwnedFd, place: &Path, eras: Eras, budget: u64, name: &Path) -> Re
             return Err(Errno::FBIG);
         }
         rustix::fs::ftruncate(&file, layout.length())?;
-        let region = map(&file, place).map_err(|_| Errno::IO)?;
-        let hashes = Hashes { seeds: [word(0), word(1)], era: eras.now };
-        Index::make(region, layout, hashes, boot()).map_err(|_| Errno::NOSPC)?;
+        let empty = Index::empty(layout, [word(0), word(1)], boot);
+        if rustix::io::pwrite(&file, &empty, 0)? < empty.len() {
+            return Err(Errno::NOSPC);
+        }
         rustix::fs::renameat_with(all, &new, all, name, RenameFlags::NOREPLACE)
     };
     let filled = fill();
@@ -338,12 +346,13 @@ pub(crate) fn remove(all: &OwnedFd, name: &Path) {
 /// The eras that have a directory, with their indexes.
 pub(crate) fn eras(all: &OwnedFd, place: &Path) -> Vec<(PathBuf, OwnedFd, Option<Index>)> {
     let mut found = Vec::new();
+    let boot = boot();
     for name in names(all.as_fd()).unwrap_or_default() {
         let Some(era) = segments::era(&name) else { continue };
         let Ok(dir) = open_dir(all.as_fd(), Path::new(&name)) else { continue };
         let index = open_index(dir.as_fd())
             .ok()
-            .and_then(|(index, _)| Index::open(map(&index, place).ok()?, era, boot()));
+            .and_then(|(index, _)| Index::open(map(&index, place).ok()?, era, boot));
         found.push((PathBuf::from(name), dir, index));
     }
     found

@@ -129,6 +129,9 @@ pub(crate) struct Index {
     pub(crate) hashes: Hashes,
 }
 
+/// Bytes of the header's words that an empty index has.
+const EMPTY: usize = HEADER_NEXT as usize + 8;
+
 type Result<T> = std::result::Result<T, Fault>;
 
 thread_local! {
@@ -142,9 +145,10 @@ pub(crate) fn bytes_of(there: u32) -> u64 {
 }
 
 impl Index {
-    /// An empty one, in a region of the layout's length.
-    pub(crate) fn make(region: Region, layout: Layout, hashes: Hashes, boot: u64) -> Result<Self> {
-        let [first, second] = hashes.seeds;
+    /// The first bytes of an empty one, in a file of the layout's length; the others are 0.
+    pub(crate) fn empty(layout: Layout, seeds: [u64; 2], boot: u64) -> [u8; EMPTY] {
+        let [first, second] = seeds;
+        let mut bytes = [0; EMPTY];
         for (at, word) in [
             (HEADER_FORMAT, crate::layout::FORMAT),
             (HEADER_FILES, layout.files),
@@ -156,9 +160,10 @@ impl Index {
             (HEADER_NEXT, 1),
             (HEADER_MAGIC, MAGIC),
         ] {
-            region.shared_store(at, word)?;
+            let at = at as usize;
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        Ok(Self { region, layout, hashes })
+        bytes
     }
 
     /// One that somebody made, in this boot. `None`: it is none of ours.

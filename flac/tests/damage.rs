@@ -104,7 +104,7 @@ fn no_damage_to_what_is_dead_shows() {
     let first = 4096 + (length - 4096) / 3;
     for bit in 0..=64 {
         read(&cached, desc, 0, 2 << 20);
-        write(&cached, desc, 5 << 16, &[bit + 1; 1 << 16]);
+        write(&cached, desc, 5 << 16, &vec![bit + 1; 1 << 16]);
         for at in (first..length).step_by(64) {
             let mut dead = [0; 8];
             index.read_exact_at(&mut dead, at + 40).expect("read");
