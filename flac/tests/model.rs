@@ -262,6 +262,37 @@ fn what_is_overwritten_is_dead_and_the_rest_stays() {
     assert_eq!((place.status().segments, place.status().used), (2, 4 << 20));
 }
 
+/// Somebody who began to fill a granule before a write may store old bytes to it behind that: so no
+/// granule that was dead is filled again, not even in a segment that gets others.
+#[test]
+fn a_dead_granule_gets_another_segment() {
+    let place = Place::new("dead-granule");
+    let volume = place.attach(Mode::Strict);
+    let cached = place.cached(&volume, 64 << 20);
+    let desc = open(&cached, b"file", libc::O_RDWR);
+    write(&cached, desc, 0, &vec![1; 1 << 20]);
+    let segments = || {
+        let era = std::fs::read_dir(place.eras()).expect("eras").next().expect("one");
+        let files = std::fs::read_dir(era.expect("one").path()).expect("an era").flatten();
+        let names = files.map(|file| file.file_name()).filter(|name| name != "index");
+        names.collect::<Vec<_>>()
+    };
+    let granule = 64 << 10;
+    read(&cached, desc, 3 * granule, 10);
+    let first = segments();
+    assert_eq!(first.len(), 1);
+    // One that is there, and one that is not.
+    for dead in [3, 7] {
+        write(&cached, desc, dead * granule, &[2]);
+        read(&cached, desc, 5 * granule, 10);
+        let before = segments();
+        assert_eq!(before.len(), 1);
+        assert_eq!(read(&cached, desc, dead * granule, 2), [2, 1]);
+        let after = segments();
+        assert!(after.len() == 1 && after != before, "{before:?}, {after:?}");
+    }
+}
+
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 96;
 
