@@ -130,6 +130,8 @@ pub(crate) fn remove(dir: BorrowedFd<'_>, gone: Gone) {
 fn read(window: &Window, at: usize, to: &UserOut<'_>) -> Option<()> {
     let length = to.len();
     if FAR.contains(&length) {
+        // Also what `Segments::ahead` has asked for (at random places: 1.14 of the volume's
+        // time, asked for once 1.28): a processor may drop what it has no room to wait for.
         window.prefetch(at, length);
         return window.read_near(at, to, length).ok();
     }
