@@ -88,6 +88,9 @@ fn buffers_come_and_go_unseen() {
     stage.case(&CACHE, &["comes-and-goes"]);
     stage.case(&CACHE, &["calls"]);
     stage.case(&CACHE, &["copies"]);
+    stage.case(&CACHE, &["failures"]);
+    stage.case(&CACHE, &["marked"]);
+    stage.case(&["--cache", "32M", "--miss", "ahead"], &["beside"]);
     let mut command = stage.run(&CACHE);
     command.args(["--", &stage.program, "chrooted", &stage.place.prefix()]);
     let ran = Ran::of(&mut command);
@@ -179,8 +182,8 @@ fn pinned_buffers_are_left_alone() {
     let Some(stage) = Stage::new("256M") else { return };
     let told = stage.case(&CACHE, &["ring"]);
     assert!(told.iter().any(|(reason, _)| reason == "attach:pinned"), "{told:?}");
-    // What is registered later nobody can see ("Attaching" in the caveats): the kernel has the old
-    // pages then.
+    // What is registered behind the first look nobody can see ("Attaching" in the caveats): the
+    // kernel has the old pages then.
     stage.case(&CACHE, &["ring-later"]);
     // Without `--attach`, as with explicit buffers, nothing of it happens.
     let mut command = command();

@@ -7,8 +7,9 @@
 //! about what is wanted, not about bytes. A reader that comes to the chunk that is being filled
 //! waits for it, for a while.
 //!
-//! The thread holds no lock between chunks, and ends before the engine does, and before an exec. A
-//! forked child has none until it reads in order itself.
+//! The thread holds no lock between chunks. It ends when nobody has asked for 0.1 s, before the
+//! engine does, and when an exec is prepared. A forked child has none until it reads in order
+//! itself.
 
 use crate::layout::CHUNK;
 use rustix::thread::futex;
@@ -27,6 +28,9 @@ const CHUNKS: u64 = 4;
 const READERS: usize = 64;
 /// How long a reader waits for a chunk.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A thread that nobody has asked for so long ends.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// States of the thread.
 const NONE: u32 = 0;
@@ -136,7 +140,10 @@ impl Ahead {
         while self.state.load(Ordering::Acquire) == BEGUN {
             let now = self.requests.load(Ordering::Acquire);
             if now == seen {
-                wait(&self.requests, now, None);
+                wait(&self.requests, now, Some(IDLE));
+                if self.requests.load(Ordering::Acquire) == seen && self.leaves(seen) {
+                    return;
+                }
                 continue;
             }
             seen = now;
@@ -144,6 +151,20 @@ impl Ahead {
         }
         self.state.store(NONE, Ordering::Release);
         wake(&self.filled);
+    }
+
+    /// Nobody has asked for a while: the thread ends, so that a process whose other threads have
+    /// ended can end. `false`: somebody has asked meanwhile.
+    fn leaves(&self, seen: u32) -> bool {
+        let order = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.state.compare_exchange(BEGUN, NONE, order.0, order.1).is_err() {
+            // It is to end.
+            return false;
+        }
+        wake(&self.filled);
+        let asked = self.requests.load(Ordering::SeqCst) != seen;
+        // Who asked may have begun another one already.
+        !(asked && self.state.compare_exchange(NONE, BEGUN, order.0, order.1).is_ok())
     }
 
     /// A chunk is being filled by this.

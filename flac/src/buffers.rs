@@ -54,7 +54,7 @@ pub fn remove(start: usize, length: usize) {
 /// Gives a buffer memory of its own where it is attached: what it held there is lost. `false`: the
 /// kernel refuses it some.
 pub fn detach(start: usize, length: usize) -> bool {
-    pages::own(start, length, false)
+    pages::own(start, length)
 }
 
 /// Gives a buffer memory of its own where it is attached, with the bytes that it has. No other

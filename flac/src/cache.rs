@@ -23,6 +23,7 @@ use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
 use crate::inject::{Bug, Point, injected, reach};
 use crate::kernel::{self, Reason};
 use crate::layout::{ALL, ATTACHED, CHUNK, GRANULE, HUGE, SMALL, WHOLE};
+use crate::numbers::Brief;
 use crate::pages::{self, Page};
 use crate::program::{self, Plan};
 use crate::segments::{self, Segments};
@@ -239,7 +240,7 @@ impl Cache {
                     }
                     let end = offset + done.bytes;
                     let begins =
-                        self.ahead.as_ref().is_some_and(|ahead| ahead.read(&version, offset, end));
+                        self.ahead.as_ref().is_some_and(|ahead| ahead.read(version, offset, end));
                     return Some(Read { bytes: done.bytes as usize, begins });
                 }
                 Ok(_) | Err(Unserved::Moved) => {}
@@ -415,7 +416,11 @@ impl Cache {
             Some(false) => self.index.mark(found, SMALL)?,
             None => false,
         };
-        if is_huge == Some(true) { Ok(true) } else { copied(Reason::SmallPages) }
+        if is_huge == Some(true) {
+            return Ok(true);
+        }
+        page.give_up();
+        copied(Reason::SmallPages)
     }
 
     // ---- misses --------------------------------------------------------------------------------
@@ -514,7 +519,7 @@ impl Cache {
         engine: &dyn Versions,
         part: &Part<'_>,
         granules: u32,
-        file: &std::os::fd::OwnedFd,
+        file: &Brief,
     ) -> vfs::Result<bool> {
         let is_same = || engine.version(part.desc) == Ok(*part.version);
         let length = part.length();

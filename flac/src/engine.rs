@@ -10,6 +10,7 @@ use crate::cache::{Cache, wanted};
 use crate::directory::{Refusal, Whose};
 use crate::inject::{Point, reach};
 use crate::kernel;
+use crate::numbers;
 use crate::pages;
 use crate::program;
 use pmem::Region;
@@ -86,6 +87,9 @@ impl Cached {
     /// lies behind the end of the file is not overwritten.
     fn before_copy(&self, desc: Desc, out: &[UserOut<'_>], at: Where) {
         if pages::attached() == 0 {
+            return;
+        }
+        if !self.under.describe(desc).is_ok_and(|(_, flags)| flags.reads()) {
             return;
         }
         let mut attr = Attr::NONE;
@@ -415,12 +419,14 @@ impl Attached for Cached {
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
         self.cache.forget_windows();
         program::forked();
+        numbers::forked();
         self.under.fork_child(ticket)
     }
 
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
         self.cache.forget_windows();
         program::forked();
+        numbers::forked();
         self.under.fork_unprepared(held)
     }
 

@@ -43,6 +43,20 @@ fn open_proc() -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(c"/proc", flags, Mode::empty())
 }
 
+/// Whether a mapping that fails leaves what was there: from Linux 6.12 on.
+pub(crate) fn is_new_enough() -> bool {
+    // SAFETY: a structure of texts.
+    let mut name: libc::utsname = unsafe { std::mem::zeroed() };
+    let arguments = [&raw mut name as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the kernel fills in the structure, and ends each text.
+    let told = unsafe { system_call(libc::SYS_uname, arguments) };
+    // SAFETY: as above; zeros if it failed.
+    let release = unsafe { CStr::from_ptr(name.release.as_ptr()) };
+    let release = release.to_str().ok().filter(|_| told.is_ok()).unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 12)
+}
+
 /// Opens the files. Refused where the kernel does not know both requests (`PROCMAP_QUERY`: Linux
 /// 6.11, `PAGEMAP_SCAN`: 6.7), or there is no `/proc`.
 pub(crate) fn begin() -> rustix::io::Result<()> {

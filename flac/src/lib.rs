@@ -7,10 +7,10 @@
 //! version, and what was cached of it is not used again.
 //!
 //! `index.rs` has the argument; `layout.rs` what lies where; `directory.rs` where, and what
-//! outlives an era; `segments.rs` the bytes; `cache.rs` reads and fills, `ahead.rs` fills before
-//! anybody asks; `pages.rs` where in a program's memory they are mapped instead of copied,
-//! `buffers.rs` and `program.rs` which memory that may be, `kernel.rs` what the kernel says of it;
-//! `engine.rs` the contract.
+//! outlives an era; `segments.rs` the bytes, `numbers.rs` their descriptors; `cache.rs` reads and
+//! fills, `ahead.rs` fills before anybody asks; `pages.rs` where in a program's memory they are
+//! mapped instead of copied, `buffers.rs` and `program.rs` which memory that may be, `kernel.rs`
+//! what the kernel says of it; `engine.rs` the contract.
 
 mod ahead;
 pub mod buffers;
@@ -24,6 +24,7 @@ pub mod inject;
 mod inject;
 mod kernel;
 mod layout;
+pub mod numbers;
 mod pages;
 pub mod program;
 mod segments;

@@ -13,16 +13,18 @@
 //! one's, and a wrong state costs time, not bytes.
 //!
 //! A read maps nothing but what it overwrites: other threads may use the rest of a page. So what a
-//! copy overwrites at the beginning or the end of an attached page gets memory of its own; the rest
-//! keeps its bytes and the program's stores, and is what is attached of the page from then on.
+//! copy overwrites at the beginning or the end of a buffer's attached page gets memory of its own;
+//! the rest keeps its bytes and the program's stores, and is what is attached of the page from then
+//! on. Memory that is no buffer's loses nothing before a copy, which may fail or be short.
 //!
 //! No locks, and no memory of the heap behind the first use of 16 GiB of addresses: a signal's
 //! handler may read. A forked child has the same mappings, and the same table.
 
 use crate::kernel::{self, Mapping};
 use crate::layout::CHUNK;
+use crate::program;
 use pmem::UserOut;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -47,6 +49,8 @@ const _: () = assert!(LEAF * LEAVES * PAGE == 1 << 47);
 /// the last, and the *mark* of its segment; of others what `program.rs` remembers of it.
 const BUFFER: u64 = 1;
 const ATTACHED: u64 = 2;
+/// It was attached, and its mapping is still there: all its pages are the program's own.
+const LEFT: u64 = 4;
 const FROM: u32 = 8;
 const TO: u32 = 20;
 const MARK: u32 = 32;
@@ -63,7 +67,7 @@ struct Slot {
 type Leaf = [Slot; LEAF];
 
 static TABLE: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LEAVES];
-/// Pages that are attached, of both kinds.
+/// Pages with a mapping of a segment, of all kinds.
 static ATTACHED_PAGES: AtomicUsize = AtomicUsize::new(0);
 /// Some page that is no buffer's was attached.
 static WAS_ATTACHED: AtomicBool = AtomicBool::new(false);
@@ -131,42 +135,67 @@ pub(crate) fn within(start: usize, length: usize) -> impl Iterator<Item = Page> 
     (from..to).step_by(PAGE).filter(move |from| to - from >= PAGE).filter_map(at)
 }
 
-/// All pages that are attached, as far as is known.
-pub(crate) fn all_attached() -> impl Iterator<Item = Page> {
+/// All pages with a mapping of a segment, as far as is known.
+fn all_mapped() -> impl Iterator<Item = Page> {
     let leaves = TABLE.iter().enumerate();
     let there = leaves.filter(|(_, leaf)| !leaf.load(Ordering::Acquire).is_null());
     there
         .flat_map(|(leaf, _)| (0..LEAF).filter_map(move |page| at((leaf * LEAF + page) * PAGE)))
-        .filter(Page::is_attached)
+        .filter(|page| is_counted(page.slot.state.load(Ordering::Acquire)))
 }
 
-/// A copy over a range follows, of all of it. Attached pages would be copied by the kernel first,
-/// a small page at each fault: what they hold there goes.
+/// Finds out which mappings of segments are there no more.
+pub(crate) fn recount() {
+    for page in all_mapped() {
+        if page.is_attached() {
+            page.is_mapped();
+        } else if !page.has_mapping() {
+            page.leave(page.slot.state.load(Ordering::Acquire) & !(LEFT | (u64::MAX << MARK)));
+        }
+    }
+}
+
+fn is_counted(state: u64) -> bool {
+    state & (ATTACHED | LEFT) != 0
+}
+
+/// A copy over a range follows. Attached pages would be copied by the kernel first, a small page at
+/// each fault.
 pub(crate) fn before_copy(sink: &UserOut<'_>) {
     if attached() != 0 {
         overwritten(sink.start() as usize, sink.len());
     }
 }
 
-/// The same of a range.
+/// The same of a range. What a buffer holds there goes. Other memory keeps it, since nobody knows
+/// whether the copy comes to its end: the kernel copies its pages, all at once.
 pub(crate) fn overwritten(start: usize, length: usize) {
     if length == 0 || attached() == 0 {
         return;
     }
     let end = start.saturating_add(length);
-    let (first, last) = (start / PAGE * PAGE, (end - 1) / PAGE * PAGE);
-    before_part(first, start, end.min(first.saturating_add(PAGE)));
-    if last != first {
-        before_part(last, last, end);
+    for page in (start / PAGE * PAGE..end).step_by(PAGE).filter_map(at) {
+        if page.is_buffer() {
+            before_part(page, start.max(page.start), end.min(page.start + PAGE));
+        } else if page.is_mapped()
+            && let Some((first, last)) = page.attached_bytes()
+        {
+            let (from, to) = (start.max(page.start + first), end.min(page.start + last));
+            if from < to {
+                let from = from / SMALL_PAGE * SMALL_PAGE;
+                populate(from, to.next_multiple_of(SMALL_PAGE) - from);
+                page.be_left(0);
+            }
+        }
     }
     // What fails is copied by the kernel.
-    own(start, length, true);
+    own(start, length);
 }
 
-/// The same of a part of a page. In the middle of what is attached it is left alone: a page has
-/// three mappings at most.
-fn before_part(start: usize, from: usize, to: usize) {
-    let Some(page) = at(start).filter(Page::is_mapped) else { return };
+/// A part of a page of a buffer that is overwritten gets memory of its own. In the middle of what
+/// is attached it is left alone: a page has three mappings at most.
+fn before_part(page: Page, from: usize, to: usize) {
+    let start = page.start;
     // Small pages that are overwritten whole.
     let (from, to) = (from.next_multiple_of(SMALL_PAGE) - start, (to - start) / SMALL_PAGE);
     let to = to * SMALL_PAGE;
@@ -176,7 +205,7 @@ fn before_part(start: usize, from: usize, to: usize) {
     if !is_long || map_from != first && map_to != last {
         return;
     }
-    if map_own(start + map_from, map_to - map_from, page) {
+    if map_own(start + map_from, map_to - map_from) {
         populate(start + map_from, map_to - map_from);
         page.shrink(map_from, map_to);
     }
@@ -185,13 +214,31 @@ fn before_part(start: usize, from: usize, to: usize) {
 /// The bytes of a range are to be zeros, or nobody's: what is attached there is unmapped, in
 /// parts too.
 pub(crate) fn emptied(start: usize, length: usize) {
-    each_piece(start, length, |from, to, there| map_own_as(from, to - from, there.prot()));
+    each_piece(start, length, |from, to, there| {
+        // A mark that the program has set since would go with the mapping.
+        if program::is_unmarked(from, to) || !there.prot().contains(ProtFlags::WRITE) {
+            return map_own_as(from, to - from, there.prot());
+        }
+        // SAFETY: private memory to be written, whose bytes the program has given up.
+        unsafe { std::ptr::write_bytes(from as *mut u8, 0, to - from) };
+        true
+    });
+}
+
+/// Whether a segment is mapped somewhere in a range.
+pub(crate) fn holds(start: usize, length: usize) -> bool {
+    let mut held = false;
+    each_piece(start, length, |_, _, _| {
+        held = true;
+        false
+    });
+    held
 }
 
 /// The bytes of a range are to stay as they are, in memory of their own. `false`: the kernel
 /// refuses it some.
 pub(crate) fn kept(start: usize, length: usize) -> bool {
-    each_piece(start, length, |from, to, _| keep(from, to - from))
+    each_piece(start, length, |from, to, there| keep(from, to - from, there.prot()))
 }
 
 /// Gives each part of a range where a segment is mapped memory of its own, by this, whatever else
@@ -242,60 +289,42 @@ fn each_piece(
 
 /// Whether a mapping is one of a segment; `page`: where it lies.
 pub(crate) fn is_segment(there: &Mapping, page: Option<Page>) -> bool {
-    let is_noted = |page: &Page| page.is_attached() && page.mark() == there.mark();
+    let is_noted = |page: &Page| {
+        is_counted(page.slot.state.load(Ordering::Acquire)) && page.mark() == there.mark()
+    };
     there.is_private_file() && (page.as_ref().is_some_and(is_noted) || kernel::is_segment(there))
 }
 
-/// Gives the attached ones of the whole pages of a range memory of their own, each run at once.
-/// `false`: the kernel refuses it some.
-pub(crate) fn own(start: usize, length: usize, populated: bool) -> bool {
-    let mut run: Option<(Page, usize)> = None;
+/// Gives the attached ones of the whole pages of a range of buffers memory of their own, each run
+/// at once. `false`: the kernel refuses it some.
+pub(crate) fn own(start: usize, length: usize) -> bool {
+    let mut run: Option<(usize, usize)> = None;
     let mut all = true;
-    for page in within(start, length).filter(Page::is_mapped) {
-        if !page.is_buffer() && !page.is_whole() {
-            // The rest of it is as the program has it.
-            all &= own_part(page);
-            continue;
-        }
+    let is_attached = |page: &Page| page.is_buffer() && page.is_attached();
+    for page in within(start, length).filter(is_attached) {
         run = match run {
-            Some((first, to)) if to == page.start && first.is_buffer() == page.is_buffer() => {
-                Some((first, to + PAGE))
-            }
+            Some((from, to)) if to == page.start => Some((from, to + PAGE)),
             other => {
-                all &= other.is_none_or(|(first, to)| own_run(first, to, populated));
-                Some((page, page.start + PAGE))
+                all &= other.is_none_or(|(from, to)| own_run(from, to));
+                Some((page.start, page.start + PAGE))
             }
         };
     }
-    all & run.is_none_or(|(first, to)| own_run(first, to, populated))
+    all & run.is_none_or(|(from, to)| own_run(from, to))
 }
 
-fn own_part(page: Page) -> bool {
-    let Some((from, to)) = page.attached_bytes() else { return true };
-    let mapped = map_own(page.start + from, to - from, page);
+fn own_run(from: usize, to: usize) -> bool {
+    let mapped = map_own(from, to - from);
     if mapped {
-        page.is_own();
+        within(from, to - from).for_each(Page::is_own);
     }
     mapped
 }
 
-fn own_run(first: Page, to: usize, populated: bool) -> bool {
-    let length = to - first.start;
-    let mapped = map_own(first.start, length, first);
-    if mapped {
-        if populated && !first.is_buffer() {
-            populate(first.start, length);
-        }
-        within(first.start, length).for_each(Page::is_own);
-    }
-    mapped
-}
-
-/// Maps fresh memory over attached bytes. Those of a buffer get huge pages; others should become
-/// one mapping with their neighbours again.
-fn map_own(start: usize, length: usize, page: Page) -> bool {
+/// Maps fresh memory over a part of a buffer.
+fn map_own(start: usize, length: usize) -> bool {
     let mapped = map_own_as(start, length, ProtFlags::READ | ProtFlags::WRITE);
-    if mapped && page.is_buffer() {
+    if mapped {
         // SAFETY: just mapped. It is a hint.
         let _ = unsafe { rustix::mm::madvise(start as _, length, Advice::LinuxHugepage) };
     }
@@ -311,7 +340,7 @@ fn map_own_as(start: usize, length: usize, prot: ProtFlags) -> bool {
 
 /// All pages at once, instead of a fault for each.
 fn populate(start: usize, length: usize) {
-    // SAFETY: just mapped, and to be overwritten by the caller. It is a hint.
+    // SAFETY: it changes no byte. It is a hint.
     let _ = unsafe { rustix::mm::madvise(start as _, length, Advice::LinuxPopulateWrite) };
 }
 
@@ -378,9 +407,33 @@ impl Page {
     }
 
     fn leave(self, state: u64) {
-        if self.slot.state.swap(state, Ordering::AcqRel) & ATTACHED != 0 {
-            ATTACHED_PAGES.fetch_sub(1, Ordering::AcqRel);
+        let before = self.slot.state.swap(state, Ordering::AcqRel);
+        match (is_counted(before), is_counted(state)) {
+            (true, false) => _ = ATTACHED_PAGES.fetch_sub(1, Ordering::AcqRel),
+            (false, true) => _ = ATTACHED_PAGES.fetch_add(1, Ordering::AcqRel),
+            _ => {}
         }
+    }
+
+    /// Nothing of the segment shows any more; what `program.rs` remembers of it.
+    fn be_left(self, what: u32) {
+        let state = self.slot.state.load(Ordering::Acquire);
+        let mapped = if is_counted(state) { LEFT | state & (u64::MAX << MARK) } else { 0 };
+        self.leave(mapped | u64::from(what) << REMEMBERED & !(u64::MAX << MARK));
+    }
+
+    /// Whether a part of it shows the segment that is noted.
+    fn has_mapping(&self) -> bool {
+        let (mut from, end, mark) = (self.start, self.start + PAGE, self.mark());
+        while from < end
+            && let Some(there) = kernel::mapping_from(from)
+        {
+            if there.start < end && there.is_private_file() && there.mark() == mark {
+                return true;
+            }
+            from = there.end;
+        }
+        false
     }
 
     /// What `program.rs` remembers of a page that is not attached, and no buffer's: 24 bits.
@@ -391,7 +444,7 @@ impl Page {
 
     pub(crate) fn remember(self, what: u32) {
         if !self.is_buffer() {
-            self.leave(u64::from(what) << REMEMBERED);
+            self.be_left(what);
         }
     }
 
@@ -433,28 +486,30 @@ impl Page {
         if mapped.is_err() {
             if self.is_buffer() {
                 // Older kernels unmap what was there before they fail.
-                map_own(self.start, PAGE, self);
+                map_own(self.start, PAGE);
             }
             self.is_own();
         }
         mapped.is_ok()
     }
 
+    /// Takes away what was just attached.
+    pub(crate) fn give_up(self) {
+        if map_own_as(self.start, PAGE, ProtFlags::READ | ProtFlags::WRITE) {
+            self.is_own();
+        }
+    }
+
     /// Notes that all of it is attached. `false`: too many are.
     fn count(self, mark: u32) -> bool {
-        if ATTACHED_PAGES.fetch_add(1, Ordering::AcqRel) >= ATTACHED_MAX && !self.is_attached() {
-            ATTACHED_PAGES.fetch_sub(1, Ordering::AcqRel);
+        let state = self.slot.state.load(Ordering::Acquire);
+        if attached() >= ATTACHED_MAX && !is_counted(state) {
             return false;
         }
-        let state = self.slot.state.load(Ordering::Acquire);
-        let new = attached_state(state, 0, PAGE, mark);
         if state & BUFFER == 0 && !WAS_ATTACHED.load(Ordering::Relaxed) {
             WAS_ATTACHED.store(true, Ordering::Release);
         }
-        if self.slot.state.swap(new, Ordering::AcqRel) & ATTACHED != 0 {
-            // It was counted.
-            ATTACHED_PAGES.fetch_sub(1, Ordering::AcqRel);
-        }
+        self.leave(attached_state(state, 0, PAGE, mark));
         true
     }
 
@@ -469,7 +524,7 @@ impl Page {
 
     /// Gives it memory of its own with the bytes that it has.
     pub(crate) fn keep(self) -> bool {
-        let kept = keep(self.start, PAGE);
+        let kept = keep(self.start, PAGE, ProtFlags::READ | ProtFlags::WRITE);
         if kept {
             self.is_own();
         }
@@ -477,8 +532,8 @@ impl Page {
     }
 }
 
-/// Gives a range memory of its own with the bytes that it has, in one step.
-fn keep(start: usize, length: usize) -> bool {
+/// Gives a range, of this protection, memory of its own with the bytes that it has, in one step.
+fn keep(start: usize, length: usize, as_before: ProtFlags) -> bool {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let null = std::ptr::null_mut();
     // With room for an aligned page.
@@ -494,7 +549,7 @@ fn keep(start: usize, length: usize) -> bool {
     // read from here on; the kernel moves the one over the other.
     let moved = unsafe {
         let _ = rustix::mm::madvise(copy as _, length, Advice::LinuxHugepage);
-        rustix::mm::mprotect(start as _, length, rustix::mm::MprotectFlags::READ).and_then(|()| {
+        rustix::mm::mprotect(start as _, length, MprotectFlags::READ).and_then(|()| {
             std::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, length);
             rustix::mm::mremap_fixed(copy as _, length, length, flags, start as _)
         })
@@ -508,6 +563,11 @@ fn keep(start: usize, length: usize) -> bool {
     if moved.is_err() {
         // SAFETY: the copy was not moved.
         let _ = unsafe { rustix::mm::munmap(copy as _, length) };
+    }
+    if moved.is_err() || as_before != prot {
+        let as_before = MprotectFlags::from_bits_retain(as_before.bits());
+        // SAFETY: as it was.
+        let _ = unsafe { rustix::mm::mprotect(start as _, length, as_before) };
     }
     moved.is_ok()
 }

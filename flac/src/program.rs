@@ -26,6 +26,7 @@ use crate::layout::GRANULE;
 use crate::pages::{self, PAGE, Page};
 use pmem::UserOut;
 use rustix::io::Errno;
+use rustix::mm::ProtFlags;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -37,8 +38,11 @@ static IS_OWN: OnceLock<IsOwn> = OnceLock::new();
 
 /// From here on the program's buffers may be attached, by caches that are told to
 /// (`Options::attach`). Refused where the kernel cannot say what is mapped where (before Linux
-/// 6.11).
+/// 6.11), or leaves a hole where it cannot map (before 6.12).
 pub fn begin(is_own: IsOwn) -> Result<(), Errno> {
+    if !kernel::is_new_enough() {
+        return Err(Errno::NOSYS);
+    }
     kernel::begin()?;
     // Once a process.
     let _ = IS_OWN.set(is_own);
@@ -84,6 +88,19 @@ pub fn overwritten(start: usize, length: usize) {
     pages::overwritten(start, length);
 }
 
+/// From here on nothing is attached: the program may forbid itself the calls that it takes.
+pub fn stop() {
+    STOPPED.store(true, Ordering::Release);
+}
+
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a segment is mapped somewhere in a range.
+#[must_use]
+pub fn holds(start: usize, length: usize) -> bool {
+    is_on() && pages::holds(start, length)
+}
+
 /// Whether any of the program's pages was ever attached.
 #[inline]
 #[must_use]
@@ -91,23 +108,25 @@ pub fn was_attached() -> bool {
     pages::was_attached()
 }
 
-/// Whether a range is private memory of the program's to read and write, in parts of which segments
-/// may be mapped: gives where its mappings begin and end, in order.
+/// The mappings of a range of private memory, in order, and how they are protected, if segments are
+/// mapped in it, and it is protected alike throughout.
 #[must_use]
-pub fn pieces(start: usize, length: usize) -> Option<Vec<(usize, usize)>> {
+pub fn pieces(start: usize, length: usize) -> Option<(Vec<(usize, usize)>, ProtFlags)> {
     let end = start.checked_add(length)?;
     let (mut pieces, mut at) = (Vec::new(), start);
+    let (mut prot, mut held) = (None, false);
     while at < end {
         let there = kernel::mapping_from(at)?;
-        let is_plain =
-            there.is_plain() && (there.is_anonymous() || pages::is_segment(&there, pages::at(at)));
-        if there.start > at || !is_plain {
+        let is_segment = pages::is_segment(&there, pages::at(at));
+        held |= is_segment;
+        let is_private = there.is_anonymous() && !there.is_shared() || is_segment;
+        if there.start > at || !is_private || *prot.get_or_insert(there.prot()) != there.prot() {
             return None;
         }
         pieces.push((at, there.end.min(end)));
         at = there.end;
     }
-    Some(pieces)
+    held.then_some((pieces, prot?))
 }
 
 /// In a forked child.
@@ -142,6 +161,12 @@ fn checked(page: Page) -> Option<Result<(), Reason>> {
         PLAIN => Some(Ok(())),
         code => Reason::of_code(code).map(Err),
     }
+}
+
+/// Whether a range is known to have no marks.
+pub(crate) fn is_unmarked(start: usize, end: usize) -> bool {
+    let mut pages = (start / PAGE * PAGE..end).step_by(PAGE);
+    pages.all(|at| pages::at(at).and_then(checked) == Some(Ok(())))
 }
 
 /// Reads are credited with their bytes, a look at all marks is charged by its time: twice as many
@@ -221,10 +246,9 @@ fn check_all(wanted: usize) -> Result<(), Reason> {
 
 /// Which pages of a range a segment may be mapped over: those before the end that it gives; and
 /// what speaks against the next one.
-/// `known`: the first one is attached.
-fn check((first, last): (usize, usize), known: bool) -> (usize, Option<Reason>) {
-    let here = std::ptr::from_ref(&known) as usize;
-    let mut at = if known { first + PAGE } else { first };
+fn check((first, last): (usize, usize)) -> (usize, Option<Reason>) {
+    let mut at = first;
+    let here = &raw const at as usize;
     while at < last {
         let refused = |reason| (at / PAGE * PAGE, Some(reason));
         let Some(there) = kernel::mapping_from(at).filter(|there| there.start <= at) else {
@@ -381,23 +405,9 @@ fn changed((start, end): (usize, usize)) -> Option<usize> {
     seen
 }
 
-/// Whether it pays.
-enum Pays {
-    No,
-    Yes,
-    /// The first page is attached.
-    Attached,
-}
-
-impl Pays {
-    const fn if_so(is: bool) -> Self {
-        if is { Self::Yes } else { Self::No }
-    }
-}
-
 /// Whether the program stores to what it reads into these pages; `stored` grows by the bytes of
 /// pages to which it has stored.
-fn pays(length: usize, range: (usize, usize), stored: &mut usize) -> Pays {
+fn pays(length: usize, range: (usize, usize), stored: &mut usize) -> bool {
     let first = pages::at(range.0);
     if let Some(page) = first.filter(Page::is_attached) {
         if let Some(bytes) = changed(range) {
@@ -408,22 +418,22 @@ fn pays(length: usize, range: (usize, usize), stored: &mut usize) -> Pays {
                     past.losses = past.losses.again();
                     past.losses
                 });
-                pages::own(range.0, range.1 - range.0, true);
+                pages::overwritten(range.0, range.1 - range.0);
                 page.remember(lost.word());
             }
-            return if bytes > 0 { Pays::No } else { Pays::Attached };
+            return bytes == 0;
         }
     } else if let Some(page) = first {
         let losses = Losses::of_word(page.remembered());
         if losses.left > 0 {
             page.remember(Losses { left: losses.left - 1, ..losses }.word());
-            return Pays::No;
+            return false;
         }
         if losses.level > 0 {
-            return Pays::Yes;
+            return true;
         }
     }
-    Pays::if_so(with_past(length, |past| {
+    with_past(length, |past| {
         if past.losses.left > 0 {
             past.losses.left -= 1;
             return false;
@@ -446,7 +456,7 @@ fn pays(length: usize, range: (usize, usize), stored: &mut usize) -> Pays {
             past.losses = past.losses.again();
         }
         !lost
-    }))
+    })
 }
 
 /// What a read may attach of a buffer, and what it has.
@@ -467,6 +477,9 @@ impl Plan {
         let (start, length) = (sink.start() as usize, sink.len());
         let (first, end) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
         let refused = |reason: Reason, bytes: usize| told(reason.name(), bytes as u64);
+        if STOPPED.load(Ordering::Acquire) {
+            return Self::default();
+        }
         if (length as u64) < min {
             refused(Reason::Short, length);
             return Self::default();
@@ -481,15 +494,11 @@ impl Plan {
             return Self::default();
         }
         let mut stored = 0;
-        let is_attached = match pays(length, (first, end), &mut stored) {
-            Pays::No => {
-                refused(Reason::Rewritten, length);
-                return Self { stored, ..Self::default() };
-            }
-            Pays::Yes => false,
-            Pays::Attached => true,
-        };
-        let (to, reason) = check((first, end), is_attached);
+        if !pays(length, (first, end), &mut stored) {
+            refused(Reason::Rewritten, length);
+            return Self { stored, ..Self::default() };
+        }
+        let (to, reason) = check((first, end));
         if let Some(reason) = reason {
             refused(reason, end - to);
         }
@@ -531,7 +540,7 @@ impl Plan {
 pub(crate) fn too_many() {
     static ASKED: AtomicU64 = AtomicU64::new(0);
     if ASKED.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKED_AT) {
-        pages::all_attached().for_each(|page| _ = page.is_mapped());
+        pages::recount();
     }
 }
 

@@ -17,10 +17,11 @@
 
 use crate::index::Gone;
 use crate::layout::CHUNK;
+use crate::numbers::Brief;
 use pmem::{UserOut, Window, prefetch};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use vfs::Desc;
@@ -82,16 +83,18 @@ fn chunk(desc: Desc, offset: u64) -> u64 {
 }
 
 /// Makes the file of a new segment.
-pub(crate) fn create(dir: BorrowedFd<'_>, number: u64) -> Result<OwnedFd, Errno> {
+pub(crate) fn create(dir: BorrowedFd<'_>, number: u64) -> Result<Brief, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(dir, name(number), flags, Mode::from_raw_mode(0o600))
+    let name = name(number);
+    Brief::open(|| rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o600)))
 }
 
 /// Opens the file of a segment.
-pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<OwnedFd, Errno> {
+pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<Brief, Errno> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
     let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(dir, name(number), flags, Mode::empty())
+    let name = name(number);
+    Brief::open(|| rustix::fs::openat(dir, &name, flags, Mode::empty()))
 }
 
 /// Before a part of a chunk, up to `end`, is put into its file: it is to take small pages, as the

@@ -102,8 +102,10 @@ interpose! {
     ) -> c_int = |process, _| {
         fcntl::control(process, ours(fd)?, fd, command, argument)
     }
-    fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, _| {
-        lent::controlled(request as u32);
+    fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, kernel| {
+        if lent::controls(request as u32) && fdtable::get(fd).is_none() {
+            return Ok(lent::marking(|| kernel(fd, request, argument)));
+        }
         let desc = ours(fd)?;
         let request = c_ulong::from(request as u32);
         match request {

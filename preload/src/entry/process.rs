@@ -268,6 +268,11 @@ impl Process {
         self.structure.lock()
     }
 
+    /// The same, if no other thread has it.
+    pub fn try_lock(&self) -> Option<Guard<'_, Mappings>> {
+        self.structure.try_lock()
+    }
+
     /// Where relative paths start now.
     pub fn cwd(&self) -> Arc<Cwd> {
         Arc::clone(&self.cwd.lock())

@@ -1,17 +1,17 @@
 //! Calls of the program's about memory into which a cache may have mapped its segments
 //! (`flac::program`): what the kernel would do otherwise with a mapping of a file than with memory.
 //!
-//! They come here before the kernel serves them. Nothing of this is done before the first segment
+//! They come here when the kernel is to serve them. Little of this is done before the first segment
 //! is mapped, which only `solera run --attach` allows.
 
 use std::ffi::{c_int, c_long, c_void};
 
 use flac::program;
 use pmem::interrupt::system_call;
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags};
 
 use crate::entry::maptable::PAGE;
-use crate::entry::{errno, set_errno};
+use crate::entry::{Answer, errno, set_errno};
 use crate::mappings::page_faults;
 
 /// `_IOWR(0xAA, 0, struct uffdio_register)`.
@@ -41,19 +41,45 @@ fn read_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
     }
 }
 
-/// Before `madvise`.
-pub fn advised(start: usize, len: usize, advice: c_int) {
+/// A call that may change how memory is marked: a look at the marks before its end does not count.
+pub fn marking<T>(call: impl FnOnce() -> T) -> T {
+    program::marks_changed();
+    let answer = call();
+    program::marks_changed();
+    answer
+}
+
+/// `madvise` of a range where segments may be mapped; `call` makes it, with an advice and maybe
+/// another one first. `None`: nothing is to be done for it.
+pub fn advised(
+    (start, len): (usize, usize),
+    advice: c_int,
+    call: impl Fn(c_int) -> c_int,
+) -> Option<c_int> {
     if changes_marks(advice) {
-        program::marks_changed();
+        let answer = marking(|| call(advice));
+        // The kernel takes it for memory only.
+        let retry = answer != 0
+            && advice == libc::MADV_WIPEONFORK
+            && errno() == libc::EINVAL
+            && program::was_attached()
+            && program::holds(start, len)
+            && program::kept(start, len);
+        return Some(if retry { marking(|| call(advice)) } else { answer });
     }
-    match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE | DONTNEED_LOCKED | GUARD_INSTALL => {
-            program::emptied(start, len);
-        }
-        // Of a file's mapping the kernel refuses it, or refuses it otherwise.
-        libc::MADV_WIPEONFORK | libc::MADV_REMOVE => _ = program::kept(start, len),
-        _ => {}
+    let empties =
+        matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | DONTNEED_LOCKED | GUARD_INSTALL);
+    if !empties || !program::was_attached() || !program::holds(start, len) {
+        return None;
     }
+    // A file's mapping cannot be freed lazily.
+    let now = if advice == DONTNEED_LOCKED { advice } else { libc::MADV_DONTNEED };
+    let answer = call(now);
+    if answer == 0 {
+        program::emptied(start, len);
+    }
+    let is_guard = advice == GUARD_INSTALL;
+    Some(if is_guard { call(advice) } else { answer })
 }
 
 fn changes_marks(advice: c_int) -> bool {
@@ -68,71 +94,87 @@ fn changes_marks(advice: c_int) -> bool {
     )
 }
 
-/// Before `mprotect`: a file system may forbid its files to be executed.
-pub fn protected(start: usize, len: usize, prot: c_int) {
-    if prot & libc::PROT_EXEC != 0 {
-        program::kept(start, len);
-    }
+/// `mprotect` that the kernel serves: a file system may forbid its files to be executed.
+pub fn protected((start, len): (usize, usize), prot: c_int, call: impl Fn() -> c_int) -> c_int {
+    let answer = call();
+    let retry = answer != 0
+        && prot & libc::PROT_EXEC != 0
+        && errno() == libc::EACCES
+        && program::was_attached()
+        && program::holds(start, len)
+        && program::kept(start, len);
+    if retry { call() } else { answer }
 }
 
-/// Before `mmap` with these flags.
+/// Whether `mmap` with these flags makes memory with marks.
 #[inline]
-pub fn mapped(flags: c_int) {
-    if flags & libc::MAP_LOCKED != 0 {
-        program::marks_changed();
-    }
+pub const fn marks(flags: c_int) -> bool {
+    flags & (libc::MAP_LOCKED | libc::MAP_GROWSDOWN) != 0
 }
 
-/// Before `ioctl`.
+/// Whether `ioctl` with this request marks memory.
 #[inline]
-pub fn controlled(request: u32) {
-    if request == UFFDIO_REGISTER {
-        program::marks_changed();
-    }
+pub const fn controls(request: u32) -> bool {
+    request == UFFDIO_REGISTER
 }
 
-/// Before a system call by number that this library does not serve.
-pub fn called(number: c_long, flags: usize) {
+/// A system call by number that marks memory; `None`: it is none. `answer` makes it.
+pub fn called(number: c_long, flags: usize, answer: impl FnOnce() -> c_long) -> Option<c_long> {
     match number {
-        libc::SYS_mlockall => locks_all(flags as c_int),
-        libc::SYS_munlockall => program::locks_all(false),
+        libc::SYS_mlockall => Some(locks_all(flags as c_int, answer)),
+        libc::SYS_munlockall => {
+            let answer = answer();
+            program::locks_all(false);
+            Some(answer)
+        }
         libc::SYS_mlock
         | libc::SYS_mlock2
         | libc::SYS_munlock
         | libc::SYS_mbind
         | libc::SYS_set_mempolicy
         | libc::SYS_set_mempolicy_home_node
-        | libc::SYS_pkey_mprotect => program::marks_changed(),
-        _ => {}
+        | libc::SYS_pkey_mprotect => Some(marking(answer)),
+        _ => None,
     }
 }
 
-/// Before `mlockall`.
-pub fn locks_all(flags: c_int) {
-    program::locks_all(flags & libc::MCL_FUTURE != 0);
+/// `mlockall`.
+pub fn locks_all<T: Answer>(flags: c_int, call: impl FnOnce() -> T) -> T {
+    let answer = marking(call);
+    if !answer.has_failed() {
+        program::locks_all(flags & libc::MCL_FUTURE != 0);
+    }
+    answer
 }
 
-/// `mremap` of memory in which segments were mapped: it is several mappings then, which the kernel
-/// does not move or make longer at once.
+/// `mremap` of memory in which segments are mapped: it is several mappings then, which the kernel
+/// does not move or make longer at once, and one of a file must not become longer.
 pub fn remap(
     (start, old, new): (usize, usize, usize),
     flags: c_int,
     to: usize,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    if !program::was_attached() {
+    let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
+    let wish = (start, pages(old), pages(new));
+    let bits = MremapFlags::from_bits_retain(flags as u32);
+    let moves = bits.contains(FIXED) || wish.2 > wish.1;
+    if !program::was_attached() || !program::holds(start, old) {
         return kernel();
     }
-    // What moves is found by nobody at its new place.
-    program::kept(start, old);
-    let before = errno();
-    let moved = kernel();
-    if moved != -1 || errno() != libc::EFAULT {
+    if bits.contains(MremapFlags::DONTUNMAP) {
+        let moved = kernel();
+        if moved != -1 {
+            // What was there reads as zeros.
+            program::emptied(start, old);
+        }
         return moved;
     }
-    let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
-    let flags = MremapFlags::from_bits_retain(flags as u32);
-    match by_pieces((start, pages(old), pages(new)), flags, to) {
+    if !moves || is_wrong(wish, bits, to) {
+        return kernel();
+    }
+    let before = errno();
+    match by_pieces(wish, bits, to) {
         Some(at) => {
             set_errno(before);
             at as isize
@@ -141,8 +183,20 @@ pub fn remap(
     }
 }
 
+/// Whether the kernel refuses this.
+fn is_wrong((start, old, new): (usize, usize, usize), flags: MremapFlags, to: usize) -> bool {
+    let known = FIXED.union(MremapFlags::MAYMOVE);
+    let fixed = flags.contains(FIXED);
+    let overlaps = || to < start.saturating_add(old) && start < to.saturating_add(new);
+    !known.contains(flags)
+        || old == 0
+        || new == 0
+        || !start.is_multiple_of(PAGE)
+        || fixed
+            && (!flags.contains(MremapFlags::MAYMOVE) || !to.is_multiple_of(PAGE) || overlaps())
+}
+
 const FIXED: MremapFlags = MremapFlags::from_bits_retain(libc::MREMAP_FIXED as u32);
-const PROT: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// The same, mapping by mapping. `None`: it cannot be done, and all is as before; `errno` says why.
 fn by_pieces(
@@ -154,10 +208,7 @@ fn by_pieces(
         set_errno(errno);
         None
     };
-    if flags.contains(MremapFlags::DONTUNMAP) || old == 0 {
-        return refused(libc::EFAULT);
-    }
-    let Some(pieces) = program::pieces(start, old.min(new)) else {
+    let Some((pieces, prot)) = program::pieces(start, old.min(new)) else {
         return refused(libc::EFAULT);
     };
     let fixed = flags.contains(FIXED);
@@ -165,7 +216,7 @@ fn by_pieces(
         let more = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: where nothing is mapped.
         let grown =
-            unsafe { rustix::mm::mmap_anonymous((start + old) as _, new - old, PROT, more) };
+            unsafe { rustix::mm::mmap_anonymous((start + old) as _, new - old, prot, more) };
         if grown.is_ok() {
             return Some(start);
         }
@@ -177,7 +228,7 @@ fn by_pieces(
     let at = if fixed { to } else { 0 };
     // SAFETY: at an address of the kernel's choice, or over what the program replaces.
     let target =
-        unsafe { rustix::mm::mmap_anonymous(at as _, new, PROT, MapFlags::PRIVATE | place) };
+        unsafe { rustix::mm::mmap_anonymous(at as _, new, prot, MapFlags::PRIVATE | place) };
     let Ok(target) = target.map(|target| target as usize) else {
         return refused(libc::ENOMEM);
     };

@@ -27,11 +27,12 @@ interpose! {
             mmap::check_shared(process, desc, flags)?;
             return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
         }
-        lent::mapped(flags);
-        if flags & libc::MAP_FIXED == 0 {
+        if flags & libc::MAP_FIXED == 0 || some().is_err() {
+            if lent::marks(flags) {
+                return Ok(lent::marking(|| kernel(at, len, prot, flags, fd, offset)));
+            }
             return Err(Stop::Kernel);
         }
-        some()?;
         let call = || kernel(at, len, prot, flags, fd, offset);
         replace(process, range(at, len), call, |&address| address == -1)
     }
@@ -62,9 +63,14 @@ interpose! {
     }
     fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
     = |process, kernel| {
-        lent::protected(at as usize, len, prot);
-        some()?;
-        mmap::protect(process, range(at, len), prot, || kernel(at, len, prot))
+        let call = || lent::protected((at as usize, len), prot, || kernel(at, len, prot));
+        if some().is_err() {
+            return Ok(call());
+        }
+        match mmap::protect(process, range(at, len), prot, || kernel(at, len, prot)) {
+            Err(Stop::Kernel) => Ok(call()),
+            served => served,
+        }
     }
     fn [msync](at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, kernel| {
         some()?;
@@ -127,33 +133,31 @@ interpose! {
         page_faults::ready(to, len);
         Err(Stop::Kernel)
     }
-    fn [mlock](at: *const c_void, len: usize) -> c_int = |_, _| {
+    fn [mlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
         page_faults::ready(at, len);
-        flac::program::marks_changed();
-        Err(Stop::Kernel)
+        Ok(lent::marking(|| kernel(at, len)))
     }
-    fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, _| {
-        let _ = flags;
+    fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, kernel| {
         page_faults::ready(at, len);
-        flac::program::marks_changed();
-        Err(Stop::Kernel)
+        Ok(lent::marking(|| kernel(at, len, flags)))
     }
-    fn [munlock](at: *const c_void, len: usize) -> c_int = |_, _| {
-        let _ = (at, len);
-        flac::program::marks_changed();
-        Err(Stop::Kernel)
+    fn [munlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
+        Ok(lent::marking(|| kernel(at, len)))
     }
-    fn [mlockall](flags: c_int) -> c_int = |_, _| {
-        lent::locks_all(flags);
-        Err(Stop::Kernel)
+    fn [mlockall](flags: c_int) -> c_int = |_, kernel| {
+        Ok(lent::locks_all(flags, || kernel(flags)))
     }
-    fn [munlockall]() -> c_int = |_, _| {
+    fn [munlockall]() -> c_int = |_, kernel| {
+        let answer = kernel();
         flac::program::locks_all(false);
-        Err(Stop::Kernel)
+        Ok(answer)
     }
     fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
     = |process, kernel| {
-        lent::advised(at as usize, len, advice);
+        let call = |advice| kernel(at, len, advice);
+        if let Some(answer) = lent::advised((at as usize, len), advice, call) {
+            return Ok(answer);
+        }
         some()?;
         match advice {
             libc::MADV_REMOVE => {

@@ -12,9 +12,9 @@ use flac::{Cached, Options, Spawn, Whose, program};
 use vfs::variable;
 use volume::Volume;
 
+use crate::entry::attached;
 use crate::entry::cached;
 use crate::entry::fdtable;
-use crate::entry::kept::FAULTS;
 use crate::entry::report;
 use crate::entry::thread::{Inside, here};
 
@@ -27,6 +27,9 @@ pub fn over(
 ) -> Result<Vec<Arc<dyn vfs::Engine>>, String> {
     let budget: Option<u64> = variable::number("SOLERA_CACHE")?;
     let place = std::env::var_os("SOLERA_CACHE_DIR").map(PathBuf::from);
+    if budget.is_some() {
+        flac::numbers::guard(numbers);
+    }
     let attach: Option<u64> = variable::number("SOLERA_CACHE_ATTACH")?;
     let ahead = variable::is("SOLERA_CACHE_MISS", "ahead", &["sync"])?.then_some(spawn as Spawn);
     if attach.is_some() && budget.is_some() && program::begin(is_own).is_err() {
@@ -59,7 +62,7 @@ pub fn over(
 }
 
 /// Begins a thread of the cache's: inside, with the engine's memory open to it, and with all
-/// signals blocked but those of faults, so that no handler of the program's runs there.
+/// signals blocked but two, so that no handler of the program's runs there but for these.
 fn spawn(run: Box<dyn FnOnce() + Send>) -> bool {
     cached::before_thread();
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -72,7 +75,8 @@ fn spawn(run: Box<dyn FnOnce() + Send>) -> bool {
     // SAFETY: sets of signals that the calls fill in. The new thread has the mask of this one.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
-        for fault in FAULTS {
+        // The engine takes these of its own accesses for errors.
+        for fault in [libc::SIGBUS, libc::SIGSEGV] {
             libc::sigdelset(all.as_mut_ptr(), fault);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -83,6 +87,28 @@ fn spawn(run: Box<dyn FnOnce() + Send>) -> bool {
 }
 
 const STACK: usize = 256 << 10;
+
+/// As `flac::numbers::Guard`. A call of another thread that closes or replaces numbers, or a fork,
+/// is waited for for a moment; then the volume serves the read.
+fn numbers(act: &mut dyn FnMut()) -> bool {
+    let Some(process) = attached::process() else {
+        // At the start.
+        act();
+        return true;
+    };
+    for _ in 0..TRIES {
+        if let Some(_lock) = process.try_lock()
+            && cached::is_quiet()
+        {
+            act();
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+const TRIES: u32 = 100;
 
 /// Whether a descriptor is none of the program's.
 fn is_own(fd: c_int) -> bool {

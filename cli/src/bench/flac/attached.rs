@@ -56,7 +56,7 @@ fn into_explicit(mut buffer: Explicit, reads: Reads, source: Source<'_>) -> Work
 pub fn all(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Failure> {
     let huge = flac::has_huge_pages(&ground::cache(&bench.directory));
     let Some(attaching) = bench.attaching().filter(|_| huge) else {
-        rows.skip("attached reads: they need root, for huge pages, and Linux 6.11".into());
+        rows.skip("attached reads: they need root, for huge pages, and Linux 6.12".into());
         return Ok(());
     };
     let size = bench.size;

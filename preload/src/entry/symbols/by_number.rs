@@ -14,7 +14,7 @@ use crate::entry::fdtable;
 use crate::entry::pointers::Bytes;
 use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::syscall::{Arguments, IntCall, LongCall, Route, route};
+use crate::entry::syscall::{self, Arguments, IntCall, LongCall, Route, route};
 use crate::entry::{Served, Stop, outside, set_errno};
 use crate::files::rings;
 use crate::interposed::interpose;
@@ -109,8 +109,8 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
         }
         Route::Unserved | Route::Kernel => {
             cached::before_call(number);
-            lent::called(number, a);
-            Err(Stop::Kernel)
+            let call = || syscall::kernel(number, *given);
+            lent::called(number, a, call).ok_or(Stop::Kernel)
         }
     }
 }

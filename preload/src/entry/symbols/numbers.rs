@@ -179,6 +179,9 @@ fn before_sandbox(option: c_int) {
     if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
         cached::give_back();
     }
+    if option == libc::PR_SET_SECCOMP {
+        flac::program::stop();
+    }
 }
 
 // Variadic, and called as if it were not.

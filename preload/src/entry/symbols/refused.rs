@@ -183,11 +183,10 @@ interpose! {
         refuse(process, path.bytes()?, "utmp-file", Errno::OPNOTSUPP)
     }
     fn [pkey_mprotect](at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int
-    = |process, _| {
-        lent::protected(at as usize, len, prot);
-        flac::program::marks_changed();
+    = |process, kernel| {
         if !process.lock().touches(at as usize, (at as usize).saturating_add(len)) {
-            return Err(Stop::Kernel);
+            let call = || lent::marking(|| kernel(at, len, prot, key));
+            return Ok(lent::protected((at as usize, len), prot, call));
         }
         if key == -1 {
             // SAFETY: the program's own pages, as it asked.
