@@ -145,6 +145,11 @@ impl Cache {
         Ok(Self { directory, index, segments, budget, attach, ahead, told, evictions, full })
     }
 
+    /// Whether reads of the program's may be attached.
+    pub(crate) fn attaches(&self) -> bool {
+        self.attach.is_some()
+    }
+
     pub(crate) fn index(&self) -> &Index {
         &self.index
     }
@@ -363,7 +368,7 @@ impl Cache {
             }
             pages::before_copy(sink);
         }
-        let _copying = program::Copying::new(part.to - part.from);
+        let _copying = program::Copying::new(part.to - part.from, self.attach.is_some());
         let place = (part.desc, part.chunk * CHUNK + part.from);
         let copied = self.segments.copy(self.directory.fd.as_fd(), number, place, sink);
         match copied {

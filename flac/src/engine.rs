@@ -256,7 +256,7 @@ impl FileSystem for Cached {
             return Ok(read);
         }
         self.before_copy(desc, out, at);
-        let _copying = program::Copying::new(wanted(out));
+        let _copying = program::Copying::new(wanted(out), self.cache.attaches());
         self.under.read(desc, out, at)
     }
 

@@ -512,7 +512,7 @@ fn range_of(line: &[u8]) -> Option<(usize, usize)> {
     Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
 }
 
-/// Lines of a file of `/proc`; of one that is longer than the buffer its beginning.
+/// Lines of a file of `/proc`; of one that is longer than the buffer its end.
 struct Lines {
     bytes: [u8; 4096],
     length: usize,

@@ -136,7 +136,10 @@ impl Window {
         match self.region.stream_from(offset, bytes) {
             Ok(_) => Ok(()),
             // This process may have cut it, and made it longer since: not behind the lock.
-            Err(Fault::Region) => self.store(&mut self.lock_size(), offset, bytes),
+            Err(Fault::Region) => {
+                let mut size = self.lock_whole()?;
+                self.store(&mut size, offset, bytes)
+            }
             Err(fault) => Err(self.failed(fault, end)),
         }
     }
@@ -218,15 +221,15 @@ impl Window {
         if offset.saturating_add(to.len() as u64) > self.len() {
             self.look_again()?;
         }
-        let read = self.read_what_is_there(offset, to).or_else(|(fault, end)| match fault {
+        let failed = |(fault, end)| self.failed(fault, end);
+        match self.read_what_is_there(offset, to) {
             // As for a write: nobody here cuts it meanwhile.
-            Fault::Region => {
-                let _size = self.lock_size();
-                self.read_what_is_there(offset, to)
+            Err((Fault::Region, _)) => {
+                let _size = self.lock_whole()?;
+                self.read_what_is_there(offset, to).map_err(failed)
             }
-            Fault::Caller => Err((fault, end)),
-        });
-        read.map_err(|(fault, end)| self.failed(fault, end))
+            read => read.map_err(failed),
+        }
     }
 
     /// Gives, of a fault, also where the bytes asked for end.
@@ -386,6 +389,13 @@ impl Window {
 
     fn lock_size(&self) -> MutexGuard<'_, u64> {
         self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same of a file that nobody else has cut. Errors: `Truncated`.
+    #[cold]
+    fn lock_whole(&self) -> Result<MutexGuard<'_, u64>> {
+        let (size, there) = (self.lock_size(), self.size_now()?);
+        if there < *size { Err(Error::Truncated { size: there }) } else { Ok(size) }
     }
 
     fn file(&self) -> Result<BorrowedFd<'_>> {
