@@ -80,7 +80,8 @@ fn the_next_chunks_are_there_when_they_are_read() {
         (place.counted(Count::BytesFilled), place.counted(Count::Misses)),
         (16 << 20, misses)
     );
-    assert_eq!(THREADS.load(Ordering::SeqCst), 1);
+    // It ends when nobody has asked for a while.
+    assert!(THREADS.load(Ordering::SeqCst) <= 1);
     drop(cached);
     until("the thread ends", || THREADS.load(Ordering::SeqCst) == 0);
 }
