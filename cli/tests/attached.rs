@@ -108,6 +108,20 @@ fn buffers_come_and_go_unseen() {
     stage.case(&CACHE, &["threads"]);
 }
 
+/// Where files may not be executed, memory into which they are mapped may.
+#[test]
+fn attached_memory_is_made_executable_on_a_tmpfs_that_forbids_it() {
+    let Some(stage) = Stage::new("256M") else { return };
+    let dir = stage.place.text("noexec");
+    std::fs::create_dir(&dir).expect("a directory");
+    let mount = ["-t", "tmpfs", "-o", "huge=within_size,noexec,mode=700", "none", &dir];
+    assert!(Command::new("mount").args(mount).status().expect("mount").success());
+    let mut command = stage.run(&[&CACHE[..], &["--cache-dir", &dir]].concat());
+    let ran = Ran::of(command.args(["--", &stage.program, "calls", &stage.place.prefix()]));
+    assert!(Command::new("umount").args(["-l", &dir]).status().expect("umount").success());
+    assert!(ran.out.ends_with("right\n"), "{} {}", ran.out, ran.err);
+}
+
 /// The allocators that programs preload, with blocks at multiples of 2 MiB and elsewhere.
 #[test]
 fn blocks_of_every_allocator_are_what_they_were() {
