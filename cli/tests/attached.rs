@@ -90,6 +90,7 @@ fn buffers_come_and_go_unseen() {
     stage.case(&CACHE, &["copies"]);
     stage.case(&CACHE, &["failures"]);
     stage.case(&CACHE, &["marked"]);
+    stage.case(&CACHE, &["strict"]);
     stage.case(&["--cache", "32M", "--miss", "ahead"], &["beside"]);
     let mut command = stage.run(&CACHE);
     command.args(["--", &stage.program, "chrooted", &stage.place.prefix()]);

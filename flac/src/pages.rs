@@ -170,7 +170,7 @@ pub(crate) fn before_copy(sink: &UserOut<'_>) {
 /// The same of a range. What a buffer holds there goes. Other memory keeps it, since nobody knows
 /// whether the copy comes to its end: the kernel copies its pages, all at once.
 pub(crate) fn overwritten(start: usize, length: usize) {
-    if length == 0 || attached() == 0 {
+    if length == 0 || attached() == 0 || program::is_stopped() {
         return;
     }
     let end = start.saturating_add(length);

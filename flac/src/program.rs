@@ -94,6 +94,11 @@ pub fn stop() {
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the kernel is not to be asked any more.
+pub(crate) fn is_stopped() -> bool {
+    STOPPED.load(Ordering::Acquire)
+}
+
 /// Whether a segment is mapped somewhere in a range.
 #[must_use]
 pub fn holds(start: usize, length: usize) -> bool {
@@ -373,7 +378,7 @@ pub(crate) struct Copying(Option<u64>);
 impl Copying {
     #[inline]
     pub(crate) fn new(bytes: u64, attaches: bool) -> Self {
-        let counts = attaches && bytes >= COUNTED;
+        let counts = attaches && bytes >= COUNTED && !is_stopped();
         Self(counts.then(|| kernel::faults(libc::RUSAGE_THREAD)))
     }
 }
@@ -479,7 +484,7 @@ impl Plan {
         let (start, length) = (sink.start() as usize, sink.len());
         let (first, end) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
         let refused = |reason: Reason, bytes: usize| told(reason.name(), bytes as u64);
-        if STOPPED.load(Ordering::Acquire) {
+        if is_stopped() {
             return Self::default();
         }
         if (length as u64) < min {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -308,6 +309,22 @@ static void calls(void) {
     CHECK(mincore(moved, 4096, &in) == -1 && errno == ENOMEM);
     CHECK(mremap(place, 4 * PAGE, PAGE, 0) == place && is_right(place, 0, PAGE, 0));
     CHECK(mlock(place, 4096) == 0 && munlock(place, 4096) == 0 && is_right(place, 0, PAGE, 0));
+}
+
+/* Behind strict seccomp only reads and writes are allowed: what is cached is read. */
+static void strict(void) {
+    char *buffer = memory(8 * PAGE);
+    CHECK(maps(buffer, 0, 4) && reads(buffer, PAGE + 7, 2 * PAGE));
+    pid_t child = fork();
+    if (child == 0) {
+        /* By copies: so the segments are mapped in this process. */
+        CHECK(reads(buffer + 4 * PAGE + 9, 0, 3 * PAGE) && maps(buffer, 0, 4));
+        prctl(PR_SET_SECCOMP, 1, 0, 0, 0);
+        int is = reads(buffer, 0, PAGE) && reads(buffer + 3 * PAGE, PAGE, PAGE) && reads(buffer + 9, PAGE, PAGE);
+        raw(SYS_exit, is ? failures : 99, 0, 0, 0, 0, 0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 /* What was attached keeps its bytes where a read fails, or is short, or a call is refused. */
@@ -799,6 +816,8 @@ int main(int count, char **arguments) {
         ring(1, 1);
     else if (strcmp(name, "failures") == 0)
         failures_of();
+    else if (strcmp(name, "strict") == 0)
+        strict();
     else if (strcmp(name, "marked") == 0)
         marked();
     else if (strcmp(name, "beside") == 0)
