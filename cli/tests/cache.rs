@@ -26,6 +26,12 @@ fn cached(place: &Place, volume: &str) -> Command {
     command
 }
 
+/// A program with a cache in a directory, and what was reported of it.
+fn reported((volume, dir): (&str, &str), line: &[&str]) -> Ran {
+    let run = ["run", "--report", "--volume", volume, "--at", "/cached", "--cache", "64M"];
+    solera([&run[..], &["--cache-dir", dir, "--"], line].concat())
+}
+
 fn status(place: &Place, volume: &str) -> serde_json::Value {
     let dir = place.text("cache");
     solera(["cache", "status", "--json", "--cache-dir", &dir, volume]).json()
@@ -133,22 +139,7 @@ fn a_cache_that_cannot_be_had_is_no_failure() {
     Ran::of(cached(&place, &volume).args(["sh", "-c", "echo told > /cached/file"])).ok();
     let dir = place.text("cache");
     let report = |line: &str| {
-        let ran = solera([
-            "run",
-            "--report",
-            "--volume",
-            &volume,
-            "--at",
-            "/cached",
-            "--cache",
-            "64M",
-            "--cache-dir",
-            &dir,
-            "--",
-            "sh",
-            "-c",
-            line,
-        ]);
+        let ran = reported((&volume, &dir), &["sh", "-c", line]);
         assert_eq!(ran.out, "told\n", "{}", ran.err);
         ran.ended_with(0).err
     };
@@ -224,28 +215,11 @@ fn a_program_that_gives_its_rights_away_goes_on() {
     for (number, (way, fills)) in ways.into_iter().enumerate() {
         // Files of its own: nothing is there.
         let names = format!("/cached/{number}-");
-        let ran = solera([
-            "run",
-            "--report",
-            "--volume",
-            &volume,
-            "--at",
-            "/cached",
-            "--cache",
-            "64M",
-            "--cache-dir",
-            &dir,
-            "--",
-            "python3",
-            "-c",
-            include_str!("cache_kept_out.py"),
-            &names,
-            &empty,
-            way,
-        ]);
+        let program = include_str!("cache_kept_out.py");
+        let ran = reported((&volume, &dir), &["python3", "-c", program, &names, &empty, way]);
         assert_eq!((ran.code, &*ran.out), (0, "right\n"), "{way}: {}", ran.err);
         assert!(!ran.err.contains("panicked"), "{way}: {}", ran.err);
-        // Only who gets his rights back can write a report at his end.
+        // Only a process that gets its rights back can write a report at its end.
         let told = ran.err.contains("cache:unreachable");
         assert_eq!(told, way == "seteuid", "{way}: {}", ran.err);
         let found = status(&place, &volume);

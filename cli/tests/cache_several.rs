@@ -128,7 +128,7 @@ fn at_once_no_word_goes_backwards() {
     several("words", [With, With, Without], seeds(), 12, 1_000);
 }
 
-/// Another container, say: it makes a cache of its own, and whoever is without sees both.
+/// Another container, say: it makes a cache of its own, and a process without sees both.
 #[test]
 fn who_does_not_see_the_directory_reads_the_same() {
     if !can_change_user() {

@@ -7,7 +7,7 @@
 //!
 //! A miss copies once from the medium, straight into the segment: the whole chunk into a new one if
 //! all of it is asked for, so that the kernel takes one huge page for it; else the granules that
-//! are missing. Several may add to one segment at once, so nobody who does makes its file shorter.
+//! are missing. Several processes may add to one segment at once, so none makes its file shorter.
 //!
 //! Where a whole chunk is read into a whole page of an explicit buffer ([`buffers`]), or of memory
 //! of the program's that is fit for it ([`program`]), its segment is mapped there instead of being

@@ -120,7 +120,7 @@ impl Cached {
             let Some(ahead) = &cache.ahead else { return };
             ahead.serve(|wanted, goes_on| {
                 let flags = OpenFlags(libc::O_RDONLY);
-                // What fails is filled by who reads it.
+                // What fails is filled by the process that reads it.
                 if let Ok(desc) = under.open(wanted.node.into(), flags, None) {
                     let _ = cache.fill_ahead(&*under, (desc, wanted), goes_on);
                     let _ = under.close(desc);

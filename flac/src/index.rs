@@ -553,7 +553,7 @@ impl Index {
             if !entry.is_published() || entry.has(ATTACHED) {
                 return self.clear(line, gone);
             }
-            // If somebody claims the line from here on, he looks at the version behind that, and
+            // A process that claims the line from here on looks at the version behind that, and
             // does not fill what was there before the change. So whose word is found, or replaced,
             // does not matter.
             let word = self.load(line + CHUNK_DEAD)?;

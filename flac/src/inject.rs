@@ -24,7 +24,7 @@ pub enum Bug {
     CheckIgnored,
     /// Any era that ended in order is taken over.
     EraSkipped,
-    /// Who fills a segment makes it as long as he needs, by a length that he has seen before.
+    /// A process that fills a segment sets the length that it needs, by one that it saw before.
     CutShort,
     /// A segment has the number of its line, as the one before it had.
     NumberUsedAgain,

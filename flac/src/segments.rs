@@ -98,7 +98,7 @@ pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<Brie
 }
 
 /// Before a part of a chunk, up to `end`, is put into its file: it is to take small pages, as the
-/// budget counts it. A tmpfs with huge pages (`within_size`) gives one of 2 MiB to whoever writes
+/// budget counts it. A tmpfs with huge pages (`within_size`) gives one of 2 MiB to a write of
 /// the last bytes of 2 MiB of which nothing is there; so a small page is put there first, while the
 /// file is shorter.
 pub(crate) fn keep_small(file: BorrowedFd<'_>, end: u64) {

@@ -264,7 +264,7 @@ fn a_segment_whose_number_is_used_again() {
         let three = Three::new(name);
         let (node, _) = three.plain.describe(three.descs[2]).expect("described");
         three.plain.truncate(node, (2 + OTHERS) * CHUNK).expect("holes behind");
-        // By the other one: whoever has it mapped notices that it was emptied.
+        // By the other one: a process that has it mapped notices that it was emptied.
         three.read(1, [0, 1000]);
         let era = std::fs::read_dir(three.place.eras()).expect("eras").next().expect("one");
         let era = era.expect("one").path();

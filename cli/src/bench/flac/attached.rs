@@ -123,7 +123,8 @@ fn second_thread(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
 /// What a program does with an explicit buffer that was read into.
 type Then = fn(&mut Explicit);
 
-/// Getting memory of one's own for what is attached, beside the page faults of who does not.
+/// A program gets memory of its own for what is attached, beside the page faults of one that does
+/// not.
 fn explicit(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
     let reads = Reads::in_order(bench.size, CHUNK, true);
     let work = |then: Then| -> Option<Work<'_>> {
