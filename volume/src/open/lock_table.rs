@@ -8,7 +8,7 @@
 //!
 //! | word | what | written by |
 //! |---|---|---|
-//! | state | epoch, next in the chain (claimed, waits: the slot), kind | claimer; chain's holder |
+//! | state | epoch, next in the chain (claimed, waits: who), kind | claimer; chain's holder |
 //! | ino, holder, start, end | the lock (a waiter's start: the awaited) | chain's holder; waiter |
 //! | change | low half: counts unlocks; high half: waiters (a hint) | any process, by addition |
 //! | chain lock | a process's lock word | its taker |
@@ -23,7 +23,7 @@
 //! Locks: one chain at a time, and nothing is waited for under it.
 
 use crate::Result;
-use crate::ground::layout::{HEADER_LOCKS, LOCK_RECORD};
+use crate::ground::layout::{HEADER_LOCKS, LOCK_RECORD, PROCESS_SLOTS};
 use crate::ground::lockword;
 use crate::open::Opens;
 use pmem::Span;
@@ -53,8 +53,9 @@ const READ: u64 = 2;
 const WRITE: u64 = 3;
 /// Not a lock: which holder waits for which.
 const WAITS: u64 = 4;
-/// The bits of an index + 1, or of a slot, above them.
+/// The bits of an index + 1, or of a claimer, above them.
 const NEXT: u64 = 0xF_FFFF << 8;
+const _: () = assert!(PROCESS_SLOTS <= 1 << 9);
 /// One waiter in the change word.
 pub(crate) const WAITER: u64 = 1 << 32;
 /// Entries of a chain that are looked through without making a list of them.
@@ -64,6 +65,12 @@ const CHAINS_MAX: u64 = 1024;
 
 const fn next_of(state: u64) -> u64 {
     (state & NEXT) >> 8
+}
+
+/// Who has claimed an entry, or waits, as the state word has it: a slot, and the low 11 bits of its
+/// generation. (What a life of the slot has left may be freed while the next one claims entries.)
+const fn claimer(slot: u32, generation: u32) -> u64 {
+    (slot as u64 | (generation as u64 & 0x7FF) << 9) << 8
 }
 
 /// Whose a lock is: as it stands in the table, kind (4 bits), then two numbers of 24 bits.
@@ -574,6 +581,11 @@ impl Opens {
         Ok(self.rt.store(at + HEAD, u64::from(self.epoch) << 32 | head)?)
     }
 
+    /// The word of an entry that this process has claimed, without its kind.
+    fn claimed_word(&self) -> u64 {
+        u64::from(self.epoch) << 32 | claimer(self.slot(), self.slot_generation())
+    }
+
     /// Claims an entry if it is free.
     fn claim_entry(&self, index: u32) -> Result<bool> {
         let at = self.rt.lock_record(index) + STATE;
@@ -581,8 +593,7 @@ impl Opens {
         if (word >> 32) as u32 == self.epoch && word & 0xFF != FREE {
             return Ok(false);
         }
-        let claimed = u64::from(self.epoch) << 32 | u64::from(self.slot()) << 8 | CLAIMED;
-        Ok(self.rt.cas(at, word, claimed)?.is_ok())
+        Ok(self.rt.cas(at, word, self.claimed_word() | CLAIMED)?.is_ok())
     }
 
     /// Claims a free entry: the chain's own, which no other chain claims, or one that carries no
@@ -652,9 +663,8 @@ impl Opens {
         self.rt.store(at + INO, ino)?;
         self.rt.store(at + HOLDER, me.0)?;
         self.rt.store(at + START, other.0)?;
-        let state = u64::from(self.epoch) << 32 | u64::from(self.slot()) << 8 | WAITS;
         // An exchange: of two that wait for each other at once, one sees the other.
-        self.rt.swap(at + STATE, state)?;
+        self.rt.swap(at + STATE, self.claimed_word() | WAITS)?;
         Ok(index)
     }
 
@@ -705,7 +715,7 @@ impl Opens {
     pub(crate) fn free_chain_locks(&self, slot: u32, generation: u32) -> Result<()> {
         let owner = Owner::of_process(slot, generation);
         let (map, base) = self.rt.place();
-        let own = u64::from(self.epoch) << 32 | u64::from(slot) << 8;
+        let own = u64::from(self.epoch) << 32 | claimer(slot, generation);
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             let state = self.rt.load(at + STATE)?;

@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use pmem::Model;
+use serde_json::Value;
 
 use super::ground;
-use super::rows::{AtMost, Peer, Rows};
+use super::rows::{AtMost, Peer, Rows, Work};
 use super::worker::{Bench, FILE};
 use crate::failure::Failure;
 
@@ -24,6 +25,11 @@ enum Way {
 
 /// Times a program: nanoseconds of its run, with its start.
 fn time(bench: &Bench, way: Way, line: &[&str]) -> Result<f64, Failure> {
+    run(bench, way, line).map(|(took, _)| took)
+}
+
+/// Runs a program: nanoseconds of that, with its start, and what it said.
+fn run(bench: &Bench, way: Way, line: &[&str]) -> Result<(f64, Vec<u8>), Failure> {
     let asked = format!("run {}", line[0]);
     let own = std::env::current_exe().map_err(|error| Failure::io(&*asked, &error))?;
     let mut command = Command::new(own);
@@ -49,7 +55,45 @@ fn time(bench: &Bench, way: Way, line: &[&str]) -> Result<f64, Failure> {
         let said = String::from_utf8_lossy(&ran.stderr);
         return Err(Failure::new(asked, format!("{}: {}", ran.status, said.trim()), ""));
     }
-    Ok(took)
+    Ok((took, ran.stdout))
+}
+
+/// Nanoseconds that fio needs for all of the file by such reads, as it says itself: its start takes
+/// longer than they do.
+fn fio(bench: &Bench, way: Way, order: &str, block: &str) -> Result<f64, Failure> {
+    let (file, order) = (format!("--filename={}/{FILE}", at()), format!("--rw={order}"));
+    let block = format!("--bs={block}");
+    let mut line = vec!["fio", "--name=read", "--readonly", "--thread", "--ioengine=psync"];
+    line.extend([&*file, &*order, &*block, "--invalidate=0", "--loops=4"]);
+    line.extend(["--randrepeat=1", "--output-format=json"]);
+    let (_, said) = run(bench, way, &line)?;
+    let failed = |found: String| Failure::new("run fio", found, "");
+    let said: Value = serde_json::from_slice(&said).map_err(|error| failed(error.to_string()))?;
+    match said["jobs"][0]["read"]["bw_bytes"].as_f64() {
+        Some(speed) if speed > 0.0 => Ok(bench.size as f64 / speed * 1e9),
+        _ => Err(failed("it does not say how fast it read".to_owned())),
+    }
+}
+
+/// The reads of fio: random and in order, from a page to 16 MiB.
+fn reads_by_fio(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
+    if Command::new("fio").arg("--version").stdout(Stdio::null()).status().is_err() {
+        rows.skip("reads by fio: there is no fio".into());
+        return Ok(());
+    }
+    for (order, called) in [("randread", "random"), ("read", "in order")] {
+        for block in ["4k", "256k", "2m", "16m"] {
+            let by = |way| -> Work<'_> { Box::new(move |_| fio(bench, way, order, block)) };
+            let mut peers = vec![Peer::new("without --cache", AtMost::Shown, by(Way::Alone))];
+            if block.ends_with('m') {
+                let attached = by(Way::Attached);
+                peers.push(Peer::new("with --attach --align", AtMost::Shown, attached));
+            }
+            let name = format!("program: fio, {called}, {block}");
+            rows.measure(&name, by(Way::Cached), peers)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where the programs find the volume: nothing else is there.
@@ -104,7 +148,8 @@ pub fn all(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
         Peer::new("without --attach --align", AtMost::Shown, cached),
     ];
     let own = Box::new(|_: &mut [u8]| time(bench, Way::Attached, &line));
-    rows.measure("program: a loader, attached", own, peers)
+    rows.measure("program: a loader, attached", own, peers)?;
+    reads_by_fio(bench, rows)
 }
 
 /// Programs that write, beside the same where writes take no longer than in DRAM: what a cache

@@ -1,4 +1,5 @@
-//! A chain of locks is strung anew in the order in which it was.
+//! A chain of locks is strung anew in the order in which it was; what a process left behind that is
+//! gone is told from what the next one in its slot has.
 
 use super::*;
 use crate::Volume;
@@ -49,4 +50,19 @@ fn a_chain_whose_holder_died_keeps_its_order() {
     let mut after = before;
     after.insert(3, (half.holder.0, half.start));
     assert_eq!(order(&volume, ino), after);
+}
+
+/// Whoever waited for a process that has ended, and finds its slot in its next life, frees what the
+/// former life may have left: not an entry that the new process is about to write.
+#[test]
+fn what_a_former_life_left_is_not_the_next_ones() {
+    let (volume, root) = fresh();
+    let ino = volume.create(root, b"f", &file()).unwrap().ino;
+    let chain = volume.chain_of(ino);
+    let (slot, generation) = (volume.slot(), volume.slot_generation());
+    let claimed = volume.claim_lock(chain).unwrap();
+    volume.free_chain_locks(slot, generation.wrapping_sub(1)).unwrap();
+    assert!(volume.holds_lock(claimed).unwrap(), "the new process's");
+    volume.free_chain_locks(slot, generation).unwrap();
+    assert!(!volume.holds_lock(claimed).unwrap(), "it is dead, too");
 }
