@@ -112,17 +112,19 @@ pub fn was_attached() -> bool {
     pages::was_attached()
 }
 
-/// The mappings of a range of private memory, in order, and how they are protected, if segments are
-/// mapped in it, and it is protected alike throughout.
+/// The mappings of a range of memory, in order, and how they are protected, if it is private, or
+/// attached, and protected alike throughout.
 #[must_use]
 pub fn pieces(start: usize, length: usize) -> Option<(Vec<(usize, usize)>, ProtFlags)> {
     let end = start.checked_add(length)?;
+    if !kernel::answers() {
+        return Some((pages::noted(start, end), ProtFlags::READ | ProtFlags::WRITE));
+    }
     let (mut pieces, mut at) = (Vec::new(), start);
-    let (mut prot, mut held) = (None, false);
+    let mut prot = None;
     while at < end {
         let there = kernel::mapping_from(at)?;
         let is_segment = pages::is_segment(&there, pages::at(at));
-        held |= is_segment;
         let is_private = there.is_anonymous() && !there.is_shared() || is_segment;
         if there.start > at || !is_private || *prot.get_or_insert(there.prot()) != there.prot() {
             return None;
@@ -130,7 +132,12 @@ pub fn pieces(start: usize, length: usize) -> Option<(Vec<(usize, usize)>, ProtF
         pieces.push((at, there.end.min(end)));
         at = there.end;
     }
-    held.then_some((pieces, prot?))
+    Some((pieces, prot?))
+}
+
+/// The program has moved such a piece.
+pub fn moved(from: usize, to: usize, length: usize) {
+    pages::moved(from, to, length);
 }
 
 /// In a forked child.
@@ -168,9 +175,16 @@ fn checked(page: Page) -> Option<Result<(), Reason>> {
 }
 
 /// Whether a range is known to have no marks.
-pub(crate) fn is_unmarked(start: usize, end: usize) -> bool {
-    let mut pages = (start / PAGE * PAGE..end).step_by(PAGE);
-    pages.all(|at| pages::at(at).and_then(checked) == Some(Ok(())))
+#[must_use]
+pub fn is_unmarked(start: usize, length: usize) -> bool {
+    let is_seen = || CHECKED.load(Ordering::Acquire) == GENERATION.load(Ordering::Acquire);
+    if !is_seen() && check_all(start).is_err() {
+        return false;
+    }
+    // Memory that is new since is as all is.
+    let all = ALL.load(Ordering::Acquire) == PLAIN && is_seen();
+    let mut pages = (start / PAGE * PAGE..start.saturating_add(length)).step_by(PAGE);
+    pages.all(|at| pages::at(at).and_then(checked).map_or(all, |known| known.is_ok()))
 }
 
 /// Reads are credited with their bytes, a look at all marks is charged by its time: twice as many
