@@ -323,6 +323,9 @@ const IS_HUGE: u64 = 1 << 6;
 const PAGEMAP_SCAN: rustix::ioctl::Opcode =
     rustix::ioctl::opcode::read_write::<ScanArguments>(b'f', 16);
 
+/// `PAGE_IS_GUARD`: nobody may access it (Linux 6.15).
+const IS_GUARD: u64 = 1 << 8;
+
 /// What is looked for.
 struct Looked {
     inverted: u64,
@@ -331,6 +334,7 @@ struct Looked {
 }
 
 const HUGE: Looked = Looked { inverted: 0, all_of: IS_HUGE, any_of: 0 };
+const GUARD: Looked = Looked { inverted: 0, all_of: 0, any_of: IS_GUARD };
 /// Of a private mapping of a file: pages of the program's own.
 const CHANGED: Looked =
     Looked { inverted: IS_FILE, all_of: IS_FILE, any_of: IS_PRESENT | IS_SWAPPED };
@@ -375,6 +379,13 @@ pub(crate) fn is_huge(start: usize, length: usize) -> Option<bool> {
         None => open(PAGEMAP).and_then(|pagemap| scan(pagemap.as_fd(), start, length, &HUGE)),
     };
     found.ok().map(|found| found == Some((start, start + length)))
+}
+
+/// Where the first guard page of a range is (`MADV_GUARD_INSTALL`): no mapping tells of it.
+pub(crate) fn guard(start: usize, end: usize) -> rustix::io::Result<Option<usize>> {
+    let files = FILES.get().ok_or(Errno::NOENT)?;
+    let found = scan(files.pagemap.as_fd(), start, end - start, &GUARD)?;
+    Ok(found.map(|(first, _)| first))
 }
 
 /// Bytes of small pages that were attached, and to which the program has stored since. `None`: the

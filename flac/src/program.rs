@@ -67,6 +67,13 @@ pub fn locks_all(locks: bool) {
     marks_changed();
 }
 
+/// The program makes guard pages.
+pub fn guards() {
+    GUARDS.store(true, Ordering::Release);
+}
+
+static GUARDS: AtomicBool = AtomicBool::new(false);
+
 /// The program gives up what a range holds (`madvise` with `DONTNEED` or `FREE`): zeros, not what
 /// the segments hold.
 pub fn emptied(start: usize, length: usize) {
@@ -290,7 +297,15 @@ fn check((first, last): (usize, usize)) -> (usize, Option<Reason>) {
         }
         at = there.end;
     }
-    for at in (first..last).step_by(PAGE) {
+    let (mut end, mut guard) = (last, None);
+    if GUARDS.load(Ordering::Acquire) {
+        match kernel::guard(first, last) {
+            Ok(None) => {}
+            Ok(Some(at)) => (end, guard) = (at / PAGE * PAGE, Some(Reason::Executable)),
+            Err(_) => return (first, Some(Reason::Kernel)),
+        }
+    }
+    for at in (first..end).step_by(PAGE) {
         let known = || pages::at(at).and_then(checked);
         let known = known().unwrap_or_else(|| {
             check_all(at)?;
@@ -301,7 +316,7 @@ fn check((first, last): (usize, usize)) -> (usize, Option<Reason>) {
             return (at, Some(reason));
         }
     }
-    (last, None)
+    (end, guard)
 }
 
 // ---- where it pays ------------------------------------------------------------------------------

@@ -434,6 +434,13 @@ static void failures_of(void) {
     CHECK(maps(buffer, 0, 4) && munmap(buffer + 2 * PAGE, 4096) == 0);
     CHECK(madvise(buffer, 4 * PAGE, MADV_DONTNEED) == -1 && errno == ENOMEM);
     CHECK(is_all(buffer, 2 * PAGE, 0) && is_all(buffer + 2 * PAGE + 4096, 2 * PAGE - 4096, 0));
+    /* Guard pages stay, where the kernel knows them. */
+    buffer = memory(8 * PAGE);
+    if (madvise(buffer + PAGE + 4096, 4096, 102) == 0) {
+        CHECK(pread(data, buffer, 4 * PAGE, 0) == PAGE + 4096 && is_right(buffer, 0, PAGE + 4096, 0));
+        CHECK(attached(buffer, PAGE) == 1 && pread(data, buffer + PAGE + 4096, PAGE, 0) == -1 && errno == EFAULT);
+        CHECK(reads(buffer + 2 * PAGE, 0, 2 * PAGE));
+    }
     /* A child that cannot open anything knows what its parent had attached. */
     buffer = memory(8 * PAGE);
     CHECK(maps(buffer, 0, 4));

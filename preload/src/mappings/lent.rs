@@ -67,6 +67,9 @@ pub fn advised(
             && program::kept(start, len);
         return Some(if retry { marking(|| call(advice)) } else { answer });
     }
+    if advice == GUARD_INSTALL {
+        program::guards();
+    }
     let empties =
         matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | DONTNEED_LOCKED | GUARD_INSTALL);
     if !empties || !program::was_attached() || !program::holds(start, len) {
