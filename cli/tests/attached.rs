@@ -90,7 +90,10 @@ fn buffers_come_and_go_unseen() {
     stage.case(&CACHE, &["copies"]);
     stage.case(&CACHE, &["failures"]);
     stage.case(&CACHE, &["marked"]);
+    stage.case(&CACHE, &["marked-elsewhere"]);
     stage.case(&CACHE, &["strict"]);
+    stage.case(&CACHE, &["sandboxed"]);
+    stage.case(&CACHE, &["faults-served"]);
     stage.case(&["--cache", "32M", "--miss", "ahead"], &["beside"]);
     let mut command = stage.run(&CACHE);
     command.args(["--", &stage.program, "chrooted", &stage.place.prefix()]);
@@ -107,6 +110,46 @@ fn buffers_come_and_go_unseen() {
         ran.err
     );
     stage.case(&CACHE, &["threads"]);
+}
+
+/// The kernel does not know one of the requests, or does not say how old it is.
+#[test]
+fn before_linux_6_12_all_is_copied() {
+    let Some(stage) = Stage::new("256M") else { return };
+    for request in ["c0686611", "c0606610", "0"] {
+        let options = stage.run(&CACHE);
+        let mut command = Command::new(&stage.program);
+        command.env_remove("LD_PRELOAD").args(["older", request]).arg(options.get_program());
+        command.args(options.get_args());
+        command.args(["--", &stage.program, "small-pages", &stage.place.prefix()]);
+        let ran = Ran::of(&mut command);
+        assert!(ran.out.ends_with("right\n"), "{request}: {} {}", ran.out, ran.err);
+        let told = stage.report();
+        assert!(told.iter().any(|(reason, _)| reason == "attach:kernel"), "{request}: {told:?}");
+    }
+}
+
+/// A process whose first thread has ended lives as long as the others of the program's, and no
+/// longer: the thread that fills ahead ends, too.
+#[test]
+fn a_process_without_its_first_thread_ends() {
+    let Some(stage) = Stage::new("256M") else { return };
+    let run = stage.run(&["--cache", "32M", "--miss", "ahead"]);
+    let mut command = Command::new("timeout");
+    command.env_remove("LD_PRELOAD").args(["-k", "1", "120"]).arg(run.get_program());
+    command.args(run.get_args());
+    let ran = Ran::of(command.args(["--", &stage.program, "without-first", &stage.place.prefix()]));
+    assert_eq!(ran.ok(), "right\n");
+}
+
+#[test]
+fn what_is_attached_outlives_its_cache() {
+    let Some(stage) = Stage::new("256M") else { return };
+    let destroy = format!("{} cache destroy {}", env!("CARGO_BIN_EXE_solera"), stage.volume);
+    let mut command = stage.run(&CACHE);
+    command.args(["--", &stage.program, "unmounted", &stage.place.prefix(), &destroy]);
+    let ran = Ran::of(&mut command);
+    assert!(ran.out.ends_with("right\n"), "{} {}", ran.out, ran.err);
 }
 
 /// Where files may not be executed, memory into which they are mapped may.
@@ -168,6 +211,8 @@ fn every_reason_for_a_copy_is_told() {
         "huge-mapping",
         "device",
         "rewritten",
+        "unchecked",
+        "kernel",
     ];
     for reason in reasons {
         let mut command = stage.run(&CACHE);

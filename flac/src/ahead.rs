@@ -12,6 +12,7 @@
 //! itself.
 
 use crate::layout::CHUNK;
+use crate::program;
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -92,6 +93,9 @@ impl Ahead {
 
     /// A read of these bytes of a file was served. `true`: a thread is to be begun.
     pub(crate) fn read(&self, version: &Version, from: u64, to: u64) -> bool {
+        if program::is_stopped() {
+            return false;
+        }
         let node = version.node;
         let reader = &self.ends[(node.ino ^ u64::from(node.generation)) as usize % READERS];
         if reader.swap(to, Ordering::Relaxed) != from || from == 0 {
@@ -117,7 +121,7 @@ impl Ahead {
         let mut begun = None;
         loop {
             let filled = self.filled.load(Ordering::Acquire);
-            if self.filling.load(Ordering::Acquire) != key {
+            if self.filling.load(Ordering::Acquire) != key || program::is_stopped() {
                 return begun.is_some();
             }
             let passed = begun.get_or_insert_with(Instant::now).elapsed();

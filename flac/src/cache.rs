@@ -430,9 +430,17 @@ impl Cache {
 
     // ---- misses --------------------------------------------------------------------------------
 
+    /// Whether anything can be filled. Who has forbidden himself calls may not make files.
+    fn may_fill(&self) -> bool {
+        if program::is_stopped() {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        !self.full.load(Ordering::Relaxed) && directory::may_grow(CHUNK)
+    }
+
     /// Makes a segment for a chunk, with what is asked for.
     fn fill_new(&self, engine: &dyn Versions, part: &Part<'_>, key: u64) -> Served<Found> {
-        if self.full.load(Ordering::Relaxed) || !directory::may_grow(CHUNK) {
+        if !self.may_fill() {
             return Err(Unserved::Full);
         }
         let there = part.granules();
@@ -501,7 +509,7 @@ impl Cache {
             // A new one, by one copy.
             return self.fill_new(engine, part, key);
         }
-        if !directory::may_grow(CHUNK) {
+        if !self.may_fill() {
             return Err(Unserved::Full);
         }
         self.make_room(bytes_of(more))?;

@@ -1,11 +1,13 @@
 //! What the kernel knows of this process's memory: what is mapped at an address, which of its pages
 //! were changed, how mappings are marked.
 //!
-//! Two files of `/proc/self` stay open while unmodified programs' buffers may be attached: an
-//! `open` for each question would cost more than what is asked (`PROCMAP_QUERY` 0.34 us, with
-//! `open` and `close` 3.4; `PAGEMAP_SCAN` of 2 MiB 0.7, and 2.5 more). They show the memory of who
-//! opened them, so a forked child opens them anew, by `/proc`, which stays open, too.
+//! Two files of `/proc` stay open while unmodified programs' buffers may be attached: an `open` for
+//! each question would cost more than what is asked (`PROCMAP_QUERY` 0.34 us, with `open` and
+//! `close` 3.4; `PAGEMAP_SCAN` of 2 MiB 0.7, and 2.5 more). They show the memory of who opened
+//! them, so a forked child opens them anew, by `/proc`, which stays open, too.
 
+use crate::program;
+use crate::segments;
 use pmem::InternalFd;
 use pmem::interrupt::system_call;
 use rustix::fs::{Mode, OFlags};
@@ -26,8 +28,9 @@ pub(crate) struct Files {
 
 static FILES: OnceLock<Files> = OnceLock::new();
 
-const MAPS: &CStr = c"self/maps";
-const PAGEMAP: &CStr = c"self/pagemap";
+// Of the calling thread: the first one may have ended, and then nothing is mapped there.
+const MAPS: &CStr = c"thread-self/maps";
+const PAGEMAP: &CStr = c"thread-self/pagemap";
 
 /// Opens a file of `/proc`.
 fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {
@@ -199,34 +202,34 @@ pub(crate) fn answers() -> bool {
     mapping_from(&raw const FILES as usize).is_some()
 }
 
-/// The mapping at an address, or the first one behind it.
+/// The mapping at an address, or the first one behind it. `None`: the kernel does not say, or is
+/// not to be asked any more.
 pub(crate) fn mapping_from(address: usize) -> Option<Mapping> {
+    if program::is_stopped() {
+        return None;
+    }
     query(FILES.get()?.maps.as_fd(), address, OR_NEXT).ok()
 }
 
-/// Where caches of this process lie: the device, and the path of the directory.
-static PLACES: [OnceLock<(u64, Vec<u8>)>; 8] = [const { OnceLock::new() }; 8];
+/// The devices on which caches of this process lie.
+static DEVICES: [OnceLock<u64>; 8] = [const { OnceLock::new() }; 8];
 
 /// A cache lies in this directory.
 pub(crate) fn add_place(directory: BorrowedFd<'_>) {
     let Ok(stat) = rustix::fs::fstat(directory) else { return };
-    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return };
-    let mut place = (stat.st_dev, path.into_bytes());
-    for slot in &PLACES {
-        match slot.set(place) {
-            Ok(()) => return,
-            Err(other) => place = other,
+    for slot in &DEVICES {
+        if *slot.get_or_init(|| stat.st_dev) == stat.st_dev {
+            return;
         }
     }
 }
 
-/// Whether a mapping of a file is one of a segment, by its name.
+/// Whether a mapping of a file is one of a segment, by its device and the end of its name: the rest
+/// of it goes where the cache is unmounted meanwhile.
 pub(crate) fn is_segment(there: &Mapping) -> bool {
     let is_of =
         |device: u64| (rustix::fs::major(device), rustix::fs::minor(device)) == there.device;
-    let places = || PLACES.iter().filter_map(OnceLock::get).filter(|place| is_of(place.0));
-    if places().next().is_none() {
+    if !DEVICES.iter().filter_map(OnceLock::get).any(|device| is_of(*device)) {
         return false;
     }
     let mut name = [0; 512];
@@ -235,9 +238,11 @@ pub(crate) fn is_segment(there: &Mapping) -> bool {
         return false;
     };
     let name = &name[..length.min(name.len())];
-    places().any(|place| {
-        name.strip_prefix(&place.1[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
-    })
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let mut parts = name.strip_suffix(b" (deleted)").unwrap_or(name).rsplit(|byte| *byte == b'/');
+    let number = parts.next().and_then(segments::number);
+    let era = parts.next().and_then(|era| segments::era(std::str::from_utf8(era).ok()?));
+    number.is_some() && era.is_some()
 }
 
 fn query(maps: BorrowedFd<'_>, address: usize, flags: u64) -> rustix::io::Result<Mapping> {
@@ -318,6 +323,9 @@ const IS_HUGE: u64 = 1 << 6;
 const PAGEMAP_SCAN: rustix::ioctl::Opcode =
     rustix::ioctl::opcode::read_write::<ScanArguments>(b'f', 16);
 
+/// `PAGE_IS_GUARD`: nobody may access it (Linux 6.15).
+const IS_GUARD: u64 = 1 << 8;
+
 /// What is looked for.
 struct Looked {
     inverted: u64,
@@ -326,6 +334,7 @@ struct Looked {
 }
 
 const HUGE: Looked = Looked { inverted: 0, all_of: IS_HUGE, any_of: 0 };
+const GUARD: Looked = Looked { inverted: 0, all_of: 0, any_of: IS_GUARD };
 /// Of a private mapping of a file: pages of the program's own.
 const CHANGED: Looked =
     Looked { inverted: IS_FILE, all_of: IS_FILE, any_of: IS_PRESENT | IS_SWAPPED };
@@ -370,6 +379,13 @@ pub(crate) fn is_huge(start: usize, length: usize) -> Option<bool> {
         None => open(PAGEMAP).and_then(|pagemap| scan(pagemap.as_fd(), start, length, &HUGE)),
     };
     found.ok().map(|found| found == Some((start, start + length)))
+}
+
+/// Where the first guard page of a range is (`MADV_GUARD_INSTALL`): no mapping tells of it.
+pub(crate) fn guard(start: usize, end: usize) -> rustix::io::Result<Option<usize>> {
+    let files = FILES.get().ok_or(Errno::NOENT)?;
+    let found = scan(files.pagemap.as_fd(), start, end - start, &GUARD)?;
+    Ok(found.map(|(first, _)| first))
 }
 
 /// Bytes of small pages that were attached, and to which the program has stored since. `None`: the
@@ -461,7 +477,7 @@ impl Reason {
     }
 }
 
-/// Flags of `/proc/self/smaps` with which memory is left as it is.
+/// Flags of `/proc/thread-self/smaps` with which memory is left as it is.
 const FLAGS: [(&[u8; 2], Reason); 13] = [
     (b"lo", Reason::Locked),
     (b"dc", Reason::NotInherited),
@@ -484,7 +500,7 @@ const FLAGS: [(&[u8; 2], Reason); 13] = [
 pub(crate) fn each_mapping(
     each: &mut dyn FnMut(usize, usize, Option<Reason>),
 ) -> rustix::io::Result<()> {
-    let file = open(c"self/smaps")?;
+    let file = open(c"thread-self/smaps")?;
     let mut lines = Lines::default();
     let mut current: Option<(usize, usize)> = None;
     let mut found: Option<Reason> = None;
@@ -552,7 +568,7 @@ impl Lines {
 /// the program's.
 pub(crate) fn process_wide(is_own: fn(i32) -> bool) -> rustix::io::Result<Option<Reason>> {
     let mut is_pinned = false;
-    let status = open(c"self/status")?;
+    let status = open(c"thread-self/status")?;
     Lines::default().read(&status, &mut |line| {
         if let Some(rest) = line.strip_prefix(b"VmPin:") {
             is_pinned |= rest.iter().any(|byte| (b'1'..=b'9').contains(byte));
@@ -563,7 +579,7 @@ pub(crate) fn process_wide(is_own: fn(i32) -> bool) -> rustix::io::Result<Option
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let files = FILES.get().ok_or(Errno::NOENT)?;
-    let numbers = rustix::fs::openat(&files.proc, c"self/fd", flags, Mode::empty())?;
+    let numbers = rustix::fs::openat(&files.proc, c"thread-self/fd", flags, Mode::empty())?;
     let mut room = [std::mem::MaybeUninit::uninit(); 2048];
     let mut entries = rustix::fs::RawDir::new(&numbers, &mut room);
     while let Some(entry) = entries.next() {

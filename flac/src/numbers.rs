@@ -2,14 +2,16 @@
 //!
 //! The kernel gives the lowest free number, which another thread of the program may take for its
 //! own at that moment (`dup2`), or hand on by a fork. So a descriptor is opened, and moved out of
-//! the program's way, while the face keeps both from happening ([`guard`]); and a forked child
-//! closes what its parent had open just then.
+//! the program's way, while the face keeps both from happening ([`guard`]), and as long as it is
+//! open no call of the program's closes or replaces it ([`is_open`]): the next one would get its
+//! number. A forked child closes what its parent had open just then.
 
+use crate::program;
 use pmem::InternalFd;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// Runs this while no number of the program's is made, replaced, closed or handed on by another
 /// thread. `false`: it was not run, since that cannot be had now.
@@ -26,8 +28,21 @@ pub fn guard(guard: Guard) {
 /// Descriptors that are open for a moment; -1: none.
 static OPEN: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
 const NONE: i32 = -1;
+/// How many there are, at least.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// One is being opened.
 const TAKEN: i32 = -2;
+
+/// The descriptors that are open just now.
+pub fn open() -> impl Iterator<Item = i32> {
+    OPEN.iter().map(|slot| slot.load(Ordering::Acquire)).filter(|number| *number >= 0)
+}
+
+/// Whether this is one of them.
+#[must_use]
+pub fn is_open(number: i32) -> bool {
+    COUNT.load(Ordering::Acquire) != 0 && open().any(|open| open == number)
+}
 
 /// A descriptor, for a moment.
 pub(crate) struct Brief {
@@ -39,6 +54,9 @@ pub(crate) struct Brief {
 impl Brief {
     /// Opens one by this.
     pub(crate) fn open(mut open: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        if program::is_stopped() {
+            return Err(Errno::PERM);
+        }
         let order = (Ordering::AcqRel, Ordering::Relaxed);
         let free = |slot: &&AtomicI32| slot.compare_exchange(NONE, TAKEN, order.0, order.1).is_ok();
         let slot = OPEN.iter().find(free).ok_or(Errno::MFILE)?;
@@ -47,6 +65,7 @@ impl Brief {
             opened = open().map(InternalFd::new);
             let number = opened.as_ref().map_or(NONE, AsRawFd::as_raw_fd);
             slot.store(number, Ordering::Release);
+            COUNT.fetch_add(usize::from(number >= 0), Ordering::AcqRel);
         };
         let ran = if let Some(guard) = GUARD.get() {
             guard(&mut act)
@@ -66,6 +85,7 @@ impl Drop for Brief {
         // First: a child that is forked in between closes nothing, or nothing of the program's.
         self.fd = None;
         self.slot.store(NONE, Ordering::Release);
+        COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -78,6 +98,7 @@ impl AsFd for Brief {
 
 /// In a forked child: what other threads of the parent had open.
 pub(crate) fn forked() {
+    COUNT.store(0, Ordering::Release);
     for slot in &OPEN {
         let number = slot.swap(NONE, Ordering::AcqRel);
         if number >= 0 {

@@ -216,7 +216,7 @@ fn before_part(page: Page, from: usize, to: usize) {
 pub(crate) fn emptied(start: usize, length: usize) {
     each_piece(start, length, |from, to, there| {
         // A mark that the program has set since would go with the mapping.
-        if program::is_unmarked(from, to) || !there.prot().contains(ProtFlags::WRITE) {
+        if program::is_unmarked(from, to - from) || !there.prot().contains(ProtFlags::WRITE) {
             return map_own_as(from, to - from, there.prot());
         }
         // SAFETY: private memory to be written, whose bytes the program has given up.
@@ -285,6 +285,34 @@ fn each_piece(
         from = there.end;
     }
     all
+}
+
+/// A range cut where mappings of segments begin and end, as far as is known, and by pages.
+pub(crate) fn noted(start: usize, end: usize) -> Vec<(usize, usize)> {
+    let mut cuts = vec![start];
+    for page in (start / PAGE * PAGE..end).step_by(PAGE) {
+        let part = at(page).and_then(|page| page.attached_bytes()).unwrap_or((0, 0));
+        let inside = |cut: &usize| (start + 1..end).contains(cut);
+        cuts.extend([page, page + part.0, page + part.1].into_iter().filter(inside));
+    }
+    cuts.push(end);
+    cuts.dedup();
+    cuts.windows(2).map(|cut| (cut[0], cut[1])).collect()
+}
+
+/// A piece of memory is somewhere else now. What is not moved by whole pages only the kernel knows.
+pub(crate) fn moved(from: usize, to: usize, length: usize) {
+    let shift = to.wrapping_sub(from);
+    for page in within(from, length).filter(|page| page.is_attached() && !page.is_buffer()) {
+        let state = page.slot.state.load(Ordering::Acquire);
+        page.is_own();
+        let place = page.start.wrapping_add(shift);
+        if place.is_multiple_of(PAGE)
+            && let Some(there) = make(place)
+        {
+            there.leave(state);
+        }
+    }
 }
 
 /// Whether a mapping is one of a segment; `page`: where it lies.
@@ -362,12 +390,12 @@ impl Page {
             return true;
         }
         let (from, end) = (self.start + first, self.start + last);
-        let is = kernel::mapping_from(from).is_some_and(|there| {
-            there.start <= from
-                && there.end >= end
-                && there.is_plain()
-                && is_segment(&there, Some(*self))
-        });
+        // Where the kernel does not say, the table is all that is known.
+        let Some(there) = kernel::mapping_from(from) else { return false };
+        let is = there.start <= from
+            && there.end >= end
+            && there.is_plain()
+            && is_segment(&there, Some(*self));
         if !is {
             // The program has parts of it in some other way, if any: they are left to it.
             self.is_own();

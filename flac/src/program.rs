@@ -67,6 +67,13 @@ pub fn locks_all(locks: bool) {
     marks_changed();
 }
 
+/// The program makes guard pages.
+pub fn guards() {
+    GUARDS.store(true, Ordering::Release);
+}
+
+static GUARDS: AtomicBool = AtomicBool::new(false);
+
 /// The program gives up what a range holds (`madvise` with `DONTNEED` or `FREE`): zeros, not what
 /// the segments hold.
 pub fn emptied(start: usize, length: usize) {
@@ -112,17 +119,19 @@ pub fn was_attached() -> bool {
     pages::was_attached()
 }
 
-/// The mappings of a range of private memory, in order, and how they are protected, if segments are
-/// mapped in it, and it is protected alike throughout.
+/// The mappings of a range of memory, in order, and how they are protected, if it is private, or
+/// attached, and protected alike throughout.
 #[must_use]
 pub fn pieces(start: usize, length: usize) -> Option<(Vec<(usize, usize)>, ProtFlags)> {
     let end = start.checked_add(length)?;
+    if !kernel::answers() {
+        return Some((pages::noted(start, end), ProtFlags::READ | ProtFlags::WRITE));
+    }
     let (mut pieces, mut at) = (Vec::new(), start);
-    let (mut prot, mut held) = (None, false);
+    let mut prot = None;
     while at < end {
         let there = kernel::mapping_from(at)?;
         let is_segment = pages::is_segment(&there, pages::at(at));
-        held |= is_segment;
         let is_private = there.is_anonymous() && !there.is_shared() || is_segment;
         if there.start > at || !is_private || *prot.get_or_insert(there.prot()) != there.prot() {
             return None;
@@ -130,7 +139,12 @@ pub fn pieces(start: usize, length: usize) -> Option<(Vec<(usize, usize)>, ProtF
         pieces.push((at, there.end.min(end)));
         at = there.end;
     }
-    held.then_some((pieces, prot?))
+    Some((pieces, prot?))
+}
+
+/// The program has moved such a piece.
+pub fn moved(from: usize, to: usize, length: usize) {
+    pages::moved(from, to, length);
 }
 
 /// In a forked child.
@@ -168,9 +182,16 @@ fn checked(page: Page) -> Option<Result<(), Reason>> {
 }
 
 /// Whether a range is known to have no marks.
-pub(crate) fn is_unmarked(start: usize, end: usize) -> bool {
-    let mut pages = (start / PAGE * PAGE..end).step_by(PAGE);
-    pages.all(|at| pages::at(at).and_then(checked) == Some(Ok(())))
+#[must_use]
+pub fn is_unmarked(start: usize, length: usize) -> bool {
+    let is_seen = || CHECKED.load(Ordering::Acquire) == GENERATION.load(Ordering::Acquire);
+    if !is_seen() && check_all(start).is_err() {
+        return false;
+    }
+    // Memory that is new since is as all is.
+    let all = ALL.load(Ordering::Acquire) == PLAIN && is_seen();
+    let mut pages = (start / PAGE * PAGE..start.saturating_add(length)).step_by(PAGE);
+    pages.all(|at| pages::at(at).and_then(checked).map_or(all, |known| known.is_ok()))
 }
 
 /// Reads are credited with their bytes, a look at all marks is charged by its time: twice as many
@@ -276,7 +297,15 @@ fn check((first, last): (usize, usize)) -> (usize, Option<Reason>) {
         }
         at = there.end;
     }
-    for at in (first..last).step_by(PAGE) {
+    let (mut end, mut guard) = (last, None);
+    if GUARDS.load(Ordering::Acquire) {
+        match kernel::guard(first, last) {
+            Ok(None) => {}
+            Ok(Some(at)) => (end, guard) = (at / PAGE * PAGE, Some(Reason::Executable)),
+            Err(_) => return (first, Some(Reason::Kernel)),
+        }
+    }
+    for at in (first..end).step_by(PAGE) {
         let known = || pages::at(at).and_then(checked);
         let known = known().unwrap_or_else(|| {
             check_all(at)?;
@@ -287,7 +316,7 @@ fn check((first, last): (usize, usize)) -> (usize, Option<Reason>) {
             return (at, Some(reason));
         }
     }
-    (last, None)
+    (end, guard)
 }
 
 // ---- where it pays ------------------------------------------------------------------------------

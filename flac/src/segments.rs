@@ -12,18 +12,20 @@
 //! mapping lies there, lines are brought near for nothing; what is copied, and whether it counts,
 //! is found out as ever.
 //!
-//! Locks: one for each group of windows, while one is copied out of, or mapped. A forked child
-//! begins with none of the windows ([`Segments::forget`]): the kernel does not give it any.
+//! Locks: one for each group of windows, shared while one is copied out of, whole while one is put
+//! there or taken out; nobody waits for it whole. A forked child begins with none of the windows
+//! ([`Segments::forget`]): the kernel does not give it any.
 
 use crate::index::Gone;
 use crate::layout::CHUNK;
 use crate::numbers::Brief;
+use crate::program;
 use pmem::{UserOut, Window, prefetch};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 use vfs::Desc;
 
 /// Groups of windows.
@@ -33,6 +35,8 @@ const GROUP_MAX: usize = 16;
 /// Reads of these lengths ask for all their lines before they copy: a copy in one go waits for them
 /// in turn.
 const FAR: std::ops::RangeInclusive<usize> = 512..=8 << 10;
+/// How often a group is tried that others copy out of.
+const TRIES: u32 = 100;
 /// Guesses of a process.
 const GUESSES: usize = 256;
 
@@ -119,6 +123,9 @@ pub(crate) fn keep(file: BorrowedFd<'_>) -> Result<(), Errno> {
 /// mapped.
 pub(crate) fn remove(dir: BorrowedFd<'_>, gone: Gone) {
     // Whatever fails, a sweep finds the file again.
+    if program::is_stopped() {
+        return;
+    }
     if !gone.attached
         && let Ok(file) = open(dir, gone.number, true)
         && rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_mode & Mode::WUSR.bits() != 0)
@@ -227,31 +234,56 @@ impl Segments {
             return read(window, at, to);
         }
         drop(held);
-        let mut held = group.write().unwrap_or_else(PoisonError::into_inner);
-        let window = Self::map(dir, number, &mut held)?;
-        read(window, at, to)
+        self.copy_first(dir, number, at, to)
     }
 
+    /// The same of a segment that is not mapped yet.
     #[cold]
-    fn map<'h>(
+    fn copy_first(
+        &self,
         dir: BorrowedFd<'_>,
         number: u64,
-        held: &'h mut RwLockWriteGuard<'_, Windows>,
-    ) -> Option<&'h Window> {
-        if held.len() >= GROUP_MAX {
-            held.clear();
-        }
+        at: usize,
+        to: &UserOut<'_>,
+    ) -> Option<()> {
         let file = open(dir, number, false).ok()?;
         let window = Window::map(file.as_fd(), 0, CHUNK as usize, false, false).ok()?;
-        // Another thread may have mapped it meanwhile: then there are two for a while.
-        held.push((number, window));
-        held.last().map(|(_, window)| window)
+        drop(file);
+        read(&window, at, to)?;
+        // Nobody needs it to stay.
+        if let Some(mut held) = self.change(number) {
+            if held.len() >= GROUP_MAX {
+                held.clear();
+            }
+            // Another thread may have mapped it meanwhile: then there are two for a while.
+            held.push((number, window));
+        }
+        Some(())
     }
 
-    /// Unmaps a segment that is gone.
+    /// Unmaps a segment that is gone. Where its group cannot be changed now it goes with the group.
     pub(crate) fn drop(&self, number: u64) {
-        let mut held = self.group(number).write().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|(held, _)| *held != number);
+        if program::is_stopped() {
+            return;
+        }
+        if let Some(mut held) = self.change(number) {
+            held.retain(|(held, _)| *held != number);
+        }
+    }
+
+    /// A group, to be changed. `None`: others copy out of it. They are not waited for: a thread of
+    /// the program's may serve the page faults of their memory (`userfaultfd`), and read itself
+    /// before it does. Who waited would also keep new readers out.
+    fn change(&self, number: u64) -> Option<RwLockWriteGuard<'_, Windows>> {
+        let group = self.group(number);
+        for _ in 0..TRIES {
+            match group.try_write() {
+                Ok(held) => return Some(held),
+                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        None
     }
 
     /// In a forked child: the windows are not there, and a lock may be held by a thread that is

@@ -2,9 +2,12 @@
    2 MiB. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/io_uring.h>
+#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +118,43 @@ static long faults(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return usage.ru_minflt + usage.ru_majflt;
+}
+
+/* Of the status of this thread's process, KiB. */
+static long status_of(const char *name) {
+    char line[256];
+    long found = -1;
+    FILE *status = fopen("/proc/thread-self/status", "r");
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, name, strlen(name)) == 0)
+            found = strtol(line + strlen(name) + 1, NULL, 10);
+    fclose(status);
+    return found;
+}
+
+static long locked(void) {
+    return status_of("VmLck");
+}
+
+/* From here on a system call, of ioctl one request, is answered so. */
+static int filters(int call, unsigned request, unsigned answer, int by_prctl) {
+    struct sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, request, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, answer),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    if (request == 0)
+        /* Whatever its arguments are. */
+        lines[1].jt = 2;
+    struct sock_fprog program = {sizeof lines / sizeof *lines, lines};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return -1;
+    if (by_prctl)
+        return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
 }
 
 /* One mapping for each whole page; the rest is copied. */
@@ -327,6 +367,44 @@ static void strict(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* Behind any seccomp what is not cached is read, and given up memory is zeros, by calls that a filter allows. */
+static void sandboxed(void) {
+    static const unsigned kill = SECCOMP_RET_KILL_PROCESS, refuse = SECCOMP_RET_ERRNO | EPERM;
+    static const struct { int call; unsigned answer; int by_prctl; } all[] = {
+        {SYS_ioctl, refuse, 0}, {SYS_ioctl, kill, 0}, {SYS_ioctl, kill, 1}, {SYS_openat, kill, 0}, {SYS_openat, kill, 1}, {-1, 0, 0},
+    };
+    char *buffer = memory(8 * PAGE), name[32];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        snprintf(name, sizeof name, "uncached-%zu", i);
+        int uncached = file(name, 8 * PAGE, 0);
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(maps(buffer, 0, 4));
+            if (all[i].call < 0)
+                prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0);
+            else
+                CHECK(filters(all[i].call, 0, all[i].answer, all[i].by_prctl) == 0);
+            int is = pread(data, buffer + PAGE + 7, 2 * PAGE, 0) == 2 * (ssize_t)PAGE && is_right(buffer + PAGE + 7, 0, 2 * PAGE, 0);
+            for (size_t at = 0; at < 8; at++) {
+                is &= pread(uncached, buffer + 4 * PAGE, PAGE, at * PAGE) == (ssize_t)PAGE && is_right(buffer + 4 * PAGE, at * PAGE, PAGE, 0);
+                is &= pread(uncached, buffer + 4 * PAGE, 4096, at * PAGE) == 4096 && is_right(buffer + 4 * PAGE, at * PAGE, 4096, 0);
+            }
+            if (all[i].call >= 0) {
+                char *moved = mremap(buffer + PAGE, PAGE, 2 * PAGE, MREMAP_MAYMOVE);
+                is &= moved != MAP_FAILED && is_right(moved + PAGE - 8192, PAGE - 8192 - 7, 8192, 0) && is_all(moved + PAGE, PAGE, 0);
+                mmap(buffer + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+                is &= madvise(buffer, 4 * PAGE, MADV_DONTNEED) == 0 && is_all(buffer, 4 * PAGE, 0);
+            }
+            raw(SYS_exit, is ? failures : 99, 0, 0, 0, 0, 0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        if (status != 0)
+            printf("case %zu: status %x\n", i, status);
+        close(uncached);
+    }
+}
+
 /* What was attached keeps its bytes where a read fails, or is short, or a call is refused. */
 static void failures_of(void) {
     char *buffer = memory(8 * PAGE), path[4096];
@@ -351,16 +429,37 @@ static void failures_of(void) {
     CHECK(madvise(buffer + 1, PAGE, 102) == -1 && is_right(buffer, 0, 4 * PAGE, 0));
     CHECK(mlock(buffer, PAGE) == 0 && madvise(buffer, PAGE, MADV_DONTNEED) == -1 && is_right(buffer, 0, 4 * PAGE, 0));
     CHECK(munlock(buffer, PAGE) == 0);
-}
-
-static long locked(void) {
-    char line[256];
-    long found = -1;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (fgets(line, sizeof line, status))
-        sscanf(line, "VmLck: %ld", &found);
-    fclose(status);
-    return found;
+    /* What is not mapped is reported when all else is given up. */
+    buffer = memory(8 * PAGE);
+    CHECK(maps(buffer, 0, 4) && munmap(buffer + 2 * PAGE, 4096) == 0);
+    CHECK(madvise(buffer, 4 * PAGE, MADV_DONTNEED) == -1 && errno == ENOMEM);
+    CHECK(is_all(buffer, 2 * PAGE, 0) && is_all(buffer + 2 * PAGE + 4096, 2 * PAGE - 4096, 0));
+    /* Guard pages stay, where the kernel knows them. */
+    buffer = memory(8 * PAGE);
+    if (madvise(buffer + PAGE + 4096, 4096, 102) == 0) {
+        CHECK(pread(data, buffer, 4 * PAGE, 0) == PAGE + 4096 && is_right(buffer, 0, PAGE + 4096, 0));
+        CHECK(attached(buffer, PAGE) == 1 && pread(data, buffer + PAGE + 4096, PAGE, 0) == -1 && errno == EFAULT);
+        CHECK(reads(buffer + 2 * PAGE, 0, 2 * PAGE));
+    }
+    /* A child that cannot open anything knows what its parent had attached. */
+    buffer = memory(8 * PAGE);
+    CHECK(maps(buffer, 0, 4));
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit few = {20, 20};
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        pid_t second = fork();
+        if (second == 0) {
+            CHECK(pread(data, buffer + PAGE + 7, 2 * PAGE, 0) == 2 * (ssize_t)PAGE && is_right(buffer + PAGE + 7, 0, 2 * PAGE, 0));
+            CHECK(madvise(buffer, 4 * PAGE, MADV_DONTNEED) == 0 && is_all(buffer, 4 * PAGE, 0));
+            _exit(failures);
+        }
+        int status;
+        CHECK(waitpid(second, &status, 0) == second && status == 0);
+        _exit(failures);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 /* What the program does with memory that is attached already. */
@@ -403,6 +502,59 @@ static void marked(void) {
     char *two = memory(2 * PAGE);
     mprotect(two + PAGE, PAGE, PROT_READ);
     CHECK(mremap(two, 2 * PAGE, 3 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+}
+
+/* Reads that pay for looks at all marks, which are limited otherwise. */
+static void pay(void) {
+    char *buffer = memory(4 * PAGE);
+    for (int round = 0; round < 160; round++)
+        CHECK(pread(data, buffer, 4 * PAGE, 0) == 4 * (ssize_t)PAGE);
+    munmap(buffer, 4 * PAGE);
+}
+
+/* The same of memory that was not attached, at the same place. */
+static void marked_elsewhere(void) {
+    char *buffer;
+    /* Given up in the middle, it is a mapping of its own, and moves with the others all the same. */
+    for (int way = 0; way < 3; way++) {
+        buffer = memory(8 * PAGE);
+        munmap(buffer + 4 * PAGE, 4 * PAGE);
+        if (way == 1)
+            CHECK(madvise(buffer, 4 * PAGE, MADV_HUGEPAGE) == 0);
+        memset(buffer, 1, 4 * PAGE);
+        if (way == 2)
+            buffer = mremap(buffer, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, memory(8 * PAGE));
+        CHECK(maps(buffer + PAGE, 0, 2) && madvise(buffer + PAGE, 2 * PAGE, MADV_DONTNEED) == 0);
+        char *moved = mremap(buffer, 4 * PAGE, 5 * PAGE, MREMAP_MAYMOVE);
+        CHECK(moved != MAP_FAILED && is_all(moved, PAGE, 1) && is_all(moved + PAGE, 2 * PAGE, 0) && is_all(moved + 4 * PAGE, PAGE, 0));
+        munmap(moved, 5 * PAGE);
+    }
+    pay();
+    /* Given up behind a change of marks it takes no memory. */
+    buffer = memory(SIZE);
+    CHECK(maps(buffer, 0, 31) && mlock(directory, 1) == 0 && munlock(directory, 1) == 0);
+    long before = status_of("RssAnon");
+    CHECK(madvise(buffer, 31 * PAGE, MADV_DONTNEED) == 0 && status_of("RssAnon") < before + 8192);
+    CHECK(is_all(buffer, 31 * PAGE, 0));
+    munmap(buffer, SIZE);
+    pay();
+    /* Other memory where it was, that is locked from its beginning, and beside a file of the volume. */
+    char *own = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, data, 0);
+    buffer = memory(8 * PAGE);
+    CHECK(own != MAP_FAILED && maps(buffer, 0, 4));
+    int locks = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_LOCKED;
+    CHECK(mmap(buffer, 4 * PAGE, PROT_READ | PROT_WRITE, locks, -1, 0) == buffer);
+    CHECK(locked() == 8192 && reads(buffer, 0, 4 * PAGE) && locked() == 8192);
+    munmap(own, PAGE);
+    munmap(buffer, 4 * PAGE);
+    pay();
+    /* The same by a move. */
+    char *target = memory(8 * PAGE);
+    buffer = memory(8 * PAGE);
+    CHECK(mlock(buffer, 4 * PAGE) == 0 && maps(target, 0, 4));
+    CHECK(mremap(buffer, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target);
+    CHECK(locked() == 8192 && reads(target, 0, 4 * PAGE) && locked() == 8192);
+    munmap(target, 4 * PAGE);
 }
 
 /* A thread stores while another one moves, forks, and gives numbers. */
@@ -458,6 +610,56 @@ static void beside(void) {
     struct stat is;
     CHECK(fstat(own, &is) == 0 && is.st_size == 3);
     CHECK(*(long *)stored_to > 0 && is_right(stored_to + 8, 8, 4 * PAGE - 8, 0));
+}
+
+/* The first thread ends; the other one reads in order, and leaves locked memory alone. */
+static void *without_first(void *unused) {
+    usleep(200000);
+    char *buffer = memory(8 * PAGE);
+    for (size_t at = 0; at < 32; at++)
+        CHECK(reads(buffer + 4 * PAGE, at * PAGE, PAGE));
+    CHECK(mlock(buffer, 4 * PAGE) == 0 && locked() == 8192 && reads(buffer, 0, 4 * PAGE) && locked() == 8192);
+    printf("%s", failures ? "" : "right\n");
+    fflush(stdout);
+    return unused;
+}
+
+/* A thread that serves the page faults of a read's buffer reads the same file. */
+static int faults_come, fault_file;
+static char *served;
+static void *serving(void *unused) {
+    static char page[4096] __attribute__((aligned(4096)));
+    struct uffd_msg fault;
+    while (read(faults_come, &fault, sizeof fault) == sizeof fault) {
+        size_t at = fault.arg.pagefault.address / 4096 * 4096;
+        if (pread(fault_file, page, 4096, (off_t)(at - (size_t)served)) != 4096)
+            _exit(9);
+        struct uffdio_copy copy = {.dst = at, .src = (size_t)page, .len = 4096};
+        ioctl(faults_come, UFFDIO_COPY, &copy);
+    }
+    return unused;
+}
+static void faults_served(void) {
+    pthread_t thread;
+    fault_file = file("faults", PAGE / 2, 0);
+    faults_come = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+    struct uffdio_api api = {.api = UFFD_API};
+    served = memory(4 * PAGE);
+    struct uffdio_register area = {.range = {(size_t)served, 4 * PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    CHECK(ioctl(faults_come, UFFDIO_API, &api) == 0 && ioctl(faults_come, UFFDIO_REGISTER, &area) == 0);
+    pthread_create(&thread, NULL, serving, NULL);
+    alarm(60);
+    CHECK(pread(fault_file, served, 65536, 0) == 65536 && is_right(served, 0, 65536, 0));
+}
+
+/* What has moved, and is of a cache that is unmounted meanwhile. */
+static void unmounted(const char *command) {
+    char *buffer = memory(8 * PAGE), *target = memory(8 * PAGE);
+    CHECK(maps(buffer, 0, 4));
+    CHECK(mremap(buffer, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target);
+    CHECK(system(command) == 0 && is_right(target, 0, 4 * PAGE, 0));
+    CHECK(madvise(target, 4 * PAGE, MADV_DONTNEED) == 0 && is_all(target, 4 * PAGE, 0));
+    CHECK(pread(data, target, 4 * PAGE, 0) == 4 * (ssize_t)PAGE && is_right(target, 0, 4 * PAGE, 0));
 }
 
 /* In another root there is no /proc, nor for children. */
@@ -578,6 +780,17 @@ static void reason(const char *name) {
         CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
     } else if (strcmp(name, "small-pages") == 0) {
         CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
+    } else if (strcmp(name, "unchecked") == 0) {
+        /* Many mappings take long to look at. */
+        char *many = memory(4096 * 4096), *other = memory(PAGE);
+        for (size_t at = 0; at < 4096; at += 2)
+            mprotect(many + at * 4096, 4096, PROT_READ);
+        for (int round = 0; round < 64; round++)
+            CHECK(mlock(other, 4096) == 0 && munlock(other, 4096) == 0 && reads(buffer, 0, 4 * PAGE + (size_t)round * 16));
+    } else if (strcmp(name, "kernel") == 0) {
+        /* Sealed memory. */
+        long sealed = raw(462, (long)buffer, 4 * PAGE, 0, 0, 0, 0);
+        CHECK(sealed == 0 && reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 0);
     } else if (strcmp(name, "rewritten") == 0) {
         CHECK(reads(buffer, 0, 4 * PAGE) && attached(buffer, 4 * PAGE) == 4);
         memset(buffer, 1, 4 * PAGE);
@@ -798,6 +1011,13 @@ static void in_threads(void *(*body)(void *)) {
 
 int main(int count, char **arguments) {
     const char *name = arguments[1];
+    if (strcmp(name, "older") == 0) {
+        /* As on a kernel that does not know the request: the rest is a command. */
+        unsigned request = (unsigned)strtoul(arguments[2], NULL, 16);
+        CHECK(filters(request ? SYS_ioctl : SYS_uname, request, SECCOMP_RET_ERRNO | ENOTTY, 1) == 0);
+        execvp(arguments[3], arguments + 3);
+        return 1;
+    }
     directory = arguments[2];
     data = file("data", SIZE, 0);
     if (strcmp(name, "counts") == 0)
@@ -818,8 +1038,20 @@ int main(int count, char **arguments) {
         failures_of();
     else if (strcmp(name, "strict") == 0)
         strict();
-    else if (strcmp(name, "marked") == 0)
+    else if (strcmp(name, "sandboxed") == 0)
+        sandboxed();
+    else if (strcmp(name, "faults-served") == 0)
+        faults_served();
+    else if (strcmp(name, "unmounted") == 0)
+        unmounted(arguments[3]);
+    else if (strcmp(name, "without-first") == 0) {
+        pthread_t other;
+        pthread_create(&other, NULL, without_first, NULL);
+        pthread_exit(NULL);
+    } else if (strcmp(name, "marked") == 0)
         marked();
+    else if (strcmp(name, "marked-elsewhere") == 0)
+        marked_elsewhere();
     else if (strcmp(name, "beside") == 0)
         beside();
     else if (strcmp(name, "chrooted") == 0)

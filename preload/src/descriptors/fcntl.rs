@@ -35,6 +35,10 @@ pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) 
     if process.is_internal(old) {
         return Err(Stop::Errno(Errno::BADF));
     }
+    while flac::numbers::is_open(new) {
+        // The cache's, for a moment.
+        std::thread::yield_now();
+    }
     let in_the_way = process.is_internal(new);
     let maps = process.lock();
     // From here on neither number is the cached one.

@@ -323,14 +323,16 @@ impl Process {
 
     /// Whether a number is one of our own, which the program must not touch.
     pub fn is_internal(&self, fd: i32) -> bool {
-        fdtable::is_hidden(fd) || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
+        fdtable::is_hidden(fd)
+            || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
+            || flac::numbers::is_open(fd)
     }
 
     /// All of those.
     pub fn internal_numbers(&self) -> impl Iterator<Item = i32> {
         let spare = self.spare.load(Ordering::Relaxed);
         let internal = self.internal.iter().map(|fd| fd.load(Ordering::Relaxed));
-        internal.chain((spare >= 0).then_some(spare))
+        internal.chain((spare >= 0).then_some(spare)).chain(flac::numbers::open())
     }
 
     /// The program wants an internal number: moves ours away and lets `replace` put the program's

@@ -67,16 +67,28 @@ pub fn advised(
             && program::kept(start, len);
         return Some(if retry { marking(|| call(advice)) } else { answer });
     }
+    if advice == GUARD_INSTALL {
+        program::guards();
+    }
     let empties =
         matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | DONTNEED_LOCKED | GUARD_INSTALL);
     if !empties || !program::was_attached() || !program::holds(start, len) {
         return None;
     }
+    // Of nothing: an older kernel does not know the advice, and leaves all as it is.
+    let asked = [start / PAGE * PAGE, 0, advice as usize, 0, 0, 0];
+    // SAFETY: about no byte.
+    if unsafe { system_call(libc::SYS_madvise, asked) }.is_err() {
+        return None;
+    }
     // A file's mapping cannot be freed lazily.
     let now = if advice == DONTNEED_LOCKED { advice } else { libc::MADV_DONTNEED };
     let answer = call(now);
-    if answer == 0 {
+    let failed = errno();
+    // A part that is not mapped is reported when all else is done.
+    if answer == 0 || failed == libc::ENOMEM {
         program::emptied(start, len);
+        set_errno(failed);
     }
     let is_guard = advice == GUARD_INSTALL;
     Some(if is_guard { call(advice) } else { answer })
@@ -127,6 +139,16 @@ pub fn called(number: c_long, flags: usize, answer: impl FnOnce() -> c_long) -> 
             program::locks_all(false);
             Some(answer)
         }
+        libc::SYS_seccomp | libc::SYS_prctl => {
+            let sandboxes = match number {
+                libc::SYS_seccomp => flags as u32 != libc::SECCOMP_GET_ACTION_AVAIL,
+                _ => flags as c_int == libc::PR_SET_SECCOMP,
+            };
+            if sandboxes {
+                program::stop();
+            }
+            None
+        }
         libc::SYS_mlock
         | libc::SYS_mlock2
         | libc::SYS_munlock
@@ -159,8 +181,22 @@ pub fn remap(
     let wish = (start, pages(old), pages(new));
     let bits = MremapFlags::from_bits_retain(flags as u32);
     let moves = bits.contains(FIXED) || wish.2 > wish.1;
-    if !program::was_attached() || !program::holds(start, old) {
+    if !program::was_attached() {
         return kernel();
+    }
+    let before = errno();
+    if !program::is_unmarked(start, wish.1) {
+        // The marks go with it.
+        program::marks_changed();
+    }
+    if !program::holds(start, old) {
+        let moved = kernel();
+        // What was attached, and is memory again, may be mappings of its own.
+        if moved != -1 || errno() != libc::EFAULT || !moves || is_wrong(wish, bits, to) {
+            return moved;
+        }
+        set_errno(before);
+        return in_pieces(wish, bits, to);
     }
     if bits.contains(MremapFlags::DONTUNMAP) {
         let moved = kernel();
@@ -173,14 +209,15 @@ pub fn remap(
     if !moves || is_wrong(wish, bits, to) {
         return kernel();
     }
+    in_pieces(wish, bits, to)
+}
+
+/// As [`by_pieces`], as the program sees it.
+fn in_pieces(wish: (usize, usize, usize), flags: MremapFlags, to: usize) -> isize {
     let before = errno();
-    match by_pieces(wish, bits, to) {
-        Some(at) => {
-            set_errno(before);
-            at as isize
-        }
-        None => -1,
-    }
+    let Some(at) = by_pieces(wish, flags, to) else { return -1 };
+    set_errno(before);
+    at as isize
 }
 
 /// Whether the kernel refuses this.
@@ -244,6 +281,9 @@ fn by_pieces(
             }
             return refused(libc::ENOMEM);
         }
+    }
+    for piece in &pieces {
+        program::moved(piece.0, shift(piece), piece.1 - piece.0);
     }
     if old > new {
         unmap(start + new, old - new);

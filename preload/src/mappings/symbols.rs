@@ -27,14 +27,17 @@ interpose! {
             mmap::check_shared(process, desc, flags)?;
             return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
         }
-        if flags & libc::MAP_FIXED == 0 || some().is_err() {
-            if lent::marks(flags) {
-                return Ok(lent::marking(|| kernel(at, len, prot, flags, fd, offset)));
-            }
-            return Err(Stop::Kernel);
-        }
         let call = || kernel(at, len, prot, flags, fd, offset);
-        replace(process, range(at, len), call, |&address| address == -1)
+        let call = || if lent::marks(flags) { lent::marking(call) } else { call() };
+        let replaced = if flags & libc::MAP_FIXED != 0 && some().is_ok() {
+            replace(process, range(at, len), call, |&address| address == -1)
+        } else {
+            Err(Stop::Kernel)
+        };
+        match replaced {
+            Err(Stop::Kernel) if lent::marks(flags) => Ok(call()),
+            other => other,
+        }
     }
     fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
         some()?;
@@ -156,6 +159,9 @@ interpose! {
     = |process, kernel| {
         let call = |advice| kernel(at, len, advice);
         if let Some(answer) = lent::advised((at as usize, len), advice, call) {
+            if advice == libc::MADV_DONTNEED && answer == 0 && some().is_ok() {
+                mmap::copy_anew(process, range(at, len))?;
+            }
             return Ok(answer);
         }
         some()?;
