@@ -28,7 +28,7 @@ ROOMS = {
 # Where the methods of the types that everybody has may stand: nobody calls upwards by a method.
 METHODS = {
     "volume": {
-        "Volume": ("volume.rs", "filesystem.rs", "attach/"),
+        "Volume": ("volume.rs", "filesystem.rs", "filesystem/", "attach/"),
         "Ground": ("ground/",),
         "Processes": ("process/",),
         "Space": ("space/",),

@@ -11,6 +11,7 @@
 //!   [`counts`] counts them.
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
+//! - A [`Pager`] brings pages that lie elsewhere.
 //! - [`SlowMemory`] emulates slower memory, for regions ([`Region::slow_down`]) and for peers.
 //! - [`Window`] maps a part of a file that the kernel keeps.
 //! - [`interrupt`] ends a wait when a signal was kept back.
@@ -39,6 +40,7 @@ pub mod key;
 mod listed;
 mod near;
 mod node;
+mod pager;
 mod persist;
 mod processors;
 mod region;
@@ -62,6 +64,7 @@ pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
 pub use holes::{Beneath, or_no_memory};
 pub use hook::Hook;
 pub use internal_fd::InternalFd;
+pub use pager::{Access, Hint, Pager};
 pub use persist::{Dirty, Durable, Gathered, InFlight};
 pub use processors::{processors, set_processors};
 pub use region::{Lent, Region};

@@ -25,6 +25,7 @@ use crate::hook::Hook;
 use crate::internal_fd::InternalFd;
 use crate::key::{self, Unguarded};
 use crate::listed;
+use crate::pager::Pager;
 use crate::persist::{Dirty, Durable, InFlight};
 use crate::slow::SlowMemory;
 use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Purpose, Source};
@@ -64,6 +65,7 @@ pub struct Region {
     pub(crate) device: bool,
     dispatch: Dispatch,
     hook: Option<Arc<dyn Hook>>,
+    pager: Option<Arc<dyn Pager>>,
     growing: Mutex<()>,
     /// The protection key that guards it; 0: none.
     key: AtomicU32,
@@ -257,6 +259,7 @@ impl Region {
             device: source.device,
             dispatch,
             hook: None,
+            pager: None,
             growing: Mutex::new(()),
             key: AtomicU32::new(0),
             lent: false,
@@ -373,7 +376,14 @@ impl Region {
     /// As [`Region::extend`], where the file is known to have grown to `len` bytes, or more.
     pub fn grown(&self, len: u64) -> Result<(), Errno> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-        if len > self.len() { self.map_tail(len) } else { Ok(()) }
+        if len <= self.len() {
+            return Ok(());
+        }
+        self.map_tail(len)?;
+        if let Some(pager) = self.pager() {
+            pager.mapped(self.base as usize, self.len());
+        }
+        Ok(())
     }
 
     /// Length in bytes.
@@ -448,6 +458,18 @@ impl Region {
     /// Reports to `hook` from here on.
     pub fn set_hook(&mut self, hook: Arc<dyn Hook>) {
         self.hook = Some(hook);
+    }
+
+    /// Its pages may be absent from here on, and this brings them.
+    pub fn set_pager(&mut self, pager: Arc<dyn Pager>) {
+        pager.mapped(self.base as usize, self.len());
+        self.pager = Some(pager);
+    }
+
+    /// Who brings its pages, if they may be absent.
+    #[inline]
+    pub fn pager(&self) -> Option<&dyn Pager> {
+        self.pager.as_deref()
     }
 
     #[inline]

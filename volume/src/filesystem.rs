@@ -4,12 +4,14 @@
 //! first finishes the recoveries that this process has begun (`death.rs`). What belongs to
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
+mod absent;
+mod maps;
+
 use crate::Result;
 use crate::cache::Target;
 use crate::data::fallocate::check_request;
-use crate::data::mapping::{self, PageFault};
 use crate::data::plan::{Plan, Position};
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
+use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::inode::opens::Opened;
 use crate::inode::opens::not_open;
 use crate::namespace::new_inode::inherited;
@@ -22,12 +24,13 @@ use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
+use pmem::Access;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Attached, Attr, Desc, DirEntry, FileSystem, Fill, ForkTicket, FsStat, Kind, LastName,
-    LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
-    RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
+    At, Attached, Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LastName, LockKind,
+    LockOwner, Locks, NewNode, Node, Of, Open, OpenFlags, RecordLock, Removes, RenameFlags,
+    SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
 };
 
 /// An offset that a file may have.
@@ -47,7 +50,7 @@ impl Volume {
     fn call(&self) -> Result<&Recoveries> {
         let rooms = self.rooms();
         let calm = rooms.attached.load(Ordering::Relaxed) && !rooms.remains.load(Ordering::Relaxed);
-        if calm && rooms.rt.load(HEADER_SIZE) == Ok(rooms.size()) {
+        if calm && rooms.rt.load(HEADER_SIZE) == Ok(rooms.calm_size()) {
             return Ok(rooms);
         }
         self.call_anyway()
@@ -70,6 +73,9 @@ impl Volume {
         }
         if self.rt.load(HEADER_SIZE)? != self.size() {
             self.refresh_size()?;
+        }
+        if let Some(pager) = self.region.pager() {
+            pager.begin();
         }
         Ok(self.rooms())
     }
@@ -136,9 +142,9 @@ impl Volume {
     /// What cannot be truncated is not opened either.
     #[cold]
     fn truncate_opened(&self, desc: Desc, node: Node) -> Result<()> {
-        let truncated = self
-            .before_change(node)
-            .and_then(|()| self.with_orphans_dropped(|| self.truncate_file(node, 0)));
+        let truncate = || self.with_orphans_dropped(|| self.truncate_file(node, 0));
+        let truncated =
+            self.before_change(node).and_then(|()| self.paged_idle(node, || (0, BLOCK), truncate));
         truncated.or_else(|errno| self.close_description(desc).and(Err(errno)))
     }
 
@@ -178,6 +184,47 @@ impl Volume {
             if rooms.advance(desc, position, position + read as u64)? {
                 return Ok(read);
             }
+        }
+    }
+
+    /// Makes durable what is asked for, here.
+    #[expect(clippy::inline_always, reason = "a sync of nothing is a few instructions")]
+    #[inline(always)]
+    pub(super) fn sync_here(&self, what: Synced) -> Result<()> {
+        let rooms = self.call()?;
+        if let Synced::File(desc) | Synced::Data(desc) = what {
+            let opened = rooms.opened_here(desc)?;
+            if opened.flags.path_only() {
+                return Err(Errno::BADF);
+            }
+            let data_only = matches!(what, Synced::Data(_));
+            // The size decides which data is reachable, so fdatasync commits it too.
+            if data_only && rooms.is_durable(opened.node, Promise::Data) == Ok(true) {
+                return Ok(());
+            }
+            return rooms.sync_file(opened.node);
+        }
+        if let Synced::Range { desc, offset, length } = what {
+            let node = rooms.opened_here(desc)?.node;
+            return rooms.sync_range(node, offset, offset.saturating_add(length));
+        }
+        // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
+        rooms.each_open_file(&mut |node| match rooms.sync_file(node) {
+            Err(Errno::STALE) => Ok(()),
+            result => result,
+        })
+    }
+
+    /// As [`Volume::write_here`]; it holds the position while it writes, and not while pages come.
+    #[inline]
+    fn write_here_paged(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
+        match self.write_here(desc, data) {
+            Err(Errno::IO) => {
+                let length = data.iter().map(UserIn::len).sum();
+                let range = move || self.range_of(desc, Where::POSITION, length);
+                self.again(Access::Store, range, move || self.write_here(desc, data))
+            }
+            done => done,
         }
     }
 
@@ -441,7 +488,7 @@ impl FileSystem for Volume {
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
         let Some(offset) = at.given() else {
-            return self.write_here(desc, data);
+            return self.write_here_paged(desc, data);
         };
         let rooms = self.call()?;
         let opened = rooms.opened_data(desc, true)?;
@@ -450,13 +497,20 @@ impl FileSystem for Volume {
         let place = if appends { Position::End } else { Position::At(offset) };
         let _exclusive = rooms.exclusive();
         let anchor = Anchor::Open(desc, opened.state);
-        if let [only] = data
-            && rooms.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
-        {
-            rooms.write_through(opened.node, opened.flags)?;
-            return Ok(only.len());
+        if let [only] = data {
+            match rooms.write_at_once(opened.node, anchor, place, only) {
+                Ok(Some(_)) => {
+                    rooms.write_through(opened.node, opened.flags)?;
+                    return Ok(only.len());
+                }
+                // A page that was absent, or is lost: it is to wait.
+                Ok(None) | Err(Errno::IO) => {}
+                Err(errno) => return Err(not_open(errno)),
+            }
         }
-        let (written, _) = self.write_waiting(&opened, place, data)?;
+        let range = move || (offset, data.iter().map(|part| part.len() as u64).sum());
+        let write = move || self.write_waiting(&opened, place, data);
+        let (written, _) = self.paged_idle(opened.node, range, write)?;
         rooms.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
@@ -479,47 +533,36 @@ impl FileSystem for Volume {
     }
 
     fn sync(&self, what: Synced) -> Result<()> {
-        let rooms = self.call()?;
-        if let Synced::File(desc) | Synced::Data(desc) = what {
-            let opened = rooms.opened_here(desc)?;
-            if opened.flags.path_only() {
-                return Err(Errno::BADF);
-            }
-            let data_only = matches!(what, Synced::Data(_));
-            // The size decides which data is reachable, so fdatasync commits it too.
-            if data_only && rooms.is_durable(opened.node, Promise::Data) == Ok(true) {
-                return Ok(());
-            }
-            return rooms.sync_file(opened.node);
+        if self.region.pager().is_some() {
+            return self.sync_beyond(what);
         }
-        if let Synced::Range { desc, offset, length } = what {
-            let node = rooms.opened_here(desc)?.node;
-            return rooms.sync_range(node, offset, offset.saturating_add(length));
-        }
-        // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
-        rooms.each_open_file(&mut |node| match rooms.sync_file(node) {
-            Err(Errno::STALE) => Ok(()),
-            result => result,
-        })
+        self.sync_here(what)
     }
 
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
-        self.change(|rooms| {
-            self.before_change(node)?;
-            rooms.truncate_file(node, size)
+        let end = || Ok((node, (size, BLOCK)));
+        self.paged(Access::Store, end, || {
+            self.change(|rooms| {
+                self.before_change(node)?;
+                rooms.truncate_file(node, size)
+            })
         })
     }
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
-        let rooms = self.call()?;
-        rooms.opened(desc)?;
-        check_request(mode, offset, length)?;
-        let opened = rooms.opened_data(desc, true)?;
-        let _exclusive = rooms.exclusive();
-        self.before_change(opened.node)?;
-        rooms.with_orphans_dropped(|| rooms.allocate_file(opened.node, mode, offset, length))?;
-        rooms.keep_up();
-        rooms.write_through(opened.node, opened.flags)
+        let range = || self.range_of(desc, Where::offset(offset), length as usize);
+        self.paged(Access::Store, range, || {
+            let rooms = self.call()?;
+            rooms.opened(desc)?;
+            check_request(mode, offset, length)?;
+            let opened = rooms.opened_data(desc, true)?;
+            let _exclusive = rooms.exclusive();
+            self.before_change(opened.node)?;
+            rooms
+                .with_orphans_dropped(|| rooms.allocate_file(opened.node, mode, offset, length))?;
+            rooms.keep_up();
+            rooms.write_through(opened.node, opened.flags)
+        })
     }
 
     fn copy_range(
@@ -530,23 +573,26 @@ impl FileSystem for Volume {
         to_offset: u64,
         length: u64,
     ) -> Result<u64> {
-        let rooms = self.call()?;
-        // As Linux: what they are counts before how they are open.
-        let kinds = [rooms.opened(from)?.kind, rooms.opened(to)?.kind];
-        if kinds.contains(&Kind::Directory) {
-            return Err(Errno::ISDIR);
-        }
-        let source = rooms.opened_data(from, false)?;
-        let target = rooms.opened_data(to, true)?;
-        if target.flags.appends() {
-            return Err(Errno::BADF);
-        }
-        let _exclusive = rooms.exclusive();
-        self.before_change(target.node)?;
-        let done = rooms.copy_file(source.node, from_offset, target.node, to_offset, length)?;
-        rooms.keep_up();
-        rooms.write_through(target.node, target.flags)?;
-        Ok(done)
+        let range = || self.range_of(to, Where::offset(to_offset), length as usize);
+        self.paged(Access::Store, range, || {
+            let rooms = self.call()?;
+            // As Linux: what they are counts before how they are open.
+            let kinds = [rooms.opened(from)?.kind, rooms.opened(to)?.kind];
+            if kinds.contains(&Kind::Directory) {
+                return Err(Errno::ISDIR);
+            }
+            let source = rooms.opened_data(from, false)?;
+            let target = rooms.opened_data(to, true)?;
+            if target.flags.appends() {
+                return Err(Errno::BADF);
+            }
+            let _exclusive = rooms.exclusive();
+            self.before_change(target.node)?;
+            let done = rooms.copy_file(source.node, from_offset, target.node, to_offset, length)?;
+            rooms.keep_up();
+            rooms.write_through(target.node, target.flags)?;
+            Ok(done)
+        })
     }
 
     fn relink(
@@ -557,15 +603,18 @@ impl FileSystem for Volume {
         to_offset: u64,
         length: u64,
     ) -> Result<()> {
-        let rooms = self.call()?;
-        let source = rooms.opened_data(from, true)?;
-        let target = rooms.opened_data(to, true)?;
-        let _exclusive = rooms.exclusive();
-        self.before_change(source.node)?;
-        self.before_change(target.node)?;
-        rooms.relink_file(source.node, from_offset, target.node, to_offset, length)?;
-        rooms.keep_up();
-        Ok(())
+        let range = || self.range_of(to, Where::offset(to_offset), length as usize);
+        self.paged(Access::Store, range, || {
+            let rooms = self.call()?;
+            let source = rooms.opened_data(from, true)?;
+            let target = rooms.opened_data(to, true)?;
+            let _exclusive = rooms.exclusive();
+            self.before_change(source.node)?;
+            self.before_change(target.node)?;
+            rooms.relink_file(source.node, from_offset, target.node, to_offset, length)?;
+            rooms.keep_up();
+            Ok(())
+        })
     }
 
     fn is_written(&self, node: Node) -> Result<bool> {
@@ -574,64 +623,6 @@ impl FileSystem for Volume {
 
     fn is_executed(&self, node: Node) -> Result<bool> {
         self.call()?.is_executed_by_anyone(node)
-    }
-}
-
-impl Maps for Volume {
-    fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>> {
-        let rooms = self.call()?;
-        let opened = rooms.opened(desc)?;
-        let fill = match fill {
-            Fill::All => mapping::Fill::All,
-            Fill::None => mapping::Fill::None,
-            Fill::Faulted { at, least } => {
-                let (offset, end) = (range.0, range.0.saturating_add(range.1));
-                let within = (offset.div_ceil(BLOCK), end / BLOCK);
-                let fault = PageFault { page: at / BLOCK, within, least: least.div_ceil(BLOCK) };
-                let _exclusive = rooms.exclusive();
-                return rooms.map_faulted(opened.node, &fault, mapped);
-            }
-        };
-        if opened.kind != Kind::File || opened.flags.path_only() {
-            return Err(Errno::NODEV);
-        }
-        let _exclusive = rooms.exclusive();
-        rooms.map_range(opened.node, range, mapped, fill)
-    }
-
-    fn region_descriptor(&self, _: Of) -> (i32, bool) {
-        (self.region.fd(), self.region.writable() && self.check_writable().is_ok())
-    }
-
-    fn region_address(&self, _: Of) -> usize {
-        self.region.base() as usize
-    }
-
-    fn can_map(&self, _: Of) -> (usize, bool) {
-        if self.is_recovered_view() {
-            return (0, false);
-        }
-        let unit = self.region.map_unit();
-        let unit = if unit == BLOCK || unit == CHUNK { unit as usize } else { 0 };
-        (unit, self.region.maps_pages_privately())
-    }
-
-    fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
-        if number == self.region.fd() {
-            self.region.vacate_fd()?;
-            replace()?;
-            return Ok(self.region.fd());
-        }
-        if number == self.shadow_descriptor() {
-            self.volatile_map().vacate_fd()?;
-            replace()?;
-            return Ok(self.shadow_descriptor());
-        }
-        if number != self.liveness.descriptor() {
-            return Err(Errno::BADF);
-        }
-        self.liveness.vacate(replace)?;
-        Ok(self.liveness.descriptor())
     }
 }
 

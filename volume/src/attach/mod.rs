@@ -53,7 +53,7 @@ use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
 use crate::space::beneath;
 use crate::volume::Volume;
-use pmem::{Class, Hook, OpenOptions, Region};
+use pmem::{Class, Hook, OpenOptions, Pager, Region};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -80,6 +80,8 @@ pub struct AttachOptions {
     pub class: Option<Class>,
     /// Hears of everything that this process stores: for tests that count, trace, or die.
     pub hook: Option<Arc<dyn Hook>>,
+    /// Brings pages of the region that are absent.
+    pub pager: Option<Arc<dyn Pager>>,
 }
 
 impl std::fmt::Debug for AttachOptions {
@@ -98,6 +100,10 @@ pub fn attach_region(region: Region, options: &AttachOptions) -> Result<Arc<Volu
     let found = superblock::read(&region, &path, "attach")?;
     let attempt =
         Attempt { path: &path, options, read_only: options.read_only, purpose: Purpose::Use };
+    let mut region = region;
+    if let Some(pager) = &options.pager {
+        region.set_pager(Arc::clone(pager));
+    }
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
@@ -174,6 +180,9 @@ fn attach_for(
     let mut region = region.map_err(|error| VolumeError::region("attach", path, &error))?;
     if let Some(hook) = &options.hook {
         region.set_hook(Arc::clone(hook));
+    }
+    if let Some(pager) = &options.pager {
+        region.set_pager(Arc::clone(pager));
     }
     let region = Arc::new(region);
     let path = &real_path(region.fd(), path);
@@ -309,14 +318,16 @@ impl Attempt<'_> {
     ) -> Result<Volume, VolumeError> {
         let found = self.superblock(region)?;
         let joins = others || left_in_flight(region, &found.superblock, &liveness);
-        if joins && self.purpose == Purpose::Repair {
+        let volume = if joins && self.purpose == Purpose::Repair {
             let advice = "end the programs that use it (`solera detach` lists them)";
-            Err(self.fail(ErrorKind::InUse, "others have it attached", advice))
+            return Err(self.fail(ErrorKind::InUse, "others have it attached", advice));
         } else if joins {
-            self.join(Arc::clone(region), found.superblock, liveness)
+            self.join(Arc::clone(region), found.superblock, liveness)?
         } else {
-            self.first(Arc::clone(region), &found, liveness)
-        }
+            self.first(Arc::clone(region), &found, liveness)?
+        };
+        volume.say_what_stays().map_err(|errno| self.system("which memory stays", errno))?;
+        Ok(volume)
     }
 
     /// Shares the writers' byte of the region; says whether there are others to join. `None`: a

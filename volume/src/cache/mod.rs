@@ -2,6 +2,7 @@
 //! invalidated: each entry carries the sequence numbers under which it is right (`names.rs`).
 
 pub(crate) mod extents;
+pub(crate) mod fsync_predictor;
 mod names;
 pub(crate) mod path;
 pub(crate) mod prefix;

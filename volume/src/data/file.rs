@@ -6,10 +6,10 @@
 //! beyond it means nothing, and every increase of the size zeroes the gap first.
 
 use crate::Result;
+use crate::cache::fsync_predictor::commits_at_once;
 use crate::data::Files;
 use crate::data::bytes::Part;
 use crate::data::edit::Sizing;
-use crate::data::fsync_predictor::commits_at_once;
 use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::ground::now;

@@ -16,6 +16,7 @@ use crate::ground::layout::{ATIME, BLOCK};
 use crate::ground::now;
 use crate::inode::Inode;
 use crate::inode::opens::{Opened, not_open};
+use pmem::Access;
 use rustix::io::Errno;
 use vfs::versions::Place;
 use vfs::{Desc, Node, UserOut};
@@ -88,15 +89,23 @@ impl Files {
         self.read_done(node, done)
     }
 
-    /// Reads once more what failed with `error`, as far as the caller's memory can be had.
+    /// Reads once more what failed with `error`, with nothing held: when pages of the region that
+    /// were absent have come, and as far as the caller's memory can be had.
     #[cold]
     fn read_reachable(
         &self,
         node: Node,
         offset: u64,
         sink: &UserOut<'_>,
-        error: Errno,
+        mut error: Errno,
     ) -> Result<u64> {
+        let range = (offset, sink.len() as u64);
+        while self.has_come(error, Access::Load, || self.places_of(node, range)) {
+            match self.read_piece(node, offset, sink, 0, &mut None) {
+                Err(next) => error = next,
+                read => return read,
+            }
+        }
         let reach = if error == Errno::FAULT { sink.touch() } else { 0 };
         if reach == 0 {
             return Err(error);

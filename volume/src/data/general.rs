@@ -502,7 +502,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         if words.delta > 0 && self.file.identity.flags & FLAG_ALIGNED != 0 {
             next.flags |= LIVE_SCATTERED;
         }
-        files.publish_current(&self.file, next, commits, words.delta)
+        files.publish_current(&self.file, next, commits, words.delta)?;
+        files.say_whether_small(&self.file, next.size)
     }
 
     /// Words one by one, then the size. `ordered`: some of the words are visible.

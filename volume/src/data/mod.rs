@@ -1,12 +1,12 @@
 //! The bytes of files: their map, reads, writes, sizes, holes, relinks, mappings.
 
+mod absent;
 mod at_once;
 pub(crate) mod bytes;
 pub(crate) mod edit;
 pub(crate) mod fallocate;
 pub(crate) mod file;
 pub(crate) mod file_read;
-mod fsync_predictor;
 pub(crate) mod general;
 pub(crate) mod map;
 pub(crate) mod mapping;

@@ -20,10 +20,10 @@
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
+use crate::cache::fsync_predictor::commits_at_once;
 use crate::data::Files;
 use crate::data::bytes::{Bytes, Own, Part, Several};
 use crate::data::file::File;
-use crate::data::fsync_predictor::commits_at_once;
 use crate::data::plan::{Plan, Position, WORD, note_run};
 use crate::ground::layout::{
     BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit,

@@ -39,6 +39,8 @@ pub struct Ground {
     read_only: AtomicBool,
     /// Bytes in use; grows.
     size: AtomicU64,
+    /// The same, or, where every call has something to do first, what no runtime says.
+    calm_size: AtomicU64,
     /// Bytes of a lane's data area.
     pub(crate) data_area_bytes: u64,
     recover: Weak<dyn Recover>,
@@ -79,6 +81,7 @@ impl Ground {
         let superblock = parts.superblock;
         let layout = RuntimeLayout::of(&superblock);
         let spare = superblock.pool - (superblock.runtime + superblock.runtime_length);
+        let calm_size = if parts.region.pager().is_some() { u64::MAX } else { superblock.size };
         Self {
             rt: Runtime::new(parts.volatile, superblock.runtime, layout),
             region: parts.region,
@@ -87,6 +90,7 @@ impl Ground {
             mode: parts.mode,
             read_only: AtomicBool::new(parts.read_only),
             size: AtomicU64::new(superblock.size),
+            calm_size: AtomicU64::new(calm_size),
             data_area_bytes: (spare / u64::from(superblock.lanes)).min(DATA_AREA_MAX) / BLOCK
                 * BLOCK,
             recover,
@@ -134,9 +138,18 @@ impl Ground {
         self.size.load(Ordering::Relaxed)
     }
 
+    /// Bytes of the volume, if a call that finds the runtime saying so may begin.
+    #[inline]
+    pub(crate) fn calm_size(&self) -> u64 {
+        self.calm_size.load(Ordering::Relaxed)
+    }
+
     /// The volume has grown (superblock written, region extended).
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Relaxed);
+        if self.region.pager().is_none() {
+            self.calm_size.store(size, Ordering::Relaxed);
+        }
     }
 
     /// Maps what another process has grown the volume by.
@@ -215,6 +228,7 @@ impl Ground {
     }
 
     /// `EROFS` on a read-only attachment, and on any when damage was found.
+    #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.is_read_only() || self.damaged()? { Err(Errno::ROFS) } else { Ok(()) }
     }

@@ -99,6 +99,7 @@ impl Maker {
 
 /// Adds the reference of the description that `maker` names, or gives it back (`drops`); gives the
 /// number then. `None`: the inode is being freed. `confirm` moves a description to its next phase.
+#[inline]
 pub(crate) fn change<W: Word, E: From<W::Error>>(
     opens: W,
     maker: Maker,
@@ -122,6 +123,7 @@ pub(crate) fn change<W: Word, E: From<W::Error>>(
 }
 
 /// Closes the inode for opens for good, unless it is open: then it gives `false`.
+#[inline]
 pub(crate) fn close_for_good<W: Word, E: From<W::Error>>(
     opens: W,
     confirm: impl Fn(Maker) -> Result<(), E>,

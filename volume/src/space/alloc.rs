@@ -542,6 +542,8 @@ impl Space {
         if !self.in_pool(block, blocks) {
             return Err(Errno::IO);
         }
+        // While they are nobody else's.
+        self.say_nobodys(block, blocks);
         let (mut block, mut rest) = (block, blocks);
         while rest > 0 {
             let (chunk, index) = self.chunk_of(block);

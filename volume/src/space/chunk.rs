@@ -27,6 +27,7 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
 use crate::space::Space;
 use crate::space::fullness::FREE as FREE_CHUNKS;
+use pmem::Hint;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -423,6 +424,8 @@ impl Space {
     fn break_chunk(&self, chunk: u64, kind: Kind, first: u64, count: u64) -> Result<bool> {
         self.group_add(self.group_of(chunk), Group::Chunks, u64::MAX)?;
         self.set_chunk_kind(chunk, kind)?;
+        let is_metadata = kind == Kind::Metadata;
+        self.say_of_chunk(chunk, if is_metadata { Hint::Stays } else { Hint::Large });
         let claimed = self.claim(chunk, kind, first, count)?;
         if !claimed {
             self.retire_if_empty(chunk)?;

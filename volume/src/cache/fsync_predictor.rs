@@ -14,7 +14,7 @@
 //!
 //! Locks: none. Persistence: none.
 
-use crate::data::Files;
+use crate::cache::Caches;
 use crate::inode::{Inode, LIVE_DIRTY};
 use crate::{Mode, Result};
 use std::cell::Cell;
@@ -31,7 +31,7 @@ const fn place(inode: Inode) -> usize {
     (inode.0 ^ inode.0 >> 4) as usize % ENTRIES
 }
 
-impl Files {
+impl Caches {
     /// This thread has made an inode durable as it was under an even sequence number.
     #[inline]
     pub(crate) fn note_synced(&self, inode: Inode, sequence: u64) {

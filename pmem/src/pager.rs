@@ -1,0 +1,71 @@
+//! Who brings the pages of a region that may lie elsewhere.
+//!
+//! A region has one pager, or none. Where it has one, a page may be *absent*: an access to it
+//! faults, and the guarded copies of this crate give [`Fault::Region`](crate::Fault::Region), as
+//! for a page that is lost. What holds nothing then asks the pager for it, and begins again
+//! ([`Region::absent_page`]). So a pager is never waited for by somebody who holds what others wait
+//! for: [`Pager::fault`] and [`Pager::ready`] may take as long as a network does, and are called
+//! where nothing is held; all others never wait.
+
+use crate::guard::take_last_fault;
+use crate::region::Region;
+use rustix::io::Errno;
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// What an access does with a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// It loads.
+    Load,
+    /// It stores to parts of it, or may.
+    Store,
+}
+
+/// What is known of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Hint {
+    /// It is never absent: superblocks, lanes, the runtime, metadata.
+    Stays,
+    /// Data of a small file: it goes last.
+    Small,
+    /// Data of a file that is small no more.
+    Large,
+}
+
+/// Brings pages. Ranges are bytes: offset in the region, and length.
+pub trait Pager: Send + Sync {
+    /// The region is mapped at this address, with so many bytes: nobody has accessed it yet.
+    fn mapped(&self, address: usize, length: u64);
+
+    /// An access to this page faulted. `Ok`: it is there, or the access may be tried again. May
+    /// wait. `EIO`: the page is lost; `EINTR`: a signal has come.
+    fn fault(&self, page: u64, access: Access) -> Result<(), Errno>;
+
+    /// These ranges are about to be accessed, in this order. May wait.
+    fn ready(&self, ranges: &[(u64, u64)], access: Access);
+
+    /// What is known of a range.
+    fn advise(&self, range: (u64, u64), hint: Hint);
+
+    /// What a range holds matters to nobody any more.
+    fn discard(&self, range: (u64, u64));
+
+    /// A call begins, which is about to take locks.
+    fn begin(&self);
+
+    /// A sync: all that was stored before is to be where the pager promises it.
+    fn barrier(&self) -> Result<(), Errno>;
+}
+
+impl Region {
+    /// The page, by its offset, at which this thread's last guarded access faulted, if this region
+    /// has a pager and it lies in it. It is told once.
+    #[cold]
+    pub fn absent_page(&self) -> Option<u64> {
+        self.pager()?;
+        let offset = (take_last_fault() as u64).checked_sub(self.base() as u64)?;
+        (offset < self.len()).then_some(offset / PAGE * PAGE)
+    }
+}

@@ -1,0 +1,384 @@
+//! Pages that are away: a call that meets one holds nothing while it is brought, and does then what
+//! it would have done.
+//!
+//! An attachment has a pager, which takes pages away by `mprotect`; a second one of the volume,
+//! which has them all, stands for another process. While a page is on its way the second one does
+//! all kinds of calls: it would wait for ever for what the first one held.
+
+mod common;
+
+use common::{Place, get, new_file, put};
+use pmem::{Access, Hint, Pager};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use vfs::{
+    At, Attached, Desc, FileSystem, Fill, LockKind, LockOwner, Locks, Mapped, Maps, Node, Open,
+    OpenFlags, RecordLock, Removes, Synced, UserIn, UserOut, Where,
+};
+use volume::{AttachOptions, Mode, Volume, attach, fsck};
+
+const PAGE: u64 = 4096;
+/// A call that takes so long waits for what is held.
+const HANGS: Duration = Duration::from_mins(1);
+
+type Others = Box<dyn Fn() + Send + Sync>;
+
+/// Brings pages, after others have done what they want; counts all that it hears.
+#[derive(Default)]
+struct Away {
+    address: AtomicUsize,
+    pages: Mutex<BTreeSet<u64>>,
+    /// What others do while a page is brought.
+    others: Mutex<Option<Others>>,
+    refuses: AtomicBool,
+    faults: AtomicU64,
+    begun: AtomicU64,
+    barriers: AtomicU64,
+    ready: Mutex<Vec<(u64, u64)>>,
+    hints: Mutex<BTreeMap<u64, Hint>>,
+    discarded: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Away {
+    fn protect(&self, page: u64, prot: i32) {
+        let at = self.address.load(Ordering::SeqCst) + page as usize;
+        // SAFETY: a page of the region's mapping, which only guarded copies access.
+        let done = unsafe { libc::mprotect(at as *mut libc::c_void, PAGE as usize, prot) };
+        assert_eq!(done, 0, "mprotect");
+    }
+
+    fn take(&self, pages: impl Iterator<Item = u64>) {
+        for page in pages {
+            self.protect(page, libc::PROT_NONE);
+            lock(&self.pages).insert(page);
+        }
+    }
+
+    fn bring(&self, page: u64) {
+        if lock(&self.pages).remove(&page) {
+            self.protect(page, libc::PROT_READ | libc::PROT_WRITE);
+        }
+    }
+
+    fn bring_all(&self) {
+        let all: Vec<u64> = lock(&self.pages).iter().copied().collect();
+        for page in all {
+            self.bring(page);
+        }
+    }
+
+    fn hint(&self, at: u64) -> Option<Hint> {
+        lock(&self.hints).range(..=at).next_back().map(|(_, hint)| *hint)
+    }
+}
+
+impl Pager for Away {
+    fn mapped(&self, address: usize, _length: u64) {
+        self.address.store(address, Ordering::SeqCst);
+    }
+
+    fn fault(&self, page: u64, _access: Access) -> Result<(), Errno> {
+        self.faults.fetch_add(1, Ordering::SeqCst);
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(Errno::IO);
+        }
+        if let Some(others) = &*lock(&self.others) {
+            let begun = Instant::now();
+            thread::scope(|scope| {
+                let running = scope.spawn(others);
+                while !running.is_finished() {
+                    // A process that waits for ever for its own lock is not joined.
+                    if begun.elapsed() > HANGS {
+                        eprintln!("somebody waits for what is held while page {page:#x} comes");
+                        std::process::abort();
+                    }
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+        }
+        self.bring(page);
+        Ok(())
+    }
+
+    fn ready(&self, ranges: &[(u64, u64)], _access: Access) {
+        lock(&self.ready).extend(ranges);
+    }
+
+    fn advise(&self, (at, _length): (u64, u64), hint: Hint) {
+        lock(&self.hints).insert(at, hint);
+    }
+
+    fn discard(&self, (_at, length): (u64, u64)) {
+        self.discarded.fetch_add(length, Ordering::SeqCst);
+    }
+
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn barrier(&self) -> Result<(), Errno> {
+        self.barriers.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A volume with a pager, and the same without.
+struct Two {
+    away: Arc<Away>,
+    here: Arc<Volume>,
+    other: Arc<Volume>,
+    place: Place,
+}
+
+impl Two {
+    fn new(name: &str, mode: Mode) -> Self {
+        let place = Place::formatted(name);
+        let away = Arc::new(Away::default());
+        let pager: Arc<dyn Pager> = away.clone();
+        let options = AttachOptions { mode, pager: Some(pager), ..AttachOptions::default() };
+        let here = attach(place.path(), &options).expect("attached");
+        let other = place.attach();
+        Self { away, here, other, place }
+    }
+
+    fn open(&self, node: Node) -> Desc {
+        self.here.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened")
+    }
+
+    /// The pages of a file's bytes.
+    fn pages(&self, node: Node) -> Vec<u64> {
+        let extents = self.here.extents(node).expect("where it lies");
+        let pages = extents.iter().flat_map(|extent| {
+            let pages = extent.length.div_ceil(PAGE);
+            (0..pages).map(move |page| extent.region_offset / PAGE * PAGE + page * PAGE)
+        });
+        pages.collect()
+    }
+
+    /// Does a call while all pages of a file are away; gives how many were brought for it.
+    fn without<T>(&self, node: Node, call: impl FnOnce(&Volume) -> Result<T, Errno>) -> (T, u64) {
+        self.away.take(self.pages(node).into_iter());
+        let before = self.away.faults.load(Ordering::SeqCst);
+        let done = call(&self.here).expect("what it does with its pages there");
+        let brought = self.away.faults.load(Ordering::SeqCst) - before;
+        self.away.bring_all();
+        (done, brought)
+    }
+}
+
+/// What another process does, on other files, in the same directory, and on the very file.
+fn everything(volume: &Volume, file: Node) {
+    let root = volume.root();
+    put(volume, "beside", &[3; 9000]);
+    assert_eq!(get(volume, "beside"), Ok(vec![3; 9000]));
+    volume.link(file, root, b"another").expect("linked");
+    volume.remove(&At::new(root, b"another"), Removes::Name).expect("removed");
+    volume.remove(&At::new(root, b"beside"), Removes::Name).expect("removed");
+    let desc = volume.open(file.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
+    let mut byte = [0];
+    volume.read(desc, &mut [UserOut::new(&mut byte)], Where::offset(0)).expect("read");
+    // The same byte, by a write that takes the lock.
+    volume.write(desc, &[UserIn::new(&byte)], Where::offset(0)).expect("written");
+    let lock = |kind| RecordLock { kind, start: 0, end: 9, pid: 0 };
+    volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Write), false).expect("locked");
+    volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Unlock), false).expect("unlocked");
+    volume.sync(Synced::File(desc)).expect("synced");
+    volume.close(desc).expect("closed");
+}
+
+fn bytes(seed: u8, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at / 512) as u8 ^ seed).collect()
+}
+
+/// All calls that access a file's bytes, in each mode, while others go on; and the file is what it
+/// is where all pages are there.
+#[test]
+fn nobody_waits_for_who_waits_for_a_page() {
+    for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
+        let two = Two::new(&format!("absent-{mode:?}"), mode);
+        let file = put(&two.here, "file", &bytes(1, 3 * 4096 + 100));
+        let (other, node) = (Arc::clone(&two.other), file);
+        *lock(&two.away.others) = Some(Box::new(move || everything(&other, node)));
+        let desc = two.open(file);
+        let mut model = bytes(1, 3 * 4096 + 100);
+
+        let mut read = vec![0; model.len()];
+        let (count, brought) = two.without(file, |volume| {
+            volume.read(desc, &mut [UserOut::new(&mut read)], Where::offset(0))
+        });
+        assert_eq!((count, &read), (model.len(), &model));
+        assert_eq!(brought, 4, "each page once");
+
+        for (at, length) in [(5, 10), (4000, 200), (4096, 4096), (0, 9000), (12_300, 88)] {
+            let new = bytes(at as u8 ^ 0x55, length);
+            two.without(file, |volume| {
+                volume.write(desc, &[UserIn::new(&new)], Where::offset(at as u64))
+            });
+            model[at..at + length].copy_from_slice(&new);
+            assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} {at}+{length}");
+        }
+        // At the position, by two buffers, and at the end.
+        let half = [7; 50];
+        let parts = [UserIn::new(&half), UserIn::new(&half)];
+        two.without(file, |volume| volume.write(desc, &parts, Where::POSITION));
+        model[..100].fill(7);
+        two.without(file, |volume| {
+            volume.write(desc, &[UserIn::new(&[8; 300])], Where::offset(model.len() as u64))
+        });
+        model.extend([8; 300]);
+        assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} appended");
+
+        for size in [9001, 4097, 20_000] {
+            two.without(file, |volume| volume.truncate(file, size));
+            model.resize(size as usize, 0);
+            assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} cut to {size}");
+        }
+        let zero = libc::FALLOC_FL_ZERO_RANGE as u32;
+        two.without(file, |volume| volume.allocate(desc, zero, 100, 5000));
+        model[100..5100].fill(0);
+        assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} zeroed");
+
+        let target = two.here.create(two.here.root(), b"target", &new_file()).expect("created");
+        let to = two.open(target);
+        let copy = |volume: &Volume| volume.copy_range(desc, 0, to, 0, 4097);
+        assert_eq!(two.without(file, copy).0, 4097);
+        assert_eq!(get(&two.other, "target").as_deref(), Ok(&model[..4097]), "{mode:?} copied");
+        two.without(target, |volume| volume.relink(to, 0, desc, 8192, 4097));
+        let copied = model[..4097].to_vec();
+        model[8192..8192 + 4097].copy_from_slice(&copied);
+        assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} relinked");
+
+        // From here on the file is mapped, and written in place.
+        let whole = (0, 5 * PAGE);
+        two.without(file, |volume| volume.map(desc, whole, Mapped::Write, Fill::All));
+        two.without(file, |volume| {
+            volume.write(desc, &[UserIn::new(&[9; 4200])], Where::offset(4000))
+        });
+        model[4000..8200].fill(9);
+        assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} mapped, written");
+        // What is away was flushed before it went: a sync asks for none of it.
+        let ((), brought) = two.without(file, |volume| volume.sync(Synced::File(desc)));
+        assert_eq!(brought, 0);
+        let cut = OpenFlags(libc::O_RDWR | libc::O_TRUNC);
+        let (empty, _) = two.without(file, |volume| volume.open(Open::Node(file, None), cut, None));
+        assert_eq!(get(&two.other, "file"), Ok(Vec::new()));
+
+        for desc in [desc, to, empty] {
+            two.here.close(desc).expect("closed");
+        }
+        assert!(two.away.faults.load(Ordering::SeqCst) > 20);
+        *lock(&two.away.others) = None;
+        two.here.detach().expect("detached");
+        two.other.detach().expect("detached");
+        let report = fsck(two.place.path(), &volume::FsckOptions::default(), &mut |_, _| {});
+        assert_eq!(report.expect("checked").faults, []);
+    }
+}
+
+/// While it waits for a page, a process that works alone lets others in.
+#[test]
+fn a_process_alone_lets_others_in_while_a_page_comes() {
+    static SINGLE: AtomicU8 = AtomicU8::new(1);
+    let place = Place::formatted("absent-alone");
+    let away = Arc::new(Away::default());
+    let options = AttachOptions { pager: Some(away.clone()), ..AttachOptions::default() };
+    let here = attach(place.path(), &options).expect("attached");
+    let file = put(&here, "file", &bytes(2, 9000));
+    here.may_run_exclusively(&SINGLE);
+    let path = place.path().to_owned();
+    *lock(&away.others) = Some(Box::new(move || {
+        let other = attach(&path, &AttachOptions::default()).expect("attached");
+        everything(&other, file);
+        other.detach().expect("detached");
+    }));
+    let desc = here.open(file.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
+    let extents = here.extents(file).expect("where it lies");
+    away.take(extents.iter().map(|extent| extent.region_offset));
+    assert_eq!(here.write(desc, &[UserIn::new(b"new")], Where::offset(1)), Ok(3));
+    assert!(away.faults.load(Ordering::SeqCst) > 0);
+    *lock(&away.others) = None;
+    assert_eq!(get(&here, "file").expect("read")[..5], *b"\x02new\x02");
+    here.close(desc).expect("closed");
+}
+
+/// A page that cannot be brought is `EIO`, and nothing else is: what the call would have changed is
+/// what it was, and the volume is sound.
+#[test]
+fn a_page_that_is_refused_is_an_error_of_its_call_only() {
+    let two = Two::new("absent-refused", Mode::Strict);
+    let model = bytes(3, 20_000);
+    let file = put(&two.here, "file", &model);
+    let desc = two.open(file);
+    two.away.refuses.store(true, Ordering::SeqCst);
+    two.away.take(two.pages(file).into_iter());
+    let mut byte = [0; 10];
+    let mut out = [UserOut::new(&mut byte)];
+    assert_eq!(two.here.read(desc, &mut out, Where::offset(0)), Err(Errno::IO));
+    let write = |at| two.here.write(desc, &[UserIn::new(&[1; 100])], Where::offset(at));
+    assert_eq!(write(4090), Err(Errno::IO));
+    let zero = libc::FALLOC_FL_ZERO_RANGE as u32;
+    assert_eq!(two.here.allocate(desc, zero, 100, 50), Err(Errno::IO));
+    put(&two.here, "beside", b"as ever");
+    assert_eq!(get(&two.other, "file").as_ref(), Ok(&model));
+    two.away.refuses.store(false, Ordering::SeqCst);
+    assert_eq!(write(4090), Ok(100));
+    two.here.close(desc).expect("closed");
+    two.here.detach().expect("detached");
+    two.other.detach().expect("detached");
+    let report = fsck(two.place.path(), &volume::FsckOptions::default(), &mut |_, _| {});
+    assert_eq!(report.expect("checked").faults, []);
+}
+
+/// What the pager is told: which memory stays, which files are small, what is nobody's, when calls
+/// begin, and where they go.
+#[test]
+fn a_pager_is_told_of_the_region() {
+    let two = Two::new("absent-told", Mode::Strict);
+    let away = &two.away;
+    assert_eq!(away.hint(0), Some(Hint::Stays), "what lies in front of the pool");
+    let begun = away.begun.load(Ordering::SeqCst);
+    let small = put(&two.here, "small", &vec![1; 60_000]);
+    let large = put(&two.here, "large", &vec![2; 70_000]);
+    assert!(away.begun.load(Ordering::SeqCst) >= begun + 6);
+    for page in two.pages(small) {
+        assert_eq!(away.hint(page), Some(Hint::Small), "{page:#x}");
+    }
+    for page in two.pages(large) {
+        assert_eq!(away.hint(page), Some(Hint::Large), "{page:#x}");
+    }
+    // It grows out of it.
+    let desc = two.open(small);
+    let more = [3; 10_000];
+    assert_eq!(two.here.write(desc, &[UserIn::new(&more)], Where::offset(60_000)), Ok(10_000));
+    for page in two.pages(small) {
+        assert_eq!(away.hint(page), Some(Hint::Large), "{page:#x}");
+    }
+    let chunks: Vec<Hint> = lock(&away.hints).values().copied().collect();
+    assert!(chunks.iter().filter(|hint| **hint == Hint::Stays).count() > 1, "metadata stays");
+
+    // One request for all of a read.
+    let pages = two.pages(small);
+    away.take(pages.iter().copied());
+    let mut all = vec![0; 70_000];
+    let read = two.here.read(desc, &mut [UserOut::new(&mut all)], Where::offset(0));
+    assert_eq!(read, Ok(70_000));
+    let ready = lock(&away.ready);
+    assert_eq!(ready.first().map(|range| range.0), pages.first().copied());
+    drop(ready);
+
+    let barriers = away.barriers.load(Ordering::SeqCst);
+    two.here.sync(Synced::File(desc)).expect("synced");
+    assert_eq!(away.barriers.load(Ordering::SeqCst), barriers + 1);
+    two.here.close(desc).expect("closed");
+    let discarded = away.discarded.load(Ordering::SeqCst);
+    two.here.remove(&At::new(two.here.root(), b"large"), Removes::Name).expect("removed");
+    assert!(away.discarded.load(Ordering::SeqCst) >= discarded + 70_000 / PAGE * PAGE);
+}
