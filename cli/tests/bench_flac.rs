@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use support::{Place, Ran, command};
 
-const ROWS: [&str; 40] = [
+const ROWS: [&str; 46] = [
     "start, a new cache",
     "start, a cache that is there",
     "hit, 2 MiB, summed",
@@ -40,6 +40,12 @@ const ROWS: [&str; 40] = [
     "program: cp",
     "program: sort",
     "program: a loader, attached",
+    "program: fio, random, 4k",
+    "program: fio, random, 256k",
+    "program: fio, random, 16m",
+    "program: fio, in order, 4k",
+    "program: fio, in order, 256k",
+    "program: fio, in order, 16m",
     "writing: cp",
     "writing: tar -x",
     "writing: sqlite, a transaction a row",

@@ -7,10 +7,13 @@
 
 mod common;
 
-use common::{Place, get, new_file, put};
+use common::{Place, child, get, new_file, put, role};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -153,14 +156,8 @@ impl Two {
         self.here.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened")
     }
 
-    /// The pages of a file's bytes.
     fn pages(&self, node: Node) -> Vec<u64> {
-        let extents = self.here.extents(node).expect("where it lies");
-        let pages = extents.iter().flat_map(|extent| {
-            let pages = extent.length.div_ceil(PAGE);
-            (0..pages).map(move |page| extent.region_offset / PAGE * PAGE + page * PAGE)
-        });
-        pages.collect()
+        pages_of(&self.here, node)
     }
 
     /// Does a call while all pages of a file are away; gives how many were brought for it.
@@ -172,6 +169,15 @@ impl Two {
         self.away.bring_all();
         (done, brought)
     }
+}
+
+/// The pages of a file's bytes.
+fn pages_of(volume: &Volume, node: Node) -> Vec<u64> {
+    let extents = volume.extents(node).expect("where it lies");
+    let pages = extents.iter().flat_map(|extent| {
+        (0..extent.length / PAGE).map(move |page| extent.region_offset + page * PAGE)
+    });
+    pages.collect()
 }
 
 /// What another process does, on other files, in the same directory, and on the very file.
@@ -280,6 +286,103 @@ fn nobody_waits_for_who_waits_for_a_page() {
         two.other.detach().expect("detached");
         let report = fsck(two.place.path(), &volume::FsckOptions::default(), &mut |_, _| {});
         assert_eq!(report.expect("checked").faults, []);
+    }
+}
+
+/// A pager that takes 100 ms for each page: another process goes on meanwhile. Prints how long its
+/// calls took at most, beside that and before (`--nocapture`).
+#[test]
+fn others_go_on_while_a_pager_sleeps() {
+    const ROUNDS: u64 = 40;
+    let place = if role("others") { Place::of_parent() } else { Place::formatted("absent-sleeps") };
+    let told = place.path().with_extension("told");
+    if role("others") {
+        return work_beside(&place.attach(), &told);
+    }
+    let away = Arc::new(Away::default());
+    let options = AttachOptions { pager: Some(away.clone()), ..AttachOptions::default() };
+    let here = attach(place.path(), &options).expect("attached");
+    let file = put(&here, "file", &bytes(4, 4 * 4096));
+    let desc = here.open(file.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
+    let mut child = child("others_go_on_while_a_pager_sleeps", "others", &place);
+    let said = told.clone();
+    let rounds = move || std::fs::metadata(&said).map_or(0, |told| told.len() / 8);
+    let begun = Instant::now();
+    while rounds() < ROUNDS {
+        assert!(begun.elapsed() < HANGS, "the other process does not begin");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let alone = rounds();
+    *lock(&away.others) = Some(Box::new({
+        let rounds = rounds.clone();
+        move || {
+            let before = rounds();
+            thread::sleep(Duration::from_millis(100));
+            while rounds() == before {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }));
+    for round in 0..ROUNDS / 4 {
+        away.take(pages_of(&here, file).into_iter());
+        let at = Where::offset(round * 100 + 50);
+        here.write(desc, &[UserIn::new(&[5; 5000])], at).expect("written");
+        away.bring_all();
+        let mut some = [0; 5000];
+        away.take(pages_of(&here, file).into_iter());
+        here.read(desc, &mut [UserOut::new(&mut some)], at).expect("read");
+        assert_eq!(some, [5; 5000]);
+        away.bring_all();
+    }
+    *lock(&away.others) = None;
+    std::fs::write(told.with_extension("stop"), b"").expect("told to stop");
+    assert!(child.wait().expect("ended").success());
+    let words = std::fs::read(&told).expect("what it told");
+    let longest = |words: &[u8]| {
+        let longest = words.chunks_exact(8).map(|ns| u64::from_le_bytes(ns.try_into().unwrap()));
+        longest.max().unwrap_or(0) / 1000
+    };
+    let (before, beside) = words.split_at(alone as usize * 8);
+    let faults = away.faults.load(Ordering::SeqCst);
+    assert!(faults >= ROUNDS / 4 && !beside.is_empty());
+    println!(
+        "{faults} pages at 100 ms each; longest call of another process: {} us, before that {} us",
+        longest(beside),
+        longest(before)
+    );
+    for path in [&told, &told.with_extension("stop")] {
+        std::fs::remove_file(path).expect("removed");
+    }
+    here.close(desc).expect("closed");
+}
+
+/// Works on files of its own, and tells of each round how long its longest call took, in ns.
+fn work_beside(volume: &Volume, told: &Path) {
+    let mut tells = File::create(told).expect("a file of the test's");
+    let stop = told.with_extension("stop");
+    for round in 0_u64.. {
+        let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+        let mut done = |what: Result<usize, Errno>| {
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+            what.expect("a call")
+        };
+        let (root, name) = (volume.root(), format!("own-{round}"));
+        let node = volume.create(root, name.as_bytes(), &new_file()).expect("created");
+        done(Ok(0));
+        let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
+        done(Ok(0));
+        done(volume.write(desc, &[UserIn::new(&[6; 9000])], Where::offset(0)));
+        done(volume.write(desc, &[UserIn::new(&[7; 900])], Where::offset(100)));
+        done(volume.read(desc, &mut [UserOut::new(&mut [0; 9000])], Where::offset(0)));
+        done(volume.truncate(node, 100).map(|()| 0));
+        done(volume.close(desc).map(|()| 0));
+        done(volume.remove(&At::new(root, name.as_bytes()), Removes::Name).map(|()| 0));
+        let ns = u64::try_from(longest.as_nanos()).expect("short");
+        tells.write_all(&ns.to_le_bytes()).expect("told");
+        if stop.exists() {
+            return;
+        }
     }
 }
 

@@ -82,7 +82,7 @@ fn reads_by_fio(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
         return Ok(());
     }
     for (order, called) in [("randread", "random"), ("read", "in order")] {
-        for block in ["4k", "256k", "2m", "16m"] {
+        for block in ["4k", "256k", "16m"] {
             let by = |way| -> Work<'_> { Box::new(move |_| fio(bench, way, order, block)) };
             let mut peers = vec![Peer::new("without --cache", AtMost::Shown, by(Way::Alone))];
             if block.ends_with('m') {
