@@ -156,6 +156,14 @@ impl Two {
         self.here.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened")
     }
 
+    /// Both leave, and the volume is sound.
+    fn end(self) {
+        self.here.detach().expect("detached");
+        self.other.detach().expect("detached");
+        let report = fsck(self.place.path(), &volume::FsckOptions::default(), &mut |_, _| {});
+        assert_eq!(report.expect("checked").faults, []);
+    }
+
     fn pages(&self, node: Node) -> Vec<u64> {
         pages_of(&self.here, node)
     }
@@ -282,10 +290,7 @@ fn nobody_waits_for_who_waits_for_a_page() {
         }
         assert!(two.away.faults.load(Ordering::SeqCst) > 20);
         *lock(&two.away.others) = None;
-        two.here.detach().expect("detached");
-        two.other.detach().expect("detached");
-        let report = fsck(two.place.path(), &volume::FsckOptions::default(), &mut |_, _| {});
-        assert_eq!(report.expect("checked").faults, []);
+        two.end();
     }
 }
 
@@ -434,10 +439,7 @@ fn a_page_that_is_refused_is_an_error_of_its_call_only() {
     two.away.refuses.store(false, Ordering::SeqCst);
     assert_eq!(write(4090), Ok(100));
     two.here.close(desc).expect("closed");
-    two.here.detach().expect("detached");
-    two.other.detach().expect("detached");
-    let report = fsck(two.place.path(), &volume::FsckOptions::default(), &mut |_, _| {});
-    assert_eq!(report.expect("checked").faults, []);
+    two.end();
 }
 
 /// What the pager is told: which memory stays, which files are small, what is nobody's, when calls
