@@ -411,7 +411,13 @@ fn a_process_alone_lets_others_in_while_a_page_comes() {
     let extents = here.extents(file).expect("where it lies");
     away.take(extents.iter().map(|extent| extent.region_offset));
     assert_eq!(here.write(desc, &[UserIn::new(b"new")], Where::offset(1)), Ok(3));
-    assert!(away.faults.load(Ordering::SeqCst) > 0);
+    let faults = away.faults.load(Ordering::SeqCst);
+    assert!(faults > 0);
+    // Which reads while it works alone.
+    away.take(pages_of(&here, file).into_iter());
+    assert_eq!(here.copy_range(desc, 0, desc, 9000, 100), Ok(100));
+    assert!(away.faults.load(Ordering::SeqCst) > faults);
+    away.bring_all();
     *lock(&away.others) = None;
     assert_eq!(get(&here, "file").expect("read")[..5], *b"\x02new\x02");
     here.close(desc).expect("closed");

@@ -100,7 +100,13 @@ impl Files {
         mut error: Errno,
     ) -> Result<u64> {
         let range = (offset, sink.len() as u64);
-        while self.has_come(error, Access::Load, || self.places_of(node, range)) {
+        loop {
+            // A copy between files reads while it works alone.
+            let waiting = self.stay_idle();
+            if !self.has_come(error, Access::Load, || self.places_of(node, range)) {
+                break;
+            }
+            drop(waiting);
             match self.read_piece(node, offset, sink, 0, &mut None) {
                 Err(next) => error = next,
                 read => return read,
