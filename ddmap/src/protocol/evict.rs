@@ -1,0 +1,240 @@
+//! How the host's node sends pages to a holder, to make room (`docs/ddmap.md`, "Eviction";
+//! dissertation, 6.4.2).
+//!
+//! Persistence order: the holder has the bytes, then the directory says so, then the page is a hole
+//! here, then the word says so. A page that is all zeros goes nowhere: the directory says *void*.
+//!
+//! CRASH: a word that is *leaving* names the node that died. Whoever wants the page, or the node
+//! when it is back, goes by the directory: if the page is held here still, it stays, in a version
+//! that is later than what may have been sent; else it is made a hole.
+
+use super::inject::{Mistake, made};
+use super::{Host, NodeId, Place, State, Version, Word};
+
+/// What is to be done next.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Progress {
+    /// The next step can be taken.
+    Step,
+    /// [`Eviction::outgoing`] is to be sent; then [`Eviction::answered`] or
+    /// [`Eviction::unanswered`].
+    Send,
+    /// It is over: so many pages are gone, so many of them sent to nobody, since they are zeros.
+    Done {
+        /// Pages that are holes now.
+        gone: u32,
+        /// Of them, pages that are zeros.
+        zeros: u32,
+    },
+}
+
+/// How far a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Stage {
+    /// Its word was seen, and is to be claimed.
+    Claim,
+    /// It is leaving.
+    Claimed,
+    /// Nobody has named it.
+    Free,
+    /// Stores to it are taken away.
+    Protected,
+    /// Its bytes are to be sent.
+    Read,
+    /// It is zeros.
+    Zeros,
+    /// The holder has it.
+    Stored,
+    /// The directory says so.
+    Placed,
+    /// It is a hole.
+    Punched,
+    /// Its word says so.
+    Absent,
+    /// Nobody has it but this node, or so it seems.
+    Refused,
+    /// The directory has its later version.
+    Renewed,
+    /// It is over.
+    Over,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Leaf<B> {
+    page: u64,
+    /// As it was seen, owned.
+    word: Word,
+    stage: Stage,
+    bytes: Option<B>,
+}
+
+/// A batch of pages on their way to a holder.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Eviction<B> {
+    to: NodeId,
+    leaves: Vec<Leaf<B>>,
+    met: bool,
+    sent: bool,
+    gone: u32,
+    zeros: u32,
+}
+
+impl<B: Clone> Eviction<B> {
+    /// These pages, whose words were seen so, are to go to a holder.
+    pub fn new(to: NodeId, pages: impl IntoIterator<Item = (u64, Word)>) -> Self {
+        let leaf = |(page, word)| Leaf { page, word, stage: Stage::Claim, bytes: None };
+        Self {
+            to,
+            leaves: pages.into_iter().map(leaf).collect(),
+            met: false,
+            sent: false,
+            gone: 0,
+            zeros: 0,
+        }
+    }
+
+    /// The holder.
+    pub fn to(&self) -> NodeId {
+        self.to
+    }
+
+    /// What is to be sent: pages, the versions that they get at the holder, bytes.
+    pub fn outgoing(&self) -> impl Iterator<Item = (u64, Version, &B)> {
+        self.leaves.iter().filter(|leaf| leaf.stage == Stage::Read).filter_map(|leaf| {
+            leaf.bytes.as_ref().map(|bytes| (leaf.page, leaf.word.version().later(1), bytes))
+        })
+    }
+
+    /// The holder has answered: of each page that was sent, in this order, whether it has it.
+    pub fn answered(&mut self, stored: impl IntoIterator<Item = bool>) {
+        let sent = self.leaves.iter_mut().filter(|leaf| leaf.stage == Stage::Read);
+        for (leaf, stored) in sent.zip(stored) {
+            leaf.stage = if stored { Stage::Stored } else { Stage::Refused };
+            leaf.bytes = None;
+        }
+        self.unanswered();
+    }
+
+    /// The holder could not be reached, or has not answered (as to the pages that are left).
+    pub fn unanswered(&mut self) {
+        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.stage == Stage::Read) {
+            leaf.stage = Stage::Refused;
+            leaf.bytes = None;
+        }
+    }
+
+    /// Takes a step: the one that is next for the page that is furthest behind.
+    pub fn step(&mut self, host: &impl Host<Bytes = B>) -> Progress {
+        let claimed = self.leaves.iter().all(|leaf| leaf.stage != Stage::Claim);
+        if (claimed || made(Mistake::NamesCollectedEarly)) && !self.met {
+            host.meet();
+            self.met = true;
+            return Progress::Step;
+        }
+        let waits = |stage| matches!(stage, Stage::Read | Stage::Over);
+        let all_read = self.leaves.iter().all(|leaf| waits(leaf.stage));
+        let early = made(Mistake::NamesCollectedEarly);
+        let next = self.leaves.iter_mut().filter(|leaf| !waits(leaf.stage)).min_by_key(|leaf| {
+            let claims = leaf.stage == Stage::Claim && !early;
+            (!claims, leaf.stage as u8)
+        });
+        let Some(leaf) = next else {
+            let reads = self.leaves.iter().any(|leaf| leaf.stage == Stage::Read);
+            if all_read && reads && !self.sent {
+                self.sent = true;
+                return Progress::Send;
+            }
+            return Progress::Done { gone: self.gone, zeros: self.zeros };
+        };
+        let before = leaf.stage;
+        leaf.step(host, self.to);
+        if leaf.stage == Stage::Over && before == Stage::Absent {
+            self.gone += 1;
+        }
+        self.zeros += u32::from(before == Stage::Zeros);
+        Progress::Step
+    }
+}
+
+impl<B> Leaf<B> {
+    /// The word by which the page is leaving.
+    fn leaving(&self, host: &impl Host<Bytes = B>) -> Word {
+        self.word.turned(State::Leaving, self.word.version()).claimed(host.me())
+    }
+
+    fn step(&mut self, host: &impl Host<Bytes = B>, to: NodeId) {
+        let (page, version) = (self.page, self.word.version());
+        self.stage = match self.stage {
+            Stage::Claim if self.word.state() != State::Owned => Stage::Over,
+            Stage::Claim if host.turn(page, self.word, self.leaving(host)) => Stage::Claimed,
+            Stage::Claim => Stage::Over,
+            Stage::Claimed if host.is_named(page) && !made(Mistake::NamedEvicted) => {
+                // Nothing was sent: the version stays.
+                self.give_back(host, self.word);
+                Stage::Over
+            }
+            Stage::Claimed => Stage::Free,
+            Stage::Free => {
+                if !made(Mistake::SentUnprotected) {
+                    host.protect(page);
+                }
+                Stage::Protected
+            }
+            Stage::Protected => {
+                self.bytes = host.read(page);
+                if made(Mistake::PlacedEarly) {
+                    host.set_place(page, Place::Held(to, version.later(1)));
+                }
+                if self.bytes.is_some() { Stage::Read } else { Stage::Zeros }
+            }
+            Stage::Zeros => {
+                host.set_place(page, Place::Void(version.later(1)));
+                Stage::Placed
+            }
+            // PERSIST: the holder has the bytes before the directory says so.
+            Stage::Stored => {
+                host.set_place(page, Place::Held(to, version.later(1)));
+                Stage::Placed
+            }
+            Stage::Placed if made(Mistake::AbsentBeforeHole) => {
+                self.give_back(host, self.word.turned(State::Absent, version));
+                Stage::Punched
+            }
+            Stage::Placed => {
+                host.punch(page);
+                Stage::Punched
+            }
+            Stage::Punched if made(Mistake::AbsentBeforeHole) => {
+                host.punch(page);
+                Stage::Absent
+            }
+            Stage::Punched => {
+                self.give_back(host, self.word.turned(State::Absent, version));
+                Stage::Absent
+            }
+            Stage::Absent => {
+                host.give_room();
+                Stage::Over
+            }
+            Stage::Refused if made(Mistake::SameVersionAgain) => {
+                self.give_back(host, self.word);
+                Stage::Over
+            }
+            Stage::Refused => {
+                host.set_place(page, Place::Held(host.here(), version.later(2)));
+                Stage::Renewed
+            }
+            Stage::Renewed => {
+                self.give_back(host, self.word.turned(State::Owned, version.later(2)));
+                Stage::Over
+            }
+            waits @ (Stage::Read | Stage::Over) => waits,
+        };
+    }
+
+    /// Ends the page's leaving. A process that took the node for dead may have done so before: then
+    /// this one is dead, and does nothing any more.
+    fn give_back(&self, host: &impl Host<Bytes = B>, to: Word) {
+        host.turn(self.page, self.leaving(host), to);
+    }
+}

@@ -1,0 +1,59 @@
+//! Mistakes that tests put back, each of which they must catch: with the feature `inject` alone.
+
+/// A mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mistake {
+    /// The old owner is told to drop its bytes before the directory names the new one.
+    ReleasedEarly,
+    /// A page that a dead process has installed is fetched again.
+    FinishedUndone,
+    /// A thread looks at the word, and names the page then.
+    NamedLate,
+    /// Names are collected before the word has changed for all.
+    NamesCollectedEarly,
+    /// A page that is named goes.
+    NamedEvicted,
+    /// A page goes before stores to it are taken away.
+    SentUnprotected,
+    /// A page whose move failed keeps its version.
+    SameVersionAgain,
+    /// The directory names the new place before the bytes are there.
+    PlacedEarly,
+    /// The word says absent before the page is a hole.
+    AbsentBeforeHole,
+    /// What a living process is at is taken from it.
+    TakenFromTheLiving,
+    /// A page of zeros has no version any more.
+    ZerosForgetVersion,
+    /// A holder takes bytes that are older than what it has.
+    OlderStored,
+    /// A holder drops a page that is newer than what is released.
+    NewerReleased,
+    /// A holder gives what it has, whatever the version.
+    AnyVersionGiven,
+    /// What a holder keeps is compared with the directory while the page is leaving.
+    LeavingReconciled,
+}
+
+#[cfg(feature = "inject")]
+thread_local! {
+    static MADE: std::cell::Cell<Option<Mistake>> = const { std::cell::Cell::new(None) };
+}
+
+/// This thread makes a mistake from here on, or none.
+#[cfg(feature = "inject")]
+pub fn make(mistake: Option<Mistake>) {
+    MADE.set(mistake);
+}
+
+/// Whether a mistake is to be made.
+#[cfg(feature = "inject")]
+pub(super) fn made(mistake: Mistake) -> bool {
+    MADE.get() == Some(mistake)
+}
+
+/// Whether a mistake is to be made: never.
+#[cfg(not(feature = "inject"))]
+pub(super) const fn made(_: Mistake) -> bool {
+    false
+}

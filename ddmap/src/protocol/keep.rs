@@ -1,0 +1,144 @@
+//! What a holder does with the pages that it keeps for a host: it stores, gives and drops them as
+//! it is told, and goes by versions alone. It asks nobody, and decides nothing.
+//!
+//! CRASH: a page that is being stored or dropped is *busy*. If the node dies, the host has no
+//! answer yet: it has the page itself, or does not want this one any more. So [`restart`] drops
+//! what is busy.
+
+use super::inject::{Mistake, made};
+use super::{Flags, Installed, State, Version, Word};
+
+/// What a holder works on. Any access may fail; then nothing more is done.
+pub trait Keeper {
+    /// A page's bytes.
+    type Bytes;
+    /// Why an access failed.
+    type Error;
+
+    /// A page's word.
+    fn word(&self, page: u64) -> Result<Word, Self::Error>;
+
+    /// Replaces a page's word, if it is `from` still.
+    fn turn(&self, page: u64, from: Word, to: Word) -> Result<bool, Self::Error>;
+
+    /// Takes room for one page of this node's capacity; `false`: there is none.
+    fn take_room(&self) -> Result<bool, Self::Error>;
+
+    /// Gives it back.
+    fn give_room(&self) -> Result<(), Self::Error>;
+
+    /// Puts bytes into a hole of the page file.
+    fn put(&self, page: u64, bytes: &Self::Bytes) -> Result<Installed, Self::Error>;
+
+    /// The page's bytes.
+    fn get(&self, page: u64) -> Result<Self::Bytes, Self::Error>;
+
+    /// Makes the page a hole.
+    fn punch(&self, page: u64) -> Result<(), Self::Error>;
+}
+
+/// What came of storing a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Stored {
+    /// It is kept.
+    Kept,
+    /// This node has no room for it.
+    Full,
+    /// It is older than what is kept, or somebody is at it.
+    Refused,
+}
+
+/// Keeps a page in this version from now on.
+pub fn store<K: Keeper>(
+    keeper: &K,
+    page: u64,
+    version: Version,
+    bytes: &K::Bytes,
+) -> Result<Stored, K::Error> {
+    let word = keeper.word(page)?;
+    let had = match word.state() {
+        State::Kept if word.version() == version => return Ok(Stored::Kept),
+        State::Kept => {
+            if !version.is_later_than(word.version()) && !made(Mistake::OlderStored) {
+                return Ok(Stored::Refused);
+            }
+            true
+        }
+        State::Absent => false,
+        _ => return Ok(Stored::Refused),
+    };
+    if !had && !keeper.take_room()? {
+        return Ok(Stored::Full);
+    }
+    let busy = Word::new(State::Busy, Flags::default(), version);
+    if !keeper.turn(page, word, busy)? {
+        if !had {
+            keeper.give_room()?;
+        }
+        return Ok(Stored::Refused);
+    }
+    if had {
+        keeper.punch(page)?;
+    }
+    match keeper.put(page, bytes)? {
+        Installed::Whole => {
+            keeper.turn(page, busy, Word::new(State::Kept, Flags::default(), version))?;
+            Ok(Stored::Kept)
+        }
+        Installed::NoRoom | Installed::Exists => {
+            keeper.punch(page)?;
+            keeper.turn(page, busy, Word(0))?;
+            keeper.give_room()?;
+            Ok(Stored::Full)
+        }
+    }
+}
+
+/// The bytes of a page, if it is kept in just this version.
+pub fn fetch<K: Keeper>(
+    keeper: &K,
+    page: u64,
+    version: Version,
+) -> Result<Option<K::Bytes>, K::Error> {
+    let word = keeper.word(page)?;
+    let right = word.version() == version || made(Mistake::AnyVersionGiven);
+    if word.state() != State::Kept || !right {
+        return Ok(None);
+    }
+    let bytes = keeper.get(page)?;
+    // Dropped meanwhile: a second answer to what was asked twice.
+    Ok((keeper.word(page)? == word).then_some(bytes))
+}
+
+/// Drops a page, if it is kept in this version or an earlier one. Whether it was.
+pub fn release<K: Keeper>(keeper: &K, page: u64, version: Version) -> Result<bool, K::Error> {
+    let word = keeper.word(page)?;
+    let newer = word.version().is_later_than(version) && !made(Mistake::NewerReleased);
+    if word.state() != State::Kept || newer {
+        return Ok(false);
+    }
+    let busy = Word::new(State::Busy, Flags::default(), word.version());
+    if !keeper.turn(page, word, busy)? {
+        return Ok(false);
+    }
+    keeper.punch(page)?;
+    keeper.turn(page, busy, Word(0))?;
+    keeper.give_room()?;
+    Ok(true)
+}
+
+/// At a node's start: what it was at when it died is dropped. Its room is counted anew by the
+/// caller.
+pub fn restart<K: Keeper>(
+    keeper: &K,
+    pages: impl IntoIterator<Item = u64>,
+) -> Result<(), K::Error> {
+    for page in pages {
+        let word = keeper.word(page)?;
+        if word.state() == State::Busy {
+            keeper.punch(page)?;
+            keeper.turn(page, word, Word(0))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! How pages move between nodes: machines that take one step at a time, and wait for nothing.
+//!
+//! A region's *host* runs its programs. It has the directory, which says of each page where its
+//! bytes are. A *holder* keeps pages for the host, and does what the host says. A page has one
+//! place ([`Place`]), and each move of it has a version of its own.
+//!
+//! | machine | runs in | what it does |
+//! |---|---|---|
+//! | [`Fault`] | a thread that touched a page | finds the page, brings it here |
+//! | [`Eviction`] | the host's node | sends pages to a holder |
+//! | [`keep`] | a holder | stores, gives and drops pages |
+//! | [`reconcile`] | the host's node | drops what a holder keeps in vain |
+//!
+//! No machine has a clock, a socket or a thread. A step makes at most one access to what processes
+//! share; so a simulator may run the machines of several processes in any order, and end one
+//! behind any step (`tests/simulation.rs`, `tests/exhaustive.rs`).
+//!
+//! # Invariants
+//!
+//! 1. The directory is the truth: a page's bytes are where its place says, in that version. What
+//!    another node has of it is stale.
+//! 2. Only the host stores to a page, and only while the page's word is *owned*.
+//! 3. A word that is *busy* or *leaving* names who is at it, by process and life. Nobody else
+//!    changes the page's place or its hole, unless that process is dead.
+//! 4. *Absent* means: a hole in the host's page file. So what is in the file of a page whose word
+//!    is *busy* was installed whole.
+//! 5. Versions of a page only grow, also where nothing moved but a move was tried. So what a holder
+//!    may have got by a message of which nobody knows whether it arrived is older than all that is
+//!    sent behind it.
+//! 6. A page that is mapped is *owned*, or *leaving* and protected. Who maps it or takes its
+//!    protection away names the page first, looks at the word then, and takes the name back at the
+//!    end; who evicts it changes the word first, lets all processors see that, and looks at the
+//!    names then. One of the two sees the other.
+
+mod evict;
+mod fault;
+mod inject;
+pub mod keep;
+pub mod messages;
+mod reconcile;
+mod words;
+
+pub use evict::{Eviction, Progress};
+pub use fault::{Fault, Next, Why};
+pub use inject::Mistake;
+#[cfg(feature = "inject")]
+pub use inject::make;
+pub use reconcile::reconcile;
+pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// What came of putting a page's bytes into the page file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Installed {
+    /// They are there, whole.
+    Whole,
+    /// Bytes are there already.
+    Exists,
+    /// The store's memory is used up.
+    NoRoom,
+}
+
+/// What came of mapping a page that is in the page file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Shown {
+    /// The instruction can run again.
+    Mapped,
+    /// It is not in the file, though its word says so.
+    Hole,
+}
+
+/// What a host's machines work on: words, places, the page file, and the names of pages that
+/// threads are about to map. Each method is one step, which a process ends behind or does not.
+pub trait Host {
+    /// A page's bytes.
+    type Bytes;
+
+    /// This host.
+    fn here(&self) -> NodeId;
+
+    /// Who this process is, in words.
+    fn me(&self) -> Claimant;
+
+    /// A page's word.
+    fn word(&self, page: u64) -> Word;
+
+    /// Replaces a page's word, if it is `from` still, and wakes all that wait for it. Flags are not
+    /// compared, and stay as they are: they may change at any time.
+    fn turn(&self, page: u64, from: Word, to: Word) -> bool;
+
+    /// Where the page's bytes are.
+    fn place(&self, page: u64) -> Result<Place, DamagedPlace>;
+
+    /// Says where they are from now on. Durable when it returns, as the page file is.
+    fn set_place(&self, page: u64, place: Place);
+
+    /// Whether a process is dead.
+    fn is_dead(&self, claimant: Claimant) -> bool;
+
+    /// Takes room for one page of this node's capacity; `false`: there is none.
+    fn take_room(&self) -> bool;
+
+    /// Gives it back.
+    fn give_room(&self);
+
+    /// Whether a page's bytes are in the page file.
+    fn is_in_file(&self, page: u64) -> bool;
+
+    /// Puts a page's bytes (`None`: zeros) into a hole of the page file, whole, in one step.
+    fn install(&self, page: u64, bytes: Option<&Self::Bytes>) -> Installed;
+
+    /// Lets this process load from and store to a page that is in the file.
+    fn show(&self, page: u64) -> Shown;
+
+    /// Makes a page a hole, in the page file and in all processes.
+    fn punch(&self, page: u64);
+
+    /// Names the page that this thread is about to map. Plain stores, ahead of the load of the word.
+    fn name(&self, page: u64);
+
+    /// Takes the name back.
+    fn unname(&self);
+
+    /// All that other processors have stored before is seen from here on, and what this one has
+    /// stored is seen by what they load from here on.
+    fn meet(&self);
+
+    /// Whether a thread has named the page; dead ones count until they are buried.
+    fn is_named(&self, page: u64) -> bool;
+
+    /// Takes stores to a page away from all processes. They can still load.
+    fn protect(&self, page: u64);
+
+    /// The page's bytes in the file. `None`: they are all zero.
+    fn read(&self, page: u64) -> Option<Self::Bytes>;
+}

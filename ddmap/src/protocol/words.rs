@@ -1,0 +1,312 @@
+//! The two words of a page: what its node does with it, and where its bytes are.
+//!
+//! ```text
+//! node table:  | state 60..64 | flags 52..60 | version 24..52 | slot 12..24 | life 0..12 |
+//! directory:   | state 62..64 | owner 50..62 | backup 38..50 | version 10..38 | check 0..10 |
+//! ```
+//!
+//! A word of zeros says that a page was never touched: both tables are sparse files. `backup` and
+//! the states that are not named here are for a second copy of each page.
+
+use super::inject::{Mistake, made};
+
+/// A node of a domain: 1 to 4095.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(u16);
+
+impl NodeId {
+    /// The node of a number.
+    pub fn new(number: u16) -> Option<Self> {
+        (1..=0xFFF).contains(&number).then_some(Self(number))
+    }
+
+    /// Its number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for NodeId {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "node {}", self.0)
+    }
+}
+
+const VERSION_BITS: u32 = 28;
+
+/// Which move of a page brought bytes where they are: 28 bits, which go round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Version(u32);
+
+impl Version {
+    /// The version of a number's low bits.
+    pub fn new(number: u32) -> Self {
+        Self(number & ((1 << VERSION_BITS) - 1))
+    }
+
+    /// Its number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The one so many moves behind it.
+    #[must_use]
+    pub fn later(self, moves: u32) -> Self {
+        Self::new(self.0.wrapping_add(moves))
+    }
+
+    /// Whether it is later than another one, of which it is less than 2^27 moves away: a holder
+    /// drops what it has in vain before it takes anything (`reconcile`), so no version of a page is
+    /// older than that.
+    pub fn is_later_than(self, other: Self) -> bool {
+        let distance = Self::new(self.0.wrapping_sub(other.0)).0;
+        distance != 0 && distance < 1 << (VERSION_BITS - 1)
+    }
+}
+
+/// A process of a node: its slot of the node table, and which of the slot's lives it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Claimant {
+    /// 12 bits.
+    pub slot: u16,
+    /// Low 12 bits of the slot's generation.
+    pub life: u16,
+}
+
+/// What a node does with a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// A hole in the page file.
+    Absent,
+    /// A process brings it here.
+    Busy,
+    /// The host has its bytes: they are the truth.
+    Owned,
+    /// The host's node sends it away: it can be loaded from where it was mapped.
+    Leaving,
+    /// A holder has its bytes for the host.
+    Kept,
+    /// Its only bytes are gone.
+    Lost,
+}
+
+impl State {
+    const ALL: [Self; 6] =
+        [Self::Absent, Self::Busy, Self::Owned, Self::Leaving, Self::Kept, Self::Lost];
+}
+
+/// What else is known of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// It never leaves its host.
+    pub const STAYS: Self = Self(1);
+    /// A small file's: it goes last.
+    pub const SMALL: Self = Self(2);
+    /// It was brought ahead of its first touch.
+    pub const AHEAD: Self = Self(4);
+
+    /// With these set.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Without these.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether all of these are set.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A page's word in the node table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Word(pub u64);
+
+impl Word {
+    /// A word that nobody is at.
+    pub fn new(state: State, flags: Flags, version: Version) -> Self {
+        let state = State::ALL.iter().position(|one| *one == state).unwrap_or_default() as u64;
+        Self(state << 60 | u64::from(flags.0) << 52 | u64::from(version.0) << 24)
+    }
+
+    /// The same, of a claimant that is at it.
+    #[must_use]
+    pub fn claimed(self, claimant: Claimant) -> Self {
+        let (slot, life) = (u64::from(claimant.slot & 0xFFF), u64::from(claimant.life & 0xFFF));
+        Self(self.0 & !0xFF_FFFF | slot << 12 | life)
+    }
+
+    /// The same in another state, of nobody.
+    #[must_use]
+    pub fn turned(self, state: State, version: Version) -> Self {
+        Self::new(state, self.flags(), version)
+    }
+
+    /// The same with other flags.
+    #[must_use]
+    pub fn flagged(self, flags: Flags) -> Self {
+        Self(self.0 & !(0xFF << 52) | u64::from(flags.0) << 52)
+    }
+
+    /// What its node does with the page. Of a word that no build writes: lost.
+    pub fn state(self) -> State {
+        State::ALL.get((self.0 >> 60) as usize).copied().unwrap_or(State::Lost)
+    }
+
+    /// What else is known.
+    pub fn flags(self) -> Flags {
+        Flags((self.0 >> 52) as u8)
+    }
+
+    /// The version of the bytes that are here, or are being sent.
+    pub fn version(self) -> Version {
+        Version::new((self.0 >> 24) as u32)
+    }
+
+    /// Who is at it, if it is busy or leaving.
+    pub fn claimant(self) -> Claimant {
+        Claimant { slot: (self.0 >> 12 & 0xFFF) as u16, life: (self.0 & 0xFFF) as u16 }
+    }
+
+    /// How often it was wanted, as far as that was counted, if it is owned.
+    pub fn heat(self) -> u16 {
+        (self.0 & 0xFFF) as u16
+    }
+
+    /// The same with another heat: at most 4095.
+    #[must_use]
+    pub fn heated(self, heat: u16) -> Self {
+        Self(self.0 & !0xFFF | u64::from(heat.min(0xFFF)))
+    }
+}
+
+/// Where a page's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// Nowhere: they are zeros.
+    Void(Version),
+    /// A node has them.
+    Held(NodeId, Version),
+    /// The only node that had them has lost them.
+    Lost(Version),
+}
+
+/// A word of the directory that no build has written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DamagedPlace(pub u64);
+
+impl std::fmt::Display for DamagedPlace {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "the directory's word {:#018x} does not match its check", self.0)
+    }
+}
+
+impl Place {
+    /// The version of the bytes.
+    pub fn version(self) -> Version {
+        match self {
+            Self::Void(_) if made(Mistake::ZerosForgetVersion) => Version(0),
+            Self::Void(version) | Self::Held(_, version) | Self::Lost(version) => version,
+        }
+    }
+
+    /// The directory's word of a page.
+    pub fn word(self, page: u64) -> u64 {
+        let (state, owner) = match self {
+            Self::Void(Version(0)) => return 0,
+            Self::Void(_) => (0, 0),
+            Self::Held(owner, _) => (1, u64::from(owner.0)),
+            Self::Lost(_) => (2, 0),
+        };
+        let word = state << 62 | owner << 50 | u64::from(self.version().0) << 10;
+        word | check(word, page)
+    }
+
+    /// What a directory's word says of a page.
+    pub fn of_word(word: u64, page: u64) -> Result<Self, DamagedPlace> {
+        if word == 0 {
+            return Ok(Self::Void(Version(0)));
+        }
+        let version = Version::new((word >> 10) as u32);
+        let owner = NodeId::new((word >> 50 & 0xFFF) as u16);
+        let place = match (word >> 62, owner) {
+            (0, None) => Self::Void(version),
+            (1, Some(owner)) => Self::Held(owner, version),
+            (2, None) => Self::Lost(version),
+            _ => return Err(DamagedPlace(word)),
+        };
+        if place.word(page) == word { Ok(place) } else { Err(DamagedPlace(word)) }
+    }
+}
+
+/// Ten bits of the sum of a directory's word, and of whose it is.
+fn check(word: u64, page: u64) -> u64 {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), &page.to_le_bytes());
+    u64::from(sum & 0x3FF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn places() -> impl Strategy<Value = Place> {
+        let version = (0_u32..1 << 28).prop_map(Version::new);
+        (0..3, 1_u16..4096, version).prop_map(|(kind, owner, version)| match kind {
+            0 => Place::Void(version),
+            1 => Place::Held(NodeId::new(owner).unwrap(), version),
+            _ => Place::Lost(version),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_place_is_what_its_word_says(place in places(), page in 0_u64..1 << 40) {
+            prop_assert_eq!(Place::of_word(place.word(page), page), Ok(place));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_seen_nearly_always(place in places(), page in 0_u64..1 << 40) {
+            let word = place.word(page);
+            let unseen = (0..64)
+                .filter(|bit| Place::of_word(word ^ 1 << bit, page) == Ok(place))
+                .count();
+            prop_assert_eq!(unseen, 0);
+        }
+
+        #[test]
+        fn a_word_keeps_its_parts(state in 0_usize..6, flags in 0_u8..8, version in 0_u32..1 << 28,
+                                  slot in 0_u16..4096, life in 0_u16..4096) {
+            let (flags, version) = (Flags(flags), Version::new(version));
+            let word = Word::new(State::ALL[state], flags, version);
+            let claimed = word.claimed(Claimant { slot, life });
+            prop_assert_eq!(claimed.claimant(), Claimant { slot, life });
+            prop_assert_eq!((claimed.state(), claimed.flags(), claimed.version()),
+                            (State::ALL[state], flags, version));
+            prop_assert_eq!(claimed.turned(State::Owned, version.later(1)).claimant(),
+                            Claimant { slot: 0, life: 0 });
+        }
+    }
+
+    #[test]
+    fn versions_go_round() {
+        let last = Version::new(u32::MAX);
+        assert_eq!(last.later(1), Version::new(0));
+        assert!(last.later(1).is_later_than(last));
+        assert!(!last.is_later_than(last.later(1)));
+        assert!(!last.is_later_than(last));
+    }
+
+    #[test]
+    fn a_word_of_zeros_was_never_touched() {
+        assert_eq!(Word(0).state(), State::Absent);
+        assert_eq!(Place::of_word(0, 7), Ok(Place::Void(Version::new(0))));
+    }
+}
