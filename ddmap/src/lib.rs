@@ -8,4 +8,16 @@
 //! |---|---|
 //! | [`protocol`] | who has a page, and how it moves |
 
+pub mod carrier;
+pub mod directory;
+pub mod evict;
+mod files;
+pub mod kept;
+pub mod maps;
+pub mod paged;
+pub mod pager;
 pub mod protocol;
+pub mod room;
+pub mod table;
+pub mod uffd;
+pub mod view;

@@ -17,6 +17,7 @@
 use crate::cut;
 use crate::device_view;
 use crate::interrupt::system_call;
+use crate::pager;
 use crate::stray;
 use std::arch::{global_asm, naked_asm};
 use std::cell::Cell;
@@ -103,6 +104,9 @@ pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mu
             // SAFETY: the kernel gives the address of a fault.
             let address = unsafe { info.si_addr() } as usize;
             LAST_FAULT.set(address);
+            if signal == libc::SIGBUS && pager::touched(address) {
+                return true;
+            }
             if !(signal == libc::SIGSEGV && device_view::copy_on_write(address)) {
                 *rip = landing as i64;
                 if signal == libc::SIGBUS {

@@ -7,6 +7,9 @@
 //!
 //! Pages whose access must not fail later get their memory before: [`Region::provide`].
 //!
+//! Where a pager brings the pages, it knows which of them hold zeros: the file has a hole also for
+//! a page that is elsewhere.
+//!
 //! No locks.
 
 use crate::guard::take_last_fault;
@@ -54,7 +57,7 @@ fn is_full(errno: Errno) -> bool {
 impl Region {
     /// How much the file has, and could get. `None` if it is no file: then all memory is there.
     pub fn beneath(&self) -> Option<Beneath> {
-        let fd = self.fd.as_ref().filter(|_| !self.device)?;
+        let fd = self.fd.as_ref().filter(|_| !self.device && self.pager().is_none())?;
         let (stat, system) = (rustix::fs::fstat(fd).ok()?, rustix::fs::fstatfs(fd).ok()?);
         let allocated = (stat.st_blocks as u64).saturating_mul(STAT_BLOCK);
         // One without a limit (of a memfd, a tmpfs with `size=0`) says that it has no blocks.
@@ -65,6 +68,9 @@ impl Region {
 
     /// The first offset from `off` on that may have memory; the region's length if there is none.
     pub fn next_data(&self, off: u64) -> u64 {
+        if let Some(pager) = self.pager() {
+            return pager.next_data(off).clamp(off, self.len().max(off));
+        }
         let Some(fd) = self.fd.as_ref().filter(|_| !self.device) else { return off };
         match rustix::fs::seek(fd, SeekFrom::Data(off)) {
             Ok(found) => found.clamp(off, self.len().max(off)),
@@ -77,6 +83,9 @@ impl Region {
     /// The first offset from `off` on, which has memory, that may have none; the region's length if
     /// all has.
     pub fn next_hole(&self, off: u64) -> u64 {
+        if let Some(pager) = self.pager() {
+            return pager.next_hole(off).clamp(off, self.len().max(off));
+        }
         let Some(fd) = self.fd.as_ref().filter(|_| !self.device) else { return self.len() };
         let found = rustix::fs::seek(fd, SeekFrom::Hole(off));
         found.map_or(self.len(), |found| found.clamp(off, self.len().max(off)))
@@ -103,6 +112,9 @@ impl Region {
         if !self.writable() || self.is_private() {
             return Ok(());
         }
+        if let Some(pager) = self.pager() {
+            return pager.provide((off, len));
+        }
         // SAFETY: inside this region's mapping; populating changes no content.
         let done =
             unsafe { rustix::mm::madvise(at.cast(), len as usize, Advice::LinuxPopulateWrite) };
@@ -118,6 +130,9 @@ impl Region {
     /// Gives a range its memory: `ENOSPC` if there is none for all of it, another error where the
     /// file system beneath gives it at the first touch only.
     pub fn provide(&self, off: u64, len: u64) -> Result<(), Errno> {
+        if let Some(pager) = self.pager() {
+            return pager.provide((off, len));
+        }
         let Some(fd) = self.fd.as_ref().filter(|_| !self.device) else { return Ok(()) };
         loop {
             match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, off, len) {
@@ -137,6 +152,10 @@ impl Region {
     /// Takes the memory of a range away: it holds zeros then. `EOPNOTSUPP` where that cannot be
     /// done.
     pub fn punch(&self, off: u64, len: u64) -> Result<(), Errno> {
+        if let Some(pager) = self.pager() {
+            pager.discard((off, len));
+            return Ok(());
+        }
         let fd = self.fd.as_ref().filter(|_| !self.device).ok_or(Errno::OPNOTSUPP)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(fd, flags, off, len)

@@ -10,6 +10,7 @@
 use crate::guard::take_last_fault;
 use crate::region::Region;
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -55,8 +56,40 @@ pub trait Pager: Send + Sync {
     /// A call begins, which is about to take locks.
     fn begin(&self);
 
+    /// Pages of a range that were never touched are about to be. `ENOSPC`: there is no room for
+    /// them.
+    fn provide(&self, range: (u64, u64)) -> Result<(), Errno>;
+
+    /// The first offset from this one on whose page was ever touched: the others hold zeros.
+    fn next_data(&self, from: u64) -> u64;
+
+    /// The first offset from this one on whose page holds zeros, since nobody has touched it.
+    fn next_hole(&self, from: u64) -> u64;
+
     /// A sync: all that was stored before is to be where the pager promises it.
     fn barrier(&self) -> Result<(), Errno>;
+}
+
+/// Serves a touch of an address in a signal handler, if that can be done at once. It locks nothing
+/// that a thread outside of a handler holds.
+pub type Touched = fn(usize) -> bool;
+
+static TOUCHED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// From here on a guarded access that faults with SIGBUS is made again if this serves it: so what a
+/// pager can do where the touch happens costs the call nothing.
+pub fn serve_touches(serve: Touched) {
+    TOUCHED.store(serve as *mut (), Ordering::Release);
+}
+
+/// Whether a touch was served.
+pub(crate) fn touched(address: usize) -> bool {
+    let serve = TOUCHED.load(Ordering::Acquire);
+    if serve.is_null() {
+        return false;
+    }
+    // SAFETY: stored by `serve_touches` only.
+    unsafe { std::mem::transmute::<*mut (), Touched>(serve)(address) }
 }
 
 impl Region {

@@ -123,6 +123,18 @@ impl Pager for Away {
         self.discarded.fetch_add(length, Ordering::SeqCst);
     }
 
+    fn provide(&self, _: (u64, u64)) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn next_data(&self, from: u64) -> u64 {
+        from
+    }
+
+    fn next_hole(&self, _: u64) -> u64 {
+        u64::MAX
+    }
+
     fn begin(&self) {
         self.begun.fetch_add(1, Ordering::SeqCst);
     }

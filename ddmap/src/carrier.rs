@@ -1,0 +1,16 @@
+//! Who carries a process's requests to holders.
+
+use crate::protocol::NodeId;
+use crate::protocol::messages::{Answer, Request};
+use std::time::Duration;
+
+/// A holder could not be asked, or has not answered: what it has done is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unreached;
+
+/// Carries requests.
+pub trait Carrier: Send + Sync {
+    /// Asks a node, and waits for its answer, at most `patience`, and not beyond a signal whose
+    /// turn it is.
+    fn ask(&self, to: NodeId, request: &Request, patience: Duration) -> Result<Answer, Unreached>;
+}

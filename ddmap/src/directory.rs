@@ -1,0 +1,43 @@
+//! The directory of a volume: where the bytes of each page are. A word of 8 bytes a page, in a
+//! sparse file on the volume's host (`docs/format.md`, "ddmap").
+//!
+//! A word is written by the process whose claim stands in the page's word of the node table, and
+//! is durable, as the store is, when [`Directory::set`] returns.
+
+use crate::files;
+use crate::protocol::{DamagedPlace, Place};
+use pmem::{OpenError, Region};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// The name of the file in a volume's folder.
+pub const NAME: &str = "directory";
+
+/// The directory of a volume.
+pub struct Directory(Region);
+
+impl Directory {
+    /// The directory of a volume of which nothing was ever touched.
+    pub fn create(path: &Path, pages: u64) -> Result<Self, OpenError> {
+        files::create(path, pages * 8).map(Self)
+    }
+
+    /// A volume's.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        files::open(path).map(Self)
+    }
+
+    /// Where a page's bytes are.
+    pub fn get(&self, page: u64) -> Result<Place, DamagedPlace> {
+        // A word on a page that vanished says nothing that can be trusted.
+        let word = self.0.load64(page * 8).map_err(|_| DamagedPlace(u64::MAX))?;
+        Place::of_word(word, page)
+    }
+
+    /// They are there from now on.
+    pub fn set(&self, page: u64, place: Place) -> Result<(), Errno> {
+        // PERSIST: whoever is told of the move is told behind this fence.
+        let _ = self.0.store64(page * 8, place.word(page))?.flush().fence();
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! The mappings of a region that a process has: a list in memory that its node maps too, so that
+//! the node can take stores to a page away in all of them, whatever the process does meanwhile.
+//!
+//! A mapping is listed before its first page is shown. So a node that has changed a page's word and
+//! reads the list then finds every mapping that shows the page: what is listed later looks at the
+//! word first.
+//!
+//! Locks: changes are made by one thread at a time ([`Maps::changing`]).
+
+use crate::protocol::PAGE;
+use pmem::{OpenError, OpenOptions, Region};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Counts changes: a reader that sees another number behind its reads begins anew.
+const CHANGES: u64 = 0;
+/// Entries below it were used at some time.
+const USED: u64 = 8;
+const ENTRIES_AT: u64 = 64;
+const ENTRY_BYTES: u64 = 24;
+/// More than a process can have mappings (`vm.max_map_count`), as that is mostly set.
+const ENTRIES: u64 = 65_536;
+const SIZE: u64 = ENTRIES_AT + ENTRIES * ENTRY_BYTES;
+
+/// A mapping of a part of the region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// Its first address.
+    pub start: usize,
+    /// The page of the region that is there.
+    pub page: u64,
+    /// How many pages.
+    pub pages: u64,
+}
+
+impl Mapped {
+    /// Where a page of the region is mapped.
+    pub fn address_of(&self, page: u64) -> Option<usize> {
+        let within = page.checked_sub(self.page).filter(|within| *within < self.pages)?;
+        Some(self.start + (within * PAGE) as usize)
+    }
+
+    /// The page at an address.
+    pub fn page_at(&self, address: usize) -> Option<u64> {
+        let within = address.checked_sub(self.start)? as u64 / PAGE;
+        (within < self.pages).then_some(self.page + within)
+    }
+}
+
+/// The list, of this process or of one that has handed it over.
+pub struct Maps {
+    region: Region,
+    changing: Mutex<()>,
+}
+
+impl Maps {
+    /// An empty one.
+    pub fn new() -> Result<Self, OpenError> {
+        Ok(Self { region: Region::anonymous(SIZE)?, changing: Mutex::new(()) })
+    }
+
+    /// One that another process has handed over.
+    pub fn of_other(fd: OwnedFd) -> Result<Self, OpenError> {
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let region = Region::adopt(fd, Path::new("(another process's mappings)"), &options)?;
+        Ok(Self { region, changing: Mutex::new(()) })
+    }
+
+    /// Its descriptor, to hand over.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the region's own, open as long as it.
+        unsafe { BorrowedFd::borrow_raw(self.region.fd()) }
+    }
+
+    fn get(&self, word: u64) -> u64 {
+        self.region.shared_load(word).unwrap_or(0)
+    }
+
+    fn set(&self, word: u64, value: u64) {
+        // Memory of this process's own, or of another's that cuts it short: then it has no maps.
+        let _ = self.region.shared_store(word, value);
+    }
+
+    fn entry(&self, at: u64) -> Mapped {
+        let at = ENTRIES_AT + at * ENTRY_BYTES;
+        Mapped { start: self.get(at) as usize, page: self.get(at + 8), pages: self.get(at + 16) }
+    }
+
+    fn put(&self, at: u64, map: Mapped) {
+        let at = ENTRIES_AT + at * ENTRY_BYTES;
+        self.set(at + 16, 0);
+        self.set(at, map.start as u64);
+        self.set(at + 8, map.page);
+        self.set(at + 16, map.pages);
+        self.set(CHANGES, self.get(CHANGES) + 1);
+    }
+
+    /// A mapping is there, of which no page is shown yet. `false`: there are too many.
+    pub fn add(&self, map: Mapped) -> bool {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = self.get(USED).min(ENTRIES);
+        let free = (0..used).find(|at| self.entry(*at).pages == 0).unwrap_or(used);
+        if free == ENTRIES {
+            return false;
+        }
+        self.put(free, map);
+        if free == used {
+            self.set(USED, used + 1);
+            self.set(CHANGES, self.get(CHANGES) + 1);
+        }
+        true
+    }
+
+    /// What was mapped in a range of addresses is there no more.
+    pub fn remove(&self, start: usize, end: usize) {
+        let mut ends = Vec::new();
+        {
+            let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            for at in 0..self.get(USED).min(ENTRIES) {
+                let map = self.entry(at);
+                let last = map.start + (map.pages * PAGE) as usize;
+                if map.pages == 0 || map.start >= end || last <= start {
+                    continue;
+                }
+                let before = start.saturating_sub(map.start) as u64 / PAGE;
+                let behind = last.saturating_sub(end) as u64 / PAGE;
+                if behind > 0 {
+                    let skipped = map.pages - behind;
+                    ends.push(Mapped { start: end, page: map.page + skipped, pages: behind });
+                }
+                self.put(at, Mapped { pages: before, ..map });
+            }
+        }
+        for map in ends {
+            self.add(map);
+        }
+    }
+
+    /// All of them, as they are at some moment since this was called.
+    pub fn all(&self) -> Vec<Mapped> {
+        loop {
+            let changes = self.get(CHANGES);
+            let maps: Vec<_> = (0..self.get(USED).min(ENTRIES))
+                .map(|at| self.entry(at))
+                .filter(|map| map.pages > 0)
+                .collect();
+            if self.get(CHANGES) == changes {
+                return maps;
+            }
+        }
+    }
+
+    /// Counts changes.
+    pub fn changes(&self) -> u64 {
+        self.get(CHANGES)
+    }
+}
+
+impl std::fmt::Debug for Maps {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_tuple("Maps").field(&self.fd().as_raw_fd()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_out_leaves_both_ends() {
+        let maps = Maps::new().unwrap();
+        let whole = Mapped { start: 0x10_0000, page: 7, pages: 16 };
+        assert!(maps.add(whole));
+        maps.remove(0x10_2000, 0x10_5000);
+        let ends = [
+            Mapped { start: 0x10_0000, page: 7, pages: 2 },
+            Mapped { start: 0x10_5000, page: 12, pages: 11 },
+        ];
+        assert_eq!(maps.all(), ends);
+        assert_eq!(ends[1].page_at(0x10_5fff), Some(12));
+        assert_eq!(ends[1].address_of(22), Some(0x10_f000));
+        assert_eq!(ends[1].address_of(23), None);
+        maps.remove(0, usize::MAX);
+        assert_eq!(maps.all(), []);
+        assert!(maps.add(whole));
+        assert_eq!(maps.all(), [whole], "a free entry is used again");
+    }
+}

@@ -1,0 +1,515 @@
+//! The pager of a process that has a region attached: serves its touches of pages that are not
+//! there (`docs/ddmap.md`, "A fault").
+//!
+//! What can be done here and now is done in the signal handler, where the touch happened: a page
+//! that is in the file and not mapped, one that was protected for a while, the first touch of a
+//! fresh one. What takes a message, or waits for another process, is done where the caller holds
+//! nothing ([`Pager::fault`], [`Pager::ready`]).
+//!
+//! Locks: `owed`, for a moment; none while a message is under way.
+
+use crate::carrier::Carrier;
+use crate::maps::{Mapped, Maps};
+use crate::paged;
+use crate::protocol::messages::{Answer, PAGES, Request};
+use crate::protocol::{
+    Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
+};
+use crate::uffd::Uffd;
+use crate::view::{Ground, Hands, View};
+use pmem::{Access, Hint, Pager, interrupt};
+use rustix::io::Errno;
+use rustix::mm::Advice;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A wait looks that often whether a signal has come.
+const LOOK: Duration = Duration::from_millis(10);
+/// Releases that are owed to a holder are sent when there are so many, if no fetch takes them along.
+const OWED_MAX: usize = 48;
+
+/// What the pager of a process has done.
+#[derive(Default, Debug)]
+pub struct Counts {
+    /// Touches that were served here.
+    pub local: AtomicU64,
+    /// Touches for which a holder was asked.
+    pub remote: AtomicU64,
+    /// Pages that were fetched.
+    pub fetched: AtomicU64,
+    /// Of them, pages that were not the one that was touched.
+    pub ahead: AtomicU64,
+    /// Touches that waited for room.
+    pub waited_for_room: AtomicU64,
+}
+
+impl Counts {
+    fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// How a program's pages are brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wishes {
+    /// How long a touch waits for a holder that does not answer.
+    pub patience: Duration,
+    /// Pages that are brought ahead of a program that reads in order: at most 64.
+    pub ahead: u64,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(30), ahead: PAGES as u64 }
+    }
+}
+
+/// The pager of this process for one region.
+pub struct RegionPager {
+    ground: Ground,
+    uffd: Uffd,
+    maps: Maps,
+    carrier: Box<dyn Carrier>,
+    wishes: Wishes,
+    /// The engine's own mapping: its start, and bytes.
+    main: (AtomicUsize, AtomicU64),
+    owed: Mutex<Vec<(NodeId, u64, Version)>>,
+    /// Where the last remote touch ended, and how many pages were brought by it.
+    run: (AtomicU64, AtomicU64),
+    /// What it has done.
+    pub counts: Counts,
+}
+
+/// The hands of the process, at the mapping that was touched.
+struct Fingers<'p> {
+    pager: &'p RegionPager,
+    /// The mapping, if it is not the engine's own.
+    touched: Option<Mapped>,
+}
+
+impl Fingers<'_> {
+    fn own(&self, page: u64) -> usize {
+        self.pager.main.0.load(Ordering::Relaxed) + (page * PAGE) as usize
+    }
+}
+
+impl Hands for Fingers<'_> {
+    fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed {
+        let (uffd, own) = (&self.pager.uffd, self.own(page));
+        let installed = match bytes {
+            Some(bytes) => uffd.install(own, bytes),
+            None => uffd.install_zeros(own, PAGE),
+        };
+        if let Some(at) = self.touched.and_then(|map| map.address_of(page)) {
+            // If the program has unmapped it meanwhile, that is its answer.
+            let _ = uffd.show(at, PAGE);
+        }
+        match installed {
+            Ok(()) => Installed::Whole,
+            Err(Errno::EXIST) => Installed::Exists,
+            Err(_) => Installed::NoRoom,
+        }
+    }
+
+    fn show(&self, page: u64) -> Shown {
+        let at = self.touched.map_or(Some(self.own(page)), |map| map.address_of(page));
+        let Some(at) = at else { return Shown::Mapped };
+        match self.pager.uffd.show(at, PAGE) {
+            Err(Errno::FAULT) => Shown::Hole,
+            Err(Errno::EXIST) => {
+                // Gone: the program has unmapped it, and will hear that from the kernel.
+                let _ = self.pager.uffd.protect(at, PAGE, true);
+                Shown::Mapped
+            }
+            _ => Shown::Mapped,
+        }
+    }
+
+    fn protect(&self, _: u64) {
+        unreachable!("a program evicts nothing");
+    }
+}
+
+impl RegionPager {
+    /// A pager for a region on its host.
+    pub fn new(
+        ground: Ground,
+        uffd: Uffd,
+        maps: Maps,
+        carrier: Box<dyn Carrier>,
+        wishes: Wishes,
+    ) -> Self {
+        let main = (AtomicUsize::new(0), AtomicU64::new(0));
+        let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
+        let (owed, counts) = (Mutex::default(), Counts::default());
+        Self { ground, uffd, maps, carrier, wishes, main, owed, run, counts }
+    }
+
+    /// What the node needs to take stores away: the userfaultfd, and the list of mappings.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.uffd.as_fd(), self.maps.fd()]
+    }
+
+    /// The region on this host.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// The page at an address of one of this process's mappings of the region.
+    pub fn page_at(&self, address: usize) -> Option<u64> {
+        self.mapping_at(address).map(|found| found.0)
+    }
+
+    /// The same, and the mapping, if it is not the engine's own.
+    fn mapping_at(&self, address: usize) -> Option<(u64, Option<Mapped>)> {
+        let (start, length) = (&self.main.0, &self.main.1);
+        let offset = (address as u64).checked_sub(start.load(Ordering::Acquire) as u64);
+        if let Some(offset) = offset.filter(|offset| *offset < length.load(Ordering::Acquire)) {
+            return Some((offset / PAGE, None));
+        }
+        let maps = self.maps.all();
+        maps.into_iter().find_map(|map| Some((map.page_at(address)?, Some(map))))
+    }
+
+    /// A program's mapping of a part of the region, of which no page was touched yet.
+    pub fn map(&self, map: Mapped) -> Result<(), Errno> {
+        if !self.maps.add(map) {
+            return Err(Errno::NOMEM);
+        }
+        self.register(map.start, map.pages * PAGE)
+            .inspect_err(|_| self.maps.remove(map.start, map.start + (map.pages * PAGE) as usize))
+    }
+
+    /// Program's mappings in a range are gone.
+    pub fn unmap(&self, start: usize, end: usize) {
+        self.maps.remove(start, end);
+    }
+
+    fn register(&self, start: usize, length: u64) -> Result<(), Errno> {
+        // SAFETY: a mapping of the region, in which children would find holes filled with zeros.
+        unsafe { rustix::mm::madvise(start as *mut _, length as usize, Advice::LinuxDontFork)? };
+        self.uffd.register(start, length as usize)
+    }
+
+    /// In a signal handler: does what a touch needs, if that takes no message and no wait. `false`:
+    /// it does, or the touch is not of this region.
+    pub fn serve_here(&self, address: usize) -> bool {
+        let Some((page, touched)) = self.mapping_at(address) else { return false };
+        let word = self.ground.table.word(page);
+        let here = match word.state() {
+            State::Owned => true,
+            State::Absent => matches!(self.ground.place(page), Ok(Place::Void(_))),
+            _ => false,
+        };
+        if !here {
+            return false;
+        }
+        let view = View::new(&self.ground, Fingers { pager: self, touched });
+        let mut fault = Fault::new(page);
+        loop {
+            match fault.step(&view) {
+                Next::Step => {}
+                Next::Done(owed) => {
+                    self.owe(page, owed);
+                    self.ground.table.heat(page, word, self.ground.room.tick());
+                    Counts::add(&self.counts.local, 1);
+                    return true;
+                }
+                // It has moved meanwhile.
+                Next::Ask(..) => fault.unanswered(),
+                _ => return false,
+            }
+        }
+    }
+
+    /// Brings a page that was touched at an address, however long that takes, within patience.
+    pub fn serve(&self, address: usize) -> Result<(), Errno> {
+        let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
+        self.bring_touched(page, touched)
+    }
+
+    fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
+        let begun = Instant::now();
+        loop {
+            let pages = self.with_those_ahead(page);
+            match self.bring(&pages, touched) {
+                Next::Done(_) => return Ok(()),
+                Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
+                Next::Wait(word) => {
+                    self.ground.table.wait(page, word, LOOK)?;
+                }
+                Next::Room => {
+                    Counts::add(&self.counts.waited_for_room, 1);
+                    let room = &self.ground.room;
+                    let seen = room.left();
+                    if room.used() >= room.capacity() {
+                        room.wait(seen, LOOK);
+                    }
+                }
+                Next::Again | Next::Ask(..) | Next::Step => std::thread::sleep(LOOK),
+            }
+            if let Some(errno) = interrupt::reason() {
+                return Err(errno);
+            }
+            if begun.elapsed() > self.wishes.patience {
+                return Err(Errno::IO);
+            }
+        }
+    }
+
+    /// A page, and those behind it that a program wants next that reads in order: the window
+    /// doubles each time it begins where the last one ended.
+    fn with_those_ahead(&self, page: u64) -> Vec<u64> {
+        if self.ground.table.word(page).state() != State::Absent {
+            return vec![page];
+        }
+        let (ended, brought) = (&self.run.0, &self.run.1);
+        let window = if ended.load(Ordering::Relaxed) == page {
+            (brought.load(Ordering::Relaxed) * 2).min(self.wishes.ahead.max(1))
+        } else {
+            1
+        };
+        let last = (page + window).min(self.ground.table.pages());
+        ended.store(last, Ordering::Relaxed);
+        brought.store(window, Ordering::Relaxed);
+        let elsewhere = |page: &u64| {
+            self.ground.table.word(*page).state() == State::Absent
+                && matches!(self.ground.place(*page), Ok(Place::Held(..)))
+        };
+        let behind = (page + 1..last).filter(elsewhere);
+        std::iter::once(page).chain(behind).collect()
+    }
+
+    /// Brings pages, by one request to each holder: gives what came of the first one.
+    fn bring(&self, pages: &[u64], touched: Option<Mapped>) -> Next {
+        let mut first = Next::Again;
+        let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
+        let view = View::new(&self.ground, Fingers { pager: self, touched });
+        for (at, page) in pages.iter().enumerate() {
+            let mut fault = Fault::new(*page);
+            let next = self.run(&mut fault, &view);
+            if let Next::Ask(owner, version) = next {
+                asked.push((owner, version, fault, at == 0));
+            } else if at == 0 {
+                first = next;
+                if !matches!(next, Next::Done(_)) {
+                    break;
+                }
+            } else if next == Next::Room {
+                break;
+            }
+        }
+        while let Some(owner) = asked.first().map(|one| one.0) {
+            let (mut now, later) = asked.into_iter().partition(|one| one.0 == owner);
+            asked = later;
+            if let Some(next) = self.ask(owner, &mut now, &view) {
+                first = next;
+            }
+        }
+        first
+    }
+
+    /// Asks a holder for pages, and installs them: gives what came of the first one, if it is
+    /// among them.
+    fn ask(
+        &self,
+        owner: NodeId,
+        asked: &mut [(NodeId, Version, Fault<usize>, bool)],
+        view: &View<'_, Fingers<'_>>,
+    ) -> Option<Next> {
+        let pages: Vec<_> = asked.iter().map(|one| (one.2.page(), one.1)).collect();
+        let request = Request::Fetch { pages, releases: self.take_owed(owner) };
+        Counts::add(&self.counts.remote, 1);
+        let answer = self.carrier.ask(owner, &request, self.wishes.patience);
+        let found = match answer {
+            Ok(Answer::Fetched { found, bytes }) if found.len() == asked.len() => {
+                view.buffer.replace(bytes);
+                Some(found)
+            }
+            _ => None,
+        };
+        let (mut first, mut at) = (None, 0);
+        for (number, (_, _, fault, is_first)) in asked.iter_mut().enumerate() {
+            match found.as_ref().map(|found| found[number]) {
+                None => fault.unanswered(),
+                Some(false) => fault.refused(),
+                Some(true) => {
+                    fault.answered(at);
+                    at += PAGE as usize;
+                    Counts::add(&self.counts.fetched, 1);
+                    Counts::add(&self.counts.ahead, u64::from(!*is_first));
+                }
+            }
+            let next = self.run(fault, view);
+            if *is_first {
+                first = Some(next);
+            }
+        }
+        first
+    }
+
+    /// Takes steps until something else is to be done.
+    fn run(&self, fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) -> Next {
+        loop {
+            match fault.step(view) {
+                Next::Step => {}
+                Next::Done(owed) => {
+                    self.owe(fault.page(), owed);
+                    return Next::Done(None);
+                }
+                next => return next,
+            }
+        }
+    }
+
+    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, u64, Version)>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page's old owner is to drop it.
+    fn owe(&self, page: u64, owed: Option<(NodeId, Version)>) {
+        if let Some((owner, version)) = owed {
+            self.owed().push((owner, page, version));
+        }
+    }
+
+    /// What a holder is to drop, up to as many as go with a request.
+    fn take_owed(&self, owner: NodeId) -> Vec<(u64, Version)> {
+        let mut taken = Vec::new();
+        self.owed().retain(|(to, page, version)| {
+            let goes = *to == owner && taken.len() < PAGES;
+            if goes {
+                taken.push((*page, *version));
+            }
+            !goes
+        });
+        taken
+    }
+
+    /// Tells holders what they are to drop, if that is much, or `all`. What is not told is found
+    /// by the node when it compares what holders keep with the directory.
+    pub fn release_owed(&self, all: bool) {
+        while let Some(owner) = {
+            let owed = self.owed();
+            owed.first().filter(|_| all || owed.len() > OWED_MAX).map(|one| one.0)
+        } {
+            let request = Request::Release { pages: self.take_owed(owner) };
+            if self.carrier.ask(owner, &request, LOOK).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Makes pages that nobody wants any more holes, wherever they are; zeros are there from now
+    /// on. Pages that somebody is at stay as they are.
+    fn drop_pages(&self, first: u64, pages: u64) {
+        let view = View::new(&self.ground, Fingers { pager: self, touched: None });
+        let table = &self.ground.table;
+        for page in first..(first + pages).min(table.pages()) {
+            let word = table.word(page);
+            if !matches!(word.state(), State::Owned | State::Absent) || word.0 == 0 {
+                continue;
+            }
+            let busy = word.turned(State::Busy, word.version()).claimed(table.me());
+            if !table.turn(page, word, busy) {
+                continue;
+            }
+            if let Ok(Place::Held(owner, version)) = self.ground.place(page) {
+                view.set_place(page, Place::Void(version.later(1)));
+                if owner != self.ground.here() {
+                    self.owe(page, Some((owner, version)));
+                }
+            }
+            if word.state() == State::Owned {
+                self.ground.punch(page, 1);
+                self.ground.room.give(1);
+            }
+            table.turn(page, busy, busy.turned(State::Absent, word.version()));
+        }
+    }
+}
+
+impl Pager for RegionPager {
+    fn mapped(&self, address: usize, length: u64) {
+        let whole = length / PAGE * PAGE;
+        self.main.0.store(address, Ordering::Release);
+        self.main.1.store(whole, Ordering::Release);
+        self.maps.remove(address, address + whole as usize);
+        let map = Mapped { start: address, page: 0, pages: whole / PAGE };
+        let registered = self.map(map);
+        debug_assert_eq!(registered, Ok(()), "a mapping of shared memory registers");
+        paged::enter(self);
+    }
+
+    fn fault(&self, page: u64, _: Access) -> Result<(), Errno> {
+        self.bring_touched(page / PAGE, None)?;
+        self.release_owed(false);
+        Ok(())
+    }
+
+    fn ready(&self, ranges: &[(u64, u64)], _: Access) {
+        let elsewhere = |page: &u64| self.ground.table.word(*page).state() == State::Absent;
+        let pages = ranges.iter().flat_map(|(at, length)| at / PAGE..(at + length).div_ceil(PAGE));
+        let pages: Vec<u64> = pages.filter(elsewhere).take(PAGES).collect();
+        if !pages.is_empty() {
+            self.bring(&pages, None);
+        }
+    }
+
+    fn advise(&self, (at, length): (u64, u64), hint: Hint) {
+        let (set, clear) = match hint {
+            Hint::Stays => (Flags::STAYS, Flags::SMALL),
+            Hint::Small => (Flags::SMALL, Flags::STAYS),
+            Hint::Large => (Flags::default(), Flags::SMALL.with(Flags::STAYS)),
+        };
+        let pages = at / PAGE..(at + length).div_ceil(PAGE).min(self.ground.table.pages());
+        let stays = |page: u64| {
+            let word = self.ground.table.word(page);
+            word.state() == State::Owned && word.flags().has(Flags::STAYS)
+        };
+        if hint == Hint::Stays && stays(pages.start) && stays(pages.end - 1) {
+            // Said by the one that attached, or made it a chunk of metadata, before.
+            return;
+        }
+        for page in pages {
+            self.ground.table.flag(page, set, clear);
+            if hint == Hint::Stays && !stays(page) {
+                // What is not here by now is brought by the touch.
+                let _ = self.bring_touched(page, None);
+            }
+        }
+    }
+
+    fn discard(&self, (at, length): (u64, u64)) {
+        // Pages that lie whole in it.
+        let (first, last) = (at.div_ceil(PAGE), (at + length) / PAGE);
+        self.drop_pages(first, last.saturating_sub(first));
+    }
+
+    fn begin(&self) {}
+
+    fn provide(&self, _: (u64, u64)) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn next_data(&self, from: u64) -> u64 {
+        self.ground.next_page(from / PAGE, true).map_or(u64::MAX, |page| from.max(page * PAGE))
+    }
+
+    fn next_hole(&self, from: u64) -> u64 {
+        self.ground.next_page(from / PAGE, false).map_or(u64::MAX, |page| from.max(page * PAGE))
+    }
+
+    fn barrier(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Drop for RegionPager {
+    fn drop(&mut self) {
+        paged::leave(self);
+        self.release_owed(true);
+    }
+}

@@ -1,0 +1,149 @@
+//! How much of a node's capacity is in use: a file of its store that all processes of the node map.
+//!
+//! | word | what | written by |
+//! |---|---|---|
+//! | capacity | pages that the node may have | the node |
+//! | used | pages that it has, or is about to get | whoever gets or drops one |
+//! | reserve | pages that are to be free | the node |
+//! | wanted | whether somebody wants more room than is free; futex | who wants it, and the evictor |
+//! | room | counts pages that have left; futex | the evictor |
+//! | tick | the node's time, by which pages age: 12 bits | the node |
+//!
+//! A process that dies may leave a page counted that it has not got. The node counts anew when it
+//! starts (`node.rs`): a stale count is harmless, room is missing for a while.
+
+use crate::files;
+use pmem::{OpenError, Region};
+use std::path::Path;
+use std::time::Duration;
+
+const CAPACITY: u64 = 0;
+const USED: u64 = 64;
+const RESERVE: u64 = 128;
+const WANTED: u64 = 192;
+const LEFT: u64 = 256;
+const TICK: u64 = 320;
+const SIZE: u64 = 4096;
+
+/// The name of the file in a store.
+pub const NAME: &str = "room";
+
+/// A node's capacity. A word that cannot be accessed, since the file was cut short, reads as 0:
+/// then there is no room.
+pub struct Room(Region);
+
+impl Room {
+    /// Makes it, or takes the one that is there.
+    pub fn create(path: &Path) -> Result<Self, OpenError> {
+        Region::create(path, SIZE, 0o600, false).map(Self)
+    }
+
+    /// The room of a node that runs, or ran.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        files::open(path).map(Self)
+    }
+
+    fn get(&self, word: u64) -> u64 {
+        self.0.shared_load(word).unwrap_or(0)
+    }
+
+    fn set(&self, word: u64, value: u64) {
+        // A file that was cut short has no room at all.
+        let _ = self.0.shared_store(word, value);
+    }
+
+    /// Sets what the node may have, has, and is to keep free, in pages.
+    pub fn set_up(&self, capacity: u64, used: u64, reserve: u64) {
+        self.set(CAPACITY, capacity);
+        self.set(USED, used);
+        self.set(RESERVE, reserve);
+    }
+
+    /// Pages that the node may have.
+    pub fn capacity(&self) -> u64 {
+        self.get(CAPACITY)
+    }
+
+    /// Pages that it has.
+    pub fn used(&self) -> u64 {
+        self.get(USED)
+    }
+
+    /// Pages that are missing until the reserve is free.
+    pub fn missing(&self) -> u64 {
+        (self.used() + self.get(RESERVE)).saturating_sub(self.capacity())
+    }
+
+    /// Takes room for a page, and asks for more when the reserve is touched.
+    pub fn take(&self) -> bool {
+        let capacity = self.capacity();
+        let mut used = self.used();
+        loop {
+            if used >= capacity {
+                self.ask();
+                return false;
+            }
+            match self.0.shared_cas(USED, used, used + 1) {
+                Ok(Ok(_)) => break,
+                Ok(Err(found)) => used = found,
+                Err(_) => return false,
+            }
+        }
+        if used + self.get(RESERVE) >= capacity {
+            self.ask();
+        }
+        true
+    }
+
+    /// Gives the room of so many pages back.
+    pub fn give(&self, pages: u64) {
+        // Never below 0, whatever was counted twice.
+        let mut used = self.used();
+        while let Ok(Err(found)) = self.0.shared_cas(USED, used, used.saturating_sub(pages)) {
+            used = found;
+        }
+    }
+
+    /// Wakes the evictor, if it sleeps.
+    fn ask(&self) {
+        if self.get(WANTED) == 0 && self.0.shared_swap(WANTED, 1) == Ok(0) {
+            self.0.futex_wake(WANTED, 1);
+        }
+    }
+
+    /// The evictor waits until somebody asks for room.
+    pub fn wait_for_demand(&self, patience: Duration) {
+        if self.get(WANTED) == 0 {
+            self.0.futex_wait(WANTED, 0, Some(patience));
+        }
+        self.set(WANTED, 0);
+    }
+
+    /// Pages have left: whoever waits for room looks again.
+    pub fn tell(&self, pages: u64) {
+        // As in `give`.
+        let _ = self.0.shared_add(LEFT, pages);
+        self.0.futex_wake(LEFT, u32::MAX);
+    }
+
+    /// Waits until pages have left since `seen` was read, or time is up.
+    pub fn wait(&self, seen: u64, patience: Duration) {
+        self.ask();
+        self.0.futex_wait(LEFT, seen as u32, Some(patience));
+    }
+
+    /// How many pages have left.
+    pub fn left(&self) -> u64 {
+        self.get(LEFT)
+    }
+
+    /// The node's time.
+    pub fn tick(&self) -> u16 {
+        (self.get(TICK) & 0xFFF) as u16
+    }
+
+    /// The node's time goes on.
+    pub fn tick_on(&self) {
+        self.set(TICK, self.get(TICK) + 1);
+    }
+}

@@ -1,0 +1,419 @@
+//! The node table of a region: a word of 8 bytes a page, in a sparse file that the node and every
+//! process with the volume attached map (`docs/format.md`, "ddmap").
+//!
+//! ```text
+//! | header 4 KiB | process slots 8 KiB | names 256 KiB | ... | words, from 512 KiB on |
+//! ```
+//!
+//! A process takes a slot when it attaches (`robust::slot`): its claims are in that slot's name. It
+//! holds a byte of the file `live`, by a lock of an open file description, which goes with it. Each
+//! slot has 64 *names*: pages that threads of the process are about to map (`protocol/mod.rs`,
+//! invariant 6). A name is put by a locked instruction, so all processors see it before the load of
+//! the word behind it.
+
+use crate::files;
+use crate::protocol::{Claimant, Flags, State, Word};
+use pmem::{Fault, InternalFd, OpenError, Region};
+use robust::bytes::{self, Hold, Kind};
+use robust::owner::Owner;
+use robust::slot::{self, Claim, LIVE, Slots};
+use robust::word::At;
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The names of the files in a volume's folder.
+pub const NAME: &str = "table";
+const LIVE_NAME: &str = "live";
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SolTable");
+/// Changes when the structures do: builds of different layouts do not share a table.
+const LAYOUT: u64 = 1;
+
+const HEADER_MAGIC: u64 = 0;
+const HEADER_LAYOUT: u64 = 8;
+const HEADER_PAGES: u64 = 16;
+/// Slots below it were used at some time.
+const HEADER_SLOTS: u64 = 64;
+const SLOTS_AT: u64 = 4096;
+const SLOT_BYTES: u64 = 16;
+/// Processes that can have the volume attached at once.
+pub const SLOTS: u32 = 512;
+const NAMES_AT: u64 = SLOTS_AT + SLOTS as u64 * SLOT_BYTES;
+/// Threads of a process that map a page at the same time.
+const NAMES: u64 = 64;
+const WORDS_AT: u64 = 512 << 10;
+
+const _: () = assert!(NAMES_AT + SLOTS as u64 * NAMES * 8 <= WORDS_AT);
+
+/// Slots of a table are of one epoch for ever.
+const EPOCH: u32 = 1;
+/// First of the bytes that recoverers hold.
+const RECOVERY_BYTES: i64 = 8192;
+
+/// Why a table cannot be used.
+#[derive(Debug)]
+pub enum TableError {
+    /// Its file cannot be opened.
+    Open(OpenError),
+    /// It is no table, or another build's.
+    Layout(String),
+    /// A call failed.
+    System(&'static str, Errno),
+    /// All slots are taken.
+    Full,
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(out),
+            Self::Layout(found) => {
+                write!(out, "the node table {found}; use the build that made it")
+            }
+            Self::System(what, errno) => {
+                write!(out, "{what} of the node table: {}", pmem::plain(*errno))
+            }
+            Self::Full => write!(out, "{SLOTS} processes have the volume attached: end one"),
+        }
+    }
+}
+
+impl From<OpenError> for TableError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+/// A table, and this process's slot of it.
+pub struct Table {
+    region: Region,
+    pages: u64,
+    live: InternalFd,
+    slot: AtomicU32,
+    life: AtomicU32,
+}
+
+impl Slots for Table {
+    type Fault = Fault;
+    type Error = Errno;
+    type Word<'s> = At<'s>;
+
+    fn epoch(&self) -> u32 {
+        EPOCH
+    }
+
+    fn state(&self, slot: u32) -> At<'_> {
+        At(&self.region, SLOTS_AT + u64::from(slot) * SLOT_BYTES)
+    }
+
+    fn recoverer(&self, slot: u32) -> At<'_> {
+        At(&self.region, SLOTS_AT + u64::from(slot) * SLOT_BYTES + 8)
+    }
+
+    fn hold(&self, slot: u32) -> Result<bool, Errno> {
+        bytes::try_take(self.live.as_raw_fd(), Kind::Description, Hold::Alone, i64::from(slot))
+    }
+
+    fn release(&self, slot: u32) -> Result<(), Errno> {
+        bytes::release(self.live.as_raw_fd(), Kind::Description, i64::from(slot))
+    }
+
+    fn is_held(&self, slot: u32) -> Result<bool, Errno> {
+        let other = bytes::holder(self.live.as_raw_fd(), Kind::Description, i64::from(slot), 1)?;
+        Ok(other.is_some() || self.is_own(slot))
+    }
+
+    fn is_own(&self, slot: u32) -> bool {
+        self.slot.load(Ordering::Relaxed) == slot
+    }
+
+    fn begin_recovery(&self, slot: u32) -> Result<bool, Errno> {
+        let fd = self.live.as_raw_fd();
+        let at = RECOVERY_BYTES + i64::from(slot);
+        if !bytes::try_take(fd, Kind::Description, Hold::Alone, at)? {
+            return Ok(false);
+        }
+        if self.hold(slot)? {
+            return Ok(true);
+        }
+        bytes::release(fd, Kind::Description, at)?;
+        Ok(false)
+    }
+
+    fn end_recovery(&self, slot: u32) -> Result<(), Errno> {
+        self.release(slot)?;
+        let at = RECOVERY_BYTES + i64::from(slot);
+        bytes::release(self.live.as_raw_fd(), Kind::Description, at)
+    }
+}
+
+impl Table {
+    /// Makes the table of a region of so many pages, none of which was ever touched.
+    pub fn create(folder: &Path, pages: u64) -> Result<(), TableError> {
+        let region = files::create(&folder.join(NAME), WORDS_AT + pages * 8)?;
+        let set = |word, value| {
+            region
+                .shared_store(word, value)
+                .map_err(|fault| TableError::System("the header", fault.into()))
+        };
+        set(HEADER_LAYOUT, LAYOUT)?;
+        set(HEADER_PAGES, pages)?;
+        set(HEADER_MAGIC, MAGIC)
+    }
+
+    /// Attaches this process to the table in a volume's folder: it takes a slot.
+    pub fn attach(folder: &Path) -> Result<Self, TableError> {
+        let region = files::open(&folder.join(NAME))?;
+        let get = |word| region.shared_load(word).unwrap_or(0);
+        if get(HEADER_MAGIC) != MAGIC {
+            return Err(TableError::Layout("has no magic number: it is no table".to_owned()));
+        }
+        if get(HEADER_LAYOUT) != LAYOUT {
+            let found = format!("has layout {}, and this build has {LAYOUT}", get(HEADER_LAYOUT));
+            return Err(TableError::Layout(found));
+        }
+        let pages = get(HEADER_PAGES);
+        if region.len() < WORDS_AT + pages * 8 {
+            return Err(TableError::Layout(format!("is too short for {pages} pages")));
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let live = rustix::fs::open(folder.join(LIVE_NAME), flags, Mode::from_raw_mode(0o600))
+            .map_err(|errno| TableError::System("the liveness file", errno))?;
+        let (slot, life) = (AtomicU32::new(u32::MAX), AtomicU32::new(0));
+        let table = Self { region, pages, live: InternalFd::new(live), slot, life };
+        table.take_slot()?;
+        Ok(table)
+    }
+
+    fn take_slot(&self) -> Result<(), TableError> {
+        let system = |errno| TableError::System("a process slot", errno);
+        self.bury().map_err(system)?;
+        let (slot, life) = slot::take(self, 0..SLOTS).map_err(system)?.ok_or(TableError::Full)?;
+        self.slot.store(slot, Ordering::Relaxed);
+        self.life.store(life, Ordering::Relaxed);
+        let mut used = self.used_slots();
+        while used <= slot {
+            match self.region.shared_cas(HEADER_SLOTS, used.into(), u64::from(slot) + 1) {
+                Ok(Err(found)) => used = found as u32,
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn used_slots(&self) -> u32 {
+        (self.region.shared_load(HEADER_SLOTS).unwrap_or(0) as u32).min(SLOTS)
+    }
+
+    /// Pages of the region.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Who this process is.
+    pub fn me(&self) -> Claimant {
+        let (slot, life) = (self.slot.load(Ordering::Relaxed), self.life.load(Ordering::Relaxed));
+        Claimant { slot: slot as u16, life: (life & 0xFFF) as u16 }
+    }
+
+    fn at(page: u64) -> u64 {
+        WORDS_AT + page * 8
+    }
+
+    /// A page's word. Of one that cannot be loaded, or is beyond the end: lost.
+    pub fn word(&self, page: u64) -> Word {
+        let lost = Word::new(State::Lost, Flags::default(), crate::protocol::Version::default());
+        if page >= self.pages {
+            return lost;
+        }
+        self.region.shared_load(Self::at(page)).map_or(lost, Word)
+    }
+
+    /// Replaces a word, if it is `from` but for its flags, which stay; and wakes who waits for it.
+    pub fn turn(&self, page: u64, from: Word, to: Word) -> bool {
+        let mut found = self.word(page);
+        loop {
+            if found.flagged(from.flags()) != from {
+                return false;
+            }
+            match self.region.shared_cas(Self::at(page), found.0, to.flagged(found.flags()).0) {
+                Ok(Ok(_)) => break,
+                Ok(Err(other)) => found = Word(other),
+                Err(_) => return false,
+            }
+        }
+        // Waiters sleep on a word that somebody is at.
+        if matches!(from.state(), State::Busy | State::Leaving) {
+            self.region.futex_wake(Self::at(page), u32::MAX);
+        }
+        true
+    }
+
+    /// Changes a page's flags.
+    pub fn flag(&self, page: u64, set: Flags, clear: Flags) {
+        if page >= self.pages {
+            return;
+        }
+        let mut found = self.word(page);
+        loop {
+            let to = found.flagged(found.flags().without(clear).with(set));
+            if to == found {
+                return;
+            }
+            match self.region.shared_cas(Self::at(page), found.0, to.0) {
+                Ok(Err(other)) => found = Word(other),
+                _ => return,
+            }
+        }
+    }
+
+    /// A page of this word was wanted now. It is a hint: it is lost if the word changes meanwhile.
+    pub fn heat(&self, page: u64, word: Word, heat: u16) {
+        if word.state() == State::Owned && word.heat() != heat {
+            // As said.
+            let _ = self.region.shared_cas(Self::at(page), word.0, word.heated(heat).0);
+        }
+    }
+
+    /// Waits while a page's word is this one, at most `patience`; an error if a signal has come
+    /// whose turn it is.
+    pub fn wait(&self, page: u64, word: Word, patience: Duration) -> Result<bool, Errno> {
+        self.region.futex_wait_interruptible(Self::at(page), word.0 as u32, patience)
+    }
+
+    /// Names a page that this thread is about to map: gives the name's place, for
+    /// [`Table::unname`].
+    pub fn name(&self, page: u64) -> u64 {
+        let first = NAMES_AT + u64::from(self.slot.load(Ordering::Relaxed)) * NAMES * 8;
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+        // Other threads have theirs for microseconds.
+        for place in (0..).map(|turn| first + (thread + turn) % NAMES * 8) {
+            match self.region.shared_cas(place, 0, page + 1) {
+                Ok(Ok(_)) | Err(_) => return place,
+                Ok(Err(_)) => {}
+            }
+        }
+        first
+    }
+
+    /// Takes a name back.
+    pub fn unname(&self, place: u64) {
+        // A table that vanished has no names either.
+        let _ = self.region.shared_store(place, 0);
+    }
+
+    /// All pages that are named.
+    pub fn names(&self) -> Vec<u64> {
+        let count = u64::from(self.used_slots()) * NAMES;
+        (0..count)
+            .filter_map(|name| self.region.shared_load(NAMES_AT + name * 8).ok()?.checked_sub(1))
+            .collect()
+    }
+
+    /// Pages whose words were ever changed, as far as the file's memory tells: in ascending order,
+    /// with others among them.
+    pub fn touched(&self) -> impl Iterator<Item = u64> + '_ {
+        self.touched_from(0)
+    }
+
+    /// The same, from a page on.
+    pub fn touched_from(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
+        let mut part = from..from;
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(page) = part.next() {
+                    return Some(page);
+                }
+                part = self.part_from(part.end)?;
+            }
+        })
+    }
+
+    /// The first part of the words from a page on that has memory.
+    fn part_from(&self, page: u64) -> Option<std::ops::Range<u64>> {
+        if page >= self.pages {
+            return None;
+        }
+        // SAFETY: the region's own descriptor, open as long as it.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.region.fd()) };
+        let data = rustix::fs::seek(fd, SeekFrom::Data(Self::at(page))).ok()?;
+        let hole = rustix::fs::seek(fd, SeekFrom::Hole(data)).ok()?;
+        let page_of = |at: u64| at.saturating_sub(WORDS_AT) / 8;
+        let first = page_of(data).max(page);
+        let last = page_of(hole).min(self.pages);
+        (first < last).then_some(first..last)
+    }
+
+    /// Whether a claimant is dead, or has left.
+    pub fn is_dead(&self, claimant: Claimant) -> bool {
+        let slot = u32::from(claimant.slot);
+        let Ok(state) = slot::look(self, slot) else { return false };
+        if state.state != LIVE || state.generation & 0xFFF != u32::from(claimant.life) {
+            return true;
+        }
+        // What cannot be asked is alive.
+        slot::is_dead(self, slot, state).unwrap_or(false)
+    }
+
+    /// The processes that have the table attached: slot and life.
+    pub fn processes(&self) -> Vec<Claimant> {
+        (0..self.used_slots())
+            .filter_map(|slot| {
+                let state = slot::look(self, slot).ok()?;
+                let life = (state.generation & 0xFFF) as u16;
+                (state.state == LIVE).then_some(Claimant { slot: slot as u16, life })
+            })
+            .collect()
+    }
+
+    /// Takes back the names and the slots of processes that have died: how many. Their claims stay,
+    /// and are taken over by whoever meets them.
+    pub fn bury(&self) -> Result<u32, Errno> {
+        let mut buried = 0;
+        for slot in 0..self.used_slots() {
+            let state = slot::look(self, slot)?;
+            if state.state != LIVE || !slot::is_dead(self, slot, state)? {
+                continue;
+            }
+            let me = self.me();
+            // Before it has a slot of its own, a process is told by a number that no slot has.
+            let own = Owner::of_process(u32::from(me.slot) & 0x1FF, me.life.into());
+            if slot::claim_recovery(self, slot, state, own)? == Claim::Own {
+                self.drop_names(slot);
+                slot::finish_recovery(self, slot, state, slot::FREE)?;
+                buried += 1;
+            }
+        }
+        Ok(buried)
+    }
+
+    fn drop_names(&self, slot: u32) {
+        for name in 0..NAMES {
+            self.unname(NAMES_AT + (u64::from(slot) * NAMES + name) * 8);
+        }
+    }
+
+    /// Leaves the table. This process's claims must be done.
+    pub fn leave(&self) -> Result<(), Errno> {
+        let slot = self.slot.swap(u32::MAX, Ordering::Relaxed);
+        if slot == u32::MAX {
+            return Ok(());
+        }
+        self.drop_names(slot);
+        let state = slot::look(self, slot)?;
+        slot::turn(self, slot, state, slot::SlotState { state: slot::FREE, ..state })?;
+        self.release(slot)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // The lock goes with the descriptor: who comes next buries what stands.
+        let _ = self.leave();
+    }
+}

@@ -1,0 +1,230 @@
+//! What the machines of a host work on, of this machine's kernel: the node table, the directory,
+//! the page file, and the hands of the process that runs them.
+
+use crate::directory::{self, Directory};
+use crate::protocol::{
+    Claimant, DamagedPlace, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
+};
+use crate::room::Room;
+use crate::table::{Table, TableError};
+use pmem::InternalFd;
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+
+/// The name of the page file in a volume's folder.
+pub const REGION: &str = "region";
+
+/// A region on its host.
+pub struct Ground {
+    /// A word a page.
+    pub table: Table,
+    directory: Directory,
+    /// The page file, by a descriptor of its own.
+    file: InternalFd,
+    /// The node's capacity.
+    pub room: Room,
+    here: NodeId,
+}
+
+impl Ground {
+    /// The region in a volume's folder, on a node whose capacity is `room`.
+    pub fn attach(folder: &Path, room: Room, here: NodeId) -> Result<Self, TableError> {
+        let table = Table::attach(folder)?;
+        let directory = Directory::open(&folder.join(directory::NAME))?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(folder.join(REGION), flags, Mode::empty())
+            .map_err(|errno| TableError::System("the page file", errno))?;
+        Ok(Self { table, directory, file: InternalFd::new(file), room, here })
+    }
+
+    /// This node.
+    pub fn here(&self) -> NodeId {
+        self.here
+    }
+
+    /// Where a page's bytes are.
+    pub fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
+        self.directory.get(page)
+    }
+
+    /// Makes pages holes, in the file and in every process.
+    pub fn punch(&self, page: u64, pages: u64) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punched = rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(&self.file, flags, page * PAGE, pages * PAGE)
+        });
+        debug_assert_eq!(punched, Ok(()), "a file of memory takes holes");
+    }
+
+    /// Pages that the page file has.
+    pub fn pages_in_file(&self) -> u64 {
+        rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks as u64 * 512 / PAGE)
+    }
+
+    /// The first page from one on that was ever touched (or never, and holds zeros).
+    pub fn next_page(&self, from: u64, touched: bool) -> Option<u64> {
+        let mut page = from;
+        while page < self.table.pages() {
+            let is = self.table.word(page).state() != State::Absent
+                || !matches!(self.place(page), Ok(Place::Void(_)));
+            if is == touched {
+                return Some(page);
+            }
+            page += 1;
+            if touched && page.is_multiple_of(512) {
+                // Words of what was never touched are holes.
+                page = self.table.touched_from(page).next()?;
+            }
+        }
+        None
+    }
+
+    fn is_in_file(&self, page: u64) -> bool {
+        let at = page * PAGE;
+        rustix::fs::seek(&self.file, SeekFrom::Data(at)) == Ok(at)
+    }
+
+    /// Reads a page out of the file, behind what `to` has. `false`: it is all zeros, or no more.
+    fn read(&self, page: u64, to: &mut Vec<u8>) -> bool {
+        let from = to.len();
+        to.resize(from + PAGE as usize, 0);
+        let mut done = 0;
+        while done < PAGE as usize {
+            let at = page * PAGE + done as u64;
+            match rustix::io::pread(&self.file, &mut to[from + done..], at) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        let zeros = to[from..].iter().all(|byte| *byte == 0);
+        if zeros {
+            to.truncate(from);
+        }
+        !zeros
+    }
+}
+
+/// What a process does to mappings.
+pub trait Hands {
+    /// Puts bytes (`None`: zeros) into a hole of the page file.
+    fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed;
+
+    /// Maps a page that is in the file, for loads and stores.
+    fn show(&self, page: u64) -> Shown;
+
+    /// Takes stores to a page away from all processes.
+    fn protect(&self, page: u64);
+}
+
+/// A host's machines take their steps on it: one thread at a time.
+pub struct View<'g, H> {
+    ground: &'g Ground,
+    hands: H,
+    /// Where a page's bytes are found: what has come, or is to go. A page is an offset in it.
+    pub buffer: RefCell<Vec<u8>>,
+    name: Cell<Option<u64>>,
+    /// The names that were found when all had met.
+    names: RefCell<Vec<u64>>,
+}
+
+impl<'g, H: Hands> View<'g, H> {
+    /// A thread's, whose mappings these hands reach.
+    pub fn new(ground: &'g Ground, hands: H) -> Self {
+        let (buffer, names) = (RefCell::default(), RefCell::default());
+        Self { ground, hands, buffer, name: Cell::new(None), names }
+    }
+}
+
+impl<H: Hands> Host for View<'_, H> {
+    type Bytes = usize;
+
+    fn here(&self) -> NodeId {
+        self.ground.here
+    }
+
+    fn me(&self) -> Claimant {
+        self.ground.table.me()
+    }
+
+    fn word(&self, page: u64) -> Word {
+        self.ground.table.word(page)
+    }
+
+    fn turn(&self, page: u64, from: Word, to: Word) -> bool {
+        let new = to.state() == State::Owned;
+        let to = if new { to.heated(self.ground.room.tick()) } else { to };
+        self.ground.table.turn(page, from, to)
+    }
+
+    fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
+        self.ground.place(page)
+    }
+
+    fn set_place(&self, page: u64, place: Place) {
+        // A directory that was cut short gives no places either: every page of it is damaged.
+        let _ = self.ground.directory.set(page, place);
+    }
+
+    fn is_dead(&self, claimant: Claimant) -> bool {
+        self.ground.table.is_dead(claimant)
+    }
+
+    fn take_room(&self) -> bool {
+        self.ground.room.take()
+    }
+
+    fn give_room(&self) {
+        self.ground.room.give(1);
+    }
+
+    fn is_in_file(&self, page: u64) -> bool {
+        self.ground.is_in_file(page)
+    }
+
+    fn install(&self, page: u64, bytes: Option<&usize>) -> Installed {
+        let buffer = self.buffer.borrow();
+        self.hands.install(page, bytes.map(|at| &buffer[*at..*at + PAGE as usize]))
+    }
+
+    fn show(&self, page: u64) -> Shown {
+        self.hands.show(page)
+    }
+
+    fn punch(&self, page: u64) {
+        self.ground.punch(page, 1);
+    }
+
+    fn name(&self, page: u64) {
+        self.name.set(Some(self.ground.table.name(page)));
+    }
+
+    fn unname(&self) {
+        if let Some(name) = self.name.take() {
+            self.ground.table.unname(name);
+        }
+    }
+
+    fn meet(&self) {
+        // Words are changed, and names put, by locked instructions: who has named a page before its
+        // word changed is seen here; who names it behind sees the word.
+        self.names.replace(self.ground.table.names());
+    }
+
+    fn is_named(&self, page: u64) -> bool {
+        self.names.borrow().contains(&page)
+    }
+
+    fn protect(&self, page: u64) {
+        self.hands.protect(page);
+    }
+
+    fn read(&self, page: u64) -> Option<usize> {
+        let mut buffer = self.buffer.borrow_mut();
+        let at = buffer.len();
+        self.ground.read(page, &mut buffer).then_some(at)
+    }
+}

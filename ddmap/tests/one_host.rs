@@ -1,0 +1,204 @@
+//! A region on its host and a holder, both in this process: pages move as the node's capacity asks
+//! for it, and the engine has them all.
+
+use ddmap::carrier::{Carrier, Unreached};
+use ddmap::directory::Directory;
+use ddmap::evict::{Evictor, Made, Peer};
+use ddmap::kept::Kept;
+use ddmap::maps::Maps;
+use ddmap::pager::{RegionPager, Wishes};
+use ddmap::protocol::NodeId;
+use ddmap::protocol::messages::{Answer, Request};
+use ddmap::room::Room;
+use ddmap::table::Table;
+use ddmap::uffd::Uffd;
+use ddmap::view::{Ground, REGION};
+use pmem::Pager;
+use pmem::Region;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+use vfs::{FileSystem, Kind, NewNode, OpenFlags, UserIn, UserOut, Where};
+use volume::{AttachOptions, FormatOptions, attach, format_region};
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// A holder in this process.
+#[derive(Clone)]
+struct Here(Arc<Kept>);
+
+impl Carrier for Here {
+    fn ask(&self, _: NodeId, request: &Request, _: Duration) -> Result<Answer, Unreached> {
+        Ok(self.0.serve(request))
+    }
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = format!("/dev/shm/solera-ddmap-{}-{number}", std::process::id());
+        std::fs::create_dir_all(&path).unwrap();
+        Self(PathBuf::from(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is seen in /dev/shm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct World {
+    pager: Arc<RegionPager>,
+    evictor: Arc<Evictor>,
+    holder: Here,
+    kept: Arc<Kept>,
+    folder: Folder,
+}
+
+fn node(number: u16) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+impl World {
+    /// A region of so many pages on a node that has room for `local`, and a holder.
+    fn new(pages: u64, local: u64) -> Self {
+        let folder = Folder::new();
+        let path = |name: &str| folder.0.join(name);
+        drop(Region::create(&path(REGION), pages * PAGE, 0o600, true).unwrap());
+        Table::create(&folder.0, pages).unwrap();
+        drop(Directory::create(&path("directory"), pages).unwrap());
+        let room = |name: &str, capacity| {
+            Room::create(&path(name)).unwrap().set_up(capacity, 0, capacity / 20 + 1);
+            Room::open(&path(name)).unwrap()
+        };
+        let ground = |room| Ground::attach(&folder.0, room, node(1)).unwrap();
+        let kept = Kept::open(&path("kept"), pages, Arc::new(room("room-2", pages))).unwrap();
+        let kept = Arc::new(kept);
+        let holder = Here(Arc::clone(&kept));
+        let evictor = Arc::new(Evictor::new(ground(room("room", local))));
+        let pager = Arc::new(RegionPager::new(
+            ground(Room::open(&path("room")).unwrap()),
+            Uffd::open().unwrap(),
+            Maps::new().unwrap(),
+            Box::new(holder.clone()),
+            Wishes { patience: Duration::from_secs(3), ..Wishes::default() },
+        ));
+        let [uffd, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+        let claimant = pager.ground().table.me();
+        let peer = Peer::new(claimant, Uffd::of_other(uffd), Maps::of_other(maps).unwrap());
+        evictor.add(peer);
+        Self { pager, evictor, holder, kept, folder }
+    }
+
+    fn region(&self) -> Region {
+        let mut region = Region::open(
+            &self.folder.0.join(REGION),
+            &pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() },
+        )
+        .unwrap();
+        region.set_pager(Arc::clone(&self.pager) as Arc<dyn Pager>);
+        region
+    }
+
+    fn evict(&self, pages: u64) -> Made {
+        self.evictor.make_room(pages, &[node(2)], &self.holder, Duration::from_secs(1))
+    }
+
+    /// Evicts whenever a touch wants room, until the world ends.
+    fn evict_beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let room = Room::open(&self.folder.0.join("room")).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    room.wait_for_demand(Duration::from_millis(1));
+                    room.tick_on();
+                    let made = self.evict(room.missing());
+                    if room.missing() > 0 {
+                        eprintln!("{made:?} {} {}", room.missing(), room.used());
+                    }
+                }
+            });
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            over.store(true, Ordering::Relaxed);
+            done.unwrap_or_else(|cause| std::panic::resume_unwind(cause))
+        })
+    }
+}
+
+#[test]
+fn a_page_goes_and_comes_back() {
+    let world = World::new(64, 64);
+    let region = world.region();
+    for page in 0..8 {
+        region.shared_store(page * PAGE, page + 100).unwrap();
+    }
+    assert_eq!(world.evict(8), Made::Room(8));
+    assert_eq!((world.kept.pages_in_file(), world.pager.ground().pages_in_file()), (8, 0));
+    region.load64(0).expect_err("it is elsewhere");
+    let page = region.absent_page().expect("it was a touch of an absent page");
+    region.pager().unwrap().fault(page, pmem::Access::Load).unwrap();
+    assert_eq!(region.load64(0), Ok(100));
+    region.pager().unwrap().ready(&[(PAGE, 7 * PAGE)], pmem::Access::Store);
+    for page in 0..8 {
+        assert_eq!(region.load64(page * PAGE), Ok(page + 100));
+        region.shared_store(page * PAGE, page).unwrap();
+    }
+    world.pager.release_owed(true);
+    assert_eq!(world.kept.pages_in_file(), 0, "the holder has given them up");
+    assert_eq!(world.pager.ground().room.used(), 8);
+    assert_eq!(world.evict(8), Made::Room(8));
+    assert_eq!(world.pager.ground().room.used(), 0);
+    assert_eq!(world.kept.pages_in_file(), 7, "page 0 is all zeros now, and was sent to nobody");
+}
+
+/// What a file holds in each of its pages.
+fn stamp(page: u64) -> Vec<u8> {
+    page.to_le_bytes().iter().copied().cycle().take(PAGE as usize).collect()
+}
+
+#[test]
+fn a_file_of_twice_the_room_is_what_was_written() {
+    let world = World::new(64 * MIB / PAGE, 16 * MIB / PAGE);
+    let size = 32 * MIB / PAGE;
+    world.evict_beside(|| {
+        let region = world.region();
+        format_region(&region, &FormatOptions::default()).unwrap();
+        drop(region);
+        let pager = Some(Arc::clone(&world.pager) as Arc<dyn Pager>);
+        let options = AttachOptions { pager, ..AttachOptions::default() };
+        let volume = attach(&world.folder.0.join(REGION), &options).unwrap();
+        let new = NewNode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: &[] };
+        let node = volume.create(volume.root(), b"big", &new).unwrap();
+        let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
+        for page in 0..size {
+            let bytes = stamp(page);
+            let wrote = volume.write(desc, &[UserIn::new(&bytes)], Where::offset(page * PAGE));
+            assert_eq!(wrote, Ok(PAGE as usize), "page {page}");
+        }
+        let mut bytes = vec![0; PAGE as usize];
+        for page in (0..size).chain((0..size).rev().step_by(7)) {
+            let read =
+                volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(page * PAGE));
+            assert_eq!(read, Ok(PAGE as usize), "page {page}");
+            assert_eq!(bytes, stamp(page), "page {page}");
+        }
+    });
+    let ground = world.pager.ground();
+    println!(
+        "here {} of {}, there {}; {:?}",
+        ground.pages_in_file(),
+        ground.room.used(),
+        world.kept.pages_in_file(),
+        world.pager.counts
+    );
+    assert!(world.kept.pages_in_file() > size / 2);
+    assert_eq!(ground.pages_in_file(), ground.room.used());
+}
