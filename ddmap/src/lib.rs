@@ -7,5 +7,7 @@
 //! | module | what it answers |
 //! |---|---|
 //! | [`protocol`] | who has a page, and how it moves |
+//! | [`wire`] | how messages go over sockets |
 
 pub mod protocol;
+pub mod wire;
