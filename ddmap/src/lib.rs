@@ -7,6 +7,7 @@
 //! | module | what it answers |
 //! |---|---|
 //! | [`protocol`] | who has a page, and how it moves |
+//! | [`wire`] | how messages go over sockets |
 
 pub mod carrier;
 pub mod directory;
@@ -21,3 +22,4 @@ pub mod room;
 pub mod table;
 pub mod uffd;
 pub mod view;
+pub mod wire;

@@ -1,0 +1,419 @@
+//! The asker's side of a connection: one request, its answer, no thread.
+//!
+//! A caller that may have to give up (a signal is pending) sends with [`Link::send`] and waits
+//! with [`Link::poll_answer`], as long as it likes at a time. Whoever sends anew before the answer
+//! is there has given it up: it is dropped when it comes.
+//!
+//! Nothing is allocated for a request but what the answer is put in; and nothing at all by those
+//! who look at it where it lies ([`Link::poll_frame`]).
+//!
+//! # Invariants
+//!
+//! 1. Answers come in the order of the requests, each once. Any other one closes the link.
+//! 2. A link that is closed says why, each time.
+//! 3. A page that arrived damaged leaves the link open: it is asked for again, [`TRIES`] times in
+//!    all; then the link itself is taken for broken.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+
+use super::buffer::Buffer;
+use super::channel::{self, Channel, Plain};
+use super::frame::{self, AnswerFrame, Header, Kind};
+use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns};
+use crate::protocol::Version;
+use crate::protocol::messages::{Answer, Request};
+
+/// How often a request is sent whose pages arrive damaged.
+pub const TRIES: u32 = 3;
+
+/// Why there is no answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkError {
+    /// The link is closed, for this reason.
+    Closed(String),
+    /// A page arrived damaged. The link is open: the request may be sent again.
+    Damaged {
+        /// Its number.
+        page: u64,
+    },
+    /// Nothing came in time. The link is open; what comes late is dropped.
+    Late,
+    /// The request is beyond a frame's limits. Nothing was sent.
+    TooMuch(Bad),
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(reason) => write!(out, "the link is closed: {reason}"),
+            Self::Damaged { page } => write!(out, "page {page} arrived damaged"),
+            Self::Late => write!(out, "no answer came in time"),
+            Self::TooMuch(bad) => write!(out, "the request was not sent: {bad}"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+/// A connection that is bound to a volume and its term, as it may be handed to another process.
+#[derive(Debug)]
+pub struct Handed {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// What it is bound to.
+    pub bound: Bound,
+    /// The next request's number.
+    pub next: u64,
+}
+
+/// A connection to a holder.
+pub struct Link {
+    channel: Box<dyn Channel>,
+    bound: Bound,
+    /// The protocol's version, once both sides have found out.
+    agreed: Option<u16>,
+    /// The next request's number, and that of the oldest one that is unanswered.
+    next: u64,
+    oldest: u64,
+    /// The pages of the newest request.
+    asked: Vec<(u64, Version)>,
+    head: Vec<u8>,
+    received: Buffer,
+    damaged: u32,
+    closed: Option<String>,
+}
+
+impl Link {
+    /// Connects to a node, and says hello. `timeout` is for all of it.
+    pub fn connect(
+        address: SocketAddr,
+        timeout: Duration,
+        hello: &Hello,
+        wire: &Wire,
+    ) -> io::Result<Self> {
+        wire.check_address(address.ip())?;
+        let end = deadline(timeout);
+        let fd = connected(address, end).map_err(|error| {
+            let kind = error.kind();
+            io::Error::new(kind, format!("connect to {address}: {error}; is a node up there?"))
+        })?;
+        let channel = wire.asker(fd)?;
+        Self::greeted(channel, hello, end)
+            .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
+    }
+
+    /// Says hello over a stream socket that is connected.
+    pub fn from_fd(fd: OwnedFd, hello: &Hello, timeout: Duration) -> io::Result<Self> {
+        Self::greeted(Box::new(Plain(fd)), hello, deadline(timeout))
+    }
+
+    /// Takes a connection over, of another process that has said hello.
+    pub fn from_handed(handed: Handed) -> Self {
+        let mut link = Self::new(Box::new(Plain(handed.fd)), handed.bound, handed.next);
+        link.agreed = Some(handed.bound.version);
+        link
+    }
+
+    /// Gives a connection to another process. `None`: it is closed, an answer is under way, or it
+    /// is one of TLS, whose keys stay here.
+    pub fn hand_over(self) -> Option<Handed> {
+        let idle = self.closed.is_none() && self.oldest == self.next && self.received.is_empty();
+        if !idle {
+            return None;
+        }
+        Some(Handed { fd: self.channel.into_fd()?, bound: self.bound, next: self.next })
+    }
+
+    fn new(channel: Box<dyn Channel>, bound: Bound, next: u64) -> Self {
+        Self {
+            channel,
+            bound,
+            agreed: None,
+            next,
+            oldest: next,
+            asked: Vec::new(),
+            head: Vec::new(),
+            received: Buffer::new(),
+            damaged: 0,
+            closed: None,
+        }
+    }
+
+    fn greeted(channel: Box<dyn Channel>, hello: &Hello, end: u64) -> io::Result<Self> {
+        let mut link = Self::new(channel, hello.bound(frame::VERSION), 1);
+        frame::encode_hello(&mut link.head, frame::VERSION, link.next, hello);
+        let outcome = link.push(&[], end).and_then(|()| link.arrive(end));
+        let answer = match outcome {
+            Ok(Some((header, body))) => {
+                let body = link.received.body(body);
+                let frame = AnswerFrame::parse(&header, body, &[]).map_err(invalid)?;
+                match (frame.kind(), frame.answer()) {
+                    (Kind::Welcome, _) => {
+                        link.bound.version = header.version();
+                        link.agreed = Some(header.version());
+                        header.check(&link.bound).map_err(invalid)?;
+                        return Ok(link);
+                    }
+                    (_, Some(Answer::Refused { errno, text })) => {
+                        let kind = io::Error::from_raw_os_error(i32::from(errno)).kind();
+                        io::Error::new(kind, format!("the node refused the connection: {text}"))
+                    }
+                    (kind, _) => invalid(Bad::Unexpected(kind)),
+                }
+            }
+            Ok(None) | Err(LinkError::Late) => {
+                io::Error::new(io::ErrorKind::TimedOut, "the node did not answer the hello in time")
+            }
+            Err(error) => io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()),
+        };
+        Err(answer)
+    }
+
+    /// What the link is bound to.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Why it is closed, if it is.
+    pub fn closed(&self) -> Option<&str> {
+        self.closed.as_deref()
+    }
+
+    /// Sends a request and waits for its answer. A page that arrives damaged is asked for again.
+    pub fn ask(&mut self, request: &Request, patience: Duration) -> Result<Answer, LinkError> {
+        let end = deadline(patience);
+        loop {
+            self.send(request, left(end))?;
+            let answer = loop {
+                match self.poll_answer(left(end)) {
+                    Ok(None) if now_ns() < end => {}
+                    other => break other,
+                }
+            };
+            match answer {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => return Err(LinkError::Late),
+                Err(LinkError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends a request. An answer that is still under way is given up. If the socket does not take
+    /// the request within `patience`, the link is closed.
+    pub fn send(&mut self, request: &Request, patience: Duration) -> Result<(), LinkError> {
+        self.check_open()?;
+        let bytes = frame::encode_request(&mut self.head, &self.bound, self.next, request)
+            .map_err(LinkError::TooMuch)?;
+        self.asked.clear();
+        if let Request::Fetch { pages, .. } | Request::Store { pages, .. } = request {
+            self.asked.extend_from_slice(pages);
+        }
+        self.push(bytes, deadline(patience))
+    }
+
+    /// The answer to the last request, if it comes within `wait`, or before a signal. `None`: not
+    /// yet.
+    pub fn poll_answer(&mut self, wait: Duration) -> Result<Option<Answer>, LinkError> {
+        Ok(self.poll_frame(wait)?.and_then(|frame| frame.answer()))
+    }
+
+    /// The same as it lies in the link's buffer: its pages need not be copied.
+    pub fn poll_frame(&mut self, wait: Duration) -> Result<Option<AnswerFrame<'_>>, LinkError> {
+        self.check_open()?;
+        let Some((header, body)) = self.arrive(deadline(wait))? else {
+            return Ok(None);
+        };
+        // Looked at twice: what is returned borrows the link, what closes it must not.
+        let bad = match AnswerFrame::parse(&header, self.received.body(body.clone()), &self.asked) {
+            Ok(frame) => match frame.kind() {
+                Kind::Welcome => Some(Bad::Unexpected(Kind::Welcome)),
+                Kind::Again => Some(Bad::PageSum { page: frame.page() }),
+                _ => None,
+            },
+            Err(bad) => Some(bad),
+        };
+        match bad {
+            None => {
+                self.damaged = 0;
+                Ok(Some(AnswerFrame::of_checked(&header, self.received.body(body))))
+            }
+            Some(Bad::PageSum { page }) => Err(self.damage(page)),
+            Some(bad) => Err(self.close(bad.to_string())),
+        }
+    }
+
+    fn damage(&mut self, page: u64) -> LinkError {
+        self.damaged += 1;
+        if self.damaged < TRIES {
+            return LinkError::Damaged { page };
+        }
+        self.close(format!("page {page} arrived damaged {TRIES} times; check the network"))
+    }
+
+    /// Sends the frame that `head` and these bytes are.
+    fn push(&mut self, bytes: &[u8], end: u64) -> Result<(), LinkError> {
+        self.next += 1;
+        let mut sent = 0;
+        let total = self.head.len() + bytes.len();
+        loop {
+            let head = &self.head[sent.min(self.head.len())..];
+            let rest = &bytes[sent.saturating_sub(self.head.len())..];
+            let outcome = if sent < total {
+                self.channel.send([head, rest])
+            } else {
+                match self.channel.flush() {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+                    Err(error) => Err(error),
+                }
+            };
+            match outcome {
+                Ok(bytes) => sent += bytes,
+                Err(error) if channel::would_block(&error) => self.wait_to_send(end)?,
+                Err(error) => return Err(self.close(error.to_string())),
+            }
+        }
+    }
+
+    /// Waits until the socket takes more. Meanwhile answers that were given up are dropped: the
+    /// other side may be waiting for that.
+    fn wait_to_send(&mut self, end: u64) -> Result<(), LinkError> {
+        let now = now_ns();
+        if now >= end {
+            let late = "the socket did not take a request in time; the other side may hang";
+            return Err(self.close(late.into()));
+        }
+        let flags = PollFlags::IN | PollFlags::OUT;
+        if let Err(error) = channel::wait(self.channel.fd(), flags, end - now) {
+            return Err(self.close(error.to_string()));
+        }
+        match self.arrive(0)? {
+            None => Ok(()),
+            Some((header, _)) => {
+                Err(self.close(Bad::Id { found: header.id(), wanted: self.oldest }.to_string()))
+            }
+        }
+    }
+
+    /// The frame that answers the newest request, if it comes until then.
+    fn arrive(&mut self, end: u64) -> Result<Option<(Header, Range<usize>)>, LinkError> {
+        let mut spin_end = None;
+        loop {
+            match self.take() {
+                Ok(Some(frame)) => return Ok(Some(frame)),
+                Ok(None) => {}
+                Err(bad) => return Err(self.close(bad.to_string())),
+            }
+            match self.channel.receive(self.received.room()) {
+                Ok(0) => return Err(self.close_ended()),
+                Ok(bytes) => {
+                    self.received.came(bytes);
+                    continue;
+                }
+                Err(error) if channel::would_block(&error) => {}
+                Err(error) => return Err(self.close(error.to_string())),
+            }
+            let now = now_ns();
+            if now >= end {
+                return Ok(None);
+            }
+            if now < *spin_end.get_or_insert(now + SPIN_NS) {
+                rustix::thread::sched_yield();
+                continue;
+            }
+            let unsent = !self.channel.flush().unwrap_or(true);
+            let flags = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            match channel::wait(self.channel.fd(), flags, end - now) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) => return Err(self.close(error.to_string())),
+            }
+        }
+    }
+
+    /// Takes whole frames from what has arrived, up to the newest request's answer.
+    fn take(&mut self) -> Result<Option<(Header, Range<usize>)>, Bad> {
+        while let Some(header) = self.received.header(self.agreed)? {
+            if self.agreed.is_some() {
+                header.check(&self.bound)?;
+            }
+            if header.kind().is_request() {
+                return Err(Bad::Unexpected(header.kind()));
+            }
+            if self.oldest == self.next || header.id() != self.oldest {
+                return Err(Bad::Id { found: header.id(), wanted: self.oldest });
+            }
+            let Some(body) = self.received.take(&header) else { return Ok(None) };
+            self.oldest += 1;
+            if self.oldest == self.next {
+                return Ok(Some((header, body)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn check_open(&self) -> Result<(), LinkError> {
+        match &self.closed {
+            Some(reason) => Err(LinkError::Closed(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn close_ended(&mut self) -> LinkError {
+        let partly = if self.received.is_empty() { "" } else { " in the middle of an answer" };
+        self.close(format!("the other side has ended the connection{partly}"))
+    }
+
+    fn close(&mut self, reason: String) -> LinkError {
+        // Of a socket that is no more connected: nothing is left to do.
+        let _ = rustix::net::shutdown(self.channel.fd(), Shutdown::Both);
+        self.closed = Some(reason.clone());
+        LinkError::Closed(reason)
+    }
+}
+
+fn invalid(bad: Bad) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, bad)
+}
+
+fn deadline(wait: Duration) -> u64 {
+    now_ns().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn left(end: u64) -> Duration {
+    Duration::from_nanos(end.saturating_sub(now_ns()))
+}
+
+/// A TCP connection without delay of small frames.
+fn connected(address: SocketAddr, end: u64) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    match rustix::net::connect(&fd, &address) {
+        Ok(()) => return Ok(fd),
+        Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    loop {
+        let now = now_ns();
+        if now >= end {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+        }
+        channel::wait(fd.as_fd(), PollFlags::OUT, end - now)?;
+        sockopt::socket_error(&fd)??;
+        if rustix::net::getpeername(&fd).is_ok() {
+            return Ok(fd);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Links and servers that talk to each other: what is asked is answered, and who breaks the rules
+//! is closed, with a reason.
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ddmap::protocol::NodeId;
+use ddmap::protocol::Version;
+use ddmap::protocol::keep::Stored;
+use ddmap::protocol::messages::{Answer, CLAIMS, PAGES, Request};
+use ddmap::wire::link::Link;
+use ddmap::wire::serve::{Peer, Refusal, Server, Service};
+use ddmap::wire::{Hello, Wire};
+
+const PAGE: usize = 4096;
+const LONG: Duration = Duration::from_secs(30);
+
+/// A holder in memory.
+#[derive(Default)]
+struct Holder {
+    pages: Mutex<HashMap<u64, (Version, Vec<u8>)>>,
+    reasons: Mutex<Vec<String>>,
+}
+
+impl Service for Holder {
+    fn hello(&self, hello: &Hello) -> Result<(), Refusal> {
+        if hello.term == 13 {
+            return Err(Refusal { errno: 13, text: "term 13 is none of ours".into() });
+        }
+        Ok(())
+    }
+
+    fn serve(&self, _peer: &Peer, request: Request) -> Answer {
+        let mut kept = self.pages.lock().unwrap();
+        match request {
+            Request::Fetch { pages, releases } => {
+                releases.iter().for_each(|(page, _)| drop(kept.remove(page)));
+                let mut bytes = Vec::new();
+                let mut found = Vec::new();
+                for (page, version) in &pages {
+                    let here = kept.get(page).filter(|(kept, _)| kept == version);
+                    found.push(here.is_some());
+                    here.iter().for_each(|(_, page)| bytes.extend_from_slice(page));
+                }
+                Answer::Fetched { found, bytes }
+            }
+            Request::Store { pages, bytes } => {
+                for ((page, version), bytes) in pages.iter().zip(bytes.chunks(PAGE)) {
+                    kept.insert(*page, (*version, bytes.to_vec()));
+                }
+                Answer::Stored(vec![Stored::Kept; pages.len()])
+            }
+            Request::Release { pages } => {
+                let dropped = pages.iter().filter(|(page, _)| kept.remove(page).is_some()).count();
+                Answer::Released(dropped as u32)
+            }
+            Request::Claims { from } => {
+                let mut claims: Vec<_> = kept
+                    .iter()
+                    .filter(|(page, _)| **page >= from)
+                    .map(|(page, (version, _))| (*page, *version))
+                    .collect();
+                claims.sort_unstable_by_key(|claim| claim.0);
+                claims.truncate(CLAIMS);
+                Answer::Claims { claims, next: None }
+            }
+            Request::Ping => Answer::Pong { capacity: 1000, used: kept.len() as u64 },
+        }
+    }
+
+    fn bad(&self, peer: &Peer, reason: &str) {
+        self.reasons.lock().unwrap().push(format!("{peer}: {reason}"));
+    }
+}
+
+fn hello(process: u64, session: u32) -> Hello {
+    Hello { node: NodeId::new(2).unwrap(), process, session, volume: [9; 16], term: 4 }
+}
+
+fn server(wire: Wire, threads: usize) -> (Server, Arc<Holder>) {
+    let holder = Arc::new(Holder::default());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    (Server::start(listener, wire, threads, holder.clone()).unwrap(), holder)
+}
+
+fn link(server: &Server, wire: &Wire, session: u32) -> Link {
+    Link::connect(server.address(), LONG, &hello(1, session), wire).unwrap()
+}
+
+fn pages(numbers: std::ops::Range<u64>) -> (Vec<(u64, Version)>, Vec<u8>) {
+    let pages: Vec<_> = numbers.map(|page| (page, Version::new(page as u32 + 1))).collect();
+    let bytes = pages.iter().flat_map(|(page, _)| vec![*page as u8 ^ 0x5A; PAGE]).collect();
+    (pages, bytes)
+}
+
+fn talk(link: &mut Link) {
+    let (pages, bytes) = pages(0..PAGES as u64);
+    let store = Request::Store { pages: pages.clone(), bytes: bytes.clone() };
+    assert_eq!(link.ask(&store, LONG), Ok(Answer::Stored(vec![Stored::Kept; PAGES])));
+    let all = Request::Fetch { pages: pages.clone(), releases: vec![] };
+    let found = vec![true; PAGES];
+    assert_eq!(link.ask(&all, LONG), Ok(Answer::Fetched { found, bytes: bytes.clone() }));
+    let some = Request::Fetch {
+        pages: vec![(99, Version::new(1)), pages[3]],
+        releases: vec![pages[5], pages[6]],
+    };
+    let three = bytes[3 * PAGE..4 * PAGE].to_vec();
+    let answer = Answer::Fetched { found: vec![false, true], bytes: three };
+    assert_eq!(link.ask(&some, LONG), Ok(answer));
+    let release = Request::Release { pages: pages[..4].to_vec() };
+    assert_eq!(link.ask(&release, LONG), Ok(Answer::Released(4)));
+    let mut left = pages[4..].to_vec();
+    left.retain(|page| *page != pages[5] && *page != pages[6]);
+    let claims = Answer::Claims { claims: left.clone(), next: None };
+    assert_eq!(link.ask(&Request::Claims { from: 2 }, LONG), Ok(claims));
+    let pong = Answer::Pong { capacity: 1000, used: left.len() as u64 };
+    assert_eq!(link.ask(&Request::Ping, LONG), Ok(pong));
+}
+
+#[test]
+fn all_requests_are_answered() {
+    for threads in 1..=2 {
+        let (server, holder) = server(Wire::Plain, threads);
+        talk(&mut link(&server, &Wire::Plain, 1));
+        drop(server);
+        assert_eq!(*holder.reasons.lock().unwrap(), Vec::<String>::new());
+    }
+}
+
+/// The round trip of a fetch of one page: `cargo test --release -p solera-ddmap --test wire_link
+/// -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints figures"]
+fn round_trips() {
+    let (server, _) = server(Wire::Plain, 1);
+    figures("plain", &mut link(&server, &Wire::Plain, 1));
+}
+
+fn figures(name: &str, link: &mut Link) {
+    let (pages, bytes) = pages(0..1);
+    link.ask(&Request::Store { pages: pages.clone(), bytes }, LONG).unwrap();
+    let fetch = Request::Fetch { pages, releases: vec![] };
+    for (how, pause) in [("polling", Duration::ZERO), ("blocking", Duration::from_micros(300))] {
+        let mut took = Vec::new();
+        for _ in 0..if pause.is_zero() { 20_000 } else { 2_000 } {
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
+            }
+            let start = Instant::now();
+            link.send(&fetch, LONG).unwrap();
+            assert!(link.poll_frame(LONG).unwrap().is_some());
+            took.push(start.elapsed().as_nanos());
+        }
+        took.sort_unstable();
+        let of = |share: usize| took[took.len() * share / 1000] / 100;
+        println!(
+            "{name}, 4 KiB fetched, other side {how}: median {}.{} us, p99 {}.{} us",
+            of(500) / 10,
+            of(500) % 10,
+            of(990) / 10,
+            of(990) % 10
+        );
+    }
+}
