@@ -76,7 +76,7 @@ impl Kept {
             Request::Store { pages, bytes } => self.store(pages, bytes),
             Request::Release { pages } => Answer::Released(self.release(pages)),
             Request::Claims { from } => self.claims(*from),
-            Request::Ping => {
+            Request::Ping | Request::Control { .. } => {
                 Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }
             }
         }

@@ -9,17 +9,31 @@
 //! | [`protocol`] | who has a page, and how it moves |
 //! | [`wire`] | how messages go over sockets |
 
+pub mod attach;
 pub mod carrier;
+pub mod control;
 pub mod directory;
+pub mod error;
 pub mod evict;
 mod files;
+pub mod host;
 pub mod kept;
+pub mod links;
+pub mod local;
 pub mod maps;
+pub mod members;
+pub mod node;
 pub mod paged;
 pub mod pager;
 pub mod protocol;
 pub mod room;
+pub mod service;
+pub mod status;
+pub mod store;
 pub mod table;
 pub mod uffd;
 pub mod view;
 pub mod wire;
+
+/// The term of every volume: with one copy of each page there is no other.
+pub(crate) const TERM: u32 = 1;

@@ -8,7 +8,9 @@
 //!
 //! Locks: `owed`, for a moment; none while a message is under way.
 
+use crate::attach::Attachment;
 use crate::carrier::Carrier;
+use crate::error::DomainError;
 use crate::maps::{Mapped, Maps};
 use crate::paged;
 use crate::protocol::messages::{Answer, PAGES, Request};
@@ -78,6 +80,8 @@ pub struct RegionPager {
     owed: Mutex<Vec<(NodeId, u64, Version)>>,
     /// Where the last remote touch ended, and how many pages were brought by it.
     run: (AtomicU64, AtomicU64),
+    /// The node that is reached; `None`: there is none, in a test.
+    node: Option<Attachment>,
     /// What it has done.
     pub counts: Counts,
 }
@@ -140,16 +144,32 @@ impl RegionPager {
         maps: Maps,
         carrier: Box<dyn Carrier>,
         wishes: Wishes,
+        node: Option<Attachment>,
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
         let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
         let (owed, counts) = (Mutex::default(), Counts::default());
-        Self { ground, uffd, maps, carrier, wishes, main, owed, run, counts }
+        Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, counts }
     }
 
     /// What the node needs to take stores away: the userfaultfd, and the list of mappings.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.uffd.as_fd(), self.maps.fd()]
+    }
+
+    /// Hands over to the node what it needs to reach this process.
+    pub fn meet_node(&self) -> Result<(), DomainError> {
+        let node = self.node.as_ref();
+        node.map_or(Ok(()), |node| node.meet(&self.ground, &self.descriptors()))
+    }
+
+    /// The same, if the node was started anew since.
+    fn meet_new_node(&self) {
+        let starts = self.ground.room.starts();
+        if self.node.as_ref().is_some_and(|node| node.is_outdated(starts)) {
+            // One that does not answer yet is met at the next call.
+            let _ = self.meet_node();
+        }
     }
 
     /// The region on this host.
@@ -232,6 +252,7 @@ impl RegionPager {
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
         let begun = Instant::now();
+        self.meet_new_node();
         loop {
             let pages = self.with_those_ahead(page);
             match self.bring(&pages, touched) {
@@ -488,7 +509,9 @@ impl Pager for RegionPager {
         self.drop_pages(first, last.saturating_sub(first));
     }
 
-    fn begin(&self) {}
+    fn begin(&self) {
+        self.meet_new_node();
+    }
 
     fn provide(&self, _: (u64, u64)) -> Result<(), Errno> {
         Ok(())

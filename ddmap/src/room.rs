@@ -7,6 +7,7 @@
 //! | reserve | pages that are to be free | the node |
 //! | wanted | whether somebody wants more room than is free; futex | who wants it, and the evictor |
 //! | room | counts pages that have left; futex | the evictor |
+//! | starts | how often the node was started | the node |
 //! | tick | the node's time, by which pages age: 12 bits | the node |
 //!
 //! A process that dies may leave a page counted that it has not got. The node counts anew when it
@@ -23,6 +24,7 @@ const RESERVE: u64 = 128;
 const WANTED: u64 = 192;
 const LEFT: u64 = 256;
 const TICK: u64 = 320;
+const STARTS: u64 = 384;
 const SIZE: u64 = 4096;
 
 /// The name of the file in a store.
@@ -57,6 +59,26 @@ impl Room {
         self.set(CAPACITY, capacity);
         self.set(USED, used);
         self.set(RESERVE, reserve);
+    }
+
+    /// The node starts, and can be reached.
+    pub fn start(&self) {
+        self.set(STARTS, self.starts() + 1);
+    }
+
+    /// How often the node was started.
+    pub fn starts(&self) -> u64 {
+        self.get(STARTS)
+    }
+
+    /// Counts the pages anew that the node has, behind a death: what a dead process has taken room
+    /// for and not got is free again. Who takes or gives room meanwhile makes the count wrong: then
+    /// the old one stays.
+    pub fn recount(&self, count: impl FnOnce() -> u64) {
+        let before = self.used();
+        let counted = count();
+        // As said.
+        let _ = self.0.shared_cas(USED, before, counted);
     }
 
     /// Pages that the node may have.

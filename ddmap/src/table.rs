@@ -221,6 +221,11 @@ impl Table {
         Claimant { slot: slot as u16, life: (life & 0xFFF) as u16 }
     }
 
+    /// Which of its slot's lives this process is: more than any before it.
+    pub fn life(&self) -> u32 {
+        self.life.load(Ordering::Relaxed)
+    }
+
     fn at(page: u64) -> u64 {
         WORDS_AT + page * 8
     }

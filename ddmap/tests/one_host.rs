@@ -89,6 +89,7 @@ impl World {
             Maps::new().unwrap(),
             Box::new(holder.clone()),
             Wishes { patience: Duration::from_secs(3), ..Wishes::default() },
+            None,
         ));
         let [uffd, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
         let claimant = pager.ground().table.me();
@@ -120,10 +121,7 @@ impl World {
                 while !over.load(Ordering::Relaxed) {
                     room.wait_for_demand(Duration::from_millis(1));
                     room.tick_on();
-                    let made = self.evict(room.missing());
-                    if room.missing() > 0 {
-                        eprintln!("{made:?} {} {}", room.missing(), room.used());
-                    }
+                    self.evict(room.missing());
                 }
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));

@@ -7,6 +7,9 @@ pub const PAGES: usize = 64;
 /// Claims in one answer, at most.
 pub const CLAIMS: usize = 4096;
 
+/// Bytes of a text that nodes say, at most.
+pub const CONTROL: usize = 64 << 10;
+
 /// What one side of a connection asks the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
@@ -36,6 +39,11 @@ pub enum Request {
     },
     /// Says how it is.
     Ping,
+    /// What nodes say to each other besides (`control.rs`): at most [`CONTROL`] bytes.
+    Control {
+        /// JSON.
+        text: String,
+    },
 }
 
 /// What is answered.
@@ -65,6 +73,11 @@ pub enum Answer {
         capacity: u64,
         /// Pages that it has.
         used: u64,
+    },
+    /// The answer to [`Request::Control`].
+    Control {
+        /// JSON: at most [`CONTROL`] bytes.
+        text: String,
     },
     /// The request was refused.
     Refused {

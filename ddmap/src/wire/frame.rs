@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bad, Bound, Hello};
 use crate::protocol::keep::Stored;
-use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
+use crate::protocol::messages::{Answer, CLAIMS, CONTROL, PAGES, Request};
 use crate::protocol::{NodeId, PAGE, Version};
 
 /// The version that this build speaks. It talks to the one before and the one behind.
@@ -64,6 +64,8 @@ pub enum Kind {
     Claims = 5,
     /// [`Request::Ping`].
     Ping = 6,
+    /// [`Request::Control`].
+    Control = 7,
     /// A hello was accepted.
     Welcome = 65,
     /// [`Answer::Fetched`].
@@ -80,10 +82,12 @@ pub enum Kind {
     Refused = 71,
     /// A page of the request arrived damaged: the request is to be sent again.
     Again = 72,
+    /// [`Answer::Control`].
+    Controlled = 73,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Hello,
         Self::Fetch,
         Self::Store,
@@ -98,6 +102,8 @@ impl Kind {
         Self::Pong,
         Self::Refused,
         Self::Again,
+        Self::Control,
+        Self::Controlled,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -128,6 +134,7 @@ impl Kind {
         match self {
             Self::Hello | Self::Pong => body == size_of::<HelloBody>(),
             Self::Refused => body <= TEXT,
+            Self::Control | Self::Controlled => body <= CONTROL,
             Self::Store => body == entries + count * PAGE_BYTES,
             Self::Fetched => {
                 body >= entries
@@ -343,6 +350,10 @@ pub fn encode_request<'a>(
         }
         Request::Claims { from } => (Kind::Claims, *from, &[]),
         Request::Ping => (Kind::Ping, 0, &[]),
+        Request::Control { text } => {
+            push_text(head, Kind::Control, text)?;
+            (Kind::Control, 0, &[])
+        }
     };
     finish(head, bound, kind, id, more, bytes.len());
     Ok(bytes)
@@ -385,6 +396,10 @@ pub fn encode_answer<'a>(
             let body = HelloBody { process: U64::new(*capacity), node: U64::new(*used) };
             head.extend_from_slice(body.as_bytes());
             (Kind::Pong, 0, &[])
+        }
+        Answer::Control { text } => {
+            push_text(head, Kind::Controlled, text)?;
+            (Kind::Controlled, 0, &[])
         }
         Answer::Refused { errno, text } => {
             head.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(TEXT)]);
@@ -436,7 +451,9 @@ pub fn decode_hello(header: &Header, body: &[u8]) -> Result<Hello, Bad> {
 /// What a request's frame says, checked whole.
 pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
     let more = header.more.get();
-    if matches!(header.kind(), Kind::Store | Kind::Release | Kind::Ping) && more != 0 {
+    if matches!(header.kind(), Kind::Store | Kind::Release | Kind::Ping | Kind::Control)
+        && more != 0
+    {
         return Err(Bad::Field("a word that is 0 in this kind"));
     }
     match header.kind() {
@@ -470,6 +487,11 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
             header.head_of(body)?;
             Ok(Request::Ping)
         }
+        Kind::Control => {
+            let text = std::str::from_utf8(header.head_of(body)?);
+            let text = text.map_err(|_| Bad::Field("its text"))?.to_owned();
+            Ok(Request::Control { text })
+        }
         kind => Err(Bad::Unexpected(kind)),
     }
 }
@@ -497,7 +519,7 @@ impl<'a> AnswerFrame<'a> {
     /// One that was parsed before.
     pub(super) fn of_checked(header: &Header, body: &'a [u8]) -> Self {
         let entries = match header.kind() {
-            Kind::Pong | Kind::Refused => 0,
+            Kind::Pong | Kind::Refused | Kind::Controlled => 0,
             _ => header.count.get() as usize * ENTRY,
         };
         let (entries, bytes) = body.split_at(entries);
@@ -522,7 +544,7 @@ impl<'a> AnswerFrame<'a> {
             Kind::Claimed => {
                 alone(self.entries, 1)?;
             }
-            Kind::Refused => {
+            Kind::Refused | Kind::Controlled => {
                 std::str::from_utf8(self.bytes).map_err(|_| Bad::Field("its text"))?;
             }
             _ => {}
@@ -590,6 +612,9 @@ impl<'a> AnswerFrame<'a> {
                 let body = HelloBody::read_from_bytes(self.bytes).ok()?;
                 Answer::Pong { capacity: body.process.get(), used: body.node.get() }
             }
+            Kind::Controlled => {
+                Answer::Control { text: String::from_utf8_lossy(self.bytes).into_owned() }
+            }
             Kind::Refused => Answer::Refused {
                 errno: more as u16,
                 text: String::from_utf8_lossy(self.bytes).into_owned(),
@@ -620,6 +645,14 @@ fn push(head: &mut Vec<u8>, kind: Kind, pages: &[(u64, Version)], limit: usize) 
     for (page, version) in pages {
         head.extend_from_slice(Entry::new(*page, 0, *version).as_bytes());
     }
+    Ok(())
+}
+
+fn push_text(head: &mut Vec<u8>, kind: Kind, text: &str) -> Result<(), Bad> {
+    if text.len() > CONTROL {
+        return Err(too_much(kind, 0, text.len()));
+    }
+    head.extend_from_slice(text.as_bytes());
     Ok(())
 }
 

@@ -30,6 +30,9 @@ use frame::Kind;
 /// How long a side polls before it blocks, in ns: waking an idle virtual CPU costs 20 to 30 us.
 const SPIN_NS: u64 = 50_000;
 
+/// The volume of a connection between nodes that is of no volume.
+pub const NO_VOLUME: [u8; 16] = [0; 16];
+
 /// What a connection is bound to: the frames of both sides say it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {

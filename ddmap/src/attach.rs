@@ -1,0 +1,110 @@
+//! How a process gets the pager of a volume: it finds the volume's folder, takes a slot of its node
+//! table, and hands over to the node what the node needs.
+
+use crate::error::DomainError;
+use crate::links::Links;
+use crate::local::{Answered, Local, Said};
+use crate::maps::Maps;
+use crate::pager::{RegionPager, Wishes};
+use crate::protocol::NodeId;
+use crate::store::Store;
+use crate::uffd::Uffd;
+use crate::view::{Ground, REGION};
+use crate::wire::{Hello, Wire};
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A process's connection to its node. The node may end, and another one begin: then the process
+/// hands over anew what the node needs, when it does something next.
+///
+/// Locks: `socket`, while the node is reached.
+pub struct Attachment {
+    store: Store,
+    volume: String,
+    /// Which start of the node it is connected to.
+    start: AtomicU64,
+    socket: Mutex<Option<Local>>,
+}
+
+impl Attachment {
+    /// Whether the node was started since.
+    pub fn is_outdated(&self, starts: u64) -> bool {
+        self.start.load(Ordering::Relaxed) != starts
+    }
+
+    /// Tells the node who has the volume attached, and hands over the descriptors.
+    pub fn meet(&self, ground: &Ground, descriptors: &[BorrowedFd<'_>]) -> Result<(), DomainError> {
+        let mut kept = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = format!("attach the volume {}", self.volume);
+        let starts = ground.room.starts();
+        let unreached = |errno: Errno| {
+            let found = format!("its node does not answer: {}", pmem::plain(errno));
+            DomainError::new(&asked, found, "start it: `solera node`")
+        };
+        let socket = Local::connect(&self.store).map_err(unreached)?;
+        let me = ground.table.me();
+        let volume = self.volume.clone();
+        let said = Said::Attached { volume, slot: me.slot, life: me.life };
+        match socket.ask(&said, descriptors).map_err(unreached)? {
+            Answered::Done => {
+                *kept = Some(socket);
+                self.start.store(starts, Ordering::Relaxed);
+                Ok(())
+            }
+            Answered::Refused { text } => Err(DomainError::new(&asked, text, "")),
+            Answered::Status(_) => Err(DomainError::new(&asked, "it answers something else", "")),
+        }
+    }
+}
+
+fn no_userfaultfd(errno: Errno) -> (&'static str, &'static str) {
+    match errno {
+        Errno::PERM => (
+            "userfaultfd is forbidden here",
+            "allow the system call in the container's filter of system calls (seccomp)",
+        ),
+        Errno::NOSYS => ("this kernel has no userfaultfd", "use one with CONFIG_USERFAULTFD"),
+        _ => ("this kernel's userfaultfd is too old", "use Linux 5.19 or later"),
+    }
+}
+
+/// The pager of the region at a path. `None`: it is no region of a domain's.
+pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>, DomainError> {
+    let Some(folder) = path.parent().filter(|_| path.file_name() == Some(REGION.as_ref())) else {
+        return Ok(None);
+    };
+    let Ok(folder) = folder.canonicalize() else { return Ok(None) };
+    let (Some(store), Some(name)) = (Store::of_volume(&folder), folder.file_name()) else {
+        return Ok(None);
+    };
+    let volume = name.to_string_lossy().into_owned();
+    let asked = format!("attach the volume {volume}");
+    let (Some(about), Some(node)) = (store.volume_about(&volume)?, store.about()?) else {
+        return Ok(None);
+    };
+    let here = NodeId::new(node.node)
+        .ok_or_else(|| DomainError::new(&asked, "the store has a bad number", ""))?;
+    let uffd = Uffd::open().map_err(|errno| {
+        let (found, advice) = no_userfaultfd(errno);
+        DomainError::new(&asked, found, advice)
+    })?;
+    let maps = Maps::new().map_err(|error| DomainError::new(&asked, error, ""))?;
+    let ground = Ground::attach(&folder, store.open_room()?, here)
+        .map_err(|error| DomainError::new(&asked, error, ""))?;
+    let hello = Hello {
+        node: here,
+        process: u64::from(ground.table.me().slot),
+        session: ground.table.life(),
+        volume: about.uuid,
+        term: crate::TERM,
+    };
+    let links = Links::new(store.clone(), hello, about.pages, Wire::Plain);
+    let (start, socket) = (AtomicU64::new(0), Mutex::default());
+    let attachment = Attachment { store, volume, start, socket };
+    let pager = RegionPager::new(ground, uffd, maps, Box::new(links), wishes, Some(attachment));
+    pager.meet_node()?;
+    Ok(Some(Arc::new(pager)))
+}

@@ -1,0 +1,212 @@
+//! The volumes that a node is the host of: their evictors, and what holders keep for them.
+//!
+//! Locks: `all`, to find a volume; none while a message is under way.
+
+use crate::carrier::Carrier;
+use crate::error::DomainError;
+use crate::evict::{Evictor, Made};
+use crate::links::Links;
+use crate::protocol::messages::{Answer, PAGES, Request};
+use crate::protocol::{NodeId, Version, reconcile};
+use crate::status::VolumeStatus;
+use crate::store::Store;
+use crate::view::{Ground, Hands, View};
+use crate::wire::{Hello, Wire};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A holder that does not answer in that time is left alone for a while. Pages on their way to it
+/// can be loaded, and not stored to, meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So long.
+const LEFT_ALONE: Duration = Duration::from_secs(8);
+
+/// A volume on its host.
+pub struct Hosted {
+    name: String,
+    /// Its pages go by this.
+    pub evictor: Evictor,
+    links: Links,
+    /// Holders that did not answer, and when.
+    silent: Mutex<Vec<(NodeId, Instant)>>,
+}
+
+/// All of them.
+pub struct Hosts {
+    store: Store,
+    here: NodeId,
+    wire: Wire,
+    all: Mutex<BTreeMap<String, Arc<Hosted>>>,
+}
+
+/// An idle pair: comparing claims touches no mapping.
+struct NoHands;
+
+impl Hands for NoHands {
+    fn install(&self, _: u64, _: Option<&[u8]>) -> crate::protocol::Installed {
+        unreachable!("nothing is brought")
+    }
+
+    fn show(&self, _: u64) -> crate::protocol::Shown {
+        unreachable!("nothing is shown")
+    }
+
+    fn protect(&self, _: u64) {
+        unreachable!("nothing is protected")
+    }
+}
+
+impl Hosted {
+    /// Sends pages away to whoever of the holders answers.
+    fn make_room(&self, wanted: u64, holders: &[NodeId]) -> Made {
+        let now = Instant::now();
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.retain(|one| now - one.1 < LEFT_ALONE);
+        let left_alone = |node: &NodeId| silent.iter().any(|one| one.0 == *node);
+        let holders: Vec<NodeId> = holders.iter().copied().filter(|one| !left_alone(one)).collect();
+        drop(silent);
+        self.evictor.make_room(wanted, &holders, self, PATIENCE)
+    }
+
+    /// Has a holder drop what the directory does not place there: how many pages.
+    pub fn reconcile(&self, holder: NodeId) -> Option<u64> {
+        let view = View::new(self.evictor.ground(), NoHands);
+        let (mut from, mut dropped) = (0, 0);
+        loop {
+            let answer = self.links.ask(holder, &Request::Claims { from }, PATIENCE).ok()?;
+            let Answer::Claims { claims, next } = answer else { return None };
+            let in_vain = |claim: &(u64, Version)| {
+                let mut steps = reconcile(claim.0, claim.1);
+                loop {
+                    if let Some(drop) = steps.step(holder, &view) {
+                        return drop;
+                    }
+                }
+            };
+            let pages: Vec<_> = claims.into_iter().filter(in_vain).collect();
+            for pages in pages.chunks(PAGES) {
+                let request = Request::Release { pages: pages.to_vec() };
+                self.links.ask(holder, &request, PATIENCE).ok()?;
+                dropped += pages.len() as u64;
+            }
+            from = match next {
+                Some(next) if next > from => next,
+                _ => return Some(dropped),
+            };
+        }
+    }
+
+    fn status(&self) -> VolumeStatus {
+        let ground = self.evictor.ground();
+        VolumeStatus {
+            name: self.name.clone(),
+            pages: ground.table.pages(),
+            here: ground.pages_in_file(),
+            // The node has a slot, too.
+            processes: ground.table.processes().len().saturating_sub(1) as u64,
+            evicted: self.evictor.gone.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Carrier for Hosted {
+    fn ask(
+        &self,
+        to: NodeId,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<Answer, crate::carrier::Unreached> {
+        self.links.ask(to, request, patience).inspect_err(|_| {
+            let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+            silent.push((to, Instant::now()));
+        })
+    }
+}
+
+impl Hosts {
+    /// None yet.
+    pub fn new(store: Store, here: NodeId, wire: Wire) -> Self {
+        Self { store, here, wire, all: Mutex::default() }
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Hosted>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A volume of this node's.
+    pub fn find(&self, name: &str) -> Result<Arc<Hosted>, DomainError> {
+        let mut all = self.all();
+        if let Some(hosted) = all.get(name) {
+            return Ok(Arc::clone(hosted));
+        }
+        let asked = format!("serve the volume {name}");
+        let about = self.store.volume_about(name)?.ok_or_else(|| {
+            let advice = "make it with `solera format --ddmap`";
+            DomainError::new(&asked, "this node has no such volume", advice)
+        })?;
+        let ground = Ground::attach(&self.store.volume(name), self.store.open_room()?, self.here)
+            .map_err(|error| DomainError::new(&asked, error, ""))?;
+        let hello = Hello {
+            node: self.here,
+            process: u64::from(ground.table.me().slot),
+            session: ground.table.life(),
+            volume: about.uuid,
+            term: crate::TERM,
+        };
+        let links = Links::new(self.store.clone(), hello, about.pages, self.wire.clone());
+        let (evictor, silent) = (Evictor::new(ground), Mutex::default());
+        let hosted = Arc::new(Hosted { name: name.to_owned(), evictor, links, silent });
+        all.insert(name.to_owned(), Arc::clone(&hosted));
+        Ok(hosted)
+    }
+
+    /// Those that are served.
+    pub fn served(&self) -> Vec<Arc<Hosted>> {
+        self.all().values().cloned().collect()
+    }
+
+    /// Frees so many pages of the node's capacity, by its volumes in turn.
+    pub fn make_room(&self, wanted: u64, holders: &[NodeId]) {
+        let mut left = wanted;
+        for hosted in self.served() {
+            if left == 0 {
+                return;
+            }
+            if let Made::Room(gone) = hosted.make_room(left, holders) {
+                left = left.saturating_sub(gone);
+            }
+        }
+    }
+
+    /// Takes back what dead processes had: whether there were any.
+    pub fn bury(&self) -> bool {
+        let buried = self.served().iter().map(|hosted| hosted.evictor.bury().unwrap_or(0));
+        buried.sum::<u32>() > 0
+    }
+
+    /// Has all of these holders drop what they keep in vain.
+    pub fn reconcile(&self, holders: &[NodeId]) {
+        for hosted in self.served() {
+            for holder in holders {
+                // One that is not there is asked when it is.
+                let _ = hosted.reconcile(*holder);
+            }
+        }
+    }
+
+    /// Pages that the page files of this node's volumes have.
+    pub fn pages(&self) -> u64 {
+        let of = |name: &String| {
+            let path = self.store.volume(name).join(crate::view::REGION);
+            rustix::fs::stat(path).map_or(0, |stat| stat.st_blocks as u64 * 512 / crate::protocol::PAGE)
+        };
+        self.store.volumes().iter().map(of).sum()
+    }
+
+    /// How they are.
+    pub fn status(&self) -> Vec<VolumeStatus> {
+        self.served().iter().map(|hosted| hosted.status()).collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! The connections of a process to holders: made when they are wanted first, kept for the next
+//! request.
+//!
+//! Locks: `idle`, to take a connection and to give it back; none while a request is under way.
+
+use crate::carrier::{Carrier, Unreached};
+use crate::control;
+use crate::protocol::NodeId;
+use crate::protocol::messages::{Answer, Request};
+use crate::store::Store;
+use crate::wire::link::{Link, LinkError};
+use crate::wire::{Hello, Wire};
+use pmem::interrupt;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A wait looks that often whether a signal has come.
+const LOOK: Duration = Duration::from_millis(10);
+/// A holder that does not answer a connection in that time is not there.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// Connections to holders for one volume.
+pub struct Links {
+    store: Store,
+    hello: Hello,
+    /// Pages of the region: a holder that has none of them yet is told.
+    pages: u64,
+    wire: Wire,
+    idle: Mutex<Vec<(NodeId, Link)>>,
+}
+
+impl Links {
+    /// Of a process that says so of itself, and finds the nodes in its node's store.
+    pub fn new(store: Store, hello: Hello, pages: u64, wire: Wire) -> Self {
+        Self { store, hello, pages, wire, idle: Mutex::default() }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, Link)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        self.store.members().into_iter().find(|member| member.0 == node).map(|member| member.1)
+    }
+
+    fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
+        let address = self.address(node).ok_or(Unreached)?;
+        let link = Link::connect(address, CONNECT, &self.hello, &self.wire);
+        let mut link = link.map_err(|_| Unreached)?;
+        let text = control::text(&control::Ask::Hold { pages: self.pages });
+        match link.ask(&Request::Control { text }, CONNECT) {
+            Ok(Answer::Control { .. }) => Ok(link),
+            _ => Err(Unreached),
+        }
+    }
+
+    /// Asks over a connection. A connection whose answer was not waited for is closed: nobody
+    /// could tell its answer from the next one's.
+    fn ask_over(link: &mut Link, request: &Request, end: Instant) -> Result<Answer, LinkError> {
+        let left = || end.saturating_duration_since(Instant::now());
+        link.send(request, left())?;
+        loop {
+            match link.poll_answer(LOOK.min(left())) {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) if left().is_zero() || interrupt::reason().is_some() => {
+                    return Err(LinkError::Late);
+                }
+                Ok(None) => {}
+                Err(LinkError::Damaged { .. }) => link.send(request, left())?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Carrier for Links {
+    fn ask(&self, to: NodeId, request: &Request, patience: Duration) -> Result<Answer, Unreached> {
+        let end = Instant::now() + patience;
+        let found = {
+            let mut idle = self.idle();
+            idle.iter().position(|one| one.0 == to).map(|at| idle.swap_remove(at).1)
+        };
+        let was_idle = found.is_some();
+        let mut link = found.map_or_else(|| self.connect(to), Ok)?;
+        let mut outcome = Self::ask_over(&mut link, request, end);
+        if was_idle && matches!(outcome, Err(LinkError::Closed(_))) {
+            // The holder was started anew meanwhile, say: once more, by a new connection. What it
+            // may have done by the first request it does not do twice, for versions tell.
+            link = self.connect(to)?;
+            outcome = Self::ask_over(&mut link, request, end);
+        }
+        let answer = outcome.map_err(|_| Unreached)?;
+        self.idle().push((to, link));
+        Ok(answer)
+    }
+}

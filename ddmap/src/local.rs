@@ -1,0 +1,157 @@
+//! How a process of this machine reaches its node: packets over a socket in the store.
+//!
+//! A process that attaches a volume says so, and hands over its userfaultfd and the list of its
+//! mappings. The socket stays open: its end tells the node that the process has gone, and the
+//! process that the node has, to which it hands them over anew when there is one again.
+
+use crate::control;
+use crate::error::DomainError;
+use crate::store::Store;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes of a packet, at most.
+const PACKET: usize = control::TEXT_MAX;
+/// Descriptors of a packet, at most.
+const DESCRIPTORS: usize = 2;
+
+/// What a process says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Said {
+    /// It has this volume attached, as this slot and life of the node table. With two descriptors.
+    Attached {
+        /// The volume's name.
+        volume: String,
+        /// Its slot.
+        slot: u16,
+        /// Low 12 bits of its life.
+        life: u16,
+    },
+    /// It wants to know how the domain is.
+    Status,
+}
+
+/// What the node answers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answered {
+    /// It is done.
+    Done,
+    /// How the domain is.
+    Status(crate::status::Status),
+    /// It was refused.
+    Refused {
+        /// What was found, and what to do.
+        text: String,
+    },
+}
+
+/// A socket of packets to the node, or to a process.
+#[derive(Debug)]
+pub struct Local(OwnedFd);
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Where processes reach the node of a store.
+pub fn listen(store: &Store) -> Result<OwnedFd, DomainError> {
+    let path = store.socket();
+    let failed =
+        |errno: Errno| DomainError::io("listen for programs", path.display(), &errno.into());
+    match rustix::fs::unlink(&path) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let listener = socket().map_err(failed)?;
+    let address = SocketAddrUnix::new(&path).map_err(|errno| {
+        let advice = "give a store with a shorter path: a socket's may have 107 bytes";
+        DomainError::new("listen for programs", format!("{}: {errno}", path.display()), advice)
+    })?;
+    rustix::net::bind(&listener, &address).map_err(failed)?;
+    rustix::net::listen(&listener, 128).map_err(failed)?;
+    Ok(listener)
+}
+
+/// The next process.
+pub fn accept(listener: impl AsFd) -> Result<Local, Errno> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC).map(Local)
+}
+
+impl Local {
+    /// Reaches the node of a store.
+    pub fn connect(store: &Store) -> Result<Self, Errno> {
+        let socket = socket()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(store.socket())?)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a packet, with descriptors.
+    pub fn send<T: Serialize>(
+        &self,
+        said: &T,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
+        let text = control::text(said);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors))
+        {
+            return Err(Errno::INVAL);
+        }
+        let parts = [IoSlice::new(text.as_bytes())];
+        rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(&self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL)
+        })?;
+        Ok(())
+    }
+
+    /// The next packet, and its descriptors. `None`: the other side has gone.
+    pub fn receive<T: for<'a> Deserialize<'a>>(&self) -> Result<Option<(T, Vec<OwnedFd>)>, Errno> {
+        let mut text = vec![0; PACKET];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = rustix::io::retry_on_intr(|| {
+            let mut parts = [IoSliceMut::new(&mut text)];
+            rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        let text = std::str::from_utf8(&text[..received.bytes]).map_err(|_| Errno::BADMSG)?;
+        let said = control::parse(text).map_err(|_| Errno::BADMSG)?;
+        Ok(Some((said, descriptors)))
+    }
+
+    /// Asks the node, and waits for its answer.
+    pub fn ask(&self, said: &Said, descriptors: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
+        self.send(said, descriptors)?;
+        self.receive()?.map(|answer| answer.0).ok_or(Errno::CONNRESET)
+    }
+
+    /// Waits until the other side goes.
+    pub fn wait_for_end(&self) {
+        while let Ok(Some(_)) = self.receive::<Answered>() {}
+    }
+}
+
+impl AsFd for Local {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,131 @@
+//! Who is in a domain. Its first node, number 1, gives out the numbers and knows all; every other
+//! one tells it each second that it is there, and hears of the rest.
+
+use crate::control::{Member, Told};
+use crate::protocol::NodeId;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A node that was not heard of for so long gets no pages.
+pub const SILENT: Duration = Duration::from_secs(8);
+
+/// A domain's nodes, and when each was heard of.
+#[derive(Default)]
+pub struct Members(Mutex<Vec<(Member, Instant)>>);
+
+impl Members {
+    fn all(&self) -> MutexGuard<'_, Vec<(Member, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node says that it is there: what it is told. One without a number gets the next one; one
+    /// that comes back at another address goes on with its number.
+    pub fn join(&self, mut member: Member) -> Told {
+        let mut all = self.all();
+        let taken =
+            |one: &&(Member, Instant)| one.0.address == member.address && one.0.node != member.node;
+        if let Some((other, heard)) = all.iter().find(taken)
+            && heard.elapsed() < SILENT
+        {
+            let text = format!(
+                "{} is the address of node {}, which is there; give --listen another one",
+                member.address, other.node
+            );
+            return Told::Refused { text };
+        }
+        if member.node == 0 {
+            let next = all.iter().map(|one| one.0.node).max().unwrap_or(0) + 1;
+            if NodeId::new(next).is_none() {
+                return Told::Refused { text: "a domain has 4095 nodes at most".to_owned() };
+            }
+            member.node = next;
+        }
+        let you = member.node;
+        Self::put(&mut all, member, Instant::now());
+        drop(all);
+        Told::Members { you, all: self.list() }
+    }
+
+    fn put(all: &mut Vec<(Member, Instant)>, member: Member, heard: Instant) {
+        match all.iter_mut().find(|one| one.0.node == member.node) {
+            Some(one) => *one = (member, heard),
+            None => all.push((member, heard)),
+        }
+        all.sort_by_key(|one| one.0.node);
+    }
+
+    /// What the first node has told.
+    pub fn heard(&self, told: Vec<Member>) {
+        let mut all = self.all();
+        let now = Instant::now();
+        for member in told {
+            let silent = Duration::from_secs(member.silent);
+            Self::put(&mut all, member, now.checked_sub(silent).unwrap_or(now));
+        }
+    }
+
+    /// A node that was known before this one began.
+    pub fn remember(&self, node: NodeId, address: SocketAddr) {
+        let member = Member {
+            node: node.number(),
+            address,
+            passive: false,
+            capacity: 0,
+            used: 0,
+            silent: 0,
+        };
+        let long_ago = Instant::now().checked_sub(SILENT).unwrap_or_else(Instant::now);
+        Self::put(&mut self.all(), member, long_ago);
+    }
+
+    /// All of them, with how long each was silent.
+    pub fn list(&self) -> Vec<Member> {
+        let told = |(member, heard): &(Member, Instant)| Member {
+            silent: heard.elapsed().as_secs(),
+            ..member.clone()
+        };
+        self.all().iter().map(told).collect()
+    }
+
+    /// Numbers and addresses.
+    pub fn addresses(&self) -> Vec<(NodeId, SocketAddr)> {
+        let all = self.all();
+        all.iter().filter_map(|one| Some((NodeId::new(one.0.node)?, one.0.address))).collect()
+    }
+
+    /// The nodes that can take pages of `here`, in the order of their numbers.
+    pub fn holders(&self, here: NodeId) -> Vec<(NodeId, u64)> {
+        let all = self.all();
+        let takes = |one: &&(Member, Instant)| {
+            one.0.node != here.number() && one.1.elapsed() < SILENT && one.0.free() > 0
+        };
+        let holders = all.iter().filter(takes);
+        holders.filter_map(|one| Some((NodeId::new(one.0.node)?, one.0.free()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(node: u16, port: u16) -> Member {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        Member { node, address, passive: false, capacity: 100, used: 40, silent: 0 }
+    }
+
+    #[test]
+    fn numbers_are_given_once_and_kept() {
+        let members = Members::default();
+        let told = |member| match members.join(member) {
+            Told::Members { you, all } => (you, all.len()),
+            refused => panic!("{refused:?}"),
+        };
+        assert_eq!(told(member(0, 1000)), (1, 1));
+        assert_eq!(told(member(0, 1001)), (2, 2));
+        assert_eq!(told(member(2, 1002)), (2, 2), "it came back elsewhere");
+        assert!(matches!(members.join(member(0, 1000)), Told::Refused { .. }), "it is taken");
+        let here = NodeId::new(1).unwrap();
+        assert_eq!(members.holders(here), [(NodeId::new(2).unwrap(), 60)]);
+    }
+}

@@ -1,0 +1,401 @@
+//! A node: what `solera node` runs.
+//!
+//! | thread | what it does |
+//! |---|---|
+//! | the caller's | listens to programs of this machine: who attaches, who goes |
+//! | evictor | makes room when somebody wants it; lets time go on |
+//! | beat | tells the first node that this one is there; buries the dead; has holders drop pages |
+//! | two of the server | answer other nodes and their programs |
+
+use crate::control::{self, Ask, Member, Told};
+use crate::error::DomainError;
+use crate::evict::Peer;
+use crate::host::Hosts;
+use crate::local::{self, Answered, Local, Said};
+use crate::maps::Maps;
+use crate::members::Members;
+use crate::protocol::messages::{Answer, Request};
+use crate::protocol::{Claimant, NodeId, PAGE};
+use crate::room::Room;
+use crate::service::Answering;
+use crate::status::Status;
+use crate::store::{Lock, Store};
+use crate::uffd::Uffd;
+use crate::wire::link::Link;
+use crate::wire::serve::Server;
+use crate::wire::{Hello, NO_VOLUME, Wire};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_millis(100);
+const BEAT: Duration = Duration::from_secs(1);
+/// The number of a node that has none yet.
+const STRANGER: u16 = 0xFFF;
+
+/// How a node is to be.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// The domain's name.
+    pub domain: String,
+    /// Where other nodes reach it.
+    pub listen: SocketAddr,
+    /// Its folder.
+    pub store: PathBuf,
+    /// Bytes that it may have.
+    pub capacity: u64,
+    /// Part of it that is kept free, per cent.
+    pub reserve: u32,
+    /// It runs no programs.
+    pub passive: bool,
+    /// A node of the domain; `None`: this is the first one, or its store knows.
+    pub join: Option<SocketAddr>,
+    /// How nodes talk.
+    pub wire: Wire,
+}
+
+/// A node that runs.
+pub struct Node {
+    shared: Arc<Shared>,
+    listener: OwnedFd,
+    threads: Vec<JoinHandle<()>>,
+    _server: Server,
+    _lock: Lock,
+}
+
+struct Shared {
+    store: Store,
+    domain: String,
+    about: Member,
+    /// Whom to tell that this node is there; `None`: it is the first.
+    first: Option<SocketAddr>,
+    wire: Wire,
+    room: Arc<Room>,
+    hosts: Hosts,
+    members: Arc<Members>,
+    answering: Arc<Answering>,
+    over: AtomicBool,
+}
+
+/// Tells a node that this one is there: its number, and all nodes.
+fn join(
+    address: SocketAddr,
+    member: &Member,
+    wire: &Wire,
+) -> Result<(NodeId, Vec<Member>), DomainError> {
+    let asked = format!("join the domain at {address}");
+    let io = |error: std::io::Error| DomainError::new(&asked, error, "is a node up there?");
+    let number = if member.node == 0 { STRANGER } else { member.node };
+    let node = NodeId::new(number).ok_or_else(|| DomainError::new(&asked, "a bad number", ""))?;
+    let hello = Hello {
+        node,
+        process: u64::from(std::process::id()) << 16 | u64::from(member.address.port()),
+        session: 1,
+        volume: NO_VOLUME,
+        term: crate::TERM,
+    };
+    let mut link = Link::connect(address, BEAT * 2, &hello, wire).map_err(io)?;
+    let text = control::text(&Ask::Join(member.clone()));
+    let answer = link.ask(&Request::Control { text }, BEAT * 2);
+    let answer = answer.map_err(|error| DomainError::new(&asked, error, "try again"))?;
+    let refused = |found: String| DomainError::new(&asked, found, "");
+    match answer {
+        Answer::Control { text } => match control::parse(&text).map_err(refused)? {
+            Told::Members { you, all } => {
+                let you = NodeId::new(you).ok_or_else(|| refused("a bad number".to_owned()))?;
+                Ok((you, all))
+            }
+            Told::Refused { text } => Err(refused(text)),
+            Told::Done => Err(refused("an answer to something else".to_owned())),
+        },
+        Answer::Refused { text, .. } => Err(refused(text)),
+        _ => Err(refused("an answer to something else".to_owned())),
+    }
+}
+
+/// Refuses a capacity that the store cannot hold.
+fn check_capacity(store: &Store, capacity: u64) -> Result<(), DomainError> {
+    let asked = format!("give a node {capacity} bytes in {}", store.path().display());
+    let failed = |errno: Errno| DomainError::io(&asked, "the store", &errno.into());
+    let system = rustix::fs::statfs(store.path()).map_err(failed)?;
+    let all = system.f_blocks.saturating_mul(system.f_bsize as u64);
+    if system.f_blocks > 0 && all < capacity {
+        let found = format!("its file system has {all} bytes");
+        return Err(DomainError::new(asked, found, "give a smaller --capacity, or enlarge it"));
+    }
+    if capacity < 1 << 20 {
+        return Err(DomainError::new(asked, "that is less than 1 MiB", "give more"));
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Starts a node: it answers others when this returns.
+    pub fn start(options: NodeOptions) -> Result<Self, DomainError> {
+        let asked = format!("run a node of {}", options.domain);
+        let store = Store::create(&options.store)?;
+        let lock = store.lock()?;
+        check_capacity(&store, options.capacity)?;
+        options
+            .wire
+            .check_address(options.listen.ip())
+            .map_err(|error| DomainError::new(&asked, error, ""))?;
+        let listener = TcpListener::bind(options.listen).map_err(|error| {
+            let found = format!("{}: {error}", options.listen);
+            DomainError::new(&asked, found, "give --listen an address of this machine")
+        })?;
+        let io = |error: std::io::Error| DomainError::new(&asked, error, "");
+        let address = listener.local_addr().map_err(io)?;
+        let capacity = options.capacity / PAGE;
+        let mut about = Member {
+            node: 0,
+            address,
+            passive: options.passive,
+            capacity,
+            used: 0,
+            silent: 0,
+        };
+        let members = Arc::new(Members::default());
+        let known = store.about()?;
+        if let Some(known) = &known {
+            if known.domain != options.domain {
+                let found = format!("the store is of a node of {}", known.domain);
+                return Err(DomainError::new(asked, found, "give the store of this domain"));
+            }
+            about.node = known.node;
+            for (node, address) in store.members() {
+                members.remember(node, address);
+            }
+        }
+        let of_first = members.addresses().into_iter().find(|one| one.0.number() == 1);
+        let first = match (options.join, about.node) {
+            (_, 1) | (None, 0) => None,
+            (Some(join), _) => Some(join),
+            (None, _) => of_first.map(|one| one.1),
+        };
+        let here = if let Some(first) = first {
+            let (node, all) = join(first, &about, &options.wire)?;
+            members.heard(all);
+            node
+        } else if about.node > 1 {
+            let advice = "give --join the address of the domain's first node";
+            return Err(DomainError::new(asked, "the first node is not known", advice));
+        } else {
+            about.node = 1;
+            members.join(about.clone());
+            NodeId::new(1).ok_or_else(|| DomainError::new(&asked, "a bad number", ""))?
+        };
+        about.node = here.number();
+        store.set_about(&options.domain, here)?;
+        store.set_members(&members.addresses())?;
+        let room = Room::create(&store.room())
+            .map_err(|error| DomainError::new(&asked, error, "give another --store"))?;
+        let room = Arc::new(room);
+        let answering =
+            Answering::new(store.clone(), here, Arc::clone(&room), Arc::clone(&members));
+        let answering = Arc::new(answering);
+        for wrong in answering.open_all() {
+            eprintln!("solera: node: what is kept cannot be opened: {wrong}");
+        }
+        let hosts = Hosts::new(store.clone(), here, options.wire.clone());
+        let shared = Arc::new(Shared {
+            domain: options.domain,
+            about,
+            first,
+            wire: options.wire.clone(),
+            room,
+            hosts,
+            members,
+            answering: Arc::clone(&answering),
+            over: AtomicBool::new(false),
+            store,
+        });
+        let reserve = (capacity * u64::from(options.reserve) / 100).max(64).min(capacity / 2);
+        shared.room.set_up(capacity, shared.pages(), reserve);
+        for name in shared.store.volumes() {
+            if let Err(error) = shared.hosts.find(&name) {
+                eprintln!("solera: node: {error}");
+            }
+        }
+        let server = Server::start(listener, options.wire, 2, answering).map_err(io)?;
+        let listener = local::listen(&shared.store)?;
+        shared.room.start();
+        let threads = shared.begin().map_err(io)?;
+        Ok(Self { shared, listener, threads, _server: server, _lock: lock })
+    }
+
+    /// Where other nodes reach it.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.about.address
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.shared.about.node
+    }
+
+    /// Serves the programs of this machine, until `over`.
+    pub fn run(self, over: &AtomicBool) -> Result<(), DomainError> {
+        let mut programs: Vec<Program> = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            let mut waited: Vec<_> = std::iter::once(PollFd::new(&self.listener, PollFlags::IN))
+                .chain(programs.iter().map(|one| PollFd::new(&one.socket, PollFlags::IN)))
+                .collect();
+            let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+            match rustix::event::poll(&mut waited, Some(&time)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => {
+                    return Err(DomainError::io("serve programs", "waiting", &errno.into()));
+                }
+            }
+            let ready: Vec<bool> = waited.iter().map(|one| !one.revents().is_empty()).collect();
+            drop(waited);
+            let mut at = 0;
+            programs.retain_mut(|program| {
+                at += 1;
+                !ready[at] || self.shared.hear(program)
+            });
+            if ready[0]
+                && let Ok(socket) = local::accept(&self.listener)
+            {
+                programs.push(Program { socket, attached: None });
+            }
+        }
+        self.shared.over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+}
+
+/// A process of this machine that has connected.
+struct Program {
+    socket: Local,
+    attached: Option<(String, Claimant)>,
+}
+
+impl Shared {
+    fn here(&self) -> NodeId {
+        NodeId::new(self.about.node).expect("it was given one")
+    }
+
+    /// Pages that this node has.
+    fn pages(&self) -> u64 {
+        self.hosts.pages() + self.answering.status().iter().map(|kept| kept.pages).sum::<u64>()
+    }
+
+    fn begin(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
+        let (evictor, beat) = (Arc::clone(self), Arc::clone(self));
+        Ok(vec![
+            thread::Builder::new().name("evictor".to_owned()).spawn(move || evictor.evict())?,
+            thread::Builder::new().name("beat".to_owned()).spawn(move || beat.beat())?,
+        ])
+    }
+
+    fn evict(&self) {
+        while !self.over.load(Ordering::Relaxed) {
+            self.room.wait_for_demand(TICK);
+            self.room.tick_on();
+            let missing = self.room.missing();
+            if missing > 0 {
+                let holders = self.members.holders(self.here());
+                let holders: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
+                // A little more than is wanted now: whoever wants the next page does not wait.
+                self.hosts.make_room(missing + missing / 4 + 1, &holders);
+            }
+        }
+    }
+
+    fn beat(&self) {
+        let mut known: Vec<NodeId> = Vec::new();
+        while !self.over.load(Ordering::Relaxed) {
+            let member = Member { used: self.room.used(), ..self.about.clone() };
+            match self.first {
+                None => {
+                    self.members.join(member);
+                }
+                Some(first) => {
+                    if let Ok((_, all)) = join(first, &member, &self.wire) {
+                        self.members.heard(all);
+                    }
+                }
+            }
+            // A store that is full keeps the list that it has.
+            let _ = self.store.set_members(&self.members.addresses());
+            let died = self.hosts.bury();
+            let holders = self.members.holders(self.here());
+            let there: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
+            let new = |node: &&NodeId| died || !known.contains(node);
+            let asked: Vec<NodeId> = there.iter().filter(new).copied().collect();
+            self.hosts.reconcile(&asked);
+            if died {
+                self.room.recount(|| self.pages());
+            }
+            known = there;
+            thread::sleep(BEAT);
+        }
+    }
+
+    /// Hears what a process says. `false`: it has gone.
+    fn hear(&self, program: &mut Program) -> bool {
+        let (said, descriptors) = match program.socket.receive::<Said>() {
+            Ok(Some(heard)) => heard,
+            Ok(None) | Err(_) => {
+                if let Some((volume, claimant)) = &program.attached
+                    && let Ok(hosted) = self.hosts.find(volume)
+                {
+                    hosted.evictor.remove(*claimant);
+                }
+                return false;
+            }
+        };
+        let answer = match said {
+            Said::Status => Answered::Status(self.status()),
+            Said::Attached { volume, slot, life } => {
+                let claimant = Claimant { slot, life };
+                match self.attached(&volume, claimant, descriptors) {
+                    Ok(()) => {
+                        program.attached = Some((volume, claimant));
+                        Answered::Done
+                    }
+                    Err(error) => Answered::Refused { text: error.to_string() },
+                }
+            }
+        };
+        program.socket.send(&answer, &[]).is_ok()
+    }
+
+    fn attached(
+        &self,
+        volume: &str,
+        claimant: Claimant,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), DomainError> {
+        let asked = format!("attach {volume}");
+        let hosted = self.hosts.find(volume)?;
+        let Ok([uffd, maps]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(DomainError::new(asked, "the descriptors are missing", ""));
+        };
+        let maps = Maps::of_other(maps).map_err(|error| DomainError::new(&asked, error, ""))?;
+        hosted.evictor.add(Peer::new(claimant, Uffd::of_other(uffd), maps));
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            domain: self.domain.clone(),
+            node: self.about.node,
+            nodes: self.members.list(),
+            volumes: self.hosts.status(),
+            kept: self.answering.status(),
+        }
+    }
+}

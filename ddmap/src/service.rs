@@ -1,0 +1,131 @@
+//! What a node answers to other nodes, and to their programs.
+//!
+//! Locks: `kept`, to find what is kept of a region; it is made under it.
+
+use crate::control::{self, Ask, Told};
+use crate::kept::Kept;
+use crate::members::Members;
+use crate::protocol::NodeId;
+use crate::protocol::messages::{Answer, Request};
+use crate::room::Room;
+use crate::status::KeptStatus;
+use crate::store::Store;
+use crate::wire::serve::{Peer, Refusal, Service};
+use crate::wire::{Hello, NO_VOLUME};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The most pages that a region can have: 16 TiB.
+const PAGES_MAX: u64 = 1 << 32;
+
+/// The answering side of a node.
+pub struct Answering {
+    store: Store,
+    here: NodeId,
+    room: Arc<Room>,
+    members: Arc<Members>,
+    kept: Mutex<BTreeMap<[u8; 16], Arc<Kept>>>,
+}
+
+fn refused(errno: Errno, text: impl Into<String>) -> Answer {
+    Answer::Refused { errno: errno.raw_os_error() as u16, text: text.into() }
+}
+
+fn told(told: &Told) -> Answer {
+    Answer::Control { text: control::text(told) }
+}
+
+impl Answering {
+    /// Of a node, with what it kept before.
+    pub fn new(store: Store, here: NodeId, room: Arc<Room>, members: Arc<Members>) -> Self {
+        Self { store, here, room, members, kept: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Arc<Kept>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens all that is kept. What cannot be opened is said, and left alone.
+    pub fn open_all(&self) -> Vec<String> {
+        let open = |uuid: &[u8; 16]| self.hold(uuid, 0).err();
+        self.store.all_kept().iter().filter_map(open).collect()
+    }
+
+    /// What is kept of a region; of one of which nothing is kept yet, with so many pages.
+    fn hold(&self, uuid: &[u8; 16], pages: u64) -> Result<Arc<Kept>, String> {
+        let mut kept = self.kept();
+        if let Some(found) = kept.get(uuid) {
+            return Ok(Arc::clone(found));
+        }
+        if pages > PAGES_MAX {
+            return Err(format!("a region has {PAGES_MAX} pages at most, not {pages}"));
+        }
+        let folder = self.store.kept(uuid);
+        let made = Kept::open(&folder, pages, Arc::clone(&self.room))
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        let made = Arc::new(made);
+        kept.insert(*uuid, Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Pages that are kept, by region.
+    pub fn status(&self) -> Vec<KeptStatus> {
+        let status = |(uuid, kept): (&[u8; 16], &Arc<Kept>)| KeptStatus {
+            uuid: format!("{:032x}", u128::from_be_bytes(*uuid)),
+            pages: kept.pages_in_file(),
+        };
+        self.kept().iter().map(status).collect()
+    }
+
+    fn control(&self, hello: &Hello, text: &str) -> Answer {
+        match control::parse(text) {
+            Err(found) => refused(Errno::INVAL, found),
+            Ok(Ask::Join(member)) if self.here.number() == 1 => told(&self.members.join(member)),
+            Ok(Ask::Join(_)) => {
+                let first = self.members.addresses().into_iter().find(|one| one.0.number() == 1);
+                let at = first.map_or("another address".to_owned(), |one| one.1.to_string());
+                let text = format!("{} gives out no numbers; --join {at}", self.here);
+                told(&Told::Refused { text })
+            }
+            Ok(Ask::Hold { .. }) if hello.volume == NO_VOLUME => {
+                refused(Errno::INVAL, "a connection without a volume keeps nothing")
+            }
+            Ok(Ask::Hold { pages }) => match self.hold(&hello.volume, pages) {
+                Ok(_) => told(&Told::Done),
+                Err(text) => told(&Told::Refused { text }),
+            },
+        }
+    }
+}
+
+impl Service for Answering {
+    fn hello(&self, hello: &Hello) -> Result<(), Refusal> {
+        if hello.volume != NO_VOLUME && hello.node == self.here {
+            let text = format!("{} asks itself for pages; two nodes have one number?", self.here);
+            return Err(Refusal { errno: Errno::INVAL.raw_os_error() as u16, text });
+        }
+        Ok(())
+    }
+
+    fn serve(&self, peer: &Peer, request: Request) -> Answer {
+        let Some(hello) = &peer.hello else { return refused(Errno::PERM, "no hello was said") };
+        match &request {
+            Request::Control { text } => self.control(hello, text),
+            Request::Ping => {
+                Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }
+            }
+            _ => {
+                let kept = self.kept().get(&hello.volume).cloned();
+                match kept {
+                    Some(kept) => kept.serve(&request),
+                    None => refused(Errno::NOENT, "nothing is kept of this volume here"),
+                }
+            }
+        }
+    }
+
+    fn bad(&self, peer: &Peer, reason: &str) {
+        eprintln!("solera: node: the connection of {peer} is closed: {reason}");
+    }
+}

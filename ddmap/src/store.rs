@@ -1,0 +1,263 @@
+//! A node's store: a folder in memory, with all that it has.
+//!
+//! ```text
+//! STORE/node                  what the node is: JSON
+//! STORE/lock                  held by the node that runs
+//! STORE/room                  its capacity (`room.rs`)
+//! STORE/members               the domain's nodes, a line each: number and address
+//! STORE/socket                where processes of this machine reach it (`local.rs`)
+//! STORE/volumes/NAME/         a volume that this node is the host of: region, table, directory
+//! STORE/kept/UUID/            pages of a volume that another node is the host of: pages, table
+//! ```
+
+use crate::directory::{self, Directory};
+use crate::error::DomainError;
+use crate::protocol::{NodeId, PAGE};
+use crate::room::{self, Room};
+use crate::table::Table;
+use crate::view::REGION;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Of files that only the node's user may open.
+const MODE: u32 = 0o600;
+/// Where a volume says which it is.
+const ABOUT: &str = "about";
+const NODE: &str = "node";
+const MEMBERS: &str = "members";
+/// The version of the folder's structures.
+const FORMAT: u32 = 1;
+
+/// What a node is, as its store has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct About {
+    format: u32,
+    /// The domain's name.
+    pub domain: String,
+    /// Its number in the domain.
+    pub node: u16,
+}
+
+/// What a volume's folder says of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeAbout {
+    format: u32,
+    /// Its pages' number: of the region, by which holders know it.
+    pub uuid: [u8; 16],
+    /// Pages of the region.
+    pub pages: u64,
+}
+
+/// A node's folder.
+#[derive(Clone, Debug)]
+pub struct Store(PathBuf);
+
+/// While it lives, no other node uses the store.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "it is held, and never looked at")] OwnedFd);
+
+impl Store {
+    /// The folder at a path, which is made if it is not there.
+    pub fn create(path: &Path) -> Result<Self, DomainError> {
+        let asked = format!("use the store {}", path.display());
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(path);
+        made.map_err(|error| DomainError::io(&asked, "the folder", &error))?;
+        let real = path.canonicalize();
+        real.map(Self).map_err(|error| DomainError::io(&asked, "the folder", &error))
+    }
+
+    /// The store that a volume's folder is in.
+    pub fn of_volume(folder: &Path) -> Option<Self> {
+        let store = folder.parent()?.parent()?;
+        store.join(NODE).is_file().then(|| Self(store.to_owned()))
+    }
+
+    /// One that is there.
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn asked(&self) -> String {
+        format!("use the store {}", self.0.display())
+    }
+
+    /// Takes the store for this node alone.
+    pub fn lock(&self) -> Result<Lock, DomainError> {
+        let asked = self.asked();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let failed = |errno: rustix::io::Errno| DomainError::io(&asked, "its lock", &errno.into());
+        let fd = rustix::fs::open(self.0.join("lock"), flags, Mode::from_raw_mode(MODE))
+            .map_err(failed)?;
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock(fd)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(DomainError::new(
+                asked,
+                "another node uses it",
+                "end that one, or give this one a --store of its own",
+            )),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// What the node is. `None`: the store is new.
+    pub fn about(&self) -> Result<Option<About>, DomainError> {
+        let Some(about) = self.read::<About>(&self.0.join(NODE))? else { return Ok(None) };
+        if about.format != FORMAT {
+            let found = format!("it has format {}, and this build has {FORMAT}", about.format);
+            return Err(DomainError::new(self.asked(), found, "use the build that made it"));
+        }
+        Ok(Some(about))
+    }
+
+    /// Says what the node is.
+    pub fn set_about(&self, domain: &str, node: NodeId) -> Result<(), DomainError> {
+        let about = About { format: FORMAT, domain: domain.to_owned(), node: node.number() };
+        self.write(NODE, &serde_json::to_vec_pretty(&about).unwrap_or_default())
+    }
+
+    fn read<T: for<'a> Deserialize<'a>>(&self, path: &Path) -> Result<Option<T>, DomainError> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(DomainError::io(self.asked(), path.display(), &error));
+            }
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|error| {
+            let found = format!("{} cannot be read: {error}", path.display());
+            DomainError::new(self.asked(), found, "give a store of a solera node, or a new one")
+        })
+    }
+
+    /// Puts a file in place whole.
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DomainError> {
+        let (new, path) = (self.0.join(format!("{name}.new")), self.0.join(name));
+        fs::write(&new, bytes)
+            .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(MODE)))
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|error| DomainError::io(self.asked(), path.display(), &error))
+    }
+
+    /// The file of the node's capacity.
+    pub fn room(&self) -> PathBuf {
+        self.0.join(room::NAME)
+    }
+
+    /// Where the node is reached.
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+
+    /// Says who the domain's nodes are, for processes of this machine.
+    pub fn set_members(&self, members: &[(NodeId, SocketAddr)]) -> Result<(), DomainError> {
+        let line =
+            |(node, address): &(NodeId, SocketAddr)| format!("{} {address}\n", node.number());
+        self.write(MEMBERS, members.iter().map(line).collect::<String>().as_bytes())
+    }
+
+    /// The domain's nodes, as the node has said last.
+    pub fn members(&self) -> Vec<(NodeId, SocketAddr)> {
+        let text = fs::read_to_string(self.0.join(MEMBERS)).unwrap_or_default();
+        let member = |line: &str| {
+            let (number, address) = line.split_once(' ')?;
+            Some((NodeId::new(number.parse().ok()?)?, address.parse().ok()?))
+        };
+        text.lines().filter_map(member).collect()
+    }
+
+    /// The folder of a volume.
+    pub fn volume(&self, name: &str) -> PathBuf {
+        self.0.join("volumes").join(name)
+    }
+
+    /// The volumes that this node is the host of.
+    pub fn volumes(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join("volumes")).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter(|entry| entry.path().join(ABOUT).is_file())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// What a volume's folder says.
+    pub fn volume_about(&self, name: &str) -> Result<Option<VolumeAbout>, DomainError> {
+        self.read(&self.volume(name).join(ABOUT))
+    }
+
+    /// Makes a volume's folder, with a region of so many bytes that nobody has touched.
+    pub fn create_volume(&self, name: &str, size: u64) -> Result<PathBuf, DomainError> {
+        let folder = self.volume(name);
+        let asked = format!("make the volume {name} in {}", self.0.display());
+        if folder.join(ABOUT).exists() {
+            let advice = "choose another name, or remove that one (`solera domain remove`)";
+            return Err(DomainError::new(asked, "it exists already", advice));
+        }
+        let made = Self::fill_volume(&folder, size);
+        made.map_err(|error| {
+            // The folder is this call's own, and useless; what is left of it is said by the error.
+            let _ = fs::remove_dir_all(&folder);
+            DomainError::new(&asked, error, "see that the store has room")
+        })?;
+        Ok(folder)
+    }
+
+    fn fill_volume(folder: &Path, size: u64) -> Result<(), String> {
+        let text = |error: std::io::Error| error.to_string();
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder).map_err(text)?;
+        let pages = size.div_ceil(PAGE);
+        drop(
+            pmem::Region::create(&folder.join(REGION), pages * PAGE, MODE, true)
+                .map_err(|error| error.to_string())?,
+        );
+        Table::create(folder, pages).map_err(|error| error.to_string())?;
+        drop(
+            Directory::create(&folder.join(directory::NAME), pages)
+                .map_err(|error| error.to_string())?,
+        );
+        let mut uuid = [0; 16];
+        rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())
+            .map_err(pmem::plain)?;
+        let about = VolumeAbout { format: FORMAT, uuid, pages };
+        fs::write(folder.join(ABOUT), serde_json::to_vec_pretty(&about).unwrap_or_default())
+            .map_err(text)
+    }
+
+    /// The folder of what is kept of another host's volume.
+    pub fn kept(&self, uuid: &[u8; 16]) -> PathBuf {
+        self.0.join("kept").join(format!("{:032x}", u128::from_be_bytes(*uuid)))
+    }
+
+    /// All of whose volumes pages are kept.
+    pub fn all_kept(&self) -> Vec<[u8; 16]> {
+        let entries = fs::read_dir(self.0.join("kept")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| parse_uuid(entry.file_name().to_str()?)).collect()
+    }
+
+    /// The node's capacity, to be used by this process.
+    pub fn open_room(&self) -> Result<Room, DomainError> {
+        Room::open(&self.room()).map_err(|error| {
+            let advice = "start the node that has the store: `solera node`";
+            DomainError::new(self.asked(), error, advice)
+        })
+    }
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let whole = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| whole)?;
+    Some(number.to_be_bytes())
+}
