@@ -178,7 +178,7 @@ fn another_domains_node_is_refused_on_both_sides() {
         (error.to_string(), holder.wait_for_reason())
     };
     let (theirs, ours) = connect(&tls("theirs"));
-    assert!(theirs.contains("copy the domain's key file"), "{theirs}");
+    assert!(theirs.contains("give it the domain's key file"), "{theirs}");
     assert!(ours.contains("same key file"), "{ours}");
     let (theirs, ours) = connect(&Wire::Plain);
     assert!(ours.contains("does not speak TLS"), "{ours}");

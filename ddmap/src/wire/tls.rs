@@ -264,7 +264,7 @@ impl Write for Socket<'_> {
 fn reason(error: &Error) -> io::Error {
     let text = match error {
         Error::InvalidCertificate(_) | Error::NoCertificatesPresented => {
-            "the other side does not show this domain's certificate; copy the domain's key file to it"
+            "the other side does not show this domain's certificate; give it the domain's key file"
                 .into()
         }
         Error::AlertReceived(alert) => format!(
