@@ -2,7 +2,8 @@
 //! is closed, with a reason.
 
 use std::collections::HashMap;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,11 @@ use ddmap::protocol::NodeId;
 use ddmap::protocol::Version;
 use ddmap::protocol::keep::Stored;
 use ddmap::protocol::messages::{Answer, CLAIMS, PAGES, Request};
+use ddmap::wire::frame::{self, ENTRY, HEADER, VERSION};
+use ddmap::wire::key::Key;
 use ddmap::wire::link::Link;
 use ddmap::wire::serve::{Peer, Refusal, Server, Service};
+use ddmap::wire::tls::Tls;
 use ddmap::wire::{Hello, Wire};
 
 const PAGE: usize = 4096;
@@ -22,6 +26,18 @@ const LONG: Duration = Duration::from_secs(30);
 struct Holder {
     pages: Mutex<HashMap<u64, (Version, Vec<u8>)>>,
     reasons: Mutex<Vec<String>>,
+}
+
+impl Holder {
+    /// The next reason for which a connection was closed.
+    fn wait_for_reason(&self) -> String {
+        loop {
+            if let Some(reason) = self.reasons.lock().unwrap().pop() {
+                return reason;
+            }
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Service for Holder {
@@ -36,13 +52,17 @@ impl Service for Holder {
         let mut kept = self.pages.lock().unwrap();
         match request {
             Request::Fetch { pages, releases } => {
-                releases.iter().for_each(|(page, _)| drop(kept.remove(page)));
+                for (page, _) in &releases {
+                    kept.remove(page);
+                }
                 let mut bytes = Vec::new();
                 let mut found = Vec::new();
                 for (page, version) in &pages {
                     let here = kept.get(page).filter(|(kept, _)| kept == version);
                     found.push(here.is_some());
-                    here.iter().for_each(|(_, page)| bytes.extend_from_slice(page));
+                    if let Some((_, page)) = here {
+                        bytes.extend_from_slice(page);
+                    }
                 }
                 Answer::Fetched { found, bytes }
             }
@@ -129,6 +149,42 @@ fn all_requests_are_answered() {
     }
 }
 
+/// A domain's key, in a folder that goes away.
+fn tls(name: &str) -> Wire {
+    let folder = std::env::temp_dir().join(format!("solera-{name}-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let key = Key::create(&folder.join("key.pem")).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    Wire::Tls(Tls::new(&key).unwrap())
+}
+
+#[test]
+fn all_requests_are_answered_over_tls() {
+    let wire = tls("talk");
+    let (server, holder) = server(wire.clone(), 2);
+    let mut first = link(&server, &wire, 1);
+    let mut second = link(&server, &wire, 1);
+    talk(&mut first);
+    talk(&mut second);
+    drop(server);
+    assert_eq!(*holder.reasons.lock().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn another_domains_node_is_refused_on_both_sides() {
+    let (server, holder) = server(tls("ours"), 1);
+    let connect = |wire: &Wire| {
+        let error = Link::connect(server.address(), LONG, &hello(1, 1), wire).err().unwrap();
+        (error.to_string(), holder.wait_for_reason())
+    };
+    let (theirs, ours) = connect(&tls("theirs"));
+    assert!(theirs.contains("give it the domain's key file"), "{theirs}");
+    assert!(ours.contains("same key file"), "{ours}");
+    let (theirs, ours) = connect(&Wire::Plain);
+    assert!(ours.contains("does not speak TLS"), "{ours}");
+    assert!(theirs.contains("same --wire") || theirs.contains("--wire"), "{theirs}");
+}
+
 /// The round trip of a fetch of one page: `cargo test --release -p solera-ddmap --test wire_link
 /// -- --ignored --nocapture`.
 #[test]
@@ -136,6 +192,45 @@ fn all_requests_are_answered() {
 fn round_trips() {
     let (server, _) = server(Wire::Plain, 1);
     figures("plain", &mut link(&server, &Wire::Plain, 1));
+    figures_of_blocking();
+    let wire = tls("figures");
+    let (server, _) = self::server(wire.clone(), 1);
+    figures("TLS", &mut link(&server, &wire, 1));
+}
+
+/// The same where nobody polls: the asker sits in `read`, and the other side was left to block.
+fn figures_of_blocking() {
+    let (server, _) = server(Wire::Plain, 1);
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut head = Vec::new();
+    frame::encode_hello(&mut head, VERSION, 1, &hello(1, 1));
+    stream.write_all(&head).unwrap();
+    stream.read_exact(&mut [0; HEADER]).unwrap();
+    let (pages, bytes) = pages(0..1);
+    let store = Request::Store { pages: pages.clone(), bytes };
+    let fetch = Request::Fetch { pages, releases: vec![] };
+    let bound = hello(1, 1).bound(VERSION);
+    let mut took = Vec::new();
+    for id in 2..2000 {
+        let request = if id == 2 { &store } else { &fetch };
+        let bytes = frame::encode_request(&mut head, &bound, id, request).unwrap();
+        head.extend_from_slice(bytes);
+        std::thread::sleep(Duration::from_micros(300));
+        let start = Instant::now();
+        stream.write_all(&head).unwrap();
+        let page = if id == 2 { 0 } else { PAGE };
+        stream.read_exact(&mut vec![0; HEADER + ENTRY + page]).unwrap();
+        took.push(start.elapsed().as_nanos());
+    }
+    print("plain, 4 KiB fetched, both sides blocking", took);
+}
+
+fn print(what: &str, mut took: Vec<u128>) {
+    took.sort_unstable();
+    let of = |share: usize| took[took.len() * share / 1000] / 100;
+    let (median, p99) = (of(500), of(990));
+    println!("{what}: median {}.{} us, p99 {}.{} us", median / 10, median % 10, p99 / 10, p99 % 10);
 }
 
 fn figures(name: &str, link: &mut Link) {
@@ -153,14 +248,6 @@ fn figures(name: &str, link: &mut Link) {
             assert!(link.poll_frame(LONG).unwrap().is_some());
             took.push(start.elapsed().as_nanos());
         }
-        took.sort_unstable();
-        let of = |share: usize| took[took.len() * share / 1000] / 100;
-        println!(
-            "{name}, 4 KiB fetched, other side {how}: median {}.{} us, p99 {}.{} us",
-            of(500) / 10,
-            of(500) % 10,
-            of(990) / 10,
-            of(990) % 10
-        );
+        print(&format!("{name}, 4 KiB fetched, asker polling, other side {how}"), took);
     }
 }

@@ -4,7 +4,7 @@
 //! until [`Buffer::room`].
 
 use super::Bad;
-use super::frame::{FRAME, HEADER, Header};
+use super::frame::{FRAME, HEADER, Header, MAGIC};
 use std::ops::Range;
 
 /// Room for the longest frame. The kernel gives memory where bytes come only.
@@ -39,10 +39,15 @@ impl Buffer {
         self.start == self.end
     }
 
-    /// The header of the frame that comes next. `None`: it is not there yet.
+    /// The header of the frame that comes next. `None`: it is not there yet. What begins like no
+    /// frame is not waited for.
     pub(super) fn header(&self, agreed: Option<u16>) -> Result<Option<Header>, Bad> {
         let here = &self.bytes[self.start..self.end];
-        if here.len() < HEADER { Ok(None) } else { Header::parse(here, agreed).map(Some) }
+        match here.first_chunk() {
+            Some(first) if *first != MAGIC => Err(Bad::Magic(*first)),
+            _ if here.len() < HEADER => Ok(None),
+            _ => Header::parse(here, agreed).map(Some),
+        }
     }
 
     /// Takes the frame of this header, if it is there whole; where its body is.

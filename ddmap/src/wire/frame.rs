@@ -11,11 +11,11 @@
 //!
 //! # Invariants
 //!
-//! 1. How long a body may be follows from the header's kind and count, and is checked before a byte
-//!    of it is read ([`Header::parse`]).
+//! 1. How long a body may be follows from the header's kind and count, and is checked before a
+//!    byte of it is read ([`Header::parse`]).
 //! 2. Nothing is reserved by what a length says: only by the entries that are there.
-//! 3. First eight bytes of a header, its sum, and the kinds of a hello, its answer and a refusal are
-//!    the same in all versions: by them two nodes find out what both speak.
+//! 3. Magic, version, kind and sum of a header are where they are in all versions, and so are the
+//!    kinds of a hello, its answer and a refusal: by them two nodes find out what both speak.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -38,7 +38,7 @@ pub const TEXT: usize = 512;
 /// Bytes of a frame, at most: of one with [`PAGES`] pages.
 pub const FRAME: usize = HEADER + PAGES * (ENTRY + PAGE_BYTES);
 /// Page numbers are below this.
-pub const PAGE_NUMBERS: u64 = u64::MAX / PAGE;
+pub const PAGE_NUMBERS: u64 = 1 << 52;
 
 const PAGE_BYTES: usize = PAGE as usize;
 /// What `more` of claims says if there are none behind.

@@ -370,7 +370,13 @@ impl Link {
     }
 
     fn close_ended(&mut self) -> LinkError {
-        let partly = if self.received.is_empty() { "" } else { " in the middle of an answer" };
+        let partly = if self.agreed.is_none() {
+            " ahead of its hello; it has reported why (another --wire, or another key file)"
+        } else if self.received.is_empty() {
+            ""
+        } else {
+            " in the middle of an answer"
+        };
         self.close(format!("the other side has ended the connection{partly}"))
     }
 

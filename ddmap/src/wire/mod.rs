@@ -6,6 +6,7 @@
 //! | [`link`] | how a request is sent and its answer waited for |
 //! | [`serve`] | how many connections are answered by few threads |
 //! | [`sessions`] | which life of a peer counts |
+//! | [`key`], [`tls`] | who may talk at all |
 //!
 //! All system calls that move bytes are made directly (`rustix`), never by libc: a link lives in
 //! the preload library, too, which interposes libc. Sockets are used without blocking, whatever
@@ -14,9 +15,11 @@
 mod buffer;
 mod channel;
 pub mod frame;
+pub mod key;
 pub mod link;
 pub mod serve;
 pub mod sessions;
+pub mod tls;
 
 use std::fmt;
 use std::io;
@@ -202,6 +205,8 @@ impl fmt::Display for Hex<'_> {
 pub enum Wire {
     /// Frames as they are: between private addresses only.
     Plain,
+    /// Frames in TLS 1.3, among those who have the domain's key.
+    Tls(tls::Tls),
 }
 
 impl Wire {
@@ -215,7 +220,7 @@ impl Wire {
                      give a private one, or use --wire tls"
                 ),
             )),
-            Self::Plain => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -223,6 +228,7 @@ impl Wire {
     fn asker(&self, fd: OwnedFd) -> io::Result<Box<dyn Channel>> {
         match self {
             Self::Plain => Ok(Box::new(Plain(fd))),
+            Self::Tls(tls) => Ok(Box::new(tls.asker(fd)?)),
         }
     }
 
@@ -230,6 +236,7 @@ impl Wire {
     fn answerer(&self, fd: OwnedFd) -> io::Result<Box<dyn Channel>> {
         match self {
             Self::Plain => Ok(Box::new(Plain(fd))),
+            Self::Tls(tls) => Ok(Box::new(tls.answerer(fd)?)),
         }
     }
 }
