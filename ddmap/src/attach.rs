@@ -35,6 +35,12 @@ impl Attachment {
         self.start.load(Ordering::Relaxed) != starts
     }
 
+    /// In a forked child: the connection is its parent's.
+    pub fn forked(&self) {
+        let mut kept = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = None;
+    }
+
     /// Tells the node who has the volume attached, and hands over the descriptors.
     pub fn meet(&self, ground: &Ground, descriptors: &[BorrowedFd<'_>]) -> Result<(), DomainError> {
         let mut kept = self.socket.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,6 +10,10 @@ pub struct Unreached;
 
 /// Carries requests.
 pub trait Carrier: Send + Sync {
+    /// This process is a forked child: its parent's connections are not its own. It says so of
+    /// itself from now on, as this slot and life.
+    fn forked(&self, slot: u16, life: u32);
+
     /// Asks a node, and waits for its answer, at most `patience`, and not beyond a signal whose
     /// turn it is.
     fn ask(&self, to: NodeId, request: &Request, patience: Duration) -> Result<Answer, Unreached>;

@@ -112,6 +112,10 @@ impl Hosted {
 }
 
 impl Carrier for Hosted {
+    fn forked(&self, slot: u16, life: u32) {
+        self.links.forked(slot, life);
+    }
+
     fn ask(
         &self,
         to: NodeId,
@@ -167,22 +171,23 @@ impl Hosts {
         self.all().values().cloned().collect()
     }
 
-    /// Frees so many pages of the node's capacity, by its volumes in turn.
-    pub fn make_room(&self, wanted: u64, holders: &[NodeId]) {
+    /// Frees so many pages of the node's capacity, by its volumes in turn: how many it did.
+    pub fn make_room(&self, wanted: u64, holders: &[NodeId]) -> u64 {
         let mut left = wanted;
         for hosted in self.served() {
             if left == 0 {
-                return;
+                break;
             }
             if let Made::Room(gone) = hosted.make_room(left, holders) {
                 left = left.saturating_sub(gone);
             }
         }
+        wanted - left
     }
 
     /// Takes back what dead processes had: whether there were any.
     pub fn bury(&self) -> bool {
-        let buried = self.served().iter().map(|hosted| hosted.evictor.bury().unwrap_or(0));
+        let buried = self.served().into_iter().map(|hosted| hosted.evictor.bury().unwrap_or(0));
         buried.sum::<u32>() > 0
     }
 
@@ -200,7 +205,8 @@ impl Hosts {
     pub fn pages(&self) -> u64 {
         let of = |name: &String| {
             let path = self.store.volume(name).join(crate::view::REGION);
-            rustix::fs::stat(path).map_or(0, |stat| stat.st_blocks as u64 * 512 / crate::protocol::PAGE)
+            rustix::fs::stat(path)
+                .map_or(0, |stat| stat.st_blocks as u64 * 512 / crate::protocol::PAGE)
         };
         self.store.volumes().iter().map(of).sum()
     }

@@ -23,7 +23,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Connections to holders for one volume.
 pub struct Links {
     store: Store,
-    hello: Hello,
+    hello: Mutex<Hello>,
     /// Pages of the region: a holder that has none of them yet is told.
     pages: u64,
     wire: Wire,
@@ -33,7 +33,7 @@ pub struct Links {
 impl Links {
     /// Of a process that says so of itself, and finds the nodes in its node's store.
     pub fn new(store: Store, hello: Hello, pages: u64, wire: Wire) -> Self {
-        Self { store, hello, pages, wire, idle: Mutex::default() }
+        Self { store, hello: Mutex::new(hello), pages, wire, idle: Mutex::default() }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, Link)>> {
@@ -46,7 +46,8 @@ impl Links {
 
     fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
         let address = self.address(node).ok_or(Unreached)?;
-        let link = Link::connect(address, CONNECT, &self.hello, &self.wire);
+        let hello = *self.hello.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = Link::connect(address, CONNECT, &hello, &self.wire);
         let mut link = link.map_err(|_| Unreached)?;
         let text = control::text(&control::Ask::Hold { pages: self.pages });
         match link.ask(&Request::Control { text }, CONNECT) {
@@ -75,6 +76,12 @@ impl Links {
 }
 
 impl Carrier for Links {
+    fn forked(&self, slot: u16, life: u32) {
+        self.idle().clear();
+        let mut hello = self.hello.lock().unwrap_or_else(PoisonError::into_inner);
+        (hello.process, hello.session) = (u64::from(slot), life);
+    }
+
     fn ask(&self, to: NodeId, request: &Request, patience: Duration) -> Result<Answer, Unreached> {
         let end = Instant::now() + patience;
         let found = {

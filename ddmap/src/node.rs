@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(100);
 const BEAT: Duration = Duration::from_secs(1);
@@ -135,6 +135,53 @@ fn check_capacity(store: &Store, capacity: u64) -> Result<(), DomainError> {
     Ok(())
 }
 
+fn number_of(about: &Member) -> Result<NodeId, DomainError> {
+    let asked = format!("be node {}", about.node);
+    NodeId::new(about.node)
+        .ok_or_else(|| DomainError::new(asked, "that is no number of a node", "1 to 4094 are"))
+}
+
+/// Finds out which node this is, and who else there is; gives the first node's address, if that is
+/// another one.
+fn enter(
+    options: &NodeOptions,
+    store: &Store,
+    members: &Members,
+    about: &mut Member,
+) -> Result<Option<SocketAddr>, DomainError> {
+    let asked = format!("run a node of {}", options.domain);
+    if let Some(known) = store.about()? {
+        if known.domain != options.domain {
+            let found = format!("the store is of a node of {}", known.domain);
+            return Err(DomainError::new(asked, found, "give the store of this domain"));
+        }
+        about.node = known.node;
+        for (node, address) in store.members() {
+            members.remember(node, address);
+        }
+    }
+    let of_first = members.addresses().into_iter().find(|one| one.0.number() == 1);
+    let first = match (options.join, about.node) {
+        (_, 1) | (None, 0) => None,
+        (Some(join), _) => Some(join),
+        (None, _) => of_first.map(|one| one.1),
+    };
+    if let Some(first) = first {
+        let (node, all) = join(first, about, &options.wire)?;
+        about.node = node.number();
+        members.heard(all);
+    } else if about.node > 1 {
+        let advice = "give --join the address of the domain's first node";
+        return Err(DomainError::new(asked, "the first node is not known", advice));
+    } else {
+        about.node = 1;
+        members.join(about.clone());
+    }
+    store.set_about(&options.domain, number_of(about)?)?;
+    store.set_members(&members.addresses())?;
+    Ok(first)
+}
+
 impl Node {
     /// Starts a node: it answers others when this returns.
     pub fn start(options: NodeOptions) -> Result<Self, DomainError> {
@@ -153,47 +200,11 @@ impl Node {
         let io = |error: std::io::Error| DomainError::new(&asked, error, "");
         let address = listener.local_addr().map_err(io)?;
         let capacity = options.capacity / PAGE;
-        let mut about = Member {
-            node: 0,
-            address,
-            passive: options.passive,
-            capacity,
-            used: 0,
-            silent: 0,
-        };
         let members = Arc::new(Members::default());
-        let known = store.about()?;
-        if let Some(known) = &known {
-            if known.domain != options.domain {
-                let found = format!("the store is of a node of {}", known.domain);
-                return Err(DomainError::new(asked, found, "give the store of this domain"));
-            }
-            about.node = known.node;
-            for (node, address) in store.members() {
-                members.remember(node, address);
-            }
-        }
-        let of_first = members.addresses().into_iter().find(|one| one.0.number() == 1);
-        let first = match (options.join, about.node) {
-            (_, 1) | (None, 0) => None,
-            (Some(join), _) => Some(join),
-            (None, _) => of_first.map(|one| one.1),
-        };
-        let here = if let Some(first) = first {
-            let (node, all) = join(first, &about, &options.wire)?;
-            members.heard(all);
-            node
-        } else if about.node > 1 {
-            let advice = "give --join the address of the domain's first node";
-            return Err(DomainError::new(asked, "the first node is not known", advice));
-        } else {
-            about.node = 1;
-            members.join(about.clone());
-            NodeId::new(1).ok_or_else(|| DomainError::new(&asked, "a bad number", ""))?
-        };
-        about.node = here.number();
-        store.set_about(&options.domain, here)?;
-        store.set_members(&members.addresses())?;
+        let passive = options.passive;
+        let mut about = Member { node: 0, address, passive, capacity, used: 0, silent: 0 };
+        let first = enter(&options, &store, &members, &mut about)?;
+        let here = number_of(&about)?;
         let room = Room::create(&store.room())
             .map_err(|error| DomainError::new(&asked, error, "give another --store"))?;
         let room = Arc::new(room);
@@ -301,15 +312,24 @@ impl Shared {
     }
 
     fn evict(&self) {
+        let mut ticked = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
-            self.room.wait_for_demand(TICK);
-            self.room.tick_on();
             let missing = self.room.missing();
+            if missing == 0 {
+                self.room.wait_for_demand(TICK);
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.room.tick_on();
+            }
             if missing > 0 {
                 let holders = self.members.holders(self.here());
                 let holders: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
                 // A little more than is wanted now: whoever wants the next page does not wait.
-                self.hosts.make_room(missing + missing / 4 + 1, &holders);
+                if self.hosts.make_room(missing + missing / 4 + 1, &holders) == 0 {
+                    // Nobody takes any, or nothing may leave: that changes, but not at once.
+                    thread::sleep(TICK / 10);
+                }
             }
         }
     }
@@ -346,16 +366,13 @@ impl Shared {
 
     /// Hears what a process says. `false`: it has gone.
     fn hear(&self, program: &mut Program) -> bool {
-        let (said, descriptors) = match program.socket.receive::<Said>() {
-            Ok(Some(heard)) => heard,
-            Ok(None) | Err(_) => {
-                if let Some((volume, claimant)) = &program.attached
-                    && let Ok(hosted) = self.hosts.find(volume)
-                {
-                    hosted.evictor.remove(*claimant);
-                }
-                return false;
+        let Ok(Some((said, descriptors))) = program.socket.receive::<Said>() else {
+            if let Some((volume, claimant)) = &program.attached
+                && let Ok(hosted) = self.hosts.find(volume)
+            {
+                hosted.evictor.remove(*claimant);
             }
+            return false;
         };
         let answer = match said {
             Said::Status => Answered::Status(self.status()),

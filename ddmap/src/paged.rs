@@ -50,6 +50,11 @@ pub(crate) fn leave(pager: &RegionPager) {
     }
 }
 
+/// In a forked child: no other thread looks.
+pub(crate) fn forked() {
+    LOOKING.store(0, Ordering::Release);
+}
+
 fn find(address: usize, serve: impl Fn(&RegionPager) -> bool) -> bool {
     LOOKING.fetch_add(1, Ordering::AcqRel);
     let served = ALL.iter().any(|one| {

@@ -23,7 +23,7 @@ use pmem::{Access, Hint, Pager, interrupt};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,8 @@ impl Default for Wishes {
 pub struct RegionPager {
     ground: Ground,
     uffd: Uffd,
-    maps: Maps,
+    /// Leaked when a child gets its own: a handler may look at it.
+    maps: AtomicPtr<Maps>,
     carrier: Box<dyn Carrier>,
     wishes: Wishes,
     /// The engine's own mapping: its start, and bytes.
@@ -149,12 +150,18 @@ impl RegionPager {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
         let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
         let (owed, counts) = (Mutex::default(), Counts::default());
+        let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, counts }
+    }
+
+    fn maps(&self) -> &Maps {
+        // SAFETY: a box that was leaked, and is freed by `drop` alone.
+        unsafe { &*self.maps.load(Ordering::Acquire) }
     }
 
     /// What the node needs to take stores away: the userfaultfd, and the list of mappings.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.uffd.as_fd(), self.maps.fd()]
+        [self.uffd.as_fd(), self.maps().fd()]
     }
 
     /// Hands over to the node what it needs to reach this process.
@@ -189,22 +196,22 @@ impl RegionPager {
         if let Some(offset) = offset.filter(|offset| *offset < length.load(Ordering::Acquire)) {
             return Some((offset / PAGE, None));
         }
-        let maps = self.maps.all();
+        let maps = self.maps().all();
         maps.into_iter().find_map(|map| Some((map.page_at(address)?, Some(map))))
     }
 
     /// A program's mapping of a part of the region, of which no page was touched yet.
     pub fn map(&self, map: Mapped) -> Result<(), Errno> {
-        if !self.maps.add(map) {
+        if !self.maps().add(map) {
             return Err(Errno::NOMEM);
         }
         self.register(map.start, map.pages * PAGE)
-            .inspect_err(|_| self.maps.remove(map.start, map.start + (map.pages * PAGE) as usize))
+            .inspect_err(|_| self.maps().remove(map.start, map.start + (map.pages * PAGE) as usize))
     }
 
     /// Program's mappings in a range are gone.
     pub fn unmap(&self, start: usize, end: usize) {
-        self.maps.remove(start, end);
+        self.maps().remove(start, end);
     }
 
     fn register(&self, start: usize, length: u64) -> Result<(), Errno> {
@@ -254,7 +261,7 @@ impl RegionPager {
         let begun = Instant::now();
         self.meet_new_node();
         loop {
-            let pages = self.with_those_ahead(page);
+            let pages = self.with_those_ahead(vec![page]);
             match self.bring(&pages, touched) {
                 Next::Done(_) => return Ok(()),
                 Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
@@ -280,27 +287,30 @@ impl RegionPager {
         }
     }
 
-    /// A page, and those behind it that a program wants next that reads in order: the window
-    /// doubles each time it begins where the last one ended.
-    fn with_those_ahead(&self, page: u64) -> Vec<u64> {
-        if self.ground.table.word(page).state() != State::Absent {
-            return vec![page];
+    /// Pages that are wanted, and those behind them that a program wants next that reads in order:
+    /// the window doubles each time it begins where the last one ended.
+    fn with_those_ahead(&self, mut pages: Vec<u64>) -> Vec<u64> {
+        let absent = |page: u64| self.ground.table.word(page).state() == State::Absent;
+        let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) else {
+            return pages;
+        };
+        if !absent(first) {
+            return pages;
         }
         let (ended, brought) = (&self.run.0, &self.run.1);
-        let window = if ended.load(Ordering::Relaxed) == page {
-            (brought.load(Ordering::Relaxed) * 2).min(self.wishes.ahead.max(1))
+        let window = if ended.load(Ordering::Relaxed) == first {
+            (brought.load(Ordering::Relaxed) * 2).min(self.wishes.ahead)
         } else {
             1
         };
-        let last = (page + window).min(self.ground.table.pages());
-        ended.store(last, Ordering::Relaxed);
-        brought.store(window, Ordering::Relaxed);
-        let elsewhere = |page: &u64| {
-            self.ground.table.word(*page).state() == State::Absent
-                && matches!(self.ground.place(*page), Ok(Place::Held(..)))
-        };
-        let behind = (page + 1..last).filter(elsewhere);
-        std::iter::once(page).chain(behind).collect()
+        let behind = last + 1..(last + window).max(last + 1).min(self.ground.table.pages());
+        ended.store(behind.end, Ordering::Relaxed);
+        brought.store(window.max(1), Ordering::Relaxed);
+        let elsewhere =
+            |page: &u64| absent(*page) && matches!(self.ground.place(*page), Ok(Place::Held(..)));
+        pages.extend(behind.filter(elsewhere));
+        pages.truncate(PAGES);
+        pages
     }
 
     /// Brings pages, by one request to each holder: gives what came of the first one.
@@ -457,11 +467,25 @@ impl Pager for RegionPager {
         let whole = length / PAGE * PAGE;
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
-        self.maps.remove(address, address + whole as usize);
+        self.maps().remove(address, address + whole as usize);
         let map = Mapped { start: address, page: 0, pages: whole / PAGE };
         let registered = self.map(map);
         debug_assert_eq!(registered, Ok(()), "a mapping of shared memory registers");
         paged::enter(self);
+    }
+
+    fn forked(&self) -> Result<(), Errno> {
+        paged::forked();
+        self.ground.table.forked().map_err(|_| Errno::IO)?;
+        self.uffd.renew()?;
+        let maps = Maps::new().map_err(|error| error.errno())?;
+        self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
+        self.owed().clear();
+        self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
+        if let Some(node) = &self.node {
+            node.forked();
+        }
+        self.meet_node().map_err(|_| Errno::IO)
     }
 
     fn fault(&self, page: u64, _: Access) -> Result<(), Errno> {
@@ -475,7 +499,8 @@ impl Pager for RegionPager {
         let pages = ranges.iter().flat_map(|(at, length)| at / PAGE..(at + length).div_ceil(PAGE));
         let pages: Vec<u64> = pages.filter(elsewhere).take(PAGES).collect();
         if !pages.is_empty() {
-            self.bring(&pages, None);
+            // What does not come is asked for again by the access.
+            self.bring(&self.with_those_ahead(pages), None);
         }
     }
 
@@ -534,5 +559,7 @@ impl Drop for RegionPager {
     fn drop(&mut self) {
         paged::leave(self);
         self.release_owed(true);
+        // SAFETY: made by a box, and nobody looks at it any more.
+        drop(unsafe { Box::from_raw(self.maps.load(Ordering::Acquire)) });
     }
 }

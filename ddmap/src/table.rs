@@ -21,7 +21,7 @@ use robust::word::At;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -152,6 +152,11 @@ impl Slots for Table {
     }
 }
 
+fn open_live(folder: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::open(folder.join(LIVE_NAME), flags, Mode::from_raw_mode(0o600))
+}
+
 impl Table {
     /// Makes the table of a region of so many pages, none of which was ever touched.
     pub fn create(folder: &Path, pages: u64) -> Result<(), TableError> {
@@ -181,13 +186,25 @@ impl Table {
         if region.len() < WORDS_AT + pages * 8 {
             return Err(TableError::Layout(format!("is too short for {pages} pages")));
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let live = rustix::fs::open(folder.join(LIVE_NAME), flags, Mode::from_raw_mode(0o600))
-            .map_err(|errno| TableError::System("the liveness file", errno))?;
+        let live =
+            open_live(folder).map_err(|errno| TableError::System("the liveness file", errno))?;
         let (slot, life) = (AtomicU32::new(u32::MAX), AtomicU32::new(0));
         let table = Self { region, pages, live: InternalFd::new(live), slot, life };
         table.take_slot()?;
         Ok(table)
+    }
+
+    /// In a forked child: it takes a slot of its own. Its parent's byte goes with its parent.
+    pub fn forked(&self) -> Result<(), TableError> {
+        let system = |errno| TableError::System("the liveness file", errno);
+        let folder = self.region.path().and_then(Path::parent).unwrap_or(Path::new(""));
+        let live = open_live(folder).map_err(system)?;
+        let old = self.live.as_raw_fd();
+        self.live.replace(InternalFd::new(live));
+        // SAFETY: the number that this had until now, which nobody else closes.
+        drop(unsafe { OwnedFd::from_raw_fd(old) });
+        self.slot.store(u32::MAX, Ordering::Relaxed);
+        self.take_slot()
     }
 
     fn take_slot(&self) -> Result<(), TableError> {

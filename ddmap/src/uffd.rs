@@ -103,6 +103,16 @@ impl Uffd {
         Ok(made)
     }
 
+    /// In a forked child: one of its own, in the place of its parent's.
+    pub fn renew(&self) -> Result<(), Errno> {
+        let new = Self::open()?;
+        let old = self.0.as_raw_fd();
+        self.0.replace(new.0);
+        // SAFETY: the number that this had until now, which nobody else closes.
+        drop(unsafe { OwnedFd::from_raw_fd(old) });
+        Ok(())
+    }
+
     /// The userfaultfd of another process, which has handed it over.
     pub fn of_other(fd: OwnedFd) -> Self {
         Self(InternalFd::new(fd))

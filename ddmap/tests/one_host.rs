@@ -30,6 +30,8 @@ const MIB: u64 = 1 << 20;
 struct Here(Arc<Kept>);
 
 impl Carrier for Here {
+    fn forked(&self, _: u16, _: u32) {}
+
     fn ask(&self, _: NodeId, request: &Request, _: Duration) -> Result<Answer, Unreached> {
         Ok(self.0.serve(request))
     }

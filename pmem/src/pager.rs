@@ -40,6 +40,10 @@ pub trait Pager: Send + Sync {
     /// The region is mapped at this address, with so many bytes: nobody has accessed it yet.
     fn mapped(&self, address: usize, length: u64);
 
+    /// This process is a forked child: what was its parent's is not its own. The region is mapped
+    /// anew, and nobody has accessed it yet; [`Pager::mapped`] follows.
+    fn forked(&self) -> Result<(), Errno>;
+
     /// An access to this page faulted. `Ok`: it is there, or the access may be tried again. May
     /// wait. `EIO`: the page is lost; `EINTR`: a signal has come.
     fn fault(&self, page: u64, access: Access) -> Result<(), Errno>;

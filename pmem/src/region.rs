@@ -355,6 +355,16 @@ impl Region {
         unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::LinuxDontFork) }
     }
 
+    /// In a forked child, before anything else: a region with a pager was not inherited, for the
+    /// kernel would show zeros where a page is elsewhere. It is mapped anew, at its place.
+    pub fn born(&self) -> Result<(), Errno> {
+        let Some(pager) = self.pager() else { return Ok(()) };
+        self.map_pages(0, pages(self.len()))?;
+        pager.forked()?;
+        pager.mapped(self.base as usize, self.len());
+        Ok(())
+    }
+
     /// Maps what the file has grown by since, inside the reserved address space; gives the length,
     /// the old one if it has not grown.
     pub fn extend(&self) -> Result<u64, OpenError> {

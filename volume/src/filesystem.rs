@@ -716,6 +716,7 @@ impl Attached for Volume {
 
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
         let (slot, prepared) = Self::slot_of_ticket(ticket);
+        self.region.born()?;
         self.forget_parent();
         while !self.liveness.hold(slot)? {
             // A recoverer looks at it; it will find that the slot is not dead.
@@ -737,6 +738,7 @@ impl Attached for Volume {
     }
 
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
+        self.region.born()?;
         self.forget_parent();
         self.rejoin()?;
         held.retain(|&desc| self.share_description(desc, self.slot()).is_ok());

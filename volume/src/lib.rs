@@ -40,6 +40,7 @@ pub use attach::looking::{info, uuid_of};
 pub use attach::ordinary::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,
 };
+pub use attach::paged::{FindPager, find_pagers_by};
 pub use attach::remove::{Removed, remove};
 pub use attach::resume::resume;
 pub use attach::snapshot::{SnapshotOptions, SnapshotReport, snapshot};

@@ -88,6 +88,10 @@ impl Pager for Away {
         self.address.store(address, Ordering::SeqCst);
     }
 
+    fn forked(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
     fn fault(&self, page: u64, _access: Access) -> Result<(), Errno> {
         self.faults.fetch_add(1, Ordering::SeqCst);
         if self.refuses.load(Ordering::SeqCst) {

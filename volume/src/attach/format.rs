@@ -7,12 +7,13 @@
 //! CRASH: before the superblock is durable there is no volume, or the one of before.
 
 use crate::attach::ordinary::{Kept, is_in_anchor};
+use crate::attach::paged;
 use crate::attach::{AttachOptions, attach, is_attached};
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     BLOCK, CHUNK, COMMIT, Commit, DATA_AREA_MAX, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
-    IDENTITY, INODE, INODE_EXTENT, Identity, LANE, LANES, MAGIC, RuntimeLayout, STATE, STATE_DIRTY,
-    SUPERBLOCK_A, SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN, checksum,
+    IDENTITY, INCOMPAT_ABSENT, INODE, INODE_EXTENT, Identity, LANE, LANES, MAGIC, RuntimeLayout,
+    STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN, checksum,
 };
 use crate::ground::superblock::{self, random, write_copy, write_state};
 use crate::ground::{Ground, now};
@@ -109,7 +110,8 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         }
         None
     } else {
-        let region = Region::open(path, &open).map_err(fail)?;
+        let mut region = Region::open(path, &open).map_err(fail)?;
+        paged::give(&mut region, None, path, "format")?;
         check_overwrite(path, &region, options)?;
         Some(region)
     };
@@ -119,7 +121,8 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         Some(size) => Region::create_with(path, size, options.permissions, false, &open),
         None => Region::open(path, &open),
     };
-    let region = region.map_err(fail)?;
+    let mut region = region.map_err(fail)?;
+    paged::give(&mut region, None, path, "format")?;
     reserve(path, &region, options).inspect_err(|_| {
         // As long as it was.
         let _ = region.cut(before);
@@ -309,7 +312,10 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
 /// Makes a volume of the whole region; what was there is lost.
 pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
     let path = region.path().unwrap_or(Path::new("(memory)"));
-    let superblock = plan(region.len(), path, options)?;
+    let mut superblock = plan(region.len(), path, options)?;
+    if region.pager().is_some() {
+        superblock.incompat |= INCOMPAT_ABSENT;
+    }
     write_volume(region, &superblock, options)
         .map_err(|errno| VolumeError::system("format", path, "writing the volume", errno))
 }

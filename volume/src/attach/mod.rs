@@ -26,6 +26,7 @@ mod eras;
 pub(crate) mod format;
 pub(crate) mod looking;
 pub(crate) mod ordinary;
+pub mod paged;
 mod passes;
 mod reading;
 pub(crate) mod remove;
@@ -181,13 +182,12 @@ fn attach_for(
     if let Some(hook) = &options.hook {
         region.set_hook(Arc::clone(hook));
     }
-    if let Some(pager) = &options.pager {
-        region.set_pager(Arc::clone(pager));
-    }
+    paged::give(&mut region, options.pager.as_ref(), path, "attach")?;
     let region = Arc::new(region);
     let path = &real_path(region.fd(), path);
     let attempt = Attempt { path, options, read_only: options.read_only, purpose };
     let first_look = attempt.superblock(&region)?;
+    paged::check(first_look.superblock.incompat, &region, path, "attach")?;
     let unknown = superblock::read_only_features(&first_look.superblock);
     if unknown != 0 && !options.read_only {
         let found = format!("it has features ({unknown:#x}) that this build can only read past");

@@ -5,7 +5,7 @@
 //! image's threads, which the new one recovers first.
 
 use crate::Mode;
-use crate::attach::{reading, real_path, slow};
+use crate::attach::{paged, reading, real_path, slow};
 use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
@@ -164,7 +164,9 @@ fn maps(token: &Token<'_>) -> Result<([Arc<Region>; 2], i64), VolumeError> {
         Some(fd) => Region::adopt(fd, path, &open),
         None => Region::open(path, &open),
     };
-    let region = Arc::new(region.map_err(fail)?);
+    let mut region = region.map_err(fail)?;
+    paged::give(&mut region, None, path, "take over")?;
+    let region = Arc::new(region);
     Ok(([Arc::clone(&region), region], REGION_WRITERS))
 }
 

@@ -45,7 +45,9 @@ pub const VERSION: u32 = 5;
 /// Features that old code may ignore.
 pub const COMPAT_KNOWN: u32 = 0;
 /// Features without which a volume must not be attached.
-pub const INCOMPAT_KNOWN: u32 = 0;
+pub const INCOMPAT_KNOWN: u32 = INCOMPAT_ABSENT;
+/// Pages of the region may lie elsewhere: it is attached with a pager.
+pub const INCOMPAT_ABSENT: u32 = 1;
 /// Features without which a volume may only be read.
 pub const RO_COMPAT_KNOWN: u32 = 0;
 
