@@ -285,11 +285,14 @@ fn neighbouring_versions_talk_and_others_are_refused_by_name() {
         assert!(node.wait_for_reason().contains("only neighbouring versions talk"));
     }
 
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
-    frame::encode_welcome(&mut head, &hello(7).bound(VERSION + 2), 1);
-    theirs.write_all(&head).unwrap();
-    let error = Link::from_fd(OwnedFd::from(ours), &hello(7), LONG).err().unwrap();
-    assert!(error.to_string().contains("speaks version 3 of"), "{error}");
+    // A node must not welcome in a version that this one does not speak.
+    for version in [VERSION + 1, VERSION + 2] {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        frame::encode_welcome(&mut head, &hello(7).bound(version), 1);
+        theirs.write_all(&head).unwrap();
+        let error = Link::from_fd(OwnedFd::from(ours), &hello(7), LONG).err().unwrap();
+        assert!(error.to_string().contains(&format!("speaks version {version} of")), "{error}");
+    }
 }
 
 #[test]
@@ -375,6 +378,8 @@ fn a_link_closes_at_what_nobody_asked_for() {
         ("not those asked for", answer(&bound, 2, &fetch(18..19), &here)),
         ("Ping has no place", request(&bound, 2, &PING)),
         ("Welcome has no place", welcome),
+        ("Pong has no place", answer(&bound, 2, &PING, &PONG)),
+        ("Released has no place", answer(&bound, 2, &PING, &Answer::Released(1))),
         ("begins with", b"HTTP/1.1 400 Bad Request".to_vec()),
     ] {
         let (mut link, mut theirs) = link();
