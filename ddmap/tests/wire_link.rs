@@ -185,7 +185,7 @@ fn another_domains_node_is_refused_on_both_sides() {
     assert!(theirs.contains("same --wire") || theirs.contains("--wire"), "{theirs}");
 }
 
-/// The round trip of a fetch of one page: `cargo test --release -p solera-ddmap --test wire_link
+/// The round trip of a fetch: `cargo test --release -p solera-ddmap --test wire_link
 /// -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures"]
@@ -223,7 +223,7 @@ fn figures_of_blocking() {
         stream.read_exact(&mut vec![0; HEADER + ENTRY + page]).unwrap();
         took.push(start.elapsed().as_nanos());
     }
-    print("plain, 4 KiB fetched, both sides blocking", took);
+    print("plain, 1 page, both sides blocking", took);
 }
 
 fn print(what: &str, mut took: Vec<u128>) {
@@ -234,12 +234,14 @@ fn print(what: &str, mut took: Vec<u128>) {
 }
 
 fn figures(name: &str, link: &mut Link) {
-    let (pages, bytes) = pages(0..1);
-    link.ask(&Request::Store { pages: pages.clone(), bytes }, LONG).unwrap();
-    let fetch = Request::Fetch { pages, releases: vec![] };
-    for (how, pause) in [("polling", Duration::ZERO), ("blocking", Duration::from_micros(300))] {
+    let (all, bytes) = pages(0..PAGES as u64);
+    link.ask(&Request::Store { pages: all.clone(), bytes }, LONG).unwrap();
+    let polling = ("polling", Duration::ZERO, 10_000);
+    let blocking = ("blocking", Duration::from_micros(300), 2_000);
+    for (count, (how, pause, rounds)) in [(1, polling), (1, blocking), (PAGES, polling)] {
+        let fetch = Request::Fetch { pages: all[..count].to_vec(), releases: vec![] };
         let mut took = Vec::new();
-        for _ in 0..if pause.is_zero() { 20_000 } else { 2_000 } {
+        for _ in 0..rounds {
             if !pause.is_zero() {
                 std::thread::sleep(pause);
             }
@@ -248,6 +250,6 @@ fn figures(name: &str, link: &mut Link) {
             assert!(link.poll_frame(LONG).unwrap().is_some());
             took.push(start.elapsed().as_nanos());
         }
-        print(&format!("{name}, 4 KiB fetched, asker polling, other side {how}"), took);
+        print(&format!("{name}, {count} pages, asker polling, other side {how}"), took);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use ddmap::protocol::keep::Stored;
@@ -22,9 +22,16 @@ const PING: Request = Request::Ping;
 const PONG: Answer = Answer::Pong { capacity: 10, used: 3 };
 
 /// A node that has every page.
-#[derive(Default)]
 struct Node {
     reasons: Mutex<Vec<String>>,
+    /// Who asks for claims is met here twice: ahead of the answer, and until it may come.
+    gate: Barrier,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { reasons: Mutex::default(), gate: Barrier::new(2) }
+    }
 }
 
 impl Node {
@@ -55,7 +62,11 @@ impl Service for Node {
             Request::Store { pages, .. } => Answer::Stored(vec![Stored::Kept; pages.len()]),
             // No answer to that.
             Request::Release { .. } => Answer::Fetched { found: vec![true], bytes: vec![] },
-            Request::Claims { .. } => Answer::Claims { claims: vec![], next: None },
+            Request::Claims { .. } => {
+                self.gate.wait();
+                self.gate.wait();
+                Answer::Claims { claims: vec![], next: None }
+            }
             Request::Ping => PONG,
         }
     }
@@ -274,11 +285,14 @@ fn neighbouring_versions_talk_and_others_are_refused_by_name() {
         assert!(node.wait_for_reason().contains("only neighbouring versions talk"));
     }
 
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
-    frame::encode_welcome(&mut head, &hello(7).bound(VERSION + 2), 1);
-    theirs.write_all(&head).unwrap();
-    let error = Link::from_fd(OwnedFd::from(ours), &hello(7), LONG).err().unwrap();
-    assert!(error.to_string().contains("speaks version 3 of"), "{error}");
+    // A node must not welcome in a version that this one does not speak.
+    for version in [VERSION + 1, VERSION + 2] {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        frame::encode_welcome(&mut head, &hello(7).bound(version), 1);
+        theirs.write_all(&head).unwrap();
+        let error = Link::from_fd(OwnedFd::from(ours), &hello(7), LONG).err().unwrap();
+        assert!(error.to_string().contains(&format!("speaks version {version} of")), "{error}");
+    }
 }
 
 #[test]
@@ -302,7 +316,8 @@ fn a_later_session_closes_the_earlier_ones_connections() {
         assert_eq!(second.ask(&PING, LONG), Ok(PONG));
         let mut later = connect(8).unwrap();
         for old in [&mut first, &mut second] {
-            assert!(matches!(old.ask(&PING, LONG), Err(LinkError::Closed(_))));
+            // It asks nothing, and is closed all the same.
+            assert!(matches!(old.poll_answer(LONG), Err(LinkError::Closed(_))));
             assert!(node.wait_for_reason().contains("session 7 has ended"));
         }
         assert_eq!(later.ask(&PING, LONG), Ok(PONG));
@@ -310,6 +325,29 @@ fn a_later_session_closes_the_earlier_ones_connections() {
         assert!(error.contains("has begun session 8 already"), "{error}");
         assert_eq!(later.ask(&PING, LONG), Ok(PONG));
     }
+}
+
+/// The server's thread is kept busy while a later session says hello and the earlier one asks, so
+/// that it finds both at once, in this order.
+#[test]
+fn a_request_of_an_earlier_session_is_not_served_while_its_connection_still_stands() {
+    let (server, node) = server(1);
+    let mut later = stranger(&server);
+    let mut earlier = guest(&server);
+    let mut busy = stranger(&server);
+    let mut head = Vec::new();
+    frame::encode_hello(&mut head, VERSION, 1, &Hello { process: 2, ..hello(7) });
+    busy.write_all(&head).unwrap();
+    assert_eq!(read(&mut busy).unwrap().0.kind(), Kind::Welcome);
+    busy.write_all(&request(&bound(), 2, &Request::Claims { from: 0 })).unwrap();
+    node.gate.wait();
+    frame::encode_hello(&mut head, VERSION, 1, &hello(8));
+    later.write_all(&head).unwrap();
+    earlier.write_all(&request(&bound(), 2, &PING)).unwrap();
+    node.gate.wait();
+    assert_eq!(read(&mut later).unwrap().0.kind(), Kind::Welcome);
+    assert!(read(&mut earlier).is_none());
+    assert!(node.wait_for_reason().contains("session 7 has ended"));
 }
 
 #[test]
@@ -340,6 +378,8 @@ fn a_link_closes_at_what_nobody_asked_for() {
         ("not those asked for", answer(&bound, 2, &fetch(18..19), &here)),
         ("Ping has no place", request(&bound, 2, &PING)),
         ("Welcome has no place", welcome),
+        ("Pong has no place", answer(&bound, 2, &PING, &PONG)),
+        ("Released has no place", answer(&bound, 2, &PING, &Answer::Released(1))),
         ("begins with", b"HTTP/1.1 400 Bad Request".to_vec()),
     ] {
         let (mut link, mut theirs) = link();
@@ -399,6 +439,23 @@ fn a_page_that_arrives_damaged_is_asked_for_again_three_times_in_all() {
                 assert_eq!(error, LinkError::Closed(text.into()));
             }
         }
+    }
+}
+
+#[test]
+fn a_page_that_came_at_last_is_no_debt() {
+    let asked = fetch(17..18);
+    let here = Answer::Fetched { found: vec![true], bytes: vec![3; PAGE] };
+    let (mut link, mut theirs) = link();
+    for id in 2..20 {
+        let mut bytes = answer(&bound(), id, &asked, &here);
+        if id % 2 == 0 {
+            *bytes.last_mut().unwrap() ^= 1;
+        }
+        theirs.write_all(&bytes).unwrap();
+    }
+    for _ in 0..9 {
+        assert_eq!(link.ask(&asked, LONG), Ok(here.clone()));
     }
 }
 

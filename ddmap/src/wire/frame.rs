@@ -115,6 +115,30 @@ impl Kind {
         (self as u8) < Self::Welcome as u8
     }
 
+    /// Whether a frame of this kind may be the answer to one of that kind.
+    pub(super) fn answers(self, request: Self) -> bool {
+        let right = match request {
+            Self::Hello => Self::Welcome,
+            Self::Fetch => Self::Fetched,
+            Self::Store => Self::Stored,
+            Self::Release => Self::Released,
+            Self::Claims => Self::Claimed,
+            _ => Self::Pong,
+        };
+        self == right || self == Self::Refused || self == Self::Again && request != Self::Hello
+    }
+
+    /// The kind of a request's frame.
+    pub(super) fn of_request(request: &Request) -> Self {
+        match request {
+            Request::Fetch { .. } => Self::Fetch,
+            Request::Store { .. } => Self::Store,
+            Request::Release { .. } => Self::Release,
+            Request::Claims { .. } => Self::Claims,
+            Request::Ping => Self::Ping,
+        }
+    }
+
     /// Entries, at most.
     fn entries_max(self) -> usize {
         match self {

@@ -45,7 +45,7 @@ pub enum LinkError {
         /// Its number.
         page: u64,
     },
-    /// Nothing came in time. The link is open; what comes late is dropped.
+    /// Nothing came in time. The link is open; what comes late is dropped by the next request.
     Late,
     /// The request is beyond a frame's limits. Nothing was sent.
     TooMuch(Bad),
@@ -84,7 +84,8 @@ pub struct Link {
     /// The next request's number, and that of the oldest one that is unanswered.
     next: u64,
     oldest: u64,
-    /// The pages of the newest request.
+    /// The newest request's kind, and its pages.
+    kind: Kind,
     asked: Vec<(u64, Version)>,
     head: Vec<u8>,
     received: Buffer,
@@ -123,8 +124,8 @@ impl Link {
         link
     }
 
-    /// Gives a connection to another process. `None`: it is closed, an answer is under way, or it
-    /// is one of TLS, whose keys stay here.
+    /// Gives a connection to another process. `None`: it was closed, an answer was under way, or it
+    /// was one of TLS, whose keys stay here; it has ended.
     pub fn hand_over(self) -> Option<Handed> {
         let idle = self.closed.is_none() && self.oldest == self.next && self.received.is_empty();
         if !idle {
@@ -140,6 +141,7 @@ impl Link {
             agreed: None,
             next,
             oldest: next,
+            kind: Kind::Hello,
             asked: Vec::new(),
             head: Vec::new(),
             received: Buffer::new(),
@@ -151,31 +153,38 @@ impl Link {
     fn greeted(channel: Box<dyn Channel>, hello: &Hello, end: u64) -> io::Result<Self> {
         let mut link = Self::new(channel, hello.bound(frame::VERSION), 1);
         frame::encode_hello(&mut link.head, frame::VERSION, link.next, hello);
-        let outcome = link.push(&[], end).and_then(|()| link.arrive(end));
-        let answer = match outcome {
-            Ok(Some((header, body))) => {
-                let body = link.received.body(body);
-                let frame = AnswerFrame::parse(&header, body, &[]).map_err(invalid)?;
-                match (frame.kind(), frame.answer()) {
-                    (Kind::Welcome, _) => {
-                        link.bound.version = header.version();
-                        link.agreed = Some(header.version());
-                        header.check(&link.bound).map_err(invalid)?;
-                        return Ok(link);
-                    }
-                    (_, Some(Answer::Refused { errno, text })) => {
-                        let kind = io::Error::from_raw_os_error(i32::from(errno)).kind();
-                        io::Error::new(kind, format!("the node refused the connection: {text}"))
-                    }
-                    (kind, _) => invalid(Bad::Unexpected(kind)),
-                }
+        let mut outcome = link.push(&[], end).map(|()| None);
+        while matches!(outcome, Ok(None)) && now_ns() < end {
+            outcome = link.arrive(end);
+        }
+        let (header, body) = match outcome {
+            Ok(Some(frame)) => frame,
+            Ok(None) => {
+                let text = "the node did not answer the hello in time";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
-            Ok(None) | Err(LinkError::Late) => {
-                io::Error::new(io::ErrorKind::TimedOut, "the node did not answer the hello in time")
+            Err(error) => {
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()));
             }
-            Err(error) => io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()),
         };
-        Err(answer)
+        let frame = AnswerFrame::parse(&header, link.received.body(body), &[]).map_err(invalid)?;
+        match (frame.kind(), frame.answer()) {
+            (Kind::Welcome, _) => {
+                let theirs = header.version();
+                if theirs > frame::VERSION {
+                    return Err(invalid(Bad::Version { theirs, ours: frame::VERSION }));
+                }
+                link.bound.version = theirs;
+                link.agreed = Some(theirs);
+                header.check(&link.bound).map_err(invalid)?;
+                Ok(link)
+            }
+            (_, Some(Answer::Refused { errno, text })) => {
+                let kind = io::Error::from_raw_os_error(i32::from(errno)).kind();
+                Err(io::Error::new(kind, format!("the node refused the connection: {text}")))
+            }
+            (kind, _) => Err(invalid(Bad::Unexpected(kind))),
+        }
     }
 
     /// What the link is bound to.
@@ -214,6 +223,7 @@ impl Link {
         self.check_open()?;
         let bytes = frame::encode_request(&mut self.head, &self.bound, self.next, request)
             .map_err(LinkError::TooMuch)?;
+        self.kind = Kind::of_request(request);
         self.asked.clear();
         if let Request::Fetch { pages, .. } | Request::Store { pages, .. } = request {
             self.asked.extend_from_slice(pages);
@@ -236,7 +246,7 @@ impl Link {
         // Looked at twice: what is returned borrows the link, what closes it must not.
         let bad = match AnswerFrame::parse(&header, self.received.body(body.clone()), &self.asked) {
             Ok(frame) => match frame.kind() {
-                Kind::Welcome => Some(Bad::Unexpected(Kind::Welcome)),
+                kind if !kind.answers(self.kind) => Some(Bad::Unexpected(kind)),
                 Kind::Again => Some(Bad::PageSum { page: frame.page() }),
                 _ => None,
             },
