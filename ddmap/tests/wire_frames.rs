@@ -115,6 +115,7 @@ fn requests() -> impl Strategy<Value = Request> {
         pages(PAGES).prop_map(|pages| Request::Release { pages }),
         any::<u64>().prop_map(|from| Request::Claims { from }),
         Just(Request::Ping),
+        "[a-z]{0,300}".prop_map(|text| Request::Control { text }),
     ]
 }
 

@@ -87,6 +87,7 @@ impl Service for Holder {
                 Answer::Claims { claims, next: None }
             }
             Request::Ping => Answer::Pong { capacity: 1000, used: kept.len() as u64 },
+            Request::Control { text } => Answer::Control { text },
         }
     }
 

@@ -68,6 +68,7 @@ impl Service for Node {
                 Answer::Claims { claims: vec![], next: None }
             }
             Request::Ping => PONG,
+            Request::Control { text } => Answer::Control { text },
         }
     }
 

@@ -123,6 +123,7 @@ impl Kind {
             Self::Store => Self::Stored,
             Self::Release => Self::Released,
             Self::Claims => Self::Claimed,
+            Self::Control => Self::Controlled,
             _ => Self::Pong,
         };
         self == right || self == Self::Refused || self == Self::Again && request != Self::Hello
@@ -136,6 +137,7 @@ impl Kind {
             Request::Release { .. } => Self::Release,
             Request::Claims { .. } => Self::Claims,
             Request::Ping => Self::Ping,
+            Request::Control { .. } => Self::Control,
         }
     }
 

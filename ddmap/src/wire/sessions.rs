@@ -155,11 +155,11 @@ mod tests {
     fn a_later_session_ends_the_earlier_one_of_the_same_peer_only() {
         let mut sessions = Sessions::default();
         let (first, closed) = sessions.begin(&hello(1, 5), 10).unwrap();
-        assert_eq!(closed, []);
+        assert!(closed.is_empty());
         let (beside, closed) = sessions.begin(&hello(1, 5), 11).unwrap();
-        assert_eq!(closed, []);
+        assert!(closed.is_empty());
         let (other, closed) = sessions.begin(&hello(2, 1), 12).unwrap();
-        assert_eq!(closed, []);
+        assert!(closed.is_empty());
         assert!(first.enter().is_some() && beside.enter().is_some() && other.enter().is_some());
 
         let (later, closed) = sessions.begin(&hello(1, 6), 13).unwrap();
@@ -175,9 +175,9 @@ mod tests {
         let mut sessions = Sessions::default();
         let (first, _) = sessions.begin(&hello(1, 5), 1).unwrap();
         let elsewhere = Hello { volume: [8; 16], ..hello(1, 9) };
-        assert_eq!(sessions.begin(&elsewhere, 2).unwrap().1, []);
+        assert!(sessions.begin(&elsewhere, 2).unwrap().1.is_empty());
         let beside = Hello { node: NodeId::new(4).unwrap(), ..hello(1, 9) };
-        assert_eq!(sessions.begin(&beside, 3).unwrap().1, []);
+        assert!(sessions.begin(&beside, 3).unwrap().1.is_empty());
         assert!(first.enter().is_some());
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let mut sessions = Sessions::default();
         let (first, _) = sessions.begin(&hello(1, 5), 1).unwrap();
         sessions.end(&first, 1);
-        assert_eq!(sessions.begin(&hello(1, 6), 2).unwrap().1, []);
+        assert!(sessions.begin(&hello(1, 6), 2).unwrap().1.is_empty());
         let late = sessions.begin(&hello(1, 5), 3).unwrap_err();
         assert_eq!(late, NotBegun::Older { newest: 6 });
     }
