@@ -45,7 +45,7 @@ pub use fault::{Fault, Next, Why};
 pub use inject::Mistake;
 #[cfg(feature = "inject")]
 pub use inject::make;
-pub use reconcile::reconcile;
+pub use reconcile::{Reconcile, reconcile};
 pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};
 
 /// Bytes of a page.
