@@ -188,7 +188,9 @@ impl<B> Leaf<B> {
                 if self.bytes.is_some() { Stage::Read } else { Stage::Zeros }
             }
             Stage::Zeros => {
-                host.set_place(page, Place::Void(version.later(1)));
+                let forgets = made(Mistake::ZerosForgetVersion);
+                let later = if forgets { Version::default() } else { version.later(1) };
+                host.set_place(page, Place::Void(later));
                 Stage::Placed
             }
             // PERSIST: the holder has the bytes before the directory says so.

@@ -3,8 +3,6 @@
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mistake {
-    /// The old owner is told to drop its bytes before the directory names the new one.
-    ReleasedEarly,
     /// A page that a dead process has installed is fetched again.
     FinishedUndone,
     /// A thread looks at the word, and names the page then.

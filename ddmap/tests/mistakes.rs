@@ -1,0 +1,58 @@
+//! Mistakes are put back, one at a time, into the machines ([`Mistake`]) and into the world around
+//! them ([`Flaw`]): the simulation, or the check of all states of small cases, must catch each.
+
+mod memory;
+mod world;
+
+use ddmap::protocol::{Mistake, make};
+use memory::Flaw;
+
+/// Seeds within which the simulation is to catch a mistake.
+const SEEDS: u64 = 300;
+
+/// The mistakes of machines.
+const MISTAKES: [Mistake; 14] = [
+    Mistake::FinishedUndone,
+    Mistake::NamedLate,
+    Mistake::NamesCollectedEarly,
+    Mistake::NamedEvicted,
+    Mistake::SentUnprotected,
+    Mistake::SameVersionAgain,
+    Mistake::PlacedEarly,
+    Mistake::AbsentBeforeHole,
+    Mistake::TakenFromTheLiving,
+    Mistake::ZerosForgetVersion,
+    Mistake::OlderStored,
+    Mistake::NewerReleased,
+    Mistake::AnyVersionGiven,
+    Mistake::LeavingReconciled,
+];
+
+/// The first seed at which the simulation fails, and how.
+fn caught(flaw: Option<Flaw>) -> Option<(u64, String)> {
+    (0..SEEDS).find_map(|seed| {
+        let wrong = world::run(seed, flaw).err()?;
+        Some((seed, wrong.lines().next().unwrap_or_default().chars().take(100).collect()))
+    })
+}
+
+#[test]
+fn each_mistake_is_caught() {
+    let mut missed = 0;
+    let mut row = |name: String, caught: Option<(u64, String)>| match caught {
+        Some((seed, how)) => println!("{name:22} simulation, seed {seed:4}: {how}"),
+        None => {
+            println!("{name:22} nobody");
+            missed += 1;
+        }
+    };
+    for mistake in MISTAKES {
+        make(Some(mistake));
+        row(format!("{mistake:?}"), caught(None));
+        make(None);
+    }
+    for flaw in Flaw::ALL {
+        row(format!("{flaw:?}"), caught(Some(flaw)));
+    }
+    assert_eq!(missed, 0);
+}
