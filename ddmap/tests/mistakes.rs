@@ -11,7 +11,7 @@ use memory::Flaw;
 const SEEDS: u64 = 300;
 
 /// The mistakes of machines.
-const MISTAKES: [Mistake; 14] = [
+const MISTAKES: [Mistake; 15] = [
     Mistake::FinishedUndone,
     Mistake::NamedLate,
     Mistake::NamesCollectedEarly,
@@ -25,6 +25,7 @@ const MISTAKES: [Mistake; 14] = [
     Mistake::OlderStored,
     Mistake::NewerReleased,
     Mistake::AnyVersionGiven,
+    Mistake::UnreadableDropped,
     Mistake::LeavingReconciled,
 ];
 

@@ -30,6 +30,7 @@ fn add(sum: &mut Counts, one: Counts) {
     sum.holder_deaths += one.holder_deaths;
     sum.settled += one.settled;
     sum.lost += one.lost;
+    sum.damaged += one.damaged;
     sum.in_vain += one.in_vain;
     sum.refused += one.refused;
 }
@@ -81,6 +82,7 @@ fn pages_move_among_nodes_that_fail() {
         sum.holder_deaths,
         sum.settled,
         sum.lost,
+        sum.damaged,
         sum.in_vain,
         sum.refused,
     ];

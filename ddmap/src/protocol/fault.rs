@@ -42,7 +42,8 @@ pub enum Next {
     Fail(Why),
 }
 
-/// Where a fault stands. `busy` is the word that this process has claimed the page by.
+/// Where a fault stands. `busy` is the word that this process has claimed the page by; `was` the one
+/// of the dead process that it has taken over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Stage<B> {
     Name,
@@ -53,10 +54,11 @@ enum Stage<B> {
     GiveRoom,
     Dead(Word),
     Take(Word),
-    InFile { busy: Word },
-    Left { busy: Word },
+    InFile { busy: Word, was: Word },
+    Left { busy: Word, was: Word },
     Punch { busy: Word },
-    Finish { busy: Word },
+    Finish { busy: Word, was: Word },
+    Leave { busy: Word, was: Word },
     Where { busy: Word },
     Asked { busy: Word, owner: NodeId, version: Version },
     Install { busy: Word, from: Option<NodeId>, version: Version, bytes: Option<B> },
@@ -156,8 +158,8 @@ impl<B> Fault<B> {
                 let busy = word.turned(State::Busy, word.version()).claimed(host.me());
                 match (host.turn(page, word, busy), word.state()) {
                     (false, _) => Stage::Look,
-                    (true, State::Leaving) => Stage::Left { busy },
-                    (true, _) => Stage::InFile { busy },
+                    (true, State::Leaving) => Stage::Left { busy, was: word },
+                    (true, _) => Stage::InFile { busy, was: word },
                 }
             }
             other => self.bring(host, other),
@@ -169,15 +171,17 @@ impl<B> Fault<B> {
     fn bring(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
         let (page, here) = (self.page, host.here());
         match stage {
-            Stage::InFile { busy } if made(Mistake::FinishedUndone) => Stage::Punch { busy },
-            Stage::InFile { busy } if host.is_in_file(page) => Stage::Finish { busy },
-            Stage::InFile { busy } => Stage::Where { busy },
+            Stage::InFile { busy, .. } if made(Mistake::FinishedUndone) => Stage::Punch { busy },
+            Stage::InFile { busy, was } if host.is_in_file(page) => Stage::Finish { busy, was },
+            Stage::InFile { busy, .. } => Stage::Where { busy },
             // Of a page that a dead node was sending away. CRASH: if this one dies, too, the page
             // is busy and in the file, and is finished: it has the bytes that were sent, since
             // nobody could store to it meanwhile.
-            Stage::Left { busy } => match host.place(page) {
-                Ok(Place::Held(owner, _)) if owner == here => Stage::Finish { busy },
-                _ => Stage::Punch { busy },
+            Stage::Left { busy, was } => match host.place(page) {
+                Ok(Place::Held(owner, _)) if owner == here => Stage::Finish { busy, was },
+                Err(_) if made(Mistake::UnreadableDropped) => Stage::Punch { busy },
+                Ok(_) => Stage::Punch { busy },
+                Err(_) => Stage::Leave { busy, was },
             },
             Stage::Punch { busy } => {
                 host.punch(page);
@@ -185,7 +189,7 @@ impl<B> Fault<B> {
             }
             // It was being brought; or being sent, and a holder may have got it by a message of
             // which nobody knows: then what is here is two versions later.
-            Stage::Finish { busy } => match host.place(page) {
+            Stage::Finish { busy, was } => match host.place(page) {
                 Ok(Place::Held(owner, version)) if owner == here => {
                     Stage::Settle { busy, from: None, version: version.later(1) }
                 }
@@ -195,8 +199,14 @@ impl<B> Fault<B> {
                 Ok(Place::Void(version) | Place::Lost(version)) => {
                     Stage::Settle { busy, from: None, version }
                 }
-                Err(_) => undo(busy, Next::Fail(Why::Damaged)),
+                Err(_) => Stage::Leave { busy, was },
             },
+            // The bytes in the file may be the only ones: they stay, and so does the dead one's
+            // claim, until the directory is mended.
+            Stage::Leave { busy, was } => {
+                host.turn(page, busy, was);
+                Stage::End(Next::Fail(Why::Damaged))
+            }
             Stage::Where { busy } => match host.place(page) {
                 Ok(Place::Void(version)) => {
                     Stage::Install { busy, from: None, version, bytes: None }

@@ -29,6 +29,8 @@ pub enum Mistake {
     NewerReleased,
     /// A holder gives what it has, whatever the version.
     AnyVersionGiven,
+    /// A page that a dead node was sending away is dropped, though the directory cannot be read.
+    UnreadableDropped,
     /// What a holder keeps is compared with the directory while the page is leaving.
     LeavingReconciled,
 }

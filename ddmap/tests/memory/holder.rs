@@ -13,12 +13,15 @@ pub struct HolderMemory {
     pub file: Vec<Option<Bytes>>,
     pub capacity: u32,
     pub taken: u32,
+    /// The memory beneath the page file is used up.
+    pub tight: bool,
 }
 
 impl HolderMemory {
     /// It keeps nothing.
     pub fn new(pages: usize, capacity: u32) -> Self {
-        Self { words: vec![Word(0); pages], file: vec![None; pages], capacity, taken: 0 }
+        let (words, file) = (vec![Word(0); pages], vec![None; pages]);
+        Self { words, file, capacity, taken: 0, tight: false }
     }
 
     /// What it keeps of a page.
@@ -161,6 +164,9 @@ impl Keeper for Desk<'_> {
         let mut memory = self.memory.borrow_mut();
         if memory.file[page as usize].is_some() {
             return Ok(Installed::Exists);
+        }
+        if memory.tight {
+            return Ok(Installed::NoRoom);
         }
         memory.file[page as usize] = Some(*bytes);
         Ok(Installed::Whole)

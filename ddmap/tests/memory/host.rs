@@ -96,6 +96,10 @@ pub struct HostMemory {
     pub processes: Vec<Process>,
     /// What holders have lost with their memory: node, page, version.
     pub gone: BTreeSet<(u16, u64, u32)>,
+    /// Pages whose directory words cannot be read.
+    pub damaged: BTreeSet<u64>,
+    /// The memory beneath the page file is used up.
+    pub tight: bool,
     /// What was done that must not be.
     pub wrong: Option<String>,
     pub flaw: Option<Flaw>,
@@ -120,12 +124,14 @@ impl HostMemory {
             leaked: 0,
             processes,
             gone: BTreeSet::new(),
+            damaged: BTreeSet::new(),
+            tight: false,
             wrong: None,
             flaw: None,
         }
     }
 
-    /// Where the directory says that a page is.
+    /// Where the directory says that a page is, if nothing has damaged it.
     pub fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
         Place::of_word(self.places[page as usize], page)
     }
@@ -274,6 +280,7 @@ impl HostMemory {
             }
         }
         self.places[page as usize] = place.word(page);
+        self.damaged.remove(&page);
     }
 }
 
@@ -316,7 +323,10 @@ impl Host for Seat<'_> {
     }
 
     fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
-        self.memory.borrow().place(page)
+        let memory = self.memory.borrow();
+        // A flipped bit.
+        let flip = u64::from(memory.damaged.contains(&page)) << 20;
+        Place::of_word(memory.places[page as usize] ^ flip, page)
     }
 
     fn set_place(&self, page: u64, place: Place) {
@@ -357,6 +367,9 @@ impl Host for Seat<'_> {
         let mut memory = self.memory.borrow_mut();
         if memory.file[page as usize].is_some() {
             return Installed::Exists;
+        }
+        if memory.tight {
+            return Installed::NoRoom;
         }
         memory.file[page as usize] = Some(bytes.copied().unwrap_or_default());
         memory.processes[self.slot].view[page as usize] = Access::Write;

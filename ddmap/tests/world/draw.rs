@@ -55,6 +55,10 @@ pub struct Rates {
     pub timeout: u64,
     /// Of answers: their sum is wrong.
     pub torn: u64,
+    /// A word of the directory is damaged, or mended.
+    pub damage: u64,
+    /// The memory beneath a page file is used up, or is not any more.
+    pub tight: u64,
 }
 
 /// What a world is like.
@@ -91,6 +95,8 @@ impl Config {
             stop: rate(40, 400),
             timeout: rate(20, 200),
             torn: rate(4, 30),
+            damage: rate(50, 500),
+            tight: rate(50, 500),
         };
         Self {
             pages: pages as usize,

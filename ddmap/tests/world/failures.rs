@@ -52,6 +52,20 @@ impl World {
             let slot = self.draw.index(1 + self.config.programs);
             self.stopped_until[slot] = self.now + self.draw.between(20, 600);
         }
+        if self.draw.once_in(rates.damage) {
+            let page = self.draw.below(self.config.pages as u64);
+            let damaged = &mut self.host.borrow_mut().damaged;
+            if !damaged.remove(&page) {
+                damaged.insert(page);
+            }
+        }
+        if self.draw.once_in(rates.tight) {
+            let at = self.draw.index(2 * self.holders.len());
+            match self.holders.get(at) {
+                Some(holder) => holder.memory.borrow_mut().tight ^= true,
+                None => self.host.borrow_mut().tight ^= true,
+            }
+        }
         for slot in 0..=self.config.programs {
             let stopped = self.stopped_until[slot] > self.now;
             let process = &mut self.host.borrow_mut().processes[slot];
@@ -69,7 +83,7 @@ impl World {
         let working = |thread: &&Thread| !matches!(thread.doing, Doing::Rest | Doing::Access);
         let mut leaks = self.threads[slot].iter().filter(working).count() as u32;
         if slot == 0 {
-            leaks += self.node.evicting.as_ref().map_or(0, |evicting| evicting.pages);
+            leaks += self.node.evicting.iter().flatten().map(|one| one.pages).sum::<u32>();
             self.node = super::node::Node::default();
         }
         let life = self.host.borrow().processes[slot].life;
@@ -123,6 +137,16 @@ impl World {
             _ => host.rightly_taken(),
         };
         host.leaked = 0;
+    }
+
+    /// An access of a holder's has failed: it dies, or has no answer to what it was at.
+    pub fn fail_holder(&mut self, holder: usize, link: usize) {
+        if self.draw.once_in(2) {
+            self.kill_holder(holder);
+        } else {
+            self.holders[holder].lives_for = u32::MAX;
+            self.links.all[link].lose(&mut self.draw, self.now);
+        }
     }
 
     /// A holder's process dies.

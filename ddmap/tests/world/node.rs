@@ -1,4 +1,4 @@
-//! The host's node, in slot 0: thread 0 evicts, thread 1 ends what the dead were at, thread 2
+//! The host's node, in slot 0: threads 0 and 3 evict, thread 1 ends what the dead were at, thread 2
 //! compares what holders keep with the directory.
 
 use super::run::World;
@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 /// What the node is at.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    pub evicting: Option<Evicting>,
+    /// Of each thread that evicts.
+    pub evicting: [Option<Evicting>; 2],
     pub looking: Looking,
     /// Pages whose words may name the dead.
     pub to_settle: Vec<u64>,
@@ -40,17 +41,20 @@ impl World {
     /// The node takes a step.
     pub fn step_node(&mut self) {
         match self.draw.below(4) {
-            0 | 1 => self.step_eviction(),
+            0 | 1 => {
+                let at = self.draw.index(2);
+                self.step_eviction(at);
+            }
             2 => self.step_settling(),
             _ => self.step_looking(),
         }
     }
 
-    fn step_eviction(&mut self) {
-        let Some(mut evicting) = self.node.evicting.take() else {
+    fn step_eviction(&mut self, at: usize) {
+        let Some(mut evicting) = self.node.evicting[at].take() else {
             let wants = self.wants_room || (!self.calm && self.draw.once_in(self.config.evicts));
             if wants {
-                self.begin_eviction();
+                self.begin_eviction(at);
             }
             return;
         };
@@ -60,10 +64,10 @@ impl World {
                 evicting.id = None;
                 evicting.machine.unanswered();
             }
-            self.node.evicting = Some(evicting);
+            self.node.evicting[at] = Some(evicting);
             return;
         }
-        let progress = evicting.machine.step(&Seat { memory: &self.host, slot: 0, thread: 0 });
+        let progress = evicting.machine.step(&Seat { memory: &self.host, slot: 0, thread: 3 * at });
         self.tell(|| format!("node {:?} -> {progress:?}", evicting.machine));
         match progress {
             Progress::Step => {}
@@ -76,7 +80,7 @@ impl World {
                     }
                 }
                 let holder = super::threads::holder_of(evicting.machine.to());
-                evicting.id = self.send(0, 0, holder, Request::Store(pages));
+                evicting.id = self.send(0, 3 * at, holder, Request::Store(pages));
                 if evicting.id.is_none() {
                     evicting.machine.unanswered();
                 }
@@ -87,10 +91,10 @@ impl World {
                 return;
             }
         }
-        self.node.evicting = Some(evicting);
+        self.node.evicting[at] = Some(evicting);
     }
 
-    fn begin_eviction(&mut self) {
+    fn begin_eviction(&mut self, at: usize) {
         self.wants_room = false;
         let holder = self.draw.index(self.holders.len());
         let mut pages = Vec::new();
@@ -102,7 +106,7 @@ impl World {
         }
         let count = pages.len() as u32;
         let machine = Eviction::new(node_of(holder), pages);
-        self.node.evicting = Some(Evicting { machine, pages: count, id: None });
+        self.node.evicting[at] = Some(Evicting { machine, pages: count, id: None });
     }
 
     fn step_settling(&mut self) {
@@ -160,9 +164,9 @@ impl World {
     /// An answer has come for the node.
     pub fn hear_node(&mut self, thread: usize, id: u64, answer: &Answer, torn: bool) {
         match (thread, answer) {
-            (0, Answer::Stored(stored)) => {
+            (0 | 3, Answer::Stored(stored)) => {
                 let any = self.has(Flaw::UnaskedAnswer);
-                if let Some(evicting) = &mut self.node.evicting
+                if let Some(evicting) = &mut self.node.evicting[thread / 3]
                     && (evicting.id == Some(id) || any && evicting.id.is_some())
                 {
                     evicting.id = None;
@@ -184,11 +188,11 @@ impl World {
 
     /// A request of the node's will not be answered.
     pub fn give_up_node(&mut self, thread: usize, id: u64) {
-        if let Some(evicting) = &mut self.node.evicting
-            && evicting.id == Some(id)
-        {
-            evicting.id = None;
-            evicting.machine.unanswered();
+        for evicting in self.node.evicting.iter_mut().flatten() {
+            if evicting.id == Some(id) {
+                evicting.id = None;
+                evicting.machine.unanswered();
+            }
         }
         if let Looking::Asked { holder, id: asked } = self.node.looking
             && asked == id
@@ -203,7 +207,7 @@ impl World {
 
     /// Whether the node has nothing to do.
     pub fn node_rests(&self) -> bool {
-        self.node.evicting.is_none()
+        self.node.evicting.iter().all(Option::is_none)
             && matches!(self.node.looking, Looking::Rest)
             && matches!(self.threads[0][1].doing, Doing::Rest)
             && self.node.to_settle.is_empty()

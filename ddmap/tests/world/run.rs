@@ -7,7 +7,7 @@ use super::threads::{Doing, Thread, Wish, node_of};
 use crate::memory::{Answer, Bytes, Desk, Died, Flaw, HolderMemory, HostMemory, Process, serve};
 use ddmap::protocol::{Flags, NodeId, Place, State, Version, Word};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Steps until failures end.
 const TICKS: u64 = 25_000;
@@ -32,6 +32,8 @@ pub struct Counts {
     pub settled: u64,
     /// Accesses that failed, since the page is lost.
     pub lost: u64,
+    /// Accesses that failed, since the directory's word cannot be read.
+    pub damaged: u64,
     /// Pages that reconciling found.
     pub in_vain: u64,
     /// Frames of old sessions that were refused.
@@ -58,6 +60,8 @@ pub struct World {
     pub now: u64,
     /// Nothing fails any more.
     pub calm: bool,
+    /// And nobody remembers that it did.
+    pub mended: bool,
     pub host: RefCell<HostMemory>,
     pub holders: Vec<Holder>,
     pub links: Links,
@@ -97,7 +101,7 @@ impl World {
         let config = Config::new(&mut draw);
         let processes = config.programs + 1;
         let process =
-            |slot: usize| Process::new(if slot == 0 { 3 } else { config.threads }, config.pages);
+            |slot: usize| Process::new(if slot == 0 { 4 } else { config.threads }, config.pages);
         let first = Version::new(config.first_version);
         let list = (0..processes).map(process).collect();
         let mut host = HostMemory::new(config.pages, first, config.capacity, list);
@@ -116,6 +120,7 @@ impl World {
         Self {
             now: 0,
             calm: false,
+            mended: false,
             host: RefCell::new(host),
             holders: (0..config.holders).map(holder).collect(),
             links: Links::new(config.holders),
@@ -275,7 +280,7 @@ impl World {
             self.reply(other, &frame, answer);
         }
         if died {
-            self.kill_holder(at);
+            self.fail_holder(at, link);
         }
     }
 
@@ -358,12 +363,20 @@ impl World {
         self.calm = true;
         self.config.rates = Rates::default();
         self.links.cut.fill([0, 0]);
-        for holder in &mut self.holders {
-            holder.lives_for = u32::MAX;
+        for at in 0..self.holders.len() {
+            // What it was at when an access failed, it drops when it starts.
+            self.kill_holder(at);
+            self.holders[at].memory.borrow_mut().tight = false;
         }
-        self.host.borrow_mut().processes.iter_mut().for_each(|process| process.stopped = false);
-        self.host.borrow_mut().recover_rooms();
+        let mut host = self.host.borrow_mut();
+        host.processes.iter_mut().for_each(|process| process.stopped = false);
+        (host.tight, host.damaged) = (false, BTreeSet::new());
+        host.recover_rooms();
+        drop(host);
+        // Claims of the dead have waited for the directory to be mended.
+        self.node.to_settle = (0..self.config.pages as u64).collect();
         self.rest("when failures have ended")?;
+        self.mended = true;
         self.check_rooms()?;
         for page in 0..self.config.pages as u64 {
             self.threads[1][0].begin(Wish::Load, page);

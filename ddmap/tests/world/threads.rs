@@ -135,7 +135,10 @@ impl World {
                 Doing::Rest
             }
             Next::Fail(Why::Damaged) => {
-                self.wrong(format!("page {page} is called damaged"));
+                self.counts.damaged += 1;
+                if self.mended {
+                    self.wrong(format!("page {page} is called damaged"));
+                }
                 Doing::Rest
             }
         }
