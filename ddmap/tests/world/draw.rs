@@ -83,24 +83,25 @@ pub struct Config {
 impl Config {
     pub fn new(draw: &mut Draw) -> Self {
         let pages = draw.between(1, 6);
-        let mut rate = |low, high| if draw.once_in(2) { draw.between(low, high) } else { 0 };
+        let mut rate = |of, low, high| if draw.once_in(of) { draw.between(low, high) } else { 0 };
         let rates = Rates {
-            program_dies: rate(60, 600),
-            node_dies: rate(60, 800),
-            host_restarts: rate(600, 8_000),
-            holder_dies: rate(60, 600),
-            memory_lost: if rate(1, 1) == 1 { rate(8_000, 40_000) } else { 0 },
-            link_lost: rate(30, 400),
-            partition: rate(100, 800),
-            stop: rate(40, 400),
-            timeout: rate(20, 200),
-            torn: rate(4, 30),
-            damage: rate(50, 500),
-            tight: rate(50, 500),
+            program_dies: rate(2, 60, 3_000),
+            node_dies: rate(2, 60, 3_000),
+            host_restarts: rate(3, 600, 8_000),
+            holder_dies: rate(2, 60, 3_000),
+            memory_lost: rate(4, 4_000, 40_000),
+            link_lost: rate(2, 20, 400),
+            partition: rate(3, 200, 2_000),
+            stop: rate(2, 40, 400),
+            timeout: rate(2, 20, 200),
+            torn: rate(2, 4, 30),
+            damage: rate(4, 300, 3_000),
+            tight: rate(4, 300, 3_000),
         };
+        let most = if draw.once_in(2) { 3 } else { 15 };
         Self {
             pages: pages as usize,
-            holders: draw.between(2, 15) as usize,
+            holders: draw.between(2, most) as usize,
             programs: draw.between(2, 4) as usize,
             threads: draw.between(1, 3) as usize,
             capacity: draw.between(1, pages) as u32,

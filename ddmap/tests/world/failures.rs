@@ -52,24 +52,32 @@ impl World {
             let slot = self.draw.index(1 + self.config.programs);
             self.stopped_until[slot] = self.now + self.draw.between(20, 600);
         }
-        if self.draw.once_in(rates.damage) {
-            let page = self.draw.below(self.config.pages as u64);
-            let damaged = &mut self.host.borrow_mut().damaged;
-            if !damaged.remove(&page) {
-                damaged.insert(page);
-            }
-        }
-        if self.draw.once_in(rates.tight) {
-            let at = self.draw.index(2 * self.holders.len());
-            match self.holders.get(at) {
-                Some(holder) => holder.memory.borrow_mut().tight ^= true,
-                None => self.host.borrow_mut().tight ^= true,
-            }
-        }
+        self.fail_below();
         for slot in 0..=self.config.programs {
             let stopped = self.stopped_until[slot] > self.now;
             let process = &mut self.host.borrow_mut().processes[slot];
             process.stopped = process.alive && stopped;
+        }
+    }
+
+    /// A word of the directory is damaged, memory is used up; both for a while.
+    fn fail_below(&mut self) {
+        if self.draw.once_in(self.config.rates.damage) {
+            let page = self.draw.below(self.config.pages as u64);
+            self.host.borrow_mut().damaged.insert(page);
+        }
+        if self.draw.once_in(self.config.rates.tight) {
+            let at = self.draw.index(2 * self.holders.len());
+            match self.holders.get(at) {
+                Some(holder) => holder.memory.borrow_mut().tight = true,
+                None => self.host.borrow_mut().tight = true,
+            }
+        }
+        if self.draw.once_in(100) {
+            let mut host = self.host.borrow_mut();
+            host.damaged.pop_first();
+            host.tight = false;
+            self.holders.iter().for_each(|holder| holder.memory.borrow_mut().tight = false);
         }
     }
 
@@ -140,12 +148,14 @@ impl World {
     }
 
     /// An access of a holder's has failed: it dies, or has no answer to what it was at.
-    pub fn fail_holder(&mut self, holder: usize, link: usize) {
+    pub fn fail_holder(&mut self, holder: usize, links: [Option<usize>; 2]) {
         if self.draw.once_in(2) {
             self.kill_holder(holder);
         } else {
             self.holders[holder].lives_for = u32::MAX;
-            self.links.all[link].lose(&mut self.draw, self.now);
+            for link in links.into_iter().flatten() {
+                self.links.all[link].lose(&mut self.draw, self.now);
+            }
         }
     }
 

@@ -57,7 +57,7 @@ impl Link {
         if draw.once_in(2)
             && let Some((due, _)) = self.out.front_mut()
         {
-            *due += if draw.once_in(2) { 400 } else { LATE };
+            *due += [400, 4_000, LATE][draw.index(3)];
         }
     }
 

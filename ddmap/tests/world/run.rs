@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Steps until failures end.
-const TICKS: u64 = 25_000;
+const TICKS: u64 = 40_000;
 /// Steps within which all must have come to rest then.
 const CALM_TICKS: u64 = 200_000;
 /// Events that a failure tells.
@@ -276,11 +276,12 @@ impl World {
         if let Ok(answer) = answer {
             self.reply(link, &frame, answer);
         }
+        let links = [Some(link), other.as_ref().map(|(other, _)| *other)];
         if let (Some((other, frame)), Some(Ok(answer))) = (other, other_answer) {
             self.reply(other, &frame, answer);
         }
         if died {
-            self.fail_holder(at, link);
+            self.fail_holder(at, links);
         }
     }
 
@@ -364,9 +365,16 @@ impl World {
         self.config.rates = Rates::default();
         self.links.cut.fill([0, 0]);
         for at in 0..self.holders.len() {
-            // What it was at when an access failed, it drops when it starts.
-            self.kill_holder(at);
-            self.holders[at].memory.borrow_mut().tight = false;
+            let busy = |word: &Word| word.state() == State::Busy;
+            let mut memory = self.holders[at].memory.borrow_mut();
+            memory.tight = false;
+            let left = memory.words.iter().any(busy) || memory.taken != memory.in_file();
+            drop(memory);
+            self.holders[at].lives_for = u32::MAX;
+            // What it was at when an access failed, a page or room for one, it drops when it starts.
+            if left {
+                self.kill_holder(at);
+            }
         }
         let mut host = self.host.borrow_mut();
         host.processes.iter_mut().for_each(|process| process.stopped = false);
