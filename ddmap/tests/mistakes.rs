@@ -1,6 +1,7 @@
 //! Mistakes are put back, one at a time, into the machines ([`Mistake`]) and into the world around
 //! them ([`Flaw`]): the simulation, or the check of all states of small cases, must catch each.
 
+mod cases;
 mod memory;
 mod world;
 
@@ -37,6 +38,15 @@ fn caught(flaw: Option<Flaw>) -> Option<(u64, String)> {
     })
 }
 
+/// The first case that fails, and how.
+fn caught_in_cases(mistake: Mistake) -> Option<(String, String)> {
+    cases::cases().into_iter().find_map(|case| {
+        let case = cases::Case { mistake: Some(mistake), ..case };
+        let wrong = cases::check(&case, Some(300_000)).wrong?;
+        Some((case.name.into(), wrong.lines().next().unwrap_or_default().into()))
+    })
+}
+
 #[test]
 fn each_mistake_is_caught() {
     let mut missed = 0;
@@ -48,6 +58,8 @@ fn each_mistake_is_caught() {
         }
     };
     for mistake in MISTAKES {
+        let t = std::time::Instant::now();
+        println!("{mistake:?} {:?} {:?}", caught_in_cases(mistake), t.elapsed());
         make(Some(mistake));
         row(format!("{mistake:?}"), caught(None));
         make(None);

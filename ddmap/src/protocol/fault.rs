@@ -29,9 +29,11 @@ pub enum Next {
     /// The page is here: the instruction runs again. What its old owner keeps, in which version, is
     /// to be released.
     Done(Option<(NodeId, Version)>),
-    /// Another process is at the page: begin anew when its word is not this one any more.
+    /// Another process is at the page: begin anew when its word is not this one any more; and after
+    /// a while, since that process may die, which changes no word.
     Wait(Word),
-    /// This node's capacity is used up: begin anew when there is room.
+    /// This node's capacity is used up: begin anew when there is room, or when the page's word has
+    /// changed: another thread may have had the last room for this very page.
     Room,
     /// The owner is to be asked for this version of the page; then [`Fault::answered`],
     /// [`Fault::refused`] or [`Fault::unanswered`]. Nobody may be held up meanwhile.

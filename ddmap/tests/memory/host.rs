@@ -59,12 +59,22 @@ impl Process {
         some
     }
 
+    /// Whether others do not see all that it has named.
+    pub fn has_late_names(&self) -> bool {
+        self.buffers.iter().any(|buffer| !buffer.is_empty())
+    }
+
+    /// All that it has named is seen.
+    pub fn flush_all(&mut self) {
+        (0..self.names.len()).for_each(|thread| self.flush(thread));
+    }
+
     fn flush(&mut self, thread: usize) {
         while self.flush_one(thread) {}
     }
 
     fn die(&mut self) {
-        (0..self.names.len()).for_each(|thread| self.flush(thread));
+        self.flush_all();
         (self.alive, self.stopped) = (false, false);
         self.view.fill(Access::None);
     }
@@ -408,7 +418,7 @@ impl Host for Seat<'_> {
             return;
         }
         for process in &mut memory.processes {
-            (0..process.names.len()).for_each(|thread| process.flush(thread));
+            process.flush_all();
         }
     }
 
