@@ -223,11 +223,11 @@ impl<B> Leaf<B> {
                 Stage::Over
             }
             Stage::Refused => {
-                host.set_place(page, Place::Held(host.here(), version.later(2)));
+                host.set_place(page, Place::Held(host.here(), renewed(version)));
                 Stage::Renewed
             }
             Stage::Renewed => {
-                self.give_back(host, self.word.turned(State::Owned, version.later(2)));
+                self.give_back(host, self.word.turned(State::Owned, renewed(version)));
                 Stage::Over
             }
             waits @ (Stage::Read | Stage::Over) => waits,
@@ -239,4 +239,10 @@ impl<B> Leaf<B> {
     fn give_back(&self, host: &impl Host<Bytes = B>, to: Word) {
         host.turn(self.page, self.leaving(host), to);
     }
+}
+
+/// The version of a page that has not left, later than the one that was sent: so it is the latest
+/// even among claims, if the directory is lost.
+fn renewed(version: Version) -> Version {
+    version.later(if made(Mistake::OneVersionOn) { 1 } else { 2 })
 }

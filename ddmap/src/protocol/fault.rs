@@ -44,8 +44,8 @@ pub enum Next {
     Fail(Why),
 }
 
-/// Where a fault stands. `busy` is the word that this process has claimed the page by; `was` the one
-/// of the dead process that it has taken over.
+/// Where a fault stands. `busy` is the word by which this process has claimed the page; `was` the
+/// one of the dead process that it has taken over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Stage<B> {
     Name,
@@ -108,7 +108,11 @@ impl<B> Fault<B> {
 
     /// The owner could not be asked, or has not answered.
     pub fn unanswered(&mut self) {
-        if let Stage::Asked { busy, .. } = self.stage {
+        if let Stage::Asked { busy, version, .. } = self.stage {
+            if made(Mistake::UnansweredLost) {
+                self.stage = Stage::Lose { busy, version };
+                return;
+            }
             self.stage = Stage::Undo { busy, to: State::Absent, next: Next::Again };
         }
     }
@@ -132,12 +136,11 @@ impl<B> Fault<B> {
                     Shown::Hole => {
                         // The page file was changed behind our back: never zeros.
                         let lost = word.turned(State::Lost, word.version());
-                        let next = if host.turn(page, word, lost) {
-                            Next::Fail(Why::Lost)
+                        if host.turn(page, word, lost) {
+                            Stage::UndoRoom(Next::Fail(Why::Lost))
                         } else {
-                            Next::Again
-                        };
-                        Stage::End(next)
+                            Stage::End(Next::Again)
+                        }
                     }
                 }
             }
@@ -164,13 +167,14 @@ impl<B> Fault<B> {
                     (true, _) => Stage::InFile { busy, was: word },
                 }
             }
-            other => self.bring(host, other),
+            other => self.take_over(host, other),
         };
         self.said(host)
     }
 
-    /// The steps of a process whose claim stands.
-    fn bring(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
+    /// The steps of a process that has taken over a dead one's claim: until it is finished, or the
+    /// page is a hole.
+    fn take_over(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
         let (page, here) = (self.page, host.here());
         match stage {
             Stage::InFile { busy, .. } if made(Mistake::FinishedUndone) => Stage::Punch { busy },
@@ -193,7 +197,8 @@ impl<B> Fault<B> {
             // which nobody knows: then what is here is two versions later.
             Stage::Finish { busy, was } => match host.place(page) {
                 Ok(Place::Held(owner, version)) if owner == here => {
-                    Stage::Settle { busy, from: None, version: version.later(1) }
+                    let later = u32::from(!made(Mistake::OneVersionOn));
+                    Stage::Settle { busy, from: None, version: version.later(later) }
                 }
                 Ok(Place::Held(owner, version)) => {
                     Stage::Settle { busy, from: Some(owner), version }
@@ -209,6 +214,14 @@ impl<B> Fault<B> {
                 host.turn(page, busy, was);
                 Stage::End(Next::Fail(Why::Damaged))
             }
+            other => self.bring(host, other),
+        }
+    }
+
+    /// The steps of a process whose claim stands.
+    fn bring(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
+        let (page, here) = (self.page, host.here());
+        match stage {
             Stage::Where { busy } => match host.place(page) {
                 Ok(Place::Void(version)) => {
                     Stage::Install { busy, from: None, version, bytes: None }
@@ -221,6 +234,12 @@ impl<B> Fault<B> {
                 Err(_) => undo(busy, Next::Fail(Why::Damaged)),
             },
             Stage::Install { busy, from, version, bytes } => {
+                if made(Mistake::PlacedHereEarly)
+                    && host.place(page) != Ok(Place::Held(here, version.later(1)))
+                {
+                    host.set_place(page, Place::Held(here, version.later(1)));
+                    return Stage::Install { busy, from, version, bytes };
+                }
                 match host.install(page, bytes.as_ref()) {
                     Installed::Whole => Stage::Settle { busy, from, version },
                     Installed::Exists => undo(busy, Next::Fail(Why::Damaged)),
@@ -229,6 +248,11 @@ impl<B> Fault<B> {
             }
             // PERSIST: the bytes are in the page file before the directory says so.
             Stage::Settle { busy, from, version } => {
+                let owned = busy.turned(State::Owned, version.later(1));
+                if made(Mistake::OwnedEarly) && host.word(page) != owned {
+                    host.turn(page, busy, owned);
+                    return Stage::Settle { busy, from, version };
+                }
                 host.set_place(page, Place::Held(here, version.later(1)));
                 let owed = from.map(|owner| (owner, version));
                 Stage::Turn { busy, owed, version: version.later(1) }

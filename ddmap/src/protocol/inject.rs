@@ -15,6 +15,14 @@ pub enum Mistake {
     SentUnprotected,
     /// A page whose move failed keeps its version.
     SameVersionAgain,
+    /// A page whose move failed gets the version that was sent.
+    OneVersionOn,
+    /// An owner that does not answer has lost the page.
+    UnansweredLost,
+    /// The directory names this node before the bytes are here.
+    PlacedHereEarly,
+    /// The word says owned before the directory names this node.
+    OwnedEarly,
     /// The directory names the new place before the bytes are there.
     PlacedEarly,
     /// The word says absent before the page is a hole.

@@ -117,7 +117,7 @@ pub trait Host {
     /// Makes a page a hole, in the page file and in all processes.
     fn punch(&self, page: u64);
 
-    /// Names the page that this thread is about to map. Plain stores, ahead of the load of the word.
+    /// Names the page that this thread is about to map. Plain stores, ahead of the word's load.
     fn name(&self, page: u64);
 
     /// Takes the name back.

@@ -220,6 +220,30 @@ impl HostMemory {
         Ok(())
     }
 
+    /// What a holder keeps of a page that is not placed there is older than the directory's version,
+    /// but for what is on its way there, which is the newest. So if the directory is lost, the
+    /// highest version among all claims is the newest.
+    pub fn check_claim(
+        &self,
+        node: NodeId,
+        page: u64,
+        (version, bytes): (Version, Bytes),
+    ) -> Result<(), String> {
+        let at = page as usize;
+        let Ok(place) = self.place(page) else { return Ok(()) };
+        if matches!(place, Place::Held(owner, _) if owner == node)
+            || matches!(place, Place::Lost(_))
+            || place.version().is_later_than(version)
+        {
+            return Ok(());
+        }
+        let leaves = matches!(self.words[at].state(), State::Leaving | State::Busy)
+            && version == place.version().later(1)
+            && bytes == self.truth[at];
+        let told = || format!("{node} keeps {version:?} of page {page}: {}", self.told(page));
+        if leaves { Ok(()) } else { Err(told()) }
+    }
+
     /// A page, for reports.
     fn told(&self, page: u64) -> String {
         let at = page as usize;
@@ -389,7 +413,6 @@ impl Host for Seat<'_> {
     fn show(&self, page: u64) -> Shown {
         let mut memory = self.memory.borrow_mut();
         if memory.file[page as usize].is_none() {
-            memory.wrong(format!("page {page}: owned, and a hole"));
             return Shown::Hole;
         }
         memory.processes[self.slot].view[page as usize] = Access::Write;

@@ -10,6 +10,8 @@
 //! | `failures.rs` | what fails, and how it comes back |
 //! | `run.rs` | who is next, what is looked at behind each step, how a run ends |
 
+#![allow(dead_code, unused_imports)] // Each test uses its part.
+
 mod draw;
 mod failures;
 mod links;

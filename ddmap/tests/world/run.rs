@@ -354,7 +354,15 @@ impl World {
                 memory.check().map_err(|what| format!("holder {at}: {what}"))?;
             }
         }
-        self.host.borrow().check(|node, page| {
+        let host = self.host.borrow();
+        for (at, holder) in self.holders.iter().enumerate() {
+            for page in 0..self.config.pages as u64 {
+                if let Some(kept) = holder.memory.borrow().kept(page) {
+                    host.check_claim(node_of(at), page, kept)?;
+                }
+            }
+        }
+        host.check(|node, page| {
             let holder = &self.holders[super::threads::holder_of(node)];
             holder.memory.borrow().kept(page)
         })
@@ -371,7 +379,7 @@ impl World {
             let left = memory.words.iter().any(busy) || memory.taken != memory.in_file();
             drop(memory);
             self.holders[at].lives_for = u32::MAX;
-            // What it was at when an access failed, a page or room for one, it drops when it starts.
+            // What it was at when an access failed, a page or room, it drops when it starts.
             if left {
                 self.kill_holder(at);
             }

@@ -156,13 +156,11 @@ impl World {
         let holder = holder_of(owner);
         let releases = if self.draw.once_in(2) { self.take_owed(slot, holder) } else { Vec::new() };
         let request = Request::Fetch { page: fault.page(), version, releases };
-        match self.send(slot, thread, holder, request) {
-            Some(id) => Doing::Asked { fault, id },
-            None => {
-                fault.unanswered();
-                Doing::Fault(fault)
-            }
+        if let Some(id) = self.send(slot, thread, holder, request) {
+            return Doing::Asked { fault, id };
         }
+        fault.unanswered();
+        Doing::Fault(fault)
     }
 
     /// What a process owes to a holder.
