@@ -14,7 +14,7 @@ const SEEDS: u64 = 400;
 const STATES: usize = 200_000;
 
 /// The mistakes of machines.
-const MISTAKES: [Mistake; 19] = [
+const MISTAKES: [Mistake; 22] = [
     Mistake::FinishedUndone,
     Mistake::NamedLate,
     Mistake::NamesCollectedEarly,
@@ -33,6 +33,9 @@ const MISTAKES: [Mistake; 19] = [
     Mistake::NewerReleased,
     Mistake::AnyVersionGiven,
     Mistake::UnreadableDropped,
+    Mistake::HoleBeforePlaced,
+    Mistake::KeptEarly,
+    Mistake::PlaceFirst,
     Mistake::LeavingReconciled,
 ];
 

@@ -32,6 +32,7 @@ fn add(sum: &mut Counts, one: Counts) {
     sum.lost += one.lost;
     sum.damaged += one.damaged;
     sum.in_vain += one.in_vain;
+    sum.again += one.again;
     sum.refused += one.refused;
 }
 
@@ -84,6 +85,7 @@ fn pages_move_among_nodes_that_fail() {
         sum.lost,
         sum.damaged,
         sum.in_vain,
+        sum.again,
         sum.refused,
     ];
     assert!(happened.iter().all(|count| *count > seeds / 10), "{sum:?}");

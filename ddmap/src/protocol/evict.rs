@@ -193,6 +193,14 @@ impl<B> Leaf<B> {
                 host.set_place(page, Place::Void(later));
                 Stage::Placed
             }
+            Stage::Stored if made(Mistake::HoleBeforePlaced) => {
+                host.punch(page);
+                Stage::Placed
+            }
+            Stage::Placed if made(Mistake::HoleBeforePlaced) => {
+                host.set_place(page, Place::Held(to, version.later(1)));
+                Stage::Punched
+            }
             // PERSIST: the holder has the bytes before the directory says so.
             Stage::Stored => {
                 host.set_place(page, Place::Held(to, version.later(1)));

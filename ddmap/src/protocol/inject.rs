@@ -39,6 +39,12 @@ pub enum Mistake {
     AnyVersionGiven,
     /// A page that a dead node was sending away is dropped, though the directory cannot be read.
     UnreadableDropped,
+    /// A page is a hole before the directory names its new place.
+    HoleBeforePlaced,
+    /// A holder's word says kept before it has the bytes.
+    KeptEarly,
+    /// What a holder keeps is compared with the directory first, and the word is looked at then.
+    PlaceFirst,
     /// What a holder keeps is compared with the directory while the page is leaving.
     LeavingReconciled,
 }

@@ -80,9 +80,13 @@ pub fn store<K: Keeper>(
     if had {
         keeper.punch(page)?;
     }
+    let kept = Word::new(State::Kept, Flags::default(), version);
+    if made(Mistake::KeptEarly) {
+        keeper.turn(page, busy, kept)?;
+    }
     match keeper.put(page, bytes)? {
         Installed::Whole => {
-            keeper.turn(page, busy, Word::new(State::Kept, Flags::default(), version))?;
+            keeper.turn(page, busy, kept)?;
             Ok(Stored::Kept)
         }
         Installed::NoRoom | Installed::Exists => {

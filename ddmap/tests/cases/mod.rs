@@ -7,7 +7,7 @@
 
 use crate::memory::{Answer, Bytes, Desk, HolderMemory, HostMemory, Process, Request, Seat, serve};
 use ddmap::protocol::{Eviction, Fault, Mistake, Next, NodeId, Progress, Reconcile, State};
-use ddmap::protocol::{Version, Word, reconcile};
+use ddmap::protocol::{Version, Word, keep, reconcile};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::cell::RefCell;
 
@@ -28,6 +28,8 @@ pub struct Case {
     pub mortal: Vec<usize>,
     /// Answers that may be lost.
     pub losses: u8,
+    /// The holder may die while it serves what it is sent, which is a loss.
+    pub holder_dies: bool,
     /// The node compares the holder's claims with the directory so often.
     pub looks: u8,
     /// Stores to names may be late.
@@ -113,6 +115,8 @@ pub enum Step {
     Look,
     /// A frame arrives.
     Arrives(usize),
+    /// A frame arrives, and the holder dies behind so many accesses; it starts again at once.
+    Half(usize, u32),
     /// A store to a name is seen.
     Flush(usize),
     Dies(usize),
@@ -297,6 +301,33 @@ impl World {
         }
     }
 
+    /// The holder's process dies while it serves a frame, and starts again: so there is no answer.
+    fn arrives_half(&mut self, at: usize, accesses: u32) {
+        let request = match self.wire.remove(at) {
+            Frame::Release(page, version) => Request::Release(vec![(page, Version::new(version))]),
+            Frame::Store(_, pages) => {
+                let page = |(page, v, bytes)| (page, Version::new(v), bytes);
+                Request::Store(pages.into_iter().map(page).collect())
+            }
+        };
+        let memory = RefCell::new(self.holder.clone());
+        let desk = Desk::new(&memory);
+        desk.lives_for.set(accesses);
+        // Whether it dies in the midst of it, or behind it before it answers.
+        let _ = serve(&desk, &request);
+        desk.lives_for.set(u32::MAX);
+        let pages = 0..self.host.words.len() as u64;
+        keep::restart(&desk, pages).expect("it does not die again");
+        self.holder = memory.into_inner();
+        let has = |word: &&Word| word.state() != State::Absent;
+        self.holder.taken = self.holder.words.iter().filter(has).count() as u32;
+        self.lost += 1;
+        if let Evicts::Sent(eviction, _) = &mut self.evicts {
+            eviction.unanswered();
+            self.evicts = Evicts::Runs(eviction.clone());
+        }
+    }
+
     fn dies(&mut self, slot: usize) {
         self.host.die(slot);
         self.died.push(slot);
@@ -416,7 +447,12 @@ impl Model for Case {
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {
         (0..world.programs.len()).for_each(|at| self.thread_steps(world, at, steps));
         self.node_steps(world, steps);
-        steps.extend((0..world.wire.len()).map(Step::Arrives));
+        for at in 0..world.wire.len() {
+            steps.push(Step::Arrives(at));
+            if self.holder_dies && world.lost < self.losses {
+                steps.extend((1..8).map(|accesses| Step::Half(at, accesses)));
+            }
+        }
         for slot in 0..=self.programs.len() {
             if self.late_names && world.host.processes[slot].has_late_names() {
                 steps.push(Step::Flush(slot));
@@ -446,6 +482,7 @@ impl Model for Case {
             }
             Step::Look => world.step_look(),
             Step::Arrives(at) => world.arrives(at),
+            Step::Half(at, accesses) => world.arrives_half(at, accesses),
             Step::Flush(slot) => {
                 world.host.processes[slot].flush_one(0);
             }
@@ -527,12 +564,20 @@ pub fn cases() -> Vec<Case> {
         capacity: 1,
         mortal: Vec::new(),
         losses: 1,
+        holder_dies: false,
         looks: 0,
         late_names: true,
         mistake: None,
     };
     vec![
         case.clone(),
+        Case {
+            name: "the holder dies while it serves",
+            losses: 2,
+            holder_dies: true,
+            late_names: false,
+            ..case.clone()
+        },
         Case {
             name: "each process may die once",
             programs: vec![vec![(0, Some(1))], vec![(0, Some(2))]],

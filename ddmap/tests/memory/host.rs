@@ -110,6 +110,8 @@ pub struct HostMemory {
     pub damaged: BTreeSet<u64>,
     /// The memory beneath the page file is used up.
     pub tight: bool,
+    /// What installs a page maps it, too, in the same step.
+    pub maps: bool,
     /// What was done that must not be.
     pub wrong: Option<String>,
     pub flaw: Option<Flaw>,
@@ -136,6 +138,7 @@ impl HostMemory {
             gone: BTreeSet::new(),
             damaged: BTreeSet::new(),
             tight: false,
+            maps: true,
             wrong: None,
             flaw: None,
         }
@@ -220,8 +223,8 @@ impl HostMemory {
         Ok(())
     }
 
-    /// What a holder keeps of a page that is not placed there is older than the directory's version,
-    /// but for what is on its way there, which is the newest. So if the directory is lost, the
+    /// What a holder keeps of a page that is not placed there is older than the directory's
+    /// version, but for what is on its way there, which is the newest. So if the directory is lost, the
     /// highest version among all claims is the newest.
     pub fn check_claim(
         &self,
@@ -406,7 +409,9 @@ impl Host for Seat<'_> {
             return Installed::NoRoom;
         }
         memory.file[page as usize] = Some(bytes.copied().unwrap_or_default());
-        memory.processes[self.slot].view[page as usize] = Access::Write;
+        if memory.maps {
+            memory.processes[self.slot].view[page as usize] = Access::Write;
+        }
         Installed::Whole
     }
 

@@ -38,8 +38,8 @@ pub struct Link {
     /// Frames, and when they arrive.
     pub out: VecDeque<(u64, Frame)>,
     pub back: VecDeque<(u64, Reply)>,
-    /// What was asked on it: numbers and threads.
-    pub asked: Vec<(u64, usize)>,
+    /// What was asked on it, and has no answer.
+    pub asked: Vec<Frame>,
     /// It is lost: the asker learns so at this time.
     pub learnt_at: Option<u64>,
     /// The asker does not use it any more.

@@ -36,6 +36,8 @@ pub struct Counts {
     pub damaged: u64,
     /// Pages that reconciling found.
     pub in_vain: u64,
+    /// Requests that were sent once more on another connection.
+    pub again: u64,
     /// Frames of old sessions that were refused.
     pub refused: u64,
 }
@@ -106,6 +108,7 @@ impl World {
         let list = (0..processes).map(process).collect();
         let mut host = HostMemory::new(config.pages, first, config.capacity, list);
         host.flaw = flaw;
+        host.maps = !draw.once_in(4);
         let holder = |at: usize| {
             let capacity = if at == 0 { 1_000 } else { config.holder_capacity };
             Holder {
@@ -314,6 +317,7 @@ impl World {
     fn deliver_back(&mut self, at: usize) {
         let slot = self.links.all[at].slot;
         let Some((_, reply)) = self.links.all[at].back.pop_front() else { return };
+        self.links.all[at].asked.retain(|frame| frame.id != reply.id);
         let Reply { id, thread, answer, torn } = reply;
         self.tell(|| format!("{slot}.{thread} hears {id}: {answer:?} torn {torn}"));
         if slot == 0 {
@@ -323,21 +327,24 @@ impl World {
         }
     }
 
-    /// Processes learn that connections are lost.
+    /// Processes learn that connections are lost. What has no answer is asked again, or given up.
     fn learn(&mut self) {
         let now = self.now;
         for at in 0..self.links.all.len() {
             let link = &mut self.links.all[at];
-            let stopped = self.host.borrow().processes[link.slot].stopped;
+            let (slot, holder) = (link.slot, link.holder);
+            let stopped = self.host.borrow().processes[slot].stopped;
             if stopped || link.learnt_at.is_none_or(|when| when > now) {
                 continue;
             }
             (link.left, link.learnt_at) = (true, None);
             link.back.clear();
-            let slot = link.slot;
-            self.to_reconcile[link.holder] = true;
-            for (id, thread) in std::mem::take(&mut link.asked) {
-                if slot == 0 {
+            self.to_reconcile[holder] = true;
+            for Frame { id, thread, request } in std::mem::take(&mut link.asked) {
+                let again = thread != usize::MAX && self.draw.once_in(2);
+                if again && self.send_as(slot, thread, holder, request, Some(id)).is_some() {
+                    self.counts.again += 1;
+                } else if slot == 0 {
                     self.give_up_node(thread, id);
                 } else {
                     self.give_up(slot, thread, id);

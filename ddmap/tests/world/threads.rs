@@ -186,6 +186,18 @@ impl World {
         holder: usize,
         request: Request,
     ) -> Option<u64> {
+        self.send_as(slot, thread, holder, request, None)
+    }
+
+    /// Sends a request, perhaps once more.
+    pub fn send_as(
+        &mut self,
+        slot: usize,
+        thread: usize,
+        holder: usize,
+        request: Request,
+        again: Option<u64>,
+    ) -> Option<u64> {
         let life = self.host.borrow().processes[slot].life;
         if self.links.find(slot, life, holder).is_none() {
             let there = &self.holders[holder];
@@ -195,14 +207,15 @@ impl World {
             self.links.connect(slot, life, holder);
             self.to_reconcile[holder] = true;
         }
-        let id = self.links.id();
+        let id = again.unwrap_or_else(|| self.links.id());
         self.tell(|| format!("{slot} to holder {holder}, {id}: {request:?}"));
         let due = self.now + self.delay();
         let link = self.links.find(slot, life, holder)?;
-        link.asked.push((id, thread));
+        let frame = Frame { id, thread, request };
+        link.asked.push(frame.clone());
         if link.learnt_at.is_none() {
             let due = due.max(link.out.back().map_or(0, |(due, _)| *due));
-            link.out.push_back((due, Frame { id, thread, request }));
+            link.out.push_back((due, frame));
         }
         Some(id)
     }
