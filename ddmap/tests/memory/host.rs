@@ -224,8 +224,8 @@ impl HostMemory {
     }
 
     /// What a holder keeps of a page that is not placed there is older than the directory's
-    /// version, but for what is on its way there, which is the newest. So if the directory is lost, the
-    /// highest version among all claims is the newest.
+    /// version, but for what is on its way there, which is the newest. So if the directory is lost,
+    /// the highest version among all claims is the newest.
     pub fn check_claim(
         &self,
         node: NodeId,
