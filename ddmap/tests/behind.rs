@@ -3,7 +3,7 @@
 
 mod memory;
 
-use ddmap::protocol::{Fault, Next, State, Version, Why};
+use ddmap::protocol::{Eviction, Fault, Next, NodeId, Progress, State, Version, Why};
 use memory::{HostMemory, Process, Seat};
 use std::cell::RefCell;
 
@@ -33,6 +33,24 @@ fn an_owned_page_that_is_a_hole_is_lost_and_takes_no_room() {
         let host = host.borrow();
         assert_eq!((host.words[0].state(), host.file[0], host.taken), (State::Lost, None, 0));
     }
+}
+
+/// The node took the hole for zeros, and the directory said so.
+#[test]
+fn an_owned_page_that_is_a_hole_is_not_sent_away_as_zeros() {
+    let host = host();
+    assert_eq!(end(&host, 1), Next::Done(None));
+    let before = host.borrow().place(0);
+    host.borrow_mut().file[0] = None;
+    let word = host.borrow().words[0];
+    let mut eviction = Eviction::new(NodeId::new(2).unwrap(), [(0, word)]);
+    let seat = Seat { memory: &host, slot: 0, thread: 0 };
+    let done = |progress: &Progress| *progress != Progress::Step;
+    let last = std::iter::repeat_with(|| eviction.step(&seat)).take(50).find(done);
+    assert_eq!(last, Some(Progress::Done { gone: 1, zeros: 0 }));
+    assert_eq!((host.borrow().words[0].state(), host.borrow().taken), (State::Lost, 0));
+    assert_eq!(host.borrow().place(0), before);
+    assert_eq!(end(&host, 1), Next::Fail(Why::Lost));
 }
 
 #[test]

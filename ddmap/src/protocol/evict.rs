@@ -41,6 +41,8 @@ enum Stage {
     Protected,
     /// Its bytes are to be sent.
     Read,
+    /// It is zeros, or a hole.
+    Empty,
     /// It is zeros.
     Zeros,
     /// The holder has it.
@@ -185,7 +187,13 @@ impl<B> Leaf<B> {
                 if made(Mistake::PlacedEarly) {
                     host.set_place(page, Place::Held(to, version.later(1)));
                 }
-                if self.bytes.is_some() { Stage::Read } else { Stage::Zeros }
+                if self.bytes.is_some() { Stage::Read } else { Stage::Empty }
+            }
+            Stage::Empty if host.is_in_file(page) => Stage::Zeros,
+            Stage::Empty => {
+                // The page file was changed behind our back: never zeros.
+                self.give_back(host, self.word.turned(State::Lost, version));
+                Stage::Absent
             }
             Stage::Zeros => {
                 let forgets = made(Mistake::ZerosForgetVersion);
