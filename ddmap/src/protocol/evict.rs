@@ -195,6 +195,14 @@ impl<B> Leaf<B> {
                 self.give_back(host, self.word.turned(State::Lost, version));
                 Stage::Absent
             }
+            later => self.settle(host, to, later),
+        };
+    }
+
+    /// The steps behind the sending: the page is gone, or has not left.
+    fn settle(&self, host: &impl Host<Bytes = B>, to: NodeId, stage: Stage) -> Stage {
+        let (page, version) = (self.page, self.word.version());
+        match stage {
             Stage::Zeros => {
                 let forgets = made(Mistake::ZerosForgetVersion);
                 let later = if forgets { Version::default() } else { version.later(1) };
@@ -246,8 +254,8 @@ impl<B> Leaf<B> {
                 self.give_back(host, self.word.turned(State::Owned, renewed(version)));
                 Stage::Over
             }
-            waits @ (Stage::Read | Stage::Over) => waits,
-        };
+            other => other,
+        }
     }
 
     /// Ends the page's leaving. A process that took the node for dead may have done so before: then
