@@ -43,6 +43,8 @@ pub enum Mistake {
     HoleBeforePlaced,
     /// A holder's word says kept before it has the bytes.
     KeptEarly,
+    /// A holder gives what it has read, though the page may have been dropped meanwhile.
+    NotLookedAgain,
     /// What a holder keeps is compared with the directory first, and the word is looked at then.
     PlaceFirst,
     /// What a holder keeps is compared with the directory while the page is leaving.

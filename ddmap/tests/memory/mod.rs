@@ -3,12 +3,11 @@
 //!
 //! A page's bytes are one number, which no other store has written; 0 stands for zeros.
 
-#![allow(dead_code)] // Each test uses its part.
+#![allow(dead_code, unused_imports)] // Each test uses its part.
 
 pub mod holder;
 pub mod host;
 
-#[allow(unused_imports)]
 pub use holder::{Answer, Desk, Died, HolderMemory, Request, serve};
 pub use host::{HostMemory, Process, Seat};
 

@@ -61,6 +61,14 @@ impl Link {
         }
     }
 
+    /// It is lost, and all that is under way comes very late.
+    pub fn lose_late(&mut self, now: u64) {
+        if self.learnt_at.is_none() && !self.left {
+            self.learnt_at = Some(now + 1);
+            self.out.iter_mut().for_each(|(due, _)| *due = now + LATE);
+        }
+    }
+
     /// Whether nothing is under way, and nothing will be.
     pub fn is_over(&self) -> bool {
         self.left && self.out.is_empty() && self.back.is_empty()

@@ -378,6 +378,11 @@ impl World {
     fn come_to_rest(&mut self) -> Result<(), String> {
         self.calm = true;
         self.config.rates = Rates::default();
+        for link in &mut self.links.all {
+            if self.draw.once_in(2) {
+                link.lose_late(self.now);
+            }
+        }
         self.links.cut.fill([0, 0]);
         for at in 0..self.holders.len() {
             let busy = |word: &Word| word.state() == State::Busy;
