@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKSPACE = ["--release", "--workspace"]
 APART = "solera-explorer"
 # Long ones begin first, so that none is left alone at the end; a name that is gone does no harm.
-LONG = ["solera-volume", "deaths", "faces", "beneath", "compile_fail", "locks", "processes", "damage"]
+LONG = ["solera-volume", "deaths", "faces", "beneath", "compile_fail", "locks", "processes", "damage", "exhaustive",
+        "simulation"]
 # These look at the whole machine: its free huge pages and its memory in one piece, which others that run
 # beside them would take.
 ALONE = ["aged_faults", "mapped", "alignment"]

@@ -41,6 +41,8 @@ enum Stage {
     Protected,
     /// Its bytes are to be sent.
     Read,
+    /// It is zeros, or a hole.
+    Empty,
     /// It is zeros.
     Zeros,
     /// The holder has it.
@@ -185,11 +187,35 @@ impl<B> Leaf<B> {
                 if made(Mistake::PlacedEarly) {
                     host.set_place(page, Place::Held(to, version.later(1)));
                 }
-                if self.bytes.is_some() { Stage::Read } else { Stage::Zeros }
+                if self.bytes.is_some() { Stage::Read } else { Stage::Empty }
             }
+            Stage::Empty if host.is_in_file(page) => Stage::Zeros,
+            Stage::Empty => {
+                // The page file was changed behind our back: never zeros.
+                self.give_back(host, self.word.turned(State::Lost, version));
+                Stage::Absent
+            }
+            later => self.settle(host, to, later),
+        };
+    }
+
+    /// The steps behind the sending: the page is gone, or has not left.
+    fn settle(&self, host: &impl Host<Bytes = B>, to: NodeId, stage: Stage) -> Stage {
+        let (page, version) = (self.page, self.word.version());
+        match stage {
             Stage::Zeros => {
-                host.set_place(page, Place::Void(version.later(1)));
+                let forgets = made(Mistake::ZerosForgetVersion);
+                let later = if forgets { Version::default() } else { version.later(1) };
+                host.set_place(page, Place::Void(later));
                 Stage::Placed
+            }
+            Stage::Stored if made(Mistake::HoleBeforePlaced) => {
+                host.punch(page);
+                Stage::Placed
+            }
+            Stage::Placed if made(Mistake::HoleBeforePlaced) => {
+                host.set_place(page, Place::Held(to, version.later(1)));
+                Stage::Punched
             }
             // PERSIST: the holder has the bytes before the directory says so.
             Stage::Stored => {
@@ -221,15 +247,15 @@ impl<B> Leaf<B> {
                 Stage::Over
             }
             Stage::Refused => {
-                host.set_place(page, Place::Held(host.here(), version.later(2)));
+                host.set_place(page, Place::Held(host.here(), renewed(version)));
                 Stage::Renewed
             }
             Stage::Renewed => {
-                self.give_back(host, self.word.turned(State::Owned, version.later(2)));
+                self.give_back(host, self.word.turned(State::Owned, renewed(version)));
                 Stage::Over
             }
-            waits @ (Stage::Read | Stage::Over) => waits,
-        };
+            other => other,
+        }
     }
 
     /// Ends the page's leaving. A process that took the node for dead may have done so before: then
@@ -237,4 +263,10 @@ impl<B> Leaf<B> {
     fn give_back(&self, host: &impl Host<Bytes = B>, to: Word) {
         host.turn(self.page, self.leaving(host), to);
     }
+}
+
+/// The version of a page that has not left, later than the one that was sent: so it is the latest
+/// even among claims, if the directory is lost.
+fn renewed(version: Version) -> Version {
+    version.later(if made(Mistake::OneVersionOn) { 1 } else { 2 })
 }

@@ -29,9 +29,11 @@ pub enum Next {
     /// The page is here: the instruction runs again. What its old owner keeps, in which version, is
     /// to be released.
     Done(Option<(NodeId, Version)>),
-    /// Another process is at the page: begin anew when its word is not this one any more.
+    /// Another process is at the page: begin anew when its word is not this one any more; and after
+    /// a while, since that process may die, which changes no word.
     Wait(Word),
-    /// This node's capacity is used up: begin anew when there is room.
+    /// This node's capacity is used up: begin anew when there is room, or when the page's word has
+    /// changed: another thread may have had the last room for this very page.
     Room,
     /// The owner is to be asked for this version of the page; then [`Fault::answered`],
     /// [`Fault::refused`] or [`Fault::unanswered`]. Nobody may be held up meanwhile.
@@ -42,7 +44,8 @@ pub enum Next {
     Fail(Why),
 }
 
-/// Where a fault stands. `busy` is the word that this process has claimed the page by.
+/// Where a fault stands. `busy` is the word by which this process has claimed the page; `was` the
+/// one of the dead process that it has taken over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Stage<B> {
     Name,
@@ -53,10 +56,11 @@ enum Stage<B> {
     GiveRoom,
     Dead(Word),
     Take(Word),
-    InFile { busy: Word },
-    Left { busy: Word },
+    InFile { busy: Word, was: Word },
+    Left { busy: Word, was: Word },
     Punch { busy: Word },
-    Finish { busy: Word },
+    Finish { busy: Word, was: Word },
+    Leave { busy: Word, was: Word },
     Where { busy: Word },
     Asked { busy: Word, owner: NodeId, version: Version },
     Install { busy: Word, from: Option<NodeId>, version: Version, bytes: Option<B> },
@@ -104,7 +108,11 @@ impl<B> Fault<B> {
 
     /// The owner could not be asked, or has not answered.
     pub fn unanswered(&mut self) {
-        if let Stage::Asked { busy, .. } = self.stage {
+        if let Stage::Asked { busy, version, .. } = self.stage {
+            if made(Mistake::UnansweredLost) {
+                self.stage = Stage::Lose { busy, version };
+                return;
+            }
             self.stage = Stage::Undo { busy, to: State::Absent, next: Next::Again };
         }
     }
@@ -128,12 +136,11 @@ impl<B> Fault<B> {
                     Shown::Hole => {
                         // The page file was changed behind our back: never zeros.
                         let lost = word.turned(State::Lost, word.version());
-                        let next = if host.turn(page, word, lost) {
-                            Next::Fail(Why::Lost)
+                        if host.turn(page, word, lost) {
+                            Stage::UndoRoom(Next::Fail(Why::Lost))
                         } else {
-                            Next::Again
-                        };
-                        Stage::End(next)
+                            Stage::End(Next::Again)
+                        }
                     }
                 }
             }
@@ -156,28 +163,31 @@ impl<B> Fault<B> {
                 let busy = word.turned(State::Busy, word.version()).claimed(host.me());
                 match (host.turn(page, word, busy), word.state()) {
                     (false, _) => Stage::Look,
-                    (true, State::Leaving) => Stage::Left { busy },
-                    (true, _) => Stage::InFile { busy },
+                    (true, State::Leaving) => Stage::Left { busy, was: word },
+                    (true, _) => Stage::InFile { busy, was: word },
                 }
             }
-            other => self.bring(host, other),
+            other => self.take_over(host, other),
         };
         self.said(host)
     }
 
-    /// The steps of a process whose claim stands.
-    fn bring(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
+    /// The steps of a process that has taken over a dead one's claim: until it is finished, or the
+    /// page is a hole.
+    fn take_over(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
         let (page, here) = (self.page, host.here());
         match stage {
-            Stage::InFile { busy } if made(Mistake::FinishedUndone) => Stage::Punch { busy },
-            Stage::InFile { busy } if host.is_in_file(page) => Stage::Finish { busy },
-            Stage::InFile { busy } => Stage::Where { busy },
+            Stage::InFile { busy, .. } if made(Mistake::FinishedUndone) => Stage::Punch { busy },
+            Stage::InFile { busy, was } if host.is_in_file(page) => Stage::Finish { busy, was },
+            Stage::InFile { busy, .. } => Stage::Where { busy },
             // Of a page that a dead node was sending away. CRASH: if this one dies, too, the page
             // is busy and in the file, and is finished: it has the bytes that were sent, since
             // nobody could store to it meanwhile.
-            Stage::Left { busy } => match host.place(page) {
-                Ok(Place::Held(owner, _)) if owner == here => Stage::Finish { busy },
-                _ => Stage::Punch { busy },
+            Stage::Left { busy, was } => match host.place(page) {
+                Ok(Place::Held(owner, _)) if owner == here => Stage::Finish { busy, was },
+                Err(_) if made(Mistake::UnreadableDropped) => Stage::Punch { busy },
+                Ok(_) => Stage::Punch { busy },
+                Err(_) => Stage::Leave { busy, was },
             },
             Stage::Punch { busy } => {
                 host.punch(page);
@@ -185,9 +195,10 @@ impl<B> Fault<B> {
             }
             // It was being brought; or being sent, and a holder may have got it by a message of
             // which nobody knows: then what is here is two versions later.
-            Stage::Finish { busy } => match host.place(page) {
+            Stage::Finish { busy, was } => match host.place(page) {
                 Ok(Place::Held(owner, version)) if owner == here => {
-                    Stage::Settle { busy, from: None, version: version.later(1) }
+                    let later = u32::from(!made(Mistake::OneVersionOn));
+                    Stage::Settle { busy, from: None, version: version.later(later) }
                 }
                 Ok(Place::Held(owner, version)) => {
                     Stage::Settle { busy, from: Some(owner), version }
@@ -195,8 +206,22 @@ impl<B> Fault<B> {
                 Ok(Place::Void(version) | Place::Lost(version)) => {
                     Stage::Settle { busy, from: None, version }
                 }
-                Err(_) => undo(busy, Next::Fail(Why::Damaged)),
+                Err(_) => Stage::Leave { busy, was },
             },
+            // The bytes in the file may be the only ones: they stay, and so does the dead one's
+            // claim, until the directory is mended.
+            Stage::Leave { busy, was } => {
+                host.turn(page, busy, was);
+                Stage::End(Next::Fail(Why::Damaged))
+            }
+            other => self.bring(host, other),
+        }
+    }
+
+    /// The steps of a process whose claim stands.
+    fn bring(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
+        let (page, here) = (self.page, host.here());
+        match stage {
             Stage::Where { busy } => match host.place(page) {
                 Ok(Place::Void(version)) => {
                     Stage::Install { busy, from: None, version, bytes: None }
@@ -209,6 +234,12 @@ impl<B> Fault<B> {
                 Err(_) => undo(busy, Next::Fail(Why::Damaged)),
             },
             Stage::Install { busy, from, version, bytes } => {
+                if made(Mistake::PlacedHereEarly)
+                    && host.place(page) != Ok(Place::Held(here, version.later(1)))
+                {
+                    host.set_place(page, Place::Held(here, version.later(1)));
+                    return Stage::Install { busy, from, version, bytes };
+                }
                 match host.install(page, bytes.as_ref()) {
                     Installed::Whole => Stage::Settle { busy, from, version },
                     Installed::Exists => undo(busy, Next::Fail(Why::Damaged)),
@@ -217,6 +248,11 @@ impl<B> Fault<B> {
             }
             // PERSIST: the bytes are in the page file before the directory says so.
             Stage::Settle { busy, from, version } => {
+                let owned = busy.turned(State::Owned, version.later(1));
+                if made(Mistake::OwnedEarly) && host.word(page) != owned {
+                    host.turn(page, busy, owned);
+                    return Stage::Settle { busy, from, version };
+                }
                 host.set_place(page, Place::Held(here, version.later(1)));
                 let owed = from.map(|owner| (owner, version));
                 Stage::Turn { busy, owed, version: version.later(1) }

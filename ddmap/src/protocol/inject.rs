@@ -3,8 +3,6 @@
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mistake {
-    /// The old owner is told to drop its bytes before the directory names the new one.
-    ReleasedEarly,
     /// A page that a dead process has installed is fetched again.
     FinishedUndone,
     /// A thread looks at the word, and names the page then.
@@ -17,6 +15,14 @@ pub enum Mistake {
     SentUnprotected,
     /// A page whose move failed keeps its version.
     SameVersionAgain,
+    /// A page whose move failed gets the version that was sent.
+    OneVersionOn,
+    /// An owner that does not answer has lost the page.
+    UnansweredLost,
+    /// The directory names this node before the bytes are here.
+    PlacedHereEarly,
+    /// The word says owned before the directory names this node.
+    OwnedEarly,
     /// The directory names the new place before the bytes are there.
     PlacedEarly,
     /// The word says absent before the page is a hole.
@@ -31,6 +37,16 @@ pub enum Mistake {
     NewerReleased,
     /// A holder gives what it has, whatever the version.
     AnyVersionGiven,
+    /// A page that a dead node was sending away is dropped, though the directory cannot be read.
+    UnreadableDropped,
+    /// A page is a hole before the directory names its new place.
+    HoleBeforePlaced,
+    /// A holder's word says kept before it has the bytes.
+    KeptEarly,
+    /// A holder gives what it has read, though the page may have been dropped meanwhile.
+    NotLookedAgain,
+    /// What a holder keeps is compared with the directory first, and the word is looked at then.
+    PlaceFirst,
     /// What a holder keeps is compared with the directory while the page is leaving.
     LeavingReconciled,
 }

@@ -80,9 +80,13 @@ pub fn store<K: Keeper>(
     if had {
         keeper.punch(page)?;
     }
+    let kept = Word::new(State::Kept, Flags::default(), version);
+    if made(Mistake::KeptEarly) {
+        keeper.turn(page, busy, kept)?;
+    }
     match keeper.put(page, bytes)? {
         Installed::Whole => {
-            keeper.turn(page, busy, Word::new(State::Kept, Flags::default(), version))?;
+            keeper.turn(page, busy, kept)?;
             Ok(Stored::Kept)
         }
         Installed::NoRoom | Installed::Exists => {
@@ -106,6 +110,9 @@ pub fn fetch<K: Keeper>(
         return Ok(None);
     }
     let bytes = keeper.get(page)?;
+    if made(Mistake::NotLookedAgain) {
+        return Ok(Some(bytes));
+    }
     // Dropped meanwhile: a second answer to what was asked twice.
     Ok((keeper.word(page)? == word).then_some(bytes))
 }

@@ -13,23 +13,27 @@
 //!
 //! No machine has a clock, a socket or a thread. A step makes at most one access to what processes
 //! share; so a simulator may run the machines of several processes in any order, and end one
-//! behind any step (`tests/simulation.rs`, `tests/exhaustive.rs`).
+//! behind any step (`tests/simulation.rs`, `tests/exhaustive.rs`; `tests/together.rs` for a
+//! holder's operations). What those can find is shown by `tests/mistakes.rs`.
 //!
 //! # Invariants
 //!
 //! 1. The directory is the truth: a page's bytes are where its place says, in that version. What
 //!    another node has of it is stale.
-//! 2. Only the host stores to a page, and only while the page's word is *owned*.
+//! 2. Only the host stores to a page: while its word is *owned*; *leaving*, before it is protected;
+//!    or *busy*, if it is in the file, of which the directory may not say yet that it is here.
 //! 3. A word that is *busy* or *leaving* names who is at it, by process and life. Nobody else
 //!    changes the page's place or its hole, unless that process is dead.
 //! 4. *Absent* means: a hole in the host's page file. So what is in the file of a page whose word
 //!    is *busy* was installed whole.
 //! 5. Versions of a page only grow, also where nothing moved but a move was tried. So what a holder
 //!    may have got by a message of which nobody knows whether it arrived is older than all that is
-//!    sent behind it.
-//! 6. A page that is mapped is *owned*, or *leaving* and protected. Who maps it or takes its
-//!    protection away names the page first, looks at the word then, and takes the name back at the
-//!    end; who evicts it changes the word first, lets all processors see that, and looks at the
+//!    sent behind it. What a holder keeps of a page that is placed elsewhere is older than the
+//!    directory's version, but for what is on its way there. So the latest version among all claims
+//!    is the newest page, once what is busy at the host is finished.
+//! 6. A page that is mapped is in the file. It is protected before it is sent. Who maps it or takes
+//!    its protection away names the page first, looks at the word then, and takes the name back at
+//!    the end; who evicts it changes the word first, lets all processors see that, and looks at the
 //!    names then. One of the two sees the other.
 
 mod evict;
@@ -45,7 +49,7 @@ pub use fault::{Fault, Next, Why};
 pub use inject::Mistake;
 #[cfg(feature = "inject")]
 pub use inject::make;
-pub use reconcile::reconcile;
+pub use reconcile::{Reconcile, reconcile};
 pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};
 
 /// Bytes of a page.
@@ -117,7 +121,7 @@ pub trait Host {
     /// Makes a page a hole, in the page file and in all processes.
     fn punch(&self, page: u64);
 
-    /// Names the page that this thread is about to map. Plain stores, ahead of the load of the word.
+    /// Names the page that this thread is about to map. Plain stores, ahead of the word's load.
     fn name(&self, page: u64);
 
     /// Takes the name back.

@@ -26,13 +26,16 @@ impl Reconcile {
     /// The word is looked at first: while the page is leaving, the holder may have it, of which the
     /// directory will only say. If it has left by then, the directory says so.
     pub fn step<H: Host>(&mut self, holder: super::NodeId, host: &H) -> Option<bool> {
-        if !self.looked {
-            self.looked = true;
+        let is_first = !std::mem::replace(&mut self.looked, true);
+        let place_first = made(Mistake::PlaceFirst);
+        if is_first != place_first {
             let leaving = host.word(self.page).state() == State::Leaving;
-            return (leaving && !made(Mistake::LeavingReconciled)).then_some(false);
+            let leaving = leaving && !made(Mistake::LeavingReconciled);
+            return if place_first { Some(!leaving) } else { leaving.then_some(false) };
         }
         // A place that cannot be read: nothing is dropped for it.
         let place = host.place(self.page).unwrap_or(Place::Held(holder, self.version));
-        Some(place != Place::Held(holder, self.version))
+        let in_vain = place != Place::Held(holder, self.version);
+        if place_first { (!in_vain).then_some(false) } else { Some(in_vain) }
     }
 }

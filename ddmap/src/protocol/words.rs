@@ -8,8 +8,6 @@
 //! A word of zeros says that a page was never touched: both tables are sparse files. `backup` and
 //! the states that are not named here are for a second copy of each page.
 
-use super::inject::{Mistake, made};
-
 /// A node of a domain: 1 to 4095.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(u16);
@@ -212,7 +210,6 @@ impl Place {
     /// The version of the bytes.
     pub fn version(self) -> Version {
         match self {
-            Self::Void(_) if made(Mistake::ZerosForgetVersion) => Version(0),
             Self::Void(version) | Self::Held(_, version) | Self::Lost(version) => version,
         }
     }
