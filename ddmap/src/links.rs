@@ -5,12 +5,12 @@
 
 use crate::carrier::{Carrier, Unreached};
 use crate::control;
+use crate::paged;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
 use crate::store::Store;
 use crate::wire::link::{Link, LinkError};
 use crate::wire::{Hello, Wire};
-use pmem::interrupt;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Links {
         loop {
             match link.poll_answer(LOOK.min(left())) {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) if left().is_zero() || interrupt::reason().is_some() => {
+                Ok(None) if left().is_zero() || paged::interrupted().is_some() => {
                     return Err(LinkError::Late);
                 }
                 Ok(None) => {}

@@ -7,6 +7,7 @@
 use crate::control;
 use crate::error::DomainError;
 use crate::store::Store;
+use pmem::InternalFd;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -56,7 +57,7 @@ pub enum Answered {
 
 /// A socket of packets to the node, or to a process.
 #[derive(Debug)]
-pub struct Local(OwnedFd);
+pub struct Local(InternalFd);
 
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
@@ -84,7 +85,7 @@ pub fn listen(store: &Store) -> Result<OwnedFd, DomainError> {
 
 /// The next process.
 pub fn accept(listener: impl AsFd) -> Result<Local, Errno> {
-    rustix::net::accept_with(listener, SocketFlags::CLOEXEC).map(Local)
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC).map(|fd| Local(InternalFd::new(fd)))
 }
 
 impl Local {
@@ -92,7 +93,7 @@ impl Local {
     pub fn connect(store: &Store) -> Result<Self, Errno> {
         let socket = socket()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(store.socket())?)?;
-        Ok(Self(socket))
+        Ok(Self(InternalFd::new(socket)))
     }
 
     /// Sends a packet, with descriptors.
@@ -142,11 +143,6 @@ impl Local {
     pub fn ask(&self, said: &Said, descriptors: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
         self.send(said, descriptors)?;
         self.receive()?.map(|answer| answer.0).ok_or(Errno::CONNRESET)
-    }
-
-    /// Waits until the other side goes.
-    pub fn wait_for_end(&self) {
-        while let Ok(Some(_)) = self.receive::<Answered>() {}
     }
 }
 

@@ -4,9 +4,13 @@
 //! Looking locks nothing and allocates nothing. A pager that has left is not freed while a handler
 //! may look at it: whoever leaves waits until none does.
 
+use crate::maps::Mapped;
 use crate::pager::RegionPager;
+use crate::protocol::PAGE;
+use pmem::interrupt;
+use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Regions with pagers that a process can have attached at once.
 const PAGERS: usize = 16;
@@ -18,7 +22,12 @@ static ALL: [AtomicPtr<RegionPager>; PAGERS] =
 /// Handlers that look at a pager now.
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
 
+/// There is one, or was.
+static ANY: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
+    /// Signals that end a wait if they are pending, though they are blocked meanwhile.
+    static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
     static LAST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
@@ -34,6 +43,7 @@ pub(crate) fn enter(pager: &RegionPager) {
     };
     let entered = ALL.iter().find(free).is_some();
     debug_assert!(entered, "{PAGERS} volumes at once");
+    ANY.store(true, Ordering::Relaxed);
     pmem::serve_touches(serve_here);
 }
 
@@ -48,6 +58,17 @@ pub(crate) fn leave(pager: &RegionPager) {
     while LOOKING.load(Ordering::Acquire) != 0 {
         std::thread::yield_now();
     }
+}
+
+/// In a forked child, as soon as it may allocate: it takes its place in the domain.
+pub fn settle_child() -> Result<(), Errno> {
+    for one in &ALL {
+        // SAFETY: as in `find`; no other thread runs.
+        if let Some(pager) = unsafe { one.load(Ordering::Acquire).as_ref() } {
+            pager.settle()?;
+        }
+    }
+    Ok(())
 }
 
 /// In a forked child: no other thread looks.
@@ -78,18 +99,68 @@ pub fn serve_here(address: usize) -> bool {
     find(address, |pager| pager.serve_here(address))
 }
 
-/// Whether an address lies in a region with a pager.
-pub fn has(address: usize) -> bool {
-    find(address, |_| true)
+/// Whether this process has a region with a pager.
+#[inline]
+pub fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
 }
 
 /// Brings the page at an address, which may take as long as a network does. Nothing may be held.
-/// `None`: the address is no paged region's.
-pub fn serve(address: usize) -> Option<Result<(), rustix::io::Errno>> {
+/// `None`: the address is no paged region's. `EINTR`: a signal of the mask `deliverable` is pending,
+/// whose turn it is: nothing was done.
+pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
+    if !any() {
+        return None;
+    }
     let outcome = Cell::new(None);
+    let before = DELIVERABLE.replace(deliverable);
     find(address, |pager| {
         outcome.set(Some(pager.serve(address)));
         true
     });
+    DELIVERABLE.set(before);
     outcome.get()
+}
+
+/// Brings all absent pages of a range of addresses, before the kernel gets to see it. What cannot
+/// be had is the kernel's to say.
+pub fn ready(start: usize, length: usize) {
+    if !any() {
+        return;
+    }
+    let mut at = start;
+    while at < start.saturating_add(length) {
+        let served = serve(at, 0);
+        if !matches!(served, Some(Ok(()))) {
+            return;
+        }
+        at = (at / PAGE as usize + 1) * PAGE as usize;
+    }
+}
+
+/// A program's mapping of a part of the region whose own mapping begins at `base`: no page of it
+/// was touched yet. If the region has no pager, nothing is done. `inherited`: children get it, and
+/// register it anew.
+pub fn map(base: usize, map: Mapped, inherited: bool) -> Result<(), Errno> {
+    let outcome = Cell::new(Ok(()));
+    find(base, |pager| {
+        outcome.set(pager.map(map, inherited));
+        true
+    });
+    outcome.get()
+}
+
+/// Why a wait for a page ends before the page has come.
+pub(crate) fn interrupted() -> Option<Errno> {
+    let deliverable = DELIVERABLE.get();
+    if deliverable != 0 {
+        let mut pending = 0_u64;
+        let arguments = [(&raw mut pending) as usize, size_of::<u64>(), 0, 0, 0, 0];
+        // SAFETY: a mask of our own.
+        let asked = unsafe { interrupt::system_call(libc::SYS_rt_sigpending, arguments) };
+        if asked.is_ok() && pending & deliverable != 0 {
+            return Some(Errno::INTR);
+        }
+    }
+    interrupt::reason()
 }

@@ -19,11 +19,11 @@ use crate::protocol::{
 };
 use crate::uffd::Uffd;
 use crate::view::{Ground, Hands, View};
-use pmem::{Access, Hint, Pager, interrupt};
+use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,24 @@ pub struct Wishes {
     pub ahead: u64,
 }
 
+impl Wishes {
+    /// What a text says: `patience=SECONDS,ahead=PAGES`, each of them or none.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut wishes = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let number = |from: &str| from.parse::<u64>().ok();
+            match part.split_once('=').map(|(name, value)| (name, number(value))) {
+                Some(("patience", Some(seconds))) => {
+                    wishes.patience = Duration::from_secs(seconds.min(86_400));
+                }
+                Some(("ahead", Some(pages @ 1..=64))) => wishes.ahead = pages,
+                _ => return Err(format!("SOLERA_DDMAP={text}: {part} is no wish of a pager")),
+            }
+        }
+        Ok(wishes)
+    }
+}
+
 impl Default for Wishes {
     fn default() -> Self {
         Self { patience: Duration::from_secs(30), ahead: PAGES as u64 }
@@ -83,6 +101,8 @@ pub struct RegionPager {
     run: (AtomicU64, AtomicU64),
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
+    /// This process is a child that was forked just now.
+    is_unsettled: AtomicBool,
     /// What it has done.
     pub counts: Counts,
 }
@@ -150,8 +170,9 @@ impl RegionPager {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
         let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
         let (owed, counts) = (Mutex::default(), Counts::default());
+        let is_unsettled = AtomicBool::new(false);
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
-        Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, counts }
+        Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, is_unsettled, counts }
     }
 
     fn maps(&self) -> &Maps {
@@ -200,24 +221,48 @@ impl RegionPager {
         maps.into_iter().find_map(|map| Some((map.page_at(address)?, Some(map))))
     }
 
-    /// A program's mapping of a part of the region, of which no page was touched yet.
-    pub fn map(&self, map: Mapped) -> Result<(), Errno> {
+    /// A program's mapping of a part of the region, of which no page was touched yet. `inherited`:
+    /// children get it, since it may have pages of its own.
+    pub fn map(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
+        let length = (map.pages * PAGE) as usize;
+        // What stood there before is gone.
+        self.maps().remove(map.start, map.start + length);
         if !self.maps().add(map) {
             return Err(Errno::NOMEM);
         }
-        self.register(map.start, map.pages * PAGE)
-            .inspect_err(|_| self.maps().remove(map.start, map.start + (map.pages * PAGE) as usize))
+        let registered = self.register(map, inherited);
+        registered.inspect_err(|_| self.maps().remove(map.start, map.start + length))
     }
 
-    /// Program's mappings in a range are gone.
-    pub fn unmap(&self, start: usize, end: usize) {
-        self.maps().remove(start, end);
+    fn register(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
+        let length = (map.pages * PAGE) as usize;
+        if !inherited {
+            // SAFETY: a mapping of the region, in which children would find holes filled by zeros.
+            unsafe {
+                rustix::mm::madvise(map.start as *mut _, length, Advice::LinuxDontFork)?;
+            }
+        }
+        self.uffd.register(map.start, length)
     }
 
-    fn register(&self, start: usize, length: u64) -> Result<(), Errno> {
-        // SAFETY: a mapping of the region, in which children would find holes filled with zeros.
-        unsafe { rustix::mm::madvise(start as *mut _, length as usize, Advice::LinuxDontFork)? };
-        self.uffd.register(start, length as usize)
+    /// In a forked child, as soon as it may allocate: it takes a slot of its own, and hands over
+    /// to the node what is its own. Until then it has touched only what never leaves.
+    pub fn settle(&self) -> Result<(), Errno> {
+        if !self.is_unsettled.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.ground.table.forked().map_err(|_| Errno::IO)?;
+        let maps = Maps::new().map_err(|error| error.errno())?;
+        let (start, bytes) =
+            (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
+        maps.add(Mapped { start, page: 0, pages: bytes / PAGE });
+        self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
+        self.owed().clear();
+        self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
+        if let Some(node) = &self.node {
+            node.forked();
+        }
+        self.meet_node().map_err(|_| Errno::IO)
     }
 
     /// In a signal handler: does what a touch needs, if that takes no message and no wait. `false`:
@@ -278,7 +323,7 @@ impl RegionPager {
                 }
                 Next::Again | Next::Ask(..) | Next::Step => std::thread::sleep(LOOK),
             }
-            if let Some(errno) = interrupt::reason() {
+            if let Some(errno) = paged::interrupted() {
                 return Err(errno);
             }
             if begun.elapsed() > self.wishes.patience {
@@ -467,25 +512,20 @@ impl Pager for RegionPager {
         let whole = length / PAGE * PAGE;
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
-        self.maps().remove(address, address + whole as usize);
         let map = Mapped { start: address, page: 0, pages: whole / PAGE };
-        let registered = self.map(map);
+        let registered = if self.is_unsettled.load(Ordering::Relaxed) {
+            self.register(map, false)
+        } else {
+            self.map(map, false)
+        };
         debug_assert_eq!(registered, Ok(()), "a mapping of shared memory registers");
         paged::enter(self);
     }
 
     fn forked(&self) -> Result<(), Errno> {
         paged::forked();
-        self.ground.table.forked().map_err(|_| Errno::IO)?;
-        self.uffd.renew()?;
-        let maps = Maps::new().map_err(|error| error.errno())?;
-        self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
-        self.owed().clear();
-        self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
-        if let Some(node) = &self.node {
-            node.forked();
-        }
-        self.meet_node().map_err(|_| Errno::IO)
+        self.is_unsettled.store(true, Ordering::Relaxed);
+        self.uffd.renew()
     }
 
     fn fault(&self, page: u64, _: Access) -> Result<(), Errno> {

@@ -36,6 +36,15 @@ impl InternalFd {
         Self(AtomicI32::new(fd.into_raw_fd()))
     }
 
+    /// The descriptor, at the number that it has.
+    #[must_use]
+    pub fn into_owned(self) -> OwnedFd {
+        let number = self.0.load(Ordering::Acquire);
+        std::mem::forget(self);
+        // SAFETY: it was this one's own, which is forgotten.
+        unsafe { OwnedFd::from_raw_fd(number) }
+    }
+
     /// Goes on under another number; the old one stays open for the caller.
     pub fn vacate(&self) -> Result<(), Errno> {
         let new = high(self)?;

@@ -41,7 +41,8 @@ pub trait Pager: Send + Sync {
     fn mapped(&self, address: usize, length: u64);
 
     /// This process is a forked child: what was its parent's is not its own. The region is mapped
-    /// anew, and nobody has accessed it yet; [`Pager::mapped`] follows.
+    /// anew, and nobody has accessed it yet; [`Pager::mapped`] follows. It allocates nothing: the
+    /// parent's other threads may have held the heap.
     fn forked(&self) -> Result<(), Errno>;
 
     /// An access to this page faulted. `Ok`: it is there, or the access may be tried again. May

@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use pmem::InternalFd;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
@@ -107,7 +108,8 @@ impl Link {
             let kind = error.kind();
             io::Error::new(kind, format!("connect to {address}: {error}; is a node up there?"))
         })?;
-        let channel = wire.asker(fd)?;
+        // Out of the way of a program in which this is a library.
+        let channel = wire.asker(InternalFd::new(fd).into_owned())?;
         Self::greeted(channel, hello, end)
             .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
     }

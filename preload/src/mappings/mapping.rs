@@ -109,6 +109,7 @@ pub fn place(
     let more = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
     let (prot, flags) =
         (ProtFlags::from_bits_retain(map.prot as u32), kind | MapFlags::FIXED | more);
+    let paged = ddmap::paged::any();
     for piece in pieces {
         let Some(piece) = large::whole(piece, map.unit as u64) else { continue };
         let from = map.start + (piece.file_offset - map.offset) as usize;
@@ -116,9 +117,15 @@ pub fn place(
         if let (true, Some(place), HUGE, true) =
             (is_new, piece.region_offset, len, map.shared && from.is_multiple_of(HUGE))
             && !map.is_large()
+            && !paged
             && place.is_multiple_of(HUGE as u64)
             && move_chunk(process, map, from, place).is_ok()
         {
+            map.note(from, from + len, false);
+            continue;
+        }
+        if let Some(place) = piece.region_offset.filter(|_| paged) {
+            place_paged(process, map, (from, len), place)?;
             map.note(from, from + len, false);
             continue;
         }
@@ -136,6 +143,72 @@ pub fn place(
         }
     }
     Ok(())
+}
+
+/// As [`place`], of a region whose pages may be elsewhere: the kernel would show zeros for them. So
+/// nobody may touch the piece before the pager has it: a thread that does has a fault, and is served
+/// when this is done ([`crate::mappings::page_faults`]).
+fn place_paged(
+    process: &Process,
+    map: &Mapping,
+    (from, len): (usize, usize),
+    place: u64,
+) -> Result<(), Errno> {
+    let region = fdtable::borrow(process.fs.region_descriptor(map.desc.into()).0);
+    let kind = if map.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+    let at = from as *mut c_void;
+    // SAFETY: inside the range of this mapping.
+    unsafe {
+        rustix::mm::mmap(at, len, ProtFlags::empty(), kind | MapFlags::FIXED, region, place)?;
+    }
+    register(process, map, (from, len), place)?;
+    // SAFETY: as above.
+    unsafe { rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32)) }
+}
+
+/// Tells the region's pager of a piece, of which no page was touched yet in this process.
+fn register(
+    process: &Process,
+    map: &Mapping,
+    (from, len): (usize, usize),
+    place: u64,
+) -> Result<(), Errno> {
+    let (start, page) = (from, place / PAGE as u64);
+    let piece = ddmap::maps::Mapped { start, page, pages: (len / PAGE) as u64 };
+    ddmap::paged::map(process.fs.region_address(map.desc.into()), piece, !map.shared)
+}
+
+/// In a forked child: what it did not inherit of mappings of a region with a pager is mapped anew;
+/// what it did (private ones, with their pages) the pager is told of again.
+pub fn renew_paged(process: &Process) -> Result<(), Errno> {
+    ddmap::paged::settle_child()?;
+    let mut maps = process.lock();
+    let starts: Vec<usize> = maps.within(0, usize::MAX).map(|map| map.start).collect();
+    for start in starts {
+        let Some(mut map) = maps.find_mut(start) else { continue };
+        if map.shared {
+            let from = map.start;
+            back(process, &mut map, from, false)?;
+            continue;
+        }
+        for piece in pieces_of(process, &map)? {
+            let at = map.start + (piece.file_offset - map.offset) as usize;
+            if let Some(place) = piece.region_offset {
+                register(process, &map, (at, piece.length as usize), place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the pages of a mapping lie.
+fn pieces_of(process: &Process, map: &Mapping) -> Result<Vec<Piece>, Errno> {
+    let size = round_up(process.fs.attributes(map.node)?.size, map.unit);
+    let last = size.clamp(map.offset, map.offset_of(map.end));
+    if last == map.offset {
+        return Ok(Vec::new());
+    }
+    process.fs.map(map.desc, (map.offset, last - map.offset), map.usage(), Fill::None)
 }
 
 /// The pages that a mapping is made of: where those of the region are larger, and it is no copy,

@@ -20,10 +20,12 @@
 //! ([`ready_for`]).
 
 use std::arch::naked_asm;
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ddmap::paged;
 use pmem::interrupt::system_call;
 use rustix::fs::{FileType, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -51,7 +53,7 @@ const PARTS: usize = 512;
 const LARGER: u64 = 2 << 20;
 
 /// Why a mapping cannot have a page: messages for a program that this ends.
-const REASONS: [&str; 3] = [
+const REASONS: [&str; 4] = [
     "solera: SIGBUS: the program has stored into a hole of a mapped file, and the volume is full; \
      make room (`solera df` shows it), or `solera grow` the volume\n",
     "solera: SIGBUS: the program has touched a mapped file where the volume's memory cannot be \
@@ -59,10 +61,18 @@ const REASONS: [&str; 3] = [
      --read-data`)\n",
     "solera: SIGBUS: the program has touched a mapped file where the volume gives no page: it is \
      damaged (`solera fsck`)\n",
+    "solera: SIGBUS: the program has touched a mapped file whose page is on a node that does not \
+     answer, or has lost it (`solera domain status`)\n",
 ];
 const FULL: usize = 2;
 const NO_MEMORY: usize = 3;
 const DAMAGED: usize = 4;
+const ELSEWHERE: usize = 5;
+
+thread_local! {
+    /// Signals that the program does not block where it has touched a page.
+    static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A SIGBUS at `address` outside of our code: `Ok`: the page is there now; else why it is not, if
 /// the volume is to blame.
@@ -73,6 +83,7 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
     let failed = errno();
     // Until the handler returns; whatever it has interrupted.
     let mask = kept::block_for_fault();
+    DELIVERABLE.set(!mask);
     let found = with_stack(address);
     if found != 1 {
         kept::set_mask(mask);
@@ -88,6 +99,9 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
 /// touch. No lock may be held.
 #[cold]
 pub fn supply(address: usize) -> bool {
+    if let Some(served) = paged::serve(address, 0) {
+        return served.is_ok();
+    }
     any_gap()
         && attached::process().is_some_and(|process| {
             let _inside = Inside::new();
@@ -98,6 +112,12 @@ pub fn supply(address: usize) -> bool {
 /// The same for a page that the kernel did not find: true also if a mapping has it already, since
 /// another thread may have supplied it meanwhile.
 fn is_there(address: usize) -> bool {
+    if paged::any() {
+        let _inside = Inside::new();
+        if let Some(served) = paged::serve(address, 0) {
+            return served.is_ok();
+        }
+    }
     attached::process().is_some_and(|process| {
         let _inside = Inside::new();
         matches!(page(process, address), Page::New | Page::There)
@@ -108,7 +128,7 @@ fn is_there(address: usize) -> bool {
 /// the address.
 #[inline]
 pub fn ready(start: *const c_void, len: usize) {
-    if any_gap() {
+    if any_gap() || paged::any() {
         all(start as usize, len);
     }
 }
@@ -117,14 +137,14 @@ pub fn ready(start: *const c_void, len: usize) {
 /// than the bytes that are there to be read, where that can be told. Inside, with no lock held.
 #[inline]
 pub fn ready_for(fd: c_int, start: *const c_void, len: usize, at: Option<i64>) {
-    if any_gap() {
+    if any_gap() || paged::any() {
         ready_as_far(fd, start as usize, len, at);
     }
 }
 
 #[cold]
 fn ready_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
-    if lacks(start, len) {
+    if lacks(start, len) || paged::any() {
         all(start, coming(fd, at).unwrap_or(len).min(len));
     }
 }
@@ -137,7 +157,7 @@ fn lacks(start: usize, len: usize) -> bool {
 
 /// The memory of a vectored call that the kernel serves has its pages.
 pub fn ready_all(list: Out<Vector>, count: c_int) {
-    if any_gap() {
+    if any_gap() || paged::any() {
         ready_up_to(list, count, usize::MAX);
     }
 }
@@ -145,7 +165,8 @@ pub fn ready_all(list: Out<Vector>, count: c_int) {
 /// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
 pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
     let pieces = || vectors(list, count).unwrap_or_default();
-    if any_gap() && pieces().iter().any(|piece| lacks(piece.iov_base as usize, piece.iov_len)) {
+    let lack = |piece: &Vector| lacks(piece.iov_base as usize, piece.iov_len);
+    if paged::any() || any_gap() && pieces().iter().any(lack) {
         ready_up_to(list, count, coming(fd, at).unwrap_or(usize::MAX));
     }
 }
@@ -231,7 +252,11 @@ pub fn with_pages<T: Answer, const N: usize>(
     arguments: impl FnOnce() -> [usize; N],
 ) -> T {
     let value = call();
-    if value.has_failed() && had_gap() && errno() == libc::EFAULT && !here().is_inside() {
+    if value.has_failed()
+        && (had_gap() || paged::any())
+        && errno() == libc::EFAULT
+        && !here().is_inside()
+    {
         return again(value, call, &arguments());
     }
     value
@@ -259,6 +284,7 @@ fn all(start: usize, len: usize) {
     let mut at = start;
     let Some(process) = attached::process() else { return };
     let _inside = Inside::new();
+    paged::ready(start, len);
     while at < end {
         let Some(next) = next_gap(process, at, end) else { return };
         if !matches!(page(process, next), Page::New | Page::There) {
@@ -357,6 +383,16 @@ fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> 
 /// is there, 0 if nothing is known of it, or the reason.
 extern "C" fn serve_inside(address: usize) -> usize {
     let before = kept::set_stack(None);
+    if paged::any() {
+        let _inside = Inside::new();
+        let served = paged::serve(address, DELIVERABLE.get());
+        if let Some(served) = served {
+            kept::set_stack(Some(before));
+            // A signal whose turn it is comes when the handler has returned; then the instruction
+            // faults again.
+            return if matches!(served, Ok(()) | Err(Errno::INTR)) { 1 } else { ELSEWHERE };
+        }
+    }
     let served = attached::process().map_or(0, |process| {
         let _inside = Inside::new();
         match page(process, address) {

@@ -38,6 +38,7 @@ use crate::entry::maptable::Mappings;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
 use crate::entry::{Inside, Real, Served, Stop, errno, outside, set_errno};
+use crate::mappings::mapping;
 use crate::paths::credentials;
 use crate::processes::lifecycle::{exit_now, fail_loudly, leave};
 use crate::processes::spawn;
@@ -194,6 +195,11 @@ extern "C" fn in_child() {
     attached::publish(process);
     new_process(process);
     release();
+    if ddmap::paged::any()
+        && let Err(errno) = mapping::renew_paged(process)
+    {
+        fail_loudly("a forked process cannot map the pages that lie elsewhere", errno);
+    }
     drop(inside);
 }
 
@@ -384,6 +390,11 @@ pub fn adopt(process: &'static Process) {
     drop(maps);
     new_process(process);
     attached::publish(process);
+    if ddmap::paged::any()
+        && let Err(errno) = mapping::renew_paged(process)
+    {
+        fail_loudly("a process made by a raw system call cannot map what lies elsewhere", errno);
+    }
     drop(inside);
 }
 

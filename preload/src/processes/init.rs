@@ -293,10 +293,19 @@ fn texts(volume: &Volume, asked: &Asked) -> Texts {
     }
 }
 
+/// The pager of a region whose pages may be elsewhere, by what the command has said of it.
+fn find_pager(path: &std::path::Path) -> Result<Option<Arc<dyn pmem::Pager>>, String> {
+    let wishes = std::env::var("SOLERA_DDMAP").unwrap_or_default();
+    let wishes = ddmap::pager::Wishes::parse(&wishes)?;
+    let found = ddmap::attach::pager_of(path, wishes).map_err(|error| error.to_string())?;
+    Ok(found.map(|pager| pager as Arc<dyn pmem::Pager>))
+}
+
 /// The attachment of the image before this one, or a new one; and whether the volume's path leads
 /// to it no more.
 fn take_over_or_attach(asked: &Asked) -> Result<(Arc<Volume>, bool), String> {
     let (path, read_only) = (asked.path(), asked.read_only);
+    volume::find_pagers_by(find_pager);
     match asked.token.as_deref().map(volume::resume) {
         Some(Ok(volume)) => {
             RESUMED.store(true, Ordering::Relaxed);
