@@ -56,7 +56,7 @@ on a terminal; SOLERA_PROGRESS=SECONDS sets another time than those two.";
 pub enum Command {
     Format(FormatArgs),
     Info(InfoArgs),
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Mount(MountArgs),
     Umount(UmountArgs),
     Ls(LsArgs),

@@ -18,6 +18,10 @@ use crate::failure::Failure;
 use crate::output;
 use crate::size;
 
+/// Bytes of a volume, at least: as `volume::format` says, which would say it only when the node has
+/// the volume already.
+const VOLUME_MIN: u64 = 16 << 20;
+
 /// From here on what this process attaches finds the pages that lie elsewhere.
 pub fn find_pagers() {
     volume::find_pagers_by(pager);
@@ -28,12 +32,12 @@ fn pager(path: &Path) -> Result<Option<Arc<dyn Pager>>, String> {
     Ok(found.map(|pager| pager as Arc<dyn Pager>))
 }
 
-/// The region that a path means as `DOMAIN/VOLUME`: where nothing is at the path, nor a directory
-/// above it, and a node of such a domain was started here.
+/// The region that a path means as `DOMAIN/VOLUME`: where nothing is at the path, and a node of such
+/// a domain was started here.
 pub fn region(path: &Path) -> Result<Option<PathBuf>, Failure> {
     let Some(name) = path.to_str() else { return Ok(None) };
     let Ok((domain, _)) = registry::parse(name) else { return Ok(None) };
-    if path.symlink_metadata().is_ok() || path.parent().is_some_and(Path::is_dir) {
+    if path.symlink_metadata().is_ok() {
         return Ok(None);
     }
     // Who has no runtime directory has no domains.
@@ -80,6 +84,10 @@ pub fn make(
     {
         let advice = "choose another name, or use that one: solera run --ddmap";
         return Err(Failure::new(asked, "the domain has a volume of that name", advice));
+    }
+    if size < VOLUME_MIN {
+        let found = format!("a volume needs {}", size::show(VOLUME_MIN));
+        return Err(Failure::new(asked, found, "give a larger --size"));
     }
     let told = status(registry, domain)?;
     let (all, free) = capacity(&told);

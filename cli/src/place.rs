@@ -25,15 +25,18 @@ pub enum Place {
 
 impl Place {
     /// What exists under the whole text is local. Otherwise the text is split at its first `:/`, or
-    /// at a `:` that ends it (the root); without either it is local. A volume may be one of a domain,
-    /// `DOMAIN/VOLUME`: then its region is meant. Refused is a local name that
-    /// begins with a volume and a colon, unless it begins with `./`: the slash was forgotten.
+    /// at a `:` that ends it (the root); without either it is local. A volume may be one of a
+    /// domain, `DOMAIN/VOLUME`: then its region is meant. Refused is a local name that begins with
+    /// a volume and a colon, unless it begins with `./`: the slash was forgotten.
     pub fn parse(text: &OsStr) -> Result<Self, Failure> {
         let local = || Ok(Self::Local(PathBuf::from(text)));
         if Path::new(text).symlink_metadata().is_ok() {
             return local();
         }
-        if let Some(region) = domain::region(Path::new(text))? {
+        // In a directory that is there, a file of that name may be meant to be made.
+        if !Path::new(text).parent().is_some_and(Path::is_dir)
+            && let Some(region) = domain::region(Path::new(text))?
+        {
             return Ok(Self::Local(region));
         }
         let bytes = text.as_bytes();
@@ -51,7 +54,7 @@ impl Place {
     /// As [`Place::parse`], but a text without a path means the root of the volume of that name.
     pub fn on_volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), Failure> {
         Ok(match Self::parse(text)? {
-            Self::Local(volume) => (volume, b"/".to_vec()),
+            Self::Local(volume) => (domain::volume(volume)?, b"/".to_vec()),
             Self::OnVolume { volume, path } => (volume, path),
         })
     }

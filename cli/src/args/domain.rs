@@ -21,11 +21,13 @@ pub struct DdmapArg {
     pub ddmap: Option<String>,
     /// With --ddmap: how long a touch of a page waits for a node that does not answer; after that
     /// calls say EIO, and a touch of mapped memory is SIGBUS [default: 30s].
-    #[arg(long, value_name = "TIME", requires = "ddmap", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
     pub patience: Option<u64>,
     /// With --ddmap: bring pages ahead of a program that reads in order (seq), or each when it is
     /// touched (off) [default: seq].
-    #[arg(long, requires = "ddmap", value_parser = ["seq", "off"])]
+    #[arg(long, value_parser = ["seq", "off"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
     pub prefetch: Option<String>,
 }
 
@@ -161,7 +163,6 @@ impl Command {
             Self::Info(args) => (vec![&mut args.volume], 1),
             Self::Df(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Fsck(args) => (vec![&mut args.volume], fsck::CODE_NOT_CHECKED),
-            Self::Snapshot(args) => (vec![&mut args.volume], 1),
             Self::Trim(args) => (vec![&mut args.volume], 1),
             Self::Detach(args) => (vec![&mut args.volume], 1),
             Self::Mount(args) => (vec![&mut args.volume], 1),
@@ -171,6 +172,11 @@ impl Command {
                 let found = "a volume of a domain keeps the size that it was made with";
                 let advice = "make a larger one, and copy: solera format --ddmap";
                 return refuse("grow", std::slice::from_ref(&args.volume), found, advice);
+            }
+            Self::Snapshot(args) => {
+                let found = "its pages lie on several nodes, and the copy would ask for them there";
+                let advice = "copy its files: solera cp -r DOMAIN/VOLUME:/ DIRECTORY";
+                return refuse("copy", std::slice::from_ref(&args.volume), found, advice);
             }
             Self::Rm(args) => {
                 let found = "other nodes keep pages of a volume of a domain, and would go on to";
