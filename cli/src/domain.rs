@@ -32,8 +32,8 @@ fn pager(path: &Path) -> Result<Option<Arc<dyn Pager>>, String> {
     Ok(found.map(|pager| pager as Arc<dyn Pager>))
 }
 
-/// The region that a path means as `DOMAIN/VOLUME`: where nothing is at the path, and a node of such
-/// a domain was started here.
+/// The region that a path means as `DOMAIN/VOLUME`: where nothing is at the path, and a node of
+/// such a domain was started here.
 pub fn region(path: &Path) -> Result<Option<PathBuf>, Failure> {
     let Some(name) = path.to_str() else { return Ok(None) };
     let Ok((domain, _)) = registry::parse(name) else { return Ok(None) };
