@@ -4,6 +4,7 @@ mod age;
 mod cache;
 mod class;
 mod compaction;
+mod domain;
 mod files;
 mod flac;
 mod flex;
@@ -22,6 +23,7 @@ pub use age::AgeArgs;
 pub use cache::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
+pub use domain::{DdmapArg, DomainArgs, DomainCommand, NodeArgs};
 pub use files::{CatArgs, CpArgs, LsArgs};
 pub use flac::{FlacBenchArgs, FlacWorkerArgs};
 pub use flex::FlexBenchArgs;
@@ -54,7 +56,7 @@ on a terminal; SOLERA_PROGRESS=SECONDS sets another time than those two.";
 pub enum Command {
     Format(FormatArgs),
     Info(InfoArgs),
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Mount(MountArgs),
     Umount(UmountArgs),
     Ls(LsArgs),
@@ -68,6 +70,8 @@ pub enum Command {
     Grow(GrowArgs),
     Trim(TrimArgs),
     Cache(CacheArgs),
+    Node(NodeArgs),
+    Domain(DomainArgs),
     Detach(DetachArgs),
     Defrag(DefragArgs),
     Numa(NumaArgs),
@@ -91,7 +95,8 @@ Examples:
   solera format /dev/dax0.0                         a whole device
   solera format --size 64G --owner postgres: /mnt/dax/v.pm
                                                     by root, for the user postgres and its group
-  solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held")]
+  solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held
+  solera format --ddmap dm/big --size 1T            on the nodes of a domain (`solera node`)")]
 pub struct FormatArgs {
     /// Bytes, or with K, M, G, T. May be left out for a device, and for a file that has its size
     /// already.
@@ -126,8 +131,14 @@ pub struct FormatArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// Instead of a file: a new volume of a domain, whose pages lie on its nodes. The domain must
+    /// have --size free; its host is the node of this machine with the lowest number.
+    #[arg(long, value_name = "DOMAIN/VOLUME", requires = "size",
+          conflicts_with_all = ["path", "permissions", "owner", "class", "force", "reserve"])]
+    pub ddmap: Option<String>,
     /// The file or device.
-    pub path: PathBuf,
+    #[arg(required_unless_present = "ddmap")]
+    pub path: Option<PathBuf>,
 }
 
 /// Show what a volume is and how its space is used.
@@ -215,6 +226,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
   SOLERA_CACHE_MISS      as --miss
   SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
+  SOLERA_DDMAP           --patience and --prefetch: patience=SECONDS,ahead=PAGES
   SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
                          optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
                          bandwidth); what a program has mapped does not
@@ -251,10 +263,12 @@ Examples:
                                                      on slow memory: what is read stays in DRAM
   solera run --cache 8G --attach --report --volume v.pm --at /pm -- ./load /pm/model
                                                      large reads without a copy, or why not
+  solera run --ddmap dm/big -- sqlite3 /dm/my.db     a volume larger than this machine's memory
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
 #[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]
 #[allow(clippy::struct_excessive_bools)] // Switches.
+#[derive(Clone)]
 pub struct RunArgs {
     /// The volume's file or device [default: the one that is mounted where the program works]. May
     /// be given again, with an --at for each: the program sees them all.
@@ -301,6 +315,8 @@ pub struct RunArgs {
     pub cache: CacheArg,
     #[command(flatten)]
     pub attach: AttachArg,
+    #[command(flatten)]
+    pub ddmap: DdmapArg,
     /// When the program has ended, say on standard error which calls of it and of all that it
     /// started were refused or served by a detour, why and how often: all kinds, or the N most
     /// frequent.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ddmap::error::DomainError;
 use rustix::io::Errno;
 use vfs::mounts::Mount;
 use volume::{ErrorKind, Volume, VolumeError};
@@ -117,6 +118,12 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl From<DomainError> for Failure {
+    fn from(error: DomainError) -> Self {
+        Self::new(error.asked, error.found, &error.advice)
     }
 }
 

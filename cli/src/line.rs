@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use crate::args::Cli;
 
 /// Commands of commands.
-const GROUPS: [&str; 2] = ["numa", "bench"];
+const GROUPS: [&str; 3] = ["numa", "bench", "domain"];
 
 static LINE: OnceLock<Vec<OsString>> = OnceLock::new();
 

@@ -11,6 +11,7 @@ mod age;
 mod args;
 mod bench;
 mod commands;
+mod domain;
 mod failure;
 mod line;
 mod ordinary;
@@ -32,7 +33,7 @@ use args::{BenchCommand, Cli, Command};
 fn main() -> ExitCode {
     let line = command_line();
     line::remember(&line);
-    let cli = match Cli::try_parse_from(line) {
+    let mut cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
         Err(error) => {
             let code = usage_code(error.exit_code());
@@ -48,6 +49,11 @@ fn main() -> ExitCode {
         return ExitCode::from(usage_code(2));
     }
     cli.command.class().force();
+    domain::find_pagers();
+    if let Err(failure) = cli.command.find_volumes() {
+        output::tell(&failure);
+        return ExitCode::from(failure.exit_code());
+    }
     // Under `solera run` the preload library's engine serves what is redirected to a volume.
     volume::work_beside_another();
     let outcome = match &cli.command {
@@ -68,6 +74,8 @@ fn main() -> ExitCode {
         Command::Grow(args) => commands::grow::run(args),
         Command::Trim(args) => commands::trim::run(args),
         Command::Cache(args) => commands::cache::run(args),
+        Command::Node(args) => commands::node::run(args),
+        Command::Domain(args) => commands::domain::run(args),
         Command::Detach(args) => commands::detach::run(args),
         Command::Defrag(args) => commands::defrag::run(args),
         Command::Numa(args) => commands::numa::run(args),

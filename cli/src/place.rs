@@ -1,11 +1,12 @@
 //! `VOLUME:/path`: how a command line names a place on a volume.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use volume::Kept;
 
+use crate::domain;
 use crate::failure::Failure;
 
 /// A file-system object named on the command line.
@@ -24,18 +25,25 @@ pub enum Place {
 
 impl Place {
     /// What exists under the whole text is local. Otherwise the text is split at its first `:/`, or
-    /// at a `:` that ends it (the root); without either it is local. Refused is a local name that
-    /// begins with a volume and a colon, unless it begins with `./`: the slash was forgotten.
+    /// at a `:` that ends it (the root); without either it is local. A volume may be one of a
+    /// domain, `DOMAIN/VOLUME`: then its region is meant. Refused is a local name that begins with
+    /// a volume and a colon, unless it begins with `./`: the slash was forgotten.
     pub fn parse(text: &OsStr) -> Result<Self, Failure> {
         let local = || Ok(Self::Local(PathBuf::from(text)));
         if Path::new(text).symlink_metadata().is_ok() {
             return local();
         }
+        // In a directory that is there, a file of that name may be meant to be made.
+        if !Path::new(text).parent().is_some_and(Path::is_dir)
+            && let Some(region) = domain::region(Path::new(text))?
+        {
+            return Ok(Self::Local(region));
+        }
         let bytes = text.as_bytes();
         let split = bytes.windows(2).position(|two| two == b":/");
         match split.or_else(|| bytes.strip_suffix(b":").map(<[u8]>::len)) {
             Some(at) if at > 0 => Ok(Self::OnVolume {
-                volume: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+                volume: domain::volume(PathBuf::from(OsStr::from_bytes(&bytes[..at])))?,
                 path: if at + 1 < bytes.len() { bytes[at + 1..].to_vec() } else { b"/".to_vec() },
             }),
             _ if bytes.starts_with(b"./") => local(),
@@ -46,7 +54,7 @@ impl Place {
     /// As [`Place::parse`], but a text without a path means the root of the volume of that name.
     pub fn on_volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), Failure> {
         Ok(match Self::parse(text)? {
-            Self::Local(volume) => (volume, b"/".to_vec()),
+            Self::Local(volume) => (domain::volume(volume)?, b"/".to_vec()),
             Self::OnVolume { volume, path } => (volume, path),
         })
     }

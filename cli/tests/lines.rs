@@ -286,7 +286,7 @@ fn prefixes_that_are_something_else_are_refused() {
 fn help_teaches_every_command() {
     for name in [
         "format", "info", "run", "ls", "cat", "cp", "df", "fsck", "snapshot", "grow", "trim",
-        "detach", "bench",
+        "detach", "node", "domain", "bench",
     ] {
         let help = solera([name, "--help"]).ok();
         assert!(help.lines().count() > 8, "{help}");

@@ -26,6 +26,7 @@ pub mod node;
 pub mod paged;
 pub mod pager;
 pub mod protocol;
+pub mod registry;
 pub mod room;
 pub mod service;
 pub mod status;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// Bytes of a packet, at most.
 const PACKET: usize = control::TEXT_MAX;
@@ -143,6 +144,12 @@ impl Local {
     pub fn ask(&self, said: &Said, descriptors: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
         self.send(said, descriptors)?;
         self.receive()?.map(|answer| answer.0).ok_or(Errno::CONNRESET)
+    }
+
+    /// An answer that takes longer than this is `EAGAIN`.
+    pub fn set_patience(&self, patience: Duration) -> Result<(), Errno> {
+        let which = rustix::net::sockopt::Timeout::Recv;
+        rustix::net::sockopt::set_socket_timeout(&self.0, which, Some(patience))
     }
 }
 

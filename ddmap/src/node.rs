@@ -29,8 +29,8 @@ use rustix::io::Errno;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,8 @@ struct Shared {
     room: Arc<Room>,
     hosts: Hosts,
     members: Arc<Members>,
+    /// Those whose addresses the store has.
+    written: Mutex<Vec<(NodeId, SocketAddr)>>,
     answering: Arc<Answering>,
     over: AtomicBool,
 }
@@ -223,6 +225,7 @@ impl Node {
             room,
             hosts,
             members,
+            written: Mutex::default(),
             answering: Arc::clone(&answering),
             over: AtomicBool::new(false),
             store,
@@ -325,12 +328,25 @@ impl Shared {
             if missing > 0 {
                 let holders = self.members.holders(self.here());
                 let holders: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
+                // One that has just come has no address otherwise: it would be taken for one that
+                // does not answer, and left alone.
+                self.write_members();
                 // A little more than is wanted now: whoever wants the next page does not wait.
                 if self.hosts.make_room(missing + missing / 4 + 1, &holders) == 0 {
                     // Nobody takes any, or nothing may leave: that changes, but not at once.
                     thread::sleep(TICK / 10);
                 }
             }
+        }
+    }
+
+    /// Has the store say where all nodes are.
+    fn write_members(&self) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.members.addresses();
+        // A store that is full keeps the list that it has.
+        if *written != all && self.store.set_members(&all).is_ok() {
+            *written = all;
         }
     }
 
@@ -348,8 +364,7 @@ impl Shared {
                     }
                 }
             }
-            // A store that is full keeps the list that it has.
-            let _ = self.store.set_members(&self.members.addresses());
+            self.write_members();
             let died = self.hosts.bury();
             let holders = self.members.holders(self.here());
             let there: Vec<NodeId> = holders.iter().map(|one| one.0).collect();

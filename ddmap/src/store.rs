@@ -202,8 +202,7 @@ impl Store {
         let folder = self.volume(name);
         let asked = format!("make the volume {name} in {}", self.0.display());
         if folder.join(ABOUT).exists() {
-            let advice = "choose another name, or remove that one (`solera domain remove`)";
-            return Err(DomainError::new(asked, "it exists already", advice));
+            return Err(DomainError::new(asked, "it exists already", "choose another name"));
         }
         let made = Self::fill_volume(&folder, size);
         made.map_err(|error| {

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use ddmap::registry::Registry;
 use volume::Info;
 
 use crate::args::FormatArgs;
 use crate::commands::info;
+use crate::domain;
 use crate::failure::Outcome;
 use crate::output;
 use crate::owner::Owner;
@@ -39,13 +41,18 @@ pub fn run(args: &FormatArgs) -> Outcome {
         reserve: args.reserve,
         ..volume::FormatOptions::default()
     };
-    output::busy("formatting", || volume::format(&args.path, &options))?;
-    let made = volume::info(&args.path)?;
-    warn_of_missing(&args.path, &made);
-    if owner != Owner::default() && !args.path.is_file() {
+    if let (Some(name), Some(size)) = (&args.ddmap, args.size) {
+        return of_domain(args, name, size, options);
+    }
+    // One of the two is required.
+    let path = args.path.as_deref().unwrap_or(Path::new(""));
+    output::busy("formatting", || volume::format(path, &options))?;
+    let made = volume::info(path)?;
+    warn_of_missing(path, &made);
+    if owner != Owner::default() && !path.is_file() {
         output::tell(format!(
             "the node of {} stays as it is: give its user permission (chown, or a udev rule)",
-            args.path.display()
+            path.display()
         ));
     }
     if args.json {
@@ -55,12 +62,31 @@ pub fn run(args: &FormatArgs) -> Outcome {
         let text = format!(
             "{}: {}, {} free, class {} ({})\nNext: solera run {class}--volume {} --at /pm -- \
              PROGRAM\n",
-            args.path.display(),
+            path.display(),
             size::show(made.size_bytes),
             size::show(made.free_bytes),
             made.class,
             made.class_reason,
-            args.path.display(),
+            path.display(),
+        );
+        output::emit(text.as_bytes())?;
+    }
+    Ok(0)
+}
+
+/// Makes a volume of a domain.
+fn of_domain(args: &FormatArgs, name: &str, size: u64, options: volume::FormatOptions) -> Outcome {
+    let region = domain::make(&Registry::find()?, name, size, options)?;
+    let made = volume::info(&region)?;
+    if args.json {
+        output::emit_json(&info::to_json(&made))?;
+    } else {
+        let text = format!(
+            "{name}: {}, {} free, on its host in {}\nNext: solera run --ddmap {name} -- PROGRAM, \
+             which sees it at /dm\n",
+            size::show(made.size_bytes),
+            size::show(made.free_bytes),
+            region.display(),
         );
         output::emit(text.as_bytes())?;
     }

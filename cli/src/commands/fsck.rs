@@ -11,7 +11,7 @@ use crate::size;
 const CODE_CLEAN: u8 = 0;
 const CODE_MENDED: u8 = 1;
 const CODE_FAULTS_LEFT: u8 = 4;
-const CODE_NOT_CHECKED: u8 = 8;
+pub const CODE_NOT_CHECKED: u8 = 8;
 /// A wrong command line.
 pub const CODE_USAGE: u8 = 16;
 

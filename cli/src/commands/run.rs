@@ -4,6 +4,7 @@
 //! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
 //! and prints afterwards what was refused or served by a detour.
 
+mod ddmap;
 mod library;
 mod nested;
 mod place;
@@ -42,7 +43,7 @@ const CODE_NOT_FOUND: u8 = 127;
 
 /// Runs the program; returns only if that failed or a report was asked for.
 pub fn run(args: &RunArgs) -> Outcome {
-    start(args).map_err(|failure| match failure.exit_code() {
+    ddmap::named(args).and_then(|args| start(&args)).map_err(|failure| match failure.exit_code() {
         1 => failure.code(CODE_OWN_FAILURE),
         _ => failure,
     })
@@ -118,6 +119,7 @@ fn start(args: &RunArgs) -> Outcome {
     if let Some(numa) = args.numa.as_deref().filter(|numa| *numa != "place") {
         command.env("SOLERA_NUMA", numa);
     }
+    command.envs(ddmap::variable(&args.ddmap));
     let volumes: Vec<&Path> = places.iter().map(|place| &*place.volume).collect();
     command.envs(cache::variables(&args.cache, &args.attach, &volumes)?);
     execute(&asked, command, args)
@@ -245,6 +247,7 @@ fn preload(command: &mut Command, library: &Path, aligning: Option<&Path>) {
         .env_remove("SOLERA_CACHE")
         .env_remove("SOLERA_CACHE_DIR")
         .env_remove("SOLERA_ALIGN")
+        .env_remove("SOLERA_DDMAP")
         .env_remove("SOLERA_BYPASS");
     if let Some(aligning) = aligning {
         // At each exec it is put back.

@@ -1,0 +1,220 @@
+//! `solera node`, `solera domain`, the options of volumes of a domain; and where a command line
+//! names one instead of a file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{CacheCommand, Command};
+use crate::commands::{fsck, run};
+use crate::domain;
+use crate::failure::Failure;
+use crate::size;
+
+/// The volume of a domain that a program is to see.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DdmapArg {
+    /// Instead of --volume: a volume of a domain, whose pages lie on several machines (`solera node
+    /// --help`). The program sees it at /dm without --at.
+    #[arg(long, value_name = "DOMAIN/VOLUME", conflicts_with_all = ["volume", "split"])]
+    pub ddmap: Option<String>,
+    /// With --ddmap: how long a touch of a page waits for a node that does not answer; after that
+    /// calls say EIO, and a touch of mapped memory is SIGBUS [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub patience: Option<u64>,
+    /// With --ddmap: bring pages ahead of a program that reads in order (seq), or each when it is
+    /// touched (off) [default: seq].
+    #[arg(long, value_parser = ["seq", "off"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub prefetch: Option<String>,
+}
+
+/// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
+///
+/// A domain's first node is started without --join, all others with the address of one that runs.
+/// The node runs in the foreground until SIGINT or SIGTERM. What it has stays in its store: started
+/// again with it, it goes on, and --join is not needed. A volume (`solera format --ddmap`) is used
+/// on the node on which it was made, its host; the others keep the pages that have no room there.
+#[derive(Args)]
+#[command(after_help = "\
+Who may talk to a node: with --wire plain, whoever reaches its port. Plain is refused on a public
+address; take a network of your own. There is one copy of each page: while a node is away its pages
+are, too, and what a node in memory had is gone when its machine goes.
+
+Exit code: 0 ended by a signal, 1 failed, 2 a wrong command line.
+
+Examples:
+  solera node --demo 3                          a domain of three nodes here, to try it
+  solera run --ddmap demo/v -- sqlite3 /dm/my.db            in another terminal
+
+  solera node --domain dm --listen 10.0.0.1:7470 --store /dev/shm/n --capacity 4G
+  solera node --domain dm --listen 10.0.0.2:7470 --store /dev/shm/n --capacity 4G \\
+      --join 10.0.0.1:7470 --passive            on another machine: keeps pages, runs no programs
+  solera format --ddmap dm/big --size 6G        on the first
+  solera run --ddmap dm/big -- sqlite3 /dm/my.db")]
+pub struct NodeArgs {
+    /// The domain's name: 1 to 64 of the characters A-Z a-z 0-9 . _ -
+    #[arg(long, value_name = "NAME", required_unless_present = "demo")]
+    pub domain: Option<String>,
+    /// The domain's key file (`solera domain create`). It is checked; programs reach nodes without
+    /// TLS so far, so --wire plain is to be said with it.
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Where other nodes reach this one: an address of this machine, and a port (0: any).
+    #[arg(long, value_name = "ADDR:PORT", required_unless_present = "demo")]
+    pub listen: Option<SocketAddr>,
+    /// The node's folder, on a tmpfs or a DAX file system; it is made [default of --demo: a new one
+    /// in /dev/shm].
+    #[arg(long, value_name = "DIR", required_unless_present = "demo")]
+    pub store: Option<PathBuf>,
+    /// Bytes that the node may have of all volumes [default of --demo: 256M each].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse,
+          required_unless_present = "demo")]
+    pub capacity: Option<u64>,
+    /// A node of the domain that runs. Left out by the first one, and by one that was there before.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub join: Option<SocketAddr>,
+    /// Keep pages, and run no programs: no volume is made here.
+    #[arg(long)]
+    pub passive: bool,
+    /// The part of the capacity that is kept free, so that a touch need not wait for room.
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    pub reserve: u32,
+    /// How nodes talk: tls (with the domain's key), or plain, on private addresses only [default:
+    /// tls with --key, else plain].
+    #[arg(long, value_parser = ["tls", "plain"])]
+    pub wire: Option<String>,
+    /// A domain `demo` of so many nodes on this machine, in one process. All that it holds goes
+    /// when it ends.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
+          conflicts_with_all = ["domain", "key", "listen", "join", "passive", "wire"])]
+    pub demo: Option<u16>,
+}
+
+/// Make a domain's key, or look at a domain.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera domain create dm --key dm.pem     copy the file to each machine of the domain
+  solera domain status dm
+  solera domain status --json dm | jq .volumes")]
+pub struct DomainArgs {
+    #[command(subcommand)]
+    pub command: DomainCommand,
+}
+
+#[derive(Subcommand)]
+pub enum DomainCommand {
+    /// Make the key file of a new domain: who has it may be a node of the domain.
+    Create {
+        /// The file, which must not exist; it becomes its owner's alone.
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// The domain's name.
+        name: String,
+    },
+    /// Show the nodes of a domain, and the volumes of those on this machine.
+    Status {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Every two seconds anew, until SIGINT.
+        #[arg(long)]
+        watch: bool,
+        /// The domain's name.
+        name: String,
+    },
+}
+
+fn seconds(text: &str) -> Result<u64, String> {
+    let (number, factor) = match text.strip_suffix('m') {
+        Some(minutes) => (minutes, 60),
+        None => (text.strip_suffix('s').unwrap_or(text), 1),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    seconds.filter(|seconds| (1..=86400).contains(seconds)).ok_or_else(|| {
+        format!("`{text}` is not a time from 1 s to a day: give seconds (30s) or minutes (2m)")
+    })
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    let part = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    part.filter(|part| *part <= 50)
+        .ok_or_else(|| format!("`{text}` is not a part: give a whole number from 0% to 50%"))
+}
+
+/// Refuses volumes of domains.
+fn refuse(what: &str, volumes: &[PathBuf], found: &str, advice: &str) -> Result<(), Failure> {
+    for volume in volumes {
+        if domain::region(volume)?.is_some() {
+            return Err(Failure::new(format!("{what} {}", volume.display()), found, advice));
+        }
+    }
+    Ok(())
+}
+
+impl Command {
+    /// Where the command line names a volume as `DOMAIN/VOLUME`, puts the path of its region. What
+    /// is named with a path on it, `place::Place` finds.
+    pub fn find_volumes(&mut self) -> Result<(), Failure> {
+        let (volumes, code): (Vec<&mut PathBuf>, u8) = match self {
+            Self::Info(args) => (vec![&mut args.volume], 1),
+            Self::Df(args) => (args.volumes.iter_mut().collect(), 1),
+            Self::Fsck(args) => (vec![&mut args.volume], fsck::CODE_NOT_CHECKED),
+            Self::Trim(args) => (vec![&mut args.volume], 1),
+            Self::Detach(args) => (vec![&mut args.volume], 1),
+            Self::Mount(args) => (vec![&mut args.volume], 1),
+            Self::Umount(args) => (args.places.iter_mut().collect(), 1),
+            Self::Run(args) => (args.volume.iter_mut().collect(), run::CODE_OWN_FAILURE),
+            Self::Grow(args) => {
+                let found = "a volume of a domain keeps the size that it was made with";
+                let advice = "make a larger one, and copy: solera format --ddmap";
+                return refuse("grow", std::slice::from_ref(&args.volume), found, advice);
+            }
+            Self::Snapshot(args) => {
+                let found = "its pages lie on several nodes, and the copy would ask for them there";
+                let advice = "copy its files: solera cp -r DOMAIN/VOLUME:/ DIRECTORY";
+                return refuse("copy", std::slice::from_ref(&args.volume), found, advice);
+            }
+            Self::Rm(args) => {
+                let found = "other nodes keep pages of a volume of a domain, and would go on to";
+                let advice = "remove the files that are on it: solera run --ddmap";
+                return refuse("remove", &args.volumes, found, advice);
+            }
+            Self::Cache(args) => match &mut args.command {
+                CacheCommand::Create(of)
+                | CacheCommand::Status { of, .. }
+                | CacheCommand::Drop { of, .. }
+                | CacheCommand::Destroy(of) => (vec![&mut of.volume], 1),
+            },
+            _ => return Ok(()),
+        };
+        for volume in volumes {
+            if let Some(region) = domain::region(volume).map_err(|failure| failure.code(code))? {
+                *volume = region;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{percent, seconds};
+
+    #[test]
+    fn times_and_parts_are_read_or_refused() {
+        assert_eq!(seconds("30s"), Ok(30));
+        assert_eq!(seconds("30"), Ok(30));
+        assert_eq!(seconds("2m"), Ok(120));
+        for text in ["", "s", "0", "-1", "1h", "1.5s", "86401", "999999999999999999m"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!((percent("5%"), percent("0")), (Ok(5), Ok(0)));
+        for text in ["", "%", "51%", "-1", "5%%"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+    }
+}

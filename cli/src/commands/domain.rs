@@ -1,0 +1,182 @@
+//! `solera domain`: a domain's key, and how the domain is, as its nodes on this machine say.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+
+use ddmap::protocol::PAGE;
+use ddmap::registry::{self, Registry};
+use ddmap::status::Status;
+use ddmap::wire::key::Key;
+use serde_json::{Value, json};
+
+use crate::args::{DomainArgs, DomainCommand};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::size;
+
+/// How often `--watch` looks.
+const STEP: Duration = Duration::from_secs(2);
+
+/// Does what the command line names.
+pub fn run(args: &DomainArgs) -> Outcome {
+    match &args.command {
+        DomainCommand::Create { key, name } => create(name, key),
+        DomainCommand::Status { json, watch, name } => status(name, *json, *watch),
+    }
+}
+
+fn create(name: &str, key: &Path) -> Outcome {
+    registry::check_name("domain", name)?;
+    Key::create(key).map_err(|error| Failure::new(format!("create {name}"), error, ""))?;
+    let key = key.display();
+    let text = format!(
+        "{key}: the key of {name}; who has it may be a node: copy it to each machine, with mode \
+         600\nNext: solera node --domain {name} --key {key} --wire plain --listen ADDR:PORT \
+         --store DIR --capacity SIZE\n"
+    );
+    output::emit(text.as_bytes())?;
+    Ok(0)
+}
+
+fn status(name: &str, json: bool, watch: bool) -> Outcome {
+    let registry = Registry::find()?;
+    loop {
+        let told = registry.status(name)?;
+        if watch && !json && std::io::stdout().is_terminal() {
+            // The cursor to the top, and what is below it away.
+            output::emit(b"\x1b[H\x1b[J")?;
+        }
+        if json {
+            output::emit_json(&to_json(name, &told))?;
+        } else {
+            output::emit(to_text(name, &told).as_bytes())?;
+        }
+        if !watch {
+            return Ok(0);
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// All of it, for programs. Names are stable: fields are added, never renamed.
+fn to_json(name: &str, told: &[Status]) -> Value {
+    let nodes = told.first().into_iter().flat_map(|status| &status.nodes).map(|node| {
+        json!({
+            "node": node.node,
+            "address": node.address.to_string(),
+            "passive": node.passive,
+            "capacity_bytes": node.capacity * PAGE,
+            "used_bytes": node.used * PAGE,
+            "free_bytes": node.free() * PAGE,
+            "silent_seconds": node.silent,
+        })
+    });
+    let volumes = told.iter().flat_map(|status| {
+        status.volumes.iter().map(|volume| {
+            json!({
+                "name": volume.name,
+                "host": status.node,
+                "size_bytes": volume.pages * PAGE,
+                "here_bytes": volume.here * PAGE,
+                "processes": volume.processes,
+                "evicted_pages": volume.evicted,
+            })
+        })
+    });
+    let kept = told.iter().flat_map(|status| {
+        status.kept.iter().map(
+            |kept| json!({ "node": status.node, "uuid": kept.uuid, "bytes": kept.pages * PAGE }),
+        )
+    });
+    json!({
+        "domain": name,
+        "asked": told.iter().map(|status| status.node).collect::<Vec<_>>(),
+        "nodes": nodes.collect::<Vec<_>>(),
+        "volumes": volumes.collect::<Vec<_>>(),
+        "kept": kept.collect::<Vec<_>>(),
+    })
+}
+
+fn to_text(name: &str, told: &[Status]) -> String {
+    let numbers: Vec<String> = told.iter().map(|status| status.node.to_string()).collect();
+    let nodes = if numbers.len() == 1 { "node" } else { "nodes" };
+    let mut text = format!("{name}, as {nodes} {} of this machine say\n\n", numbers.join(", "));
+    if numbers.len() == 1 {
+        text = text.replace(" say\n", " says\n");
+    }
+    let bytes = |pages: u64| size::show(pages * PAGE);
+    let nodes = told.first().into_iter().flat_map(|status| &status.nodes).map(|node| {
+        let of = if node.passive { " (passive)" } else { "" };
+        vec![
+            format!("{}{of}", node.node),
+            node.address.to_string(),
+            bytes(node.capacity),
+            bytes(node.free()),
+            format!("{} s", node.silent),
+        ]
+    });
+    let head = ["node", "address", "capacity", "free", "silent since"];
+    text.push_str(&output::table(&head, &nodes.collect::<Vec<_>>()));
+    let volumes = told.iter().flat_map(|status| {
+        status.volumes.iter().map(|volume| {
+            vec![
+                volume.name.clone(),
+                status.node.to_string(),
+                bytes(volume.pages),
+                bytes(volume.here),
+                volume.processes.to_string(),
+                bytes(volume.evicted),
+            ]
+        })
+    });
+    let volumes: Vec<Vec<String>> = volumes.collect();
+    if !volumes.is_empty() {
+        let head = ["volume", "host", "size", "on its host", "processes", "sent away"];
+        text.push('\n');
+        text.push_str(&output::table(&head, &volumes));
+    }
+    let kept = told.iter().flat_map(|status| {
+        let row = |uuid: &String, pages| vec![uuid.clone(), status.node.to_string(), bytes(pages)];
+        status.kept.iter().map(move |kept| row(&kept.uuid, kept.pages))
+    });
+    let kept: Vec<Vec<String>> = kept.collect();
+    if !kept.is_empty() {
+        text.push('\n');
+        text.push_str(&output::table(&["kept for others", "by node", "pages"], &kept));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::to_text;
+    use ddmap::control::Member;
+    use ddmap::status::{KeptStatus, Status, VolumeStatus};
+    use std::net::SocketAddr;
+
+    #[test]
+    fn people_see_nodes_volumes_and_what_is_kept() {
+        let address = SocketAddr::from(([10, 0, 0, 1], 7470));
+        let (passive, silent) = (true, 3);
+        let node = Member { node: 2, address, passive, capacity: 1024, used: 256, silent };
+        let (name, pages, here) = ("big".to_owned(), 2048, 512);
+        let volume = VolumeStatus { name, pages, here, processes: 1, evicted: 256 };
+        let kept = KeptStatus { uuid: "ab".to_owned(), pages: 128 };
+        let (domain, nodes) = ("dm".to_owned(), vec![node]);
+        let told = Status { domain, node: 2, nodes, volumes: vec![volume], kept: vec![kept] };
+        let expected = "\
+dm, as node 2 of this machine says
+
+node                address  capacity      free  silent since
+2 (passive)  10.0.0.1:7470  4.00 MiB  3.00 MiB           3 s
+
+volume  host      size  on its host  processes  sent away
+big        2  8.00 MiB     2.00 MiB          1   1.00 MiB
+
+kept for others  by node    pages
+ab                     2  512 KiB
+";
+        assert_eq!(to_text("dm", &[told]), expected);
+    }
+}

@@ -1,0 +1,234 @@
+//! `solera node`: a node of a domain in the foreground; with `--demo` a domain of several in one
+//! process, whose stores go when it ends.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ddmap::error::DomainError;
+use ddmap::node::{Node, NodeOptions};
+use ddmap::registry::{self, Registered, Registry};
+use ddmap::store::Store;
+use ddmap::wire::Wire;
+use ddmap::wire::key::Key;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::NodeArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::size;
+
+/// The domain of `--demo`.
+pub const DEMO: &str = "demo";
+/// Bytes of each of its nodes.
+const DEMO_CAPACITY: u64 = 256 << 20;
+
+/// Runs a node until a signal ends it.
+pub fn run(args: &NodeArgs) -> Outcome {
+    let registry = Registry::find()?;
+    match args.demo {
+        Some(count) => demo(args, count, &registry),
+        None => one(args, &registry),
+    }
+}
+
+/// Becomes true at SIGINT and SIGTERM.
+fn end() -> Result<Arc<AtomicBool>, Failure> {
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&over))
+            .map_err(|error| Failure::io("wait for signals", &error))?;
+    }
+    Ok(over)
+}
+
+/// How nodes talk. Programs of the host know one way alone.
+fn wire(args: &NodeArgs, asked: &str, listen: SocketAddr) -> Result<Wire, Failure> {
+    if let Some(key) = &args.key {
+        Key::load(key).map_err(|error| Failure::new(asked, error, ""))?;
+    }
+    let tls = args.wire.as_deref().map_or(args.key.is_some(), |wire| wire == "tls");
+    if tls {
+        let found = "programs reach holders without TLS so far";
+        let advice = "use --wire plain on a private network";
+        return Err(Failure::new(asked, found, advice));
+    }
+    // Before anything is made.
+    let address = Wire::Plain.check_address(listen.ip());
+    address.map_err(|error| Failure::new(asked, error, ""))?;
+    Ok(Wire::Plain)
+}
+
+/// One node of any domain.
+fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
+    let (Some(domain), Some(listen), Some(store), Some(capacity)) =
+        (&args.domain, args.listen, &args.store, args.capacity)
+    else {
+        return Err(Failure::new("run a node", "options are missing", "see solera node --help"));
+    };
+    registry::check_name("domain", domain)?;
+    let wire = wire(args, &format!("run a node of {domain}"), listen)?;
+    let over = end()?;
+    let node = Node::start(NodeOptions {
+        domain: domain.clone(),
+        listen,
+        store: store.clone(),
+        capacity,
+        reserve: args.reserve,
+        passive: args.passive,
+        join: args.join,
+        wire,
+    })?;
+    let store = Store::at(store.clone());
+    // Until the end of this function.
+    let _name = registry.register(domain, node.number(), &store)?;
+    let kept = store.all_kept().len();
+    let text = format!(
+        "node {} of {domain} at {}, {} in {}; holds pages of {kept} {}\n",
+        node.number(),
+        node.address(),
+        size::show(capacity),
+        store.path().display(),
+        if kept == 1 { "volume" } else { "volumes" },
+    );
+    output::emit(text.as_bytes())?;
+    node.run(&over)?;
+    Ok(0)
+}
+
+/// The stores of a demonstration, which go with it.
+struct Stores {
+    /// The folder that they are in, if it was made for them.
+    made: Option<PathBuf>,
+    all: Vec<PathBuf>,
+}
+
+impl Stores {
+    fn create(args: &NodeArgs, count: u16) -> Result<Self, Failure> {
+        let folder = args.store.clone().unwrap_or_else(|| {
+            PathBuf::from(format!("/dev/shm/solera-demo-{}", std::process::id()))
+        });
+        let asked = format!("make {count} stores in {}", folder.display());
+        let mut builder = fs::DirBuilder::new();
+        let made = match builder.mode(0o700).create(&folder) {
+            Ok(()) => Some(folder.clone()),
+            Err(error) if args.store.is_some() && error.kind() == io::ErrorKind::AlreadyExists => {
+                None
+            }
+            Err(error) => return Err(Failure::io(asked, &error)),
+        };
+        let mut stores = Self { made, all: Vec::new() };
+        for number in 1..=count {
+            let store = folder.join(number.to_string());
+            builder.create(&store).map_err(|error| {
+                Failure::new(
+                    &asked,
+                    format!("{}: {error}", store.display()),
+                    "give another --store",
+                )
+            })?;
+            stores.all.push(store);
+        }
+        Ok(stores)
+    }
+}
+
+impl Drop for Stores {
+    fn drop(&mut self) {
+        for store in &self.all {
+            if let Err(error) = fs::remove_dir_all(store) {
+                output::tell(format!("{} is left: {error}", store.display()));
+            }
+        }
+        if let Some(folder) = &self.made
+            && let Err(error) = fs::remove_dir(folder)
+        {
+            output::tell(format!("{} is left: {error}", folder.display()));
+        }
+    }
+}
+
+/// Refuses more than the file system has free.
+fn check_room(folder: &Path, bytes: u64) -> Result<(), Failure> {
+    let asked = format!("give the nodes {} in {}", size::show(bytes), folder.display());
+    let system = rustix::fs::statvfs(folder).map_err(|errno| Failure::outside(&asked, errno))?;
+    let free = system.f_bavail.saturating_mul(system.f_frsize);
+    if free < bytes {
+        let found = format!("{} are free there", size::show(free));
+        return Err(Failure::new(asked, found, "give a smaller --capacity, or fewer nodes"));
+    }
+    Ok(())
+}
+
+/// Starts the nodes, each but the first with the first one's address.
+fn start(
+    stores: &Stores,
+    capacity: u64,
+    reserve: u32,
+    registry: &Registry,
+) -> Result<Vec<(Node, Registered)>, DomainError> {
+    let mut nodes: Vec<(Node, Registered)> = Vec::new();
+    for store in &stores.all {
+        let node = Node::start(NodeOptions {
+            domain: DEMO.to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            store: store.clone(),
+            capacity,
+            reserve,
+            passive: false,
+            join: nodes.first().map(|first| first.0.address()),
+            wire: Wire::Plain,
+        })?;
+        let name = registry.register(DEMO, node.number(), &Store::at(store.clone()))?;
+        nodes.push((node, name));
+    }
+    Ok(nodes)
+}
+
+/// A domain of several nodes, to try it.
+fn demo(args: &NodeArgs, count: u16, registry: &Registry) -> Outcome {
+    if !registry.living(DEMO).is_empty() {
+        let advice = "use it, or end it first";
+        return Err(Failure::new("run a demo", "one runs already", advice));
+    }
+    let over = end()?;
+    let capacity = args.capacity.unwrap_or(DEMO_CAPACITY);
+    let stores = Stores::create(args, count)?;
+    let folder = stores.all[0].parent().unwrap_or(&stores.all[0]);
+    check_room(folder, capacity.saturating_mul(count.into()))?;
+    let nodes = start(&stores, capacity, args.reserve, registry)?;
+    let text = format!(
+        "demo: {count} {} of {} in {}; all that is in them goes when this ends (Ctrl-C)\n\
+         Next, elsewhere: solera run --ddmap {DEMO}/v -- sqlite3 /dm/my.db\n",
+        if count == 1 { "node" } else { "nodes" },
+        size::show(capacity),
+        folder.display(),
+    );
+    output::emit(text.as_bytes())?;
+    thread::scope(|scope| {
+        let (mut running, mut result) = (Vec::new(), Ok(0));
+        for (node, name) in nodes {
+            let over = &over;
+            running.push(scope.spawn(move || {
+                let ended = node.run(over);
+                drop(name);
+                // If one fails all end.
+                over.store(true, Ordering::Relaxed);
+                ended
+            }));
+        }
+        for node in running {
+            match node.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => result = Err(error.into()),
+                Err(_) => result = Err(Failure::new("run a demo", "a node has panicked", "")),
+            }
+        }
+        result
+    })
+}

@@ -1,0 +1,74 @@
+//! `solera run --ddmap`: the volume of a domain in the place of `--volume`, and what the library is
+//! told of its pages.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use ddmap::registry::{self, Registry};
+use volume::FormatOptions;
+
+use super::nested;
+use crate::args::{DdmapArg, RunArgs};
+use crate::commands::node::DEMO;
+use crate::domain;
+use crate::failure::Failure;
+use crate::output;
+use crate::size;
+
+/// Where a program sees the volume.
+const AT: &str = "/dm";
+/// Seconds that a touch waits for a holder.
+const PATIENCE: u64 = 30;
+/// Pages that are brought ahead.
+const AHEAD: u64 = 64;
+
+/// The arguments with the region of a volume of a domain as the volume. Of the domain of
+/// `node --demo` the volume is made if need be.
+pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
+    let Some(name) = &args.ddmap.ddmap else { return Ok(Cow::Borrowed(args)) };
+    let (domain, volume) = registry::parse(name)?;
+    if nested::serving().is_some() {
+        let found = "the program that starts it is served already, and its library would not hear \
+                     of it";
+        let advice = "start it outside, or name all there";
+        return Err(Failure::new(format!("add {name}"), found, advice));
+    }
+    let registry = Registry::find()?;
+    let has = || registry.living(domain).iter().any(|(_, store)| store.volume(volume).exists());
+    if domain == DEMO && !registry.living(domain).is_empty() && !has() {
+        let (all, _) = domain::capacity(&domain::status(&registry, domain)?);
+        let bytes = all / 4 * 3;
+        domain::make(&registry, name, bytes, FormatOptions::default())?;
+        output::tell(format!("{name} is new: {}", size::show(bytes)));
+    }
+    let mut args = args.clone();
+    args.volume = vec![registry.resolve(name)?];
+    if args.at.is_empty() {
+        args.at = vec![PathBuf::from(AT)];
+    }
+    Ok(Cow::Owned(args))
+}
+
+/// What the library reads of the volume's pages.
+pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
+    args.ddmap.as_ref()?;
+    let ahead = if args.prefetch.as_deref() == Some("off") { 1 } else { AHEAD };
+    let patience = args.patience.unwrap_or(PATIENCE);
+    Some(("SOLERA_DDMAP", format!("patience={patience},ahead={ahead}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::variable;
+    use crate::args::DdmapArg;
+
+    #[test]
+    fn the_library_is_told_of_domains_only() {
+        assert_eq!(variable(&DdmapArg::default()), None);
+        let mut args = DdmapArg { ddmap: Some("dm/v".to_owned()), ..DdmapArg::default() };
+        let told = |args: &DdmapArg| variable(args).map(|one| one.1).unwrap_or_default();
+        assert_eq!(told(&args), "patience=30,ahead=64");
+        (args.patience, args.prefetch) = (Some(120), Some("off".to_owned()));
+        assert_eq!(told(&args), "patience=120,ahead=1");
+    }
+}

@@ -1,0 +1,115 @@
+//! Volumes of domains: how a command finds the region behind `DOMAIN/VOLUME`, what brings its
+//! pages, and how a new one is made.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ddmap::attach;
+use ddmap::control::Member;
+use ddmap::members::SILENT;
+use ddmap::pager::Wishes;
+use ddmap::protocol::PAGE;
+use ddmap::registry::{self, Registry};
+use ddmap::status::Status;
+use pmem::Pager;
+use volume::FormatOptions;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::size;
+
+/// Bytes of a volume, at least: as `volume::format` says, which would say it only when the node has
+/// the volume already.
+const VOLUME_MIN: u64 = 16 << 20;
+
+/// From here on what this process attaches finds the pages that lie elsewhere.
+pub fn find_pagers() {
+    volume::find_pagers_by(pager);
+}
+
+fn pager(path: &Path) -> Result<Option<Arc<dyn Pager>>, String> {
+    let found = attach::pager_of(path, Wishes::default()).map_err(|error| error.to_string())?;
+    Ok(found.map(|pager| pager as Arc<dyn Pager>))
+}
+
+/// The region that a path means as `DOMAIN/VOLUME`: where nothing is at the path, and a node of
+/// such a domain was started here.
+pub fn region(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    let Some(name) = path.to_str() else { return Ok(None) };
+    let Ok((domain, _)) = registry::parse(name) else { return Ok(None) };
+    if path.symlink_metadata().is_ok() {
+        return Ok(None);
+    }
+    // Who has no runtime directory has no domains.
+    let Ok(registry) = Registry::find() else { return Ok(None) };
+    if !registry.knows(domain) {
+        return Ok(None);
+    }
+    Ok(Some(registry.resolve(name)?))
+}
+
+/// The path of a volume that was named: of its file, or as `DOMAIN/VOLUME`.
+pub fn volume(path: PathBuf) -> Result<PathBuf, Failure> {
+    Ok(region(&path)?.unwrap_or(path))
+}
+
+/// Those of a domain's nodes that were heard of lately.
+pub fn living(status: &Status) -> impl Iterator<Item = &Member> {
+    status.nodes.iter().filter(|node| node.silent < SILENT.as_secs())
+}
+
+/// Bytes that the nodes of a domain may have, and those that are free.
+pub fn capacity(status: &Status) -> (u64, u64) {
+    let all = living(status).map(|node| node.capacity * PAGE).sum();
+    (all, living(status).map(|node| node.free() * PAGE).sum())
+}
+
+/// What the first node that answers says.
+pub fn status(registry: &Registry, domain: &str) -> Result<Status, Failure> {
+    let mut told = registry.status(domain)?;
+    Ok(told.swap_remove(0))
+}
+
+/// Makes a volume of a domain on a node of this machine: gives its region.
+pub fn make(
+    registry: &Registry,
+    name: &str,
+    size: u64,
+    options: FormatOptions,
+) -> Result<PathBuf, Failure> {
+    let (domain, volume) = registry::parse(name)?;
+    let asked = format!("make {name} of {}", size::show(size));
+    let store = registry.store_for_new(domain)?;
+    if registry.living(domain).iter().any(|(_, other)| other.volumes().iter().any(|v| v == volume))
+    {
+        let advice = "choose another name, or use that one: solera run --ddmap";
+        return Err(Failure::new(asked, "the domain has a volume of that name", advice));
+    }
+    if size < VOLUME_MIN {
+        let found = format!("a volume needs {}", size::show(VOLUME_MIN));
+        return Err(Failure::new(asked, found, "give a larger --size"));
+    }
+    let told = status(registry, domain)?;
+    let (all, free) = capacity(&told);
+    if size > free {
+        let found = format!(
+            "its {} nodes that answer have {} in all, of which {} are free",
+            living(&told).count(),
+            size::show(all),
+            size::show(free)
+        );
+        let advice = "give a smaller --size, or start another node: solera node --join";
+        return Err(Failure::new(asked, found, advice));
+    }
+    let folder = store.create_volume(volume, size)?;
+    let region = folder.join(ddmap::view::REGION);
+    let options = FormatOptions { size: None, force: true, ..options };
+    match output::busy("formatting", || volume::format(&region, &options)) {
+        Ok(()) => Ok(region),
+        Err(error) => {
+            // What is left of it is of no use, and named by the error.
+            let _ = std::fs::remove_dir_all(&folder);
+            Err(error.into())
+        }
+    }
+}

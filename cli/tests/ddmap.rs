@@ -1,0 +1,336 @@
+//! Domains from the command line: nodes are processes on loopback, and each test has a runtime
+//! directory of its own, so that none meets another's nodes.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Place, Ran, command};
+
+const MIB: u64 = 1 << 20;
+
+/// A machine: its commands find nodes in the place's runtime directory.
+struct Machine(Place);
+
+impl Machine {
+    fn new() -> Self {
+        let place = Place::new();
+        fs::create_dir(place.path("run")).expect("made");
+        Self(place)
+    }
+
+    fn command(&self, line: &[&str]) -> Command {
+        let mut command = command();
+        command.env("XDG_RUNTIME_DIR", self.0.path("run")).current_dir(self.0.path("."));
+        command.args(line);
+        command
+    }
+
+    fn solera(&self, line: &[&str]) -> Ran {
+        Ran::of(&mut self.command(line))
+    }
+
+    /// A node that is up.
+    fn node(&self, store: &str, options: &[&str]) -> Node {
+        let store = self.0.text(store);
+        let line = ["node", "--domain", "dm", "--listen", "127.0.0.1:0", "--store", &store];
+        let capacity = if options.contains(&"--capacity") { vec![] } else { vec!["--capacity"] };
+        let capacity = [capacity.as_slice(), &["16M"][..capacity.len()]].concat();
+        Node::start(self.command(&[&line[..], &capacity, options].concat()))
+    }
+
+    /// A node that does not start.
+    #[track_caller]
+    fn refuses(&self, (domain, store): (&str, &str), options: &[&str], words: &[&str]) {
+        let store = self.0.text(store);
+        let mut line = vec!["node", "--domain", domain, "--store", &store];
+        for (option, value) in [("--listen", "127.0.0.1:0"), ("--capacity", "16M")] {
+            if !options.contains(&option) {
+                line.extend([option, value]);
+            }
+        }
+        self.solera(&[&line[..], options].concat()).refused(1, words);
+    }
+
+    fn status(&self) -> Value {
+        self.solera(&["domain", "status", "--json", "dm"]).json()
+    }
+
+    /// Random bytes in a file.
+    fn file(&self, bytes: u64) -> String {
+        let mut state = 88_172_645_463_325_252_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        };
+        let content: Vec<u8> = (0..bytes / 8).flat_map(|_| next()).collect();
+        fs::write(self.0.path("file"), content).expect("written");
+        self.0.text("file")
+    }
+
+    /// What `solera cat` gives is what the file has.
+    #[track_caller]
+    fn has_same(&self, place: &str, file: &str) {
+        let output = self.command(&["cat", place]).output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let same = output.stdout == fs::read(file).expect("read");
+        assert!(same, "{place} has {} bytes, or others", output.stdout.len());
+    }
+}
+
+/// A node that runs; it is killed with this.
+struct Node {
+    child: Child,
+    /// What it said first.
+    line: String,
+}
+
+impl Node {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("a pipe");
+        BufReader::new(out).read_line(&mut line).expect("it can be read");
+        let node = Self { child, line };
+        assert!(!node.line.is_empty(), "{command:?} says nothing");
+        node
+    }
+
+    fn address(&self) -> &str {
+        let rest = self.line.split(" at ").nth(1).unwrap_or_default();
+        rest.split(',').next().unwrap_or_default()
+    }
+
+    fn end(mut self, signal: Signal) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+        self.child.wait().expect("it ends")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn numbers(status: &Value, of: &str) -> Vec<u64> {
+    let list = status[of].as_array().unwrap_or_else(|| panic!("{of} in {status}"));
+    let number = |one: &Value| one.as_u64().or_else(|| one["node"].as_u64());
+    list.iter().map(|one| number(one).unwrap_or_else(|| panic!("{one}"))).collect()
+}
+
+#[test]
+fn a_key_is_made_once_and_for_its_owner() {
+    let machine = Machine::new();
+    let key = machine.0.text("key.pem");
+    for name in ["", ".dm", "d m", "d/m", &"x".repeat(65)] {
+        let ran = machine.solera(&["domain", "create", name, "--key", &key]);
+        ran.refused(1, &["no such name", "A-Z"]);
+        assert!(!Path::new(&key).exists(), "{name}");
+    }
+    let said = machine.solera(&["domain", "create", "dm", "--key", &key]).ok();
+    assert!(said.contains("solera node --domain dm"), "{said}");
+    let mode = fs::metadata(&key).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    let content = fs::read(&key).expect("read");
+    machine.solera(&["domain", "create", "dm", "--key", &key]).refused(1, &["key.pem", "shut out"]);
+    assert_eq!(fs::read(&key).expect("read"), content);
+}
+
+#[test]
+fn a_node_refuses_what_it_cannot_be() {
+    let machine = Machine::new();
+    let new = ("dm", "new");
+    for name in [".dm", "d m", "d/m"] {
+        machine.refuses((name, "new"), &[], &["no such name"]);
+    }
+    machine.refuses(new, &["--listen", "8.8.8.8:7470"], &["8.8.8.8", "no private address"]);
+    machine.refuses(new, &["--wire", "tls"], &["without TLS", "--wire plain"]);
+    let key = machine.0.text("key.pem");
+    machine.refuses(new, &["--wire", "plain", "--key", &key], &["key.pem", "copy it"]);
+    machine.solera(&["domain", "create", "dm", "--key", &key]).ok();
+    machine.refuses(new, &["--key", &key], &["without TLS", "--wire plain"]);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("its mode");
+    machine.refuses(new, &["--wire", "plain", "--key", &key], &["0644", "chmod 600"]);
+    assert!(!machine.0.path("new").exists(), "nothing was to be made");
+    machine.refuses(new, &["--capacity", "1000P"], &["file system", "--capacity"]);
+    machine.refuses(new, &["--capacity", "64K"], &["less than 1 MiB"]);
+
+    let node = machine.node("1", &[]);
+    machine.refuses(("dm", "1"), &[], &["another node uses it", "--store"]);
+    // Another first node of a domain of the same name.
+    machine.refuses(("dm", "2"), &[], &["node 1 of dm", "runs on this machine"]);
+    assert_eq!(node.end(Signal::TERM).code(), Some(0));
+    machine.refuses(("other", "1"), &[], &["of a node of dm"]);
+    let known = machine.0.path("run/solera/domains/dm/1");
+    assert!(known.symlink_metadata().is_err(), "its name goes with it");
+    for (line, word) in [
+        (&["node", "--domain", "dm"][..], "--listen"),
+        (&["node", "--demo", "0"], "--demo"),
+        (&["node", "--demo", "2", "--domain", "dm"], "--domain"),
+        (&["node", "--demo", "2", "--reserve", "60%"], "60%"),
+    ] {
+        let ran = machine.solera(line).ended_with(2);
+        assert!(ran.err.contains(word), "{}", ran.err);
+    }
+}
+
+#[test]
+fn nodes_are_seen_as_they_come_and_go() {
+    let machine = Machine::new();
+    let none = machine.solera(&["domain", "status", "dm"]);
+    none.refused(1, &["no node of dm runs", "solera node --domain dm"]);
+    let first = machine.node("1", &[]);
+    assert!(first.line.starts_with("node 1 of dm at 127.0.0.1:"), "{}", first.line);
+    assert!(first.line.ends_with("; holds pages of 0 volumes\n"), "{}", first.line);
+    let join = ["--join", first.address()];
+    let second = machine.node("2", &[&join[..], &["--passive", "--capacity", "32M"]].concat());
+    let status = machine.status();
+    assert_eq!(numbers(&status, "asked"), [1, 2]);
+    assert_eq!(numbers(&status, "nodes"), [1, 2]);
+    let node = &status["nodes"][1];
+    assert_eq!(node["address"], second.address());
+    assert_eq!((&node["capacity_bytes"], &node["passive"]), (&(32 * MIB).into(), &true.into()));
+    let text = machine.solera(&["domain", "status", "dm"]).ok();
+    for word in ["2 (passive)", first.address(), "32.00 MiB"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+
+    // A name that is left by one that was killed counts for nothing, and is taken again.
+    let name = machine.0.path("run/solera/domains/dm/2");
+    assert_eq!(second.end(Signal::KILL).code(), None);
+    assert!(name.symlink_metadata().is_ok(), "nobody has removed it");
+    assert_eq!(numbers(&machine.status(), "asked"), [1]);
+    let second = machine.node("2", &join);
+    assert!(second.line.starts_with("node 2 of dm"), "{}", second.line);
+    assert_eq!(numbers(&machine.status(), "asked"), [1, 2]);
+    assert_eq!(second.end(Signal::INT).code(), Some(0));
+    assert!(name.symlink_metadata().is_err(), "it has ended in order");
+}
+
+#[test]
+fn a_volume_is_larger_than_its_node() {
+    let machine = Machine::new();
+    let first = machine.node("1", &[]);
+    let join = ["--join", first.address()];
+    let second = machine.node("2", &join);
+    let _third = machine.node("3", &[&join[..], &["--passive"]].concat());
+    let made = machine.solera(&["format", "--ddmap", "dm/big", "--size", "40M"]).ok();
+    assert!(made.contains("solera run --ddmap dm/big"), "{made}");
+    let file = machine.file(24 * MIB);
+    machine.solera(&["cp", &file, "dm/big:/file"]).ok();
+    machine.has_same("dm/big:/file", &file);
+    let volume = &machine.status()["volumes"][0];
+    assert_eq!((&volume["name"], &volume["host"]), (&"big".into(), &1.into()), "{volume}");
+    assert_eq!(volume["size_bytes"], 40 * MIB);
+    assert!(volume["here_bytes"].as_u64() <= Some(16 * MIB), "{volume}");
+    assert!(volume["evicted_pages"].as_u64() >= Some(8 * MIB / 4096), "{volume}");
+
+    for place in ["dm/big", "dm/big:", "dm/big:/"] {
+        let listed = machine.solera(&["ls", "-l", place]).ok();
+        assert!(listed.contains(&(24 * MIB).to_string()), "{listed}");
+    }
+    let info = machine.solera(&["info", "--json", "dm/big"]).json();
+    assert_eq!(info["size_bytes"], 40 * MIB);
+    assert_eq!(info["data_bytes"], 24 * MIB);
+    assert_eq!(machine.solera(&["df", "--json", "dm/big"]).json()[0]["size_bytes"], 40 * MIB);
+    let map = machine.solera(&["map", "--json", "dm/big:/file"]).ok();
+    assert!(map.contains(&(24 * MIB).to_string()), "{map}");
+    machine.solera(&["fsck", "dm/big"]).ok();
+
+    // A holder that comes back has the pages that it kept.
+    assert_eq!(second.end(Signal::TERM).code(), Some(0));
+    let second = machine.node("2", &join);
+    assert!(second.line.ends_with("; holds pages of 1 volume\n"), "{}", second.line);
+    machine.has_same("dm/big:/file", &file);
+    machine.solera(&["cp", "dm/big:/file", &machine.0.text("out")]).ok();
+    let [copied, whole] = ["out", "file"].map(|name| fs::read(machine.0.path(name)).expect("read"));
+    assert!(copied == whole);
+}
+
+#[test]
+fn what_a_domain_cannot_hold_is_refused() {
+    let machine = Machine::new();
+    let format =
+        |name: &str, size: &str| machine.solera(&["format", "--ddmap", name, "--size", size]);
+    format("dm/v", "16M").refused(1, &["no node of dm runs", "solera node"]);
+    let first = machine.node("1", &["--passive", "--capacity", "32M"]);
+    format("dm/v", "16M").refused(1, &["passive"]);
+    let _second = machine.node("2", &["--join", first.address()]);
+    format("dm/v", "49M").refused(1, &["49.00 MiB", "48.00 MiB in all", "--size"]);
+    format("dm/v", "64K").refused(1, &["16.00 MiB", "--size"]);
+    for name in ["dm", "dm/", "dm/.v", "dm/v/w", "/v"] {
+        format(name, "16M").ended_with(1);
+    }
+    assert!(!machine.0.path("2/volumes/v").exists(), "nothing is left of it");
+    assert_eq!(machine.status()["volumes"], Value::Array(Vec::new()));
+
+    format("dm/v", "24M").ok();
+    assert!(machine.0.path("2/volumes/v/region").is_file(), "on the node that is not passive");
+    format("dm/v", "24M").refused(1, &["a volume of that name"]);
+    machine.solera(&["info", "dm/none"]).refused(1, &["nodes 1, 2", "format --ddmap dm/none"]);
+    machine.solera(&["fsck", "dm/none"]).refused(8, &["dm/none"]);
+    machine.solera(&["cat", "dm/none:/x"]).refused(1, &["dm/none"]);
+    machine.solera(&["run", "--ddmap", "dm/none", "true"]).refused(125, &["format --ddmap"]);
+    machine.solera(&["run", "--ddmap", "dm", "true"]).refused(125, &["DOMAIN/VOLUME"]);
+    machine.solera(&["grow", "--size", "1G", "dm/v"]).refused(1, &["keeps the size"]);
+    machine.solera(&["rm", "dm/v"]).refused(1, &["other nodes"]);
+    machine.solera(&["snapshot", "dm/v", "copy"]).refused(1, &["solera cp"]);
+    for (options, word) in [
+        (&["--ddmap", "dm/v", "--volume", "v"][..], "--volume"),
+        (&["--patience", "3s"], "--ddmap"),
+        (&["--patience", "3s", "--volume", "v"], "--volume"),
+        (&["--prefetch", "off", "--volume", "v"], "--volume"),
+        (&["--ddmap", "dm/v", "--patience", "x"], "30s"),
+        (&["--ddmap", "dm/v", "--prefetch", "x"], "seq"),
+    ] {
+        let ran = machine.solera(&[&["run"], options, &["true"]].concat()).ended_with(125);
+        assert!(ran.err.contains(word), "{}", ran.err);
+    }
+
+    // What exists is meant, and so is a file that is to be made in a directory.
+    machine.solera(&["info", "other/v"]).refused(1, &["other/v", "no such file"]);
+    fs::create_dir(machine.0.path("dm")).expect("made");
+    machine.solera(&["ls", "dm/v"]).ok();
+    let file = machine.file(4096);
+    machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    machine.solera(&["cp", "dm/v:/file", "dm/v"]).ok();
+    assert_eq!(fs::metadata(machine.0.path("dm/v")).expect("it is a file").len(), 4096);
+    machine.solera(&["info", "dm/v"]).refused(1, &["dm/v"]);
+}
+
+#[test]
+fn a_demo_leaves_nothing() {
+    let machine = Machine::new();
+    let store = machine.0.text("demo");
+    // A directory of the domain's name is where commands work.
+    let line = ["node", "--demo", "3", "--capacity", "16M", "--store", &store];
+    let demo = Node::start(machine.command(&line));
+    assert!(demo.line.starts_with("demo: 3 nodes of 16.00 MiB in "), "{}", demo.line);
+    machine.solera(&line).refused(1, &["one runs already"]);
+    let status = machine.solera(&["domain", "status", "--json", "demo"]).json();
+    assert_eq!(numbers(&status, "asked"), [1, 2, 3]);
+    assert_eq!(numbers(&status, "nodes"), [1, 2, 3]);
+    machine.solera(&["format", "--ddmap", "demo/v", "--size", "40M"]).ok();
+    let file = machine.file(24 * MIB);
+    machine.solera(&["cp", &file, "demo/v:/file"]).ok();
+    machine.has_same("demo/v:/file", &file);
+    assert_eq!(demo.end(Signal::TERM).code(), Some(0));
+    assert!(!machine.0.path("demo").exists(), "its stores go with it");
+    machine.solera(&["domain", "status", "demo"]).refused(1, &["no node of demo runs"]);
+
+    // A folder that is there stays, and so does what is in it.
+    fs::create_dir_all(machine.0.path("demo/2/mine")).expect("made");
+    machine.solera(&line).refused(1, &["demo/2", "--store"]);
+    assert!(machine.0.path("demo/2/mine").is_dir() && !machine.0.path("demo/1").exists());
+}
