@@ -28,6 +28,8 @@ static ANY: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// Signals that end a wait if they are pending, though they are blocked meanwhile.
     static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
+    /// A touch is being served.
+    static SERVING: Cell<bool> = const { Cell::new(false) };
     static LAST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
@@ -89,6 +91,16 @@ fn find(address: usize, serve: impl Fn(&RegionPager) -> bool) -> bool {
 
 /// In a signal handler: serves a touch of an absent page, if that can be done here and now.
 pub fn serve_here(address: usize) -> bool {
+    if SERVING.replace(true) {
+        // What is looked at to serve a touch is no paged memory.
+        return false;
+    }
+    let served = serve_once(address);
+    SERVING.set(false);
+    served
+}
+
+fn serve_once(address: usize) -> bool {
     let (last, times) = LAST.get();
     let times = if last == address { times + 1 } else { 0 };
     LAST.set((address, times));

@@ -178,6 +178,26 @@ fn register(
     ddmap::paged::map(process.fs.region_address(map.desc.into()), piece, !map.shared)
 }
 
+/// In a forked child, before anything else is mapped: the addresses of what it did not inherit are
+/// kept for it. Allocates nothing.
+pub fn keep_paged(maps: &Mappings) -> Result<(), Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    for map in maps.within(0, usize::MAX).filter(|map| map.shared) {
+        let mut from = map.start;
+        for (start, end) in map.empty.iter().copied().chain([(map.end, map.end)]) {
+            if from < start {
+                // SAFETY: addresses that nothing has.
+                unsafe {
+                    let none = ProtFlags::empty();
+                    rustix::mm::mmap_anonymous(from as *mut c_void, start - from, none, flags)?;
+                }
+            }
+            from = end;
+        }
+    }
+    Ok(())
+}
+
 /// In a forked child: what it did not inherit of mappings of a region with a pager is mapped anew;
 /// what it did (private ones, with their pages) the pager is told of again.
 pub fn renew_paged(process: &Process) -> Result<(), Errno> {

@@ -186,6 +186,13 @@ extern "C" fn in_child() {
     }
     let Some(process) = attached::known() else { return };
     let inside = Inside::new();
+    // SAFETY: this thread had the turn to fork, and is the only one here.
+    let held = unsafe { &*HELD.0.get() };
+    if let Some(held) = held.as_ref().filter(|_| ddmap::paged::any())
+        && let Err(errno) = mapping::keep_paged(&held.locks.maps)
+    {
+        fail_loudly("a forked process cannot keep the places of its mappings", errno);
+    }
     match TICKET.get().map(|ticket| process.fs.fork_child(ticket)) {
         Ok(Ok(())) => {}
         // The parent says why.
@@ -378,6 +385,11 @@ pub fn adopt(process: &'static Process) {
     let Some(maps) = process.structure.try_lock() else {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     };
+    if ddmap::paged::any()
+        && let Err(errno) = mapping::keep_paged(&maps)
+    {
+        fail_loudly("a process cannot keep the places of its mappings", errno);
+    }
     let mut held = Process::held(&maps);
     if let Err(errno) = process.fs.fork_unprepared(&mut held) {
         fail_loudly("a process made by a raw system call cannot attach the volume", errno);
