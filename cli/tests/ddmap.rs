@@ -284,9 +284,11 @@ fn what_a_domain_cannot_hold_is_refused() {
     machine.solera(&["cat", "dm/none:/x"]).refused(1, &["dm/none"]);
     machine.solera(&["run", "--ddmap", "dm/none", "true"]).refused(125, &["format --ddmap"]);
     machine.solera(&["run", "--ddmap", "dm", "true"]).refused(125, &["DOMAIN/VOLUME"]);
-    machine.solera(&["grow", "--size", "1G", "dm/v"]).refused(1, &["keeps the size"]);
-    machine.solera(&["rm", "dm/v"]).refused(1, &["other nodes"]);
-    machine.solera(&["snapshot", "dm/v", "copy"]).refused(1, &["solera cp"]);
+    for volume in ["dm/v", "2/volumes/v/region"] {
+        machine.solera(&["grow", "--size", "1G", volume]).refused(1, &["keeps the size"]);
+        machine.solera(&["rm", volume]).refused(1, &["other nodes"]);
+        machine.solera(&["snapshot", volume, "copy"]).refused(1, &["solera cp"]);
+    }
     for (options, word) in [
         (&["--ddmap", "dm/v", "--volume", "v"][..], "--volume"),
         (&["--patience", "3s"], "--ddmap"),

@@ -148,7 +148,7 @@ fn percent(text: &str) -> Result<u32, String> {
 /// Refuses volumes of domains.
 fn refuse(what: &str, volumes: &[PathBuf], found: &str, advice: &str) -> Result<(), Failure> {
     for volume in volumes {
-        if domain::region(volume)?.is_some() {
+        if domain::is_of_domain(volume)? {
             return Err(Failure::new(format!("{what} {}", volume.display()), found, advice));
         }
     }
