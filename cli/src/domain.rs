@@ -11,6 +11,8 @@ use ddmap::pager::Wishes;
 use ddmap::protocol::PAGE;
 use ddmap::registry::{self, Registry};
 use ddmap::status::Status;
+use ddmap::store::Store;
+use ddmap::view::REGION;
 use pmem::Pager;
 use volume::FormatOptions;
 
@@ -46,6 +48,18 @@ pub fn region(path: &Path) -> Result<Option<PathBuf>, Failure> {
         return Ok(None);
     }
     Ok(Some(registry.resolve(name)?))
+}
+
+/// Whether a volume that is named is one of a domain: as `DOMAIN/VOLUME`, or by its region's path.
+pub fn is_of_domain(path: &Path) -> Result<bool, Failure> {
+    if region(path)?.is_some() {
+        return Ok(true);
+    }
+    let Ok(real) = path.canonicalize() else { return Ok(false) };
+    let folder = real.parent().filter(|_| real.file_name() == Some(REGION.as_ref()));
+    let of = folder.and_then(|folder| Some((Store::of_volume(folder)?, folder.file_name()?)));
+    let Some((store, name)) = of else { return Ok(false) };
+    Ok(store.volume_about(&name.to_string_lossy())?.is_some())
 }
 
 /// The path of a volume that was named: of its file, or as `DOMAIN/VOLUME`.
@@ -102,7 +116,7 @@ pub fn make(
         return Err(Failure::new(asked, found, advice));
     }
     let folder = store.create_volume(volume, size)?;
-    let region = folder.join(ddmap::view::REGION);
+    let region = folder.join(REGION);
     let options = FormatOptions { size: None, force: true, ..options };
     match output::busy("formatting", || volume::format(&region, &options)) {
         Ok(()) => Ok(region),

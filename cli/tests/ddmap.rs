@@ -211,7 +211,8 @@ fn nodes_are_seen_as_they_come_and_go() {
     assert_eq!(second.end(Signal::KILL).code(), None);
     assert!(name.symlink_metadata().is_ok(), "nobody has removed it");
     assert_eq!(numbers(&machine.status(), "asked"), [1]);
-    let second = machine.node("2", &join);
+    // It knows where the first one is.
+    let second = machine.node("2", &[]);
     assert!(second.line.starts_with("node 2 of dm"), "{}", second.line);
     assert_eq!(numbers(&machine.status(), "asked"), [1, 2]);
     assert_eq!(second.end(Signal::INT).code(), Some(0));
@@ -283,9 +284,11 @@ fn what_a_domain_cannot_hold_is_refused() {
     machine.solera(&["cat", "dm/none:/x"]).refused(1, &["dm/none"]);
     machine.solera(&["run", "--ddmap", "dm/none", "true"]).refused(125, &["format --ddmap"]);
     machine.solera(&["run", "--ddmap", "dm", "true"]).refused(125, &["DOMAIN/VOLUME"]);
-    machine.solera(&["grow", "--size", "1G", "dm/v"]).refused(1, &["keeps the size"]);
-    machine.solera(&["rm", "dm/v"]).refused(1, &["other nodes"]);
-    machine.solera(&["snapshot", "dm/v", "copy"]).refused(1, &["solera cp"]);
+    for volume in ["dm/v", "2/volumes/v/region"] {
+        machine.solera(&["grow", "--size", "1G", volume]).refused(1, &["keeps the size"]);
+        machine.solera(&["rm", volume]).refused(1, &["other nodes"]);
+        machine.solera(&["snapshot", volume, "copy"]).refused(1, &["solera cp"]);
+    }
     for (options, word) in [
         (&["--ddmap", "dm/v", "--volume", "v"][..], "--volume"),
         (&["--patience", "3s"], "--ddmap"),

@@ -33,7 +33,7 @@ pub struct DdmapArg {
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
 ///
-/// A domain's first node is started without --join, all others with the address of one that runs.
+/// A domain's first node is started without --join, all others with its address.
 /// The node runs in the foreground until SIGINT or SIGTERM. What it has stays in its store: started
 /// again with it, it goes on, and --join is not needed. A volume (`solera format --ddmap`) is used
 /// on the node on which it was made, its host; the others keep the pages that have no room there.
@@ -73,7 +73,7 @@ pub struct NodeArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse,
           required_unless_present = "demo")]
     pub capacity: Option<u64>,
-    /// A node of the domain that runs. Left out by the first one, and by one that was there before.
+    /// Where the domain's first node is. Left out by that one, and by one that was there before.
     #[arg(long, value_name = "ADDR:PORT")]
     pub join: Option<SocketAddr>,
     /// Keep pages, and run no programs: no volume is made here.
@@ -148,7 +148,7 @@ fn percent(text: &str) -> Result<u32, String> {
 /// Refuses volumes of domains.
 fn refuse(what: &str, volumes: &[PathBuf], found: &str, advice: &str) -> Result<(), Failure> {
     for volume in volumes {
-        if domain::region(volume)?.is_some() {
+        if domain::is_of_domain(volume)? {
             return Err(Failure::new(format!("{what} {}", volume.display()), found, advice));
         }
     }

@@ -100,11 +100,11 @@ fn to_json(name: &str, told: &[Status]) -> Value {
 
 fn to_text(name: &str, told: &[Status]) -> String {
     let numbers: Vec<String> = told.iter().map(|status| status.node.to_string()).collect();
-    let nodes = if numbers.len() == 1 { "node" } else { "nodes" };
-    let mut text = format!("{name}, as {nodes} {} of this machine say\n\n", numbers.join(", "));
-    if numbers.len() == 1 {
-        text = text.replace(" say\n", " says\n");
-    }
+    let numbers = match numbers.as_slice() {
+        [one] => format!("node {one} of this machine says"),
+        all => format!("nodes {} of this machine say", all.join(", ")),
+    };
+    let mut text = format!("{name}, as {numbers}\n\n");
     let bytes = |pages: u64| size::show(pages * PAGE);
     let nodes = told.first().into_iter().flat_map(|status| &status.nodes).map(|node| {
         let of = if node.passive { " (passive)" } else { "" };
@@ -116,7 +116,7 @@ fn to_text(name: &str, told: &[Status]) -> String {
             format!("{} s", node.silent),
         ]
     });
-    let head = ["node", "address", "capacity", "free", "silent since"];
+    let head = ["node", "address", "capacity", "free", "silent for"];
     text.push_str(&output::table(&head, &nodes.collect::<Vec<_>>()));
     let volumes = told.iter().flat_map(|status| {
         status.volumes.iter().map(|volume| {
@@ -168,8 +168,8 @@ mod tests {
         let expected = "\
 dm, as node 2 of this machine says
 
-node                address  capacity      free  silent since
-2 (passive)  10.0.0.1:7470  4.00 MiB  3.00 MiB           3 s
+node               address  capacity      free  silent for
+2 (passive)  10.0.0.1:7470  4.00 MiB  3.00 MiB         3 s
 
 volume  host      size  on its host  processes  sent away
 big        2  8.00 MiB     2.00 MiB          1   1.00 MiB
