@@ -26,6 +26,8 @@ const LEFT_ALONE: Duration = Duration::from_secs(8);
 /// A volume on its host.
 pub struct Hosted {
     name: String,
+    /// Its region's number.
+    uuid: [u8; 16],
     /// Its pages go by this.
     pub evictor: Evictor,
     links: Links,
@@ -142,14 +144,16 @@ impl Hosts {
     /// A volume of this node's.
     pub fn find(&self, name: &str) -> Result<Arc<Hosted>, DomainError> {
         let mut all = self.all();
-        if let Some(hosted) = all.get(name) {
+        let asked = format!("serve the volume {name}");
+        let Some(about) = self.store.volume_about(name)? else {
+            all.remove(name);
+            let advice = "make it with `solera format --ddmap`";
+            return Err(DomainError::new(asked, "this node has no such volume", advice));
+        };
+        // It may have been removed, and another one made of its name.
+        if let Some(hosted) = all.get(name).filter(|hosted| hosted.uuid == about.uuid) {
             return Ok(Arc::clone(hosted));
         }
-        let asked = format!("serve the volume {name}");
-        let about = self.store.volume_about(name)?.ok_or_else(|| {
-            let advice = "make it with `solera format --ddmap`";
-            DomainError::new(&asked, "this node has no such volume", advice)
-        })?;
         let ground = Ground::attach(&self.store.volume(name), self.store.open_room()?, self.here)
             .map_err(|error| DomainError::new(&asked, error, ""))?;
         let hello = Hello {
@@ -161,14 +165,28 @@ impl Hosts {
         };
         let links = Links::new(self.store.clone(), hello, about.pages, self.wire.clone());
         let (evictor, silent) = (Evictor::new(ground), Mutex::default());
-        let hosted = Arc::new(Hosted { name: name.to_owned(), evictor, links, silent });
+        let hosted =
+            Arc::new(Hosted { name: name.to_owned(), uuid: about.uuid, evictor, links, silent });
         all.insert(name.to_owned(), Arc::clone(&hosted));
         Ok(hosted)
     }
 
-    /// Those that are served.
+    /// Those that are served, and there.
     pub fn served(&self) -> Vec<Arc<Hosted>> {
-        self.all().values().cloned().collect()
+        let mut all = self.all();
+        all.retain(|name, hosted| {
+            let about = self.store.volume_about(name);
+            about.is_ok_and(|about| about.is_some_and(|about| about.uuid == hosted.uuid))
+        });
+        all.values().cloned().collect()
+    }
+
+    /// A node was started again: whoever left it alone asks it.
+    pub fn heard_of(&self, node: NodeId) {
+        for hosted in self.served() {
+            let mut silent = hosted.silent.lock().unwrap_or_else(PoisonError::into_inner);
+            silent.retain(|one| one.0 != node);
+        }
     }
 
     /// Frees so many pages of the node's capacity, by its volumes in turn: how many it did.

@@ -352,6 +352,7 @@ impl Shared {
 
     fn beat(&self) {
         let mut known: Vec<NodeId> = Vec::new();
+        let mut heard = self.members.addresses();
         while !self.over.load(Ordering::Relaxed) {
             let member = Member { used: self.room.used(), ..self.about.clone() };
             match self.first {
@@ -366,6 +367,11 @@ impl Shared {
             }
             self.write_members();
             let died = self.hosts.bury();
+            let addresses = self.members.addresses();
+            for (node, _) in addresses.iter().filter(|one| !heard.contains(one)) {
+                self.hosts.heard_of(*node);
+            }
+            heard = addresses;
             let holders = self.members.holders(self.here());
             let there: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
             let new = |node: &&NodeId| died || !known.contains(node);

@@ -100,15 +100,16 @@ pub fn serve_here(address: usize) -> bool {
     served
 }
 
-fn serve_once(address: usize) -> bool {
+/// Whether it makes sense to help once more at an address: not when that was done over and over.
+pub fn may_help(address: usize) -> bool {
     let (last, times) = LAST.get();
     let times = if last == address { times + 1 } else { 0 };
-    LAST.set((address, times));
-    if times > IN_VAIN {
-        LAST.set((0, 0));
-        return false;
-    }
-    find(address, |pager| pager.serve_here(address))
+    LAST.set(if times > IN_VAIN { (0, 0) } else { (address, times) });
+    times <= IN_VAIN
+}
+
+fn serve_once(address: usize) -> bool {
+    may_help(address) && find(address, |pager| pager.serve_here(address))
 }
 
 /// Whether this process has a region with a pager.
@@ -118,7 +119,7 @@ pub fn any() -> bool {
 }
 
 /// Brings the page at an address, which may take as long as a network does. Nothing may be held.
-/// `None`: the address is no paged region's. `EINTR`: a signal of the mask `deliverable` is pending,
+/// `None`: the address is no paged region's. `EINTR`: a signal of `deliverable` is pending,
 /// whose turn it is: nothing was done.
 pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
     if !any() {

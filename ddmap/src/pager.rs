@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 /// A wait looks that often whether a signal has come.
 const LOOK: Duration = Duration::from_millis(10);
-/// Releases that are owed to a holder are sent when there are so many, if no fetch takes them along.
+/// Releases that are owed to holders are sent when there are so many, if no fetch takes them.
 const OWED_MAX: usize = 48;
 
 /// What the pager of a process has done.

@@ -5,7 +5,7 @@
 //! | capacity | pages that the node may have | the node |
 //! | used | pages that it has, or is about to get | whoever gets or drops one |
 //! | reserve | pages that are to be free | the node |
-//! | wanted | whether somebody wants more room than is free; futex | who wants it, and the evictor |
+//! | wanted | whether somebody wants more than is free; futex | who wants it, the evictor |
 //! | room | counts pages that have left; futex | the evictor |
 //! | starts | how often the node was started | the node |
 //! | tick | the node's time, by which pages age: 12 bits | the node |

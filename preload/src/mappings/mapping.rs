@@ -146,8 +146,8 @@ pub fn place(
 }
 
 /// As [`place`], of a region whose pages may be elsewhere: the kernel would show zeros for them. So
-/// nobody may touch the piece before the pager has it: a thread that does has a fault, and is served
-/// when this is done ([`crate::mappings::page_faults`]).
+/// nobody may touch the piece before the pager has it: a thread that does has a fault, and waits
+/// until this is done ([`crate::mappings::page_faults::was_placed`]).
 fn place_paged(
     process: &Process,
     map: &Mapping,

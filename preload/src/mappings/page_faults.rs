@@ -74,6 +74,25 @@ thread_local! {
     static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
 }
 
+/// A SIGSEGV at `address` outside of our code, by a store or a load: whether another thread was
+/// placing a piece of a mapping there, which nobody may touch meanwhile. It is placed now.
+pub fn was_placed(address: usize, stores: bool) -> bool {
+    if !paged::any() || here().is_inside() || !paged::may_help(address) {
+        return false;
+    }
+    let Some(process) = attached::process() else { return false };
+    let failed = errno();
+    let mask = kept::block_for_fault();
+    let wants = if stores { libc::PROT_WRITE } else { libc::PROT_READ };
+    let allowed = {
+        let _inside = Inside::new();
+        process.lock().find(address).is_some_and(|map| map.prot & wants != 0)
+    };
+    kept::set_mask(mask);
+    set_errno(failed);
+    allowed
+}
+
 /// A SIGBUS at `address` outside of our code: `Ok`: the page is there now; else why it is not, if
 /// the volume is to blame.
 pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
@@ -390,7 +409,11 @@ extern "C" fn serve_inside(address: usize) -> usize {
             kept::set_stack(Some(before));
             // A signal whose turn it is comes when the handler has returned; then the instruction
             // faults again.
-            return if matches!(served, Ok(()) | Err(Errno::INTR)) { 1 } else { ELSEWHERE };
+            return match served {
+                Ok(()) if paged::may_help(address) => 1,
+                Err(Errno::INTR) => 1,
+                _ => ELSEWHERE,
+            };
         }
     }
     let served = attached::process().map_or(0, |process| {

@@ -58,6 +58,10 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
             }
         }
         // SAFETY: as above.
+        if signal == libc::SIGSEGV && unsafe { was_placed(info, context) } {
+            return;
+        }
+        // SAFETY: as above.
         unsafe { pmem::stray::explain(info, context, tell) };
         return give(signal, info, context);
     }
@@ -83,6 +87,20 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     }
     // SAFETY: the kernel's context of this handler.
     unsafe { redirect(context) };
+}
+
+/// Whether a fault was of a piece of a mapping that another thread was about to place.
+///
+/// # Safety
+///
+/// The arguments are the kernel's, of a SIGSEGV.
+unsafe fn was_placed(info: *mut siginfo_t, context: *mut c_void) -> bool {
+    // SAFETY: as the caller says.
+    let (address, error) = unsafe {
+        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        ((*info).si_addr() as usize, registers[libc::REG_ERR as usize])
+    };
+    page_faults::was_placed(address, error & 2 != 0)
 }
 
 /// Reports a fault on standard error; only the first ones, since a program may go on after each.
