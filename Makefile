@@ -8,10 +8,11 @@ BUILT ?= target/release
 # Debian's own Python, by the name of its folders.
 PYTHON = $(notdir $(realpath /usr/bin/python3))
 
-.PHONY: help build install uninstall demo test test-long test-vm test-bare lint deny bench benchmarks servers ageing mapped split flac baseline support setup setup-tests clean
+.PHONY: help build install uninstall demo demo-ddmap test test-long test-vm test-bare lint deny bench benchmarks servers ageing mapped split flac baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
+	@echo 'make demo-ddmap build, then run sqlite3 on a database twice as large as its node'
 	@echo 'make build      the command, the libraries: target/release'
 	@echo 'make install    what was built to $(PREFIX), and the helper of mount -t fuse.solera to /sbin (as root)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
@@ -71,6 +72,9 @@ uninstall:
 
 demo: build
 	@scripts/demo.sh
+
+demo-ddmap: build
+	@scripts/demo-ddmap.sh
 
 test: setup-tests
 	@scripts/test.sh

@@ -1,127 +1,17 @@
 //! Domains from the command line: nodes are processes on loopback, and each test has a runtime
 //! directory of its own, so that none meets another's nodes.
 
+#[path = "support/domain.rs"]
+mod domain;
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use domain::{MIB, Machine, Node};
+use rustix::process::Signal;
 use serde_json::Value;
-use support::{Place, Ran, command};
-
-const MIB: u64 = 1 << 20;
-
-/// A machine: its commands find nodes in the place's runtime directory.
-struct Machine(Place);
-
-impl Machine {
-    fn new() -> Self {
-        let place = Place::new();
-        fs::create_dir(place.path("run")).expect("made");
-        Self(place)
-    }
-
-    fn command(&self, line: &[&str]) -> Command {
-        let mut command = command();
-        command.env("XDG_RUNTIME_DIR", self.0.path("run")).current_dir(self.0.path("."));
-        command.args(line);
-        command
-    }
-
-    fn solera(&self, line: &[&str]) -> Ran {
-        Ran::of(&mut self.command(line))
-    }
-
-    /// A node that is up.
-    fn node(&self, store: &str, options: &[&str]) -> Node {
-        let store = self.0.text(store);
-        let line = ["node", "--domain", "dm", "--listen", "127.0.0.1:0", "--store", &store];
-        let capacity = if options.contains(&"--capacity") { vec![] } else { vec!["--capacity"] };
-        let capacity = [capacity.as_slice(), &["16M"][..capacity.len()]].concat();
-        Node::start(self.command(&[&line[..], &capacity, options].concat()))
-    }
-
-    /// A node that does not start.
-    #[track_caller]
-    fn refuses(&self, (domain, store): (&str, &str), options: &[&str], words: &[&str]) {
-        let store = self.0.text(store);
-        let mut line = vec!["node", "--domain", domain, "--store", &store];
-        for (option, value) in [("--listen", "127.0.0.1:0"), ("--capacity", "16M")] {
-            if !options.contains(&option) {
-                line.extend([option, value]);
-            }
-        }
-        self.solera(&[&line[..], options].concat()).refused(1, words);
-    }
-
-    fn status(&self) -> Value {
-        self.solera(&["domain", "status", "--json", "dm"]).json()
-    }
-
-    /// Random bytes in a file.
-    fn file(&self, bytes: u64) -> String {
-        let mut state = 88_172_645_463_325_252_u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()
-        };
-        let content: Vec<u8> = (0..bytes / 8).flat_map(|_| next()).collect();
-        fs::write(self.0.path("file"), content).expect("written");
-        self.0.text("file")
-    }
-
-    /// What `solera cat` gives is what the file has.
-    #[track_caller]
-    fn has_same(&self, place: &str, file: &str) {
-        let output = self.command(&["cat", place]).output().expect("it starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let same = output.stdout == fs::read(file).expect("read");
-        assert!(same, "{place} has {} bytes, or others", output.stdout.len());
-    }
-}
-
-/// A node that runs; it is killed with this.
-struct Node {
-    child: Child,
-    /// What it said first.
-    line: String,
-}
-
-impl Node {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut line = String::new();
-        let out = child.stdout.as_mut().expect("a pipe");
-        BufReader::new(out).read_line(&mut line).expect("it can be read");
-        let node = Self { child, line };
-        assert!(!node.line.is_empty(), "{command:?} says nothing");
-        node
-    }
-
-    fn address(&self) -> &str {
-        let rest = self.line.split(" at ").nth(1).unwrap_or_default();
-        rest.split(',').next().unwrap_or_default()
-    }
-
-    fn end(mut self, signal: Signal) -> ExitStatus {
-        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
-        self.child.wait().expect("it ends")
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn numbers(status: &Value, of: &str) -> Vec<u64> {
     let list = status[of].as_array().unwrap_or_else(|| panic!("{of} in {status}"));

@@ -534,6 +534,10 @@ impl Pager for RegionPager {
         Ok(())
     }
 
+    fn is_lost(&self, page: u64) -> bool {
+        self.ground.table.word(page / PAGE).state() == State::Lost
+    }
+
     fn ready(&self, ranges: &[(u64, u64)], _: Access) {
         let elsewhere = |page: &u64| self.ground.table.word(*page).state() == State::Absent;
         let pages = ranges.iter().flat_map(|(at, length)| at / PAGE..(at + length).div_ceil(PAGE));

@@ -49,6 +49,9 @@ pub trait Pager: Send + Sync {
     /// wait. `EIO`: the page is lost; `EINTR`: a signal has come.
     fn fault(&self, page: u64, access: Access) -> Result<(), Errno>;
 
+    /// Whether a page's bytes are gone for good, as far as is known. Never waits.
+    fn is_lost(&self, page: u64) -> bool;
+
     /// These ranges are about to be accessed, in this order. May wait.
     fn ready(&self, ranges: &[(u64, u64)], access: Access);
 

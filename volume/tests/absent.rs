@@ -115,6 +115,10 @@ impl Pager for Away {
         Ok(())
     }
 
+    fn is_lost(&self, _: u64) -> bool {
+        false
+    }
+
     fn ready(&self, ranges: &[(u64, u64)], _access: Access) {
         lock(&self.ready).extend(ranges);
     }

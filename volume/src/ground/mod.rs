@@ -200,7 +200,12 @@ impl Ground {
 
     /// Whether a block's memory cannot be read.
     pub(crate) fn is_lost_block(&self, block: u64) -> bool {
-        self.region.load64(block * BLOCK).is_err() && !self.region.is_hole(block * BLOCK)
+        let at = block * BLOCK;
+        // A page that is only absent faults, too; and the fault would be asked for (`absent_page`).
+        match self.region.pager() {
+            Some(pager) => pager.is_lost(at),
+            None => self.region.load64(at).is_err() && !self.region.is_hole(at),
+        }
     }
 
     /// Whether this process only reads, and keeps the volatile lines to itself

@@ -1,0 +1,164 @@
+// Maps a file that is larger than its node, and looks whether every page is what was stored there:
+// `map FILE MIB`: in order, at random, in a child, privately, by the kernel's own accesses.
+// `count FILE MIB PROCESSES TIMES`: processes of two threads each add to counters at random.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+
+static char *memory;
+static size_t pages;
+
+static void fail(const char *what, size_t page) {
+    fprintf(stderr, "%s, page %zu: %s\n", what, page, strerror(errno));
+    _exit(1);
+}
+
+static uint64_t *word(size_t page, size_t at) { return (uint64_t *)(memory + page * PAGE) + at; }
+
+static void expect(const char *what, size_t page, size_t at, uint64_t value) {
+    uint64_t found = *word(page, at);
+    if (found != value) {
+        fprintf(stderr, "%s, page %zu, word %zu: %lu, not %lu\n", what, page, at, found, value);
+        _exit(1);
+    }
+}
+
+static uint64_t drawn(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static int open_file(const char *path, size_t mib) {
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    pages = mib << 8;
+    if (file < 0 || ftruncate(file, (off_t)(pages * PAGE))) fail("making the file", 0);
+    memory = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) fail("mapping it", 0);
+    return file;
+}
+
+static void child_and_parent(void) {
+    uint64_t seed = 7;
+    pid_t child = fork();
+    for (int round = 0; round < 3000; round++) {
+        size_t page = drawn(&seed) % pages;
+        expect(child ? "parent" : "child", page, 0, page + 1);
+        *word(page, child ? 2 : 3) = page;
+    }
+    if (child == 0) _exit(0);
+    int status;
+    if (waitpid(child, &status, 0) != child || status) fail("the child", (size_t)status);
+    seed = 7;
+    for (int round = 0; round < 3000; round++) {
+        size_t page = drawn(&seed) % pages;
+        expect("of the parent", page, 2, page);
+        expect("of the child", page, 3, page);
+    }
+}
+
+static void privately(int file) {
+    char *own = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    if (own == MAP_FAILED) fail("mapping it privately", 0);
+    for (size_t page = 0; page < pages; page += 10) {
+        uint64_t *at = (uint64_t *)(own + page * PAGE);
+        if (*at != page + 1) fail("a private page", page);
+        *at = 99;
+    }
+    pid_t child = fork();
+    for (size_t page = 0; page < pages; page += 5) {
+        uint64_t value = *(uint64_t *)(own + page * PAGE);
+        if (value != (page % 10 ? page + 1 : 99)) fail("a private page, again", page);
+        expect("the file behind a private page", page, 0, page + 1);
+    }
+    if (child == 0) _exit(0);
+    int status;
+    if (waitpid(child, &status, 0) != child || status) fail("the child", (size_t)status);
+    munmap(own, pages * PAGE);
+}
+
+static void by_the_kernel(void) {
+    int ends[2];
+    if (pipe(ends)) fail("a pipe", 0);
+    for (size_t page = 0; page + 2 < pages; page += 100) {
+        struct iovec two[2] = {{word(page, 0), 64}, {word(page + 2, 0), 64}};
+        uint64_t got[16];
+        if (writev(ends[1], two, 2) != 128) fail("writev", page);
+        if (read(ends[0], got, 128) != 128) fail("read", page);
+        if (got[0] != page + 1 || got[8] != page + 3) fail("what writev has read", page);
+        got[0] = ~page;
+        if (write(ends[1], got, 8) != 8) fail("write", page);
+        if (read(ends[0], word(page + 1, 5), 8) != 8) fail("read into a page", page);
+        expect("what read has stored", page + 1, 5, ~page);
+    }
+}
+
+static void map(const char *path, size_t mib) {
+    int file = open_file(path, mib);
+    for (size_t page = 0; page < pages; page++) *word(page, 0) = page + 1;
+    for (size_t page = 0; page < pages; page++) expect("in order", page, 0, page + 1);
+    child_and_parent();
+    privately(file);
+    by_the_kernel();
+    for (size_t page = 0; page < pages; page += 64) {
+        uint64_t found;
+        if (pread(file, &found, 8, (off_t)(page * PAGE)) != 8) fail("pread", page);
+        if (found != page + 1) fail("what pread gives", page);
+    }
+    puts("all pages are what was stored");
+}
+
+static size_t times;
+
+static void *add(void *seed_at) {
+    uint64_t seed = (uint64_t)(uintptr_t)seed_at;
+    for (size_t round = 0; round < times; round++) {
+        size_t page = drawn(&seed) % pages;
+        __atomic_fetch_add(word(page, 1 + drawn(&seed) % 500), 1, __ATOMIC_SEQ_CST);
+    }
+    return NULL;
+}
+
+static void count(const char *path, size_t mib, size_t processes) {
+    open_file(path, mib);
+    for (size_t process = 0; process < processes; process++) {
+        if (fork() == 0) {
+            pthread_t second;
+            pthread_create(&second, NULL, add, (void *)(uintptr_t)(2 * process + 1));
+            add((void *)(uintptr_t)(2 * process + 2));
+            pthread_join(second, NULL);
+            _exit(0);
+        }
+    }
+    int status;
+    while (wait(&status) > 0) {
+        if (status) fail("a process", (size_t)status);
+    }
+    uint64_t sum = 0;
+    for (size_t page = 0; page < pages; page++) {
+        for (size_t at = 0; at < 512; at++) sum += *word(page, at);
+    }
+    printf("%lu of %lu\n", sum, 2 * processes * times);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 3 && strcmp(argv[1], "map") == 0) {
+        map(argv[2], strtoul(argv[3], NULL, 10));
+    } else if (argc > 5 && strcmp(argv[1], "count") == 0) {
+        times = strtoul(argv[5], NULL, 10);
+        count(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
+    } else {
+        return 2;
+    }
+    return 0;
+}

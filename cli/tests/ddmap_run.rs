@@ -1,0 +1,108 @@
+//! Unmodified programs on volumes that are larger than their node: `solera run --ddmap`.
+
+#[path = "support/domain.rs"]
+mod domain;
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use domain::{Machine, Node};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Ran, compile};
+
+/// A domain of three nodes of 16 MiB, with a volume of 40.
+struct Domain {
+    nodes: Vec<Node>,
+    machine: Machine,
+}
+
+impl Domain {
+    fn new() -> Self {
+        let machine = Machine::new();
+        let first = machine.node("1", &[]);
+        let join = first.address().to_owned();
+        let mut nodes = vec![first];
+        nodes.extend(["2", "3"].map(|store| machine.node(store, &["--join", &join])));
+        machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+        Self { nodes, machine }
+    }
+
+    /// A program of `tests/c`.
+    fn program(&self) -> String {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/domain.c");
+        let program = self.machine.0.path("domain");
+        compile(&source, &program, &["-O1", "-pthread"]);
+        program.to_str().expect("a path").to_owned()
+    }
+
+    fn command(&self, program: &[&str]) -> Command {
+        let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--"];
+        self.machine.command(&[&line[..], program].concat())
+    }
+
+    fn run(&self, program: &[&str]) -> String {
+        Ran::of(&mut self.command(program)).ok()
+    }
+
+    fn sent_away(&self) -> u64 {
+        let status = self.machine.status();
+        status["volumes"][0]["evicted_pages"].as_u64().unwrap_or_else(|| panic!("{status}"))
+    }
+}
+
+#[test]
+fn a_program_maps_more_than_its_node_has() {
+    let domain = Domain::new();
+    let said = domain.run(&[&domain.program(), "map", "/dm/big", "24"]);
+    assert_eq!(said, "all pages are what was stored\n");
+    assert!(domain.sent_away() > 2048, "{} pages", domain.sent_away());
+}
+
+/// Four processes of two threads add to words of pages that leave and come meanwhile; each node is
+/// stopped now and then.
+#[test]
+fn no_increment_is_lost_while_pages_leave() {
+    let domain = Domain::new();
+    let program = domain.program();
+    let mut counting = domain.command(&[&program, "count", "/dm/counters", "24", "4", "4000"]);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stopped = domain.nodes.iter().cycle();
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let Some(node) = stopped.next() else { return };
+                let process = Pid::from_child(&node.child);
+                for signal in [Signal::STOP, Signal::CONT] {
+                    kill_process(process, signal).expect("it is there");
+                    std::thread::sleep(Duration::from_millis(30));
+                }
+            }
+        });
+        let said = Ran::of(&mut counting).ok();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        said
+    });
+    assert_eq!(said, "32000 of 32000\n");
+}
+
+#[test]
+fn file_calls_see_what_was_written() {
+    let domain = Domain::new();
+    let file = domain.machine.file(18 << 20);
+    let line = "cp \"$1\" /dm/a && cmp \"$1\" /dm/a && mkdir /dm/d && cp /dm/a /dm/d/b \
+                && rm /dm/a && cmp \"$1\" /dm/d/b && ls /dm/d";
+    assert_eq!(domain.run(&["sh", "-c", line, "sh", &file]), "b\n");
+    domain.machine.has_same("dm/v:/d/b", &file);
+}
+
+/// The paged volume is refused where nobody brings its pages, and says why.
+#[test]
+fn a_build_without_pagers_refuses_the_region() {
+    let domain = Domain::new();
+    let region = domain.machine.0.path("1/volumes/v/region");
+    let attached = volume::attach(&region, &volume::AttachOptions::default());
+    let error = attached.err().expect("it is refused");
+    assert!(error.to_string().contains("nodes of a domain"), "{error}");
+}
