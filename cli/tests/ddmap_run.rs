@@ -90,7 +90,7 @@ fn no_increment_is_lost_while_pages_leave() {
 #[test]
 fn file_calls_see_what_was_written() {
     let domain = Domain::new();
-    let file = domain.machine.file(18 << 20);
+    let file = domain.machine.file(15 << 20);
     let line = "cp \"$1\" /dm/a && cmp \"$1\" /dm/a && mkdir /dm/d && cp /dm/a /dm/d/b \
                 && rm /dm/a && cmp \"$1\" /dm/d/b && ls /dm/d";
     assert_eq!(domain.run(&["sh", "-c", line, "sh", &file]), "b\n");
