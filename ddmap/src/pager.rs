@@ -217,8 +217,8 @@ impl RegionPager {
         if let Some(offset) = offset.filter(|offset| *offset < length.load(Ordering::Acquire)) {
             return Some((offset / PAGE, None));
         }
-        let maps = self.maps().all();
-        maps.into_iter().find_map(|map| Some((map.page_at(address)?, Some(map))))
+        let map = self.maps().at(address)?;
+        Some((map.page_at(address)?, Some(map)))
     }
 
     /// A program's mapping of a part of the region, of which no page was touched yet. `inherited`:
@@ -226,12 +226,14 @@ impl RegionPager {
     pub fn map(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         // What stood there before is gone.
-        self.maps().remove(map.start, map.start + length);
-        if !self.maps().add(map) {
+        if !self.maps().remove(map.start, map.start + length) || !self.maps().add(map) {
             return Err(Errno::NOMEM);
         }
         let registered = self.register(map, inherited);
-        registered.inspect_err(|_| self.maps().remove(map.start, map.start + length))
+        registered.inspect_err(|_| {
+            // It is an entry of its own: nothing is cut in two.
+            self.maps().remove(map.start, map.start + length);
+        })
     }
 
     fn register(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
