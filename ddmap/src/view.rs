@@ -3,7 +3,7 @@
 
 use crate::directory::{self, Directory};
 use crate::protocol::{
-    Claimant, DamagedPlace, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
+    Claimant, DamagedPlace, Flags, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
 };
 use crate::room::Room;
 use crate::table::{Table, TableError};
@@ -214,8 +214,10 @@ impl<H: Hands> Host for View<'_, H> {
         self.names.replace(self.ground.table.names());
     }
 
+    /// A page that is to stay counts as named. Its word was seen without that flag, which does not
+    /// keep a word from being changed; but who sets the flag looks at the state behind that.
     fn is_named(&self, page: u64) -> bool {
-        self.names.borrow().contains(&page)
+        self.names.borrow().contains(&page) || self.word(page).flags().has(Flags::STAYS)
     }
 
     fn protect(&self, page: u64) {
