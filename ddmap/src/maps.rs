@@ -113,21 +113,33 @@ impl Maps {
     /// A mapping is there, of which no page is shown yet. `false`: there are too many.
     pub fn add(&self, map: Mapped) -> bool {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.list(map)
+        self.list(map).is_some()
     }
 
-    fn list(&self, map: Mapped) -> bool {
+    /// The same, in place of what was mapped there: at any time one of them is listed.
+    pub fn replace(&self, map: Mapped) -> bool {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(own) = self.list(map) else { return false };
+        let end = map.start + (map.pages * PAGE) as usize;
+        let cut = self.cut_out(map.start, end, Some(own));
+        if !cut {
+            self.cut(own, 0);
+        }
+        cut
+    }
+
+    fn list(&self, map: Mapped) -> Option<u64> {
         let used = self.get(USED).min(ENTRIES);
         let free = (0..used).find(|at| self.entry(*at).pages == 0).unwrap_or(used);
         if free == ENTRIES {
-            return false;
+            return None;
         }
         self.put(free, map);
         if free == used {
             self.set(USED, used + 1);
             self.count_change();
         }
-        true
+        Some(free)
     }
 
     /// What was mapped in a range of addresses is there no more. What lies around it is listed all
@@ -135,17 +147,21 @@ impl Maps {
     /// what could not be cut in two is listed as it was.
     pub fn remove(&self, start: usize, end: usize) -> bool {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.cut_out(start, end, None)
+    }
+
+    fn cut_out(&self, start: usize, end: usize, but: Option<u64>) -> bool {
         for at in 0..self.get(USED).min(ENTRIES) {
             let map = self.entry(at);
             let last = map.start + (map.pages * PAGE) as usize;
-            if map.pages == 0 || map.start >= end || last <= start {
+            if but == Some(at) || map.pages == 0 || map.start >= end || last <= start {
                 continue;
             }
             let before = start.saturating_sub(map.start) as u64 / PAGE;
             let behind = last.saturating_sub(end) as u64 / PAGE;
             let skipped = map.pages - behind;
             let rest = Mapped { start: end, page: map.page + skipped, pages: behind };
-            if behind > 0 && !self.list(rest) {
+            if behind > 0 && self.list(rest).is_none() {
                 return false;
             }
             self.cut(at, before);

@@ -203,6 +203,19 @@ fn a_process_that_lives_is_reached_though_a_connection_of_it_has_ended() {
     assert_eq!(world.evict(1), Made::Room(1));
 }
 
+#[test]
+fn addresses_that_another_region_gets_are_no_longer_of_the_first_one() {
+    let world = World::new(64, 64);
+    let first = world.region();
+    first.shared_store(0, 1).unwrap();
+    let address = first.base() as usize;
+    drop(first);
+    assert_eq!(world.pager.page_at(address), None);
+    assert!(!world.pager.serve_here(address), "it is nobody's");
+    let word = world.pager.ground().table.word(0);
+    assert_eq!(word.state(), ddmap::protocol::State::Owned);
+}
+
 /// What a file holds in each of its pages.
 fn stamp(page: u64) -> Vec<u8> {
     page.to_le_bytes().iter().copied().cycle().take(PAGE as usize).collect()
