@@ -130,9 +130,12 @@ impl Evictor {
         peers.push(peer);
     }
 
-    /// A process has left, or died.
+    /// A process's connection has ended: it has left, or died. Or it lives, and has made another
+    /// one: then it is reached as before. One whose end is not seen yet is buried later.
     pub fn remove(&self, claimant: Claimant) {
-        lock(&self.peers).retain(|one| one.claimant != claimant);
+        if self.ground.table.is_dead(claimant) {
+            lock(&self.peers).retain(|one| one.claimant != claimant);
+        }
     }
 
     /// Whether every process that has the region attached can be reached.
@@ -190,11 +193,8 @@ impl Evictor {
         if holders.is_empty() {
             return Made::NobodyTakes;
         }
-        if !self.reaches_all() {
-            return Made::Nothing;
-        }
         let (mut gone, mut refusals) = (0, 0);
-        while gone < wanted && refusals < holders.len() {
+        while gone < wanted && refusals < holders.len() && self.reaches_all() {
             let victims = self.victims((wanted - gone).min(PAGES as u64) as usize);
             if victims.is_empty() {
                 break;

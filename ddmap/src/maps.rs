@@ -82,73 +82,118 @@ impl Maps {
         let _ = self.region.shared_store(word, value);
     }
 
+    /// Its length is read first: an entry that was used again behind that is counted as a change
+    /// before its other words are written.
     fn entry(&self, at: u64) -> Mapped {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
-        Mapped { start: self.get(at) as usize, page: self.get(at + 8), pages: self.get(at + 16) }
+        let pages = self.get(at + 16);
+        Mapped { start: self.get(at) as usize, page: self.get(at + 8), pages }
     }
 
+    fn count_change(&self) {
+        self.set(CHANGES, self.get(CHANGES) + 1);
+    }
+
+    /// Fills an entry that is free.
     fn put(&self, at: u64, map: Mapped) {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
-        self.set(at + 16, 0);
+        self.count_change();
         self.set(at, map.start as u64);
         self.set(at + 8, map.page);
         self.set(at + 16, map.pages);
-        self.set(CHANGES, self.get(CHANGES) + 1);
+        self.count_change();
+    }
+
+    /// Cuts an entry's end off.
+    fn cut(&self, at: u64, pages: u64) {
+        self.set(ENTRIES_AT + at * ENTRY_BYTES + 16, pages);
+        self.count_change();
     }
 
     /// A mapping is there, of which no page is shown yet. `false`: there are too many.
     pub fn add(&self, map: Mapped) -> bool {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.list(map).is_some()
+    }
+
+    /// The same, in place of what was mapped there: at any time one of them is listed.
+    pub fn replace(&self, map: Mapped) -> bool {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(own) = self.list(map) else { return false };
+        let end = map.start + (map.pages * PAGE) as usize;
+        let cut = self.cut_out(map.start, end, Some(own));
+        if !cut {
+            self.cut(own, 0);
+        }
+        cut
+    }
+
+    fn list(&self, map: Mapped) -> Option<u64> {
         let used = self.get(USED).min(ENTRIES);
         let free = (0..used).find(|at| self.entry(*at).pages == 0).unwrap_or(used);
         if free == ENTRIES {
-            return false;
+            return None;
         }
         self.put(free, map);
         if free == used {
             self.set(USED, used + 1);
-            self.set(CHANGES, self.get(CHANGES) + 1);
+            self.count_change();
         }
-        true
+        Some(free)
     }
 
-    /// What was mapped in a range of addresses is there no more.
-    pub fn remove(&self, start: usize, end: usize) {
-        let mut ends = Vec::new();
-        {
-            let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            for at in 0..self.get(USED).min(ENTRIES) {
-                let map = self.entry(at);
-                let last = map.start + (map.pages * PAGE) as usize;
-                if map.pages == 0 || map.start >= end || last <= start {
-                    continue;
-                }
-                let before = start.saturating_sub(map.start) as u64 / PAGE;
-                let behind = last.saturating_sub(end) as u64 / PAGE;
-                if behind > 0 {
-                    let skipped = map.pages - behind;
-                    ends.push(Mapped { start: end, page: map.page + skipped, pages: behind });
-                }
-                self.put(at, Mapped { pages: before, ..map });
+    /// What was mapped in a range of addresses is there no more. What lies around it is listed all
+    /// the time: the node takes stores away by the list meanwhile. `false`: there are too many, and
+    /// what could not be cut in two is listed as it was.
+    pub fn remove(&self, start: usize, end: usize) -> bool {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.cut_out(start, end, None)
+    }
+
+    fn cut_out(&self, start: usize, end: usize, but: Option<u64>) -> bool {
+        for at in 0..self.get(USED).min(ENTRIES) {
+            let map = self.entry(at);
+            let last = map.start + (map.pages * PAGE) as usize;
+            if but == Some(at) || map.pages == 0 || map.start >= end || last <= start {
+                continue;
             }
+            let before = start.saturating_sub(map.start) as u64 / PAGE;
+            let behind = last.saturating_sub(end) as u64 / PAGE;
+            let skipped = map.pages - behind;
+            let rest = Mapped { start: end, page: map.page + skipped, pages: behind };
+            if behind > 0 && self.list(rest).is_none() {
+                return false;
+            }
+            self.cut(at, before);
         }
-        for map in ends {
-            self.add(map);
-        }
+        true
     }
 
     /// All of them, as they are at some moment since this was called.
     pub fn all(&self) -> Vec<Mapped> {
         loop {
             let changes = self.get(CHANGES);
-            let maps: Vec<_> = (0..self.get(USED).min(ENTRIES))
-                .map(|at| self.entry(at))
-                .filter(|map| map.pages > 0)
-                .collect();
+            let maps: Vec<_> = self.listed().collect();
             if self.get(CHANGES) == changes {
                 return maps;
             }
         }
+    }
+
+    /// The one at an address. For a signal handler, too: it allocates nothing.
+    pub fn at(&self, address: usize) -> Option<Mapped> {
+        loop {
+            let changes = self.get(CHANGES);
+            let found = self.listed().find(|map| map.page_at(address).is_some());
+            if self.get(CHANGES) == changes {
+                return found;
+            }
+        }
+    }
+
+    fn listed(&self) -> impl Iterator<Item = Mapped> + '_ {
+        let used = self.get(USED).min(ENTRIES);
+        (0..used).map(|at| self.entry(at)).filter(|map| map.pages > 0)
     }
 
     /// Counts changes.
@@ -166,6 +211,7 @@ impl std::fmt::Debug for Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn what_is_cut_out_leaves_both_ends() {
@@ -185,5 +231,39 @@ mod tests {
         assert_eq!(maps.all(), []);
         assert!(maps.add(whole));
         assert_eq!(maps.all(), [whole], "a free entry is used again");
+    }
+
+    #[test]
+    fn what_lies_around_a_cut_is_listed_all_the_time() {
+        let maps = Maps::new().unwrap();
+        let whole = Mapped { start: 0x10_0000, page: 0, pages: 64 };
+        assert!(maps.add(whole));
+        // Even: it is whole, or is being cut.
+        let round = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..100_000 {
+                    maps.remove(whole.start + 4096, whole.start + 63 * 4096);
+                    round.fetch_add(1, Ordering::SeqCst);
+                    maps.remove(0, usize::MAX);
+                    assert!(maps.add(whole));
+                    round.fetch_add(1, Ordering::SeqCst);
+                }
+                round.store(u64::MAX, Ordering::SeqCst);
+            });
+            loop {
+                let before = round.load(Ordering::SeqCst);
+                let all = maps.all();
+                let after = round.load(Ordering::SeqCst);
+                if after == u64::MAX {
+                    break;
+                }
+                for page in [0, 63].into_iter().filter(|_| before == after && before % 2 == 0) {
+                    let at = whole.start + page as usize * 4096;
+                    let listed = all.iter().any(|map| map.page_at(at) == Some(page));
+                    assert!(listed, "page {page} is mapped, and not listed: {all:?}");
+                }
+            }
+        });
     }
 }

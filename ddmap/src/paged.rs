@@ -157,10 +157,22 @@ pub fn ready(start: usize, length: usize) {
 pub fn map(base: usize, map: Mapped, inherited: bool) -> Result<(), Errno> {
     let outcome = Cell::new(Ok(()));
     find(base, |pager| {
+        forget(pager, map.start, (map.pages * PAGE) as usize);
         outcome.set(pager.map(map, inherited));
         true
     });
     outcome.get()
+}
+
+/// Addresses are this pager's now: others, which had mappings there, do not look at them.
+fn forget(new: &RegionPager, start: usize, length: usize) {
+    for one in &ALL {
+        // SAFETY: the caller looks.
+        let pager = unsafe { one.load(Ordering::Acquire).as_ref() };
+        if let Some(pager) = pager.filter(|pager| !std::ptr::eq(*pager, new)) {
+            pager.forget(start, length);
+        }
+    }
 }
 
 /// Why a wait for a page ends before the page has come.

@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(10);
 /// Releases that are owed to holders are sent when there are so many, if no fetch takes them.
 const OWED_MAX: usize = 48;
+/// Times that a touch asks for room in a row, while there is some, without a pause.
+const IN_VAIN: u32 = 64;
 
 /// What the pager of a process has done.
 #[derive(Default, Debug)]
@@ -217,8 +219,8 @@ impl RegionPager {
         if let Some(offset) = offset.filter(|offset| *offset < length.load(Ordering::Acquire)) {
             return Some((offset / PAGE, None));
         }
-        let maps = self.maps().all();
-        maps.into_iter().find_map(|map| Some((map.page_at(address)?, Some(map))))
+        let map = self.maps().at(address)?;
+        Some((map.page_at(address)?, Some(map)))
     }
 
     /// A program's mapping of a part of the region, of which no page was touched yet. `inherited`:
@@ -226,12 +228,20 @@ impl RegionPager {
     pub fn map(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         // What stood there before is gone.
-        self.maps().remove(map.start, map.start + length);
-        if !self.maps().add(map) {
+        if !self.maps().replace(map) {
             return Err(Errno::NOMEM);
         }
         let registered = self.register(map, inherited);
-        registered.inspect_err(|_| self.maps().remove(map.start, map.start + length))
+        registered.inspect_err(|_| {
+            // It is an entry of its own: nothing is cut in two.
+            self.maps().remove(map.start, map.start + length);
+        })
+    }
+
+    /// Another region's pager has these addresses now.
+    pub(crate) fn forget(&self, start: usize, length: usize) {
+        // One that cannot be cut in two, since the list is full, stays as it is.
+        self.maps().remove(start, start + length);
     }
 
     fn register(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
@@ -284,7 +294,7 @@ impl RegionPager {
             match fault.step(&view) {
                 Next::Step => {}
                 Next::Done(owed) => {
-                    self.owe(page, owed);
+                    self.owe_here(page, owed);
                     self.ground.table.heat(page, word, self.ground.room.tick());
                     Counts::add(&self.counts.local, 1);
                     return true;
@@ -303,7 +313,7 @@ impl RegionPager {
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
-        let begun = Instant::now();
+        let (begun, mut refused) = (Instant::now(), 0);
         self.meet_new_node();
         loop {
             let pages = self.with_those_ahead(vec![page]);
@@ -317,8 +327,12 @@ impl RegionPager {
                     Counts::add(&self.counts.waited_for_room, 1);
                     let room = &self.ground.room;
                     let seen = room.left();
+                    refused += 1;
                     if room.used() >= room.capacity() {
                         room.wait(seen, LOOK);
+                    } else if refused > IN_VAIN {
+                        // The store's file system is full, though the node may have more.
+                        std::thread::sleep(LOOK);
                     }
                 }
                 Next::Again | Next::Ask(..) | Next::Step => std::thread::sleep(LOOK),
@@ -351,9 +365,15 @@ impl RegionPager {
         let behind = last + 1..(last + window).max(last + 1).min(self.ground.table.pages());
         ended.store(behind.end, Ordering::Relaxed);
         brought.store(window.max(1), Ordering::Relaxed);
-        let elsewhere =
-            |page: &u64| absent(*page) && matches!(self.ground.place(*page), Ok(Place::Held(..)));
-        pages.extend(behind.filter(elsewhere));
+        // Where the first one is, too: nobody waits for a node that does not answer since it has
+        // the pages behind.
+        let owner_of = |page: u64| match self.ground.place(page) {
+            Ok(Place::Held(owner, _)) => Some(owner),
+            _ => None,
+        };
+        let owner = owner_of(first);
+        let beside = |page: &u64| owner.is_some() && absent(*page) && owner_of(*page) == owner;
+        pages.extend(behind.filter(beside));
         pages.truncate(PAGES);
         pages
     }
@@ -451,6 +471,17 @@ impl RegionPager {
         }
     }
 
+    /// The same in a signal handler: without a wait, and without the heap. What is not noted is
+    /// found when claims are compared.
+    fn owe_here(&self, page: u64, owed: Option<(NodeId, Version)>) {
+        if let Some((owner, version)) = owed
+            && let Ok(mut owed) = self.owed.try_lock()
+            && owed.len() < owed.capacity()
+        {
+            owed.push((owner, page, version));
+        }
+    }
+
     /// What a holder is to drop, up to as many as go with a request.
     fn take_owed(&self, owner: NodeId) -> Vec<(u64, Version)> {
         let mut taken = Vec::new();
@@ -520,6 +551,21 @@ impl Pager for RegionPager {
         };
         debug_assert_eq!(registered, Ok(()), "a mapping of shared memory registers");
         paged::enter(self);
+    }
+
+    fn unmapped(&self, address: usize) {
+        if self.is_unsettled.load(Ordering::Relaxed) {
+            // The list is its parent's still.
+            return;
+        }
+        let length = self.main.1.load(Ordering::Relaxed);
+        let (start, none) = (address, 0);
+        // A region that was mapped since has it now.
+        let own = self.main.0.compare_exchange(start, none, Ordering::AcqRel, Ordering::Relaxed);
+        if own.is_ok() {
+            self.main.1.store(0, Ordering::Release);
+            self.maps().remove(start, start + length as usize);
+        }
     }
 
     fn forked(&self) -> Result<(), Errno> {

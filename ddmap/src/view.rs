@@ -3,7 +3,7 @@
 
 use crate::directory::{self, Directory};
 use crate::protocol::{
-    Claimant, DamagedPlace, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
+    Claimant, DamagedPlace, Flags, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
 };
 use crate::room::Room;
 use crate::table::{Table, TableError};
@@ -87,24 +87,28 @@ impl Ground {
     }
 
     /// Reads a page out of the file, behind what `to` has. `false`: it is all zeros, or no more.
-    fn read(&self, page: u64, to: &mut Vec<u8>) -> bool {
+    /// An error: its memory has failed, or there is none to bring it from swap.
+    fn read(&self, page: u64, to: &mut Vec<u8>) -> Result<bool, Errno> {
         let from = to.len();
         to.resize(from + PAGE as usize, 0);
         let mut done = 0;
-        while done < PAGE as usize {
+        let read = loop {
             let at = page * PAGE + done as u64;
             match rustix::io::pread(&self.file, &mut to[from + done..], at) {
-                Ok(0) => break,
+                Ok(0) => break Ok(()),
                 Ok(read) => done += read,
                 Err(Errno::INTR) => {}
-                Err(_) => break,
+                Err(errno) => break Err(errno),
             }
-        }
-        let zeros = to[from..].iter().all(|byte| *byte == 0);
-        if zeros {
+            if done == PAGE as usize {
+                break Ok(());
+            }
+        };
+        let is_some = read.is_ok() && to[from..].iter().any(|byte| *byte != 0);
+        if !is_some {
             to.truncate(from);
         }
-        !zeros
+        read.map(|()| is_some)
     }
 }
 
@@ -129,13 +133,16 @@ pub struct View<'g, H> {
     name: Cell<Option<u64>>,
     /// The names that were found when all had met.
     names: RefCell<Vec<u64>>,
+    /// Pages that could not be read.
+    unreadable: RefCell<Vec<u64>>,
 }
 
 impl<'g, H: Hands> View<'g, H> {
     /// A thread's, whose mappings these hands reach.
     pub fn new(ground: &'g Ground, hands: H) -> Self {
         let (buffer, names) = (RefCell::default(), RefCell::default());
-        Self { ground, hands, buffer, name: Cell::new(None), names }
+        let (name, unreadable) = (Cell::new(None), RefCell::default());
+        Self { ground, hands, buffer, name, names, unreadable }
     }
 }
 
@@ -214,8 +221,10 @@ impl<H: Hands> Host for View<'_, H> {
         self.names.replace(self.ground.table.names());
     }
 
+    /// A page that is to stay counts as named. Its word was seen without that flag, which does not
+    /// keep a word from being changed; but who sets the flag looks at the state behind that.
     fn is_named(&self, page: u64) -> bool {
-        self.names.borrow().contains(&page)
+        self.names.borrow().contains(&page) || self.word(page).flags().has(Flags::STAYS)
     }
 
     fn protect(&self, page: u64) {
@@ -225,6 +234,14 @@ impl<H: Hands> Host for View<'_, H> {
     fn read(&self, page: u64) -> Option<usize> {
         let mut buffer = self.buffer.borrow_mut();
         let at = buffer.len();
-        self.ground.read(page, &mut buffer).then_some(at)
+        let read = self.ground.read(page, &mut buffer);
+        if read.is_err() {
+            self.unreadable.borrow_mut().push(page);
+        }
+        read.unwrap_or(false).then_some(at)
+    }
+
+    fn is_unreadable(&self, page: u64) -> bool {
+        self.unreadable.borrow().contains(&page)
     }
 }

@@ -7,12 +7,12 @@ use ddmap::evict::{Evictor, Made, Peer};
 use ddmap::kept::Kept;
 use ddmap::maps::Maps;
 use ddmap::pager::{RegionPager, Wishes};
-use ddmap::protocol::NodeId;
 use ddmap::protocol::messages::{Answer, Request};
+use ddmap::protocol::{Eviction, Installed, NodeId, Progress, Shown};
 use ddmap::room::Room;
 use ddmap::table::Table;
 use ddmap::uffd::Uffd;
-use ddmap::view::{Ground, REGION};
+use ddmap::view::{Ground, Hands, REGION, View};
 use pmem::Pager;
 use pmem::Region;
 use std::path::PathBuf;
@@ -157,6 +157,63 @@ fn a_page_goes_and_comes_back() {
     assert_eq!(world.evict(8), Made::Room(8));
     assert_eq!(world.pager.ground().room.used(), 0);
     assert_eq!(world.kept.pages_in_file(), 7, "page 0 is all zeros now, and was sent to nobody");
+}
+
+/// An evictor of pages that nobody has mapped.
+struct NoMappings;
+
+impl Hands for NoMappings {
+    fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
+        unreachable!("nothing is brought")
+    }
+
+    fn show(&self, _: u64) -> Shown {
+        unreachable!("nothing is shown")
+    }
+
+    fn protect(&self, _: u64) {}
+}
+
+#[test]
+fn a_page_that_is_to_stay_since_it_was_chosen_stays() {
+    let world = World::new(64, 64);
+    let region = world.region();
+    region.shared_store(0, 1).unwrap();
+    let ground = world.evictor.ground();
+    let view = View::new(ground, NoMappings);
+    let mut eviction = Eviction::new(node(2), [(0, ground.table.word(0))]);
+    world.pager.advise((0, PAGE), pmem::Hint::Stays);
+    loop {
+        match eviction.step(&view) {
+            Progress::Step => {}
+            Progress::Send => panic!("a page that stays is sent"),
+            Progress::Done { gone, .. } => break assert_eq!(gone, 0),
+        }
+    }
+    assert_eq!(region.load64(0), Ok(1));
+}
+
+#[test]
+fn a_process_that_lives_is_reached_though_a_connection_of_it_has_ended() {
+    let world = World::new(64, 64);
+    let region = world.region();
+    region.shared_store(0, 1).unwrap();
+    // It has met its node twice, in two threads: the first connection ends behind the second hello.
+    world.evictor.remove(world.pager.ground().table.me());
+    assert_eq!(world.evict(1), Made::Room(1));
+}
+
+#[test]
+fn addresses_that_another_region_gets_are_no_longer_of_the_first_one() {
+    let world = World::new(64, 64);
+    let first = world.region();
+    first.shared_store(0, 1).unwrap();
+    let address = first.base() as usize;
+    drop(first);
+    assert_eq!(world.pager.page_at(address), None);
+    assert!(!world.pager.serve_here(address), "it is nobody's");
+    let word = world.pager.ground().table.word(0);
+    assert_eq!(word.state(), ddmap::protocol::State::Owned);
 }
 
 /// What a file holds in each of its pages.

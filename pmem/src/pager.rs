@@ -40,6 +40,10 @@ pub trait Pager: Send + Sync {
     /// The region is mapped at this address, with so many bytes: nobody has accessed it yet.
     fn mapped(&self, address: usize, length: u64);
 
+    /// The mapping at this address is about to go: nobody accesses it any more, and something else
+    /// may have its addresses then.
+    fn unmapped(&self, _address: usize) {}
+
     /// This process is a forked child: what was its parent's is not its own. The region is mapped
     /// anew, and nobody has accessed it yet; [`Pager::mapped`] follows. It allocates nothing: the
     /// parent's other threads may have held the heap.

@@ -756,6 +756,9 @@ impl Drop for Region {
         if self.lent {
             return;
         }
+        if let Some(pager) = self.pager() {
+            pager.unmapped(self.base as usize);
+        }
         // SAFETY: this address space is the region's own, and nothing points into it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.space) };
         debug_assert!(unmapped.is_ok(), "the region's own address space unmaps");

@@ -139,4 +139,9 @@ pub trait Host {
 
     /// The page's bytes in the file. `None`: they are all zero.
     fn read(&self, page: u64) -> Option<Self::Bytes>;
+
+    /// Whether the page could not be read: it is not known what its bytes are.
+    fn is_unreadable(&self, _page: u64) -> bool {
+        false
+    }
 }
