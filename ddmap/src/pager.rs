@@ -22,6 +22,7 @@ use crate::view::{Ground, Hands, View};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -33,6 +34,11 @@ const LOOK: Duration = Duration::from_millis(10);
 const OWED_MAX: usize = 48;
 /// Times that a touch asks for room in a row, while there is some, without a pause.
 const IN_VAIN: u32 = 64;
+
+thread_local! {
+    /// A page was to be shown where no mapping is that is served.
+    static NOT_OURS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What the pager of a process has done.
 #[derive(Default, Debug)]
@@ -144,7 +150,12 @@ impl Hands for Fingers<'_> {
         let at = self.touched.map_or(Some(self.own(page)), |map| map.address_of(page));
         let Some(at) = at else { return Shown::Mapped };
         match self.pager.uffd.show(at, PAGE) {
-            Err(Errno::FAULT) => Shown::Hole,
+            // What lies there may be another page by now, of which the file has a hole.
+            Err(Errno::FAULT) if !self.pager.ground.is_in_file(page) => Shown::Hole,
+            Err(Errno::NOENT) => {
+                NOT_OURS.set(true);
+                Shown::Mapped
+            }
             Err(Errno::EXIST) => {
                 // Gone: the program has unmapped it, and will hear that from the kernel.
                 let _ = self.pager.uffd.protect(at, PAGE, true);
@@ -307,9 +318,12 @@ impl RegionPager {
     }
 
     /// Brings a page that was touched at an address, however long that takes, within patience.
+    /// `EFAULT`: a mapping of the region was there, and is there no more.
     pub fn serve(&self, address: usize) -> Result<(), Errno> {
         let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
-        self.bring_touched(page, touched)
+        NOT_OURS.set(false);
+        self.bring_touched(page, touched)?;
+        if NOT_OURS.replace(false) { Err(Errno::FAULT) } else { Ok(()) }
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
