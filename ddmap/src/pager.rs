@@ -17,6 +17,7 @@ use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
 };
+use crate::renewed::Renewed;
 use crate::uffd::Uffd;
 use crate::view::{Ground, Hands, View};
 use pmem::{Access, Hint, Pager};
@@ -25,7 +26,6 @@ use rustix::mm::Advice;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A wait looks that often whether a signal has come.
@@ -104,7 +104,7 @@ pub struct RegionPager {
     wishes: Wishes,
     /// The engine's own mapping: its start, and bytes.
     main: (AtomicUsize, AtomicU64),
-    owed: Mutex<Vec<(NodeId, u64, Version)>>,
+    owed: Renewed<Vec<(NodeId, u64, Version)>>,
     /// Where the last remote touch ended, and how many pages were brought by it.
     run: (AtomicU64, AtomicU64),
     /// The node that is reached; `None`: there is none, in a test.
@@ -182,7 +182,7 @@ impl RegionPager {
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
         let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
-        let (owed, counts) = (Mutex::default(), Counts::default());
+        let (owed, counts) = (Renewed::new(Vec::new()), Counts::default());
         let is_unsettled = AtomicBool::new(false);
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, is_unsettled, counts }
@@ -278,7 +278,7 @@ impl RegionPager {
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
         maps.add(Mapped { start, page: 0, pages: bytes / PAGE });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
-        self.owed().clear();
+        self.owed.renew(Vec::new());
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
             node.forked();
@@ -475,7 +475,7 @@ impl RegionPager {
     }
 
     fn owed(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, u64, Version)>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owed.lock()
     }
 
     /// A page's old owner is to drop it.
@@ -489,7 +489,7 @@ impl RegionPager {
     /// found when claims are compared.
     fn owe_here(&self, page: u64, owed: Option<(NodeId, Version)>) {
         if let Some((owner, version)) = owed
-            && let Ok(mut owed) = self.owed.try_lock()
+            && let Ok(mut owed) = self.owed.get().try_lock()
             && owed.len() < owed.capacity()
         {
             owed.push((owner, page, version));
