@@ -7,6 +7,7 @@ use crate::local::{Answered, Local, Said};
 use crate::maps::Maps;
 use crate::pager::{RegionPager, Wishes};
 use crate::protocol::NodeId;
+use crate::renewed::Renewed;
 use crate::store::Store;
 use crate::uffd::Uffd;
 use crate::view::{Ground, REGION};
@@ -14,8 +15,8 @@ use crate::wire::{Hello, Wire};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A process's connection to its node. The node may end, and another one begin: then the process
 /// hands over anew what the node needs, when it does something next.
@@ -26,7 +27,7 @@ pub struct Attachment {
     volume: String,
     /// Which start of the node it is connected to.
     start: AtomicU64,
-    socket: Mutex<Option<Local>>,
+    socket: Renewed<Option<Local>>,
 }
 
 impl Attachment {
@@ -37,13 +38,12 @@ impl Attachment {
 
     /// In a forked child: the connection is its parent's.
     pub fn forked(&self) {
-        let mut kept = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        *kept = None;
+        self.socket.renew(None);
     }
 
     /// Tells the node who has the volume attached, and hands over the descriptors.
     pub fn meet(&self, ground: &Ground, descriptors: &[BorrowedFd<'_>]) -> Result<(), DomainError> {
-        let mut kept = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.socket.lock();
         let asked = format!("attach the volume {}", self.volume);
         let starts = ground.room.starts();
         let unreached = |errno: Errno| {
@@ -108,7 +108,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
         term: crate::TERM,
     };
     let links = Links::new(store.clone(), hello, about.pages, Wire::Plain);
-    let (start, socket) = (AtomicU64::new(0), Mutex::default());
+    let (start, socket) = (AtomicU64::new(0), Renewed::new(None));
     let attachment = Attachment { store, volume, start, socket };
     let pager = RegionPager::new(ground, uffd, maps, Box::new(links), wishes, Some(attachment));
     pager.meet_node()?;

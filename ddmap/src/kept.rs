@@ -35,7 +35,11 @@ impl Kept {
     /// What the folder has, which is made for a region of so many pages if it is not there.
     pub fn open(folder: &Path, pages: u64, room: Arc<Room>) -> Result<Self, TableError> {
         let system = |what| move |errno| TableError::System(what, errno);
-        if !folder.join(crate::table::NAME).exists() {
+        // A node that died, or had no memory left, when it made it has kept nothing yet.
+        if !Table::is_made(folder) {
+            if pages == 0 {
+                return Err(TableError::Layout("is not made, and has no size yet".to_owned()));
+            }
             std::fs::create_dir_all(folder).map_err(|error| {
                 let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
                 TableError::System("the folder", errno)

@@ -27,6 +27,7 @@ pub mod paged;
 pub mod pager;
 pub mod protocol;
 pub mod registry;
+mod renewed;
 pub mod room;
 pub mod service;
 pub mod status;

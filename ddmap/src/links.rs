@@ -8,11 +8,11 @@ use crate::control;
 use crate::paged;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
+use crate::renewed::Renewed;
 use crate::store::Store;
 use crate::wire::link::{Link, LinkError};
 use crate::wire::{Hello, Wire};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A wait looks that often whether a signal has come.
@@ -23,21 +23,24 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// Connections to holders for one volume.
 pub struct Links {
     store: Store,
-    hello: Mutex<Hello>,
+    hello: Hello,
+    /// Its process and session, which a child has of its own.
+    own: Renewed<(u64, u32)>,
     /// Pages of the region: a holder that has none of them yet is told.
     pages: u64,
     wire: Wire,
-    idle: Mutex<Vec<(NodeId, Link)>>,
+    idle: Renewed<Vec<(NodeId, Link)>>,
 }
 
 impl Links {
     /// Of a process that says so of itself, and finds the nodes in its node's store.
     pub fn new(store: Store, hello: Hello, pages: u64, wire: Wire) -> Self {
-        Self { store, hello: Mutex::new(hello), pages, wire, idle: Mutex::default() }
+        let own = Renewed::new((hello.process, hello.session));
+        Self { store, hello, own, pages, wire, idle: Renewed::new(Vec::new()) }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, Link)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     fn address(&self, node: NodeId) -> Option<SocketAddr> {
@@ -46,7 +49,8 @@ impl Links {
 
     fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
         let address = self.address(node).ok_or(Unreached)?;
-        let hello = *self.hello.lock().unwrap_or_else(PoisonError::into_inner);
+        let (process, session) = *self.own.lock();
+        let hello = Hello { process, session, ..self.hello };
         let link = Link::connect(address, CONNECT, &hello, &self.wire);
         let mut link = link.map_err(|_| Unreached)?;
         let text = control::text(&control::Ask::Hold { pages: self.pages });
@@ -77,9 +81,8 @@ impl Links {
 
 impl Carrier for Links {
     fn forked(&self, slot: u16, life: u32) {
-        self.idle().clear();
-        let mut hello = self.hello.lock().unwrap_or_else(PoisonError::into_inner);
-        (hello.process, hello.session) = (u64::from(slot), life);
+        self.idle.renew(Vec::new());
+        self.own.renew((u64::from(slot), life));
     }
 
     fn ask(&self, to: NodeId, request: &Request, patience: Duration) -> Result<Answer, Unreached> {

@@ -258,7 +258,9 @@ mod tests {
                 if after == u64::MAX {
                     break;
                 }
-                for page in [0, 63].into_iter().filter(|_| before == after && before.is_multiple_of(2)) {
+                for page in
+                    [0, 63].into_iter().filter(|_| before == after && before.is_multiple_of(2))
+                {
                     let at = whole.start + page as usize * 4096;
                     let listed = all.iter().any(|map| map.page_at(at) == Some(page));
                     assert!(listed, "page {page} is mapped, and not listed: {all:?}");

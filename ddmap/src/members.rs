@@ -23,6 +23,9 @@ impl Members {
     /// that comes back at another address goes on with its number.
     pub fn join(&self, mut member: Member) -> Told {
         let mut all = self.all();
+        if member.node != 0 && NodeId::new(member.node).is_none() {
+            return Told::Refused { text: format!("{} is no number of a node", member.node) };
+        }
         let taken =
             |one: &&(Member, Instant)| one.0.address == member.address && one.0.node != member.node;
         if let Some((other, heard)) = all.iter().find(taken)
@@ -125,7 +128,12 @@ mod tests {
         assert_eq!(told(member(0, 1001)), (2, 2));
         assert_eq!(told(member(2, 1002)), (2, 2), "it came back elsewhere");
         assert!(matches!(members.join(member(0, 1000)), Told::Refused { .. }), "it is taken");
+        for number in [4096, u16::MAX] {
+            assert!(matches!(members.join(member(number, 1003)), Told::Refused { .. }));
+        }
+        assert_eq!(told(member(0, 1004)), (3, 3));
         let here = NodeId::new(1).unwrap();
-        assert_eq!(members.holders(here), [(NodeId::new(2).unwrap(), 60)]);
+        let holders = [2, 3].map(|number| (NodeId::new(number).unwrap(), 60));
+        assert_eq!(members.holders(here), holders);
     }
 }

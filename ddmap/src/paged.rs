@@ -128,7 +128,8 @@ pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
     let outcome = Cell::new(None);
     let before = DELIVERABLE.replace(deliverable);
     find(address, |pager| {
-        outcome.set(Some(pager.serve(address)));
+        // What has had a mapping of the region is somebody else's now: the fault is, too.
+        outcome.set(Some(pager.serve(address)).filter(|served| *served != Err(Errno::FAULT)));
         true
     });
     DELIVERABLE.set(before);

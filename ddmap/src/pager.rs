@@ -17,14 +17,15 @@ use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
 };
+use crate::renewed::Renewed;
 use crate::uffd::Uffd;
 use crate::view::{Ground, Hands, View};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A wait looks that often whether a signal has come.
@@ -33,6 +34,11 @@ const LOOK: Duration = Duration::from_millis(10);
 const OWED_MAX: usize = 48;
 /// Times that a touch asks for room in a row, while there is some, without a pause.
 const IN_VAIN: u32 = 64;
+
+thread_local! {
+    /// A page was to be shown where no mapping is that is served.
+    static NOT_OURS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What the pager of a process has done.
 #[derive(Default, Debug)]
@@ -98,7 +104,7 @@ pub struct RegionPager {
     wishes: Wishes,
     /// The engine's own mapping: its start, and bytes.
     main: (AtomicUsize, AtomicU64),
-    owed: Mutex<Vec<(NodeId, u64, Version)>>,
+    owed: Renewed<Vec<(NodeId, u64, Version)>>,
     /// Where the last remote touch ended, and how many pages were brought by it.
     run: (AtomicU64, AtomicU64),
     /// The node that is reached; `None`: there is none, in a test.
@@ -144,7 +150,12 @@ impl Hands for Fingers<'_> {
         let at = self.touched.map_or(Some(self.own(page)), |map| map.address_of(page));
         let Some(at) = at else { return Shown::Mapped };
         match self.pager.uffd.show(at, PAGE) {
-            Err(Errno::FAULT) => Shown::Hole,
+            // What lies there may be another page by now, of which the file has a hole.
+            Err(Errno::FAULT) if !self.pager.ground.is_in_file(page) => Shown::Hole,
+            Err(Errno::NOENT) => {
+                NOT_OURS.set(true);
+                Shown::Mapped
+            }
             Err(Errno::EXIST) => {
                 // Gone: the program has unmapped it, and will hear that from the kernel.
                 let _ = self.pager.uffd.protect(at, PAGE, true);
@@ -171,7 +182,7 @@ impl RegionPager {
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
         let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
-        let (owed, counts) = (Mutex::default(), Counts::default());
+        let (owed, counts) = (Renewed::new(Vec::new()), Counts::default());
         let is_unsettled = AtomicBool::new(false);
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, is_unsettled, counts }
@@ -267,7 +278,7 @@ impl RegionPager {
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
         maps.add(Mapped { start, page: 0, pages: bytes / PAGE });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
-        self.owed().clear();
+        self.owed.renew(Vec::new());
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
             node.forked();
@@ -307,9 +318,12 @@ impl RegionPager {
     }
 
     /// Brings a page that was touched at an address, however long that takes, within patience.
+    /// `EFAULT`: a mapping of the region was there, and is there no more.
     pub fn serve(&self, address: usize) -> Result<(), Errno> {
         let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
-        self.bring_touched(page, touched)
+        NOT_OURS.set(false);
+        self.bring_touched(page, touched)?;
+        if NOT_OURS.replace(false) { Err(Errno::FAULT) } else { Ok(()) }
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
@@ -461,7 +475,7 @@ impl RegionPager {
     }
 
     fn owed(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, u64, Version)>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owed.lock()
     }
 
     /// A page's old owner is to drop it.
@@ -475,7 +489,7 @@ impl RegionPager {
     /// found when claims are compared.
     fn owe_here(&self, page: u64, owed: Option<(NodeId, Version)>) {
         if let Some((owner, version)) = owed
-            && let Ok(mut owed) = self.owed.try_lock()
+            && let Ok(mut owed) = self.owed.get().try_lock()
             && owed.len() < owed.capacity()
         {
             owed.push((owner, page, version));

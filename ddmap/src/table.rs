@@ -171,6 +171,15 @@ impl Table {
         set(HEADER_MAGIC, MAGIC)
     }
 
+    /// Whether a folder has a table, whole: its magic number is written last. What cannot be opened
+    /// is there, and is not to be made anew.
+    pub fn is_made(folder: &Path) -> bool {
+        let path = folder.join(NAME);
+        let has_some = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+        let magic = || files::open(&path).map(|region| region.shared_load(HEADER_MAGIC));
+        has_some && !matches!(magic(), Ok(Ok(0)))
+    }
+
     /// Attaches this process to the table in a volume's folder: it takes a slot.
     pub fn attach(folder: &Path) -> Result<Self, TableError> {
         let region = files::open(&folder.join(NAME))?;

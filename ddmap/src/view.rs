@@ -81,7 +81,8 @@ impl Ground {
         None
     }
 
-    fn is_in_file(&self, page: u64) -> bool {
+    /// Whether a page is in the page file.
+    pub fn is_in_file(&self, page: u64) -> bool {
         let at = page * PAGE;
         rustix::fs::seek(&self.file, SeekFrom::Data(at)) == Ok(at)
     }

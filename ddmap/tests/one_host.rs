@@ -5,7 +5,7 @@ use ddmap::carrier::{Carrier, Unreached};
 use ddmap::directory::Directory;
 use ddmap::evict::{Evictor, Made, Peer};
 use ddmap::kept::Kept;
-use ddmap::maps::Maps;
+use ddmap::maps::{Mapped, Maps};
 use ddmap::pager::{RegionPager, Wishes};
 use ddmap::protocol::messages::{Answer, Request};
 use ddmap::protocol::{Eviction, Installed, NodeId, Progress, Shown};
@@ -201,6 +201,39 @@ fn a_process_that_lives_is_reached_though_a_connection_of_it_has_ended() {
     // It has met its node twice, in two threads: the first connection ends behind the second hello.
     world.evictor.remove(world.pager.ground().table.me());
     assert_eq!(world.evict(1), Made::Room(1));
+}
+
+#[test]
+fn a_holder_that_died_as_it_made_a_folder_makes_it_anew() {
+    let folder = Folder::new();
+    let path = folder.0.join("kept");
+    Room::create(&folder.0.join("room")).unwrap().set_up(64, 0, 4);
+    let room = Arc::new(Room::open(&folder.0.join("room")).unwrap());
+    // All but the table's header.
+    std::fs::create_dir(&path).unwrap();
+    std::fs::File::create(path.join("pages")).unwrap().set_len(64 * PAGE).unwrap();
+    std::fs::File::create(path.join("table")).unwrap().set_len(MIB).unwrap();
+    Kept::open(&path, 0, Arc::clone(&room)).err().expect("nobody says how large it is");
+    let kept = Kept::open(&path, 64, Arc::clone(&room)).unwrap();
+    assert_eq!(kept.pages_in_file(), 0);
+    drop(kept);
+    Kept::open(&path, 0, room).unwrap();
+}
+
+#[test]
+fn a_fault_where_a_mapping_was_is_not_served() {
+    let world = World::new(64, 64);
+    let region = world.region();
+    region.shared_store(0, 1).unwrap();
+    // Memory that the region does not know: it stands where a program had mapped the page.
+    let other = Region::anonymous(PAGE).unwrap();
+    let start = other.base() as usize;
+    let pager = &world.pager;
+    let [_, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+    assert!(Maps::of_other(maps).unwrap().add(Mapped { start, page: 0, pages: 1 }));
+    assert_eq!(pager.page_at(start), Some(0));
+    assert_eq!(pager.serve(start), Err(rustix::io::Errno::FAULT));
+    assert_eq!(region.load64(0), Ok(1));
 }
 
 #[test]
