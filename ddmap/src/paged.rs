@@ -176,6 +176,21 @@ fn forget(new: &RegionPager, start: usize, length: usize) {
     }
 }
 
+/// What was mapped in a range of addresses is there no more: touches of it are not for a pager.
+pub fn unmap(start: usize, end: usize) {
+    if !any() {
+        return;
+    }
+    LOOKING.fetch_add(1, Ordering::AcqRel);
+    for one in &ALL {
+        // SAFETY: as in `find`.
+        if let Some(pager) = unsafe { one.load(Ordering::Acquire).as_ref() } {
+            pager.forget(start, end - start);
+        }
+    }
+    LOOKING.fetch_sub(1, Ordering::AcqRel);
+}
+
 /// Why a wait for a page ends before the page has come.
 pub(crate) fn interrupted() -> Option<Errno> {
     let deliverable = DELIVERABLE.get();

@@ -249,7 +249,7 @@ impl RegionPager {
         })
     }
 
-    /// Another region's pager has these addresses now.
+    /// These addresses are not mappings of this region any more.
     pub(crate) fn forget(&self, start: usize, length: usize) {
         // One that cannot be cut in two, since the list is full, stays as it is.
         self.maps().remove(start, start + length);

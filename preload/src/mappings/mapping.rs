@@ -92,6 +92,7 @@ pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno
         rustix::mm::mremap_fixed(seed()?, 0, len, flags, at)?;
         rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32))?;
     }
+    ddmap::paged::unmap(from, to);
     map.note(from, to, true);
     Ok(())
 }
