@@ -12,9 +12,12 @@ use crate::store::Store;
 use crate::uffd::Uffd;
 use crate::view::{Ground, REGION};
 use crate::wire::{Hello, Wire};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -77,12 +80,24 @@ fn no_userfaultfd(errno: Errno) -> (&'static str, &'static str) {
     }
 }
 
+/// A folder's path without symbolic links. Not by the C library, which would allocate by the
+/// program's `malloc`: that may be about to begin.
+fn real_path(folder: &Path) -> Option<PathBuf> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // An empty one is where the process is.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let opened = rustix::fs::open(folder, flags, Mode::empty()).ok()?;
+    let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
+    Some(PathBuf::from(OsString::from_vec(path.into_bytes()))).filter(|path| path.is_absolute())
+}
+
 /// The pager of the region at a path. `None`: it is no region of a domain's.
 pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>, DomainError> {
     let Some(folder) = path.parent().filter(|_| path.file_name() == Some(REGION.as_ref())) else {
         return Ok(None);
     };
-    let Ok(folder) = folder.canonicalize() else { return Ok(None) };
+    let Some(folder) = real_path(folder) else { return Ok(None) };
     let (Some(store), Some(name)) = (Store::of_volume(&folder), folder.file_name()) else {
         return Ok(None);
     };

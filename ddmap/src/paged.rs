@@ -14,8 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Regions with pagers that a process can have attached at once.
 const PAGERS: usize = 16;
-/// Touches of one address in a row that were served and did not help: it is not ours to help.
+/// Touches of one address in a row, in so short a time, for which nothing was mapped: it is not
+/// ours to help. (A program may map its files at one address over and over; a page that is
+/// protected again and again is so at the evictor's pace.)
 const IN_VAIN: u32 = 64;
+const SHORT_NS: u64 = 5_000_000;
 
 static ALL: [AtomicPtr<RegionPager>; PAGERS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; PAGERS];
@@ -30,7 +33,10 @@ thread_local! {
     static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
     /// A touch is being served.
     static SERVING: Cell<bool> = const { Cell::new(false) };
-    static LAST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
+    /// The address that was touched last, how often in vain, and since when.
+    static LAST: Cell<(usize, u32, u64)> = const { Cell::new((0, 0, 0)) };
+    /// Something was mapped since.
+    static MAPPED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From here on touches of its region are served.
@@ -102,10 +108,17 @@ pub fn serve_here(address: usize) -> bool {
 
 /// Whether it makes sense to help once more at an address: not when that was done over and over.
 pub fn may_help(address: usize) -> bool {
-    let (last, times) = LAST.get();
-    let times = if last == address { times + 1 } else { 0 };
-    LAST.set(if times > IN_VAIN { (0, 0) } else { (address, times) });
+    let (last, times, since) = LAST.get();
+    let now = crate::wire::now_ns();
+    let in_a_row = last == address && !MAPPED.take() && now.saturating_sub(since) < SHORT_NS;
+    let (times, since) = if in_a_row { (times + 1, since) } else { (0, now) };
+    LAST.set(if times > IN_VAIN { (0, 0, 0) } else { (address, times, since) });
     times <= IN_VAIN
+}
+
+/// A page was mapped for this thread.
+pub(crate) fn mapped_one() {
+    MAPPED.set(true);
 }
 
 fn serve_once(address: usize) -> bool {

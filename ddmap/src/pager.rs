@@ -140,7 +140,10 @@ impl Hands for Fingers<'_> {
             let _ = uffd.show(at, PAGE);
         }
         match installed {
-            Ok(()) => Installed::Whole,
+            Ok(()) => {
+                paged::mapped_one();
+                Installed::Whole
+            }
             Err(Errno::EXIST) => Installed::Exists,
             Err(_) => Installed::NoRoom,
         }
@@ -161,7 +164,11 @@ impl Hands for Fingers<'_> {
                 let _ = self.pager.uffd.protect(at, PAGE, true);
                 Shown::Mapped
             }
-            _ => Shown::Mapped,
+            Ok(()) => {
+                paged::mapped_one();
+                Shown::Mapped
+            }
+            Err(_) => Shown::Mapped,
         }
     }
 

@@ -6,7 +6,7 @@
 //! above. A number that was vacated stays open for the caller, to be replaced in one step.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -18,6 +18,43 @@ const SOFT_MAX: u64 = 4096;
 const HIGH: [RawFd; 3] = [1000, 200, 64];
 /// Numbers beyond the soft limit that are tried.
 const ROOM: u64 = 64;
+
+/// Numbers that are listed: higher ones are not.
+const LISTED: usize = 65_536;
+/// A bit for each number that is one of ours.
+static NUMBERS: [AtomicU64; LISTED / 64] = [const { AtomicU64::new(0) }; LISTED / 64];
+
+fn list(number: RawFd, is_ours: bool) {
+    let Some(word) = usize::try_from(number).ok().and_then(|number| NUMBERS.get(number / 64))
+    else {
+        return;
+    };
+    let bit = 1 << (number % 64);
+    if is_ours {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// Whether a number is that of an [`InternalFd`] of this process.
+#[inline]
+pub fn is_internal_number(number: RawFd) -> bool {
+    let word = usize::try_from(number).ok().and_then(|number| NUMBERS.get(number / 64));
+    word.is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (number % 64) != 0)
+}
+
+/// All of these, in ascending order.
+pub fn internal_numbers() -> impl Iterator<Item = RawFd> {
+    (0..).zip(&NUMBERS).flat_map(|(at, word)| {
+        let mut bits = word.load(Ordering::Relaxed);
+        std::iter::from_fn(move || {
+            let bit = bits.trailing_zeros();
+            bits &= bits.wrapping_sub(1);
+            (bit < 64).then_some(at * 64 + bit.cast_signed())
+        })
+    })
+}
 
 /// An open descriptor whose number may change.
 #[derive(Debug)]
@@ -33,13 +70,16 @@ impl InternalFd {
     /// Takes a descriptor where it stands.
     #[must_use]
     pub fn in_place(fd: OwnedFd) -> Self {
-        Self(AtomicI32::new(fd.into_raw_fd()))
+        let number = fd.into_raw_fd();
+        list(number, true);
+        Self(AtomicI32::new(number))
     }
 
     /// The descriptor, at the number that it has.
     #[must_use]
     pub fn into_owned(self) -> OwnedFd {
         let number = self.0.load(Ordering::Acquire);
+        list(number, false);
         std::mem::forget(self);
         // SAFETY: it was this one's own, which is forgotten.
         unsafe { OwnedFd::from_raw_fd(number) }
@@ -47,20 +87,24 @@ impl InternalFd {
 
     /// Goes on under another number; the old one stays open for the caller.
     pub fn vacate(&self) -> Result<(), Errno> {
-        let new = high(self)?;
-        self.0.store(new.into_raw_fd(), Ordering::Release);
+        let new = high(self)?.into_raw_fd();
+        list(new, true);
+        let old = self.0.swap(new, Ordering::AcqRel);
+        list(old, false);
         Ok(())
     }
 
     /// Goes on as `other`; the old number stays open for the caller.
     pub fn replace(&self, other: Self) {
-        self.0.store(other.as_raw_fd(), Ordering::Release);
+        let old = self.0.swap(other.as_raw_fd(), Ordering::AcqRel);
+        list(old, false);
         std::mem::forget(other);
     }
 }
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
+        list(*self.0.get_mut(), false);
         // SAFETY: made from an owned descriptor, which no other code closes.
         drop(unsafe { OwnedFd::from_raw_fd(*self.0.get_mut()) });
     }
@@ -119,6 +163,8 @@ mod tests {
         assert!(first >= 1000);
         fd.vacate().unwrap();
         assert_ne!(fd.as_raw_fd(), first);
+        assert!(is_internal_number(fd.as_raw_fd()) && !is_internal_number(first));
+        assert!(internal_numbers().any(|number| number == fd.as_raw_fd()));
         // SAFETY: vacated: this test's own.
         let old = unsafe { OwnedFd::from_raw_fd(first) };
         for fd in [old.as_fd(), fd.as_fd()] {

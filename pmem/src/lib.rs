@@ -63,7 +63,7 @@ pub use cpu::{CopyKind, Dispatch, FlushKind};
 pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
 pub use holes::{Beneath, or_no_memory};
 pub use hook::Hook;
-pub use internal_fd::InternalFd;
+pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
 pub use pager::{Access, Hint, Pager, Touched, serve_touches};
 pub use persist::{Dirty, Durable, Gathered, InFlight};
 pub use processors::{processors, set_processors};

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use pmem::InternalFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
@@ -33,7 +34,7 @@ pub(super) trait Channel: Send {
 }
 
 /// A socket as it is.
-pub(super) struct Plain(pub(super) OwnedFd);
+pub(super) struct Plain(pub(super) InternalFd);
 
 impl Channel for Plain {
     fn fd(&self) -> BorrowedFd<'_> {
@@ -57,7 +58,7 @@ impl Channel for Plain {
     }
 
     fn into_fd(self: Box<Self>) -> Option<OwnedFd> {
-        Some(self.0)
+        Some(self.0.into_owned())
     }
 }
 

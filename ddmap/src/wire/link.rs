@@ -108,20 +108,20 @@ impl Link {
             let kind = error.kind();
             io::Error::new(kind, format!("connect to {address}: {error}; is a node up there?"))
         })?;
-        // Out of the way of a program in which this is a library.
-        let channel = wire.asker(InternalFd::new(fd).into_owned())?;
+        let channel = wire.asker(fd)?;
         Self::greeted(channel, hello, end)
             .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
     }
 
     /// Says hello over a stream socket that is connected.
     pub fn from_fd(fd: OwnedFd, hello: &Hello, timeout: Duration) -> io::Result<Self> {
-        Self::greeted(Box::new(Plain(fd)), hello, deadline(timeout))
+        Self::greeted(Box::new(Plain(InternalFd::new(fd))), hello, deadline(timeout))
     }
 
     /// Takes a connection over, of another process that has said hello.
     pub fn from_handed(handed: Handed) -> Self {
-        let mut link = Self::new(Box::new(Plain(handed.fd)), handed.bound, handed.next);
+        let mut link =
+            Self::new(Box::new(Plain(InternalFd::new(handed.fd))), handed.bound, handed.next);
         link.agreed = Some(handed.bound.version);
         link
     }

@@ -29,6 +29,7 @@ use std::os::fd::OwnedFd;
 use crate::protocol::NodeId;
 use channel::{Channel, Plain};
 use frame::Kind;
+use pmem::InternalFd;
 
 /// How long a side polls before it blocks, in ns: waking an idle virtual CPU costs 20 to 30 us.
 const SPIN_NS: u64 = 50_000;
@@ -227,7 +228,8 @@ impl Wire {
     /// The end of the side that connected.
     fn asker(&self, fd: OwnedFd) -> io::Result<Box<dyn Channel>> {
         match self {
-            Self::Plain => Ok(Box::new(Plain(fd))),
+            // Out of the way of a program in which this is a library.
+            Self::Plain => Ok(Box::new(Plain(InternalFd::new(fd)))),
             Self::Tls(tls) => Ok(Box::new(tls.asker(fd)?)),
         }
     }
@@ -235,7 +237,7 @@ impl Wire {
     /// The end of the side that listens.
     fn answerer(&self, fd: OwnedFd) -> io::Result<Box<dyn Channel>> {
         match self {
-            Self::Plain => Ok(Box::new(Plain(fd))),
+            Self::Plain => Ok(Box::new(Plain(InternalFd::in_place(fd)))),
             Self::Tls(tls) => Ok(Box::new(tls.answerer(fd)?)),
         }
     }
@@ -253,7 +255,7 @@ pub fn is_private(address: IpAddr) -> bool {
 }
 
 /// The monotonic clock, in ns.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use pmem::InternalFd;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -173,7 +174,7 @@ impl Server {
 
     /// Answers a stream socket that is connected, as it is.
     pub fn adopt(&self, fd: OwnedFd) {
-        self.shared.open(Box::new(Plain(fd)), None);
+        self.shared.open(Box::new(Plain(InternalFd::in_place(fd))), None);
     }
 }
 

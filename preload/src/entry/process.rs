@@ -326,13 +326,17 @@ impl Process {
         fdtable::is_hidden(fd)
             || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
             || flac::numbers::is_open(fd)
+            || pmem::is_internal_number(fd)
     }
 
     /// All of those.
     pub fn internal_numbers(&self) -> impl Iterator<Item = i32> {
         let spare = self.spare.load(Ordering::Relaxed);
         let internal = self.internal.iter().map(|fd| fd.load(Ordering::Relaxed));
-        internal.chain((spare >= 0).then_some(spare)).chain(flac::numbers::open())
+        internal
+            .chain((spare >= 0).then_some(spare))
+            .chain(flac::numbers::open())
+            .chain(pmem::internal_numbers())
     }
 
     /// The program wants an internal number: moves ours away and lets `replace` put the program's
