@@ -8,6 +8,13 @@
 //! |---|---|
 //! | [`protocol`] | who has a page, and how it moves |
 //! | [`wire`] | how messages go over sockets |
+//! | [`table`], [`directory`], [`room`], [`view`] | what a host has in memory |
+//! | [`uffd`], [`maps`], [`pager`], [`paged`] | how a process's touches are served |
+//! | [`evict`], [`kept`] | how pages leave, and what a holder does with them |
+//! | [`node`], [`host`], [`service`], [`members`], [`status`] | what a node runs |
+//! | [`control`] | what nodes say to each other besides pages |
+//! | [`store`], [`local`], [`attach`], [`registry`] | how processes find a node |
+//! | [`links`], [`carrier`] | how their requests reach holders |
 
 pub mod attach;
 pub mod carrier;
