@@ -5,7 +5,7 @@
 //! reads the list then finds every mapping that shows the page: what is listed later looks at the
 //! word first.
 //!
-//! Locks: changes are made by one thread at a time ([`Maps::changing`]).
+//! Locks: changes are made by one thread at a time (`Maps::changing`).
 
 use crate::protocol::PAGE;
 use pmem::{OpenError, OpenOptions, Region};
