@@ -44,7 +44,7 @@ impl Attachment {
         self.socket.renew(None);
     }
 
-    /// Tells the node who has the volume attached, and hands over the descriptors.
+    /// Tells the node that this process has the volume attached, and hands over the descriptors.
     pub fn meet(&self, ground: &Ground, descriptors: &[BorrowedFd<'_>]) -> Result<(), DomainError> {
         let mut kept = self.socket.lock();
         let asked = format!("attach the volume {}", self.volume);

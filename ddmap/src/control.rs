@@ -1,5 +1,5 @@
-//! What nodes say to each other besides pages: who is in the domain, and how it is. JSON, so that a
-//! later release can say more.
+//! What nodes say to each other besides pages: which nodes there are, and how they are. JSON, so
+//! that a later release can say more.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;

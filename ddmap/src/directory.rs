@@ -36,7 +36,7 @@ impl Directory {
 
     /// They are there from now on.
     pub fn set(&self, page: u64, place: Place) -> Result<(), Errno> {
-        // PERSIST: whoever is told of the move is told behind this fence.
+        // PERSIST: what tells others of the move does so behind this fence.
         let _ = self.0.store64(page * 8, place.word(page))?.flush().fence();
         Ok(())
     }

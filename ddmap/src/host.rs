@@ -61,7 +61,7 @@ impl Hands for NoHands {
 }
 
 impl Hosted {
-    /// Sends pages away to whoever of the holders answers.
+    /// Sends pages away to those of the holders that answer.
     fn make_room(&self, wanted: u64, holders: &[NodeId]) -> Made {
         let now = Instant::now();
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +181,7 @@ impl Hosts {
         all.values().cloned().collect()
     }
 
-    /// A node was started again: whoever left it alone asks it.
+    /// A node was started again: volumes that left it alone ask it.
     pub fn heard_of(&self, node: NodeId) {
         for hosted in self.served() {
             let mut silent = hosted.silent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -171,7 +171,8 @@ impl Keeper for Kept {
         let mut bytes = vec![0; PAGE as usize];
         // A file that was cut short: its sum is that of zeros, and the host's directory does not
         // know. So what is not whole is no page.
-        let whole = rustix::io::pread(self.fd(), &mut bytes[..], page * PAGE);
+        let whole =
+            rustix::io::retry_on_intr(|| rustix::io::pread(self.fd(), &mut bytes[..], page * PAGE));
         if whole != Ok(PAGE as usize) {
             let word = self.table.word(page);
             let lost = Word::new(State::Lost, Flags::default(), word.version());

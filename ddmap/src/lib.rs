@@ -6,7 +6,7 @@
 //!
 //! | module | what it answers |
 //! |---|---|
-//! | [`protocol`] | who has a page, and how it moves |
+//! | [`protocol`] | which node has a page, and how it moves |
 //! | [`wire`] | how messages go over sockets |
 //! | [`table`], [`directory`], [`room`], [`view`] | what a host has in memory |
 //! | [`uffd`], [`maps`], [`pager`], [`paged`] | how a process's touches are served |

@@ -331,7 +331,7 @@ impl Shared {
                 // One that has just come has no address otherwise: it would be taken for one that
                 // does not answer, and left alone.
                 self.write_members();
-                // A little more than is wanted now: whoever wants the next page does not wait.
+                // A little more than is wanted now: the next touch does not wait.
                 if self.hosts.make_room(missing + missing / 4 + 1, &holders) == 0 {
                     // Nobody takes any, or nothing may leave: that changes, but not at once.
                     thread::sleep(TICK / 10);

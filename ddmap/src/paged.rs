@@ -2,7 +2,7 @@
 //! more than a fault's address.
 //!
 //! Looking locks nothing and allocates nothing. A pager that has left is not freed while a handler
-//! may look at it: whoever leaves waits until none does.
+//! may look at it: a pager that leaves waits until none does.
 
 use crate::maps::Mapped;
 use crate::pager::RegionPager;

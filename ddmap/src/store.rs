@@ -194,7 +194,15 @@ impl Store {
 
     /// What a volume's folder says.
     pub fn volume_about(&self, name: &str) -> Result<Option<VolumeAbout>, DomainError> {
-        self.read(&self.volume(name).join(ABOUT))
+        let about = self.read::<VolumeAbout>(&self.volume(name).join(ABOUT))?;
+        match about {
+            Some(about) if about.format != FORMAT => {
+                let found =
+                    format!("{name} has format {}, and this build has {FORMAT}", about.format);
+                Err(DomainError::new(self.asked(), found, "use the build that made it"))
+            }
+            about => Ok(about),
+        }
     }
 
     /// Makes a volume's folder, with a region of so many bytes that nobody has touched.

@@ -80,11 +80,6 @@ const fn both<T>(number: usize) -> usize {
     3 << 30 | size_of::<T>() << 16 | 0xAA << 8 | number
 }
 
-/// The number of one that the kernel only reads... whose structure the kernel declares as read.
-const fn reads<T>(number: usize) -> usize {
-    2 << 30 | size_of::<T>() << 16 | 0xAA << 8 | number
-}
-
 /// A userfaultfd of a process: of this one, or of one that has handed it over.
 #[derive(Debug)]
 pub struct Uffd(InternalFd);
@@ -130,11 +125,6 @@ impl Uffd {
     pub fn register(&self, start: usize, length: usize) -> Result<(), Errno> {
         let range = Range { start: start as u64, length: length as u64 };
         self.call(both::<RegisterCall>(0), &mut RegisterCall { range, modes: MODES, ioctls: 0 })
-    }
-
-    /// The opposite.
-    pub fn unregister(&self, start: usize, length: usize) -> Result<(), Errno> {
-        self.call(reads::<Range>(1), &mut Range { start: start as u64, length: length as u64 })
     }
 
     /// Puts bytes into holes of the file under a mapping, and maps them there, each page whole in

@@ -39,7 +39,7 @@ pub struct DdmapArg {
 /// on the node on which it was made, its host; the others keep the pages that have no room there.
 #[derive(Args)]
 #[command(after_help = "\
-Who may talk to a node: with --wire plain, whoever reaches its port. Plain is refused on a public
+Who may talk to a node: with --wire plain, all that reaches its port. Plain is refused on a public
 address; take a network of your own. There is one copy of each page: while a node is away its pages
 are, too, and what a node in memory had is gone when its machine goes.
 
@@ -107,7 +107,7 @@ pub struct DomainArgs {
 
 #[derive(Subcommand)]
 pub enum DomainCommand {
-    /// Make the key file of a new domain: who has it may be a node of the domain.
+    /// Make the key file of a new domain: what has it may be a node of the domain.
     Create {
         /// The file, which must not exist; it becomes its owner's alone.
         #[arg(long, value_name = "FILE")]

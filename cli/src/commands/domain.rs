@@ -31,7 +31,7 @@ fn create(name: &str, key: &Path) -> Outcome {
     Key::create(key).map_err(|error| Failure::new(format!("create {name}"), error, ""))?;
     let key = key.display();
     let text = format!(
-        "{key}: the key of {name}; who has it may be a node: copy it to each machine, with mode \
+        "{key}: the key of {name}; what has it may be a node: copy it to each machine, with mode \
          600\nNext: solera node --domain {name} --key {key} --wire plain --listen ADDR:PORT \
          --store DIR --capacity SIZE\n"
     );

@@ -189,7 +189,7 @@ impl<B> Leaf<B> {
                 }
                 if self.bytes.is_some() { Stage::Read } else { Stage::Empty }
             }
-            // It stays, and whoever loads from it learns why.
+            // It stays; a load from it shows why.
             Stage::Empty if host.is_unreadable(page) => Stage::Refused,
             Stage::Empty if host.is_in_file(page) => Stage::Zeros,
             Stage::Empty => {

@@ -102,8 +102,6 @@ impl Flags {
     pub const STAYS: Self = Self(1);
     /// A small file's: it goes last.
     pub const SMALL: Self = Self(2);
-    /// It was brought ahead of its first touch.
-    pub const AHEAD: Self = Self(4);
 
     /// With these set.
     #[must_use]
