@@ -4,15 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ddmap::attach;
-use ddmap::control::Member;
-use ddmap::members::SILENT;
-use ddmap::pager::Wishes;
+use ddmap::ground::store::Store;
+use ddmap::ground::view::REGION;
+use ddmap::node::members::SILENT;
+use ddmap::program::attach;
+use ddmap::program::pager::Wishes;
 use ddmap::protocol::PAGE;
-use ddmap::registry::{self, Registry};
-use ddmap::status::Status;
-use ddmap::store::Store;
-use ddmap::view::REGION;
+use ddmap::reach::control::Member;
+use ddmap::reach::registry::{self, Registry};
+use ddmap::reach::status::Status;
 use pmem::Pager;
 use volume::FormatOptions;
 

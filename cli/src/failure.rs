@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ddmap::error::DomainError;
+use ddmap::ground::error::DomainError;
 use rustix::io::Errno;
 use vfs::mounts::Mount;
 use volume::{ErrorKind, Volume, VolumeError};

@@ -4,45 +4,20 @@
 //! A volume's region may lie on several machines. Its pages are fetched when they are touched, and
 //! sent away when they are cold; a flush makes a store durable where the program runs.
 //!
-//! | module | what it answers |
+//! | room | what it answers |
 //! |---|---|
 //! | [`protocol`] | which node has a page, and how it moves |
 //! | [`wire`] | how messages go over sockets |
-//! | [`table`], [`directory`], [`room`], [`view`] | what a host has in memory |
-//! | [`uffd`], [`maps`], [`pager`], [`paged`] | how a process's touches are served |
-//! | [`evict`], [`kept`] | how pages leave, and what a holder does with them |
-//! | [`node`], [`host`], [`service`], [`members`], [`status`] | what a node runs |
-//! | [`control`] | what nodes say to each other besides pages |
-//! | [`store`], [`local`], [`attach`], [`registry`] | how processes find a node |
-//! | [`links`], [`carrier`] | how their requests reach holders |
+//! | [`ground`] | what processes of a machine share, and how touches of it are caught |
+//! | [`reach`] | how processes and nodes find each other, and what they say besides pages |
+//! | [`program`] | how a process's touches are served |
+//! | [`node`] | what a node runs: makes room, keeps pages for others, buries the dead |
+//!
+//! A room names those above it in this table, and no others.
 
-pub mod attach;
-pub mod carrier;
-pub mod control;
-pub mod directory;
-pub mod error;
-pub mod evict;
-mod files;
-pub mod host;
-pub mod kept;
-pub mod links;
-pub mod local;
-pub mod maps;
-pub mod members;
+pub mod ground;
 pub mod node;
-pub mod paged;
-pub mod pager;
+pub mod program;
 pub mod protocol;
-pub mod registry;
-mod renewed;
-pub mod room;
-pub mod service;
-pub mod status;
-pub mod store;
-pub mod table;
-pub mod uffd;
-pub mod view;
+pub mod reach;
 pub mod wire;
-
-/// The term of every volume: with one copy of each page there is no other.
-pub(crate) const TERM: u32 = 1;

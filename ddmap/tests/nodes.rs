@@ -1,10 +1,10 @@
 //! Nodes of a domain, each with a store of its own, over loopback: a volume's pages move between
 //! them as a process touches them, through the node's socket and its connections.
 
-use ddmap::attach::pager_of;
+use ddmap::ground::store::Store;
 use ddmap::node::{Node, NodeOptions};
-use ddmap::pager::{RegionPager, Wishes};
-use ddmap::store::Store;
+use ddmap::program::attach::pager_of;
+use ddmap::program::pager::{RegionPager, Wishes};
 use ddmap::wire::Wire;
 use pmem::{Access, OpenOptions, Pager, Region};
 use std::net::SocketAddr;

@@ -1,18 +1,18 @@
 //! A region on its host and a holder, both in this process: pages move as the node's capacity asks
 //! for it, and the engine has them all.
 
-use ddmap::carrier::{Carrier, Unreached};
-use ddmap::directory::Directory;
-use ddmap::evict::{Evictor, Made, Peer};
-use ddmap::kept::Kept;
-use ddmap::maps::{Mapped, Maps};
-use ddmap::pager::{RegionPager, Wishes};
+use ddmap::ground::directory::Directory;
+use ddmap::ground::maps::{Mapped, Maps};
+use ddmap::ground::room::Room;
+use ddmap::ground::table::Table;
+use ddmap::ground::uffd::Uffd;
+use ddmap::ground::view::{Ground, Hands, REGION, View};
+use ddmap::node::evict::{Evictor, Made, Peer};
+use ddmap::node::kept::Kept;
+use ddmap::program::pager::{RegionPager, Wishes};
 use ddmap::protocol::messages::{Answer, Request};
 use ddmap::protocol::{Eviction, Installed, NodeId, Progress, Shown};
-use ddmap::room::Room;
-use ddmap::table::Table;
-use ddmap::uffd::Uffd;
-use ddmap::view::{Ground, Hands, REGION, View};
+use ddmap::reach::carrier::{Carrier, Unreached};
 use pmem::Pager;
 use pmem::Region;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! What this kernel does with holes, pages and protection under a userfaultfd: all that the node
 //! table's rules rest on.
 
-use ddmap::uffd::Uffd;
+use ddmap::ground::uffd::Uffd;
 use pmem::{OpenOptions, Region};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

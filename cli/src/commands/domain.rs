@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ddmap::protocol::PAGE;
-use ddmap::registry::{self, Registry};
-use ddmap::status::Status;
+use ddmap::reach::registry::{self, Registry};
+use ddmap::reach::status::Status;
 use ddmap::wire::key::Key;
 use serde_json::{Value, json};
 
@@ -151,8 +151,8 @@ fn to_text(name: &str, told: &[Status]) -> String {
 #[cfg(test)]
 mod tests {
     use super::to_text;
-    use ddmap::control::Member;
-    use ddmap::status::{KeptStatus, Status, VolumeStatus};
+    use ddmap::reach::control::Member;
+    use ddmap::reach::status::{KeptStatus, Status, VolumeStatus};
     use std::net::SocketAddr;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ddmap::registry::Registry;
+use ddmap::reach::registry::Registry;
 use volume::Info;
 
 use crate::args::FormatArgs;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ddmap::error::DomainError;
+use ddmap::ground::error::DomainError;
+use ddmap::ground::store::Store;
 use ddmap::node::{Node, NodeOptions};
-use ddmap::registry::{self, Registered, Registry};
-use ddmap::store::Store;
+use ddmap::reach::registry::{self, Registered, Registry};
 use ddmap::wire::Wire;
 use ddmap::wire::key::Key;
 use signal_hook::consts::{SIGINT, SIGTERM};

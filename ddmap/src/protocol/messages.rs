@@ -39,7 +39,7 @@ pub enum Request {
     },
     /// Says how it is.
     Ping,
-    /// What nodes say to each other besides (`control.rs`): at most [`CONTROL`] bytes.
+    /// What nodes say to each other besides (`reach/control.rs`): at most [`CONTROL`] bytes.
     Control {
         /// JSON.
         text: String,

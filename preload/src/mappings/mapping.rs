@@ -92,7 +92,7 @@ pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno
         rustix::mm::mremap_fixed(seed()?, 0, len, flags, at)?;
         rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32))?;
     }
-    ddmap::paged::unmap(from, to);
+    ddmap::program::paged::unmap(from, to);
     map.note(from, to, true);
     Ok(())
 }
@@ -110,7 +110,7 @@ pub fn place(
     let more = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
     let (prot, flags) =
         (ProtFlags::from_bits_retain(map.prot as u32), kind | MapFlags::FIXED | more);
-    let paged = ddmap::paged::any();
+    let paged = ddmap::program::paged::any();
     for piece in pieces {
         let Some(piece) = large::whole(piece, map.unit as u64) else { continue };
         let from = map.start + (piece.file_offset - map.offset) as usize;
@@ -175,8 +175,8 @@ fn register(
     place: u64,
 ) -> Result<(), Errno> {
     let (start, page) = (from, place / PAGE as u64);
-    let piece = ddmap::maps::Mapped { start, page, pages: (len / PAGE) as u64 };
-    ddmap::paged::map(process.fs.region_address(map.desc.into()), piece, !map.shared)
+    let piece = ddmap::ground::maps::Mapped { start, page, pages: (len / PAGE) as u64 };
+    ddmap::program::paged::map(process.fs.region_address(map.desc.into()), piece, !map.shared)
 }
 
 /// In a forked child, before anything else is mapped: the addresses of what it did not inherit are
@@ -202,7 +202,7 @@ pub fn keep_paged(maps: &Mappings) -> Result<(), Errno> {
 /// In a forked child: what it did not inherit of mappings of a region with a pager is mapped anew;
 /// what it did (private ones, with their pages) the pager is told of again.
 pub fn renew_paged(process: &Process) -> Result<(), Errno> {
-    ddmap::paged::settle_child()?;
+    ddmap::program::paged::settle_child()?;
     let mut maps = process.lock();
     let starts: Vec<usize> = maps.within(0, usize::MAX).map(|map| map.start).collect();
     for start in starts {

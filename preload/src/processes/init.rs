@@ -296,8 +296,9 @@ fn texts(volume: &Volume, asked: &Asked) -> Texts {
 /// The pager of a region whose pages may be elsewhere, by what the command has said of it.
 fn find_pager(path: &std::path::Path) -> Result<Option<Arc<dyn pmem::Pager>>, String> {
     let wishes = std::env::var("SOLERA_DDMAP").unwrap_or_default();
-    let wishes = ddmap::pager::Wishes::parse(&wishes)?;
-    let found = ddmap::attach::pager_of(path, wishes).map_err(|error| error.to_string())?;
+    let wishes = ddmap::program::pager::Wishes::parse(&wishes)?;
+    let found =
+        ddmap::program::attach::pager_of(path, wishes).map_err(|error| error.to_string())?;
     Ok(found.map(|pager| pager as Arc<dyn pmem::Pager>))
 }
 

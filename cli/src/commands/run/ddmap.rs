@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-use ddmap::registry::{self, Registry};
+use ddmap::reach::registry::{self, Registry};
 use volume::FormatOptions;
 
 use super::nested;

@@ -4,9 +4,9 @@
 //! mappings. The socket stays open: its end tells the node that the process has gone, and the
 //! process that the node has, to which it hands them over anew when there is one again.
 
-use crate::control;
-use crate::error::DomainError;
-use crate::store::Store;
+use crate::ground::error::DomainError;
+use crate::ground::store::Store;
+use crate::reach::control;
 use pmem::InternalFd;
 use rustix::io::Errno;
 use rustix::net::{
@@ -48,7 +48,7 @@ pub enum Answered {
     /// It is done.
     Done,
     /// How the domain is.
-    Status(crate::status::Status),
+    Status(crate::reach::status::Status),
     /// It was refused.
     Refused {
         /// What was found, and what to do.

@@ -10,11 +10,11 @@
 //! and removes it when it ends; the name of one that was killed stays, and counts for nothing,
 //! since nobody answers at its store's socket.
 
-use crate::error::DomainError;
-use crate::local::{Answered, Local, Said};
-use crate::status::Status;
-use crate::store::Store;
-use crate::view::REGION;
+use crate::ground::error::DomainError;
+use crate::ground::store::Store;
+use crate::ground::view::REGION;
+use crate::reach::local::{Answered, Local, Said};
+use crate::reach::status::Status;
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -285,8 +285,8 @@ fn ask(store: &Store) -> Result<Status, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local;
     use crate::protocol::NodeId;
+    use crate::reach::local;
     use std::os::unix::fs::PermissionsExt;
 
     struct Folder(PathBuf);

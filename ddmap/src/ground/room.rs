@@ -11,9 +11,9 @@
 //! | tick | the node's time, by which pages age: 12 bits | the node |
 //!
 //! A process that dies may leave a page counted that it has not got. The node counts anew when it
-//! starts (`node.rs`): a stale count is harmless, room is missing for a while.
+//! starts (`node/mod.rs`): a stale count is harmless, room is missing for a while.
 
-use crate::files;
+use crate::ground::files;
 use pmem::{OpenError, Region};
 use std::path::Path;
 use std::time::Duration;

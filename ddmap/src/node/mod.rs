@@ -7,20 +7,26 @@
 //! | beat | tells the first node that this one is there; buries the dead; has holders drop pages |
 //! | two of the server | answer other nodes and their programs |
 
-use crate::control::{self, Ask, Member, Told};
-use crate::error::DomainError;
-use crate::evict::Peer;
-use crate::host::Hosts;
-use crate::local::{self, Answered, Local, Said};
-use crate::maps::Maps;
-use crate::members::Members;
+pub mod evict;
+pub mod host;
+pub mod kept;
+pub mod members;
+pub mod service;
+
+use crate::ground::error::DomainError;
+use crate::ground::maps::Maps;
+use crate::ground::room::Room;
+use crate::ground::store::{Lock, Store};
+use crate::ground::uffd::Uffd;
+use crate::node::evict::Peer;
+use crate::node::host::Hosts;
+use crate::node::members::Members;
+use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, NodeId, PAGE};
-use crate::room::Room;
-use crate::service::Answering;
-use crate::status::Status;
-use crate::store::{Lock, Store};
-use crate::uffd::Uffd;
+use crate::reach::control::{self, Ask, Member, Told};
+use crate::reach::local::{self, Answered, Local, Said};
+use crate::reach::status::Status;
 use crate::wire::link::Link;
 use crate::wire::serve::Server;
 use crate::wire::{Hello, NO_VOLUME, Wire};
@@ -100,7 +106,7 @@ fn join(
         process: u64::from(std::process::id()) << 16 | u64::from(member.address.port()),
         session: 1,
         volume: NO_VOLUME,
-        term: crate::TERM,
+        term: crate::protocol::TERM,
     };
     let mut link = Link::connect(address, BEAT * 2, &hello, wire).map_err(io)?;
     let text = control::text(&Ask::Join(member.clone()));

@@ -1,8 +1,8 @@
 //! Who is in a domain. Its first node, number 1, gives out the numbers and knows all; every other
 //! one tells it each second that it is there, and hears of the rest.
 
-use crate::control::{Member, Told};
 use crate::protocol::NodeId;
+use crate::reach::control::{Member, Told};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -4,10 +4,10 @@
 //! Looking locks nothing and allocates nothing. A pager that has left is not freed while a handler
 //! may look at it: a pager that leaves waits until none does.
 
-use crate::maps::Mapped;
-use crate::pager::RegionPager;
+use crate::ground::maps::Mapped;
+use crate::program::pager::RegionPager;
 use crate::protocol::PAGE;
-use pmem::interrupt;
+use crate::reach::waiting;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -29,8 +29,6 @@ static LOOKING: AtomicUsize = AtomicUsize::new(0);
 static ANY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Signals that end a wait if they are pending, though they are blocked meanwhile.
-    static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
     /// A touch is being served.
     static SERVING: Cell<bool> = const { Cell::new(false) };
     /// The address that was touched last, how often in vain, and since when.
@@ -139,13 +137,13 @@ pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
         return None;
     }
     let outcome = Cell::new(None);
-    let before = DELIVERABLE.replace(deliverable);
+    let before = waiting::end_at(deliverable);
     find(address, |pager| {
         // What has had a mapping of the region is somebody else's now: the fault is, too.
         outcome.set(Some(pager.serve(address)).filter(|served| *served != Err(Errno::FAULT)));
         true
     });
-    DELIVERABLE.set(before);
+    waiting::end_at(before);
     outcome.get()
 }
 
@@ -202,19 +200,4 @@ pub fn unmap(start: usize, end: usize) {
         }
     }
     LOOKING.fetch_sub(1, Ordering::AcqRel);
-}
-
-/// Why a wait for a page ends before the page has come.
-pub(crate) fn interrupted() -> Option<Errno> {
-    let deliverable = DELIVERABLE.get();
-    if deliverable != 0 {
-        let mut pending = 0_u64;
-        let arguments = [(&raw mut pending) as usize, size_of::<u64>(), 0, 0, 0, 0];
-        // SAFETY: a mask of our own.
-        let asked = unsafe { interrupt::system_call(libc::SYS_rt_sigpending, arguments) };
-        if asked.is_ok() && pending & deliverable != 0 {
-            return Some(Errno::INTR);
-        }
-    }
-    interrupt::reason()
 }

@@ -1,6 +1,6 @@
 //! How a domain is, as one of its nodes sees it.
 
-use crate::control::Member;
+use crate::reach::control::Member;
 use serde::{Deserialize, Serialize};
 
 /// A domain.

@@ -3,13 +3,13 @@
 //!
 //! Locks: `idle`, to take a connection and to give it back; none while a request is under way.
 
-use crate::carrier::{Carrier, Unreached};
-use crate::control;
-use crate::paged;
+use crate::ground::renewed::Renewed;
+use crate::ground::store::Store;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
-use crate::renewed::Renewed;
-use crate::store::Store;
+use crate::reach::carrier::{Carrier, Unreached};
+use crate::reach::control;
+use crate::reach::waiting;
 use crate::wire::link::{Link, LinkError};
 use crate::wire::{Hello, Wire};
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ impl Links {
         loop {
             match link.poll_answer(LOOK.min(left())) {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) if left().is_zero() || paged::interrupted().is_some() => {
+                Ok(None) if left().is_zero() || waiting::interrupted().is_some() => {
                     return Err(LinkError::Late);
                 }
                 Ok(None) => {}

@@ -1,12 +1,12 @@
 //! What the machines of a host work on, of this machine's kernel: the node table, the directory,
 //! the page file, and the hands of the process that runs them.
 
-use crate::directory::{self, Directory};
+use crate::ground::directory::{self, Directory};
+use crate::ground::room::Room;
+use crate::ground::table::{Table, TableError};
 use crate::protocol::{
     Claimant, DamagedPlace, Flags, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
 };
-use crate::room::Room;
-use crate::table::{Table, TableError};
 use pmem::InternalFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;

@@ -4,7 +4,7 @@
 //! A word is written by the process whose claim stands in the page's word of the node table, and
 //! is durable, as the store is, when [`Directory::set`] returns.
 
-use crate::files;
+use crate::ground::files;
 use crate::protocol::{DamagedPlace, Place};
 use pmem::{OpenError, Region};
 use rustix::io::Errno;

@@ -4,13 +4,13 @@
 //! Pages are put into the file by a userfaultfd over a mapping of it: where the file system gives
 //! large pages (`huge=always`), a write of 4 KiB would take 2 MiB.
 
-use crate::files;
+use crate::ground::files;
+use crate::ground::room::Room;
+use crate::ground::table::{Table, TableError};
+use crate::ground::uffd::Uffd;
 use crate::protocol::keep::{self, Keeper};
 use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
 use crate::protocol::{Flags, Installed, PAGE, State, Version, Word};
-use crate::room::Room;
-use crate::table::{Table, TableError};
-use crate::uffd::Uffd;
 use pmem::Region;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

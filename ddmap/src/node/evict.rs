@@ -8,15 +8,15 @@
 //!
 //! Locks: `peers`, while a batch is chosen and protected.
 
-use crate::carrier::Carrier;
-use crate::maps::{Mapped, Maps};
+use crate::ground::maps::{Mapped, Maps};
+use crate::ground::uffd::Uffd;
+use crate::ground::view::{Ground, Hands, View};
 use crate::protocol::keep::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Claimant, Eviction, Flags, Installed, NodeId, PAGE, Progress, Shown, State, Word,
 };
-use crate::uffd::Uffd;
-use crate::view::{Ground, Hands, View};
+use crate::reach::carrier::Carrier;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -2,15 +2,15 @@
 //!
 //! Locks: `all`, to find a volume; none while a message is under way.
 
-use crate::carrier::Carrier;
-use crate::error::DomainError;
-use crate::evict::{Evictor, Made};
-use crate::links::Links;
+use crate::ground::error::DomainError;
+use crate::ground::store::Store;
+use crate::ground::view::{Ground, Hands, View};
+use crate::node::evict::{Evictor, Made};
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{NodeId, Version, reconcile};
-use crate::status::VolumeStatus;
-use crate::store::Store;
-use crate::view::{Ground, Hands, View};
+use crate::reach::carrier::Carrier;
+use crate::reach::links::Links;
+use crate::reach::status::VolumeStatus;
 use crate::wire::{Hello, Wire};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -123,7 +123,7 @@ impl Carrier for Hosted {
         to: NodeId,
         request: &Request,
         patience: Duration,
-    ) -> Result<Answer, crate::carrier::Unreached> {
+    ) -> Result<Answer, crate::reach::carrier::Unreached> {
         self.links.ask(to, request, patience).inspect_err(|_| {
             let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
             silent.push((to, Instant::now()));
@@ -161,7 +161,7 @@ impl Hosts {
             process: u64::from(ground.table.me().slot),
             session: ground.table.life(),
             volume: about.uuid,
-            term: crate::TERM,
+            term: crate::protocol::TERM,
         };
         let links = Links::new(self.store.clone(), hello, about.pages, self.wire.clone());
         let (evictor, silent) = (Evictor::new(ground), Mutex::default());
@@ -222,7 +222,7 @@ impl Hosts {
     /// Pages that the page files of this node's volumes have.
     pub fn pages(&self) -> u64 {
         let of = |name: &String| {
-            let path = self.store.volume(name).join(crate::view::REGION);
+            let path = self.store.volume(name).join(crate::ground::view::REGION);
             rustix::fs::stat(path)
                 .map_or(0, |stat| stat.st_blocks as u64 * 512 / crate::protocol::PAGE)
         };

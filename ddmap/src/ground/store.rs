@@ -10,12 +10,12 @@
 //! STORE/kept/UUID/            pages of a volume that another node is the host of: pages, table
 //! ```
 
-use crate::directory::{self, Directory};
-use crate::error::DomainError;
+use crate::ground::directory::{self, Directory};
+use crate::ground::error::DomainError;
+use crate::ground::room::{self, Room};
+use crate::ground::table::Table;
+use crate::ground::view::REGION;
 use crate::protocol::{NodeId, PAGE};
-use crate::room::{self, Room};
-use crate::table::Table;
-use crate::view::REGION;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -11,7 +11,7 @@
 //! invariant 6). A name is put by a locked instruction, so all processors see it before the load of
 //! the word behind it.
 
-use crate::files;
+use crate::ground::files;
 use crate::protocol::{Claimant, Flags, State, Word};
 use pmem::{Fault, InternalFd, OpenError, Region};
 use robust::bytes::{self, Hold, Kind};

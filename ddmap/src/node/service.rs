@@ -2,14 +2,14 @@
 //!
 //! Locks: `kept`, to find what is kept of a region; it is made under it.
 
-use crate::control::{self, Ask, Told};
-use crate::kept::Kept;
-use crate::members::Members;
+use crate::ground::room::Room;
+use crate::ground::store::Store;
+use crate::node::kept::Kept;
+use crate::node::members::Members;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
-use crate::room::Room;
-use crate::status::KeptStatus;
-use crate::store::Store;
+use crate::reach::control::{self, Ask, Told};
+use crate::reach::status::KeptStatus;
 use crate::wire::serve::{Peer, Refusal, Service};
 use crate::wire::{Hello, NO_VOLUME};
 use rustix::io::Errno;

@@ -1,16 +1,16 @@
 //! How a process gets the pager of a volume: it finds the volume's folder, takes a slot of its node
 //! table, and hands over to the node what the node needs.
 
-use crate::error::DomainError;
-use crate::links::Links;
-use crate::local::{Answered, Local, Said};
-use crate::maps::Maps;
-use crate::pager::{RegionPager, Wishes};
+use crate::ground::error::DomainError;
+use crate::ground::maps::Maps;
+use crate::ground::renewed::Renewed;
+use crate::ground::store::Store;
+use crate::ground::uffd::Uffd;
+use crate::ground::view::{Ground, REGION};
+use crate::program::pager::{RegionPager, Wishes};
 use crate::protocol::NodeId;
-use crate::renewed::Renewed;
-use crate::store::Store;
-use crate::uffd::Uffd;
-use crate::view::{Ground, REGION};
+use crate::reach::links::Links;
+use crate::reach::local::{Answered, Local, Said};
 use crate::wire::{Hello, Wire};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -120,7 +120,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
         process: u64::from(ground.table.me().slot),
         session: ground.table.life(),
         volume: about.uuid,
-        term: crate::TERM,
+        term: crate::protocol::TERM,
     };
     let links = Links::new(store.clone(), hello, about.pages, Wire::Plain);
     let (start, socket) = (AtomicU64::new(0), Renewed::new(None));

@@ -8,18 +8,19 @@
 //!
 //! Locks: `owed`, for a moment; none while a message is under way.
 
-use crate::attach::Attachment;
-use crate::carrier::Carrier;
-use crate::error::DomainError;
-use crate::maps::{Mapped, Maps};
-use crate::paged;
+use crate::ground::error::DomainError;
+use crate::ground::maps::{Mapped, Maps};
+use crate::ground::renewed::Renewed;
+use crate::ground::uffd::Uffd;
+use crate::ground::view::{Ground, Hands, View};
+use crate::program::attach::Attachment;
+use crate::program::paged;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
 };
-use crate::renewed::Renewed;
-use crate::uffd::Uffd;
-use crate::view::{Ground, Hands, View};
+use crate::reach::carrier::Carrier;
+use crate::reach::waiting;
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -358,7 +359,7 @@ impl RegionPager {
                 }
                 Next::Again | Next::Ask(..) | Next::Step => std::thread::sleep(LOOK),
             }
-            if let Some(errno) = paged::interrupted() {
+            if let Some(errno) = waiting::interrupted() {
                 return Err(errno);
             }
             if begun.elapsed() > self.wishes.patience {

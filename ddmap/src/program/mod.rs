@@ -1,0 +1,5 @@
+//! What is done in a process that has a region attached: its touches of absent pages are served.
+
+pub mod attach;
+pub mod paged;
+pub mod pager;
