@@ -72,10 +72,14 @@ pub fn living(status: &Status) -> impl Iterator<Item = &Member> {
     status.nodes.iter().filter(|node| node.silent < SILENT.as_secs())
 }
 
-/// Bytes that the nodes of a domain may have, and those that are free.
+/// Bytes that a domain has for volumes: what its nodes may have, but for what each keeps free; and
+/// those of them that no volume was promised.
 pub fn capacity(status: &Status) -> (u64, u64) {
-    let all = living(status).map(|node| node.capacity * PAGE).sum();
-    (all, living(status).map(|node| node.free() * PAGE).sum())
+    let pages = |node: &Member| node.capacity.saturating_sub(node.reserve);
+    let all: u64 = living(status).map(pages).sum();
+    // A host that is away has its volumes still.
+    let promised: u64 = status.nodes.iter().map(|node| node.promised).sum();
+    (all * PAGE, all.saturating_sub(promised) * PAGE)
 }
 
 /// What the first node that answers says.
@@ -107,7 +111,7 @@ pub fn make(
     let (all, free) = capacity(&told);
     if size > free {
         let found = format!(
-            "its {} nodes that answer have {} in all, of which {} are free",
+            "its {} nodes that answer have {} for volumes, of which {} are promised to none yet",
             living(&told).count(),
             size::show(all),
             size::show(free)

@@ -4,8 +4,9 @@
 mod domain;
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use domain::{Machine, Node};
@@ -95,6 +96,40 @@ fn file_calls_see_what_was_written() {
                 && rm /dm/a && cmp \"$1\" /dm/d/b && ls /dm/d";
     assert_eq!(domain.run(&["sh", "-c", line, "sh", &file]), "b\n");
     domain.machine.has_same("dm/v:/d/b", &file);
+}
+
+/// The kernel stores into mapped pages, which leave meanwhile: no datagram is lost.
+#[test]
+fn what_the_kernel_stores_into_mapped_pages_is_there() {
+    let domain = Domain::new();
+    let said = domain.run(&[&domain.program(), "receive", "/dm/big", "24", "3000"]);
+    assert_eq!(said, "all messages arrived\n");
+}
+
+/// A process that does nothing holds its pages while its node is started anew: the node reaches it
+/// all the same, so they can leave. A fork while the node is down is a fork.
+#[test]
+fn an_idle_process_is_reached_by_a_new_node() {
+    let mut domain = Domain::new();
+    let program = domain.program();
+    let mut idle = domain.command(&[&program, "idle", "/dm/idle", "10"]);
+    idle.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut idle = idle.spawn().expect("it starts");
+    let mut says = BufReader::new(idle.stdout.take().expect("a pipe")).lines();
+    let mut hears = idle.stdin.take().expect("a pipe");
+    let mut next = || says.next().expect("it says more").expect("text");
+    assert_eq!(next(), "there");
+    let first = domain.nodes.remove(0);
+    let address = first.address().to_owned();
+    first.end(Signal::KILL);
+    hears.write_all(b"f").expect("it hears");
+    assert_eq!(next(), "forked");
+    domain.nodes.insert(0, domain.machine.node("1", &["--listen", &address]));
+    let said = domain.run(&[&program, "map", "/dm/big", "20"]);
+    assert_eq!(said, "all pages are what was stored\n");
+    drop(hears);
+    assert_eq!(next(), "all pages are what was stored");
+    assert!(idle.wait().expect("it ends").success());
 }
 
 /// The paged volume is refused where nobody brings its pages, and says why.

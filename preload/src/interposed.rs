@@ -8,6 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
+use ddmap::program::paged;
 use vfs::Errno;
 
 use crate::entry::cancel::{self, Point};
@@ -44,7 +45,7 @@ pub fn serve<T: Answer>(
             match served {
                 Ok(value) => return value,
                 Err(Stop::Kernel) if left => {
-                    let value = kernel();
+                    let value = over(kernel());
                     if !(value.has_failed() && errno() == libc::ENOENT) {
                         return value;
                     }
@@ -64,7 +65,16 @@ pub fn serve<T: Answer>(
             }
         }
     }
-    kernel()
+    over(kernel())
+}
+
+/// A call that the kernel has served is over: the pages of its buffers may leave.
+#[inline]
+fn over<T>(value: T) -> T {
+    if paged::any() {
+        paged::let_go();
+    }
+    value
 }
 
 /// Serves a call once more if the kernel did not find its path: with its symlinks walked. `None`:

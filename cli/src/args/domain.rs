@@ -39,8 +39,9 @@ pub struct DdmapArg {
 /// on the node on which it was made, its host; the others keep the pages that have no room there.
 #[derive(Args)]
 #[command(after_help = "\
-Who may talk to a node: with --wire plain, all that reaches its port. Plain is refused on a public
-address; take a network of your own. There is one copy of each page: while a node is away its pages
+Who may talk to a node: with --key, who has the domain's key; the bytes go by TLS 1.3. With --wire
+plain, all that reaches its port: plain is refused on a public address; take a network of your own.
+There is one copy of each page: while a node is away its pages
 are, too, and what a node in memory had is gone when its machine goes.
 
 Exit code: 0 ended by a signal, 1 failed, 2 a wrong command line.
@@ -58,8 +59,8 @@ pub struct NodeArgs {
     /// The domain's name: 1 to 64 of the characters A-Z a-z 0-9 . _ -
     #[arg(long, value_name = "NAME", required_unless_present = "demo")]
     pub domain: Option<String>,
-    /// The domain's key file (`solera domain create`). It is checked; programs reach nodes without
-    /// TLS so far, so --wire plain is to be said with it.
+    /// The domain's key file (`solera domain create`), copied to each node. Programs of the node's
+    /// user get it from the node.
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Where other nodes reach this one: an address of this machine, and a port (0: any).

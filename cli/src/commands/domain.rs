@@ -159,7 +159,7 @@ mod tests {
     fn people_see_nodes_volumes_and_what_is_kept() {
         let address = SocketAddr::from(([10, 0, 0, 1], 7470));
         let (passive, silent) = (true, 3);
-        let node = Member { node: 2, address, passive, capacity: 1024, used: 256, silent };
+        let node = Member { passive, capacity: 1024, used: 256, silent, ..Member::new(2, address) };
         let (name, pages, here) = ("big".to_owned(), 2048, 512);
         let volume = VolumeStatus { name, pages, here, processes: 1, evicted: 256 };
         let kept = KeptStatus { uuid: "ab".to_owned(), pages: 128 };

@@ -16,6 +16,7 @@ use ddmap::node::{Node, NodeOptions};
 use ddmap::reach::registry::{self, Registered, Registry};
 use ddmap::wire::Wire;
 use ddmap::wire::key::Key;
+use ddmap::wire::tls::Tls;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::NodeArgs;
@@ -47,21 +48,21 @@ fn end() -> Result<Arc<AtomicBool>, Failure> {
     Ok(over)
 }
 
-/// How nodes talk. Programs of the host know one way alone.
+/// How nodes talk.
 fn wire(args: &NodeArgs, asked: &str, listen: SocketAddr) -> Result<Wire, Failure> {
-    if let Some(key) = &args.key {
-        Key::load(key).map_err(|error| Failure::new(asked, error, ""))?;
-    }
-    let tls = args.wire.as_deref().map_or(args.key.is_some(), |wire| wire == "tls");
-    if tls {
-        let found = "programs reach holders without TLS so far";
-        let advice = "use --wire plain on a private network";
-        return Err(Failure::new(asked, found, advice));
-    }
+    let failed = |error: std::io::Error| Failure::new(asked, error, "");
+    let key = args.key.as_deref().map(Key::load).transpose().map_err(failed)?;
+    let wire = match (key, args.wire.as_deref()) {
+        (_, Some("plain")) | (None, None) => Wire::Plain,
+        (Some(key), _) => Wire::Tls(Tls::new(&key).map_err(failed)?),
+        (None, Some(_)) => {
+            let advice = "give the domain's --key (solera domain create), or --wire plain";
+            return Err(Failure::new(asked, "TLS needs the domain's key", advice));
+        }
+    };
     // Before anything is made.
-    let address = Wire::Plain.check_address(listen.ip());
-    address.map_err(|error| Failure::new(asked, error, ""))?;
-    Ok(Wire::Plain)
+    wire.check_address(listen.ip()).map_err(failed)?;
+    Ok(wire)
 }
 
 /// One node of any domain.

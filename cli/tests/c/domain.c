@@ -1,6 +1,8 @@
 // Maps a file that is larger than its node, and looks whether every page is what was stored there:
 // `map FILE MIB`: in order, at random, in a child, privately, by the kernel's own accesses.
 // `count FILE MIB PROCESSES TIMES`: processes of two threads each add to counters at random.
+// `receive FILE MIB TIMES`: the kernel stores into pages that leave meanwhile.
+// `idle FILE MIB`: does nothing while others want room; forks for each `f` on standard input.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -151,12 +154,89 @@ static void count(const char *path, size_t mib, size_t processes) {
     printf("%lu of %lu\n", sum, 2 * processes * times);
 }
 
+static int socket_of[2];
+static size_t rounds;
+
+// Sends numbered datagrams, each of which is whole or not there.
+static void *send_numbered(void *unused) {
+    (void)unused;
+    static uint64_t message[4 * PAGE / 8];
+    for (size_t round = 1; round <= rounds; round++) {
+        for (size_t at = 0; at < sizeof message / 8; at++) message[at] = round * 10000 + at;
+        if (send(socket_of[0], message, sizeof message, 0) != sizeof message) fail("send", round);
+    }
+    return NULL;
+}
+
+static volatile int is_over;
+
+static void *hammer(void *seed_at) {
+    uint64_t seed = (uint64_t)(uintptr_t)seed_at;
+    while (!is_over) (*word(drawn(&seed) % pages, 500))++;
+    return NULL;
+}
+
+// Datagrams are received into pages that leave: what the kernel cannot store is lost for ever.
+// Meanwhile bytes go from such pages into a pipe, and come back.
+static void receive(const char *path, size_t mib) {
+    int ends[2];
+    pthread_t sender, hammering;
+    open_file(path, mib);
+    for (size_t page = 0; page < pages; page++) *word(page, 0) = page + 1;
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, socket_of) || pipe(ends)) fail("a socket", 0);
+    pthread_create(&sender, NULL, send_numbered, NULL);
+    pthread_create(&hammering, NULL, hammer, (void *)5);
+    uint64_t seed = 11;
+    for (size_t round = 1; round <= rounds; round++) {
+        size_t page = drawn(&seed) % (pages - 5);
+        ssize_t got = recv(socket_of[1], word(page, 1), 4 * PAGE, 0);
+        if (got != 4 * PAGE) fail("recv", (size_t)got);
+        for (size_t at = 0; at < 4 * PAGE / 8; at++) {
+            uint64_t found = ((uint64_t *)(memory + page * PAGE))[at + 1];
+            // The other thread counts there.
+            if ((at + 1) % 512 != 500 && found != round * 10000 + at) fail("a message", page);
+        }
+        if (write(ends[1], word(page, 1), 2 * PAGE) != 2 * PAGE) fail("write", page);
+        if (read(ends[0], word(page, 1), 2 * PAGE) != 2 * PAGE) fail("read", page);
+    }
+    is_over = 1;
+    pthread_join(sender, NULL);
+    pthread_join(hammering, NULL);
+    puts("all messages arrived");
+}
+
+// Touches pages, says so, and does nothing; when it is told to, forks a child that looks at them.
+static void idle(const char *path, size_t mib) {
+    char byte;
+    open_file(path, mib);
+    for (size_t page = 0; page < pages; page++) *word(page, 0) = page + 1;
+    if (write(1, "there\n", 6) != 6) fail("saying so", 0);
+    while (read(0, &byte, 1) == 1) {
+        if (byte != 'f') continue;
+        pid_t child = fork();
+        if (child == 0) {
+            for (size_t page = 0; page < pages; page += 7) expect("a child", page, 0, page + 1);
+            _exit(0);
+        }
+        int status;
+        if (waitpid(child, &status, 0) != child || status) fail("the child", (size_t)status);
+        if (write(1, "forked\n", 7) != 7) fail("saying so", 0);
+    }
+    for (size_t page = 0; page < pages; page++) expect("at the end", page, 0, page + 1);
+    puts("all pages are what was stored");
+}
+
 int main(int argc, char **argv) {
     if (argc > 3 && strcmp(argv[1], "map") == 0) {
         map(argv[2], strtoul(argv[3], NULL, 10));
     } else if (argc > 5 && strcmp(argv[1], "count") == 0) {
         times = strtoul(argv[5], NULL, 10);
         count(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
+    } else if (argc > 4 && strcmp(argv[1], "receive") == 0) {
+        rounds = strtoul(argv[4], NULL, 10);
+        receive(argv[2], strtoul(argv[3], NULL, 10));
+    } else if (argc > 3 && strcmp(argv[1], "idle") == 0) {
+        idle(argv[2], strtoul(argv[3], NULL, 10));
     } else {
         return 2;
     }

@@ -39,10 +39,13 @@ impl Machine {
     /// A node that is up.
     pub fn node(&self, store: &str, options: &[&str]) -> Node {
         let store = self.0.text(store);
-        let line = ["node", "--domain", "dm", "--listen", "127.0.0.1:0", "--store", &store];
-        let capacity = if options.contains(&"--capacity") { vec![] } else { vec!["--capacity"] };
-        let capacity = [capacity.as_slice(), &["16M"][..capacity.len()]].concat();
-        Node::start(self.command(&[&line[..], &capacity, options].concat()))
+        let mut line = vec!["node", "--domain", "dm", "--store", &store];
+        for (option, value) in [("--listen", "127.0.0.1:0"), ("--capacity", "16M")] {
+            if !options.contains(&option) {
+                line.extend([option, value]);
+            }
+        }
+        Node::start(self.command(&[&line[..], options].concat()))
     }
 
     /// A node that does not start.

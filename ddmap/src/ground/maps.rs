@@ -17,6 +17,10 @@ use std::sync::{Mutex, PoisonError};
 const CHANGES: u64 = 0;
 /// Entries below it were used at some time.
 const USED: u64 = 8;
+const MAGIC_AT: u64 = 16;
+/// What tells this list from all others.
+const TOKEN_AT: u64 = 24;
+const MAGIC: u64 = u64::from_le_bytes(*b"SolMaps1");
 const ENTRIES_AT: u64 = 64;
 const ENTRY_BYTES: u64 = 24;
 /// More than a process can have mappings (`vm.max_map_count`), as that is mostly set.
@@ -57,14 +61,30 @@ pub struct Maps {
 impl Maps {
     /// An empty one.
     pub fn new() -> Result<Self, OpenError> {
-        Ok(Self { region: Region::anonymous(SIZE)?, changing: Mutex::new(()) })
+        let maps = Self { region: Region::anonymous(SIZE)?, changing: Mutex::new(()) };
+        maps.set(MAGIC_AT, MAGIC);
+        let mut token = [0; 8];
+        // A kernel that has none yet gives one that is no secret, and need not be.
+        let _ = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty());
+        maps.set(TOKEN_AT, u64::from_ne_bytes(token));
+        Ok(maps)
     }
 
-    /// One that another process has handed over.
-    pub fn of_other(fd: OwnedFd) -> Result<Self, OpenError> {
+    /// One of another process. It may be any other file as well: that is refused.
+    pub fn of_other(fd: OwnedFd) -> Result<Self, String> {
+        let path = Path::new("(another process's mappings)");
         let options = OpenOptions { write: true, ..OpenOptions::default() };
-        let region = Region::adopt(fd, Path::new("(another process's mappings)"), &options)?;
-        Ok(Self { region, changing: Mutex::new(()) })
+        let region = Region::adopt(fd, path, &options).map_err(|error| error.to_string())?;
+        let maps = Self { region, changing: Mutex::new(()) };
+        if maps.region.len() != SIZE || maps.get(MAGIC_AT) != MAGIC {
+            return Err("what was handed over is no list of mappings".to_owned());
+        }
+        Ok(maps)
+    }
+
+    /// What tells it from all others.
+    pub fn token(&self) -> u64 {
+        self.get(TOKEN_AT)
     }
 
     /// Its descriptor, to hand over.

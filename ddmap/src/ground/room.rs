@@ -72,13 +72,16 @@ impl Room {
     }
 
     /// Counts the pages anew that the node has, behind a death: what a dead process has taken room
-    /// for and not got is free again. Who takes or gives room meanwhile makes the count wrong: then
-    /// the old one stays.
-    pub fn recount(&self, count: impl FnOnce() -> u64) {
-        let before = self.used();
-        let counted = count();
-        // As said.
-        let _ = self.0.shared_cas(USED, before, counted);
+    /// for and not got is free again. Room is taken before a page comes, and given back behind its
+    /// going; so only what is the same for `rest` is right. Whether it was: else the old count
+    /// stays, and this is done again later.
+    pub fn recount(&self, count: impl Fn() -> u64, rest: Duration) -> bool {
+        let (before, counted) = (self.used(), count());
+        if before == counted {
+            return true;
+        }
+        std::thread::sleep(rest);
+        count() == counted && matches!(self.0.shared_cas(USED, before, counted), Ok(Ok(_)))
     }
 
     /// Pages that the node may have.

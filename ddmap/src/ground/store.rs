@@ -31,7 +31,7 @@ const ABOUT: &str = "about";
 const NODE: &str = "node";
 const MEMBERS: &str = "members";
 /// The version of the folder's structures.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What a node is, as its store has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ pub struct About {
     pub domain: String,
     /// Its number in the domain.
     pub node: u16,
+    /// A number of the store's own.
+    pub store: u64,
 }
 
 /// What a volume's folder says of it.
@@ -121,8 +123,9 @@ impl Store {
     }
 
     /// Says what the node is.
-    pub fn set_about(&self, domain: &str, node: NodeId) -> Result<(), DomainError> {
-        let about = About { format: FORMAT, domain: domain.to_owned(), node: node.number() };
+    pub fn set_about(&self, domain: &str, node: NodeId, store: u64) -> Result<(), DomainError> {
+        let (domain, node) = (domain.to_owned(), node.number());
+        let about = About { format: FORMAT, domain, node, store };
         self.write(NODE, &serde_json::to_vec_pretty(&about).unwrap_or_default())
     }
 

@@ -2,14 +2,18 @@
 //! process with the volume attached map (`docs/format.md`, "ddmap").
 //!
 //! ```text
-//! | header 4 KiB | process slots 8 KiB | names 256 KiB | ... | words, from 512 KiB on |
+//! | header 4 KiB | process slots 8 KiB | names 256 KiB | ... | holds 128 KiB, from 288 KiB on |
+//! | handles 20 KiB | ... | words, from 512 KiB on |
 //! ```
 //!
 //! A process takes a slot when it attaches (`robust::slot`): its claims are in that slot's name. It
 //! holds a byte of the file `live`, by a lock of an open file description, which goes with it. Each
 //! slot has 64 *names*: pages that threads of the process are about to map (`protocol/mod.rs`,
 //! invariant 6). A name is put by a locked instruction, so all processors see it before the load of
-//! the word behind it.
+//! the word behind it. It also has 32 *holds*, which are names of many pages in a row: the buffer
+//! of a call that the kernel serves, which must stay as long as that takes. And it has its
+//! *handles*: by what numbers the process knows its userfaultfd and its list of mappings, so that a
+//! node that begins while the process does nothing can fetch them.
 
 use crate::ground::files;
 use crate::protocol::{Claimant, Flags, State, Word};
@@ -21,6 +25,7 @@ use robust::word::At;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,13 +37,15 @@ const LIVE_NAME: &str = "live";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolTable");
 /// Changes when the structures do: builds of different layouts do not share a table.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 const HEADER_MAGIC: u64 = 0;
 const HEADER_LAYOUT: u64 = 8;
 const HEADER_PAGES: u64 = 16;
 /// Slots below it were used at some time.
 const HEADER_SLOTS: u64 = 64;
+/// Whether holders may keep pages that nobody told them to drop.
+const HEADER_IN_VAIN: u64 = 128;
 const SLOTS_AT: u64 = 4096;
 const SLOT_BYTES: u64 = 16;
 /// Processes that can have the volume attached at once.
@@ -46,9 +53,17 @@ pub const SLOTS: u32 = 512;
 const NAMES_AT: u64 = SLOTS_AT + SLOTS as u64 * SLOT_BYTES;
 /// Threads of a process that map a page at the same time.
 const NAMES: u64 = 64;
+const HOLDS_AT: u64 = 288 << 10;
+/// Calls of a process that hold pages at the same time.
+const HOLDS: u64 = 32;
+const HANDLES_AT: u64 = HOLDS_AT + SLOTS as u64 * HOLDS * 8;
+const HANDLE_BYTES: u64 = 40;
 const WORDS_AT: u64 = 512 << 10;
+/// Where the number of pages begins in a name; below it is the first page's number, plus 1.
+const NAMED_PAGES: u32 = 40;
 
-const _: () = assert!(NAMES_AT + SLOTS as u64 * NAMES * 8 <= WORDS_AT);
+const _: () = assert!(NAMES_AT + SLOTS as u64 * NAMES * 8 <= HOLDS_AT);
+const _: () = assert!(HANDLES_AT + SLOTS as u64 * HANDLE_BYTES <= WORDS_AT);
 
 /// Slots of a table are of one epoch for ever.
 const EPOCH: u32 = 1;
@@ -87,6 +102,19 @@ impl From<OpenError> for TableError {
     fn from(error: OpenError) -> Self {
         Self::Open(error)
     }
+}
+
+/// Where a process has what a node needs to reach it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handles {
+    /// The process.
+    pub pid: i32,
+    /// The number of its userfaultfd.
+    pub uffd: i32,
+    /// The number of its list of mappings.
+    pub maps: i32,
+    /// What tells that list from all others: a number of a process may be another one's elsewhere.
+    pub token: u64,
 }
 
 /// A table, and this process's slot of it.
@@ -338,12 +366,69 @@ impl Table {
         let _ = self.region.shared_store(place, 0);
     }
 
-    /// All pages that are named.
-    pub fn names(&self) -> Vec<u64> {
-        let count = u64::from(self.used_slots()) * NAMES;
-        (0..count)
-            .filter_map(|name| self.region.shared_load(NAMES_AT + name * 8).ok()?.checked_sub(1))
-            .collect()
+    /// Holds pages in a row, at most 2^20, which stay until [`Table::unname`] of the hold's place.
+    /// `None`: this process holds too much at the same time.
+    pub fn hold_pages(&self, first: u64, pages: u64) -> Option<u64> {
+        let name = (pages.min(1 << 20) - 1) << NAMED_PAGES | (first + 1);
+        let from = HOLDS_AT + u64::from(self.slot.load(Ordering::Relaxed)) * HOLDS * 8;
+        let mut places = (0..HOLDS).map(|at| from + at * 8);
+        places.find(|place| matches!(self.region.shared_cas(*place, 0, name), Ok(Ok(_))))
+    }
+
+    /// All pages that are named or held.
+    pub fn names(&self) -> Vec<Range<u64>> {
+        let slots = u64::from(self.used_slots());
+        let names = (0..slots * NAMES).map(|name| NAMES_AT + name * 8);
+        let holds = (0..slots * HOLDS).map(|hold| HOLDS_AT + hold * 8);
+        let named = |place| {
+            let name = self.region.shared_load(place).ok()?;
+            let first = (name & ((1 << NAMED_PAGES) - 1)).checked_sub(1)?;
+            Some(first..first + (name >> NAMED_PAGES) + 1)
+        };
+        names.chain(holds).filter_map(named).collect()
+    }
+
+    fn handles_at(slot: u16) -> u64 {
+        HANDLES_AT + u64::from(slot) * HANDLE_BYTES
+    }
+
+    /// Says where this process has what a node needs to reach it.
+    pub fn publish(&self, handles: Handles) {
+        let at = Self::handles_at(self.me().slot);
+        let life = u64::from(self.life());
+        let Handles { pid, uffd, maps, token } = handles;
+        let words = [0, pid as u64, uffd as u64, maps as u64, token, life];
+        for (word, value) in [4, 0, 1, 2, 3, 4].into_iter().zip(words) {
+            // A table that vanished is nobody's any more.
+            let _ = self.region.shared_store(at + word * 8, value);
+        }
+    }
+
+    /// Where a process that is attached has them, if it has said so.
+    pub fn published(&self, claimant: Claimant) -> Option<Handles> {
+        let at = Self::handles_at(claimant.slot);
+        let get = |word: u64| self.region.shared_load(at + word * 8).ok();
+        let of_life = || get(4).filter(|life| *life & 0xFFF == u64::from(claimant.life));
+        let life = of_life().filter(|life| *life != 0)?;
+        let handles = Handles {
+            pid: get(0)? as i32,
+            uffd: get(1)? as i32,
+            maps: get(2)? as i32,
+            token: get(3)?,
+        };
+        (of_life() == Some(life)).then_some(handles)
+    }
+
+    /// Holders may keep pages that this process has not told them to drop.
+    pub fn set_in_vain(&self) {
+        // A hint for the node; pages are kept in vain meanwhile.
+        let _ = self.region.shared_store(HEADER_IN_VAIN, 1);
+    }
+
+    /// Whether that was said since it was asked last.
+    pub fn take_in_vain(&self) -> bool {
+        self.region.shared_load(HEADER_IN_VAIN) == Ok(1)
+            && self.region.shared_swap(HEADER_IN_VAIN, 0) == Ok(1)
     }
 
     /// Pages whose words were ever changed, as far as the file's memory tells: in ascending order,
@@ -424,9 +509,10 @@ impl Table {
     }
 
     fn drop_names(&self, slot: u32) {
-        for name in 0..NAMES {
-            self.unname(NAMES_AT + (u64::from(slot) * NAMES + name) * 8);
-        }
+        let slot = u64::from(slot);
+        let names = (0..NAMES).map(|name| NAMES_AT + (slot * NAMES + name) * 8);
+        let holds = (0..HOLDS).map(|hold| HOLDS_AT + (slot * HOLDS + hold) * 8);
+        names.chain(holds).for_each(|place| self.unname(place));
     }
 
     /// Leaves the table. This process's claims must be done.

@@ -113,6 +113,16 @@ impl Uffd {
         Self(InternalFd::new(fd))
     }
 
+    /// The same of a descriptor of which that is not sure. `EINVAL`: it is something else.
+    pub fn of_other_if(fd: OwnedFd) -> Result<Self, Errno> {
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let target = rustix::fs::readlink(link, Vec::new())?;
+        if target.to_bytes() != b"anon_inode:[userfaultfd]" {
+            return Err(Errno::INVAL);
+        }
+        Ok(Self::of_other(fd))
+    }
+
     fn call<T>(&self, number: usize, call: &mut T) -> Result<(), Errno> {
         let at = std::ptr::from_mut(call) as usize;
         let arguments = [self.0.as_raw_fd() as usize, number, at, 0, 0, 0];

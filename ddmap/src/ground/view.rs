@@ -11,6 +11,7 @@ use pmem::InternalFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::path::Path;
 
 /// The name of the page file in a volume's folder.
@@ -133,7 +134,7 @@ pub struct View<'g, H> {
     pub buffer: RefCell<Vec<u8>>,
     name: Cell<Option<u64>>,
     /// The names that were found when all had met.
-    names: RefCell<Vec<u64>>,
+    names: RefCell<Vec<Range<u64>>>,
     /// Pages that could not be read.
     unreadable: RefCell<Vec<u64>>,
 }
@@ -225,7 +226,8 @@ impl<H: Hands> Host for View<'_, H> {
     /// A page that is to stay counts as named. Its word was seen without that flag, which does not
     /// keep a word from being changed; but who sets the flag looks at the state behind that.
     fn is_named(&self, page: u64) -> bool {
-        self.names.borrow().contains(&page) || self.word(page).flags().has(Flags::STAYS)
+        self.names.borrow().iter().any(|named| named.contains(&page))
+            || self.word(page).flags().has(Flags::STAYS)
     }
 
     fn protect(&self, page: u64) {

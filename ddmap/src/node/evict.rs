@@ -2,15 +2,16 @@
 //! has to wait for it (dissertation, 6.4.2, "Migration").
 //!
 //! The node takes stores to a page away in every process that has the region mapped, by the
-//! userfaultfd and the list of mappings that each has handed over. A process that is attached and
-//! has not done so yet (it has just come, or the node has) is not to be reached: nothing leaves
-//! meanwhile.
+//! userfaultfd and the list of mappings that each has handed over. Of a process that is attached
+//! and has not done so yet (it has just come, or the node has) they are fetched (`fetched.rs`).
+//! Nothing leaves while one cannot be reached.
 //!
 //! Locks: `peers`, while a batch is chosen and protected.
 
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
+use crate::node::fetched::fetched;
 use crate::protocol::keep::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
@@ -141,10 +142,16 @@ impl Evictor {
     /// Whether every process that has the region attached can be reached.
     fn reaches_all(&self) -> bool {
         let table = &self.ground.table;
-        let attached = table.processes();
-        let peers = lock(&self.peers);
-        let known = |one: &Claimant| peers.iter().any(|peer| peer.claimant == *one);
-        attached.iter().all(|one| *one == table.me() || known(one) || table.is_dead(*one))
+        let known = |one: &Claimant| lock(&self.peers).iter().any(|peer| peer.claimant == *one);
+        table.processes().into_iter().all(|one| {
+            one == table.me() || known(&one) || table.is_dead(one) || self.reach_for(one)
+        })
+    }
+
+    /// Fetches what a process has not handed over.
+    fn reach_for(&self, claimant: Claimant) -> bool {
+        // What the machine does not allow now is tried at the next batch.
+        fetched(&self.ground.table, claimant).map(|peer| self.add(peer)).is_ok()
     }
 
     /// The coldest of the next pages that may leave, and their words: those of small files only if

@@ -12,7 +12,7 @@ use crate::reach::carrier::Carrier;
 use crate::reach::links::Links;
 use crate::reach::status::VolumeStatus;
 use crate::wire::{Hello, Wire};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,6 +33,9 @@ pub struct Hosted {
     links: Links,
     /// Holders that did not answer, and when.
     silent: Mutex<Vec<(NodeId, Instant)>>,
+    /// Holders of which it is known that they keep nothing in vain. One that has just come is none,
+    /// nor one that did not answer: it may have got what was sent to it.
+    sure: Mutex<BTreeSet<NodeId>>,
 }
 
 /// All of them.
@@ -60,16 +63,39 @@ impl Hands for NoHands {
     }
 }
 
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Hosted {
     /// Sends pages away to those of the holders that answer.
     fn make_room(&self, wanted: u64, holders: &[NodeId]) -> Made {
+        self.evictor.make_room(wanted, &self.answering(holders), self, PATIENCE)
+    }
+
+    /// Those that are not left alone.
+    fn answering(&self, holders: &[NodeId]) -> Vec<NodeId> {
         let now = Instant::now();
-        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut silent = lock(&self.silent);
         silent.retain(|one| now - one.1 < LEFT_ALONE);
         let left_alone = |node: &NodeId| silent.iter().any(|one| one.0 == *node);
-        let holders: Vec<NodeId> = holders.iter().copied().filter(|one| !left_alone(one)).collect();
-        drop(silent);
-        self.evictor.make_room(wanted, &holders, self, PATIENCE)
+        holders.iter().copied().filter(|one| !left_alone(one)).collect()
+    }
+
+    /// Has those of the nodes drop what they keep in vain of which that is not known yet.
+    fn reconcile_with(&self, nodes: &[NodeId], anew: bool) {
+        // Asked first: what is said from here on is looked at the next time.
+        let told = self.evictor.ground().table.take_in_vain();
+        let mut sure = lock(&self.sure);
+        sure.retain(|one| nodes.contains(one) && !anew && !told);
+        let unsure: Vec<_> = nodes.iter().copied().filter(|one| !sure.contains(one)).collect();
+        drop(sure);
+        for node in self.answering(&unsure) {
+            lock(&self.sure).insert(node);
+            if self.reconcile(node).is_none() {
+                lock(&self.sure).remove(&node);
+            }
+        }
     }
 
     /// Has a holder drop what the directory does not place there: how many pages.
@@ -77,7 +103,7 @@ impl Hosted {
         let view = View::new(self.evictor.ground(), NoHands);
         let (mut from, mut dropped) = (0, 0);
         loop {
-            let answer = self.links.ask(holder, &Request::Claims { from }, PATIENCE).ok()?;
+            let answer = self.ask(holder, &Request::Claims { from }, PATIENCE).ok()?;
             let Answer::Claims { claims, next } = answer else { return None };
             let in_vain = |claim: &(u64, Version)| {
                 let mut steps = reconcile(claim.0, claim.1);
@@ -90,7 +116,7 @@ impl Hosted {
             let pages: Vec<_> = claims.into_iter().filter(in_vain).collect();
             for pages in pages.chunks(PAGES) {
                 let request = Request::Release { pages: pages.to_vec() };
-                self.links.ask(holder, &request, PATIENCE).ok()?;
+                self.ask(holder, &request, PATIENCE).ok()?;
                 dropped += pages.len() as u64;
             }
             from = match next {
@@ -125,8 +151,8 @@ impl Carrier for Hosted {
         patience: Duration,
     ) -> Result<Answer, crate::reach::carrier::Unreached> {
         self.links.ask(to, request, patience).inspect_err(|_| {
-            let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-            silent.push((to, Instant::now()));
+            lock(&self.silent).push((to, Instant::now()));
+            lock(&self.sure).remove(&to);
         })
     }
 }
@@ -138,7 +164,7 @@ impl Hosts {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Hosted>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 
     /// A volume of this node's.
@@ -164,9 +190,9 @@ impl Hosts {
             term: crate::protocol::TERM,
         };
         let links = Links::new(self.store.clone(), hello, about.pages, self.wire.clone());
-        let (evictor, silent) = (Evictor::new(ground), Mutex::default());
-        let hosted =
-            Arc::new(Hosted { name: name.to_owned(), uuid: about.uuid, evictor, links, silent });
+        let (evictor, silent, sure) = (Evictor::new(ground), Mutex::default(), Mutex::default());
+        let (name_of, uuid) = (name.to_owned(), about.uuid);
+        let hosted = Arc::new(Hosted { name: name_of, uuid, evictor, links, silent, sure });
         all.insert(name.to_owned(), Arc::clone(&hosted));
         Ok(hosted)
     }
@@ -184,8 +210,8 @@ impl Hosts {
     /// A node was started again: volumes that left it alone ask it.
     pub fn heard_of(&self, node: NodeId) {
         for hosted in self.served() {
-            let mut silent = hosted.silent.lock().unwrap_or_else(PoisonError::into_inner);
-            silent.retain(|one| one.0 != node);
+            lock(&hosted.silent).retain(|one| one.0 != node);
+            lock(&hosted.sure).remove(&node);
         }
     }
 
@@ -209,14 +235,16 @@ impl Hosts {
         buried.sum::<u32>() > 0
     }
 
-    /// Has all of these holders drop what they keep in vain.
-    pub fn reconcile(&self, holders: &[NodeId]) {
-        for hosted in self.served() {
-            for holder in holders {
-                // One that is not there is asked when it is.
-                let _ = hosted.reconcile(*holder);
-            }
-        }
+    /// Has these nodes drop what they keep in vain, as far as that is not known yet; `anew`: a
+    /// process has died, which may have left more. One that does not answer is asked later.
+    pub fn reconcile(&self, nodes: &[NodeId], anew: bool) {
+        self.served().iter().for_each(|hosted| hosted.reconcile_with(nodes, anew));
+    }
+
+    /// Pages of the regions of this node's volumes.
+    pub fn promised(&self) -> u64 {
+        let about = |name: &String| self.store.volume_about(name).ok().flatten();
+        self.store.volumes().iter().filter_map(about).map(|about| about.pages).sum()
     }
 
     /// Pages that the page files of this node's volumes have.

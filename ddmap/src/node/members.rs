@@ -37,6 +37,21 @@ impl Members {
             );
             return Told::Refused { text };
         }
+        // Its store is the node: a copy of it, or another store with that number, is not.
+        let same = |one: &&(Member, Instant)| one.0.node == member.node && member.node != 0;
+        if let Some((known, _)) = all.iter().find(same) {
+            let other = known.store != 0 && known.store != member.store;
+            let at = (member.starts, member.address == known.address);
+            if other || at.0 < known.starts || at == (known.starts, false) && known.store != 0 {
+                let text = format!(
+                    "node {} is the one at {}, with {}",
+                    member.node,
+                    known.address,
+                    if other { "another store" } else { "this store or a copy of it" },
+                );
+                return Told::Refused { text };
+            }
+        }
         if member.node == 0 {
             let next = all.iter().map(|one| one.0.node).max().unwrap_or(0) + 1;
             if NodeId::new(next).is_none() {
@@ -70,14 +85,7 @@ impl Members {
 
     /// A node that was known before this one began.
     pub fn remember(&self, node: NodeId, address: SocketAddr) {
-        let member = Member {
-            node: node.number(),
-            address,
-            passive: false,
-            capacity: 0,
-            used: 0,
-            silent: 0,
-        };
+        let member = Member::new(node.number(), address);
         let long_ago = Instant::now().checked_sub(SILENT).unwrap_or_else(Instant::now);
         Self::put(&mut self.all(), member, long_ago);
     }
@@ -97,6 +105,14 @@ impl Members {
         all.iter().filter_map(|one| Some((NodeId::new(one.0.node)?, one.0.address))).collect()
     }
 
+    /// The nodes besides `here` that were heard of lately.
+    pub fn others(&self, here: NodeId) -> Vec<NodeId> {
+        let all = self.all();
+        let there =
+            |one: &&(Member, Instant)| one.0.node != here.number() && one.1.elapsed() < SILENT;
+        all.iter().filter(there).filter_map(|one| NodeId::new(one.0.node)).collect()
+    }
+
     /// The nodes that can take pages of `here`, in the order of their numbers.
     pub fn holders(&self, here: NodeId) -> Vec<(NodeId, u64)> {
         let all = self.all();
@@ -114,7 +130,7 @@ mod tests {
 
     fn member(node: u16, port: u16) -> Member {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Member { node, address, passive: false, capacity: 100, used: 40, silent: 0 }
+        Member { capacity: 100, used: 40, ..Member::new(node, address) }
     }
 
     #[test]
@@ -128,12 +144,18 @@ mod tests {
         assert_eq!(told(member(0, 1001)), (2, 2));
         assert_eq!(told(member(2, 1002)), (2, 2), "it came back elsewhere");
         assert!(matches!(members.join(member(0, 1000)), Told::Refused { .. }), "it is taken");
+        let of_store = |store, starts, port| Member { store, starts, ..member(3, port) };
+        assert_eq!(told(of_store(7, 10, 1005)), (3, 3));
+        assert_eq!(told(of_store(7, 11, 1006)), (3, 3), "it was started again");
+        for other in [of_store(8, 12, 1006), of_store(7, 10, 1005), of_store(7, 11, 1007)] {
+            assert!(matches!(members.join(other), Told::Refused { .. }), "not this one");
+        }
         for number in [4096, u16::MAX] {
             assert!(matches!(members.join(member(number, 1003)), Told::Refused { .. }));
         }
-        assert_eq!(told(member(0, 1004)), (3, 3));
+        assert_eq!(told(member(0, 1004)), (4, 4));
         let here = NodeId::new(1).unwrap();
-        let holders = [2, 3].map(|number| (NodeId::new(number).unwrap(), 60));
+        let holders = [2, 3, 4].map(|number| (NodeId::new(number).unwrap(), 60));
         assert_eq!(members.holders(here), holders);
     }
 }

@@ -8,6 +8,7 @@
 //! | two of the server | answer other nodes and their programs |
 
 pub mod evict;
+mod fetched;
 pub mod host;
 pub mod kept;
 pub mod members;
@@ -158,12 +159,16 @@ fn enter(
     about: &mut Member,
 ) -> Result<Option<SocketAddr>, DomainError> {
     let asked = format!("run a node of {}", options.domain);
+    let mut number = [0; 8];
+    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| DomainError::io(&asked, "a number for the store", &errno.into()))?;
+    about.store = u64::from_ne_bytes(number);
     if let Some(known) = store.about()? {
         if known.domain != options.domain {
             let found = format!("the store is of a node of {}", known.domain);
             return Err(DomainError::new(asked, found, "give the store of this domain"));
         }
-        about.node = known.node;
+        (about.node, about.store) = (known.node, known.store);
         for (node, address) in store.members() {
             members.remember(node, address);
         }
@@ -185,7 +190,7 @@ fn enter(
         about.node = 1;
         members.join(about.clone());
     }
-    store.set_about(&options.domain, number_of(about)?)?;
+    store.set_about(&options.domain, number_of(about)?, about.store)?;
     store.set_members(&members.addresses())?;
     Ok(first)
 }
@@ -210,11 +215,13 @@ impl Node {
         let capacity = options.capacity / PAGE;
         let members = Arc::new(Members::default());
         let passive = options.passive;
-        let mut about = Member { node: 0, address, passive, capacity, used: 0, silent: 0 };
-        let first = enter(&options, &store, &members, &mut about)?;
-        let here = number_of(&about)?;
+        let reserve = (capacity * u64::from(options.reserve) / 100).max(64).min(capacity / 2);
         let room = Room::create(&store.room())
             .map_err(|error| DomainError::new(&asked, error, "give another --store"))?;
+        let starts = room.starts() + 1;
+        let mut about = Member { passive, capacity, reserve, starts, ..Member::new(0, address) };
+        let first = enter(&options, &store, &members, &mut about)?;
+        let here = number_of(&about)?;
         let room = Arc::new(room);
         let answering =
             Answering::new(store.clone(), here, Arc::clone(&room), Arc::clone(&members));
@@ -236,7 +243,6 @@ impl Node {
             over: AtomicBool::new(false),
             store,
         });
-        let reserve = (capacity * u64::from(options.reserve) / 100).max(64).min(capacity / 2);
         shared.room.set_up(capacity, shared.pages(), reserve);
         for name in shared.store.volumes() {
             if let Err(error) = shared.hosts.find(&name) {
@@ -357,19 +363,26 @@ impl Shared {
     }
 
     fn beat(&self) {
-        let mut known: Vec<NodeId> = Vec::new();
         let mut heard = self.members.addresses();
+        let (mut said, mut uncounted) = (None, false);
         while !self.over.load(Ordering::Relaxed) {
-            let member = Member { used: self.room.used(), ..self.about.clone() };
+            let (used, promised) = (self.room.used(), self.hosts.promised());
+            let member = Member { used, promised, ..self.about.clone() };
             match self.first {
                 None => {
                     self.members.join(member);
                 }
-                Some(first) => {
-                    if let Ok((_, all)) = join(first, &member, &self.wire) {
+                Some(first) => match join(first, &member, &self.wire) {
+                    Ok((_, all)) => {
                         self.members.heard(all);
+                        said = None;
                     }
-                }
+                    Err(error) if said.as_ref() != Some(&error) => {
+                        eprintln!("solera: node: {error}");
+                        said = Some(error);
+                    }
+                    Err(_) => {}
+                },
             }
             self.write_members();
             let died = self.hosts.bury();
@@ -378,15 +391,11 @@ impl Shared {
                 self.hosts.heard_of(*node);
             }
             heard = addresses;
-            let holders = self.members.holders(self.here());
-            let there: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
-            let new = |node: &&NodeId| died || !known.contains(node);
-            let asked: Vec<NodeId> = there.iter().filter(new).copied().collect();
-            self.hosts.reconcile(&asked);
-            if died {
-                self.room.recount(|| self.pages());
+            self.hosts.reconcile(&self.members.others(self.here()), died);
+            uncounted |= died;
+            if uncounted {
+                uncounted = !self.room.recount(|| self.pages(), TICK);
             }
-            known = there;
             thread::sleep(BEAT);
         }
     }
@@ -402,6 +411,7 @@ impl Shared {
             return false;
         };
         let answer = match said {
+            Said::Wire => Answered::Wire { key: self.wire.key().map(str::to_owned) },
             Said::Status => Answered::Status(self.status()),
             Said::Attached { volume, slot, life } => {
                 let claimant = Claimant { slot, life };
@@ -434,10 +444,15 @@ impl Shared {
     }
 
     fn status(&self) -> Status {
+        let mut nodes = self.members.list();
+        // The others hear of it a second later.
+        if let Some(own) = nodes.iter_mut().find(|one| one.node == self.about.node) {
+            (own.used, own.promised) = (self.room.used(), self.hosts.promised());
+        }
         Status {
             domain: self.domain.clone(),
             node: self.about.node,
-            nodes: self.members.list(),
+            nodes,
             volumes: self.hosts.status(),
             kept: self.answering.status(),
         }

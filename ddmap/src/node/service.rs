@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most pages that a region can have: 16 TiB.
 const PAGES_MAX: u64 = 1 << 32;
+/// The most regions of which a node keeps pages: each is mapped whole.
+const KEPT_MAX: usize = 256;
 
 /// The answering side of a node.
 pub struct Answering {
@@ -58,6 +60,9 @@ impl Answering {
         if let Some(found) = kept.get(uuid) {
             return Ok(Arc::clone(found));
         }
+        if kept.len() == KEPT_MAX && pages > 0 {
+            return Err(format!("pages of {KEPT_MAX} regions are kept here, and no more can be"));
+        }
         if pages > PAGES_MAX {
             return Err(format!("a region has {PAGES_MAX} pages at most, not {pages}"));
         }
@@ -91,7 +96,11 @@ impl Answering {
             Ok(Ask::Hold { .. }) if hello.volume == NO_VOLUME => {
                 refused(Errno::INVAL, "a connection without a volume keeps nothing")
             }
-            Ok(Ask::Hold { pages }) => match self.hold(&hello.volume, pages) {
+            Ok(Ask::Hold { node, .. }) if node != self.here.number() => {
+                let text = format!("node {node} is meant, and this is {}", self.here);
+                told(&Told::Refused { text })
+            }
+            Ok(Ask::Hold { pages, .. }) => match self.hold(&hello.volume, pages) {
                 Ok(_) => told(&Told::Done),
                 Err(text) => told(&Told::Refused { text }),
             },

@@ -64,7 +64,7 @@ impl Attachment {
                 Ok(())
             }
             Answered::Refused { text } => Err(DomainError::new(&asked, text, "")),
-            Answered::Status(_) => Err(DomainError::new(&asked, "it answers something else", "")),
+            _ => Err(DomainError::new(&asked, "it answers something else", "")),
         }
     }
 }
@@ -90,6 +90,19 @@ fn real_path(folder: &Path) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
     let path = rustix::fs::readlink(link, Vec::new()).ok()?;
     Some(PathBuf::from(OsString::from_vec(path.into_bytes()))).filter(|path| path.is_absolute())
+}
+
+/// How the nodes of a domain talk.
+fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
+    let failed = |found: String| DomainError::new(asked, found, "start it: `solera node`");
+    let ask = || Local::connect(store)?.ask(&Said::Wire, &[]);
+    match ask() {
+        Ok(Answered::Wire { key }) => {
+            Wire::of_key(key.as_deref()).map_err(|error| failed(error.to_string()))
+        }
+        Ok(_) => Err(failed("its node answers something else".to_owned())),
+        Err(errno) => Err(failed(format!("its node does not answer: {}", pmem::plain(errno)))),
+    }
 }
 
 /// The pager of the region at a path. `None`: it is no region of a domain's.
@@ -122,7 +135,8 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
         volume: about.uuid,
         term: crate::protocol::TERM,
     };
-    let links = Links::new(store.clone(), hello, about.pages, Wire::Plain);
+    let wire = wire(&store, &asked)?;
+    let links = Links::new(store.clone(), hello, about.pages, wire);
     let (start, socket) = (AtomicU64::new(0), Renewed::new(None));
     let attachment = Attachment { store, volume, start, socket };
     let pager = RegionPager::new(ground, uffd, maps, Box::new(links), wishes, Some(attachment));

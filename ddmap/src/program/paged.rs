@@ -80,6 +80,8 @@ pub fn settle_child() -> Result<(), Errno> {
 /// In a forked child: no other thread looks.
 pub(crate) fn forked() {
     LOOKING.store(0, Ordering::Release);
+    // Its parent's.
+    HOLDS.set([None; HELD]);
 }
 
 fn find(address: usize, serve: impl Fn(&RegionPager) -> bool) -> bool {
@@ -147,12 +149,73 @@ pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
     outcome.get()
 }
 
-/// Brings all absent pages of a range of addresses, before the kernel gets to see it. What cannot
-/// be had is the kernel's to say.
+/// What a call of this thread holds: pagers, by their addresses, and their holds.
+pub type Held = [Option<(usize, u64)>; HELD];
+/// Mappings in which a call may hold pages.
+const HELD: usize = 8;
+
+thread_local! {
+    static HOLDS: Cell<Held> = const { Cell::new([None; HELD]) };
+}
+
+/// Holds the pages at addresses until [`let_go`]: those that are here, and those that come.
+fn hold(start: usize, end: usize) {
+    let mut held = HOLDS.get();
+    let mut at = start;
+    LOOKING.fetch_add(1, Ordering::AcqRel);
+    while at < end {
+        let Some(free) = held.iter_mut().find(|hold| hold.is_none()) else { break };
+        let found = ALL.iter().find_map(|one| {
+            let pager = one.load(Ordering::Acquire);
+            // SAFETY: as in `find`.
+            let (place, to) = unsafe { pager.as_ref() }?.hold(at, end)?;
+            Some((pager as usize, place, to))
+        });
+        let Some((pager, place, to)) = found else { break };
+        *free = Some((pager, place));
+        at = to;
+    }
+    LOOKING.fetch_sub(1, Ordering::AcqRel);
+    HOLDS.set(held);
+}
+
+/// A signal handler runs: what the call holds that it has interrupted is not its own.
+pub fn set_aside() -> Held {
+    HOLDS.replace([None; HELD])
+}
+
+/// The handler is over, and the call goes on.
+pub fn take_back(held: Held) {
+    HOLDS.set(held);
+}
+
+/// A call that the kernel has served is over: what it held may go.
+pub fn let_go() {
+    let held = HOLDS.replace([None; HELD]);
+    if held[0].is_none() {
+        return;
+    }
+    LOOKING.fetch_add(1, Ordering::AcqRel);
+    for (pager, place) in held.into_iter().flatten() {
+        // One that has left has no holds any more.
+        let all = ALL.iter().map(|one| one.load(Ordering::Acquire));
+        let found = all.into_iter().find(|one| *one as usize == pager);
+        // SAFETY: as in `find`.
+        if let Some(pager) = found.and_then(|found| unsafe { found.as_ref() }) {
+            pager.let_go(place);
+        }
+    }
+    LOOKING.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// Brings all absent pages of a range of addresses, before the kernel gets to see it, and holds
+/// them until [`let_go`]: the kernel's own access to a page that has left in between would fail,
+/// and what it had taken out of a socket would be gone. What cannot be had is the kernel's to say.
 pub fn ready(start: usize, length: usize) {
     if !any() {
         return;
     }
+    hold(start, start.saturating_add(length));
     let mut at = start;
     while at < start.saturating_add(length) {
         let served = serve(at, 0);

@@ -11,6 +11,7 @@
 use crate::ground::error::DomainError;
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::renewed::Renewed;
+use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
 use crate::program::attach::Attachment;
@@ -25,7 +26,7 @@ use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use std::cell::Cell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(10);
 /// Releases that are owed to holders are sent when there are so many, if no fetch takes them.
 const OWED_MAX: usize = 48;
+/// A call holds this part of a node's pages, at most.
+const HELD_PART: u64 = 16;
 /// Times that a touch asks for room in a row, while there is some, without a pause.
 const IN_VAIN: u32 = 64;
 
@@ -190,10 +193,24 @@ impl RegionPager {
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
         let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
-        let (owed, counts) = (Renewed::new(Vec::new()), Counts::default());
+        let (owed, counts) = (Renewed::new(Vec::with_capacity(PAGES)), Counts::default());
         let is_unsettled = AtomicBool::new(false);
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
-        Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, is_unsettled, counts }
+        let pager = Self {
+            ground,
+            uffd,
+            maps,
+            carrier,
+            wishes,
+            main,
+            owed,
+            run,
+            node,
+            is_unsettled,
+            counts,
+        };
+        pager.publish();
+        pager
     }
 
     fn maps(&self) -> &Maps {
@@ -257,6 +274,31 @@ impl RegionPager {
         })
     }
 
+    /// Holds the pages at addresses, as far as they lie in one mapping of this region: they stay
+    /// once they are here. Gives the hold's place, and where the held addresses end. `None`: the
+    /// first one is not of this region, or enough is held.
+    pub(crate) fn hold(&self, start: usize, end: usize) -> Option<(u64, usize)> {
+        let (page, map) = self.mapping_at(start)?;
+        let mapped = match map {
+            Some(map) => map.start + (map.pages * PAGE) as usize,
+            None => {
+                self.main.0.load(Ordering::Relaxed) + self.main.1.load(Ordering::Relaxed) as usize
+            }
+        };
+        let end = end.min(mapped);
+        let first = start / PAGE as usize;
+        // Who holds much keeps others from what they want.
+        let most = (self.ground.room.capacity() / HELD_PART).max(1);
+        let pages = (end.div_ceil(PAGE as usize) - first) as u64;
+        let place = self.ground.table.hold_pages(page, pages.min(most))?;
+        Some((place, end))
+    }
+
+    /// The pages of a hold may go again.
+    pub(crate) fn let_go(&self, place: u64) {
+        self.ground.table.unname(place);
+    }
+
     /// These addresses are not mappings of this region any more.
     pub(crate) fn forget(&self, start: usize, length: usize) {
         // One that cannot be cut in two, since the list is full, stays as it is.
@@ -286,12 +328,23 @@ impl RegionPager {
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
         maps.add(Mapped { start, page: 0, pages: bytes / PAGE });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
-        self.owed.renew(Vec::new());
+        self.owed.renew(Vec::with_capacity(PAGES));
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
             node.forked();
         }
-        self.meet_node().map_err(|_| Errno::IO)
+        self.publish();
+        // One that is down fetches what it needs when it begins, or gets it with the next call.
+        let _ = self.meet_node();
+        Ok(())
+    }
+
+    /// Says where the node finds what it needs, if this process does not hand it over.
+    fn publish(&self) {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let (uffd, maps) = (self.uffd.as_fd().as_raw_fd(), self.maps().fd().as_raw_fd());
+        let token = self.maps().token();
+        self.ground.table.publish(Handles { pid, uffd, maps, token });
     }
 
     /// In a signal handler: does what a touch needs, if that takes no message and no wait. `false`:
@@ -438,9 +491,13 @@ impl RegionPager {
         view: &View<'_, Fingers<'_>>,
     ) -> Option<Next> {
         let pages: Vec<_> = asked.iter().map(|one| (one.2.page(), one.1)).collect();
-        let request = Request::Fetch { pages, releases: self.take_owed(owner) };
+        let releases = self.take_owed(owner);
+        let request = Request::Fetch { pages, releases: releases.clone() };
         Counts::add(&self.counts.remote, 1);
         let answer = self.carrier.ask(owner, &request, self.wishes.patience);
+        if !matches!(answer, Ok(Answer::Fetched { .. })) {
+            self.not_told(&releases);
+        }
         let found = match answer {
             Ok(Answer::Fetched { found, bytes }) if found.len() == asked.len() => {
                 view.buffer.replace(bytes);
@@ -501,6 +558,8 @@ impl RegionPager {
             && owed.len() < owed.capacity()
         {
             owed.push((owner, page, version));
+        } else if owed.is_some() {
+            self.ground.table.set_in_vain();
         }
     }
 
@@ -524,10 +583,19 @@ impl RegionPager {
             let owed = self.owed();
             owed.first().filter(|_| all || owed.len() > OWED_MAX).map(|one| one.0)
         } {
-            let request = Request::Release { pages: self.take_owed(owner) };
-            if self.carrier.ask(owner, &request, LOOK).is_err() {
-                return;
+            let pages = self.take_owed(owner);
+            let request = Request::Release { pages: pages.clone() };
+            if !matches!(self.carrier.ask(owner, &request, LOOK), Ok(Answer::Released(_))) {
+                return self.not_told(&pages);
             }
+        }
+    }
+
+    /// A holder may not have dropped these. The node tells it later: here every call would wait for
+    /// one that does not answer.
+    fn not_told(&self, pages: &[(u64, Version)]) {
+        if !pages.is_empty() {
+            self.ground.table.set_in_vain();
         }
     }
 

@@ -20,12 +20,31 @@ pub struct Member {
     pub capacity: u64,
     /// Pages that it has.
     pub used: u64,
+    /// Pages that it keeps free.
+    #[serde(default)]
+    pub reserve: u64,
+    /// Pages of the volumes that it is the host of, wherever they are or are to be.
+    #[serde(default)]
+    pub promised: u64,
+    /// Which store it has: a number of its own.
+    #[serde(default)]
+    pub store: u64,
+    /// How often it was started.
+    #[serde(default)]
+    pub starts: u64,
     /// Seconds since it was heard of, as the node that tells it counts.
     #[serde(default)]
     pub silent: u64,
 }
 
 impl Member {
+    /// One of which nothing else is known.
+    pub fn new(node: u16, address: SocketAddr) -> Self {
+        let (passive, capacity, used, reserve, promised) = (false, 0, 0, 0, 0);
+        let (store, starts, silent) = (0, 0, 0);
+        Self { node, address, passive, capacity, used, reserve, promised, store, starts, silent }
+    }
+
     /// Pages that are free.
     pub fn free(&self) -> u64 {
         self.capacity.saturating_sub(self.used)
@@ -38,10 +57,13 @@ impl Member {
 pub enum Ask {
     /// This node is there, or still is: it wants to know all others.
     Join(Member),
-    /// The connection's volume has so many pages.
+    /// The connection's volume has so many pages, and this node is meant: another one may be at its
+    /// address by now.
     Hold {
         /// Of its region.
         pages: u64,
+        /// The node.
+        node: u16,
     },
 }
 

@@ -8,7 +8,7 @@ use crate::ground::store::Store;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
 use crate::reach::carrier::{Carrier, Unreached};
-use crate::reach::control;
+use crate::reach::control::{self, Told};
 use crate::reach::waiting;
 use crate::wire::link::{Link, LinkError};
 use crate::wire::{Hello, Wire};
@@ -53,9 +53,9 @@ impl Links {
         let hello = Hello { process, session, ..self.hello };
         let link = Link::connect(address, CONNECT, &hello, &self.wire);
         let mut link = link.map_err(|_| Unreached)?;
-        let text = control::text(&control::Ask::Hold { pages: self.pages });
+        let text = control::text(&control::Ask::Hold { pages: self.pages, node: node.number() });
         match link.ask(&Request::Control { text }, CONNECT) {
-            Ok(Answer::Control { .. }) => Ok(link),
+            Ok(Answer::Control { text }) if control::parse(&text) == Ok(Told::Done) => Ok(link),
             _ => Err(Unreached),
         }
     }

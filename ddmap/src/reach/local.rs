@@ -37,6 +37,8 @@ pub enum Said {
         /// Low 12 bits of its life.
         life: u16,
     },
+    /// It wants to know how nodes talk.
+    Wire,
     /// It wants to know how the domain is.
     Status,
 }
@@ -47,6 +49,12 @@ pub enum Said {
 pub enum Answered {
     /// It is done.
     Done,
+    /// By TLS with this key, or plain. Only processes of the node's user reach the socket, and they
+    /// could read the key's file, too.
+    Wire {
+        /// What the key file has.
+        key: Option<String>,
+    },
     /// How the domain is.
     Status(crate::reach::status::Status),
     /// It was refused.

@@ -300,7 +300,7 @@ mod tests {
 
         fn store(&self, name: &str) -> Store {
             let store = Store::create(&self.0.join(name)).unwrap();
-            store.set_about("dm", NodeId::new(1).unwrap()).unwrap();
+            store.set_about("dm", NodeId::new(1).unwrap(), 7).unwrap();
             store
         }
     }

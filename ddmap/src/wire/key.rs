@@ -18,6 +18,8 @@ const BYTES: u64 = 16384;
 pub struct Key {
     pub(super) certificate: CertificateDer<'static>,
     pub(super) secret: PrivateKeyDer<'static>,
+    /// The file's.
+    pub(super) text: String,
 }
 
 impl fmt::Debug for Key {
@@ -81,6 +83,11 @@ impl Key {
         Self::of_pem(path, &bytes)
     }
 
+    /// What a key file has, as the node gives it to a process of its user.
+    pub fn of_text(text: &str) -> io::Result<Self> {
+        Self::of_pem(Path::new("(of the node)"), text.as_bytes())
+    }
+
     fn of_pem(path: &Path, bytes: &[u8]) -> io::Result<Self> {
         let (mut certificates, mut secrets) = (Vec::new(), Vec::new());
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes) {
@@ -116,7 +123,10 @@ impl Key {
         let secret = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(secret.clone()));
         let provider = rustls::crypto::ring::default_provider();
         match CertifiedKey::from_der(vec![certificate.clone()], secret.clone_key(), &provider) {
-            Ok(_) => Ok(Self { certificate, secret }),
+            Ok(_) => {
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                Ok(Self { certificate, secret, text })
+            }
             Err(error) => {
                 let text = format!(
                     "has a key that is not its certificate's, or of no use \

@@ -225,6 +225,20 @@ impl Wire {
         }
     }
 
+    /// The way in which the holder of a key file's text talks; without one: plain.
+    pub fn of_key(text: Option<&str>) -> io::Result<Self> {
+        let tls = |text| key::Key::of_text(text).and_then(|key| tls::Tls::new(&key));
+        text.map_or(Ok(Self::Plain), |text| tls(text).map(Self::Tls))
+    }
+
+    /// The key file's text.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Plain => None,
+            Self::Tls(tls) => Some(tls.text()),
+        }
+    }
+
     /// The end of the side that connected.
     fn asker(&self, fd: OwnedFd) -> io::Result<Box<dyn Channel>> {
         match self {

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use pmem::InternalFd;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
@@ -26,6 +27,7 @@ pub(super) const NAME: &str = "solera.invalid";
 pub struct Tls {
     asker: Arc<ClientConfig>,
     answerer: Arc<ServerConfig>,
+    text: Arc<str>,
 }
 
 impl fmt::Debug for Tls {
@@ -62,13 +64,21 @@ impl Tls {
             .with_client_cert_verifier(same)
             .with_single_cert(certificates, secret)?;
         answerer.send_tls13_tickets = 0;
-        Ok(Self { asker: Arc::new(asker), answerer: Arc::new(answerer) })
+        let (asker, answerer) = (Arc::new(asker), Arc::new(answerer));
+        Ok(Self { asker, answerer, text: key.text.as_str().into() })
+    }
+
+    /// What the key file has.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// The side that connected.
     pub(super) fn asker(&self, fd: OwnedFd) -> io::Result<Secured> {
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let session = ClientConnection::new(Arc::clone(&self.asker), name);
+        // Out of the way of a program in which this is a library.
+        let fd = InternalFd::new(fd);
         Ok(Secured { fd, session: session.map_err(|error| reason(&error))?.into(), held: 0 })
     }
 
@@ -76,7 +86,7 @@ impl Tls {
     pub(super) fn answerer(&self, fd: OwnedFd) -> io::Result<Secured> {
         let session =
             ServerConnection::new(Arc::clone(&self.answerer)).map_err(|error| reason(&error))?;
-        Ok(Secured { fd, session: session.into(), held: 0 })
+        Ok(Secured { fd: InternalFd::in_place(fd), session: session.into(), held: 0 })
     }
 }
 
@@ -170,7 +180,7 @@ impl ClientCertVerifier for Same {
 
 /// A socket with TLS over it.
 pub(super) struct Secured {
-    fd: OwnedFd,
+    fd: InternalFd,
     session: Connection,
     /// Bytes that were deciphered and not taken.
     held: usize,
@@ -287,7 +297,7 @@ mod tests {
     fn key() -> Key {
         let made = rcgen::generate_simple_self_signed([NAME.to_string()]).unwrap();
         let secret = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        Key { certificate: made.cert.der().clone(), secret: secret.into() }
+        Key { certificate: made.cert.der().clone(), secret: secret.into(), text: String::new() }
     }
 
     /// Who shows the domain's certificate with a key of its own.
@@ -327,13 +337,13 @@ mod tests {
         let thief = thief(&ours.certificate);
         let mut asker = (*right.asker).clone();
         asker.client_auth_cert_resolver = Arc::clone(&thief) as _;
-        let asker = Tls { asker: Arc::new(asker), answerer: Arc::clone(&right.answerer) };
+        let asker = Tls { asker: Arc::new(asker), ..right.clone() };
         let reasons = handshake(&asker, &right).unwrap_err();
         assert!(reasons.iter().any(|reason| reason.contains("this domain's")), "{reasons:?}");
 
         let mut answerer = (*right.answerer).clone();
         answerer.cert_resolver = thief;
-        let answerer = Tls { asker: Arc::clone(&right.asker), answerer: Arc::new(answerer) };
+        let answerer = Tls { answerer: Arc::new(answerer), ..right.clone() };
         let reasons = handshake(&right, &answerer).unwrap_err();
         assert!(reasons.iter().any(|reason| reason.contains("this domain's")), "{reasons:?}");
     }
@@ -344,6 +354,7 @@ mod tests {
         let mixed = |asker: &Tls, answerer: &Tls| Tls {
             asker: Arc::clone(&asker.asker),
             answerer: Arc::clone(&answerer.answerer),
+            text: Arc::clone(&asker.text),
         };
         for (asker, answerer) in [(&ours, &theirs), (&theirs, &ours)] {
             assert!(handshake(&mixed(asker, asker), &mixed(answerer, answerer)).is_err());

@@ -22,6 +22,7 @@
 //! looking at `flags`: a signal before that is kept back and seen, one after it runs its handler at
 //! once. `closed` is not 0 only while `depth` is not 0, and exactly while the memory is open.
 
+use ddmap::program::paged;
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{
@@ -269,6 +270,10 @@ impl Drop for Outside {
         thread.add_depth(self.depth);
         if self.open {
             thread.open();
+        }
+        if paged::any() {
+            // What a call held that the kernel has served.
+            paged::let_go();
         }
     }
 }

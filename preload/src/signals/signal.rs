@@ -15,6 +15,7 @@
 //! Invariant: while `PENDING` is set, no code writes the kept signal or the mask. No locks:
 //! handlers find their handler in [`crate::signals::sigaction`] by one load.
 
+use ddmap::program::paged;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -186,7 +187,11 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
                 // back.
                 unblock_nudge();
             }
+            let held = paged::any().then(paged::set_aside);
             handler(signal, info, context);
+            if let Some(held) = held {
+                paged::take_back(held);
+            }
             // The mask is what it was before the handler; SIGBUS is not in the kernel's.
             if thread.blocks_bus.swap(blocked, Ordering::Relaxed) && !blocked {
                 give_held(thread);
