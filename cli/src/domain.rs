@@ -82,10 +82,18 @@ pub fn capacity(status: &Status) -> (u64, u64) {
     (all * PAGE, all.saturating_sub(promised) * PAGE)
 }
 
-/// What the first node that answers says.
+/// What the first node that answers says; of themselves, what others of this machine do.
 pub fn status(registry: &Registry, domain: &str) -> Result<Status, Failure> {
     let mut told = registry.status(domain)?;
-    Ok(told.swap_remove(0))
+    let own = |status: &Status| status.nodes.iter().find(|one| one.node == status.node).cloned();
+    let own: Vec<Member> = told.iter().filter_map(own).collect();
+    let mut first = told.swap_remove(0);
+    for node in &mut first.nodes {
+        if let Some(own) = own.iter().find(|own| own.node == node.node) {
+            *node = own.clone();
+        }
+    }
+    Ok(first)
 }
 
 /// Makes a volume of a domain on a node of this machine: gives its region.

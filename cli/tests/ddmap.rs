@@ -19,6 +19,12 @@ fn numbers(status: &Value, of: &str) -> Vec<u64> {
     list.iter().map(|one| number(one).unwrap_or_else(|| panic!("{one}"))).collect()
 }
 
+/// Bytes that are kept for other nodes.
+fn kept(status: &Value) -> u64 {
+    let list = status["kept"].as_array().unwrap_or_else(|| panic!("{status}"));
+    list.iter().map(|one| one["bytes"].as_u64().unwrap_or_else(|| panic!("{one}"))).sum()
+}
+
 #[test]
 fn a_key_is_made_once_and_for_its_owner() {
     let machine = Machine::new();
@@ -45,11 +51,10 @@ fn a_node_refuses_what_it_cannot_be() {
         machine.refuses((name, "new"), &[], &["no such name"]);
     }
     machine.refuses(new, &["--listen", "8.8.8.8:7470"], &["8.8.8.8", "no private address"]);
-    machine.refuses(new, &["--wire", "tls"], &["without TLS", "--wire plain"]);
+    machine.refuses(new, &["--wire", "tls"], &["the domain's key", "--wire plain"]);
     let key = machine.0.text("key.pem");
     machine.refuses(new, &["--wire", "plain", "--key", &key], &["key.pem", "copy it"]);
     machine.solera(&["domain", "create", "dm", "--key", &key]).ok();
-    machine.refuses(new, &["--key", &key], &["without TLS", "--wire plain"]);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("its mode");
     machine.refuses(new, &["--wire", "plain", "--key", &key], &["0644", "chmod 600"]);
     assert!(!machine.0.path("new").exists(), "nothing was to be made");
@@ -149,6 +154,56 @@ fn a_volume_is_larger_than_its_node() {
     assert!(copied == whole);
 }
 
+/// With the domain's key all goes by TLS; who has another one, or none, is refused.
+#[test]
+fn who_has_the_key_is_of_the_domain() {
+    let machine = Machine::new();
+    let (key, other) = (machine.0.text("key.pem"), machine.0.text("other.pem"));
+    for file in [&key, &other] {
+        machine.solera(&["domain", "create", "dm", "--key", file]).ok();
+    }
+    let first = machine.node("1", &["--key", &key]);
+    let join = ["--join", first.address()];
+    let with = |key| [&join[..], &["--key", key]].concat();
+    let second = machine.node("2", &[&with(&key)[..], &["--capacity", "32M"]].concat());
+    machine.refuses(("dm", "3"), &with(&other), &["join", "key"]);
+    machine.refuses(("dm", "3"), &join, &["join", "TLS"]);
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+    let file = machine.file(24 << 20);
+    machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    machine.has_same("dm/v:/file", &file);
+    assert!(kept(&machine.status()) > 0, "{}", machine.status());
+    drop(second);
+}
+
+/// A volume is full ahead of its domain; what is removed is free on all nodes.
+#[test]
+fn a_full_volume_is_a_full_disk() {
+    let machine = Machine::new();
+    let first = machine.node("1", &[]);
+    let _second = machine.node("2", &["--join", first.address(), "--capacity", "32M"]);
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "45M"]).ok();
+    let line = ["run", "--ddmap", "dm/v", "--", "sh", "-c"];
+    let run = |script: &str| machine.solera(&[&line[..], &[script]].concat());
+    let fill = "yes | dd of=/dm/full bs=64k count=800 iflag=fullblock 2> said; \
+                grep -q 'No space left' said && wc -c < /dm/full && fallocate -l 8M /dm/more";
+    let full = run(fill).ended_with(1);
+    assert!(full.err.contains("No space left"), "{}", full.err);
+    let bytes: u64 = full.out.trim().parse().expect("a number");
+    assert!(bytes > 38 << 20, "{bytes} bytes");
+    run("rm /dm/full; ls /dm").ok();
+    let free = || {
+        let status = machine.status();
+        (kept(&status), status)
+    };
+    let begun = std::time::Instant::now();
+    while free().0 > 0 {
+        assert!(begun.elapsed().as_secs() < 20, "{}", free().1);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(run(fill).ended_with(1).out.trim().parse::<u64>().expect("a number") >= bytes);
+}
+
 #[test]
 fn what_a_domain_cannot_hold_is_refused() {
     let machine = Machine::new();
@@ -158,7 +213,8 @@ fn what_a_domain_cannot_hold_is_refused() {
     let first = machine.node("1", &["--passive", "--capacity", "32M"]);
     format("dm/v", "16M").refused(1, &["passive"]);
     let _second = machine.node("2", &["--join", first.address()]);
-    format("dm/v", "49M").refused(1, &["49.00 MiB", "48.00 MiB in all", "--size"]);
+    // Each keeps 5 % free.
+    format("dm/v", "46M").refused(1, &["46.00 MiB", "45.61 MiB for volumes", "--size"]);
     format("dm/v", "64K").refused(1, &["16.00 MiB", "--size"]);
     for name in ["dm", "dm/", "dm/.v", "dm/v/w", "/v"] {
         format(name, "16M").ended_with(1);
@@ -169,6 +225,7 @@ fn what_a_domain_cannot_hold_is_refused() {
     format("dm/v", "24M").ok();
     assert!(machine.0.path("2/volumes/v/region").is_file(), "on the node that is not passive");
     format("dm/v", "24M").refused(1, &["a volume of that name"]);
+    format("dm/w", "22M").refused(1, &["21.61 MiB are promised to none", "--size"]);
     machine.solera(&["info", "dm/none"]).refused(1, &["nodes 1, 2", "format --ddmap dm/none"]);
     machine.solera(&["fsck", "dm/none"]).refused(8, &["dm/none"]);
     machine.solera(&["cat", "dm/none:/x"]).refused(1, &["dm/none"]);

@@ -32,8 +32,8 @@ fn create(name: &str, key: &Path) -> Outcome {
     let key = key.display();
     let text = format!(
         "{key}: the key of {name}; what has it may be a node: copy it to each machine, with mode \
-         600\nNext: solera node --domain {name} --key {key} --wire plain --listen ADDR:PORT \
-         --store DIR --capacity SIZE\n"
+         600\nNext: solera node --domain {name} --key {key} --listen ADDR:PORT --store DIR \
+         --capacity SIZE\n"
     );
     output::emit(text.as_bytes())?;
     Ok(0)
