@@ -4,16 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ddmap::ground::store::Store;
+use ddmap::ground::store::{Standing, Store};
 use ddmap::ground::view::REGION;
 use ddmap::node::members::SILENT;
 use ddmap::program::attach;
 use ddmap::program::pager::Wishes;
 use ddmap::protocol::PAGE;
 use ddmap::reach::control::Member;
+use ddmap::reach::local::{Answered, Said};
 use ddmap::reach::registry::{self, Registry};
 use ddmap::reach::status::Status;
 use pmem::Pager;
+use serde_json::{Value, json};
 use volume::FormatOptions;
 
 use crate::failure::Failure;
@@ -62,6 +64,34 @@ pub fn is_of_domain(path: &Path) -> Result<bool, Failure> {
     Ok(store.volume_about(&name.to_string_lossy())?.is_some())
 }
 
+/// Removes a volume of a domain, whose region has this path: what is said of it. `None`: it is of
+/// none.
+pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
+    let folder = region.parent().filter(|_| region.file_name() == Some(REGION.as_ref()));
+    let of = folder.and_then(|folder| Some((Store::of_volume(folder)?, folder.file_name()?)));
+    let Some((store, name)) = of else { return Ok(None) };
+    let volume = name.to_string_lossy().into_owned();
+    let asked = format!("remove {volume}");
+    let answer = registry::order(&store, &Said::Remove { volume: volume.clone() });
+    match answer {
+        Ok(Answered::Removed { waits_for }) => {
+            for node in &waits_for {
+                eprintln!(
+                    "solera: {volume} is gone; node {node} does not answer, and drops its pages \
+                     when it is back"
+                );
+            }
+            Ok(Some(json!({ "removed": region.to_string_lossy(), "waits_for": waits_for })))
+        }
+        Ok(Answered::Refused { text }) => Err(Failure::new(asked, text, "")),
+        Ok(_) => Err(Failure::new(asked, "its node answers something else", "")),
+        Err(errno) => {
+            let found = format!("its node does not answer: {}", pmem::plain(errno));
+            Err(Failure::new(asked, found, "start it: solera node"))
+        }
+    }
+}
+
 /// The path of a volume that was named: of its file, or as `DOMAIN/VOLUME`.
 pub fn volume(path: PathBuf) -> Result<PathBuf, Failure> {
     Ok(region(&path)?.unwrap_or(path))
@@ -69,7 +99,12 @@ pub fn volume(path: PathBuf) -> Result<PathBuf, Failure> {
 
 /// Those of a domain's nodes that were heard of lately.
 pub fn living(status: &Status) -> impl Iterator<Item = &Member> {
-    status.nodes.iter().filter(|node| node.silent < SILENT.as_secs())
+    status.nodes.iter().filter(|node| is_there(node))
+}
+
+/// Whether a node was heard of lately, and is of the domain.
+pub fn is_there(node: &Member) -> bool {
+    node.silent < SILENT.as_secs() && node.standing != Standing::Gone
 }
 
 /// Bytes that a domain has for volumes: what its nodes may have, but for what each keeps free; and
@@ -82,18 +117,24 @@ pub fn capacity(status: &Status) -> (u64, u64) {
     (all * PAGE, all.saturating_sub(promised) * PAGE)
 }
 
-/// What the first node that answers says; of themselves, what others of this machine do.
-pub fn status(registry: &Registry, domain: &str) -> Result<Status, Failure> {
+/// What the nodes of this machine say, at least one. What each says of itself, the first says too:
+/// it hears of the others a second later.
+pub fn told(registry: &Registry, domain: &str) -> Result<Vec<Status>, Failure> {
     let mut told = registry.status(domain)?;
     let own = |status: &Status| status.nodes.iter().find(|one| one.node == status.node).cloned();
     let own: Vec<Member> = told.iter().filter_map(own).collect();
-    let mut first = told.swap_remove(0);
-    for node in &mut first.nodes {
+    for node in told.first_mut().into_iter().flat_map(|first| &mut first.nodes) {
         if let Some(own) = own.iter().find(|own| own.node == node.node) {
-            *node = own.clone();
+            // Its standing is the first node's to say.
+            *node = Member { standing: node.standing.max(own.standing), ..own.clone() };
         }
     }
-    Ok(first)
+    Ok(told)
+}
+
+/// The first of them.
+pub fn status(registry: &Registry, domain: &str) -> Result<Status, Failure> {
+    Ok(told(registry, domain)?.swap_remove(0))
 }
 
 /// Makes a volume of a domain on a node of this machine: gives its region.

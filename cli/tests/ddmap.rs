@@ -166,8 +166,8 @@ fn who_has_the_key_is_of_the_domain() {
     let join = ["--join", first.address()];
     let with = |key| [&join[..], &["--key", key]].concat();
     let second = machine.node("2", &[&with(&key)[..], &["--capacity", "32M"]].concat());
-    machine.refuses(("dm", "3"), &with(&other), &["join", "key"]);
-    machine.refuses(("dm", "3"), &join, &["join", "TLS"]);
+    machine.refuses(("dm", "3"), &with(&other), &["reach", "key"]);
+    machine.refuses(("dm", "3"), &join, &["reach", "TLS"]);
     machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
     let file = machine.file(24 << 20);
     machine.solera(&["cp", &file, "dm/v:/file"]).ok();
@@ -204,6 +204,72 @@ fn a_full_volume_is_a_full_disk() {
     assert!(run(fill).ended_with(1).out.trim().parse::<u64>().expect("a number") >= bytes);
 }
 
+/// A node gives its pages up, and is removed; another one is lost, and forgotten; a volume is
+/// removed from all nodes.
+#[test]
+fn nodes_and_volumes_are_removed() {
+    let machine = Machine::new();
+    let first = machine.node("1", &[]);
+    let join = ["--join", first.address()];
+    let node = |store: &str| machine.node(store, &join);
+    let (second, third) = (node("2"), node("3"));
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+    let file = machine.file(24 << 20);
+    machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    let kept_by = |number: usize| {
+        let of = |one: &&Value| one["node"].as_u64() == Some(number as u64);
+        machine.status()["nodes"].as_array().and_then(|all| all.iter().find(of).cloned())
+    };
+    assert!(kept_by(2).expect("it is there")["kept_bytes"].as_u64() > Some(0));
+    let domain = |line: &[&str]| machine.solera(&[&["domain"], line].concat());
+    domain(&["drain", "dm", "2"]).refused(1, &["30.41 MiB for volumes", "40.00 MiB are promised"]);
+    domain(&["drain", "dm", "9"]).refused(1, &["no such node"]);
+    domain(&["leave", "dm", "1"]).refused(1, &["node 1"]);
+    domain(&["drain", "--cancel", "dm", "1"]).ok();
+    domain(&["forget", "dm", "2"]).refused(1, &["it is there", "domain leave dm 2"]);
+
+    let fourth = node("4");
+    domain(&["leave", "dm", "2"]).ok();
+    machine.has_same("dm/v:/file", &file);
+    let left = kept_by(2).expect("it is listed");
+    assert_eq!((&left["standing"], &left["kept_bytes"]), (&"gone".into(), &0.into()), "{left}");
+    assert_eq!(second.end(Signal::TERM).code(), Some(0));
+    machine.refuses(("dm", "2"), &join, &["node 2 was removed", "new --store"]);
+
+    drop(third);
+    let begun = std::time::Instant::now();
+    while kept_by(3).expect("it is listed")["silent_seconds"].as_u64() < Some(8) {
+        assert!(begun.elapsed().as_secs() < 60);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    domain(&["drain", "dm", "3"]).refused(1, &["not heard of", "domain forget dm 3"]);
+    domain(&["forget", "dm", "3"]).ok();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let begun = std::time::Instant::now();
+    machine.solera(&["run", "--ddmap", "dm/v", "--", "cat", "/dm/file"]).ended_with(1);
+    assert!(begun.elapsed().as_secs() < 20, "what is lost is lost at once");
+
+    let holds = machine.command(&["run", "--ddmap", "dm/v", "--", "sleep", "60"]).spawn();
+    let mut holds = holds.expect("it starts");
+    let attached = || machine.status()["volumes"][0]["processes"].as_u64() > Some(0);
+    while !attached() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    machine.solera(&["rm", "dm/v"]).refused(1, &["processes have it attached"]);
+    holds.kill().and_then(|()| holds.wait()).expect("it ends");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    machine.solera(&["rm", "dm/v"]).ok();
+    assert!(!machine.0.path("1/volumes/v").exists(), "nothing is left of it");
+    assert_eq!(kept(&machine.status()), 0, "{}", machine.status());
+    let used = || kept_by(1).expect("it is there")["used_bytes"].as_u64();
+    let begun = std::time::Instant::now();
+    while used() != Some(0) {
+        assert!(begun.elapsed().as_secs() < 20, "{}", machine.status());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    drop(fourth);
+}
+
 #[test]
 fn what_a_domain_cannot_hold_is_refused() {
     let machine = Machine::new();
@@ -233,7 +299,6 @@ fn what_a_domain_cannot_hold_is_refused() {
     machine.solera(&["run", "--ddmap", "dm", "true"]).refused(125, &["DOMAIN/VOLUME"]);
     for volume in ["dm/v", "2/volumes/v/region"] {
         machine.solera(&["grow", "--size", "1G", volume]).refused(1, &["keeps the size"]);
-        machine.solera(&["rm", volume]).refused(1, &["other nodes"]);
         machine.solera(&["snapshot", volume, "copy"]).refused(1, &["solera cp"]);
     }
     for (options, word) in [

@@ -81,7 +81,7 @@ impl World {
             Room::open(&path(name)).unwrap()
         };
         let ground = |room| Ground::attach(&folder.0, room, node(1)).unwrap();
-        let kept = Kept::open(&path("kept"), pages, Arc::new(room("room-2", pages))).unwrap();
+        let kept = Kept::open(&path("kept"), (1, pages), Arc::new(room("room-2", pages))).unwrap();
         let kept = Arc::new(kept);
         let holder = Here(Arc::clone(&kept));
         let evictor = Arc::new(Evictor::new(ground(room("room", local))));
@@ -213,11 +213,11 @@ fn a_holder_that_died_as_it_made_a_folder_makes_it_anew() {
     std::fs::create_dir(&path).unwrap();
     std::fs::File::create(path.join("pages")).unwrap().set_len(64 * PAGE).unwrap();
     std::fs::File::create(path.join("table")).unwrap().set_len(MIB).unwrap();
-    Kept::open(&path, 0, Arc::clone(&room)).err().expect("nobody says how large it is");
-    let kept = Kept::open(&path, 64, Arc::clone(&room)).unwrap();
+    Kept::open(&path, (1, 0), Arc::clone(&room)).err().expect("nobody says how large it is");
+    let kept = Kept::open(&path, (1, 64), Arc::clone(&room)).unwrap();
     assert_eq!(kept.pages_in_file(), 0);
     drop(kept);
-    Kept::open(&path, 0, room).unwrap();
+    Kept::open(&path, (1, 0), room).unwrap();
 }
 
 #[test]

@@ -94,13 +94,16 @@ pub struct NodeArgs {
     pub demo: Option<u16>,
 }
 
-/// Make a domain's key, or look at a domain.
+/// Make a domain's key, look at a domain, remove nodes from it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   solera domain create dm --key dm.pem     copy the file to each machine of the domain
   solera domain status dm
-  solera domain status --json dm | jq .volumes")]
+  solera domain status --json dm | jq .volumes
+  solera domain drain dm 3                 node 3 gives its pages up
+  solera domain leave dm 3                 and is removed
+  solera domain forget dm 4                node 4 will not come back: its pages are lost")]
 pub struct DomainArgs {
     #[command(subcommand)]
     pub command: DomainCommand,
@@ -115,6 +118,58 @@ pub enum DomainCommand {
         key: PathBuf,
         /// The domain's name.
         name: String,
+    },
+    /// Have a node give its pages up: it gets no more, and hosts fetch those that it keeps. Waits
+    /// until it keeps none; ended, the node goes on giving up.
+    #[command(after_help = "\
+A host fetches the pages that the node keeps, and sends what has no room there to other nodes. They
+must have the room: what they have for volumes, and what volumes were promised, is compared first. A
+node that is itself the host of volumes keeps them.
+
+Exit code: 0 it keeps no pages, 1 failed.
+
+Examples:
+  solera domain drain dm 3
+  solera domain drain --cancel dm 3        it takes part again")]
+    Drain {
+        /// It takes part again, and gets pages.
+        #[arg(long)]
+        cancel: bool,
+        /// The domain's name.
+        name: String,
+        /// The node's number.
+        node: u16,
+    },
+    /// Remove a node that gives its pages up first, as `drain` does. It can be ended then.
+    #[command(after_help = "\
+Node 1 gives out the numbers, and stays; so does a node that is the host of volumes (solera rm). The
+number is given to no other node.
+
+Exit code: 0 it is removed, 1 it is not.
+
+Example:
+  solera domain leave dm 3")]
+    Leave {
+        /// The domain's name.
+        name: String,
+        /// The node's number.
+        node: u16,
+    },
+    /// Remove a node that will not come back: the pages that it had are lost.
+    #[command(after_help = "\
+Refused while the node is there (use leave). A touch of a page that it had is SIGBUS, calls give EIO,
+at once from then on; other nodes drop what they keep of volumes that it was the host of. If it does
+come back, it is refused.
+
+Exit code: 0 it is removed, 1 it is not.
+
+Example:
+  solera domain forget dm 3")]
+    Forget {
+        /// The domain's name.
+        name: String,
+        /// The node's number.
+        node: u16,
     },
     /// Show the nodes of a domain, and the volumes of those on this machine.
     Status {
@@ -179,11 +234,7 @@ impl Command {
                 let advice = "copy its files: solera cp -r DOMAIN/VOLUME:/ DIRECTORY";
                 return refuse("copy", std::slice::from_ref(&args.volume), found, advice);
             }
-            Self::Rm(args) => {
-                let found = "other nodes keep pages of a volume of a domain, and would go on to";
-                let advice = "remove the files that are on it: solera run --ddmap";
-                return refuse("remove", &args.volumes, found, advice);
-            }
+            Self::Rm(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Cache(args) => match &mut args.command {
                 CacheCommand::Create(of)
                 | CacheCommand::Status { of, .. }

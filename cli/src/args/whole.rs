@@ -84,10 +84,14 @@ pub struct DetachArgs {
 A volume on a device is not removed: `solera format --force` makes it anew, `blkdiscard` or `ndctl`
 empty it. Of a file with several names the one that is given goes.
 
+A volume of a domain (DOMAIN/VOLUME) goes from all nodes; one that does not answer drops its pages
+when it is back.
+
 Exit code: 0 it is gone, 1 it is not.
 
 Examples:
   solera rm /dev/shm/v.pm
+  solera rm dm/big
   solera rm --json /backup/v-monday.pm /backup/v-tuesday.pm")]
 pub struct RmArgs {
     /// Print JSON.

@@ -4,6 +4,7 @@ use serde_json::json;
 use volume::Removed;
 
 use crate::args::RmArgs;
+use crate::domain;
 use crate::failure::Outcome;
 use crate::output;
 
@@ -12,6 +13,18 @@ pub fn run(args: &RmArgs) -> Outcome {
     let (mut values, mut code) = (Vec::new(), 0);
     for path in &args.volumes {
         let shown = path.display();
+        match domain::remove(path) {
+            Ok(None) => {}
+            Ok(Some(removed)) => {
+                values.push(removed);
+                continue;
+            }
+            Err(failure) => {
+                eprintln!("solera: {failure}");
+                code = 1;
+                continue;
+            }
+        }
         let Removed { names_left, anchor_left } = match volume::remove(path) {
             Ok(removed) => removed,
             Err(error) => {

@@ -4,7 +4,7 @@
 //! STORE/node                  what the node is: JSON
 //! STORE/lock                  held by the node that runs
 //! STORE/room                  its capacity (`room.rs`)
-//! STORE/members               the domain's nodes, a line each: number and address
+//! STORE/members               the domain's nodes, a line each: number, address, standing
 //! STORE/socket                where processes of this machine reach it (`local.rs`)
 //! STORE/volumes/NAME/         a volume that this node is the host of: region, table, directory
 //! STORE/kept/UUID/            pages of a volume that another node is the host of: pages, table
@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 const MODE: u32 = 0o600;
 /// Where a volume says which it is.
 const ABOUT: &str = "about";
+/// What that is called of a volume that was removed.
+const REMOVED: &str = "removed";
 const NODE: &str = "node";
 const MEMBERS: &str = "members";
 /// The version of the folder's structures.
@@ -54,6 +56,22 @@ pub struct VolumeAbout {
     /// Pages of the region.
     pub pages: u64,
 }
+
+/// How a node stands in its domain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// It takes part.
+    #[default]
+    There,
+    /// It gets no more pages, and hosts fetch those that it keeps.
+    Drains,
+    /// It was removed: what it had is not asked for any more. Its number is nobody's.
+    Gone,
+}
+
+/// A node of a domain, as a store lists it.
+pub type Listed = (NodeId, SocketAddr, Standing);
 
 /// A node's folder.
 #[derive(Clone, Debug)]
@@ -163,18 +181,30 @@ impl Store {
     }
 
     /// Says who the domain's nodes are, for processes of this machine.
-    pub fn set_members(&self, members: &[(NodeId, SocketAddr)]) -> Result<(), DomainError> {
-        let line =
-            |(node, address): &(NodeId, SocketAddr)| format!("{} {address}\n", node.number());
+    pub fn set_members(&self, members: &[Listed]) -> Result<(), DomainError> {
+        let line = |(node, address, standing): &Listed| {
+            let standing = match standing {
+                Standing::There => "",
+                Standing::Drains => " drains",
+                Standing::Gone => " gone",
+            };
+            format!("{} {address}{standing}\n", node.number())
+        };
         self.write(MEMBERS, members.iter().map(line).collect::<String>().as_bytes())
     }
 
     /// The domain's nodes, as the node has said last.
-    pub fn members(&self) -> Vec<(NodeId, SocketAddr)> {
+    pub fn members(&self) -> Vec<Listed> {
         let text = fs::read_to_string(self.0.join(MEMBERS)).unwrap_or_default();
         let member = |line: &str| {
-            let (number, address) = line.split_once(' ')?;
-            Some((NodeId::new(number.parse().ok()?)?, address.parse().ok()?))
+            let mut words = line.split(' ');
+            let (number, address) = (words.next()?, words.next()?);
+            let standing = match words.next() {
+                Some("gone") => Standing::Gone,
+                Some("drains") => Standing::Drains,
+                _ => Standing::There,
+            };
+            Some((NodeId::new(number.parse().ok()?)?, address.parse().ok()?, standing))
         };
         text.lines().filter_map(member).collect()
     }
@@ -212,6 +242,10 @@ impl Store {
     pub fn create_volume(&self, name: &str, size: u64) -> Result<PathBuf, DomainError> {
         let folder = self.volume(name);
         let asked = format!("make the volume {name} in {}", self.0.display());
+        if folder.join(REMOVED).exists() {
+            let found = "one of that name was removed, and not all nodes have dropped its pages";
+            return Err(DomainError::new(asked, found, "start them, or choose another name"));
+        }
         if folder.join(ABOUT).exists() {
             return Err(DomainError::new(asked, "it exists already", "choose another name"));
         }
@@ -244,6 +278,26 @@ impl Store {
         let about = VolumeAbout { format: FORMAT, uuid, pages };
         fs::write(folder.join(ABOUT), serde_json::to_vec_pretty(&about).unwrap_or_default())
             .map_err(text)
+    }
+
+    /// A volume is no volume any more; its folder stays until holders have dropped what they keep
+    /// of it. CRASH: one rename; behind it the node goes on with what is left to do.
+    pub fn discard_volume(&self, name: &str) -> Result<(), DomainError> {
+        let folder = self.volume(name);
+        fs::rename(folder.join(ABOUT), folder.join(REMOVED)).map_err(|error| {
+            DomainError::io(format!("remove the volume {name}"), folder.display(), &error)
+        })
+    }
+
+    /// The volumes that were removed, and whose pages holders may have still: their folders, and
+    /// their regions' numbers.
+    pub fn discarded(&self) -> Vec<(PathBuf, [u8; 16])> {
+        let entries = fs::read_dir(self.0.join("volumes")).into_iter().flatten().flatten();
+        let removed = |entry: fs::DirEntry| {
+            let about = self.read::<VolumeAbout>(&entry.path().join(REMOVED)).ok()??;
+            Some((entry.path(), about.uuid))
+        };
+        entries.filter_map(removed).collect()
     }
 
     /// The folder of what is kept of another host's volume.

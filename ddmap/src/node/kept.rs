@@ -10,7 +10,7 @@ use crate::ground::table::{Table, TableError};
 use crate::ground::uffd::Uffd;
 use crate::protocol::keep::{self, Keeper};
 use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
-use crate::protocol::{Flags, Installed, PAGE, State, Version, Word};
+use crate::protocol::{Flags, Installed, NodeId, PAGE, State, Version, Word};
 use pmem::Region;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// The name of the page file.
 const PAGES_NAME: &str = "pages";
+/// The file that says for which node they are kept.
+const HOST_NAME: &str = "host";
 
 /// What this node keeps of one region.
 pub struct Kept {
@@ -29,18 +31,25 @@ pub struct Kept {
     region: Region,
     uffd: Uffd,
     room: Arc<Room>,
+    host: Option<NodeId>,
 }
 
 impl Kept {
     /// What the folder has, which is made for a region of so many pages if it is not there.
-    pub fn open(folder: &Path, pages: u64, room: Arc<Room>) -> Result<Self, TableError> {
+    pub fn open(
+        folder: &Path,
+        (host, pages): (u16, u64),
+        room: Arc<Room>,
+    ) -> Result<Self, TableError> {
         let system = |what| move |errno| TableError::System(what, errno);
         // A node that died, or had no memory left, when it made it has kept nothing yet.
         if !Table::is_made(folder) {
             if pages == 0 {
                 return Err(TableError::Layout("is not made, and has no size yet".to_owned()));
             }
-            std::fs::create_dir_all(folder).map_err(|error| {
+            let file = folder.join(HOST_NAME);
+            let made = std::fs::create_dir_all(folder);
+            made.and_then(|()| std::fs::write(file, host.to_string())).map_err(|error| {
                 let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
                 TableError::System("the folder", errno)
             })?;
@@ -55,9 +64,23 @@ impl Kept {
         unsafe { rustix::mm::madvise(start.cast(), length, Advice::LinuxDontFork) }
             .map_err(system("the mapping"))?;
         uffd.register(start as usize, length).map_err(system("the userfaultfd"))?;
-        let kept = Self { table, region, uffd, room };
+        let host = std::fs::read_to_string(folder.join(HOST_NAME)).ok();
+        let host = host.and_then(|host| NodeId::new(host.parse().ok()?));
+        let kept = Self { table, region, uffd, room, host };
         let Ok(()) = keep::restart(&kept, kept.table.touched());
         Ok(kept)
+    }
+
+    /// The node for which they are kept.
+    pub fn host(&self) -> Option<NodeId> {
+        self.host
+    }
+
+    /// Drops all pages.
+    pub fn drop_all(&self) {
+        for page in self.table.touched() {
+            let Ok(_) = keep::release(self, page, self.table.word(page).version());
+        }
     }
 
     /// Pages that are kept, by their allocated memory.

@@ -1,9 +1,9 @@
 //! Who is in a domain. Its first node, number 1, gives out the numbers and knows all; every other
 //! one tells it each second that it is there, and hears of the rest.
 
+use crate::ground::store::{Listed, Standing};
 use crate::protocol::NodeId;
 use crate::reach::control::{Member, Told};
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,14 +26,26 @@ impl Members {
         if member.node != 0 && NodeId::new(member.node).is_none() {
             return Told::Refused { text: format!("{} is no number of a node", member.node) };
         }
-        let taken =
-            |one: &&(Member, Instant)| one.0.address == member.address && one.0.node != member.node;
+        let taken = |one: &&(Member, Instant)| {
+            one.0.address == member.address
+                && one.0.node != member.node
+                && one.0.standing != Standing::Gone
+        };
         if let Some((other, heard)) = all.iter().find(taken)
             && heard.elapsed() < SILENT
         {
             let text = format!(
                 "{} is the address of node {}, which is there; give --listen another one",
                 member.address, other.node
+            );
+            return Told::Refused { text };
+        }
+        let removed =
+            |one: &(Member, Instant)| one.0.node == member.node && one.0.standing == Standing::Gone;
+        if member.node != 0 && all.iter().any(removed) {
+            let text = format!(
+                "node {} was removed from the domain; end it, and give a new one a new --store",
+                member.node
             );
             return Told::Refused { text };
         }
@@ -60,6 +72,9 @@ impl Members {
             member.node = next;
         }
         let you = member.node;
+        // That is not its own to say.
+        let known = all.iter().find(|one| one.0.node == you);
+        member.standing = known.map_or(Standing::There, |one| one.0.standing);
         Self::put(&mut all, member, Instant::now());
         drop(all);
         Told::Members { you, all: self.list() }
@@ -73,6 +88,48 @@ impl Members {
         all.sort_by_key(|one| one.0.node);
     }
 
+    /// A node is to stand so from now on. One that is removed while it is there keeps nothing for
+    /// others, and is the host of nothing.
+    pub fn mark(&self, node: u16, standing: Standing) -> Told {
+        let mut all = self.all();
+        let refused = |text: String| Told::Refused { text };
+        let Some((member, heard)) = all.iter_mut().find(|one| one.0.node == node) else {
+            return refused(format!("the domain has no node {node}"));
+        };
+        if member.standing == Standing::Gone && standing != Standing::Gone {
+            return refused(format!("node {node} was removed from the domain"));
+        }
+        if standing == Standing::Gone && node == 1 {
+            return refused("node 1 gives out the numbers, and stays".to_owned());
+        }
+        let has = member.kept > 0 || member.promised > 0;
+        if standing == Standing::Gone && has && heard.elapsed() < SILENT {
+            let text = format!(
+                "node {node} is there, keeps {} pages for others, and is the host of {} pages",
+                member.kept, member.promised
+            );
+            return refused(text);
+        }
+        member.standing = standing;
+        Told::Done
+    }
+
+    /// The nodes whose pages are to be fetched, and that are there.
+    pub fn draining(&self) -> Vec<NodeId> {
+        let all = self.all();
+        let drains = |one: &&(Member, Instant)| {
+            one.0.standing == Standing::Drains && one.1.elapsed() < SILENT
+        };
+        all.iter().filter(drains).filter_map(|one| NodeId::new(one.0.node)).collect()
+    }
+
+    /// The nodes that were removed.
+    pub fn gone(&self) -> Vec<NodeId> {
+        let all = self.all();
+        let gone = all.iter().filter(|one| one.0.standing == Standing::Gone);
+        gone.filter_map(|one| NodeId::new(one.0.node)).collect()
+    }
+
     /// What the first node has told.
     pub fn heard(&self, told: Vec<Member>) {
         let mut all = self.all();
@@ -84,8 +141,8 @@ impl Members {
     }
 
     /// A node that was known before this one began.
-    pub fn remember(&self, node: NodeId, address: SocketAddr) {
-        let member = Member::new(node.number(), address);
+    pub fn remember(&self, (node, address, standing): Listed) {
+        let member = Member { standing, ..Member::new(node.number(), address) };
         let long_ago = Instant::now().checked_sub(SILENT).unwrap_or_else(Instant::now);
         Self::put(&mut self.all(), member, long_ago);
     }
@@ -99,17 +156,23 @@ impl Members {
         self.all().iter().map(told).collect()
     }
 
-    /// Numbers and addresses.
-    pub fn addresses(&self) -> Vec<(NodeId, SocketAddr)> {
+    /// Numbers, addresses and standing.
+    pub fn addresses(&self) -> Vec<Listed> {
         let all = self.all();
-        all.iter().filter_map(|one| Some((NodeId::new(one.0.node)?, one.0.address))).collect()
+        let listed = |(member, _): &(Member, Instant)| {
+            Some((NodeId::new(member.node)?, member.address, member.standing))
+        };
+        all.iter().filter_map(listed).collect()
     }
 
     /// The nodes besides `here` that were heard of lately.
     pub fn others(&self, here: NodeId) -> Vec<NodeId> {
         let all = self.all();
-        let there =
-            |one: &&(Member, Instant)| one.0.node != here.number() && one.1.elapsed() < SILENT;
+        let there = |one: &&(Member, Instant)| {
+            one.0.node != here.number()
+                && one.1.elapsed() < SILENT
+                && one.0.standing != Standing::Gone
+        };
         all.iter().filter(there).filter_map(|one| NodeId::new(one.0.node)).collect()
     }
 
@@ -117,7 +180,10 @@ impl Members {
     pub fn holders(&self, here: NodeId) -> Vec<(NodeId, u64)> {
         let all = self.all();
         let takes = |one: &&(Member, Instant)| {
-            one.0.node != here.number() && one.1.elapsed() < SILENT && one.0.free() > 0
+            one.0.node != here.number()
+                && one.1.elapsed() < SILENT
+                && one.0.standing == Standing::There
+                && one.0.free() > 0
         };
         let holders = all.iter().filter(takes);
         holders.filter_map(|one| Some((NodeId::new(one.0.node)?, one.0.free()))).collect()
@@ -129,7 +195,7 @@ mod tests {
     use super::*;
 
     fn member(node: u16, port: u16) -> Member {
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
         Member { capacity: 100, used: 40, ..Member::new(node, address) }
     }
 

@@ -5,6 +5,7 @@
 //! | the caller's | listens to programs of this machine: who attaches, who goes |
 //! | evictor | makes room when somebody wants it; lets time go on |
 //! | beat | tells the first node that this one is there; buries the dead; has holders drop pages |
+//! | drain | brings home what nodes keep that are to give their pages up |
 //! | two of the server | answer other nodes and their programs |
 
 pub mod evict;
@@ -12,16 +13,17 @@ mod fetched;
 pub mod host;
 pub mod kept;
 pub mod members;
+mod orders;
 pub mod service;
 
 use crate::ground::error::DomainError;
 use crate::ground::maps::Maps;
 use crate::ground::room::Room;
-use crate::ground::store::{Lock, Store};
+use crate::ground::store::{Listed, Lock, Store};
 use crate::ground::uffd::Uffd;
 use crate::node::evict::Peer;
 use crate::node::host::Hosts;
-use crate::node::members::Members;
+use crate::node::members::{Members, SILENT};
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, NodeId, PAGE};
@@ -87,9 +89,42 @@ struct Shared {
     hosts: Hosts,
     members: Arc<Members>,
     /// Those whose addresses the store has.
-    written: Mutex<Vec<(NodeId, SocketAddr)>>,
+    written: Mutex<Vec<Listed>>,
     answering: Arc<Answering>,
     over: AtomicBool,
+    /// Pages may be counted that are not there.
+    uncounted: AtomicBool,
+}
+
+/// Says something to a node, of a volume or of none: its answer.
+fn say(
+    address: SocketAddr,
+    member: &Member,
+    volume: Option<[u8; 16]>,
+    ask: &Ask,
+    wire: &Wire,
+) -> Result<Told, DomainError> {
+    let asked = format!("reach the node at {address}");
+    let io = |error: std::io::Error| DomainError::new(&asked, error, "is a node up there?");
+    let number = if member.node == 0 { STRANGER } else { member.node };
+    let node = NodeId::new(number).ok_or_else(|| DomainError::new(&asked, "a bad number", ""))?;
+    let hello = Hello {
+        node,
+        process: u64::from(std::process::id()) << 16 | u64::from(member.address.port()),
+        session: 1,
+        volume: volume.unwrap_or(NO_VOLUME),
+        term: crate::protocol::TERM,
+    };
+    let mut link = Link::connect(address, BEAT * 2, &hello, wire).map_err(io)?;
+    let text = control::text(ask);
+    let answer = link.ask(&Request::Control { text }, BEAT * 2);
+    let answer = answer.map_err(|error| DomainError::new(&asked, error, "try again"))?;
+    let refused = |found: String| DomainError::new(&asked, found, "");
+    match answer {
+        Answer::Control { text } => control::parse(&text).map_err(refused),
+        Answer::Refused { text, .. } => Err(refused(text)),
+        _ => Err(refused("an answer to something else".to_owned())),
+    }
 }
 
 /// Tells a node that this one is there: its number, and all nodes.
@@ -98,33 +133,15 @@ fn join(
     member: &Member,
     wire: &Wire,
 ) -> Result<(NodeId, Vec<Member>), DomainError> {
-    let asked = format!("join the domain at {address}");
-    let io = |error: std::io::Error| DomainError::new(&asked, error, "is a node up there?");
-    let number = if member.node == 0 { STRANGER } else { member.node };
-    let node = NodeId::new(number).ok_or_else(|| DomainError::new(&asked, "a bad number", ""))?;
-    let hello = Hello {
-        node,
-        process: u64::from(std::process::id()) << 16 | u64::from(member.address.port()),
-        session: 1,
-        volume: NO_VOLUME,
-        term: crate::protocol::TERM,
+    let refused = |found: &str| {
+        DomainError::new(format!("join the domain at {address}"), found, "see `solera node --help`")
     };
-    let mut link = Link::connect(address, BEAT * 2, &hello, wire).map_err(io)?;
-    let text = control::text(&Ask::Join(member.clone()));
-    let answer = link.ask(&Request::Control { text }, BEAT * 2);
-    let answer = answer.map_err(|error| DomainError::new(&asked, error, "try again"))?;
-    let refused = |found: String| DomainError::new(&asked, found, "");
-    match answer {
-        Answer::Control { text } => match control::parse(&text).map_err(refused)? {
-            Told::Members { you, all } => {
-                let you = NodeId::new(you).ok_or_else(|| refused("a bad number".to_owned()))?;
-                Ok((you, all))
-            }
-            Told::Refused { text } => Err(refused(text)),
-            Told::Done => Err(refused("an answer to something else".to_owned())),
-        },
-        Answer::Refused { text, .. } => Err(refused(text)),
-        _ => Err(refused("an answer to something else".to_owned())),
+    match say(address, member, None, &Ask::Join(member.clone()), wire)? {
+        Told::Members { you, all } => {
+            Ok((NodeId::new(you).ok_or_else(|| refused("a bad number"))?, all))
+        }
+        Told::Refused { text } => Err(refused(&text)),
+        Told::Done => Err(refused("an answer to something else")),
     }
 }
 
@@ -169,9 +186,7 @@ fn enter(
             return Err(DomainError::new(asked, found, "give the store of this domain"));
         }
         (about.node, about.store) = (known.node, known.store);
-        for (node, address) in store.members() {
-            members.remember(node, address);
-        }
+        store.members().into_iter().for_each(|listed| members.remember(listed));
     }
     let of_first = members.addresses().into_iter().find(|one| one.0.number() == 1);
     let first = match (options.join, about.node) {
@@ -241,6 +256,7 @@ impl Node {
             written: Mutex::default(),
             answering: Arc::clone(&answering),
             over: AtomicBool::new(false),
+            uncounted: AtomicBool::new(false),
             store,
         });
         shared.room.set_up(capacity, shared.pages(), reserve);
@@ -315,14 +331,20 @@ impl Shared {
 
     /// Pages that this node has.
     fn pages(&self) -> u64 {
-        self.hosts.pages() + self.answering.status().iter().map(|kept| kept.pages).sum::<u64>()
+        self.hosts.pages() + self.kept()
+    }
+
+    /// Of them, those that it keeps for others.
+    fn kept(&self) -> u64 {
+        self.answering.status().iter().map(|kept| kept.pages).sum()
     }
 
     fn begin(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let (evictor, beat) = (Arc::clone(self), Arc::clone(self));
+        let [evictor, beat, drain] = [(); 3].map(|()| Arc::clone(self));
         Ok(vec![
             thread::Builder::new().name("evictor".to_owned()).spawn(move || evictor.evict())?,
             thread::Builder::new().name("beat".to_owned()).spawn(move || beat.beat())?,
+            thread::Builder::new().name("drain".to_owned()).spawn(move || drain.drain())?,
         ])
     }
 
@@ -364,10 +386,11 @@ impl Shared {
 
     fn beat(&self) {
         let mut heard = self.members.addresses();
-        let (mut said, mut uncounted) = (None, false);
+        let mut said = None;
+        let mut tried = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
             let (used, promised) = (self.room.used(), self.hosts.promised());
-            let member = Member { used, promised, ..self.about.clone() };
+            let member = Member { used, promised, kept: self.kept(), ..self.about.clone() };
             match self.first {
                 None => {
                     self.members.join(member);
@@ -387,14 +410,19 @@ impl Shared {
             self.write_members();
             let died = self.hosts.bury();
             let addresses = self.members.addresses();
-            for (node, _) in addresses.iter().filter(|one| !heard.contains(one)) {
-                self.hosts.heard_of(*node);
+            for listed in addresses.iter().filter(|one| !heard.contains(one)) {
+                self.hosts.heard_of(listed.0);
+            }
+            self.answering.drop_for(&self.members.gone());
+            if tried.elapsed() > SILENT {
+                self.finish_removals();
+                tried = Instant::now();
             }
             heard = addresses;
             self.hosts.reconcile(&self.members.others(self.here()), died);
-            uncounted |= died;
-            if uncounted {
-                uncounted = !self.room.recount(|| self.pages(), TICK);
+            if self.uncounted.swap(false, Ordering::Relaxed) || died {
+                let right = self.room.recount(|| self.pages(), TICK);
+                self.uncounted.fetch_or(!right, Ordering::Relaxed);
             }
             thread::sleep(BEAT);
         }
@@ -412,6 +440,8 @@ impl Shared {
         };
         let answer = match said {
             Said::Wire => Answered::Wire { key: self.wire.key().map(str::to_owned) },
+            Said::Mark { node, standing } => self.mark(node, standing),
+            Said::Remove { volume } => self.remove(&volume),
             Said::Status => Answered::Status(self.status()),
             Said::Attached { volume, slot, life } => {
                 let claimant = Claimant { slot, life };
@@ -448,6 +478,7 @@ impl Shared {
         // The others hear of it a second later.
         if let Some(own) = nodes.iter_mut().find(|one| one.node == self.about.node) {
             (own.used, own.promised) = (self.room.used(), self.hosts.promised());
+            own.kept = self.kept();
         }
         Status {
             domain: self.domain.clone(),

@@ -50,12 +50,12 @@ impl Answering {
 
     /// Opens all that is kept. What cannot be opened is said, and left alone.
     pub fn open_all(&self) -> Vec<String> {
-        let open = |uuid: &[u8; 16]| self.hold(uuid, 0).err();
+        let open = |uuid: &[u8; 16]| self.hold(uuid, (0, 0)).err();
         self.store.all_kept().iter().filter_map(open).collect()
     }
 
     /// What is kept of a region; of one of which nothing is kept yet, with so many pages.
-    fn hold(&self, uuid: &[u8; 16], pages: u64) -> Result<Arc<Kept>, String> {
+    fn hold(&self, uuid: &[u8; 16], (host, pages): (u16, u64)) -> Result<Arc<Kept>, String> {
         let mut kept = self.kept();
         if let Some(found) = kept.get(uuid) {
             return Ok(Arc::clone(found));
@@ -67,11 +67,30 @@ impl Answering {
             return Err(format!("a region has {PAGES_MAX} pages at most, not {pages}"));
         }
         let folder = self.store.kept(uuid);
-        let made = Kept::open(&folder, pages, Arc::clone(&self.room))
+        let made = Kept::open(&folder, (host, pages), Arc::clone(&self.room))
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         let made = Arc::new(made);
         kept.insert(*uuid, Arc::clone(&made));
         Ok(made)
+    }
+
+    /// Drops all that is kept of a region that was removed.
+    fn drop_kept(&self, uuid: &[u8; 16]) {
+        let dropped = self.kept().remove(uuid);
+        if let Some(dropped) = dropped {
+            dropped.drop_all();
+            // What is left of it is opened at the next start, and keeps nothing.
+            let _ = std::fs::remove_dir_all(self.store.kept(uuid));
+        }
+    }
+
+    /// Drops what is kept for hosts that were removed from the domain.
+    pub fn drop_for(&self, gone: &[NodeId]) {
+        let of = |(uuid, kept): (&[u8; 16], &Arc<Kept>)| {
+            kept.host().is_some_and(|host| gone.contains(&host)).then_some(*uuid)
+        };
+        let orphans: Vec<_> = self.kept().iter().filter_map(of).collect();
+        orphans.iter().for_each(|uuid| self.drop_kept(uuid));
     }
 
     /// Pages that are kept, by region.
@@ -93,6 +112,14 @@ impl Answering {
                 let text = format!("{} gives out no numbers; --join {at}", self.here);
                 told(&Told::Refused { text })
             }
+            Ok(Ask::Mark { node, standing }) if self.here.number() == 1 => {
+                told(&self.members.mark(node, standing))
+            }
+            Ok(Ask::Mark { .. }) => refused(Errno::INVAL, "the first node marks nodes"),
+            Ok(Ask::Drop) => {
+                self.drop_kept(&hello.volume);
+                told(&Told::Done)
+            }
             Ok(Ask::Hold { .. }) if hello.volume == NO_VOLUME => {
                 refused(Errno::INVAL, "a connection without a volume keeps nothing")
             }
@@ -100,10 +127,12 @@ impl Answering {
                 let text = format!("node {node} is meant, and this is {}", self.here);
                 told(&Told::Refused { text })
             }
-            Ok(Ask::Hold { pages, .. }) => match self.hold(&hello.volume, pages) {
-                Ok(_) => told(&Told::Done),
-                Err(text) => told(&Told::Refused { text }),
-            },
+            Ok(Ask::Hold { pages, .. }) => {
+                match self.hold(&hello.volume, (hello.node.number(), pages)) {
+                    Ok(_) => told(&Told::Done),
+                    Err(text) => told(&Told::Refused { text }),
+                }
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
 };
-use crate::reach::carrier::Carrier;
+use crate::reach::carrier::{Carrier, Unreached};
 use crate::reach::waiting;
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
@@ -498,6 +498,7 @@ impl RegionPager {
         if !matches!(answer, Ok(Answer::Fetched { .. })) {
             self.not_told(&releases);
         }
+        let gone = answer == Err(Unreached::Gone);
         let found = match answer {
             Ok(Answer::Fetched { found, bytes }) if found.len() == asked.len() => {
                 view.buffer.replace(bytes);
@@ -508,8 +509,8 @@ impl RegionPager {
         let (mut first, mut at) = (None, 0);
         for (number, (_, _, fault, is_first)) in asked.iter_mut().enumerate() {
             match found.as_ref().map(|found| found[number]) {
-                None => fault.unanswered(),
-                Some(false) => fault.refused(),
+                None if !gone => fault.unanswered(),
+                None | Some(false) => fault.refused(),
                 Some(true) => {
                     fault.answered(at);
                     at += PAGE as usize;

@@ -4,9 +4,14 @@ use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
 use std::time::Duration;
 
-/// A holder could not be asked, or has not answered: what it has done is not known.
+/// Why there is no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unreached;
+pub enum Unreached {
+    /// The holder could not be asked, or has not answered: what it has done is not known.
+    Silent,
+    /// The domain has no such node any more: nobody will answer.
+    Gone,
+}
 
 /// Carries requests.
 pub trait Carrier: Send + Sync {

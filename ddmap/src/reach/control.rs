@@ -1,6 +1,7 @@
 //! What nodes say to each other besides pages: which nodes there are, and how they are. JSON, so
 //! that a later release can say more.
 
+use crate::ground::store::Standing;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -20,6 +21,12 @@ pub struct Member {
     pub capacity: u64,
     /// Pages that it has.
     pub used: u64,
+    /// Of them, those that it keeps for other nodes.
+    #[serde(default)]
+    pub kept: u64,
+    /// How it stands, as the first node says.
+    #[serde(default)]
+    pub standing: Standing,
     /// Pages that it keeps free.
     #[serde(default)]
     pub reserve: u64,
@@ -41,8 +48,21 @@ impl Member {
     /// One of which nothing else is known.
     pub fn new(node: u16, address: SocketAddr) -> Self {
         let (passive, capacity, used, reserve, promised) = (false, 0, 0, 0, 0);
-        let (store, starts, silent) = (0, 0, 0);
-        Self { node, address, passive, capacity, used, reserve, promised, store, starts, silent }
+        let (kept, store, starts, silent, standing) = (0, 0, 0, 0, Standing::There);
+        Self {
+            node,
+            address,
+            passive,
+            capacity,
+            used,
+            kept,
+            standing,
+            reserve,
+            promised,
+            store,
+            starts,
+            silent,
+        }
     }
 
     /// Pages that are free.
@@ -57,6 +77,15 @@ impl Member {
 pub enum Ask {
     /// This node is there, or still is: it wants to know all others.
     Join(Member),
+    /// A node stands so from now on. To the first node.
+    Mark {
+        /// Its number.
+        node: u16,
+        /// How it is to stand.
+        standing: Standing,
+    },
+    /// The connection's volume is removed: what is kept of it is dropped.
+    Drop,
     /// The connection's volume has so many pages, and this node is meant: another one may be at its
     /// address by now.
     Hold {

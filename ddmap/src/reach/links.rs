@@ -4,7 +4,7 @@
 //! Locks: `idle`, to take a connection and to give it back; none while a request is under way.
 
 use crate::ground::renewed::Renewed;
-use crate::ground::store::Store;
+use crate::ground::store::{Standing, Store};
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
 use crate::reach::carrier::{Carrier, Unreached};
@@ -43,20 +43,25 @@ impl Links {
         self.idle.lock()
     }
 
-    fn address(&self, node: NodeId) -> Option<SocketAddr> {
-        self.store.members().into_iter().find(|member| member.0 == node).map(|member| member.1)
+    fn address(&self, node: NodeId) -> Result<SocketAddr, Unreached> {
+        let found = self.store.members().into_iter().find(|member| member.0 == node);
+        match found {
+            Some((_, _, Standing::Gone)) => Err(Unreached::Gone),
+            Some((_, address, _)) => Ok(address),
+            None => Err(Unreached::Silent),
+        }
     }
 
     fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
-        let address = self.address(node).ok_or(Unreached)?;
+        let address = self.address(node)?;
         let (process, session) = *self.own.lock();
         let hello = Hello { process, session, ..self.hello };
         let link = Link::connect(address, CONNECT, &hello, &self.wire);
-        let mut link = link.map_err(|_| Unreached)?;
+        let mut link = link.map_err(|_| Unreached::Silent)?;
         let text = control::text(&control::Ask::Hold { pages: self.pages, node: node.number() });
         match link.ask(&Request::Control { text }, CONNECT) {
             Ok(Answer::Control { text }) if control::parse(&text) == Ok(Told::Done) => Ok(link),
-            _ => Err(Unreached),
+            _ => Err(Unreached::Silent),
         }
     }
 
@@ -100,7 +105,7 @@ impl Carrier for Links {
             link = self.connect(to)?;
             outcome = Self::ask_over(&mut link, request, end);
         }
-        let answer = outcome.map_err(|_| Unreached)?;
+        let answer = outcome.map_err(|_| Unreached::Silent)?;
         self.idle().push((to, link));
         Ok(answer)
     }

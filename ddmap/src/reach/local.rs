@@ -5,7 +5,7 @@
 //! process that the node has, to which it hands them over anew when there is one again.
 
 use crate::ground::error::DomainError;
-use crate::ground::store::Store;
+use crate::ground::store::{Standing, Store};
 use crate::reach::control;
 use pmem::InternalFd;
 use rustix::io::Errno;
@@ -37,6 +37,18 @@ pub enum Said {
         /// Low 12 bits of its life.
         life: u16,
     },
+    /// A node is to stand so in the domain.
+    Mark {
+        /// Its number.
+        node: u16,
+        /// How it is to stand.
+        standing: Standing,
+    },
+    /// A volume of this node's is to be removed.
+    Remove {
+        /// Its name.
+        volume: String,
+    },
     /// It wants to know how nodes talk.
     Wire,
     /// It wants to know how the domain is.
@@ -49,6 +61,12 @@ pub enum Said {
 pub enum Answered {
     /// It is done.
     Done,
+    /// The volume is removed. These nodes have not dropped its pages yet: they are told when they
+    /// answer.
+    Removed {
+        /// Their numbers.
+        waits_for: Vec<u16>,
+    },
     /// By TLS with this key, or plain. Only processes of the node's user reach the socket, and they
     /// could read the key's file, too.
     Wire {

@@ -212,6 +212,19 @@ impl Registry {
         }
     }
 
+    /// Asks a node of this machine to do something.
+    pub fn order(&self, domain: &str, said: &Said) -> Result<Answered, DomainError> {
+        check_name("domain", domain)?;
+        let asked = format!("ask a node of {domain}");
+        let Some((number, store)) = self.living(domain).into_iter().next() else {
+            return Err(none_runs(asked, domain));
+        };
+        order(&store, said).map_err(|errno| {
+            let found = format!("node {number} says {}", pmem::plain(errno));
+            DomainError::new(asked, found, "start it again")
+        })
+    }
+
     /// The region of `DOMAIN/VOLUME`, on the node that is its host.
     pub fn resolve(&self, name: &str) -> Result<PathBuf, DomainError> {
         let (domain, volume) = parse(name)?;
@@ -273,10 +286,15 @@ fn lives(store: &Store) -> bool {
     Local::connect(store).is_ok()
 }
 
-fn ask(store: &Store) -> Result<Status, Errno> {
+/// Asks the node of a store to do something.
+pub fn order(store: &Store, said: &Said) -> Result<Answered, Errno> {
     let socket = Local::connect(store)?;
     socket.set_patience(PATIENCE)?;
-    match socket.ask(&Said::Status, &[])? {
+    socket.ask(said, &[])
+}
+
+fn ask(store: &Store) -> Result<Status, Errno> {
+    match order(store, &Said::Status)? {
         Answered::Status(status) => Ok(status),
         _ => Err(Errno::BADMSG),
     }
