@@ -6,12 +6,13 @@ mod domain;
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use domain::{MIB, Machine, Node};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn numbers(status: &Value, of: &str) -> Vec<u64> {
     let list = status[of].as_array().unwrap_or_else(|| panic!("{of} in {status}"));
@@ -268,6 +269,76 @@ fn nodes_and_volumes_are_removed() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     drop(fourth);
+}
+
+/// Where the directory is damaged or gone, claims say where pages are; what nobody has is listed.
+#[test]
+fn a_directory_is_mended_by_claims() {
+    let machine = Machine::new();
+    let first = machine.node("1", &[]);
+    let join = ["--join", first.address()];
+    let second = machine.node("2", &[&join[..], &["--capacity", "32M"]].concat());
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+    let file = machine.file(24 << 20);
+    machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    let repair = |options: &[&str]| {
+        machine.solera(&[&["domain", "repair", "--json"], options, &["dm/v"]].concat())
+    };
+    assert_eq!(repair(&[]).json()["found_pages"], 0, "nothing is wrong");
+    let directory = machine.0.path("1/volumes/v/directory");
+    // In place: the node has it mapped.
+    let damage = |from: usize, words: usize| {
+        let file = fs::OpenOptions::new().write(true).open(&directory).expect("opened");
+        file.write_all_at(&vec![0x5A; words * 8], from as u64 * 8).expect("written");
+    };
+    damage(5000, 1000);
+    let said = repair(&["--dry-run"]).ended_with(0).out;
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert!(said["found_pages"].as_u64() > Some(900), "{said}");
+    assert_eq!(said["found_pages"], repair(&[]).json()["found_pages"]);
+    machine.has_same("dm/v:/file", &file);
+    machine.solera(&["fsck", "dm/v"]).ok();
+
+    // The holder loses what it has.
+    drop(second);
+    let silent = repair(&[]).ended_with(4);
+    let silent: Value = serde_json::from_str(&silent.out).expect("JSON");
+    assert_eq!((&silent["silent_nodes"][0], &silent["lost_pages"]), (&2.into(), &json!([])));
+    fs::remove_dir_all(machine.0.path("2/kept")).expect("removed");
+    let _second = machine.node("2", &["--capacity", "32M"]);
+    let begun = std::time::Instant::now();
+    let lost = loop {
+        let lost = repair(&[]).ended_with(4);
+        let lost: Value = serde_json::from_str(&lost.out).expect("JSON");
+        // Its new address is heard of with the next beat.
+        if lost["silent_nodes"] == json!([]) || begun.elapsed().as_secs() > 20 {
+            break lost;
+        }
+    };
+    assert!(lost["lost_pages"].as_array().is_some_and(|pages| pages.len() > 1000), "{lost}");
+    machine.solera(&["run", "--ddmap", "dm/v", "--", "cat", "/dm/file"]).ended_with(1);
+}
+
+/// The directory's file is gone while the node was down: all of it comes from claims.
+#[test]
+fn a_directory_that_is_gone_is_made_anew() {
+    let machine = Machine::new();
+    let first = machine.node("1", &[]);
+    let address = first.address().to_owned();
+    let _second = machine.node("2", &["--join", &address, "--capacity", "32M"]);
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+    let file = machine.file(24 << 20);
+    machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    drop(first);
+    fs::remove_file(machine.0.path("1/volumes/v/directory")).expect("removed");
+    let _first = machine.node("1", &["--listen", &address]);
+    machine.solera(&["cat", "dm/v:/file"]).refused(1, &["directory", "domain repair"]);
+    let repair =
+        |options: &[&str]| machine.solera(&[&["domain", "repair"], options, &["dm/v"]].concat());
+    repair(&["--dry-run"]).refused(1, &["its directory is gone"]);
+    assert!(repair(&[]).ok().contains(" 0 lost"));
+    machine.has_same("dm/v:/file", &file);
+    machine.solera(&["fsck", "dm/v"]).ok();
 }
 
 #[test]

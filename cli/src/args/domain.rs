@@ -157,9 +157,9 @@ Example:
     },
     /// Remove a node that will not come back: the pages that it had are lost.
     #[command(after_help = "\
-Refused while the node is there (use leave). A touch of a page that it had is SIGBUS, calls give EIO,
-at once from then on; other nodes drop what they keep of volumes that it was the host of. If it does
-come back, it is refused.
+Refused while the node is there (use leave). From then on a touch of a page that it had is SIGBUS,
+calls give EIO, at once; other nodes drop what they keep of volumes that it was the host of. If it
+does come back, it is refused.
 
 Exit code: 0 it is removed, 1 it is not.
 
@@ -170,6 +170,28 @@ Example:
         name: String,
         /// The node's number.
         node: u16,
+    },
+    /// Mend a volume's directory by what nodes have: on its host, while no program uses it.
+    #[command(after_help = "\
+The directory says where each page is. Where it is damaged, names a node that has not got the page,
+or is gone, the latest version that a node has is the page. A page that nobody has is lost: it is
+listed, and gives EIO; solera fsck --read-data names the files. While a node does not answer, no page
+is called lost.
+
+Exit code: 0 nothing is lost, 1 failed, 4 pages are lost, or a node does not answer.
+
+Examples:
+  solera domain repair --dry-run dm/big
+  solera domain repair --json dm/big | jq .lost_pages")]
+    Repair {
+        /// Look, and change nothing.
+        #[arg(long)]
+        dry_run: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// The volume: DOMAIN/VOLUME.
+        volume: String,
     },
     /// Show the nodes of a domain, and the volumes of those on this machine.
     Status {

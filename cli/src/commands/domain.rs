@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ddmap::ground::store::Standing;
+use ddmap::ground::store::{Standing, Store};
+use ddmap::program::repair::{self, Repaired};
 use ddmap::protocol::PAGE;
 use ddmap::reach::control::Member;
 use ddmap::reach::local::{Answered, Said};
@@ -35,6 +36,7 @@ pub fn run(args: &DomainArgs) -> Outcome {
         DomainCommand::Drain { cancel: false, name, node } => drain(name, *node),
         DomainCommand::Leave { name, node } => leave(name, *node),
         DomainCommand::Forget { name, node } => forget(name, *node),
+        DomainCommand::Repair { dry_run, json, volume } => repair(volume, *dry_run, *json),
     }
 }
 
@@ -127,6 +129,41 @@ fn forget(name: &str, node: u16) -> Outcome {
         return Err(Failure::new(asked, "it is there", &advice));
     }
     mark(name, node, Standing::Gone)
+}
+
+/// Pages were lost.
+const CODE_LOST: u8 = 4;
+
+fn repair(name: &str, dry_run: bool, json: bool) -> Outcome {
+    let (_, volume) = registry::parse(name)?;
+    let region = Registry::find()?.resolve(name)?;
+    let store = region.parent().and_then(Store::of_volume).ok_or_else(|| {
+        Failure::new(format!("repair {name}"), "its node's store cannot be found", "")
+    })?;
+    let found = output::busy("comparing", || repair::repair(&store, volume, !dry_run))?;
+    let Repaired { looked_at, found, lost, silent } = found;
+    let code = if lost.is_empty() && silent.is_empty() { 0 } else { CODE_LOST };
+    if json {
+        output::emit_json(&json!({
+            "dry_run": dry_run,
+            "pages": looked_at,
+            "found_pages": found,
+            "lost_pages": lost,
+            "silent_nodes": silent,
+        }))?;
+        return Ok(code);
+    }
+    let would = if dry_run { "would be " } else { "" };
+    let mut lines = vec![format!(
+        "{name}: {looked_at} pages looked at, {found} {would}placed anew, {} lost",
+        lost.len()
+    )];
+    let of_silent = |node: u16| format!("node {node} does not answer: no page is called lost");
+    lines.extend(silent.into_iter().map(of_silent));
+    let of_lost = |page: u64| format!("lost: page {page}, byte {} of the region", page * PAGE);
+    lines.extend(lost.into_iter().map(of_lost));
+    output::emit((lines.join("\n") + "\n").as_bytes())?;
+    Ok(code)
 }
 
 fn status(name: &str, json: bool, watch: bool) -> Outcome {

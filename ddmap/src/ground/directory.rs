@@ -5,9 +5,11 @@
 //! is durable, as the store is, when [`Directory::set`] returns.
 
 use crate::ground::files;
-use crate::protocol::{DamagedPlace, Place};
+use crate::protocol::{DamagedPlace, PAGE, Place};
 use pmem::{OpenError, Region};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 /// The name of the file in a volume's folder.
@@ -32,6 +34,14 @@ impl Directory {
         // A word on a page that vanished says nothing that can be trusted.
         let word = self.0.load64(page * 8).map_err(|_| DamagedPlace(u64::MAX))?;
         Place::of_word(word, page)
+    }
+
+    /// Whether the file has memory for the word of a page.
+    pub fn has_memory(&self, page: u64) -> bool {
+        let at = page * 8;
+        // SAFETY: the region's own descriptor, open as long as it.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.0.fd()) };
+        rustix::fs::seek(fd, SeekFrom::Data(at)).is_ok_and(|data| data < at + PAGE)
     }
 
     /// They are there from now on.

@@ -81,6 +81,8 @@ pub enum TableError {
     System(&'static str, Errno),
     /// All slots are taken.
     Full,
+    /// The file that says where pages are is gone.
+    NoDirectory,
 }
 
 impl fmt::Display for TableError {
@@ -93,6 +95,10 @@ impl fmt::Display for TableError {
             Self::System(what, errno) => {
                 write!(out, "{what} of the node table: {}", pmem::plain(*errno))
             }
+            Self::NoDirectory => write!(
+                out,
+                "the directory of its pages is gone: `solera domain repair` makes it anew"
+            ),
             Self::Full => write!(out, "{SLOTS} processes have the volume attached: end one"),
         }
     }

@@ -16,6 +16,8 @@ use std::path::Path;
 
 /// The name of the page file in a volume's folder.
 pub const REGION: &str = "region";
+/// Words of a directory in a page of its file.
+const WORDS: usize = 512;
 
 /// A region on its host.
 pub struct Ground {
@@ -33,7 +35,11 @@ impl Ground {
     /// The region in a volume's folder, on a node whose capacity is `room`.
     pub fn attach(folder: &Path, room: Room, here: NodeId) -> Result<Self, TableError> {
         let table = Table::attach(folder)?;
-        let directory = Directory::open(&folder.join(directory::NAME))?;
+        let path = folder.join(directory::NAME);
+        if !path.exists() {
+            return Err(TableError::NoDirectory);
+        }
+        let directory = Directory::open(&path)?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(folder.join(REGION), flags, Mode::empty())
             .map_err(|errno| TableError::System("the page file", errno))?;
@@ -48,6 +54,19 @@ impl Ground {
     /// Where a page's bytes are.
     pub fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
         self.directory.get(page)
+    }
+
+    /// Says where a page's bytes are, of which no process has a claim.
+    pub fn set_place(&self, page: u64, place: Place) {
+        // A directory that was cut short has no places.
+        let _ = self.directory.set(page, place);
+    }
+
+    /// Pages of which the directory says something, with others among them.
+    pub fn directory_pages(&self) -> impl Iterator<Item = u64> + '_ {
+        let all = (0..self.table.pages()).step_by(WORDS);
+        let said = |first: &u64| self.directory.has_memory(*first);
+        all.filter(said).flat_map(|first| first..first + WORDS as u64)
     }
 
     /// Makes pages holes, in the file and in every process.

@@ -103,7 +103,11 @@ impl Shared {
     fn bring_home(&self, name: &str, draining: &[NodeId]) -> Result<(), DomainError> {
         let hosted = self.hosts.find(name)?;
         let ground = hosted.evictor.ground();
-        let is_there = |page: &u64| matches!(ground.place(*page), Ok(Place::Held(owner, _)) if draining.contains(&owner));
+        let owner_of = |page: u64| match ground.place(page) {
+            Ok(Place::Held(owner, _)) => Some(owner),
+            _ => None,
+        };
+        let is_there = |page: &u64| owner_of(*page).is_some_and(|owner| draining.contains(&owner));
         let mut pages = ground.table.touched().filter(is_there).peekable();
         if pages.peek().is_none() {
             return Ok(());

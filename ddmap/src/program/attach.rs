@@ -93,7 +93,7 @@ fn real_path(folder: &Path) -> Option<PathBuf> {
 }
 
 /// How the nodes of a domain talk.
-fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
+pub(super) fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
     let failed = |found: String| DomainError::new(asked, found, "start it: `solera node`");
     let ask = || Local::connect(store)?.ask(&Said::Wire, &[]);
     match ask() {

@@ -3,3 +3,4 @@
 pub mod attach;
 pub mod paged;
 pub mod pager;
+pub mod repair;
