@@ -223,8 +223,8 @@ class Ledger:
             values = struct.unpack_from("<9Q", self.memory, at)
             its = dict(zip(self.FIELDS, values), at=at)
             its["kind"] = KINDS[its["kind"]]
-            # What waits now counts, too.
-            if its["since_ns"]:
+            # What waits now counts, too; the dead wait for nothing.
+            if its["since_ns"] and os.path.exists(f"/proc/{its['process']}"):
                 waits_ns = time.monotonic_ns() - its["since_ns"]
                 its["longest_ns"] = max(its["longest_ns"], waits_ns)
             yield its
@@ -260,7 +260,7 @@ class Domain:
         self.programs, self.seed, self.patience = programs, seed, patience
         self.folder = f"{MEMORY}/domain{time.monotonic_ns()}"
         os.mkdir(self.folder)
-        self.loads, self.nodes, self.hub, self.ledger = [], {}, None, None
+        self.loads, self.nodes, self.hub, self.host, self.ledger = [], {}, None, None, None
         try:
             self.hub = Space()
             self.hub.ip("link add hub type bridge")
@@ -269,6 +269,7 @@ class Domain:
                 options = [] if number == host else ["--passive"]
                 self.add(number, number in wired, options).start()
             self.host = self.nodes[host]
+            until("the host knows all", lambda: len(self.host.status()["nodes"]) == nodes, 10)
             self.host.solera("format", "--ddmap", "dm/v", "--size", f"{VOLUME_MIB}M")
             self.ledger_path = f"{self.folder}/ledger"
             if file:
@@ -331,7 +332,7 @@ class Domain:
         what = f"{' and '.join(kinds)} go on"
         return until(what, lambda: self.accesses(*kinds) >= begun + times, seconds)
 
-    def all_go_on(self, seconds=5):
+    def all_go_on(self, seconds=10):
         """Each thread that lives touches something."""
         begun = {its["at"]: its["accesses"] for its in self.living()}
 
@@ -432,6 +433,20 @@ class Domain:
         said = self.host.solera("fsck", "dm/v")
         if "clean" not in said:
             raise Failed(f"fsck: {said.strip()}")
+
+    def state(self):
+        """How things stand, in words."""
+        for its in self.living() if self.ledger else []:
+            waits = (time.monotonic_ns() - its["since_ns"]) / 1e9 if its["since_ns"] else 0
+            yield (f"'{its['kind']}', process {its['process']}: {its['accesses']} pages, waits "
+                   f"{waits:.1f} s, at most {its['longest_ns'] / 1e9:.1f} s, "
+                   f"{its['unavailable']} refused, {its['wrong']} wrong")
+        if self.host and self.host.process.poll() is None:
+            line, options = self.host.command("domain", "status", "dm")
+            try:
+                yield from ran(line, seconds=10, **options)[1].splitlines()
+            except Failed as failed:
+                yield str(failed)
 
     def end(self):
         for load in self.loads:

@@ -6,7 +6,7 @@
 //       until the ledger says stop; KIND is
 //       roam    pages at random: adds to counters, checks and rewrites under the page's lock
 //       near    the same in the first 64 pages, again and again, and a call on the file now and then
-//       fresh   writes the pages that are holes, in order, one in 2 ms: each needs room
+//       fresh   writes the pages that are holes, in order, one in 5 ms: each needs room
 //       idle    touches nothing
 //   pages check FILE LEDGER load|read [N]   all pages, mapped or by pread; N: until so many pages
 //                                           could not be had
@@ -276,9 +276,10 @@ static void *worker(void *kind_at) {
             struct stat status;
             if (drawn(&seed) % 1024 == 0 && fstat(file, &status)) fail("fstat");
         } else if (kind == FRESH) {
-            uint64_t page = ledger->filled + atomic_fetch_add(&ledger->fresh, 1);
-            if (page < ledger->all) visit(page, 1);
-            nap(2000);
+            // When all are written they are written again.
+            uint64_t next = atomic_fetch_add(&ledger->fresh, 1);
+            visit(ledger->filled + next % (ledger->all - ledger->filled), 1);
+            nap(5000);
         } else {
             nap(20000);
         }
