@@ -83,6 +83,15 @@ def until(what, holds, seconds):
     return time.monotonic() - begun
 
 
+def lives(process):
+    """Whether a process has not ended: orphans that have are not waited for."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as stat:
+            return stat.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    except FileNotFoundError:
+        return False
+
+
 class Space:
     """A network namespace, which lives as long as a process that sleeps in it."""
 
@@ -224,7 +233,7 @@ class Ledger:
             its = dict(zip(self.FIELDS, values), at=at)
             its["kind"] = KINDS[its["kind"]]
             # What waits now counts, too; the dead wait for nothing.
-            if its["since_ns"] and os.path.exists(f"/proc/{its['process']}"):
+            if its["since_ns"] and lives(its["process"]):
                 waits_ns = time.monotonic_ns() - its["since_ns"]
                 its["longest_ns"] = max(its["longest_ns"], waits_ns)
             yield its
@@ -344,11 +353,9 @@ class Domain:
     def living(self):
         groups = {load.process.pid for load in self.loads if load.process.poll() is None}
         for its in self.ledger.slots():
-            try:
-                lives = os.getpgid(its["process"]) in groups
-            except ProcessLookupError:
+            if its["kind"] == "idle" or not lives(its["process"]):
                 continue
-            if lives and its["kind"] != "idle":
+            if os.getpgid(its["process"]) in groups:
                 yield its
 
     def waiting(self, *kinds):
