@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 
-from domain import Failed, ran, until
+from domain import Failed, Skipped, must, ran, started, until
 
 STOP, CONT, KILL = signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL
 # What two busy processors may add to a time, in seconds.
@@ -393,6 +393,45 @@ def all_killed(new):
         domain.fsck()
         domain.verify()
     nothing_in_vain(domain)
+
+
+@case("all nodes and `sqlite3` are killed at once, in a transaction", "nobody is left")
+def all_killed_under_sqlite(new):
+    if not shutil.which("sqlite3"):
+        raise Skipped("there is no sqlite3")
+    domain = new(file=False)
+    log = f"{domain.folder}/rows"
+
+    def sqlite(words):
+        line, options = domain.run("sqlite3", "-batch", "/dm/my.db", words)
+        return must(line, **options)
+
+    sqlite("CREATE TABLE rows (id INTEGER PRIMARY KEY, number INTEGER, note BLOB);"
+           "WITH RECURSIVE row(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM row WHERE id < 1199)"
+           "INSERT INTO rows SELECT id, 0, randomblob(20000) FROM row;")
+    number = 0
+    for _ in range(3):
+        # A transaction each, which has ended when its number is said.
+        with open(f"{domain.folder}/words", "w", encoding="utf-8") as words:
+            for number in range(number + 1, number + 5001):
+                words.write(f"UPDATE rows SET number = {number}, note = randomblob(20000) "
+                            f"WHERE id = {number * 7919 % 1200}; SELECT {number};\n")
+        with open(log, "w", encoding="utf-8") as said, open(words.name, encoding="utf-8") as asked:
+            line, options = domain.run("stdbuf", "-oL", "sqlite3", "-batch", "-bail", "/dm/my.db")
+            program = started(line, stdin=asked, stdout=said, stderr=said, **options)
+        until("sqlite3 has changed 300 rows", lambda: os.path.getsize(log) > 1200, 20)
+        for process in [program, *(node.process for node in domain.nodes.values())]:
+            process.send_signal(KILL)
+        expect(program.wait() == -KILL, "sqlite3 has ended before")
+        for node in domain.nodes.values():
+            node.kill()
+            node.start()
+        domain.fsck()
+        with open(log, encoding="utf-8") as said:
+            # The last line may be half of one.
+            last = int(said.read().split("\n")[-2])
+        found = sqlite("PRAGMA integrity_check; SELECT max(number) FROM rows;").split()
+        expect(found[0] == "ok" and int(found[1]) >= last, f"{last} was said: {found}")
 
 
 @case("each node in turn is killed and started again", "touches of its pages")
