@@ -28,7 +28,7 @@ class Case:
         self.work, self.fails, self.waits, self.short = work, fails, waits, short
         self.name = work.__name__.replace("_", "-")
         self.known = KNOWN.get(self.name)
-        # The longest wait of all programs, and of that which stays in 64 pages; seconds.
+        # The longest wait of all programs, and of that whose pages are nearly always here; seconds.
         self.longest = self.others = None
 
 
@@ -60,6 +60,14 @@ def seen(new, domain):
     new.case.others = domain.longest("near")
 
 
+def nothing_in_vain(domain):
+    """Holders keep what the directory says they have, and no more than a batch besides."""
+    for node in domain.holders():
+        def spare(node=node):
+            return domain.kept(node.number) - len(domain.held(node.number))
+        until(f"node {node.number} drops what it keeps in vain", lambda: 0 <= spare() <= 128, 15)
+
+
 def is_mended(new, domain, seconds=10, lasted=0, most=SLACK):
     """All go on and end well, and everything is right. What was broken for so many seconds has
     delayed somebody, and nobody longer than it and `most`."""
@@ -70,6 +78,7 @@ def is_mended(new, domain, seconds=10, lasted=0, most=SLACK):
     expect(longest < lasted + most, f"somebody has waited for {longest:.1f} s, not {lasted} s")
     domain.stop_programs()
     domain.verify()
+    nothing_in_vain(domain)
 
 
 # Programs
@@ -224,14 +233,6 @@ def host_node_killed_beside_stopped_holder(new):
     nothing_in_vain(domain)
 
 
-def nothing_in_vain(domain):
-    """Holders keep what the directory says they have, and no more than a batch besides."""
-    for node in domain.holders():
-        def spare(node=node):
-            return domain.kept(node.number) - len(domain.held(node.number))
-        until(f"{node.number} drops what it keeps in vain", lambda: 0 <= spare() <= 128, 15)
-
-
 # Holders
 
 
@@ -355,6 +356,7 @@ def node_1_away(new):
         expect("does not start" in str(failed), str(failed))
     else:
         raise Failed("another node starts without node 1")
+    domain.nodes.pop(5).end()
     domain.nodes[1].start()
     domain.all_go_on()
     domain.pages_leave()

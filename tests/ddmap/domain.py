@@ -328,7 +328,7 @@ class Domain:
         """Who roams over the file, who stays in a small part, who writes what is new."""
         self.start("roam")
         self.start("roam", 1, 1)
-        self.start("near", 1, 1)
+        self.start("near", 1, 4)
         self.start("fresh", 1, 1)
 
     def accesses(self, *kinds):

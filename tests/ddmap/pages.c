@@ -5,7 +5,9 @@
 //   pages work FILE LEDGER KIND PROCESSES THREADS
 //       until the ledger says stop; KIND is
 //       roam    pages at random: adds to counters, checks and rewrites under the page's lock
-//       near    the same in the first 64 pages, again and again, and a call on the file now and then
+//       near    the same in 16 pages of its own, again and again, and a call on the file now and
+//               then: these pages are here nearly always. They lie far apart, so that they do not
+//               leave together
 //       fresh   writes the pages that are holes, in order, one in 5 ms: each needs room
 //       idle    touches nothing
 //   pages check FILE LEDGER load|read [N]   all pages, mapped or by pread; N: until so many pages
@@ -266,15 +268,17 @@ static void take_slot(enum kind kind) {
 static void *worker(void *kind_at) {
     enum kind kind = *(enum kind *)kind_at;
     take_slot(kind);
-    uint64_t seed = mixed((uint64_t)(mine - ledger->slot) + 1);
+    uint64_t seed = mixed((uint64_t)(mine - ledger->slot) + 1), apart = ledger->filled / NEAR;
     while (!atomic_load(&ledger->stop)) {
         if (kind == ROAM) {
-            uint64_t page = NEAR + drawn(&seed) % (ledger->filled - NEAR);
-            visit(page, drawn(&seed));
+            uint64_t page = drawn(&seed) % ledger->filled;
+            if (page % apart != 0) visit(page, drawn(&seed));
         } else if (kind == NEARBY) {
-            visit(drawn(&seed) % NEAR, drawn(&seed));
+            uint64_t among = drawn(&seed) % 16 * 4 + (uint64_t)(mine - ledger->slot) % 4;
+            visit(among * apart, drawn(&seed));
             struct stat status;
             if (drawn(&seed) % 1024 == 0 && fstat(file, &status)) fail("fstat");
+            if (drawn(&seed) % 16 == 0) nap(200);
         } else if (kind == FRESH) {
             // When all are written they are written again.
             uint64_t next = atomic_fetch_add(&ledger->fresh, 1);
