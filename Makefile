@@ -8,7 +8,7 @@ BUILT ?= target/release
 # Debian's own Python, by the name of its folders.
 PYTHON = $(notdir $(realpath /usr/bin/python3))
 
-.PHONY: help build install uninstall demo demo-ddmap test test-long test-vm test-bare lint deny bench benchmarks servers ageing mapped split flac baseline support setup setup-tests clean
+.PHONY: help build install uninstall demo demo-ddmap test test-long test-ddmap test-vm test-bare lint deny bench benchmarks servers ageing mapped split flac baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -17,6 +17,7 @@ help:
 	@echo 'make install    what was built to $(PREFIX), and the helper of mount -t fuse.solera to /sbin (as root)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
+	@echo 'make test-ddmap nodes in network namespaces, each killed, stopped, cut off; all programs on a domain (as root)'
 	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 2), and programs there'
 	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
 	@echo 'make lint       formatting and lints only'
@@ -82,6 +83,10 @@ test: setup-tests
 test-long: setup-tests
 	@scripts/setup.sh --bare
 	@SOLERA_TEST_LONG=1 scripts/test.sh
+
+test-ddmap: build setup-tests
+	@tests/ddmap/run || [ $$? -eq 77 ]
+	@DDMAP=64M tests/programs/run
 
 test-vm: build
 	@scripts/setup.sh --vm

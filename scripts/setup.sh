@@ -22,7 +22,7 @@ wished=(
     bindfs:bindfs stress-ng:stress-ng rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
     zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
-    libpmemobj.h:libpmemobj-dev ps:procps mariadbd:mariadb-server-core
+    libpmemobj.h:libpmemobj-dev ps:procps ip:iproute2 mariadbd:mariadb-server-core
     mariadb:mariadb-client-core sysbench:sysbench sqlite3.h:libsqlite3-dev tclsh8.6:tcl8.6 tcl8.6/tcl.h:tcl8.6-dev dpkg-source:dpkg-dev patch:patch
     pkg-config:pkg-config man:man-db "/usr/lib/*/libjemalloc.so.2:libjemalloc2"
     "/usr/lib/*/libtcmalloc_minimal.so.4:libtcmalloc-minimal4" "/usr/lib/*/libmimalloc.so.2:libmimalloc2.0"

@@ -155,6 +155,17 @@ if [ -x tests/programs/run ]; then
     behind=cached-programs beside attached-programs env CACHE=64M ATTACH=1 tests/programs/run "${some[@]}"
     waiting+=(programs split-programs split-programs-xfs cached-programs attached-programs)
 fi
+if [ -x tests/ddmap/run ]; then
+    # It waits for patience to end, mostly. In the long run all of it, and programs on a domain.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then
+        beside ddmap tests/ddmap/run
+        behind=attached-programs beside ddmap-programs env DDMAP=64M tests/programs/run
+        waiting+=(ddmap ddmap-programs)
+    else
+        behind=machine-crashes beside ddmap tests/ddmap/run --short
+        waiting+=(ddmap)
+    fi
+fi
 if [ -x tests/sqlite/run ]; then
     # SQLite's own suite by our VFS, on tmpfs and on a volume: there, in the short run, what touches a VFS.
     if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(full veryquick); else suites=(veryquick ci); fi

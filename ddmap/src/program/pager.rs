@@ -389,8 +389,10 @@ impl RegionPager {
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
         let (begun, mut refused) = (Instant::now(), 0);
-        self.meet_new_node();
         loop {
+            // Each time: a node that is started while all threads wait for room makes none before
+            // it can reach this process.
+            self.meet_new_node();
             let pages = self.with_those_ahead(vec![page]);
             match self.bring(&pages, touched) {
                 Next::Done(_) => return Ok(()),

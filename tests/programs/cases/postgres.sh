@@ -4,6 +4,7 @@ bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
 [ -x "$bin/pgbench" ] || { echo "there is no PostgreSQL with pgbench"; exit 77; }
 as=()
 if [ "$(id -u)" = 0 ]; then
+    [ -z "${DDMAP:-}" ] || { echo "it runs as another user, and a node's volumes are its own user's"; exit 77; }
     # The server does not run as root: as its own user, who needs the volume.
     as=(setpriv --reuid=postgres --regid=postgres --init-groups)
     chmod 755 "$SCRATCH"

@@ -54,7 +54,7 @@ use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
 use crate::space::beneath;
 use crate::volume::Volume;
-use pmem::{Class, Hook, OpenOptions, Pager, Region};
+use pmem::{Access, Class, Hook, OpenOptions, Pager, Region};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -579,7 +579,17 @@ impl Volume {
     /// The volume was not left in order: undoes all lanes and rebuilds the free map. Damage makes
     /// this a read-only attachment; nothing is freed then.
     fn recover_all(&self) -> Result<(), Errno> {
-        match self.recover().map_err(pmem::or_no_memory) {
+        let mut done = self.recover();
+        // The end of a file that was just written may be absent, or what a dead process was
+        // bringing. Nothing is held, and each step of a recovery may be done again.
+        while matches!(done, Err(Errno::IO))
+            && let Some(pager) = self.region.pager()
+            && let Some(page) = self.region.absent_page().filter(|page| !pager.is_lost(*page))
+        {
+            pager.fault(page, Access::Store)?;
+            done = self.recover();
+        }
+        match done.map_err(pmem::or_no_memory) {
             Err(Errno::IO) => self.mark_damaged(),
             Err(errno) => Err(errno),
             Ok(done) => {
