@@ -41,12 +41,7 @@ def case(fails, waits, short=False):
 
 
 # Cases that fail, and why: they run when they are named.
-KNOWN = {
-    "host-node-killed-beside-idle": "a node that was started again makes no room before each "
-    "process that has the volume attached has made a call",
-    "host-node-killed-under-fork": "a child that is forked while its node is away is ended",
-    "domain-full-ahead": "nothing gives ENOSPC ahead where the domain is full",
-}
+KNOWN = {}
 
 
 def expect(holds, what):

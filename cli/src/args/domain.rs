@@ -175,8 +175,8 @@ Example:
     #[command(after_help = "\
 The directory says where each page is. Where it is damaged, names a node that has not got the page,
 or is gone, the latest version that a node has is the page. A page that nobody has is lost: it is
-listed, and gives EIO; solera fsck --read-data names the files. While a node does not answer, no page
-is called lost.
+listed, and gives EIO; solera fsck --read-data names the files. While a node does not answer, no
+page is called lost.
 
 Exit code: 0 nothing is lost, 1 failed, 4 pages are lost, or a node does not answer.
 

@@ -156,6 +156,12 @@ impl Members {
         self.all().iter().map(told).collect()
     }
 
+    /// Which lives of nodes are known: a number, and how often it was started.
+    pub fn lives(&self) -> Vec<(NodeId, u64)> {
+        let all = self.all();
+        all.iter().filter_map(|one| Some((NodeId::new(one.0.node)?, one.0.starts))).collect()
+    }
+
     /// Numbers, addresses and standing.
     pub fn addresses(&self) -> Vec<Listed> {
         let all = self.all();

@@ -385,7 +385,7 @@ impl Shared {
     }
 
     fn beat(&self) {
-        let mut heard = self.members.addresses();
+        let mut heard = self.members.lives();
         let mut said = None;
         let mut tried = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
@@ -409,16 +409,16 @@ impl Shared {
             }
             self.write_members();
             let died = self.hosts.bury();
-            let addresses = self.members.addresses();
-            for listed in addresses.iter().filter(|one| !heard.contains(one)) {
-                self.hosts.heard_of(listed.0);
+            let lives = self.members.lives();
+            for (node, _) in lives.iter().filter(|one| !heard.contains(one)) {
+                self.hosts.heard_of(*node);
             }
             self.answering.drop_for(&self.members.gone());
             if tried.elapsed() > SILENT {
                 self.finish_removals();
                 tried = Instant::now();
             }
-            heard = addresses;
+            heard = lives;
             self.hosts.reconcile(&self.members.others(self.here()), died);
             if self.uncounted.swap(false, Ordering::Relaxed) || died {
                 let right = self.room.recount(|| self.pages(), TICK);

@@ -1,11 +1,11 @@
 //! `solera domain repair`: a volume's directory, anew where it says nothing that is true.
 //!
 //! The directory is the truth. Where one of its words is damaged, or names a node that has not got
-//! the page, or the file is gone, what nodes claim says where the page is. What is in the host's page
-//! file is the page: it came whole, and is a hole before the host's word says that it has left. Else
-//! the latest version that a holder keeps is, if it is later than the host's word: a page leaves in
-//! the version behind that (`protocol/mod.rs`, invariant 5). A page that was touched, and that nobody
-//! claims, is lost: it is listed, and never shown as zeros.
+//! the page, or the file is gone, what nodes claim says where the page is. What is in the host's
+//! page file is the page: it came whole, and is a hole before the host's word says that it has
+//! left. Else the latest version that a holder keeps is, if it is later than the host's word: a
+//! page leaves in the version behind that (`protocol/mod.rs`, invariant 5). A page that was
+//! touched, and that nobody claims, is lost: it is listed, and never shown as zeros.
 
 use crate::ground::directory::{self, Directory};
 use crate::ground::error::DomainError;

@@ -54,7 +54,7 @@ use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
 use crate::space::beneath;
 use crate::volume::Volume;
-use pmem::{Access, Class, Hook, OpenOptions, Pager, Region};
+use pmem::{Class, Hook, OpenOptions, Pager, Region};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -582,11 +582,8 @@ impl Volume {
         let mut done = self.recover();
         // The end of a file that was just written may be absent, or what a dead process was
         // bringing. Nothing is held, and each step of a recovery may be done again.
-        while matches!(done, Err(Errno::IO))
-            && let Some(pager) = self.region.pager()
-            && let Some(page) = self.region.absent_page().filter(|page| !pager.is_lost(*page))
-        {
-            pager.fault(page, Access::Store)?;
+        while let Some(page) = done.as_ref().err().and_then(|error| self.absent_at(*error)) {
+            self.bring(page)?;
             done = self.recover();
         }
         match done.map_err(pmem::or_no_memory) {

@@ -311,13 +311,23 @@ impl Recoveries {
         if !any {
             return Ok(());
         }
-        self.close_gate(old_image)?;
-        match self.recover_behind_gate(old_image).map_err(pmem::or_no_memory) {
-            // For lack of memory: it is still due, and nothing is damaged.
-            Ok(()) | Err(Errno::NOSPC) => {}
-            Err(_) => self.mark_damaged()?,
+        loop {
+            self.close_gate(old_image)?;
+            let done = self.recover_behind_gate(old_image).map_err(pmem::or_no_memory);
+            let absent = done.as_ref().err().and_then(|error| self.absent_at(*error));
+            match done {
+                // For lack of memory: it is still due, and nothing is damaged.
+                Ok(()) | Err(Errno::NOSPC) => {}
+                // A page is elsewhere, or what the dead one was bringing.
+                Err(_) if absent.is_some() => {}
+                Err(_) => self.mark_damaged()?,
+            }
+            self.open_gate()?;
+            match absent {
+                Some(page) => self.bring(page)?,
+                None => return Ok(()),
+            }
         }
-        self.open_gate()
     }
 
     /// Closes the gate for this process; takes it over from a dead recoverer.

@@ -38,6 +38,20 @@ impl Space {
         pager.fault(page, access).is_ok()
     }
 
+    /// Of a recovery that failed with `error`: the page that was only absent, to be brought where
+    /// nothing is held ([`Space::bring`]); each step of a recovery may be done again.
+    #[cold]
+    pub(crate) fn absent_at(&self, error: Errno) -> Option<u64> {
+        let pager = self.region.pager().filter(|_| error == Errno::IO)?;
+        self.region.absent_page().filter(|page| !pager.is_lost(*page))
+    }
+
+    /// Brings that page.
+    #[cold]
+    pub(crate) fn bring(&self, page: u64) -> Result<()> {
+        Ok(self.region.pager().map_or(Ok(()), |pager| pager.fault(page, Access::Store))?)
+    }
+
     /// At an attach: what is in front of the pool, and the chunks of metadata that there are.
     pub(crate) fn say_what_stays(&self) -> Result<()> {
         let Some(pager) = self.region.pager() else { return Ok(()) };
