@@ -24,9 +24,11 @@ pub struct DdmapArg {
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub patience: Option<u64>,
-    /// With --ddmap: bring pages ahead of a program that reads in order (seq), or each when it is
-    /// touched (off) [default: seq].
-    #[arg(long, value_parser = ["seq", "off"], requires = "ddmap",
+    /// With --ddmap: how pages are brought ahead of a program. auto: by what each thread's last 32
+    /// touches tell, in order, at a stride, backward, several streams in turns; seq: in order only,
+    /// behind the second touch; stride: behind the third touch at equal distances; off: each when
+    /// it is touched [default: auto].
+    #[arg(long, value_parser = ["auto", "seq", "stride", "off"], requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub prefetch: Option<String>,
 }

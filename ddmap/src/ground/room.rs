@@ -91,6 +91,11 @@ impl Room {
         self.get(USED)
     }
 
+    /// Pages that it may have besides.
+    pub fn free(&self) -> u64 {
+        self.capacity().saturating_sub(self.used())
+    }
+
     /// Pages that are missing until the reserve is free.
     pub fn missing(&self) -> u64 {
         (self.used() + self.get(RESERVE)).saturating_sub(self.capacity())

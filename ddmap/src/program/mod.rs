@@ -1,5 +1,7 @@
 //! What is done in a process that has a region attached: its touches of absent pages are served.
 
+mod ahead;
 pub mod attach;
 pub mod paged;
 pub mod pager;
+pub mod prefetch;

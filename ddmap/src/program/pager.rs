@@ -13,8 +13,10 @@ use crate::ground::maps::{Mapped, Maps};
 use crate::ground::renewed::Renewed;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
+use crate::program::ahead;
 use crate::program::attach::Attachment;
 use crate::program::paged;
+use crate::program::prefetch::Ahead;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
@@ -67,23 +69,23 @@ impl Counts {
 pub struct Wishes {
     /// How long a touch waits for a holder that does not answer.
     pub patience: Duration,
-    /// Pages that are brought ahead of a program that reads in order: at most 64.
-    pub ahead: u64,
+    /// How pages are brought ahead.
+    pub ahead: Ahead,
 }
 
 impl Wishes {
-    /// What a text says: `patience=SECONDS,ahead=PAGES`, each of them or none.
+    /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off`, each of them or none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut wishes = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
-            let number = |from: &str| from.parse::<u64>().ok();
-            match part.split_once('=').map(|(name, value)| (name, number(value))) {
-                Some(("patience", Some(seconds))) => {
+            let known = match part.split_once('=') {
+                Some(("patience", seconds)) => seconds.parse().ok().map(|seconds: u64| {
                     wishes.patience = Duration::from_secs(seconds.min(86_400));
-                }
-                Some(("ahead", Some(pages @ 1..=64))) => wishes.ahead = pages,
-                _ => return Err(format!("SOLERA_DDMAP={text}: {part} is no wish of a pager")),
-            }
+                }),
+                Some(("ahead", name)) => Ahead::parse(name).map(|ahead| wishes.ahead = ahead),
+                _ => None,
+            };
+            known.ok_or_else(|| format!("SOLERA_DDMAP={text}: {part} is no wish of a pager"))?;
         }
         Ok(wishes)
     }
@@ -91,7 +93,7 @@ impl Wishes {
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(30), ahead: PAGES as u64 }
+        Self { patience: Duration::from_secs(30), ahead: Ahead::default() }
     }
 }
 
@@ -106,8 +108,6 @@ pub struct RegionPager {
     /// The engine's own mapping: its start, and bytes.
     main: (AtomicUsize, AtomicU64),
     owed: Renewed<Vec<(NodeId, u64, Version)>>,
-    /// Where the last remote touch ended, and how many pages were brought by it.
-    run: (AtomicU64, AtomicU64),
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
     /// This process is a child that was forked just now.
@@ -189,11 +189,10 @@ impl RegionPager {
         node: Option<Attachment>,
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
-        let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
         let (owed, counts) = (Renewed::new(Vec::new()), Counts::default());
         let is_unsettled = AtomicBool::new(false);
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
-        Self { ground, uffd, maps, carrier, wishes, main, owed, run, node, is_unsettled, counts }
+        Self { ground, uffd, maps, carrier, wishes, main, owed, node, is_unsettled, counts }
     }
 
     fn maps(&self) -> &Maps {
@@ -337,8 +336,8 @@ impl RegionPager {
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
         let (begun, mut refused) = (Instant::now(), 0);
         self.meet_new_node();
+        let mut pages = self.with_those_ahead(vec![page]);
         loop {
-            let pages = self.with_those_ahead(vec![page]);
             match self.bring(&pages, touched) {
                 Next::Done(_) => return Ok(()),
                 Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
@@ -359,6 +358,7 @@ impl RegionPager {
                 }
                 Next::Again | Next::Ask(..) | Next::Step => std::thread::sleep(LOOK),
             }
+            pages.truncate(1);
             if let Some(errno) = waiting::interrupted() {
                 return Err(errno);
             }
@@ -368,36 +368,9 @@ impl RegionPager {
         }
     }
 
-    /// Pages that are wanted, and those behind them that a program wants next that reads in order:
-    /// the window doubles each time it begins where the last one ended.
-    fn with_those_ahead(&self, mut pages: Vec<u64>) -> Vec<u64> {
-        let absent = |page: u64| self.ground.table.word(page).state() == State::Absent;
-        let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) else {
-            return pages;
-        };
-        if !absent(first) {
-            return pages;
-        }
-        let (ended, brought) = (&self.run.0, &self.run.1);
-        let window = if ended.load(Ordering::Relaxed) == first {
-            (brought.load(Ordering::Relaxed) * 2).min(self.wishes.ahead)
-        } else {
-            1
-        };
-        let behind = last + 1..(last + window).max(last + 1).min(self.ground.table.pages());
-        ended.store(behind.end, Ordering::Relaxed);
-        brought.store(window.max(1), Ordering::Relaxed);
-        // Where the first one is, too: nobody waits for a node that does not answer since it has
-        // the pages behind.
-        let owner_of = |page: u64| match self.ground.place(page) {
-            Ok(Place::Held(owner, _)) => Some(owner),
-            _ => None,
-        };
-        let owner = owner_of(first);
-        let beside = |page: &u64| owner.is_some() && absent(*page) && owner_of(*page) == owner;
-        pages.extend(behind.filter(beside));
-        pages.truncate(PAGES);
-        pages
+    /// Pages that are wanted, and those that this thread wants next.
+    fn with_those_ahead(&self, pages: Vec<u64>) -> Vec<u64> {
+        ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages)
     }
 
     /// Brings pages, by one request to each holder: gives what came of the first one.
