@@ -3,11 +3,11 @@
 //!
 //! The last 32 of these touches *vote*: each step from one to the next is a ballot, and a step that
 //! more than half of them have is the trend. Only touches that lie near the newest one vote, in
-//! circles that grow: so two streams that a thread reads in turns do not outvote each other. A trend
-//! makes a *stream*, which is followed for as long as the thread does: the touch that meets the page
-//! behind a window says that the window was used, and doubles the next one. So the page behind a
-//! window is its mark, and costs no trap of its own. A stream that ends leaves a window unused, which
-//! halves the windows of those that begin.
+//! circles that grow: so two streams that a thread reads in turns do not outvote each other. A
+//! trend makes a *stream*, which is followed for as long as the thread does: the touch that meets
+//! the page behind a window says that the window was used, and doubles the next one. So the page
+//! behind a window is its mark, and costs no trap of its own. A stream that ends leaves a window
+//! unused, which halves the windows of those that begin.
 //!
 //! No clock, no socket, no thread, no heap: a thread has one of these beside its signal handler.
 
