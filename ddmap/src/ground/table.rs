@@ -32,7 +32,7 @@ const LIVE_NAME: &str = "live";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolTable");
 /// Changes when the structures do: builds of different layouts do not share a table.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 const HEADER_MAGIC: u64 = 0;
 const HEADER_LAYOUT: u64 = 8;
@@ -303,11 +303,12 @@ impl Table {
         }
     }
 
-    /// A page of this word was wanted now. It is a hint: it is lost if the word changes meanwhile.
-    pub fn heat(&self, page: u64, word: Word, heat: u16) {
-        if word.state() == State::Owned && word.heat() != heat {
+    /// A page of this word is wanted now. It is a hint: it is lost if the word changes meanwhile.
+    pub fn heat(&self, page: u64, word: Word, now: u16) {
+        let wanted = word.wanted(now);
+        if word.state() == State::Owned && word != wanted {
             // As said.
-            let _ = self.region.shared_cas(Self::at(page), word.0, word.heated(heat).0);
+            let _ = self.region.shared_cas(Self::at(page), word.0, wanted.0);
         }
     }
 

@@ -147,6 +147,14 @@ pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
     outcome.get()
 }
 
+/// Looks at the pages that nodes have asked about, in all mappings. Nobody may change a mapping
+/// meanwhile.
+pub fn look() {
+    if any() {
+        each(|pager| pager.look_everywhere());
+    }
+}
+
 /// Brings all absent pages of a range of addresses, before the kernel gets to see it. What cannot
 /// be had is the kernel's to say.
 pub fn ready(start: usize, length: usize) {
@@ -164,13 +172,13 @@ pub fn ready(start: usize, length: usize) {
 }
 
 /// A program's mapping of a part of the region whose own mapping begins at `base`: no page of it
-/// was touched yet. If the region has no pager, nothing is done. `inherited`: children get it, and
-/// register it anew.
-pub fn map(base: usize, map: Mapped, inherited: bool) -> Result<(), Errno> {
+/// was touched yet. If the region has no pager, nothing is done. A private one is inherited by
+/// children, which register it anew.
+pub fn map(base: usize, map: Mapped) -> Result<(), Errno> {
     let outcome = Cell::new(Ok(()));
     find(base, |pager| {
         forget(pager, map.start, (map.pages * PAGE) as usize);
-        outcome.set(pager.map(map, inherited));
+        outcome.set(pager.map(map));
         true
     });
     outcome.get()
@@ -192,11 +200,15 @@ pub fn unmap(start: usize, end: usize) {
     if !any() {
         return;
     }
+    each(|pager| pager.forget(start, end - start));
+}
+
+fn each(act: impl Fn(&RegionPager)) {
     LOOKING.fetch_add(1, Ordering::AcqRel);
     for one in &ALL {
         // SAFETY: as in `find`.
         if let Some(pager) = unsafe { one.load(Ordering::Acquire).as_ref() } {
-            pager.forget(start, end - start);
+            act(pager);
         }
     }
     LOOKING.fetch_sub(1, Ordering::AcqRel);

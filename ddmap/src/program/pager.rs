@@ -23,6 +23,7 @@ use crate::protocol::{
 };
 use crate::reach::carrier::Carrier;
 use crate::reach::waiting;
+use crate::reach::wish::{Policy, When, Wish};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -71,10 +72,13 @@ pub struct Wishes {
     pub patience: Duration,
     /// How pages are brought ahead.
     pub ahead: Ahead,
+    /// How pages are to leave.
+    pub wish: Wish,
 }
 
 impl Wishes {
-    /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off`, each of them or none.
+    /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off,policy=lru|fifo|lfu,
+    /// evict=background|demand`, each of them or none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut wishes = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -83,6 +87,12 @@ impl Wishes {
                     wishes.patience = Duration::from_secs(seconds.min(86_400));
                 }),
                 Some(("ahead", name)) => Ahead::parse(name).map(|ahead| wishes.ahead = ahead),
+                Some(("policy", name)) => {
+                    Policy::parse(name).map(|policy| wishes.wish.policy = Some(policy))
+                }
+                Some(("evict", name)) => {
+                    When::parse(name).map(|when| wishes.wish.when = Some(when))
+                }
                 _ => None,
             };
             known.ok_or_else(|| format!("SOLERA_DDMAP={text}: {part} is no wish of a pager"))?;
@@ -93,7 +103,7 @@ impl Wishes {
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(30), ahead: Ahead::default() }
+        Self { patience: Duration::from_secs(30), ahead: Ahead::default(), wish: Wish::default() }
     }
 }
 
@@ -110,6 +120,9 @@ pub struct RegionPager {
     owed: Renewed<Vec<(NodeId, u64, Version)>>,
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
+    /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
+    /// in all others.
+    looked: [AtomicU64; 2],
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
     /// What it has done.
@@ -191,8 +204,9 @@ impl RegionPager {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
         let (owed, counts) = (Renewed::new(Vec::new()), Counts::default());
         let is_unsettled = AtomicBool::new(false);
+        let looked = [const { AtomicU64::new(0) }; 2];
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
-        Self { ground, uffd, maps, carrier, wishes, main, owed, node, is_unsettled, counts }
+        Self { ground, uffd, maps, carrier, wishes, main, owed, looked, node, is_unsettled, counts }
     }
 
     fn maps(&self) -> &Maps {
@@ -241,15 +255,15 @@ impl RegionPager {
         Some((map.page_at(address)?, Some(map)))
     }
 
-    /// A program's mapping of a part of the region, of which no page was touched yet. `inherited`:
-    /// children get it, since it may have pages of its own.
-    pub fn map(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
+    /// A program's mapping of a part of the region, of which no page was touched yet. A private one
+    /// is inherited by children, since it may have pages of its own.
+    pub fn map(&self, map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         // What stood there before is gone.
         if !self.maps().replace(map) {
             return Err(Errno::NOMEM);
         }
-        let registered = self.register(map, inherited);
+        let registered = self.register(map);
         registered.inspect_err(|_| {
             // It is an entry of its own: nothing is cut in two.
             self.maps().remove(map.start, map.start + length);
@@ -262,9 +276,9 @@ impl RegionPager {
         self.maps().remove(start, start + length);
     }
 
-    fn register(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
+    fn register(&self, map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
-        if !inherited {
+        if map.shared {
             // SAFETY: a mapping of the region, in which children would find holes filled by zeros.
             unsafe {
                 rustix::mm::madvise(map.start as *mut _, length, Advice::LinuxDontFork)?;
@@ -283,8 +297,9 @@ impl RegionPager {
         let maps = Maps::new().map_err(|error| error.errno())?;
         let (start, bytes) =
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(Mapped { start, page: 0, pages: bytes / PAGE });
+        maps.add(Mapped { start, page: 0, pages: bytes / PAGE, shared: true });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
+        self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::new());
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
@@ -490,6 +505,54 @@ impl RegionPager {
         taken
     }
 
+    /// Pages that the node has asked about since this was called last.
+    fn asked(&self, who: usize) -> Option<impl Iterator<Item = u64> + '_> {
+        let (maps, looked) = (self.maps(), &self.looked[who]);
+        let (seen, asked) = (looked.load(Ordering::Relaxed), maps.asked());
+        // Another thread that looks does it for both.
+        let mine = seen != asked
+            && looked.compare_exchange(seen, asked, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        mine.then(|| maps.asked_since(seen))
+    }
+
+    /// Looks at pages in the engine's own mapping: the next access there traps, and says that they
+    /// are wanted.
+    pub(crate) fn look_in_engine(&self) {
+        let Some(asked) = self.asked(0) else { return };
+        let start = self.main.0.load(Ordering::Acquire);
+        let pages = self.main.1.load(Ordering::Acquire) / PAGE;
+        for page in asked.filter(|page| *page < pages) {
+            self.look_at(start + (page * PAGE) as usize);
+        }
+    }
+
+    /// The same in the program's mappings. Nobody may change one meanwhile.
+    pub fn look_everywhere(&self) {
+        self.look_in_engine();
+        let Some(asked) = self.asked(1) else { return };
+        let own = self.main.0.load(Ordering::Acquire);
+        for page in asked {
+            // What a private mapping shows may be its own, and nowhere else.
+            for map in self.maps().each().filter(|map| map.shared && map.start != own) {
+                if let Some(at) = map.address_of(page) {
+                    self.look_at(at);
+                }
+            }
+        }
+    }
+
+    /// Takes a page's entry away in one mapping: its bytes stay in the file.
+    fn look_at(&self, at: usize) {
+        // What our userfaultfd can protect is a mapping of the region: nothing else is touched,
+        // whatever the list says. (Mapping it would tell the same, and show a page that leaves.)
+        if self.uffd.protect(at, PAGE, false).is_err() {
+            return;
+        }
+        // SAFETY: a page of a shared mapping of the region, whose bytes are in its file. The engine
+        // has its mapping until it is told to be gone, and the caller keeps the program's.
+        let _ = unsafe { rustix::mm::madvise(at as *mut _, PAGE as usize, Advice::LinuxDontNeed) };
+    }
+
     /// Tells holders what they are to drop, if that is much, or `all`. What is not told is found
     /// by the node when it compares what holders keep with the directory.
     pub fn release_owed(&self, all: bool) {
@@ -538,11 +601,11 @@ impl Pager for RegionPager {
         let whole = length / PAGE * PAGE;
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
-        let map = Mapped { start: address, page: 0, pages: whole / PAGE };
+        let map = Mapped { start: address, page: 0, pages: whole / PAGE, shared: true };
         let registered = if self.is_unsettled.load(Ordering::Relaxed) {
-            self.register(map, false)
+            self.register(map)
         } else {
-            self.map(map, false)
+            self.map(map)
         };
         debug_assert_eq!(registered, Ok(()), "a mapping of shared memory registers");
         paged::enter(self);
@@ -621,6 +684,7 @@ impl Pager for RegionPager {
 
     fn begin(&self) {
         self.meet_new_node();
+        self.look_in_engine();
     }
 
     fn provide(&self, _: (u64, u64)) -> Result<(), Errno> {
