@@ -12,9 +12,9 @@ use ddmap::node::kept::Kept;
 use ddmap::program::pager::{RegionPager, Wishes};
 use ddmap::program::prefetch::Ahead;
 use ddmap::protocol::messages::{Answer, Request};
-use ddmap::protocol::{Eviction, Installed, NodeId, Progress, Shown};
+use ddmap::protocol::{Claimant, Eviction, Installed, NodeId, Progress, Shown};
 use ddmap::reach::carrier::{Carrier, Unreached};
-use ddmap::reach::wish::Wish;
+use ddmap::reach::wish::{Policy, When, Wish};
 use pmem::Pager;
 use pmem::Region;
 use std::path::PathBuf;
@@ -99,16 +99,16 @@ impl World {
             Wishes { patience: Duration::from_secs(3), ahead, ..Wishes::default() },
             None,
         ));
-        let [uffd, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-        let claimant = pager.ground().table.me();
-        let peer = Peer::new(
-            claimant,
-            Uffd::of_other(uffd),
-            Maps::of_other(maps).unwrap(),
-            Wish::default(),
-        );
-        evictor.add(peer);
-        Self { pager, evictor, holder, kept, folder }
+        let world = Self { pager, evictor, holder, kept, folder };
+        world.meet(world.pager.ground().table.me(), Wish::default());
+        world
+    }
+
+    /// The node hears of the process, under this name.
+    fn meet(&self, claimant: Claimant, wish: Wish) {
+        let [uffd, maps] = self.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+        let (uffd, maps) = (Uffd::of_other(uffd), Maps::of_other(maps).unwrap());
+        self.evictor.add(Peer::new(claimant, uffd, maps, wish));
     }
 
     /// A mapping that no pager knows.
@@ -390,4 +390,60 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     assert_eq!(engine.load64(0), Ok(7));
     assert_eq!(local(), before + 1, "the engine's entry was taken away");
     assert!(world.pager.ground().table.word(0).count() > 0);
+}
+
+/// Which of 64 pages, which came in order and of which the first 16 were wanted again, leave as 16
+/// do.
+fn left(world: &World) -> Vec<u64> {
+    let (engine, second) = (world.region(), world.region_alone());
+    let start = second.base() as usize;
+    world.pager.map(Mapped { start, page: 0, pages: 64, shared: true }).unwrap();
+    for page in 0..64 {
+        engine.shared_store(page * PAGE, page + 1).unwrap();
+    }
+    for page in 0..16 {
+        assert_eq!(second.load64(page * PAGE), Ok(page + 1), "it traps there, and is served");
+    }
+    assert_eq!(world.evict(16), Made::Room(16));
+    let table = &world.pager.ground().table;
+    let gone = |page: &u64| table.word(*page).state() == ddmap::protocol::State::Absent;
+    (0..64).filter(gone).collect()
+}
+
+#[test]
+fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here() {
+    let wish = |policy| Wish { policy, when: None };
+    let other = Claimant { slot: 77, life: 1 };
+    for policy in [None, Some(Policy::Lru), Some(Policy::Lfu), Some(Policy::Fifo)] {
+        let world = World::new(64, 256);
+        world.meet(world.pager.ground().table.me(), wish(policy));
+        // It has no wish: the first one's counts.
+        world.meet(other, wish(None));
+        let left = left(&world);
+        if policy == Some(Policy::Fifo) {
+            // Words tell when a page came by 16 ticks, which are 16 pages here.
+            assert_eq!(left[..15], (0..15).collect::<Vec<_>>());
+        } else {
+            assert_eq!(left, (16..32).collect::<Vec<_>>(), "{policy:?}");
+        }
+    }
+    let world = World::new(64, 256);
+    world.meet(other, wish(Some(Policy::Fifo)));
+    world.evictor.remove(other);
+    assert_eq!(left(&world)[0], 16, "it has gone, and its wish with it");
+}
+
+#[test]
+fn on_demand_nothing_leaves_while_there_is_room() {
+    let world = World::new(128, 64);
+    let wish = Wish { policy: None, when: Some(When::Demand) };
+    world.meet(world.pager.ground().table.me(), wish);
+    let region = world.region();
+    for page in 0..63 {
+        region.shared_store(page * PAGE, page + 1).unwrap();
+    }
+    assert!(world.pager.ground().room.missing() > 0);
+    assert_eq!(world.evict(8), Made::Nothing, "one page is free");
+    region.shared_store(63 * PAGE, 64).unwrap();
+    assert_eq!(world.evict(8), Made::Room(8));
 }

@@ -31,6 +31,19 @@ pub struct DdmapArg {
     #[arg(long, value_parser = ["auto", "seq", "stride", "off"], requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub prefetch: Option<String>,
+    /// With --ddmap: which pages leave when room is short. lru: those that were not wanted for
+    /// longest; fifo: those that came first; lfu: those that were wanted least often. Of several
+    /// programs on a volume, that one's counts that was started last and asks for one [default:
+    /// lru].
+    #[arg(long, value_parser = ["lru", "fifo", "lfu"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub policy: Option<String>,
+    /// With --ddmap: when pages leave. background: before a touch has to wait for room; demand:
+    /// when one finds none, so that a program that writes has the machine to itself [default:
+    /// background].
+    #[arg(long, value_parser = ["background", "demand"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub evict: Option<String>,
 }
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.

@@ -147,12 +147,16 @@ pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
     outcome.get()
 }
 
-/// Looks at the pages that nodes have asked about, in all mappings. Nobody may change a mapping
-/// meanwhile.
+/// Whether a node has asked about pages at which the program's mappings were not looked yet.
+pub fn is_asked() -> bool {
+    let asked = Cell::new(false);
+    each(|pager| asked.set(asked.get() || pager.is_asked()));
+    asked.get()
+}
+
+/// Looks at those pages, in all mappings. Nobody may change a mapping meanwhile.
 pub fn look() {
-    if any() {
-        each(|pager| pager.look_everywhere());
-    }
+    each(RegionPager::look_everywhere);
 }
 
 /// Brings all absent pages of a range of addresses, before the kernel gets to see it. What cannot

@@ -505,6 +505,11 @@ impl RegionPager {
         taken
     }
 
+    /// Whether the node has asked about pages at which the program's mappings were not looked yet.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.looked[1].load(Ordering::Relaxed) != self.maps().asked()
+    }
+
     /// Pages that the node has asked about since this was called last.
     fn asked(&self, who: usize) -> Option<impl Iterator<Item = u64> + '_> {
         let (maps, looked) = (self.maps(), &self.looked[who]);

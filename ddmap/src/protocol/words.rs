@@ -188,14 +188,17 @@ impl Word {
         (self.0 >> 12 & 0xF) as u8
     }
 
-    /// Ticks since it was wanted last.
+    /// Ticks since it was wanted last. None, if that was behind `now`: time goes on while somebody
+    /// looks at many pages.
     pub fn age(self, now: u16) -> u16 {
-        now.wrapping_sub(self.heat()) & 0xFFF
+        let age = now.wrapping_sub(self.heat()) & 0xFFF;
+        if age >= 0xF00 { 0 } else { age }
     }
 
     /// 16 ticks each, since it came.
     pub fn came_before(self, now: u16) -> u8 {
-        ((now >> 4) as u8).wrapping_sub((self.0 >> 16) as u8)
+        let age = ((now >> 4) as u8).wrapping_sub((self.0 >> 16) as u8);
+        if age >= 0xF0 { 0 } else { age }
     }
 
     /// Its count, halved for each time that as many pages came as the node has room for.
@@ -329,6 +332,7 @@ mod tests {
         let word = Word::new(State::Owned, Flags::SMALL, Version::new(7));
         let came = word.arrived(4090);
         assert_eq!((came.age(4095), came.age(3), came.count()), (5, 9, 0));
+        assert_eq!((came.age(4089), came.came_before(4000)), (0, 0), "it has come meanwhile");
         let wanted = (0..40).fold(came, |word, _| word.wanted(10));
         assert_eq!((wanted.age(10), wanted.count()), (0, Word::COUNT_MAX));
         assert_eq!((wanted.came_before(10), came.came_before(4090 + 6 + 256 & 0xFFF)), (1, 17));

@@ -54,7 +54,13 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
     args.ddmap.as_ref()?;
     let ahead = args.prefetch.as_deref().unwrap_or(AHEAD);
     let patience = args.patience.unwrap_or(PATIENCE);
-    Some(("SOLERA_DDMAP", format!("patience={patience},ahead={ahead}")))
+    let mut told = format!("patience={patience},ahead={ahead}");
+    for (name, asked) in [("policy", &args.policy), ("evict", &args.evict)] {
+        if let Some(asked) = asked {
+            told += &format!(",{name}={asked}");
+        }
+    }
+    Some(("SOLERA_DDMAP", told))
 }
 
 #[cfg(test)]
@@ -70,5 +76,7 @@ mod tests {
         assert_eq!(told(&args), "patience=30,ahead=auto");
         (args.patience, args.prefetch) = (Some(120), Some("off".to_owned()));
         assert_eq!(told(&args), "patience=120,ahead=off");
+        (args.policy, args.evict) = (Some("lfu".to_owned()), Some("demand".to_owned()));
+        assert_eq!(told(&args), "patience=120,ahead=off,policy=lfu,evict=demand");
     }
 }
