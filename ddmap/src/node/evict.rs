@@ -6,8 +6,8 @@
 //! has not done so yet (it has just come, or the node has) is not to be reached: nothing leaves
 //! meanwhile.
 //!
-//! Which pages leave is told by the policy of the program that has attached last, of those that have
-//! a wish, as long as it is attached; else by LRU.
+//! Which pages leave is told by the policy of the program that has attached last, of those that
+//! are attached and have a wish; else by LRU.
 //!
 //! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected.
 

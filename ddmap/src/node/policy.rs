@@ -2,9 +2,9 @@
 //! and how often (`Word::came`, `heat`, `count`; dissertation, 6.4.4, "Tracking hot blocks").
 //!
 //! Pages are in two queues, as the paper has them. The cold one is a part of the owned pages, the
-//! coldest first; all others are the hot one, which nobody has to list: a page that was wanted since
-//! it was found cold has another word than then, and is skipped. So the order is that of the policy
-//! itself, as exact as words tell time: a page that nobody wants never overtakes another one.
+//! coldest first; all others are the hot one, which nobody has to list: a page that was wanted
+//! since it was found cold has another word than then, and is skipped. So the order is that of the
+//! policy itself, as exact as words tell time: a page that nobody wants overtakes no other one.
 //!
 //! No clock, no socket, no thread: the node's time goes by pages that come (`ground/room.rs`).
 
@@ -28,6 +28,10 @@ pub fn coldness(policy: Policy, word: Word, now: u16) -> u32 {
         Policy::Lfu => u32::from(Word::COUNT_MAX - word.cooled(now)) << 12 | age,
     }
 }
+
+/// A page that may leave: whether it is of a large file, how cold it is, its number (among equals
+/// the first one leaves first), its word.
+type Candidate = (bool, u32, Reverse<u64>, u64);
 
 /// The cold pages of a volume.
 #[derive(Default)]
@@ -57,7 +61,7 @@ impl Cold {
     /// Fills the queue with the coldest of some pages: those of small files behind all others.
     pub fn fill(&mut self, policy: Policy, now: u16, pages: impl Iterator<Item = (u64, Word)>) {
         self.policy = policy;
-        let mut coldest: BinaryHeap<Reverse<(bool, u32, Reverse<u64>, u64)>> = BinaryHeap::new();
+        let mut coldest: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
         let mut seen = 0;
         for (page, word) in pages {
             if word.state() != State::Owned || word.flags().has(Flags::STAYS) {

@@ -206,7 +206,7 @@ impl RegionPager {
         let is_unsettled = AtomicBool::new(false);
         let looked = [const { AtomicU64::new(0) }; 2];
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
-        Self { ground, uffd, maps, carrier, wishes, main, owed, looked, node, is_unsettled, counts }
+        Self { ground, uffd, maps, carrier, wishes, main, owed, node, looked, is_unsettled, counts }
     }
 
     fn maps(&self) -> &Maps {

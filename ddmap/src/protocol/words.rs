@@ -335,7 +335,7 @@ mod tests {
         assert_eq!((came.age(4089), came.came_before(4000)), (0, 0), "it has come meanwhile");
         let wanted = (0..40).fold(came, |word, _| word.wanted(10));
         assert_eq!((wanted.age(10), wanted.count()), (0, Word::COUNT_MAX));
-        assert_eq!((wanted.came_before(10), came.came_before(4090 + 6 + 256 & 0xFFF)), (1, 17));
+        assert_eq!((wanted.came_before(10), came.came_before((4090 + 6 + 256) & 0xFFF)), (1, 17));
         assert_eq!((wanted.cooled(10 + COOL), wanted.cooled(10 + 2 * COOL)), (7, 3));
         assert_eq!(wanted.wanted(10 + COOL).count(), 8);
         assert_eq!(wanted.0 >> 24, word.0 >> 24, "all else is as it was");

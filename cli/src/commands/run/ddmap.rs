@@ -54,13 +54,10 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
     args.ddmap.as_ref()?;
     let ahead = args.prefetch.as_deref().unwrap_or(AHEAD);
     let patience = args.patience.unwrap_or(PATIENCE);
-    let mut told = format!("patience={patience},ahead={ahead}");
-    for (name, asked) in [("policy", &args.policy), ("evict", &args.evict)] {
-        if let Some(asked) = asked {
-            told += &format!(",{name}={asked}");
-        }
-    }
-    Some(("SOLERA_DDMAP", told))
+    let mut told = vec![format!("patience={patience}"), format!("ahead={ahead}")];
+    told.extend(args.policy.iter().map(|policy| format!("policy={policy}")));
+    told.extend(args.evict.iter().map(|when| format!("evict={when}")));
+    Some(("SOLERA_DDMAP", told.join(",")))
 }
 
 #[cfg(test)]
