@@ -226,7 +226,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
   SOLERA_CACHE_MISS      as --miss
   SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
-  SOLERA_DDMAP           --patience and --prefetch: patience=SECONDS,ahead=PAGES
+  SOLERA_DDMAP           --patience, --prefetch, --policy, --evict: patience=SECONDS,ahead=auto,
+                         policy=lru,evict=background
   SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
                          optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
                          bandwidth); what a program has mapped does not
@@ -264,6 +265,7 @@ Examples:
   solera run --cache 8G --attach --report --volume v.pm --at /pm -- ./load /pm/model
                                                      large reads without a copy, or why not
   solera run --ddmap dm/big -- sqlite3 /dm/my.db     a volume larger than this machine's memory
+  solera run --ddmap dm/big --prefetch seq --policy fifo -- grep -c x /dm/log    read once, in order
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
 #[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]

@@ -10,9 +10,11 @@ use ddmap::ground::view::{Ground, Hands, REGION, View};
 use ddmap::node::evict::{Evictor, Made, Peer};
 use ddmap::node::kept::Kept;
 use ddmap::program::pager::{RegionPager, Wishes};
+use ddmap::program::prefetch::Ahead;
 use ddmap::protocol::messages::{Answer, Request};
-use ddmap::protocol::{Eviction, Installed, NodeId, Progress, Shown};
+use ddmap::protocol::{Claimant, Eviction, Installed, NodeId, Progress, Shown};
 use ddmap::reach::carrier::{Carrier, Unreached};
+use ddmap::reach::wish::{Policy, When, Wish};
 use pmem::Pager;
 use pmem::Region;
 use std::path::PathBuf;
@@ -71,6 +73,10 @@ fn node(number: u16) -> NodeId {
 impl World {
     /// A region of so many pages on a node that has room for `local`, and a holder.
     fn new(pages: u64, local: u64) -> Self {
+        Self::with(pages, local, Ahead::Auto)
+    }
+
+    fn with(pages: u64, local: u64, ahead: Ahead) -> Self {
         let folder = Folder::new();
         let path = |name: &str| folder.0.join(name);
         drop(Region::create(&path(REGION), pages * PAGE, 0o600, true).unwrap());
@@ -90,22 +96,29 @@ impl World {
             Uffd::open().unwrap(),
             Maps::new().unwrap(),
             Box::new(holder.clone()),
-            Wishes { patience: Duration::from_secs(3), ..Wishes::default() },
+            Wishes { patience: Duration::from_secs(3), ahead, ..Wishes::default() },
             None,
         ));
-        let [uffd, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-        let claimant = pager.ground().table.me();
-        let peer = Peer::new(claimant, Uffd::of_other(uffd), Maps::of_other(maps).unwrap());
-        evictor.add(peer);
-        Self { pager, evictor, holder, kept, folder }
+        let world = Self { pager, evictor, holder, kept, folder };
+        world.meet(world.pager.ground().table.me(), Wish::default());
+        world
+    }
+
+    /// The node hears of the process, under this name.
+    fn meet(&self, claimant: Claimant, wish: Wish) {
+        let [uffd, maps] = self.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+        let (uffd, maps) = (Uffd::of_other(uffd), Maps::of_other(maps).unwrap());
+        self.evictor.add(Peer::new(claimant, uffd, maps, wish));
+    }
+
+    /// A mapping that no pager knows.
+    fn region_alone(&self) -> Region {
+        let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
+        Region::open(&self.folder.0.join(REGION), &options).unwrap()
     }
 
     fn region(&self) -> Region {
-        let mut region = Region::open(
-            &self.folder.0.join(REGION),
-            &pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() },
-        )
-        .unwrap();
+        let mut region = self.region_alone();
         region.set_pager(Arc::clone(&self.pager) as Arc<dyn Pager>);
         region
     }
@@ -122,7 +135,6 @@ impl World {
                 let room = Room::open(&self.folder.0.join("room")).unwrap();
                 while !over.load(Ordering::Relaxed) {
                     room.wait_for_demand(Duration::from_millis(1));
-                    room.tick_on();
                     self.evict(room.missing());
                 }
             });
@@ -230,7 +242,7 @@ fn a_fault_where_a_mapping_was_is_not_served() {
     let start = other.base() as usize;
     let pager = &world.pager;
     let [_, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-    assert!(Maps::of_other(maps).unwrap().add(Mapped { start, page: 0, pages: 1 }));
+    assert!(Maps::of_other(maps).unwrap().add(Mapped { start, page: 0, pages: 1, shared: true }));
     assert_eq!(pager.page_at(start), Some(0));
     assert_eq!(pager.serve(start), Err(rustix::io::Errno::FAULT));
     assert_eq!(region.load64(0), Ok(1));
@@ -291,4 +303,147 @@ fn a_file_of_twice_the_room_is_what_was_written() {
     );
     assert!(world.kept.pages_in_file() > size / 2);
     assert_eq!(ground.pages_in_file(), ground.room.used());
+}
+
+/// Touches a tenth of a region's pages over and over while all others are read in order, in calls:
+/// how many pages of the tenth had to be brought again. `by_mapping`: as a program does that has
+/// mapped the region. `looks`: it looks at what it is asked about.
+fn scan_beside_hot(ahead: Ahead, by_mapping: bool, looks: bool) -> u64 {
+    let (pages, hot) = (8 << 10, 819);
+    let world = World::with(pages, 2 << 10, ahead);
+    let (engine, second) = (world.region(), world.region_alone());
+    let start = second.base() as usize;
+    world.pager.map(Mapped { start, page: 0, pages, shared: true }).unwrap();
+    let region = if by_mapping { &second } else { &engine };
+    let mut again = 0;
+    let mut touch = |page: u64, counts: bool| {
+        // Zeros would go nowhere, and come from nowhere.
+        while region.shared_store(page * PAGE, page + 1).is_err() {
+            let word = world.pager.ground().table.word(page);
+            again += u64::from(counts && word.state() == ddmap::protocol::State::Absent);
+            world.pager.serve(region.base() as usize + (page * PAGE) as usize).unwrap();
+        }
+        let missing = world.pager.ground().room.missing();
+        if missing > 0 {
+            world.evict(missing);
+        }
+    };
+    (0..pages).chain(0..hot).for_each(|page| touch(page, false));
+    let mut next = (0..hot).cycle();
+    for page in hot..pages {
+        match (looks, by_mapping) {
+            (true, true) => world.pager.look_everywhere(),
+            (true, false) => world.pager.begin(),
+            _ => {}
+        }
+        touch(page, false);
+        next.by_ref().take(8).for_each(|page| touch(page, true));
+    }
+    again
+}
+
+#[test]
+fn what_is_used_stays_under_a_scan_since_processes_look() {
+    for (ahead, by_mapping) in [(Ahead::Off, false), (Ahead::Off, true), (Ahead::Auto, true)] {
+        let again = scan_beside_hot(ahead, by_mapping, true);
+        println!("prefetch {ahead:?}, by mapping {by_mapping}: {again} of 819 again");
+        assert!(again < 8, "{again} pages of 819 left");
+    }
+    let without = scan_beside_hot(Ahead::Off, true, false);
+    println!("without looking {without}");
+    assert!(without > 400, "{without} left without looking");
+}
+
+#[test]
+fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions() {
+    let world = World::new(64, 64);
+    let engine = world.region();
+    engine.shared_store(0, 7).unwrap();
+    // A private mapping with a page of its own.
+    let copied = world.region_alone();
+    let start = copied.base() as usize;
+    let flags = rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::FIXED;
+    let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+    // SAFETY: in the place of a mapping of this test's own, of the same file and length.
+    unsafe {
+        use std::os::fd::BorrowedFd;
+        let file = BorrowedFd::borrow_raw(copied.fd());
+        rustix::mm::mmap(start as *mut _, 64 * PAGE as usize, prot, flags, file, 0).unwrap();
+    }
+    world.pager.map(Mapped { start, page: 0, pages: 64, shared: false }).unwrap();
+    world.pager.serve(start).unwrap();
+    copied.shared_store(0, 8).unwrap();
+    // Memory that a stale list takes for the region's.
+    let other = vec![9_u8; 3 * PAGE as usize];
+    let [_, maps] = world.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+    let maps = Maps::of_other(maps).unwrap();
+    let start = (other.as_ptr() as usize).next_multiple_of(PAGE as usize);
+    let stale = Mapped { start, page: 0, pages: 1, shared: true };
+    assert!(maps.add(stale));
+    maps.ask(0);
+    world.pager.look_everywhere();
+    let local = || world.pager.counts.local.load(Ordering::Relaxed);
+    let before = local();
+    assert_eq!(copied.load64(0), Ok(8));
+    assert!(std::hint::black_box(&other).iter().all(|byte| *byte == 9));
+    assert_eq!(local(), before);
+    assert_eq!(engine.load64(0), Ok(7));
+    assert_eq!(local(), before + 1, "the engine's entry was taken away");
+    assert!(world.pager.ground().table.word(0).count() > 0);
+}
+
+/// Which of 64 pages, which came in order and of which the first 16 were wanted again, leave as 16
+/// do.
+fn left(world: &World) -> Vec<u64> {
+    let (engine, second) = (world.region(), world.region_alone());
+    let start = second.base() as usize;
+    world.pager.map(Mapped { start, page: 0, pages: 64, shared: true }).unwrap();
+    for page in 0..64 {
+        engine.shared_store(page * PAGE, page + 1).unwrap();
+    }
+    for page in 0..16 {
+        assert_eq!(second.load64(page * PAGE), Ok(page + 1), "it traps there, and is served");
+    }
+    assert_eq!(world.evict(16), Made::Room(16));
+    let table = &world.pager.ground().table;
+    let gone = |page: &u64| table.word(*page).state() == ddmap::protocol::State::Absent;
+    (0..64).filter(gone).collect()
+}
+
+#[test]
+fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here() {
+    let wish = |policy| Wish { policy, when: None };
+    let other = Claimant { slot: 77, life: 1 };
+    for policy in [None, Some(Policy::Lru), Some(Policy::Lfu), Some(Policy::Fifo)] {
+        let world = World::new(64, 256);
+        world.meet(world.pager.ground().table.me(), wish(policy));
+        // It has no wish: the first one's counts.
+        world.meet(other, wish(None));
+        let left = left(&world);
+        if policy == Some(Policy::Fifo) {
+            // Words tell when a page came by 16 ticks, which are 16 pages here.
+            assert_eq!(left[..15], (0..15).collect::<Vec<_>>());
+        } else {
+            assert_eq!(left, (16..32).collect::<Vec<_>>(), "{policy:?}");
+        }
+    }
+    let world = World::new(64, 256);
+    world.meet(other, wish(Some(Policy::Fifo)));
+    world.evictor.remove(other);
+    assert_eq!(left(&world)[0], 16, "it has gone, and its wish with it");
+}
+
+#[test]
+fn on_demand_nothing_leaves_while_there_is_room() {
+    let world = World::new(128, 64);
+    let wish = Wish { policy: None, when: Some(When::Demand) };
+    world.meet(world.pager.ground().table.me(), wish);
+    let region = world.region();
+    for page in 0..63 {
+        region.shared_store(page * PAGE, page + 1).unwrap();
+    }
+    assert!(world.pager.ground().room.missing() > 0);
+    assert_eq!(world.evict(8), Made::Nothing, "one page is free");
+    region.shared_store(63 * PAGE, 64).unwrap();
+    assert_eq!(world.evict(8), Made::Room(8));
 }

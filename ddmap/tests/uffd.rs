@@ -5,6 +5,7 @@ use ddmap::ground::uffd::Uffd;
 use pmem::{OpenOptions, Region};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -100,6 +101,31 @@ fn a_punched_page_traps_again_and_can_be_installed_again() {
     }
 }
 
+/// Takes a page's entry away in one mapping.
+fn zap(at: usize) {
+    // SAFETY: a shared mapping of a file, which keeps the bytes.
+    unsafe { madvise(at as *mut _, PAGE as usize, Advice::LinuxDontNeed).unwrap() };
+}
+
+#[test]
+fn an_entry_that_is_taken_away_loses_nothing_and_traps_in_that_mapping_alone() {
+    let world = World::new();
+    world.uffd.install(world.at(3), &[7; PAGE as usize]).unwrap();
+    let second = world.second.base() as usize + 3 * PAGE as usize;
+    world.uffd.show(second, PAGE).unwrap();
+    world.region.shared_store(3 * PAGE, 5).unwrap();
+    world.uffd.protect(world.at(3), PAGE, false).unwrap();
+    zap(world.at(3));
+    world.region.load64(3 * PAGE).expect_err("not mapped any more");
+    assert_eq!(world.second.load64(3 * PAGE), Ok(5));
+    world.uffd.show(world.at(3), PAGE).unwrap();
+    assert_eq!(world.region.load64(3 * PAGE), Ok(5));
+    world.region.shared_store(3 * PAGE, 6).expect("what was shown anew is not protected");
+    // What is not registered cannot be protected: that is how a look knows it.
+    let other = Region::anonymous(PAGE).unwrap();
+    assert_eq!(world.uffd.protect(other.base() as usize, PAGE, false), Err(Errno::NOENT));
+}
+
 /// Prints what the steps cost.
 #[test]
 fn costs() {
@@ -117,4 +143,14 @@ fn costs() {
         world.region.load64(3 * PAGE).expect_err("a hole");
     }
     println!("a guarded load that traps: {:?}", start.elapsed() / rounds);
+    world.uffd.install(world.at(3), &[1; PAGE as usize]).unwrap();
+    let mut looking = std::time::Duration::ZERO;
+    for _ in 0..rounds {
+        let start = std::time::Instant::now();
+        world.uffd.protect(world.at(3), PAGE, false).unwrap();
+        zap(world.at(3));
+        looking += start.elapsed();
+        world.uffd.show(world.at(3), PAGE).unwrap();
+    }
+    println!("a look: protect, take the entry away: {:?}", looking / rounds);
 }

@@ -24,11 +24,26 @@ pub struct DdmapArg {
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub patience: Option<u64>,
-    /// With --ddmap: bring pages ahead of a program that reads in order (seq), or each when it is
-    /// touched (off) [default: seq].
-    #[arg(long, value_parser = ["seq", "off"], requires = "ddmap",
+    /// With --ddmap: how pages are brought ahead of a program. auto: by what each thread's last 32
+    /// touches tell, in order, at a stride, backward, several streams in turns; seq: in order only,
+    /// behind the second touch; stride: behind the third touch at equal distances; off: each when
+    /// it is touched [default: auto].
+    #[arg(long, value_parser = ["auto", "seq", "stride", "off"], requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub prefetch: Option<String>,
+    /// With --ddmap: which pages leave when room is short. lru: those that were not wanted for
+    /// longest; fifo: those that came first; lfu: those that were wanted least often. Of several
+    /// programs on a volume, that one's counts that was started last and asks for one [default:
+    /// lru].
+    #[arg(long, value_parser = ["lru", "fifo", "lfu"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub policy: Option<String>,
+    /// With --ddmap: when pages leave. background: before a touch has to wait for room; demand:
+    /// when one finds none, so that a program that writes has the machine to itself [default:
+    /// background].
+    #[arg(long, value_parser = ["background", "demand"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub evict: Option<String>,
 }
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.

@@ -5,6 +5,8 @@
 //! reads the list then finds every mapping that shows the page: what is listed later looks at the
 //! word first.
 //!
+//! Beside it is a ring of pages at which the process is to *look* (`docs/ddmap.md`, "Looking").
+//!
 //! Locks: changes are made by one thread at a time (`Maps::changing`).
 
 use crate::protocol::PAGE;
@@ -17,11 +19,18 @@ use std::sync::{Mutex, PoisonError};
 const CHANGES: u64 = 0;
 /// Entries below it were used at some time.
 const USED: u64 = 8;
-const MAGIC_AT: u64 = 16;
+/// Pages at which the process is to look were put into the ring, ever.
+const ASKED: u64 = 16;
+const RING_AT: u64 = 64;
+/// Pages in the ring: what it has no place for is not looked at.
+pub const RING: u64 = 1024;
+const MAGIC_AT: u64 = 32;
 /// What tells this list from all others.
-const TOKEN_AT: u64 = 24;
+const TOKEN_AT: u64 = 40;
 const MAGIC: u64 = u64::from_le_bytes(*b"SolMaps1");
-const ENTRIES_AT: u64 = 64;
+const ENTRIES_AT: u64 = RING_AT + RING * 8;
+/// Of an entry's first word: the mapping is private, and may have pages of its own.
+const PRIVATE: u64 = 1;
 const ENTRY_BYTES: u64 = 24;
 /// More than a process can have mappings (`vm.max_map_count`), as that is mostly set.
 const ENTRIES: u64 = 65_536;
@@ -36,6 +45,8 @@ pub struct Mapped {
     pub page: u64,
     /// How many pages.
     pub pages: u64,
+    /// What is stored there is stored in the region.
+    pub shared: bool,
 }
 
 impl Mapped {
@@ -107,7 +118,9 @@ impl Maps {
     fn entry(&self, at: u64) -> Mapped {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         let pages = self.get(at + 16);
-        Mapped { start: self.get(at) as usize, page: self.get(at + 8), pages }
+        let start = self.get(at);
+        let (shared, start) = (start & PRIVATE == 0, (start & !PRIVATE) as usize);
+        Mapped { start, page: self.get(at + 8), pages, shared }
     }
 
     fn count_change(&self) {
@@ -118,7 +131,7 @@ impl Maps {
     fn put(&self, at: u64, map: Mapped) {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         self.count_change();
-        self.set(at, map.start as u64);
+        self.set(at, map.start as u64 | if map.shared { 0 } else { PRIVATE });
         self.set(at + 8, map.page);
         self.set(at + 16, map.pages);
         self.count_change();
@@ -180,7 +193,7 @@ impl Maps {
             let before = start.saturating_sub(map.start) as u64 / PAGE;
             let behind = last.saturating_sub(end) as u64 / PAGE;
             let skipped = map.pages - behind;
-            let rest = Mapped { start: end, page: map.page + skipped, pages: behind };
+            let rest = Mapped { start: end, page: map.page + skipped, pages: behind, ..map };
             if behind > 0 && self.list(rest).is_none() {
                 return false;
             }
@@ -200,6 +213,11 @@ impl Maps {
         }
     }
 
+    /// Each of them, as it is when it comes.
+    pub fn each(&self) -> impl Iterator<Item = Mapped> + '_ {
+        self.listed()
+    }
+
     /// The one at an address. For a signal handler, too: it allocates nothing.
     pub fn at(&self, address: usize) -> Option<Mapped> {
         loop {
@@ -214,6 +232,26 @@ impl Maps {
     fn listed(&self) -> impl Iterator<Item = Mapped> + '_ {
         let used = self.get(USED).min(ENTRIES);
         (0..used).map(|at| self.entry(at)).filter(|map| map.pages > 0)
+    }
+
+    /// The process is to look at a page: whether it is wanted. The node's, one thread at a time.
+    pub fn ask(&self, page: u64) {
+        let asked = self.get(ASKED);
+        self.set(RING_AT + asked % RING * 8, page);
+        self.set(ASKED, asked + 1);
+    }
+
+    /// How many pages the process was to look at, ever.
+    pub fn asked(&self) -> u64 {
+        self.get(ASKED)
+    }
+
+    /// Pages at which the process is to look since there were `seen`. One that is overwritten
+    /// meanwhile is another one by then: any page may be looked at.
+    pub fn asked_since(&self, seen: u64) -> impl Iterator<Item = u64> + '_ {
+        let asked = self.asked();
+        (seen.max(asked.saturating_sub(RING))..asked)
+            .map(|number| self.get(RING_AT + number % RING * 8))
     }
 
     /// Counts changes.
@@ -236,12 +274,12 @@ mod tests {
     #[test]
     fn what_is_cut_out_leaves_both_ends() {
         let maps = Maps::new().unwrap();
-        let whole = Mapped { start: 0x10_0000, page: 7, pages: 16 };
+        let whole = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: true };
         assert!(maps.add(whole));
         maps.remove(0x10_2000, 0x10_5000);
         let ends = [
-            Mapped { start: 0x10_0000, page: 7, pages: 2 },
-            Mapped { start: 0x10_5000, page: 12, pages: 11 },
+            Mapped { pages: 2, ..whole },
+            Mapped { start: 0x10_5000, page: 12, pages: 11, ..whole },
         ];
         assert_eq!(maps.all(), ends);
         assert_eq!(ends[1].page_at(0x10_5fff), Some(12));
@@ -254,9 +292,22 @@ mod tests {
     }
 
     #[test]
+    fn pages_to_look_at_are_the_last_that_were_asked_for() {
+        let maps = Maps::new().unwrap();
+        assert_eq!(maps.asked_since(0).count(), 0);
+        (0..RING + 3).for_each(|page| maps.ask(page));
+        assert_eq!(maps.asked_since(RING).collect::<Vec<_>>(), [RING, RING + 1, RING + 2]);
+        assert_eq!(maps.asked_since(0).next(), Some(3), "three were overwritten");
+        let private = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: false };
+        assert!(maps.add(private));
+        maps.remove(0x10_2000, 0x10_3000);
+        assert!(maps.all().iter().all(|map| !map.shared && map.start.is_multiple_of(4096)));
+    }
+
+    #[test]
     fn what_lies_around_a_cut_is_listed_all_the_time() {
         let maps = Maps::new().unwrap();
-        let whole = Mapped { start: 0x10_0000, page: 0, pages: 64 };
+        let whole = Mapped { start: 0x10_0000, page: 0, pages: 64, shared: false };
         assert!(maps.add(whole));
         // Even: it is whole, or is being cut.
         let round = AtomicU64::new(0);

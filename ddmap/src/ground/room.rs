@@ -8,7 +8,7 @@
 //! | wanted | whether somebody wants more than is free; futex | who wants it, the evictor |
 //! | room | counts pages that have left; futex | the evictor |
 //! | starts | how often the node was started | the node |
-//! | tick | the node's time, by which pages age: 12 bits | the node |
+//! | taken | pages that have come, ever: the node's time goes by it | whoever gets one |
 //!
 //! A process that dies may leave a page counted that it has not got. The node counts anew when it
 //! starts (`node/mod.rs`): a stale count is harmless, room is missing for a while.
@@ -23,9 +23,13 @@ const USED: u64 = 64;
 const RESERVE: u64 = 128;
 const WANTED: u64 = 192;
 const LEFT: u64 = 256;
-const TICK: u64 = 320;
+const TAKEN: u64 = 320;
 const STARTS: u64 = 384;
 const SIZE: u64 = 4096;
+/// So many ticks pass while as many pages come as the node has room for.
+const TICKS: u64 = 256;
+/// Pages that leave at once where nothing is kept free.
+const AT_ONCE: u64 = 64;
 
 /// The name of the file in a store.
 pub const NAME: &str = "room";
@@ -94,9 +98,32 @@ impl Room {
         self.get(USED)
     }
 
+    /// Pages that it may have besides.
+    pub fn free(&self) -> u64 {
+        self.capacity().saturating_sub(self.used())
+    }
+
+    /// Sets how many pages are to be free. 0: room is made when a touch finds none.
+    pub fn set_reserve(&self, pages: u64) {
+        if self.get(RESERVE) != pages {
+            self.set(RESERVE, pages);
+        }
+    }
+
     /// Pages that are missing until the reserve is free.
     pub fn missing(&self) -> u64 {
         (self.used() + self.get(RESERVE)).saturating_sub(self.capacity())
+    }
+
+    /// Whether less than half of what is to be free is so.
+    pub fn is_short(&self) -> bool {
+        self.free() == 0 || self.free() * 2 < self.get(RESERVE)
+    }
+
+    /// The same as [`Room::missing`], of somebody who has asked: a few, if there is none.
+    pub fn missing_now(&self) -> u64 {
+        let least = if self.free() == 0 { AT_ONCE.min(self.capacity()) } else { 0 };
+        self.missing().max(least)
     }
 
     /// Takes room for a page, and asks for more when the reserve is touched.
@@ -114,6 +141,8 @@ impl Room {
                 Err(_) => return false,
             }
         }
+        // As in `give`.
+        let _ = self.0.shared_add(TAKEN, 1);
         if used + self.get(RESERVE) >= capacity {
             self.ask();
         }
@@ -136,12 +165,12 @@ impl Room {
         }
     }
 
-    /// The evictor waits until somebody asks for room.
-    pub fn wait_for_demand(&self, patience: Duration) {
+    /// The evictor waits until somebody asks for room: whether that was so.
+    pub fn wait_for_demand(&self, patience: Duration) -> bool {
         if self.get(WANTED) == 0 {
             self.0.futex_wait(WANTED, 0, Some(patience));
         }
-        self.set(WANTED, 0);
+        self.0.shared_swap(WANTED, 0) == Ok(1)
     }
 
     /// Pages have left: whoever waits for room looks again.
@@ -162,13 +191,10 @@ impl Room {
         self.get(LEFT)
     }
 
-    /// The node's time.
+    /// The node's time, by which pages age: 12 bits. It goes by pages that come, so nothing ages
+    /// while nothing comes, and nobody counts.
     pub fn tick(&self) -> u16 {
-        (self.get(TICK) & 0xFFF) as u16
-    }
-
-    /// The node's time goes on.
-    pub fn tick_on(&self) {
-        self.set(TICK, self.get(TICK) + 1);
+        let tick = self.get(TAKEN) / (self.capacity() / TICKS).max(1);
+        (tick & 0xFFF) as u16
     }
 }

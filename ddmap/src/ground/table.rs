@@ -337,11 +337,12 @@ impl Table {
         }
     }
 
-    /// A page of this word was wanted now. It is a hint: it is lost if the word changes meanwhile.
-    pub fn heat(&self, page: u64, word: Word, heat: u16) {
-        if word.state() == State::Owned && word.heat() != heat {
+    /// A page of this word is wanted now. It is a hint: it is lost if the word changes meanwhile.
+    pub fn heat(&self, page: u64, word: Word, now: u16) {
+        let wanted = word.wanted(now);
+        if word.state() == State::Owned && word != wanted {
             // As said.
-            let _ = self.region.shared_cas(Self::at(page), word.0, word.heated(heat).0);
+            let _ = self.region.shared_cas(Self::at(page), word.0, wanted.0);
         }
     }
 
@@ -386,12 +387,19 @@ impl Table {
         let slots = u64::from(self.used_slots());
         let names = (0..slots * NAMES).map(|name| NAMES_AT + name * 8);
         let holds = (0..slots * HOLDS).map(|hold| HOLDS_AT + hold * 8);
-        let named = |place| {
-            let name = self.region.shared_load(place).ok()?;
-            let first = (name & ((1 << NAMED_PAGES) - 1)).checked_sub(1)?;
-            Some(first..first + (name >> NAMED_PAGES) + 1)
-        };
-        names.chain(holds).filter_map(named).collect()
+        names.chain(holds).filter_map(|place| self.named_at(place)).collect()
+    }
+
+    /// What calls of this process hold.
+    pub fn own_holds(&self) -> Vec<Range<u64>> {
+        let from = HOLDS_AT + u64::from(self.slot.load(Ordering::Relaxed)) * HOLDS * 8;
+        (0..HOLDS).filter_map(|hold| self.named_at(from + hold * 8)).collect()
+    }
+
+    fn named_at(&self, place: u64) -> Option<Range<u64>> {
+        let name = self.region.shared_load(place).ok()?;
+        let first = (name & ((1 << NAMED_PAGES) - 1)).checked_sub(1)?;
+        Some(first..first + (name >> NAMED_PAGES) + 1)
     }
 
     fn handles_at(slot: u16) -> u64 {

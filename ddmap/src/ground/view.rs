@@ -184,7 +184,7 @@ impl<H: Hands> Host for View<'_, H> {
 
     fn turn(&self, page: u64, from: Word, to: Word) -> bool {
         let new = to.state() == State::Owned;
-        let to = if new { to.heated(self.ground.room.tick()) } else { to };
+        let to = if new { to.arrived(self.ground.room.tick()) } else { to };
         self.ground.table.turn(page, from, to)
     }
 

@@ -6,28 +6,35 @@
 //! and has not done so yet (it has just come, or the node has) they are fetched (`fetched.rs`).
 //! Nothing leaves while one cannot be reached.
 //!
-//! Locks: `peers`, while a batch is chosen and protected.
+//! Which pages leave is told by the policy of the program that has attached last, of those that
+//! are attached and have a wish; else by LRU.
+//!
+//! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected.
 
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
 use crate::node::fetched::fetched;
+use crate::node::look::{Looked, Moment};
+use crate::node::policy::Cold;
 use crate::protocol::keep::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{
-    Claimant, Eviction, Flags, Installed, NodeId, PAGE, Progress, Shown, State, Word,
-};
+use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, Word};
 use crate::reach::carrier::Carrier;
+use crate::reach::wish::{Policy, When, Wish};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Owned pages that are looked at for a batch: the coldest of them leave.
-const SAMPLE: usize = 1024;
-/// Words that are looked at in one go, at most.
+/// Words that are looked at in one go, at most: of 4 GiB of a region.
 const SCAN: usize = 1 << 20;
+/// The part of the capacity that is asked about at a time, and how many pages that is at most.
+const ASKED_PART: u64 = 4;
+const ASKED_MAX: u64 = 32 << 10;
+/// Of them, pages that are seen to again for a batch.
+const GLANCE: usize = 512;
 
 /// A process that has the region mapped.
 #[derive(Debug)]
@@ -36,14 +43,15 @@ pub struct Peer {
     pub claimant: Claimant,
     uffd: Uffd,
     maps: Maps,
+    wish: Wish,
     /// The list as it was read last, and after how many changes.
     known: (u64, Vec<Mapped>),
 }
 
 impl Peer {
     /// A process that has handed over its userfaultfd and its mappings.
-    pub fn new(claimant: Claimant, uffd: Uffd, maps: Maps) -> Self {
-        Self { claimant, uffd, maps, known: (u64::MAX, Vec::new()) }
+    pub fn new(claimant: Claimant, uffd: Uffd, maps: Maps, wish: Wish) -> Self {
+        Self { claimant, uffd, maps, wish, known: (u64::MAX, Vec::new()) }
     }
 
     fn protect(&mut self, page: u64) {
@@ -58,12 +66,21 @@ impl Peer {
     }
 }
 
+/// Which pages are to leave.
+#[derive(Default)]
+struct Choice {
+    /// Where the last scan ended.
+    hand: u64,
+    cold: Cold,
+    looked: Looked,
+}
+
 /// Makes room for one region.
 pub struct Evictor {
     ground: Ground,
     peers: Mutex<Vec<Peer>>,
-    /// Where the last scan ended.
-    hand: AtomicU64,
+    choice: Mutex<Choice>,
+    begun: Instant,
     /// Which holder gets the next batch.
     turn: AtomicUsize,
     /// Pages that have left.
@@ -103,8 +120,8 @@ impl Hands for Protecting<'_> {
     }
 }
 
-fn lock(peers: &Mutex<Vec<Peer>>) -> MutexGuard<'_, Vec<Peer>> {
-    peers.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Evictor {
@@ -113,7 +130,8 @@ impl Evictor {
         Self {
             ground,
             peers: Mutex::default(),
-            hand: AtomicU64::new(0),
+            choice: Mutex::default(),
+            begun: Instant::now(),
             turn: AtomicUsize::new(0),
             gone: AtomicU64::new(0),
         }
@@ -154,39 +172,73 @@ impl Evictor {
         fetched(&self.ground.table, claimant).map(|peer| self.add(peer)).is_ok()
     }
 
-    /// The coldest of the next pages that may leave, and their words: those of small files only if
-    /// there are no others.
+    /// By which policy pages leave.
+    fn policy(&self) -> Policy {
+        let peers = lock(&self.peers);
+        peers.iter().rev().find_map(|peer| peer.wish.policy).unwrap_or_default()
+    }
+
+    /// Whether a process has the region attached.
+    pub fn is_used(&self) -> bool {
+        !lock(&self.peers).is_empty()
+    }
+
+    /// Whether pages leave only when a touch finds no room.
+    pub fn is_on_demand(&self) -> bool {
+        let peers = lock(&self.peers);
+        peers.iter().rev().find_map(|peer| peer.wish.when) == Some(When::Demand)
+    }
+
+    /// Pages that are to leave next, and their words.
     fn victims(&self, wanted: usize) -> Vec<(u64, Word)> {
-        let table = &self.ground.table;
-        let now = self.ground.room.tick();
-        let hand = self.hand.load(Ordering::Relaxed);
-        let (mut found, mut small, mut next) = (Vec::new(), Vec::new(), 0);
-        let around =
-            table.touched_from(hand).chain(table.touched().take_while(|page| *page < hand));
-        for page in around.take(SCAN) {
-            let word = table.word(page);
-            next = page + 1;
-            if word.state() != State::Owned || word.flags().has(Flags::STAYS) {
-                continue;
-            }
-            if word.flags().has(Flags::SMALL) {
-                small.push((page, word));
-                continue;
-            }
-            found.push((page, word));
-            if found.len() == SAMPLE {
-                break;
-            }
+        let (table, room) = (&self.ground.table, &self.ground.room);
+        let policy = self.policy();
+        let mut choice = lock(&self.choice);
+        let mut found = Vec::new();
+        if policy == Policy::Fifo {
+            found.extend((0..wanted).map_while(|_| self.next_cold(&mut choice, policy)));
+        } else {
+            let ms = self.begun.elapsed().as_millis() as u64;
+            let now = Moment { tick: room.tick(), ms };
+            self.ask_about(&mut choice, policy, now);
+            // What is kept free is used up faster than pages are found cold; or this is not for it.
+            let at_once = room.is_short() || room.missing() == 0;
+            let looked = &mut choice.looked;
+            let next = |_| looked.next(now, at_once, |page| table.word(page));
+            found.extend((0..wanted).map_while(next));
         }
-        self.hand.store(next, Ordering::Relaxed);
-        if found.is_empty() {
-            found = small;
-        }
-        // The tick goes round: what is older than half of it counts as young for a while.
-        found.sort_by_key(|(_, word)| std::cmp::Reverse(now.wrapping_sub(word.heat()) & 0xFFF));
-        found.truncate(wanted);
         found.sort_by_key(|(page, _)| *page);
         found
+    }
+
+    /// Asks all processes about cold pages, until enough are asked about.
+    fn ask_about(&self, choice: &mut Choice, policy: Policy, now: Moment) {
+        let capacity = self.ground.room.capacity();
+        choice.looked.glance(GLANCE, |page| self.ground.table.word(page));
+        let enough = (capacity / ASKED_PART).clamp(PAGES as u64, ASKED_MAX) as usize;
+        while choice.looked.len() < enough {
+            let Some((page, word)) = self.next_cold(choice, policy) else { break };
+            choice.looked.ask((page, word), now);
+            for peer in lock(&self.peers).iter() {
+                peer.maps.ask(page);
+            }
+        }
+    }
+
+    /// The coldest page that nobody was asked about.
+    fn next_cold(&self, choice: &mut Choice, policy: Policy) -> Option<(u64, Word)> {
+        let table = &self.ground.table;
+        let Choice { hand, cold, looked } = choice;
+        if let Some(next) = cold.next(policy, |page| table.word(page)) {
+            return Some(next);
+        }
+        let from = *hand;
+        let around =
+            table.touched_from(from).chain(table.touched().take_while(|page| *page < from));
+        let pages = around.take(SCAN).inspect(|page| *hand = page + 1);
+        let words = pages.filter(|page| !looked.has(*page)).map(|page| (page, table.word(page)));
+        cold.fill(policy, self.ground.room.tick(), words);
+        cold.next(policy, |page| table.word(page))
     }
 
     /// Sends up to so many pages away, to the next holders in turn that take them.
@@ -199,6 +251,9 @@ impl Evictor {
     ) -> Made {
         if holders.is_empty() {
             return Made::NobodyTakes;
+        }
+        if self.is_on_demand() && self.ground.room.free() > 0 {
+            return Made::Nothing;
         }
         let (mut gone, mut refusals) = (0, 0);
         while gone < wanted && refusals < holders.len() && self.reaches_all() {

@@ -11,6 +11,7 @@ use crate::ground::table::Table;
 use crate::ground::uffd::Uffd;
 use crate::node::evict::Peer;
 use crate::protocol::Claimant;
+use crate::reach::wish::Wish;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -32,5 +33,5 @@ pub fn fetched(table: &Table, claimant: Claimant) -> Result<Peer, Errno> {
     if table.published(claimant) != Some(handles) {
         return Err(Errno::AGAIN);
     }
-    Ok(Peer::new(claimant, uffd, maps))
+    Ok(Peer::new(claimant, uffd, maps, Wish::default()))
 }

@@ -229,6 +229,14 @@ impl Hosts {
         wanted - left
     }
 
+    /// Whether some volumes' programs want room to be made when a touch finds none, and no others'
+    /// want it before.
+    pub fn are_on_demand(&self) -> bool {
+        let all = self.all();
+        let mut used = all.values().filter(|hosted| hosted.evictor.is_used()).peekable();
+        used.peek().is_some() && used.all(|hosted| hosted.evictor.is_on_demand())
+    }
+
     /// Takes back what dead processes had: whether there were any.
     pub fn bury(&self) -> bool {
         let buried = self.served().into_iter().map(|hosted| hosted.evictor.bury().unwrap_or(0));

@@ -12,8 +12,10 @@ pub mod evict;
 mod fetched;
 pub mod host;
 pub mod kept;
+pub mod look;
 pub mod members;
 mod orders;
+pub mod policy;
 pub mod service;
 
 use crate::ground::error::DomainError;
@@ -30,6 +32,7 @@ use crate::protocol::{Claimant, NodeId, PAGE};
 use crate::reach::control::{self, Ask, Member, Told};
 use crate::reach::local::{self, Answered, Local, Said};
 use crate::reach::status::Status;
+use crate::reach::wish::Wish;
 use crate::wire::link::Link;
 use crate::wire::serve::Server;
 use crate::wire::{Hello, NO_VOLUME, Wire};
@@ -86,6 +89,8 @@ struct Shared {
     first: Option<SocketAddr>,
     wire: Wire,
     room: Arc<Room>,
+    /// Pages that are kept free.
+    reserve: u64,
     hosts: Hosts,
     members: Arc<Members>,
     /// Those whose addresses the store has.
@@ -245,12 +250,14 @@ impl Node {
             eprintln!("solera: node: what is kept cannot be opened: {wrong}");
         }
         let hosts = Hosts::new(store.clone(), here, options.wire.clone());
+        let reserve = (capacity * u64::from(options.reserve) / 100).max(64).min(capacity / 2);
         let shared = Arc::new(Shared {
             domain: options.domain,
             about,
             first,
             wire: options.wire.clone(),
             room,
+            reserve,
             hosts,
             members,
             written: Mutex::default(),
@@ -349,15 +356,11 @@ impl Shared {
     }
 
     fn evict(&self) {
-        let mut ticked = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
-            let missing = self.room.missing();
-            if missing == 0 {
-                self.room.wait_for_demand(TICK);
-            }
-            if ticked.elapsed() >= TICK {
-                ticked = Instant::now();
-                self.room.tick_on();
+            self.room.set_reserve(if self.hosts.are_on_demand() { 0 } else { self.reserve });
+            let mut missing = self.room.missing();
+            if missing == 0 && self.room.wait_for_demand(TICK) {
+                missing = self.room.missing_now();
             }
             if missing > 0 {
                 let holders = self.members.holders(self.here());
@@ -368,7 +371,7 @@ impl Shared {
                 // A little more than is wanted now: the next touch does not wait.
                 if self.hosts.make_room(missing + missing / 4 + 1, &holders) == 0 {
                     // Nobody takes any, or nothing may leave: that changes, but not at once.
-                    thread::sleep(TICK / 10);
+                    self.room.wait_for_demand(TICK / 10);
                 }
             }
         }
@@ -443,9 +446,9 @@ impl Shared {
             Said::Mark { node, standing } => self.mark(node, standing),
             Said::Remove { volume } => self.remove(&volume),
             Said::Status => Answered::Status(self.status()),
-            Said::Attached { volume, slot, life } => {
+            Said::Attached { volume, slot, life, wish } => {
                 let claimant = Claimant { slot, life };
-                match self.attached(&volume, claimant, descriptors) {
+                match self.attached(&volume, (claimant, wish), descriptors) {
                     Ok(()) => {
                         program.attached = Some((volume, claimant));
                         Answered::Done
@@ -460,7 +463,7 @@ impl Shared {
     fn attached(
         &self,
         volume: &str,
-        claimant: Claimant,
+        (claimant, wish): (Claimant, Wish),
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), DomainError> {
         let asked = format!("attach {volume}");
@@ -469,7 +472,7 @@ impl Shared {
             return Err(DomainError::new(asked, "the descriptors are missing", ""));
         };
         let maps = Maps::of_other(maps).map_err(|error| DomainError::new(&asked, error, ""))?;
-        hosted.evictor.add(Peer::new(claimant, Uffd::of_other(uffd), maps));
+        hosted.evictor.add(Peer::new(claimant, Uffd::of_other(uffd), maps, wish));
         Ok(())
     }
 

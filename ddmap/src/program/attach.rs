@@ -11,6 +11,7 @@ use crate::program::pager::{RegionPager, Wishes};
 use crate::protocol::NodeId;
 use crate::reach::links::Links;
 use crate::reach::local::{Answered, Local, Said};
+use crate::reach::wish::Wish;
 use crate::wire::{Hello, Wire};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -30,6 +31,7 @@ pub struct Attachment {
     volume: String,
     /// Which start of the node it is connected to.
     start: AtomicU64,
+    wish: Wish,
     socket: Renewed<Option<Local>>,
 }
 
@@ -56,7 +58,7 @@ impl Attachment {
         let socket = Local::connect(&self.store).map_err(unreached)?;
         let me = ground.table.me();
         let volume = self.volume.clone();
-        let said = Said::Attached { volume, slot: me.slot, life: me.life };
+        let said = Said::Attached { volume, slot: me.slot, life: me.life, wish: self.wish };
         match socket.ask(&said, descriptors).map_err(unreached)? {
             Answered::Done => {
                 *kept = Some(socket);
@@ -138,7 +140,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
     let wire = wire(&store, &asked)?;
     let links = Links::new(store.clone(), hello, about.pages, wire);
     let (start, socket) = (AtomicU64::new(0), Renewed::new(None));
-    let attachment = Attachment { store, volume, start, socket };
+    let attachment = Attachment { store, volume, start, wish: wishes.wish, socket };
     let pager = RegionPager::new(ground, uffd, maps, Box::new(links), wishes, Some(attachment));
     pager.meet_node()?;
     Ok(Some(Arc::new(pager)))

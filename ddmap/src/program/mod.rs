@@ -1,6 +1,9 @@
 //! What is done in a process that has a region attached: its touches of absent pages are served.
 
+mod ahead;
 pub mod attach;
+mod look;
 pub mod paged;
 pub mod pager;
+pub mod prefetch;
 pub mod repair;

@@ -5,6 +5,7 @@
 //! may look at it: a pager that leaves waits until none does.
 
 use crate::ground::maps::Mapped;
+use crate::program::look;
 use crate::program::pager::RegionPager;
 use crate::protocol::PAGE;
 use crate::reach::waiting;
@@ -82,6 +83,7 @@ pub(crate) fn forked() {
     LOOKING.store(0, Ordering::Release);
     // Its parent's.
     HOLDS.set([None; HELD]);
+    look::forked();
 }
 
 fn find(address: usize, serve: impl Fn(&RegionPager) -> bool) -> bool {
@@ -208,6 +210,18 @@ pub fn let_go() {
     LOOKING.fetch_sub(1, Ordering::AcqRel);
 }
 
+/// Whether a node has asked about pages at which the program's mappings were not looked yet.
+pub fn is_asked() -> bool {
+    let asked = Cell::new(false);
+    each(|pager| asked.set(asked.get() || pager.is_asked()));
+    asked.get()
+}
+
+/// Looks at those pages, in all mappings. Nobody may change a mapping meanwhile.
+pub fn look() {
+    each(RegionPager::look_everywhere);
+}
+
 /// Brings all absent pages of a range of addresses, before the kernel gets to see it, and holds
 /// them until [`let_go`]: the kernel's own access to a page that has left in between would fail,
 /// and what it had taken out of a socket would be gone. What cannot be had is the kernel's to say.
@@ -227,13 +241,13 @@ pub fn ready(start: usize, length: usize) {
 }
 
 /// A program's mapping of a part of the region whose own mapping begins at `base`: no page of it
-/// was touched yet. If the region has no pager, nothing is done. `inherited`: children get it, and
-/// register it anew.
-pub fn map(base: usize, map: Mapped, inherited: bool) -> Result<(), Errno> {
+/// was touched yet. If the region has no pager, nothing is done. A private one is inherited by
+/// children, which register it anew.
+pub fn map(base: usize, map: Mapped) -> Result<(), Errno> {
     let outcome = Cell::new(Ok(()));
     find(base, |pager| {
         forget(pager, map.start, (map.pages * PAGE) as usize);
-        outcome.set(pager.map(map, inherited));
+        outcome.set(pager.map(map));
         true
     });
     outcome.get()
@@ -255,11 +269,15 @@ pub fn unmap(start: usize, end: usize) {
     if !any() {
         return;
     }
+    each(|pager| pager.forget(start, end - start));
+}
+
+fn each(act: impl Fn(&RegionPager)) {
     LOOKING.fetch_add(1, Ordering::AcqRel);
     for one in &ALL {
         // SAFETY: as in `find`.
         if let Some(pager) = unsafe { one.load(Ordering::Acquire).as_ref() } {
-            pager.forget(start, end - start);
+            act(pager);
         }
     }
     LOOKING.fetch_sub(1, Ordering::AcqRel);

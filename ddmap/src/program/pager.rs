@@ -14,14 +14,18 @@ use crate::ground::renewed::Renewed;
 use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
+use crate::program::ahead;
 use crate::program::attach::Attachment;
+use crate::program::look::{self, Look};
 use crate::program::paged;
+use crate::program::prefetch::Ahead;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
 };
 use crate::reach::carrier::{Carrier, Unreached};
 use crate::reach::waiting;
+use crate::reach::wish::{Policy, When, Wish};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -70,23 +74,32 @@ impl Counts {
 pub struct Wishes {
     /// How long a touch waits for a holder that does not answer.
     pub patience: Duration,
-    /// Pages that are brought ahead of a program that reads in order: at most 64.
-    pub ahead: u64,
+    /// How pages are brought ahead.
+    pub ahead: Ahead,
+    /// How pages are to leave.
+    pub wish: Wish,
 }
 
 impl Wishes {
-    /// What a text says: `patience=SECONDS,ahead=PAGES`, each of them or none.
+    /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off,policy=lru|fifo|lfu,
+    /// evict=background|demand`, each of them or none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut wishes = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
-            let number = |from: &str| from.parse::<u64>().ok();
-            match part.split_once('=').map(|(name, value)| (name, number(value))) {
-                Some(("patience", Some(seconds))) => {
+            let known = match part.split_once('=') {
+                Some(("patience", seconds)) => seconds.parse().ok().map(|seconds: u64| {
                     wishes.patience = Duration::from_secs(seconds.min(86_400));
+                }),
+                Some(("ahead", name)) => Ahead::parse(name).map(|ahead| wishes.ahead = ahead),
+                Some(("policy", name)) => {
+                    Policy::parse(name).map(|policy| wishes.wish.policy = Some(policy))
                 }
-                Some(("ahead", Some(pages @ 1..=64))) => wishes.ahead = pages,
-                _ => return Err(format!("SOLERA_DDMAP={text}: {part} is no wish of a pager")),
-            }
+                Some(("evict", name)) => {
+                    When::parse(name).map(|when| wishes.wish.when = Some(when))
+                }
+                _ => None,
+            };
+            known.ok_or_else(|| format!("SOLERA_DDMAP={text}: {part} is no wish of a pager"))?;
         }
         Ok(wishes)
     }
@@ -94,7 +107,7 @@ impl Wishes {
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(30), ahead: PAGES as u64 }
+        Self { patience: Duration::from_secs(30), ahead: Ahead::default(), wish: Wish::default() }
     }
 }
 
@@ -109,10 +122,11 @@ pub struct RegionPager {
     /// The engine's own mapping: its start, and bytes.
     main: (AtomicUsize, AtomicU64),
     owed: Renewed<Vec<(NodeId, u64, Version)>>,
-    /// Where the last remote touch ended, and how many pages were brought by it.
-    run: (AtomicU64, AtomicU64),
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
+    /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
+    /// in all others.
+    looked: [AtomicU64; 2],
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
     /// What it has done.
@@ -192,9 +206,9 @@ impl RegionPager {
         node: Option<Attachment>,
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
-        let run = (AtomicU64::new(u64::MAX), AtomicU64::new(1));
         let (owed, counts) = (Renewed::new(Vec::with_capacity(PAGES)), Counts::default());
         let is_unsettled = AtomicBool::new(false);
+        let looked = [const { AtomicU64::new(0) }; 2];
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         let pager = Self {
             ground,
@@ -204,8 +218,8 @@ impl RegionPager {
             wishes,
             main,
             owed,
-            run,
             node,
+            looked,
             is_unsettled,
             counts,
         };
@@ -259,15 +273,15 @@ impl RegionPager {
         Some((map.page_at(address)?, Some(map)))
     }
 
-    /// A program's mapping of a part of the region, of which no page was touched yet. `inherited`:
-    /// children get it, since it may have pages of its own.
-    pub fn map(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
+    /// A program's mapping of a part of the region, of which no page was touched yet. A private one
+    /// is inherited by children, since it may have pages of its own.
+    pub fn map(&self, map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         // What stood there before is gone.
         if !self.maps().replace(map) {
             return Err(Errno::NOMEM);
         }
-        let registered = self.register(map, inherited);
+        let registered = self.register(map);
         registered.inspect_err(|_| {
             // It is an entry of its own: nothing is cut in two.
             self.maps().remove(map.start, map.start + length);
@@ -291,6 +305,8 @@ impl RegionPager {
         let most = (self.ground.room.capacity() / HELD_PART).max(1);
         let pages = (end.div_ceil(PAGE as usize) - first) as u64;
         let place = self.ground.table.hold_pages(page, pages.min(most))?;
+        // Who looks now has asked what is held before this was.
+        look::wait();
         Some((place, end))
     }
 
@@ -305,9 +321,9 @@ impl RegionPager {
         self.maps().remove(start, start + length);
     }
 
-    fn register(&self, map: Mapped, inherited: bool) -> Result<(), Errno> {
+    fn register(&self, map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
-        if !inherited {
+        if map.shared {
             // SAFETY: a mapping of the region, in which children would find holes filled by zeros.
             unsafe {
                 rustix::mm::madvise(map.start as *mut _, length, Advice::LinuxDontFork)?;
@@ -326,8 +342,9 @@ impl RegionPager {
         let maps = Maps::new().map_err(|error| error.errno())?;
         let (start, bytes) =
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(Mapped { start, page: 0, pages: bytes / PAGE });
+        maps.add(Mapped { start, page: 0, pages: bytes / PAGE, shared: true });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
+        self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
@@ -389,11 +406,11 @@ impl RegionPager {
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
         let (begun, mut refused) = (Instant::now(), 0);
+        let mut pages = self.with_those_ahead(vec![page]);
         loop {
             // Each time: a node that is started while all threads wait for room makes none before
             // it can reach this process.
             self.meet_new_node();
-            let pages = self.with_those_ahead(vec![page]);
             match self.bring(&pages, touched) {
                 Next::Done(_) => return Ok(()),
                 Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
@@ -414,6 +431,7 @@ impl RegionPager {
                 }
                 Next::Again | Next::Ask(..) | Next::Step => std::thread::sleep(LOOK),
             }
+            pages.truncate(1);
             if let Some(errno) = waiting::interrupted() {
                 return Err(errno);
             }
@@ -423,36 +441,9 @@ impl RegionPager {
         }
     }
 
-    /// Pages that are wanted, and those behind them that a program wants next that reads in order:
-    /// the window doubles each time it begins where the last one ended.
-    fn with_those_ahead(&self, mut pages: Vec<u64>) -> Vec<u64> {
-        let absent = |page: u64| self.ground.table.word(page).state() == State::Absent;
-        let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) else {
-            return pages;
-        };
-        if !absent(first) {
-            return pages;
-        }
-        let (ended, brought) = (&self.run.0, &self.run.1);
-        let window = if ended.load(Ordering::Relaxed) == first {
-            (brought.load(Ordering::Relaxed) * 2).min(self.wishes.ahead)
-        } else {
-            1
-        };
-        let behind = last + 1..(last + window).max(last + 1).min(self.ground.table.pages());
-        ended.store(behind.end, Ordering::Relaxed);
-        brought.store(window.max(1), Ordering::Relaxed);
-        // Where the first one is, too: nobody waits for a node that does not answer since it has
-        // the pages behind.
-        let owner_of = |page: u64| match self.ground.place(page) {
-            Ok(Place::Held(owner, _)) => Some(owner),
-            _ => None,
-        };
-        let owner = owner_of(first);
-        let beside = |page: &u64| owner.is_some() && absent(*page) && owner_of(*page) == owner;
-        pages.extend(behind.filter(beside));
-        pages.truncate(PAGES);
-        pages
+    /// Pages that are wanted, and those that this thread wants next.
+    fn with_those_ahead(&self, pages: Vec<u64>) -> Vec<u64> {
+        ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages)
     }
 
     /// Brings pages, by one request to each holder: gives what came of the first one.
@@ -579,6 +570,49 @@ impl RegionPager {
         taken
     }
 
+    /// Whether the node has asked about pages at which the program's mappings were not looked yet.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.looked[1].load(Ordering::Relaxed) != self.maps().asked()
+    }
+
+    /// Pages that the node has asked about since this was called last.
+    fn asked(&self, who: usize) -> Option<impl Iterator<Item = u64> + '_> {
+        let (maps, looked) = (self.maps(), &self.looked[who]);
+        let (seen, asked) = (looked.load(Ordering::Relaxed), maps.asked());
+        // Another thread that looks does it for both.
+        let mine = seen != asked
+            && looked.compare_exchange(seen, asked, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        mine.then(|| maps.asked_since(seen))
+    }
+
+    /// Looks at pages in the engine's own mapping: the next access there traps, and says that they
+    /// are wanted.
+    pub(crate) fn look_in_engine(&self) {
+        let Some(asked) = self.asked(0) else { return };
+        let start = self.main.0.load(Ordering::Acquire);
+        let pages = self.main.1.load(Ordering::Acquire) / PAGE;
+        let look = Look::begin(&self.ground.table, &self.uffd);
+        for page in asked.filter(|page| *page < pages) {
+            look.at(page, start + (page * PAGE) as usize);
+        }
+    }
+
+    /// The same in the program's mappings. Nobody may change one meanwhile.
+    pub fn look_everywhere(&self) {
+        self.look_in_engine();
+        let Some(asked) = self.asked(1) else { return };
+        let own = self.main.0.load(Ordering::Acquire);
+        let look = Look::begin(&self.ground.table, &self.uffd);
+        for page in asked {
+            // What a private mapping shows may be its own, and nowhere else.
+            for map in self.maps().each().filter(|map| map.shared && map.start != own) {
+                if let Some(at) = map.address_of(page) {
+                    look.at(page, at);
+                }
+            }
+        }
+    }
+
     /// Tells holders what they are to drop, if that is much, or `all`. What is not told is found
     /// by the node when it compares what holders keep with the directory.
     pub fn release_owed(&self, all: bool) {
@@ -636,11 +670,11 @@ impl Pager for RegionPager {
         let whole = length / PAGE * PAGE;
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
-        let map = Mapped { start: address, page: 0, pages: whole / PAGE };
+        let map = Mapped { start: address, page: 0, pages: whole / PAGE, shared: true };
         let registered = if self.is_unsettled.load(Ordering::Relaxed) {
-            self.register(map, false)
+            self.register(map)
         } else {
-            self.map(map, false)
+            self.map(map)
         };
         debug_assert_eq!(registered, Ok(()), "a mapping of shared memory registers");
         paged::enter(self);
@@ -719,6 +753,7 @@ impl Pager for RegionPager {
 
     fn begin(&self) {
         self.meet_new_node();
+        self.look_in_engine();
     }
 
     fn provide(&self, _: (u64, u64)) -> Result<(), Errno> {

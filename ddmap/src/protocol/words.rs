@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! node table:  | state 60..64 | flags 52..60 | version 24..52 | slot 12..24 | life 0..12 |
+//!   of a page that is owned:                           | came 16..24 | count 12..16 | heat 0..12 |
 //! directory:   | state 62..64 | owner 50..62 | backup 38..50 | version 10..38 | check 0..10 |
 //! ```
 //!
@@ -121,6 +122,9 @@ impl Flags {
     }
 }
 
+/// Ticks after which a count is half of what it was.
+const COOL: u16 = 256;
+
 /// A page's word in the node table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Word(pub u64);
@@ -171,15 +175,48 @@ impl Word {
         Claimant { slot: (self.0 >> 12 & 0xFFF) as u16, life: (self.0 & 0xFFF) as u16 }
     }
 
-    /// How often it was wanted, as far as that was counted, if it is owned.
+    /// What [`Word::count`] is at most.
+    pub const COUNT_MAX: u8 = 15;
+
+    /// When it was wanted last, if it is owned, as far as that was seen: in ticks of the node.
     pub fn heat(self) -> u16 {
         (self.0 & 0xFFF) as u16
     }
 
-    /// The same with another heat: at most 4095.
+    /// How often it was wanted since it came, if it is owned.
+    pub fn count(self) -> u8 {
+        (self.0 >> 12 & 0xF) as u8
+    }
+
+    /// Ticks since it was wanted last. None, if that was behind `now`: time goes on while somebody
+    /// looks at many pages.
+    pub fn age(self, now: u16) -> u16 {
+        let age = now.wrapping_sub(self.heat()) & 0xFFF;
+        if age >= 0xF00 { 0 } else { age }
+    }
+
+    /// 16 ticks each, since it came.
+    pub fn came_before(self, now: u16) -> u8 {
+        let age = ((now >> 4) as u8).wrapping_sub((self.0 >> 16) as u8);
+        if age >= 0xF0 { 0 } else { age }
+    }
+
+    /// Its count, halved for each time that as many pages came as the node has room for.
+    pub fn cooled(self, now: u16) -> u8 {
+        self.count() >> (self.age(now) / COOL).min(4)
+    }
+
+    /// The same of a page that has come now.
     #[must_use]
-    pub fn heated(self, heat: u16) -> Self {
-        Self(self.0 & !0xFFF | u64::from(heat.min(0xFFF)))
+    pub fn arrived(self, now: u16) -> Self {
+        Self(self.0 & !0xFF_FFFF | u64::from(now >> 4 & 0xFF) << 16 | u64::from(now & 0xFFF))
+    }
+
+    /// The same of a page that is wanted now.
+    #[must_use]
+    pub fn wanted(self, now: u16) -> Self {
+        let count = (self.cooled(now) + 1).min(Self::COUNT_MAX);
+        Self(self.0 & !0xFFFF | u64::from(count) << 12 | u64::from(now & 0xFFF))
     }
 }
 
@@ -288,6 +325,20 @@ mod tests {
             prop_assert_eq!(claimed.turned(State::Owned, version.later(1)).claimant(),
                             Claimant { slot: 0, life: 0 });
         }
+    }
+
+    #[test]
+    fn an_owned_word_says_when_it_came_and_how_often_it_was_wanted() {
+        let word = Word::new(State::Owned, Flags::SMALL, Version::new(7));
+        let came = word.arrived(4090);
+        assert_eq!((came.age(4095), came.age(3), came.count()), (5, 9, 0));
+        assert_eq!((came.age(4089), came.came_before(4000)), (0, 0), "it has come meanwhile");
+        let wanted = (0..40).fold(came, |word, _| word.wanted(10));
+        assert_eq!((wanted.age(10), wanted.count()), (0, Word::COUNT_MAX));
+        assert_eq!((wanted.came_before(10), came.came_before((4090 + 6 + 256) & 0xFFF)), (1, 17));
+        assert_eq!((wanted.cooled(10 + COOL), wanted.cooled(10 + 2 * COOL)), (7, 3));
+        assert_eq!(wanted.wanted(10 + COOL).count(), 8);
+        assert_eq!(wanted.0 >> 24, word.0 >> 24, "all else is as it was");
     }
 
     #[test]

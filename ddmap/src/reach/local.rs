@@ -7,6 +7,7 @@
 use crate::ground::error::DomainError;
 use crate::ground::store::{Standing, Store};
 use crate::reach::control;
+use crate::reach::wish::Wish;
 use pmem::InternalFd;
 use rustix::io::Errno;
 use rustix::net::{
@@ -36,6 +37,9 @@ pub enum Said {
         slot: u16,
         /// Low 12 bits of its life.
         life: u16,
+        /// How pages are to leave.
+        #[serde(default)]
+        wish: Wish,
     },
     /// A node is to stand so in the domain.
     Mark {

@@ -8,3 +8,4 @@ pub mod local;
 pub mod registry;
 pub mod status;
 pub mod waiting;
+pub mod wish;

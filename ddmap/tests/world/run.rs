@@ -221,7 +221,7 @@ impl World {
         if self.draw.once_in(2) {
             host.words[page] = word.flagged(Flags::default().with(Flags::SMALL));
         } else if word.state() == State::Owned {
-            host.words[page] = word.heated(self.draw.below(3) as u16);
+            host.words[page] = word.wanted(self.draw.below(3) as u16);
         }
         if self.draw.once_in(4) {
             let at = self.draw.index(self.holders.len());

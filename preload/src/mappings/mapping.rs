@@ -175,8 +175,9 @@ fn register(
     place: u64,
 ) -> Result<(), Errno> {
     let (start, page) = (from, place / PAGE as u64);
-    let piece = ddmap::ground::maps::Mapped { start, page, pages: (len / PAGE) as u64 };
-    ddmap::program::paged::map(process.fs.region_address(map.desc.into()), piece, !map.shared)
+    let (pages, shared) = ((len / PAGE) as u64, map.shared);
+    let piece = ddmap::ground::maps::Mapped { start, page, pages, shared };
+    ddmap::program::paged::map(process.fs.region_address(map.desc.into()), piece)
 }
 
 /// In a forked child, before anything else is mapped: the addresses of what it did not inherit are

@@ -406,6 +406,7 @@ extern "C" fn serve_inside(address: usize) -> usize {
         let _inside = Inside::new();
         let served = paged::serve(address, DELIVERABLE.get());
         if let Some(served) = served {
+            look_at_mappings();
             kept::set_stack(Some(before));
             // A signal whose turn it is comes when the handler has returned; then the instruction
             // faults again.
@@ -430,6 +431,17 @@ extern "C" fn serve_inside(address: usize) -> usize {
     });
     kept::set_stack(Some(before));
     served
+}
+
+/// Looks at the pages of which a node wants to know whether they are used, if no other thread
+/// changes a mapping just now: then the next one to trap does it.
+fn look_at_mappings() {
+    if paged::is_asked()
+        && let Some(process) = attached::process()
+        && let Some(_unchanged) = process.try_lock()
+    {
+        paged::look();
+    }
 }
 
 /// Whether a byte can be read now.

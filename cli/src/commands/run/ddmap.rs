@@ -19,8 +19,8 @@ use crate::size;
 const AT: &str = "/dm";
 /// Seconds that a touch waits for a holder.
 const PATIENCE: u64 = 30;
-/// Pages that are brought ahead.
-const AHEAD: u64 = 64;
+/// How pages are brought ahead.
+const AHEAD: &str = "auto";
 
 /// The arguments with the region of a volume of a domain as the volume. Of the domain of
 /// `node --demo` the volume is made if need be.
@@ -52,9 +52,12 @@ pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
 /// What the library reads of the volume's pages.
 pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
     args.ddmap.as_ref()?;
-    let ahead = if args.prefetch.as_deref() == Some("off") { 1 } else { AHEAD };
+    let ahead = args.prefetch.as_deref().unwrap_or(AHEAD);
     let patience = args.patience.unwrap_or(PATIENCE);
-    Some(("SOLERA_DDMAP", format!("patience={patience},ahead={ahead}")))
+    let mut told = vec![format!("patience={patience}"), format!("ahead={ahead}")];
+    told.extend(args.policy.iter().map(|policy| format!("policy={policy}")));
+    told.extend(args.evict.iter().map(|when| format!("evict={when}")));
+    Some(("SOLERA_DDMAP", told.join(",")))
 }
 
 #[cfg(test)]
@@ -67,8 +70,10 @@ mod tests {
         assert_eq!(variable(&DdmapArg::default()), None);
         let mut args = DdmapArg { ddmap: Some("dm/v".to_owned()), ..DdmapArg::default() };
         let told = |args: &DdmapArg| variable(args).map(|one| one.1).unwrap_or_default();
-        assert_eq!(told(&args), "patience=30,ahead=64");
+        assert_eq!(told(&args), "patience=30,ahead=auto");
         (args.patience, args.prefetch) = (Some(120), Some("off".to_owned()));
-        assert_eq!(told(&args), "patience=120,ahead=1");
+        assert_eq!(told(&args), "patience=120,ahead=off");
+        (args.policy, args.evict) = (Some("lfu".to_owned()), Some("demand".to_owned()));
+        assert_eq!(told(&args), "patience=120,ahead=off,policy=lfu,evict=demand");
     }
 }

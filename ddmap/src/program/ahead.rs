@@ -1,0 +1,48 @@
+//! The pages of a request: those that a thread has touched, and those that it wants next.
+//!
+//! A thread's touches are counted in a variable of the thread, which takes neither the heap nor a
+//! lock: a signal handler looks at it. A touch in a program's own handler, that interrupts this,
+//! counts nothing.
+
+use crate::ground::view::Ground;
+use crate::program::prefetch::{Ahead, Touches};
+use crate::protocol::messages::PAGES;
+use crate::protocol::{Place, State};
+use std::cell::RefCell;
+
+thread_local! {
+    static TOUCHES: RefCell<Touches> = const { RefCell::new(Touches::new()) };
+}
+
+/// Pages of different regions lie so far from each other, for a thread that touches both.
+fn apart(ground: &Ground) -> u64 {
+    (std::ptr::from_ref(ground) as u64) << 36
+}
+
+/// Pages that are wanted, in this order, and behind them those that the thread wants next. They are
+/// at the node where the last of the others is: nobody waits for a node that does not answer since
+/// it has what was not asked for.
+pub fn with_those_ahead(ground: &Ground, ahead: Ahead, mut pages: Vec<u64>) -> Vec<u64> {
+    let owner_of = |page: u64| match ground.place(page) {
+        Ok(Place::Held(owner, _)) if ground.table.word(page).state() == State::Absent => {
+            Some(owner)
+        }
+        _ => None,
+    };
+    let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) else {
+        return pages;
+    };
+    let Some(owner) = owner_of(last) else { return pages };
+    let apart = apart(ground);
+    let place = |page: u64| apart.wrapping_add(page);
+    let plan = TOUCHES.with(|touches| {
+        let touches = touches.try_borrow_mut();
+        touches.map(|mut all| all.touched(ahead, place(first), place(last))).unwrap_or_default()
+    });
+    // What is not asked for has nobody wait for room.
+    let room = ground.room.free().saturating_sub(pages.len() as u64);
+    let most = room.min(PAGES.saturating_sub(pages.len()) as u64) as usize;
+    let behind = plan.behind(last, ground.table.pages());
+    pages.extend(behind.filter(|page| owner_of(*page) == Some(owner)).take(most));
+    pages
+}
