@@ -90,7 +90,9 @@ impl Answering {
             kept.host().is_some_and(|host| gone.contains(&host)).then_some(*uuid)
         };
         let orphans: Vec<_> = self.kept().iter().filter_map(of).collect();
-        orphans.iter().for_each(|uuid| self.drop_kept(uuid));
+        for uuid in &orphans {
+            self.drop_kept(uuid);
+        }
     }
 
     /// Pages that are kept, by region.

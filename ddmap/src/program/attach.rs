@@ -21,6 +21,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// So long an attach waits for the node, at most; and looks so often.
+const AWAITED: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A process's connection to its node. The node may end, and another one begin: then the process
 /// hands over anew what the node needs, when it does something next.
@@ -94,6 +99,14 @@ fn real_path(folder: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(path.into_bytes()))).filter(|path| path.is_absolute())
 }
 
+/// Waits for a node that is just being started anew, say: a program that runs others goes on so.
+fn await_node(store: &Store, patience: Duration) {
+    let begun = Instant::now();
+    while Local::connect(store).is_err() && begun.elapsed() < patience.min(AWAITED) {
+        std::thread::sleep(LOOK);
+    }
+}
+
 /// How the nodes of a domain talk.
 pub(super) fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
     let failed = |found: String| DomainError::new(asked, found, "start it: `solera node`");
@@ -137,6 +150,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
         volume: about.uuid,
         term: crate::protocol::TERM,
     };
+    await_node(&store, wishes.patience);
     let wire = wire(&store, &asked)?;
     let links = Links::new(store.clone(), hello, about.pages, wire);
     let (start, socket) = (AtomicU64::new(0), Renewed::new(None));

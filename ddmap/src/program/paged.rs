@@ -118,6 +118,41 @@ pub fn may_help(address: usize) -> bool {
     times <= IN_VAIN
 }
 
+/// What the pagers of this process have done since this was called last: what, how often, and how
+/// many bytes came by it.
+pub fn take_counts() -> Vec<(&'static str, u64, u64)> {
+    let mut sums = [
+        ("ddmap:local", 0, 0),
+        ("ddmap:remote", 0, 0),
+        ("ddmap:ahead", 0, 0),
+        ("ddmap:waited-for-room", 0, 0),
+    ];
+    let sums_at = Cell::new(sums);
+    each(|pager| {
+        let counts = &pager.counts;
+        let [local, remote, fetched, ahead, waited] = [
+            &counts.local,
+            &counts.remote,
+            &counts.fetched,
+            &counts.ahead,
+            &counts.waited_for_room,
+        ]
+        .map(|counter| counter.swap(0, Ordering::Relaxed));
+        let mut sums = sums_at.get();
+        for (sum, (count, pages)) in sums.iter_mut().zip([
+            (local, 0),
+            (remote, fetched - ahead.min(fetched)),
+            (ahead, ahead),
+            (waited, 0),
+        ]) {
+            (sum.1, sum.2) = (sum.1 + count, sum.2 + pages * PAGE);
+        }
+        sums_at.set(sums);
+    });
+    sums = sums_at.get();
+    sums.into_iter().filter(|sum| sum.1 > 0).collect()
+}
+
 /// A page was mapped for this thread.
 pub(crate) fn mapped_one() {
     MAPPED.set(true);

@@ -459,6 +459,9 @@ impl Process {
     /// Appends what was not served to the report's file, if one is wanted, and starts anew.
     pub fn write_report(&self) {
         if let Some(path) = &self.report {
+            for (what, times, bytes) in ddmap::program::paged::take_counts() {
+                report::noted("(touch)", what, times, bytes);
+            }
             let all: Vec<&[u8]> = self.volumes().map(|seen| &*seen.prefix).collect();
             report::write(path, if all.len() > 1 { &all } else { &[] });
             report::reset();

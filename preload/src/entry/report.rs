@@ -81,6 +81,14 @@ pub fn moved_otherwise(function: &'static str, reason: &'static str, bytes: u64)
     }
 }
 
+/// Counts what was done `times`, with so many bytes.
+pub fn noted(function: &'static str, reason: &'static str, times: u64, bytes: u64) {
+    if let Some(entry) = count(function, reason, None) {
+        entry.count.fetch_add(times - 1, Ordering::Relaxed);
+        entry.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 fn count(
     function: &'static str,
     reason: &'static str,

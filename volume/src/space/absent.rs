@@ -49,7 +49,7 @@ impl Space {
     /// Brings that page.
     #[cold]
     pub(crate) fn bring(&self, page: u64) -> Result<()> {
-        Ok(self.region.pager().map_or(Ok(()), |pager| pager.fault(page, Access::Store))?)
+        self.region.pager().map_or(Ok(()), |pager| pager.fault(page, Access::Store))
     }
 
     /// At an attach: what is in front of the pool, and the chunks of metadata that there are.
