@@ -98,7 +98,7 @@ fn measure(args: &DdmapBenchArgs, stop: &AtomicBool) -> Result<serde_json::Value
     let (measured, skipped) = rows.into_json();
     Ok(json!({
         "size_bytes": args.size,
-        "capacity_bytes": args.size,
+        "file_bytes": bench.file_bytes(),
         "nodes": args.nodes,
         "rounds": args.rounds,
         "away_percent": bench.away_percent(),

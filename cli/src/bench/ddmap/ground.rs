@@ -55,7 +55,7 @@ impl Ground {
         let real = place.canonicalize().map_err(|error| Failure::io(asked(), &error))?;
         let directory = real.join(format!("solera-bench-ddmap-{}", std::process::id()));
         let mut ground = Self { directory, size, nodes: Vec::new(), extents: Vec::new() };
-        let needed = size + ground.large_bytes() * 2 + 3 * ground.fitting_bytes();
+        let needed = size + ground.large_bytes() * 2 + 2 * ground.fitting_bytes();
         let found = rustix::fs::statvfs(&real).map_err(|errno| Failure::outside(asked(), errno))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         if free < needed {
@@ -73,11 +73,11 @@ impl Ground {
 
     /// Room for a file, and another one of twice the host's bytes.
     fn large_bytes(&self) -> u64 {
-        3 * self.size + self.size / 2 + FIXED_BYTES
+        3 * self.size + FIXED_BYTES
     }
 
     fn fitting_bytes(&self) -> u64 {
-        2 * self.size + FIXED_BYTES
+        self.size + FIXED_BYTES
     }
 
     fn start(&mut self, nodes: u16) -> Result<(), Failure> {

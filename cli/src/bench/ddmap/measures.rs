@@ -64,7 +64,9 @@ const STORED: &str = "store in order, twice the node";
 /// What the steps share.
 pub struct Bench<'r> {
     ground: Ground,
+    /// Bytes of the host's node, and of the file.
     size: u64,
+    file: u64,
     remote: &'r Remote,
     /// Asker and other side poll; neither does; the asker does.
     polling: Connection,
@@ -90,8 +92,10 @@ fn file() -> Value {
 impl<'r> Bench<'r> {
     /// Makes the files.
     pub fn new(mut ground: Ground, remote: &'r Remote, size: u64) -> Result<Self, Failure> {
+        // It has room on the host beside what stays there, and what is kept free.
+        let bytes = size / 2;
         for on in [On::Large(false), On::Fitting, On::Plain] {
-            let fill = json!({ "do": "fill", "file": file(), "bytes": size });
+            let fill = json!({ "do": "fill", "file": file(), "bytes": bytes });
             ground.program(on)?.ask(&fill)?;
         }
         ground.locate()?;
@@ -99,6 +103,7 @@ impl<'r> Bench<'r> {
         Ok(Self {
             ground,
             size,
+            file: bytes,
             remote,
             polling: connect(true, true)?,
             blocking: connect(false, false)?,
@@ -108,6 +113,11 @@ impl<'r> Bench<'r> {
             away: Vec::new(),
             without: f64::NAN,
         })
+    }
+
+    /// Bytes of the file that is touched.
+    pub fn file_bytes(&self) -> u64 {
+        self.file
     }
 
     /// How much of the file was away when it was touched.
@@ -144,7 +154,7 @@ impl<'r> Bench<'r> {
         drop(program);
         self.ground.wait_for_room(self.size / PAGE as u64 * 3 / 4);
         let away = self.ground.away()?;
-        self.away.push(away.len() as f64 * 100.0 * PAGE as f64 / self.size as f64);
+        self.away.push(away.len() as f64 * 100.0 * PAGE as f64 / self.file as f64);
         if away.len() < WARM * 2 {
             let found = format!("{} pages of the file left the host", away.len());
             return Err(Failure::new("send the file away", found, "give a larger --size"));
@@ -257,10 +267,10 @@ fn in_order_ahead(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure>
     let ahead = bench.in_order(true, rows)?;
     rows.add(SEQUENTIAL, "GB/s", ahead);
     let plain = bench.remote.connect(false, false);
-    let plain = plain.and_then(|mut plain| plain.stream(bench.size as usize));
+    let plain = plain.and_then(|mut plain| plain.stream(bench.file as usize));
     rows.beside(SEQUENTIAL, "TCP stream", Target::AtLeast(0.7), plain.map_err(|e| lost(&e))?);
     rows.beside(SEQUENTIAL, "the same, page by page", Target::AtLeast(4.0), bench.without);
-    rows.beside(SEQUENTIAL, "memory: a copy", Target::Shown, copy(bench.size as usize));
+    rows.beside(SEQUENTIAL, "memory: a copy", Target::Shown, copy(bench.file as usize));
     Ok(())
 }
 
@@ -285,19 +295,19 @@ fn local_traps(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
 /// Memory that is here and mapped, and a file of the tmpfs beside, in one program.
 fn mapped(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
     let path = bench.ground.beside("mapped");
-    let made = File::create(&path).and_then(|file| file.set_len(bench.size / 2));
+    let made = File::create(&path).and_then(|file| file.set_len(bench.file / 2));
     made.map_err(|error| Failure::io("make a file beside", &error))?;
-    // Half of the node's bytes, so that nothing leaves meanwhile.
+    // A small part of the node, so that nothing leaves meanwhile.
     let mut program = bench.ground.program(On::Large(true))?;
-    let half = json!({ "do": "fill", "file": Ground::at("half"), "bytes": bench.size / 2 });
-    program.ask(&half)?;
+    let fill = json!({ "do": "fill", "file": Ground::at("mapped"), "bytes": bench.file / 2 });
+    program.ask(&fill)?;
     let at_random = |file: &std::path::Path, program: &mut Program| {
         program.ns(&json!({ "do": "mapped", "file": file, "count": ACCESSES }))
     };
     let row = "load and store at random, mapped";
-    rows.add(row, "ns", at_random(&Ground::at("half"), &mut program)?);
+    rows.add(row, "ns", at_random(&Ground::at("mapped"), &mut program)?);
     rows.beside(row, "tmpfs", Target::AtMost(1.0), at_random(&path, &mut program)?);
-    program.ask(&json!({ "do": "remove", "file": Ground::at("half") }))?;
+    program.ask(&json!({ "do": "remove", "file": Ground::at("mapped") }))?;
     fs::remove_file(&path).map_err(|error| Failure::io("remove a file beside", &error))
 }
 
@@ -307,7 +317,7 @@ fn calls(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
     for (row, what, count) in [
         ("all here: read 4 KiB", "read", CALLS),
         ("all here: overwrite 4 KiB", "overwrite", CALLS),
-        ("all here: append 4 KiB, fsync", "append", APPENDS),
+        ("all here: append 4 KiB, fsync, new pages", "append", APPENDS),
         ("all here: load and store at random", "mapped", ACCESSES),
     ] {
         let name = if what == "append" { "appended" } else { FILE };

@@ -20,8 +20,8 @@ pub fn text(report: &Value) -> String {
         text,
         "{} nodes on loopback, the host's {}; file {}, of which {:.0} % were away; median of {}",
         report["nodes"],
-        show(report["capacity_bytes"].as_u64().unwrap_or_default()),
         show(report["size_bytes"].as_u64().unwrap_or_default()),
+        show(report["file_bytes"].as_u64().unwrap_or_default()),
         report["away_percent"].as_f64().unwrap_or_default(),
         report["rounds"],
     );
