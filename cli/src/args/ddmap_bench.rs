@@ -37,11 +37,12 @@ memory and does not count. Of rates more is better, of times less; a ratio is th
 peer's.
 
 Over loopback both sides use the same processors: they take a machine with nothing else to do. What
-must be installed for a peer and is not is said below the table. A program polls for 50 us before it
-blocks, always: where the holder blocks, the round trip beside which neither side polls is the one of
-the aim, the one where the asker polls is its own. The thread does less than a program: no directory,
-no checksum, nobody who sends pages away. New pages that are appended are first touches on the
-domain's volume; the plain file's memory was touched before.
+must be installed for a peer and is not is said below the table.
+
+A program polls for 50 us before it blocks, always. So where the holder blocks two round trips stand
+beside it: the one of which neither side polls is the aim's. The thread does less than a program: no
+directory, no checksum, nobody who sends pages away. New pages that are appended are first touches
+on the domain's volume; the plain file's memory was touched before.
 
 Exit code: 0 measured, whatever was met; 1 failed, 2 a wrong command line, 130 interrupted.
 
@@ -57,8 +58,8 @@ pub struct DdmapBenchArgs {
     /// Nodes of the domain: a host, and holders.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=16))]
     pub nodes: u16,
-    /// Bytes of the host's node, a multiple of 1 MiB, at least 8 MiB. The file that is sent away has
-    /// half of them.
+    /// Bytes of the host's node, a multiple of 1 MiB, at least 8 MiB. The file that is sent away
+    /// has half of them.
     #[arg(long, default_value = "32M", value_parser = size::parse)]
     pub size: u64,
     /// How many times each row is measured; the median counts.
