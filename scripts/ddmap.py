@@ -4,7 +4,7 @@
 `solera bench ddmap` measures; this puts what it finds into a table. With --quick everything is
 smaller: to see that it works, not for figures.
 """
-import argparse, datetime, json, pathlib
+import argparse, datetime, json, os, pathlib
 
 import benchmarks
 from wrap import wrapped
@@ -63,6 +63,8 @@ def main():
             f"{report['nodes']} nodes on loopback, the host's {report['size_bytes'] >> 20} MiB, a file of "
             f"{report['file_bytes'] >> 20} MiB, of which {report['away_percent']:.0f} % were away. "
             f"{sum(aims)} of {len(aims)} aims are met. Machine: {about}.")
+    if os.getloadavg()[2] > 1:
+        told += " The machine had other work: to be measured anew on a quiet one."
     told += "".join(f" Skipped: {why}." for why in report["skipped"])
     page = options.page.read_text()
     before, rest = page.split(BEGIN)
