@@ -4,6 +4,7 @@ mod age;
 mod cache;
 mod class;
 mod compaction;
+mod ddmap_bench;
 mod domain;
 mod files;
 mod flac;
@@ -23,6 +24,7 @@ pub use age::AgeArgs;
 pub use cache::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
+pub use ddmap_bench::{DdmapBenchArgs, DdmapPeer, DdmapWorkerArgs};
 pub use domain::{DdmapArg, DomainArgs, DomainCommand, NodeArgs};
 pub use files::{CatArgs, CpArgs, LsArgs};
 pub use flac::{FlacBenchArgs, FlacWorkerArgs};
@@ -564,6 +566,9 @@ pub struct BenchArgs {
 #[derive(Subcommand)]
 pub enum BenchCommand {
     Compaction(CompactionBenchArgs),
+    Ddmap(DdmapBenchArgs),
+    #[command(hide = true)]
+    DdmapWorker(DdmapWorkerArgs),
     Flac(FlacBenchArgs),
     #[command(hide = true)]
     FlacWorker(FlacWorkerArgs),

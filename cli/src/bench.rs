@@ -8,6 +8,7 @@
 mod calls;
 mod compaction;
 mod counts;
+mod ddmap;
 mod explicit;
 mod flac;
 mod ground;
@@ -36,6 +37,7 @@ use peer::Peer;
 use row::Row;
 
 pub use compaction::run as compaction;
+pub use ddmap::{run as ddmap, worker as ddmap_worker};
 pub use explicit::run as flex;
 pub use flac::{run as flac, worker as flac_worker};
 pub use mount::run as mount;

@@ -83,6 +83,8 @@ fn main() -> ExitCode {
         Command::Age(args) => age::run(args),
         Command::Bench(args) => match &args.command {
             BenchCommand::Compaction(args) => bench::compaction(args),
+            BenchCommand::Ddmap(args) => bench::ddmap(args),
+            BenchCommand::DdmapWorker(args) => bench::ddmap_worker(args),
             BenchCommand::Flac(args) => bench::flac(args),
             BenchCommand::FlacWorker(args) => bench::flac_worker(args),
             BenchCommand::Flex(args) => bench::flex(args),

@@ -1,0 +1,164 @@
+//! The program that touches pages: it runs under `solera run`, takes a line of JSON for each thing
+//! to do, and answers with one.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, BufRead, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ddmap::ground::room::Room;
+use serde_json::{Value, json};
+
+use super::map::{Mapping, word};
+use super::remote::{PAGE, rest};
+use crate::bench::row::Random;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// Does what it is told until its input ends.
+pub fn run() -> Outcome {
+    for line in io::stdin().lock().lines() {
+        let line = line.map_err(|error| Failure::io("hear what to measure", &error))?;
+        let said = serde_json::from_str(&line).unwrap_or_default();
+        let answer = work(&said).map_err(|error| Failure::new(format!("do {line}"), error, ""))?;
+        output::emit(format!("{answer}\n").as_bytes())?;
+    }
+    Ok(0)
+}
+
+fn work(said: &Value) -> io::Result<Value> {
+    let text = |key: &str| Path::new(said[key].as_str().unwrap_or_default());
+    let number = |key: &str| said[key].as_u64().unwrap_or_default() as usize;
+    let (file, count) = (text("file"), number("count"));
+    Ok(match said["do"].as_str().unwrap_or_default() {
+        "fill" => fill(file, number("bytes"))?,
+        "store" => store(file, number("bytes"), text("room"))?,
+        "remove" => {
+            std::fs::remove_file(file)?;
+            json!({})
+        }
+        "touch" => {
+            let pages = said["pages"].as_array().map_or(&[][..], Vec::as_slice);
+            let pages = pages.iter().filter_map(|page| page.as_u64().map(|page| page as usize));
+            touch(file, pages, Duration::from_micros(number("pause_us") as u64))?
+        }
+        "in order" => in_order(file)?,
+        "traps" => traps(file)?,
+        "mapped" => json!({ "ns": opened(file)?.1.at_random(count) }),
+        "read" => calls(file, count, |file, at, page| file.read_exact_at(page, at))?,
+        "overwrite" => calls(file, count, |file, at, page| file.write_all_at(page, at))?,
+        "append" => append(file, count)?,
+        other => return Err(io::Error::other(format!("`{other}` is nothing to do"))),
+    })
+}
+
+fn opened(file: &Path) -> io::Result<(File, Mapping)> {
+    let file = File::options().read(true).write(true).open(file)?;
+    let bytes = file.metadata()?.len() as usize;
+    let map = Mapping::of(&file, bytes)?;
+    Ok((file, map))
+}
+
+/// Makes a file by calls, of what its pages are to have.
+fn fill(path: &Path, bytes: usize) -> io::Result<Value> {
+    let mut file = File::create(path)?;
+    for page in 0..bytes / PAGE {
+        let words = (0..PAGE as u64 / 8).map(|number| word(page) + number);
+        let content: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        file.write_all(&content)?;
+    }
+    Ok(json!({}))
+}
+
+/// Stores to each page of a new file in order: nanoseconds, and how many pages found the node full.
+fn store(path: &Path, bytes: usize, room: &Path) -> io::Result<Value> {
+    let room = Room::open(room).map_err(io::Error::other)?;
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+    // SAFETY: it takes a descriptor and numbers.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as i64) } {
+        0 => {}
+        errno => return Err(io::Error::from_raw_os_error(errno)),
+    }
+    let map = Mapping::of(&file, bytes)?;
+    let (begun, mut waited) = (Instant::now(), 0);
+    for page in 0..map.pages() {
+        waited += u64::from(room.used() >= room.capacity());
+        map.fill(page);
+    }
+    Ok(json!({ "ns": begun.elapsed().as_nanos() as u64, "waited": waited }))
+}
+
+/// Loads a word of each of these pages: nanoseconds of each.
+fn touch(path: &Path, pages: impl Iterator<Item = usize>, pause: Duration) -> io::Result<Value> {
+    let (_file, map) = opened(path)?;
+    let mut times = Vec::new();
+    for page in pages {
+        rest(pause);
+        let begun = Instant::now();
+        let found = map.load(page * PAGE);
+        times.push(begun.elapsed().as_nanos() as u64);
+        if found != word(page) {
+            return Err(io::Error::other(format!("page {page} has {found:#x}")));
+        }
+    }
+    Ok(json!({ "ns": times }))
+}
+
+/// Loads all of the file in order, through a new mapping.
+fn in_order(path: &Path) -> io::Result<Value> {
+    let (_file, map) = opened(path)?;
+    let begun = Instant::now();
+    for page in 0..map.pages() {
+        black_box(map.sum(page));
+    }
+    Ok(json!({ "ns": begun.elapsed().as_nanos() as u64 }))
+}
+
+/// Loads a word of each page through a new mapping, in an order that looks like none: nanoseconds
+/// a page.
+fn traps(path: &Path) -> io::Result<Value> {
+    let (_file, map) = opened(path)?;
+    let mut order: Vec<usize> = (0..map.pages()).collect();
+    let mut random = Random::new();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let begun = Instant::now();
+    for page in &order {
+        black_box(map.load(page * PAGE));
+    }
+    Ok(json!({ "ns": begun.elapsed().as_nanos() as f64 / order.len() as f64 }))
+}
+
+/// Calls of 4 KiB at random: nanoseconds a call.
+fn calls(
+    path: &Path,
+    count: usize,
+    mut call: impl FnMut(&File, u64, &mut [u8]) -> io::Result<()>,
+) -> io::Result<Value> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let pages = file.metadata()?.len() / PAGE as u64;
+    let (mut random, mut page) = (Random::new(), [0x5A; PAGE]);
+    let begun = Instant::now();
+    for _ in 0..count {
+        call(&file, random.below(pages) * PAGE as u64, &mut page)?;
+    }
+    Ok(json!({ "ns": begun.elapsed().as_nanos() as f64 / count as f64 }))
+}
+
+/// Appends of 4 KiB to a new file, each with `fsync`: nanoseconds of both.
+fn append(path: &Path, count: usize) -> io::Result<Value> {
+    let mut file = File::create(path)?;
+    let begun = Instant::now();
+    for _ in 0..count {
+        file.write_all(&[0x5A; PAGE])?;
+        file.sync_all()?;
+    }
+    let took = begun.elapsed().as_nanos() as f64 / count as f64;
+    drop(file);
+    std::fs::remove_file(path)?;
+    Ok(json!({ "ns": took }))
+}

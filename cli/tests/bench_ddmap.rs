@@ -1,0 +1,114 @@
+//! `solera bench ddmap`: it measures all rows, compares as it says, and leaves nothing behind. No
+//! figure is judged here.
+
+mod support;
+
+use std::fs;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use support::{Place, Ran, command};
+
+const ROWS: [&str; 16] = [
+    "store in order, twice the node",
+    "stores that waited for room, of 1,000",
+    "the evictor's processor, a page",
+    "touch, both sides poll: p50",
+    "touch, both sides poll: p99",
+    "touch, the holder blocks: p50",
+    "touch, the holder blocks: p99",
+    "read in order, pages brought ahead",
+    "page here, not mapped: new process",
+    "page here, not mapped: second mapping",
+    "load and store at random, mapped",
+    "all here: read 4 KiB",
+    "all here: overwrite 4 KiB",
+    "all here: append 4 KiB, fsync, new pages",
+    "all here: load and store at random",
+    "start of a program: true",
+];
+
+/// The benchmark in its shortest form.
+fn bench(place: &Place, options: &[&str]) -> std::process::Command {
+    let mut command = command();
+    command.args(["bench", "ddmap", "--size", "8M"]).args(options);
+    command.arg("--place").arg(place.path(""));
+    command
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+#[track_caller]
+fn is_empty(place: &Place) {
+    let left: Vec<_> = fs::read_dir(place.path("")).expect("a directory").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn check_peer(row: &Value, peer: &Value) {
+    let (own, other) = (number(row, "value"), number(peer, "value"));
+    assert!(own > 0.0 && other > 0.0, "{row}");
+    assert!((number(peer, "ratio") - own / other).abs() < 1e-6 * own / other, "{peer}");
+    let aims = ["at_most", "at_least", "at_most_more"];
+    let has_aim = aims.iter().any(|aim| peer[aim].is_number());
+    assert_eq!(peer["met"].is_boolean(), has_aim, "{peer}");
+}
+
+#[test]
+fn every_row_is_measured() {
+    let place = Place::new();
+    let report = Ran::of(&mut bench(&place, &["--rounds", "1", "--json"])).json();
+    let rows = list(&report, "rows");
+    let names: Vec<_> = rows.iter().map(|row| row["row"].as_str().expect("a name")).collect();
+    assert_eq!(names, ROWS);
+    for row in rows {
+        for peer in list(row, "peers") {
+            check_peer(row, peer);
+        }
+    }
+    let touch = &rows[3];
+    let names: Vec<_> = list(touch, "peers").iter().map(|peer| &peer["peer"]).collect();
+    assert_eq!(names, ["TCP round trip, both poll", "thread, both poll"]);
+    assert!(number(&report, "away_percent") > 50.0, "{report}");
+    is_empty(&place);
+}
+
+#[test]
+fn a_table_says_the_same() {
+    let place = Place::new();
+    let printed =
+        Ran::of(&mut bench(&place, &["--rounds", "1", "--peers", "thread", "--nodes", "2"])).ok();
+    for words in ["touch, both sides poll: p50", "thread, both poll", "<= +10 us", "2 nodes"] {
+        assert!(printed.contains(words), "`{words}` is not in: {printed}");
+    }
+    assert!(!printed.contains("all here"), "{printed}");
+    is_empty(&place);
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left() {
+    let place = Place::new();
+    let mut command = bench(&place, &["--rounds", "100"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    while fs::read_dir(place.path("")).expect("a directory").count() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it is there");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    is_empty(&place);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let refused = |options: &[&str]| Ran::of(command().args(["bench", "ddmap"]).args(options));
+    refused(&["--size", "3M"]).refused(2, &["1 MiB", "--size 32M"]);
+    refused(&["--place", "/none"]).refused(1, &["/none"]);
+}
