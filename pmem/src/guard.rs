@@ -23,7 +23,7 @@ use std::arch::{global_asm, naked_asm};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Emits the table entry for the code between two local labels; used inside `asm!` templates.
 macro_rules! guarded {
@@ -67,17 +67,42 @@ fn target(field: &i32) -> usize {
     (std::ptr::from_ref(field) as usize).wrapping_add_signed(*field as isize)
 }
 
-/// The landing address for a fault at instruction `rip`, if that instruction is guarded.
-fn landing_for(rip: usize) -> Option<usize> {
+/// A guarded range, and where a fault in it goes on.
+type Range = (usize, usize, usize);
+
+/// The table in ascending order, in memory that is never freed; null until a handler stands.
+static SORTED: AtomicPtr<Range> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The linker's table: in no order.
+fn table() -> &'static [Entry] {
     let first = &raw const __start_solera_extable;
     let end = &raw const __stop_solera_extable;
     let count = (end as usize - first as usize) / size_of::<Entry>();
     // SAFETY: the linker defines both symbols around the merged section, which holds only entries.
-    let table = unsafe { std::slice::from_raw_parts(first, count) };
-    table
-        .iter()
-        .find(|entry| (target(&entry.first)..target(&entry.end)).contains(&rip))
-        .map(|entry| target(&entry.landing))
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// A signal handler has to look through some thousand entries at each fault, of the program's, too:
+/// from here on it finds them in order.
+fn sort_table() {
+    let range = |entry: &Entry| (target(&entry.first), target(&entry.end), target(&entry.landing));
+    let mut sorted: Vec<Range> = table().iter().map(range).collect();
+    sorted.sort_unstable();
+    SORTED.store(sorted.leak().as_mut_ptr(), Ordering::Release);
+}
+
+/// The landing address for a fault at instruction `rip`, if that instruction is guarded.
+fn landing_for(rip: usize) -> Option<usize> {
+    let sorted = SORTED.load(Ordering::Acquire);
+    if sorted.is_null() {
+        // A fault before any region was opened.
+        return None;
+    }
+    // SAFETY: leaked by `sort_table`, with as many ranges as the table has.
+    let sorted = unsafe { std::slice::from_raw_parts(sorted, table().len()) };
+    let behind = sorted.partition_point(|range| range.0 <= rip);
+    let (_, end, landing) = *sorted.get(behind.checked_sub(1)?)?;
+    (rip < end).then_some(landing)
 }
 
 /// Serves a SIGBUS or SIGSEGV if it came from a guarded instruction of this crate.
@@ -246,6 +271,7 @@ static INSTALLED: Once = Once::new();
 /// Does so once a process; opening a region calls it.
 pub fn install_fault_handler() {
     INSTALLED.call_once(|| {
+        sort_table();
         for (signal, previous) in [(libc::SIGBUS, &PREVIOUS_BUS), (libc::SIGSEGV, &PREVIOUS_SEGV)] {
             let old = exchange_action(signal, None);
             previous.flags.store(old.flags as usize, Ordering::Relaxed);
@@ -265,5 +291,27 @@ pub fn install_fault_handler() {
 /// first: none is installed here. For a face that owns the program's `sigaction`, before it opens
 /// a region.
 pub fn own_fault_handler() {
-    INSTALLED.call_once(|| {});
+    INSTALLED.call_once(sort_table);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_guarded_instruction_is_found() {
+        install_fault_handler();
+        assert!(!table().is_empty());
+        for entry in table() {
+            let (first, end) = (target(&entry.first), target(&entry.end));
+            let landing = Some(target(&entry.landing));
+            assert_eq!((landing_for(first), landing_for(end - 1)), (landing, landing));
+            let others = table()
+                .iter()
+                .filter(|other| (target(&other.first)..target(&other.end)).contains(&end));
+            assert_eq!(landing_for(end).is_some(), others.count() > 0, "{end:#x}");
+        }
+        assert_eq!(landing_for(0), None);
+        assert_eq!(landing_for(usize::MAX), None);
+    }
 }

@@ -27,7 +27,7 @@ use crate::node::evict::Peer;
 use crate::node::host::Hosts;
 use crate::node::members::{Members, SILENT};
 use crate::node::service::Answering;
-use crate::protocol::messages::{Answer, Request};
+use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, NodeId, PAGE};
 use crate::reach::control::{self, Ask, Member, Told};
 use crate::reach::local::{self, Answered, Local, Said};
@@ -48,6 +48,8 @@ use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(100);
 const BEAT: Duration = Duration::from_secs(1);
+/// Pages that leave in one go, at least.
+const BATCH: u64 = PAGES as u64;
 /// The number of a node that has none yet.
 const STRANGER: u16 = 0xFFF;
 
@@ -368,8 +370,10 @@ impl Shared {
                 // One that has just come has no address otherwise: it would be taken for one that
                 // does not answer, and left alone.
                 self.write_members();
-                // A little more than is wanted now: the next touch does not wait.
-                if self.hosts.make_room(missing + missing / 4 + 1, &holders) == 0 {
+                // More than is wanted now: the next touch does not wait, and a message to a holder
+                // costs as much for one page as for many.
+                let batch = BATCH.min(self.room.capacity() / 16);
+                if self.hosts.make_room((missing + missing / 4 + 1).max(batch), &holders) == 0 {
                     // Nobody takes any, or nothing may leave: that changes, but not at once.
                     self.room.wait_for_demand(TICK / 10);
                 }

@@ -313,13 +313,13 @@ impl Recoveries {
         }
         loop {
             self.close_gate(old_image)?;
-            let done = self.recover_behind_gate(old_image).map_err(pmem::or_no_memory);
+            let done = self.recover_behind_gate(old_image);
             let absent = done.as_ref().err().and_then(|error| self.absent_at(*error));
-            match done {
+            match done.map_err(pmem::or_no_memory) {
+                // A page is elsewhere, or what the dead one was bringing.
+                _ if absent.is_some() => {}
                 // For lack of memory: it is still due, and nothing is damaged.
                 Ok(()) | Err(Errno::NOSPC) => {}
-                // A page is elsewhere, or what the dead one was bringing.
-                Err(_) if absent.is_some() => {}
                 Err(_) => self.mark_damaged()?,
             }
             self.open_gate()?;
