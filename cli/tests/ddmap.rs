@@ -155,7 +155,7 @@ fn a_volume_is_larger_than_its_node() {
     assert!(copied == whole);
 }
 
-/// With the domain's key all goes by TLS; who has another one, or none, is refused.
+/// With the domain's key all goes by TLS; a node with another key, or with none, is refused.
 #[test]
 fn who_has_the_key_is_of_the_domain() {
     let machine = Machine::new();

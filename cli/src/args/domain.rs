@@ -54,9 +54,8 @@ pub struct DdmapArg {
 /// on the node on which it was made, its host; the others keep the pages that have no room there.
 #[derive(Args)]
 #[command(after_help = "\
-Who may talk to a node: with --key, who has the domain's key; the bytes go by TLS 1.3. With --wire
-plain, all that reaches its port: plain is refused on a public address; take a network of your own.
-There is one copy of each page: while a node is away its pages
+What may talk to a node: with --key, what has the domain's key, by TLS 1.3. With --wire plain, all
+that reaches its port: plain is refused on a public address; take a network of your own. There is one copy of each page: while a node is away its pages
 are, too, and what a node in memory had is gone when its machine goes.
 
 Exit code: 0 ended by a signal, 1 failed, 2 a wrong command line.

@@ -8,7 +8,7 @@
 //! | wanted | whether somebody wants more than is free; futex | who wants it, the evictor |
 //! | room | counts pages that have left; futex | the evictor |
 //! | starts | how often the node was started | the node |
-//! | taken | pages that have come, ever: the node's time goes by it | whoever gets one |
+//! | taken | pages that have come, ever: the node's time goes by it | each process that gets one |
 //!
 //! A process that dies may leave a page counted that it has not got. The node counts anew when it
 //! starts (`node/mod.rs`): a stale count is harmless, room is missing for a while.
@@ -120,7 +120,7 @@ impl Room {
         self.free() == 0 || self.free() * 2 < self.get(RESERVE)
     }
 
-    /// The same as [`Room::missing`], of somebody who has asked: a few, if there is none.
+    /// The same as [`Room::missing`] behind a request for room: a few, if no page is free.
     pub fn missing_now(&self) -> u64 {
         let least = if self.free() == 0 { AT_ONCE.min(self.capacity()) } else { 0 };
         self.missing().max(least)
