@@ -55,8 +55,9 @@ pub struct DdmapArg {
 #[derive(Args)]
 #[command(after_help = "\
 What may talk to a node: with --key, what has the domain's key, by TLS 1.3. With --wire plain, all
-that reaches its port: plain is refused on a public address; take a network of your own. There is one copy of each page: while a node is away its pages
-are, too, and what a node in memory had is gone when its machine goes.
+that reaches its port: plain is refused on a public address; take a network of your own. There is
+one copy of each page: while a node is away its pages are, too, and what a node in memory had is
+gone when its machine goes.
 
 Exit code: 0 ended by a signal, 1 failed, 2 a wrong command line.
 
