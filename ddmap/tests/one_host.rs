@@ -149,7 +149,8 @@ impl World {
 fn a_page_goes_and_comes_back() {
     let world = World::new(64, 64);
     let region = world.region();
-    for page in 0..8 {
+    // Not in ascending order, in which the next ones would be there, too.
+    for page in (0..8).rev() {
         region.shared_store(page * PAGE, page + 100).unwrap();
     }
     assert_eq!(world.evict(8), Made::Room(8));
@@ -421,8 +422,10 @@ fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here(
         world.meet(other, wish(None));
         let left = left(&world);
         if policy == Some(Policy::Fifo) {
-            // Words tell when a page came by 16 ticks, which are 16 pages here.
-            assert_eq!(left[..15], (0..15).collect::<Vec<_>>());
+            // Words tell when a page came by 16 ticks, which are 16 pages here; and as many come
+            // together, as they are touched in order.
+            assert!(left.iter().all(|page| *page < 32), "{left:?}");
+            assert_eq!(left[..12], (0..12).collect::<Vec<_>>());
         } else {
             assert_eq!(left, (16..32).collect::<Vec<_>>(), "{policy:?}");
         }

@@ -114,8 +114,8 @@ impl Keeper for Step<'_> {
         }
     }
 
-    fn punch(&self, page: u64) -> Result<(), Later> {
-        self.says(|desk| desk.punch(page).is_ok()).map(drop)
+    fn punch(&self, page: u64, pages: u64) -> Result<(), Later> {
+        self.says(|desk| desk.punch(page, pages).is_ok()).map(drop)
     }
 }
 
@@ -133,7 +133,8 @@ fn step(memory: &mut HolderMemory, running: &mut Running) {
             keep::fetch(&keeper, 0, Version::new(version)).map(Outcome::Fetched)
         }
         Operation::Release(version) => {
-            keep::release(&keeper, 0, Version::new(version)).map(Outcome::Released)
+            let dropped = keep::release(&keeper, &[(0, Version::new(version))]);
+            dropped.map(|dropped| Outcome::Released(dropped == 1))
         }
     };
     running.outcome = outcome.ok();

@@ -56,7 +56,7 @@ fn a_hole_is_never_filled_by_the_kernel() {
     assert_eq!(world.region.load64(0), Ok(0x0707_0707_0707_0707));
     world.region.shared_store(0, 1).unwrap();
     assert_eq!(world.uffd.install(world.at(0), &[8; PAGE as usize]), Err(Errno::EXIST));
-    world.uffd.install_zeros(world.at(1), 2 * PAGE).unwrap();
+    world.uffd.install_zeros(world.at(1), 2 * PAGE).1.unwrap();
     assert_eq!(world.region.load64(2 * PAGE), Ok(0));
 }
 

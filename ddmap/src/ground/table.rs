@@ -70,6 +70,11 @@ const EPOCH: u32 = 1;
 /// First of the bytes that recoverers hold.
 const RECOVERY_BYTES: i64 = 8192;
 
+thread_local! {
+    /// Where it lies tells this thread from others.
+    static HERE: u8 = const { 0 };
+}
+
 /// Why a table cannot be used.
 #[derive(Debug)]
 pub enum TableError {
@@ -306,14 +311,14 @@ impl Table {
             if found.flagged(from.flags()) != from {
                 return false;
             }
-            match self.region.shared_cas(Self::at(page), found.0, to.flagged(found.flags()).0) {
+            let flags = found.flags().without(Flags::AWAITED);
+            match self.region.shared_cas(Self::at(page), found.0, to.flagged(flags).0) {
                 Ok(Ok(_)) => break,
                 Ok(Err(other)) => found = Word(other),
                 Err(_) => return false,
             }
         }
-        // Waiters sleep on a word that somebody is at.
-        if matches!(from.state(), State::Busy | State::Leaving) {
+        if found.flags().has(Flags::AWAITED) {
             self.region.futex_wake(Self::at(page), u32::MAX);
         }
         true
@@ -349,6 +354,16 @@ impl Table {
     /// Waits while a page's word is this one, at most `patience`; an error if a signal has come
     /// whose turn it is.
     pub fn wait(&self, page: u64, word: Word, patience: Duration) -> Result<bool, Errno> {
+        // Who is at it wakes nobody unless that is said here. The flag is in the half of the word
+        // on which nobody sleeps.
+        let mut found = self.word(page);
+        while found.flagged(word.flags()) == word && !found.flags().has(Flags::AWAITED) {
+            let awaited = found.flagged(found.flags().with(Flags::AWAITED));
+            match self.region.shared_cas(Self::at(page), found.0, awaited.0) {
+                Ok(Err(other)) => found = Word(other),
+                _ => break,
+            }
+        }
         self.region.futex_wait_interruptible(Self::at(page), word.0 as u32, patience)
     }
 
@@ -356,7 +371,9 @@ impl Table {
     /// [`Table::unname`].
     pub fn name(&self, page: u64) -> u64 {
         let first = NAMES_AT + u64::from(self.slot.load(Ordering::Relaxed)) * NAMES * 8;
-        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+        // A number of the thread's that takes no call of the kernel.
+        let thread = HERE.with(|here| std::ptr::from_ref(here) as u64);
+        let thread = thread.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         // Other threads have theirs for microseconds.
         for place in (0..).map(|turn| first + (thread + turn) % NAMES * 8) {
             match self.region.shared_cas(place, 0, page + 1) {

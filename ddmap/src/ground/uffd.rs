@@ -140,6 +140,11 @@ impl Uffd {
     /// Puts bytes into holes of the file under a mapping, and maps them there, each page whole in
     /// one step. `EEXIST`: a page is there already.
     pub fn install(&self, to: usize, bytes: &[u8]) -> Result<(), Errno> {
+        self.install_run(to, bytes).1
+    }
+
+    /// The same of pages in a row: how many bytes were put there, and why no more.
+    pub fn install_run(&self, to: usize, bytes: &[u8]) -> (u64, Result<(), Errno>) {
         let (from, length) = (bytes.as_ptr() as u64, bytes.len() as u64);
         Self::repeat(length, |done| {
             let mut call = CopyCall {
@@ -154,16 +159,16 @@ impl Uffd {
     }
 
     /// The same with zeros.
-    pub fn install_zeros(&self, to: usize, length: u64) -> Result<(), Errno> {
+    pub fn install_zeros(&self, to: usize, length: u64) -> (u64, Result<(), Errno>) {
         self.place(4, to, length)
     }
 
     /// Maps pages that are in the file. `EEXIST`: one is mapped already; `EFAULT`: one is a hole.
     pub fn show(&self, at: usize, length: u64) -> Result<(), Errno> {
-        self.place(7, at, length)
+        self.place(7, at, length).1
     }
 
-    fn place(&self, number: usize, at: usize, length: u64) -> Result<(), Errno> {
+    fn place(&self, number: usize, at: usize, length: u64) -> (u64, Result<(), Errno>) {
         Self::repeat(length, |done| {
             let range = Range { start: at as u64 + done, length: length - done };
             let mut call = PlaceCall { range, mode: 0, placed: 0 };
@@ -189,17 +194,17 @@ impl Uffd {
     fn repeat(
         length: u64,
         mut call: impl FnMut(u64) -> (Result<(), Errno>, i64),
-    ) -> Result<(), Errno> {
+    ) -> (u64, Result<(), Errno>) {
         let mut done = 0;
         while done < length {
             let (outcome, moved) = call(done);
             done += u64::try_from(moved).unwrap_or(0) / PAGE * PAGE;
             match outcome {
                 Ok(()) | Err(Errno::AGAIN) => {}
-                Err(errno) => return Err(errno),
+                Err(errno) => return (done, Err(errno)),
             }
         }
-        Ok(())
+        (done, Ok(()))
     }
 }
 

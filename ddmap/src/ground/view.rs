@@ -167,6 +167,13 @@ impl<'g, H: Hands> View<'g, H> {
     }
 }
 
+impl<H> View<'_, H> {
+    /// The hands.
+    pub fn hands(&self) -> &H {
+        &self.hands
+    }
+}
+
 impl<H: Hands> Host for View<'_, H> {
     type Bytes = usize;
 

@@ -78,9 +78,9 @@ impl Kept {
 
     /// Drops all pages.
     pub fn drop_all(&self) {
-        for page in self.table.touched() {
-            let Ok(_) = keep::release(self, page, self.table.word(page).version());
-        }
+        let all = self.table.touched().map(|page| (page, self.table.word(page).version()));
+        let all: Vec<_> = all.collect();
+        self.release(&all);
     }
 
     /// Pages that are kept, by their allocated memory.
@@ -110,11 +110,8 @@ impl Kept {
     }
 
     fn release(&self, pages: &[(u64, Version)]) -> u32 {
-        let dropped = |one: &&(u64, Version)| {
-            let Ok(dropped) = keep::release(self, one.0, one.1);
-            dropped
-        };
-        pages.iter().filter(dropped).count() as u32
+        let Ok(dropped) = keep::release(self, pages);
+        dropped
     }
 
     fn fetch(&self, pages: &[(u64, Version)]) -> Answer {
@@ -204,9 +201,9 @@ impl Keeper for Kept {
         Ok(bytes)
     }
 
-    fn punch(&self, page: u64) -> Result<(), Infallible> {
+    fn punch(&self, page: u64, pages: u64) -> Result<(), Infallible> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = rustix::fs::fallocate(self.fd(), flags, page * PAGE, PAGE);
+        let punched = rustix::fs::fallocate(self.fd(), flags, page * PAGE, pages * PAGE);
         debug_assert_eq!(punched, Ok(()), "a file of memory takes holes");
         Ok(())
     }

@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Pages of different regions lie so far from each other, for a thread that touches both.
-fn apart(ground: &Ground) -> u64 {
+pub(super) fn apart(ground: &Ground) -> u64 {
     (std::ptr::from_ref(ground) as u64) << 36
 }
 

@@ -2,6 +2,9 @@
 
 mod ahead;
 pub mod attach;
+mod discard;
+mod fresh;
+mod hands;
 mod look;
 pub mod paged;
 pub mod pager;

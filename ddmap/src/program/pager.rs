@@ -13,23 +13,22 @@ use crate::ground::maps::{Mapped, Maps};
 use crate::ground::renewed::Renewed;
 use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
-use crate::ground::view::{Ground, Hands, View};
+use crate::ground::view::{Ground, View};
 use crate::program::ahead;
 use crate::program::attach::Attachment;
+use crate::program::fresh;
+use crate::program::hands::{self, Fingers};
 use crate::program::look::{self, Look};
 use crate::program::paged;
 use crate::program::prefetch::Ahead;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{
-    Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
-};
+use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
 use crate::reach::carrier::{Carrier, Unreached};
 use crate::reach::waiting;
 use crate::reach::wish::{Policy, When, Wish};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,11 +41,6 @@ const OWED_MAX: usize = 48;
 const HELD_PART: u64 = 16;
 /// Times that a touch asks for room in a row, while there is some, without a pause.
 const IN_VAIN: u32 = 64;
-
-thread_local! {
-    /// A page was to be shown where no mapping is that is served.
-    static NOT_OURS: Cell<bool> = const { Cell::new(false) };
-}
 
 /// What the pager of a process has done.
 #[derive(Default, Debug)]
@@ -113,14 +107,14 @@ impl Default for Wishes {
 
 /// The pager of this process for one region.
 pub struct RegionPager {
-    ground: Ground,
-    uffd: Uffd,
+    pub(super) ground: Ground,
+    pub(super) uffd: Uffd,
     /// Leaked when a child gets its own: a handler may look at it.
     maps: AtomicPtr<Maps>,
     carrier: Box<dyn Carrier>,
     wishes: Wishes,
     /// The engine's own mapping: its start, and bytes.
-    main: (AtomicUsize, AtomicU64),
+    pub(super) main: (AtomicUsize, AtomicU64),
     owed: Renewed<Vec<(NodeId, u64, Version)>>,
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
@@ -131,68 +125,6 @@ pub struct RegionPager {
     is_unsettled: AtomicBool,
     /// What it has done.
     pub counts: Counts,
-}
-
-/// The hands of the process, at the mapping that was touched.
-struct Fingers<'p> {
-    pager: &'p RegionPager,
-    /// The mapping, if it is not the engine's own.
-    touched: Option<Mapped>,
-}
-
-impl Fingers<'_> {
-    fn own(&self, page: u64) -> usize {
-        self.pager.main.0.load(Ordering::Relaxed) + (page * PAGE) as usize
-    }
-}
-
-impl Hands for Fingers<'_> {
-    fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed {
-        let (uffd, own) = (&self.pager.uffd, self.own(page));
-        let installed = match bytes {
-            Some(bytes) => uffd.install(own, bytes),
-            None => uffd.install_zeros(own, PAGE),
-        };
-        if let Some(at) = self.touched.and_then(|map| map.address_of(page)) {
-            // If the program has unmapped it meanwhile, that is its answer.
-            let _ = uffd.show(at, PAGE);
-        }
-        match installed {
-            Ok(()) => {
-                paged::mapped_one();
-                Installed::Whole
-            }
-            Err(Errno::EXIST) => Installed::Exists,
-            Err(_) => Installed::NoRoom,
-        }
-    }
-
-    fn show(&self, page: u64) -> Shown {
-        let at = self.touched.map_or(Some(self.own(page)), |map| map.address_of(page));
-        let Some(at) = at else { return Shown::Mapped };
-        match self.pager.uffd.show(at, PAGE) {
-            // What lies there may be another page by now, of which the file has a hole.
-            Err(Errno::FAULT) if !self.pager.ground.is_in_file(page) => Shown::Hole,
-            Err(Errno::NOENT) => {
-                NOT_OURS.set(true);
-                Shown::Mapped
-            }
-            Err(Errno::EXIST) => {
-                // Gone: the program has unmapped it, and will hear that from the kernel.
-                let _ = self.pager.uffd.protect(at, PAGE, true);
-                Shown::Mapped
-            }
-            Ok(()) => {
-                paged::mapped_one();
-                Shown::Mapped
-            }
-            Err(_) => Shown::Mapped,
-        }
-    }
-
-    fn protect(&self, _: u64) {
-        unreachable!("a program evicts nothing");
-    }
 }
 
 impl RegionPager {
@@ -377,7 +309,7 @@ impl RegionPager {
         if !here {
             return false;
         }
-        let view = View::new(&self.ground, Fingers { pager: self, touched });
+        let view = View::new(&self.ground, Fingers::new(self, touched));
         let mut fault = Fault::new(page);
         loop {
             match fault.step(&view) {
@@ -386,6 +318,9 @@ impl RegionPager {
                     self.owe_here(page, owed);
                     self.ground.table.heat(page, word, self.ground.room.tick());
                     Counts::add(&self.counts.local, 1);
+                    if word.state() == State::Absent {
+                        self.bring_fresh(page, &view);
+                    }
                     return true;
                 }
                 // It has moved meanwhile.
@@ -399,9 +334,9 @@ impl RegionPager {
     /// `EFAULT`: a mapping of the region was there, and is there no more.
     pub fn serve(&self, address: usize) -> Result<(), Errno> {
         let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
-        NOT_OURS.set(false);
+        hands::begin();
         self.bring_touched(page, touched)?;
-        if NOT_OURS.replace(false) { Err(Errno::FAULT) } else { Ok(()) }
+        if hands::was_not_ours() { Err(Errno::FAULT) } else { Ok(()) }
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
@@ -450,12 +385,15 @@ impl RegionPager {
     fn bring(&self, pages: &[u64], touched: Option<Mapped>) -> Next {
         let mut first = Next::Again;
         let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
-        let view = View::new(&self.ground, Fingers { pager: self, touched });
+        let mut fresh = Vec::new();
+        let view = View::new(&self.ground, Fingers::new(self, touched));
         for (at, page) in pages.iter().enumerate() {
             let mut fault = Fault::new(*page);
-            let next = self.run(&mut fault, &view);
+            let next = self.prepare(&mut fault, &view);
             if let Next::Ask(owner, version) = next {
                 asked.push((owner, version, fault, at == 0));
+            } else if next == Next::Step {
+                fresh.push(fault);
             } else if at == 0 {
                 first = next;
                 if !matches!(next, Next::Done(_)) {
@@ -465,6 +403,11 @@ impl RegionPager {
                 break;
             }
         }
+        self.finish(&mut fresh.iter_mut().collect::<Vec<_>>(), &view, |page, next| {
+            if page == pages[0] {
+                first = next;
+            }
+        });
         while let Some(owner) = asked.first().map(|one| one.0) {
             let (mut now, later) = asked.into_iter().partition(|one| one.0 == owner);
             asked = later;
@@ -511,12 +454,70 @@ impl RegionPager {
                     Counts::add(&self.counts.ahead, u64::from(!*is_first));
                 }
             }
-            let next = self.run(fault, view);
-            if *is_first {
+        }
+        let touched = asked.iter().find(|one| one.3).map(|one| one.2.page());
+        let mut faults: Vec<_> = asked.iter_mut().map(|one| &mut one.2).collect();
+        self.finish(&mut faults, view, |page, next| {
+            if Some(page) == touched {
                 first = Some(next);
             }
-        }
+        });
         first
+    }
+
+    /// Takes steps until a page is to be installed ([`Next::Step`]), or something else is to be
+    /// done. A page that is to be installed is named no more, since its word is busy.
+    fn prepare(&self, fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) -> Next {
+        loop {
+            if fault.to_install().is_some() {
+                view.unname();
+                return Next::Step;
+            }
+            match fault.step(view) {
+                Next::Step => {}
+                Next::Done(owed) => {
+                    self.owe(fault.page(), owed);
+                    return Next::Done(None);
+                }
+                next => return next,
+            }
+        }
+    }
+
+    /// Ends faults that are prepared, in a row where their pages are in a row: says what came of
+    /// each page.
+    fn finish(
+        &self,
+        faults: &mut [&mut Fault<usize>],
+        view: &View<'_, Fingers<'_>>,
+        mut came: impl FnMut(u64, Next),
+    ) {
+        for run in faults.chunk_by_mut(|one, next| hands::in_a_row(one, next)) {
+            view.hands().lay(run[0], run.len(), &view.buffer.borrow());
+            for fault in run {
+                let next = self.run(fault, view);
+                came(fault.page(), next);
+            }
+        }
+    }
+
+    /// In a signal handler, behind a first touch: if this thread touches fresh pages in order, the
+    /// next ones are there, too.
+    fn bring_fresh(&self, page: u64, view: &View<'_, Fingers<'_>>) {
+        let mut faults: [_; fresh::MOST] =
+            std::array::from_fn(|at| Fault::new(page + 1 + at as u64));
+        let ahead = fresh::ahead(&self.ground, page);
+        let mut ready = 0;
+        while ready < ahead
+            && fresh::is_fresh(&self.ground, faults[ready].page())
+            && hands::prepare_fresh(&mut faults[ready], view)
+        {
+            ready += 1;
+        }
+        view.hands().lay(&faults[0], ready, &[]);
+        for fault in &mut faults[..ready] {
+            hands::end_fresh(fault, view);
+        }
     }
 
     /// Takes steps until something else is to be done.
@@ -538,7 +539,7 @@ impl RegionPager {
     }
 
     /// A page's old owner is to drop it.
-    fn owe(&self, page: u64, owed: Option<(NodeId, Version)>) {
+    pub(super) fn owe(&self, page: u64, owed: Option<(NodeId, Version)>) {
         if let Some((owner, version)) = owed {
             self.owed().push((owner, page, version));
         }
@@ -633,34 +634,6 @@ impl RegionPager {
     fn not_told(&self, pages: &[(u64, Version)]) {
         if !pages.is_empty() {
             self.ground.table.set_in_vain();
-        }
-    }
-
-    /// Makes pages that nobody wants any more holes, wherever they are; zeros are there from now
-    /// on. Pages that somebody is at stay as they are.
-    fn drop_pages(&self, first: u64, pages: u64) {
-        let view = View::new(&self.ground, Fingers { pager: self, touched: None });
-        let table = &self.ground.table;
-        for page in first..(first + pages).min(table.pages()) {
-            let word = table.word(page);
-            if !matches!(word.state(), State::Owned | State::Absent) || word.0 == 0 {
-                continue;
-            }
-            let busy = word.turned(State::Busy, word.version()).claimed(table.me());
-            if !table.turn(page, word, busy) {
-                continue;
-            }
-            if let Ok(Place::Held(owner, version)) = self.ground.place(page) {
-                view.set_place(page, Place::Void(version.later(1)));
-                if owner != self.ground.here() {
-                    self.owe(page, Some((owner, version)));
-                }
-            }
-            if word.state() == State::Owned {
-                self.ground.punch(page, 1);
-                self.ground.room.give(1);
-            }
-            table.turn(page, busy, busy.turned(State::Absent, word.version()));
         }
     }
 }

@@ -99,6 +99,15 @@ impl<B> Fault<B> {
         }
     }
 
+    /// The page is claimed, and is put into the page file by the next step: these bytes (`None`:
+    /// zeros). A caller may have put it there already, with others in a row.
+    pub fn to_install(&self) -> Option<Option<&B>> {
+        match &self.stage {
+            Stage::Install { bytes, .. } => Some(bytes.as_ref()),
+            _ => None,
+        }
+    }
+
     /// The owner is there, and has not got the page in that version.
     pub fn refused(&mut self) {
         if let Stage::Asked { busy, version, .. } = self.stage {

@@ -33,8 +33,8 @@ pub trait Keeper {
     /// The page's bytes.
     fn get(&self, page: u64) -> Result<Self::Bytes, Self::Error>;
 
-    /// Makes the page a hole.
-    fn punch(&self, page: u64) -> Result<(), Self::Error>;
+    /// Makes pages in a row holes.
+    fn punch(&self, page: u64, pages: u64) -> Result<(), Self::Error>;
 }
 
 /// What came of storing a page.
@@ -78,7 +78,7 @@ pub fn store<K: Keeper>(
         return Ok(Stored::Refused);
     }
     if had {
-        keeper.punch(page)?;
+        keeper.punch(page, 1)?;
     }
     let kept = Word::new(State::Kept, Flags::default(), version);
     if made(Mistake::KeptEarly) {
@@ -90,7 +90,7 @@ pub fn store<K: Keeper>(
             Ok(Stored::Kept)
         }
         Installed::NoRoom | Installed::Exists => {
-            keeper.punch(page)?;
+            keeper.punch(page, 1)?;
             keeper.turn(page, busy, Word(0))?;
             keeper.give_room()?;
             Ok(Stored::Full)
@@ -117,21 +117,26 @@ pub fn fetch<K: Keeper>(
     Ok((keeper.word(page)? == word).then_some(bytes))
 }
 
-/// Drops a page, if it is kept in this version or an earlier one. Whether it was.
-pub fn release<K: Keeper>(keeper: &K, page: u64, version: Version) -> Result<bool, K::Error> {
-    let word = keeper.word(page)?;
-    let newer = word.version().is_later_than(version) && !made(Mistake::NewerReleased);
-    if word.state() != State::Kept || newer {
-        return Ok(false);
+/// Drops pages that are kept in these versions or earlier ones. How many there were.
+pub fn release<K: Keeper>(keeper: &K, pages: &[(u64, Version)]) -> Result<u32, K::Error> {
+    let mut busy = Vec::with_capacity(pages.len());
+    for (page, version) in pages {
+        let word = keeper.word(*page)?;
+        let newer = word.version().is_later_than(*version) && !made(Mistake::NewerReleased);
+        let claimed = Word::new(State::Busy, Flags::default(), word.version());
+        if word.state() == State::Kept && !newer && keeper.turn(*page, word, claimed)? {
+            busy.push((*page, claimed));
+        }
     }
-    let busy = Word::new(State::Busy, Flags::default(), word.version());
-    if !keeper.turn(page, word, busy)? {
-        return Ok(false);
+    // A call of the kernel's costs more than the page.
+    for run in busy.chunk_by(|one, next| one.0 + 1 == next.0) {
+        keeper.punch(run[0].0, run.len() as u64)?;
+        for (page, claimed) in run {
+            keeper.turn(*page, *claimed, Word(0))?;
+            keeper.give_room()?;
+        }
     }
-    keeper.punch(page)?;
-    keeper.turn(page, busy, Word(0))?;
-    keeper.give_room()?;
-    Ok(true)
+    Ok(busy.len() as u32)
 }
 
 /// At a node's start: what it was at when it died is dropped. Its room is counted anew by the
@@ -143,7 +148,7 @@ pub fn restart<K: Keeper>(
     for page in pages {
         let word = keeper.word(page)?;
         if word.state() == State::Busy {
-            keeper.punch(page)?;
+            keeper.punch(page, 1)?;
             keeper.turn(page, word, Word(0))?;
         }
     }

@@ -46,6 +46,18 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What can be done behind the answer, which does not tell of it: taken out of the request.
+    pub fn take_behind(&mut self) -> Option<Self> {
+        match self {
+            Self::Fetch { releases, .. } if !releases.is_empty() => {
+                Some(Self::Release { pages: std::mem::take(releases) })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What is answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {

@@ -177,18 +177,17 @@ impl Keeper for Desk<'_> {
         Ok(self.memory.borrow().file[page as usize].unwrap_or(0))
     }
 
-    fn punch(&self, page: u64) -> Result<(), Died> {
+    fn punch(&self, page: u64, pages: u64) -> Result<(), Died> {
         self.access()?;
-        self.memory.borrow_mut().file[page as usize] = None;
+        let all = page as usize..(page + pages) as usize;
+        self.memory.borrow_mut().file[all].fill(None);
         Ok(())
     }
 }
 
 /// Serves a request.
 pub fn serve(desk: &Desk<'_>, request: &Request) -> Result<Answer, Died> {
-    let release = |pages: &[(u64, Version)]| {
-        pages.iter().try_for_each(|(page, version)| keep::release(desk, *page, *version).map(drop))
-    };
+    let release = |pages: &[(u64, Version)]| keep::release(desk, pages).map(drop);
     match request {
         Request::Fetch { page, version, releases } => {
             let found = keep::fetch(desk, *page, *version)?;

@@ -1,0 +1,55 @@
+//! Pages that nobody wants any more.
+
+use crate::ground::view::View;
+use crate::program::hands::Fingers;
+use crate::program::pager::RegionPager;
+use crate::protocol::{Host, Place, State, Word};
+
+/// Pages that are made holes by one call, at most: they are busy that long.
+const RUN: usize = 64;
+
+impl RegionPager {
+    /// Makes pages holes, wherever they are; zeros are there from now on. Pages that somebody is at
+    /// stay as they are.
+    pub(super) fn drop_pages(&self, first: u64, pages: u64) {
+        let view = View::new(&self.ground, Fingers::new(self, None));
+        let table = &self.ground.table;
+        let mut run: Vec<(u64, Word)> = Vec::new();
+        for page in first..(first + pages).min(table.pages()) {
+            if run.len() == RUN || run.last().is_some_and(|last| last.0 + 1 != page) {
+                self.drop_run(&mut run);
+            }
+            let word = table.word(page);
+            if !matches!(word.state(), State::Owned | State::Absent) || word.0 == 0 {
+                continue;
+            }
+            let busy = word.turned(State::Busy, word.version()).claimed(table.me());
+            if !table.turn(page, word, busy) {
+                continue;
+            }
+            if let Ok(Place::Held(owner, version)) = self.ground.place(page) {
+                view.set_place(page, Place::Void(version.later(1)));
+                if owner != self.ground.here() {
+                    self.owe(page, Some((owner, version)));
+                }
+            }
+            if word.state() == State::Owned {
+                run.push((page, busy));
+            } else {
+                table.turn(page, busy, busy.turned(State::Absent, word.version()));
+            }
+        }
+        self.drop_run(&mut run);
+    }
+
+    /// Makes claimed pages in a row holes.
+    fn drop_run(&self, run: &mut Vec<(u64, Word)>) {
+        let Some(first) = run.first().map(|one| one.0) else { return };
+        self.ground.punch(first, run.len() as u64);
+        self.ground.room.give(run.len() as u64);
+        for (page, busy) in run.drain(..) {
+            let word = busy.turned(State::Absent, busy.version());
+            self.ground.table.turn(page, busy, word);
+        }
+    }
+}

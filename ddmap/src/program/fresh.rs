@@ -1,0 +1,38 @@
+//! First touches in order: a file that grows, or memory that is filled for the first time. Each
+//! takes a signal, which costs more than the page. So a thread that touches fresh pages in order
+//! finds the next ones there, twice as many each time.
+//!
+//! What is not touched in the end is zeros, takes no message to leave, and goes before what is
+//! used. A thread's touches are in a variable of the thread: a signal handler looks at it.
+
+use crate::ground::view::Ground;
+use crate::program::ahead;
+use crate::protocol::{Place, State};
+use std::cell::Cell;
+
+/// Pages that are there ahead, at most: their faults lie on the stack of a signal handler.
+pub(super) const MOST: usize = 16;
+/// And of the pages for which the node has room, that part.
+const ROOM_PART: u64 = 16;
+
+thread_local! {
+    /// Where the next first touch is if it is in order, and how many pages to bring then.
+    static NEXT: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// How many pages are to be there behind a page that was touched first just now.
+pub(super) fn ahead(ground: &Ground, page: u64) -> usize {
+    let place = ahead::apart(ground).wrapping_add(page);
+    let (next, most) = NEXT.get();
+    let room = (ground.room.free() / ROOM_PART).min(ground.table.pages() - page - 1) as usize;
+    let (ahead, later) =
+        if place == next { (most.min(room), (most * 2).min(MOST)) } else { (0, 1) };
+    NEXT.set((place.wrapping_add(ahead as u64 + 1), later));
+    ahead
+}
+
+/// Whether nobody has touched a page yet, and nobody is at it.
+pub(super) fn is_fresh(ground: &Ground, page: u64) -> bool {
+    ground.table.word(page).state() == State::Absent
+        && matches!(ground.place(page), Ok(Place::Void(_)))
+}
