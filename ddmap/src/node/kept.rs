@@ -12,6 +12,7 @@ use crate::protocol::keep::{self, Keeper};
 use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
 use crate::protocol::{Flags, Installed, NodeId, PAGE, State, Version, Word};
 use pmem::Region;
+use rustix::buffer::spare_capacity;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -188,15 +189,17 @@ impl Keeper for Kept {
     }
 
     fn get(&self, page: u64) -> Result<Vec<u8>, Infallible> {
-        let mut bytes = vec![0; PAGE as usize];
+        let mut bytes = Vec::with_capacity(PAGE as usize);
         // A file that was cut short: its sum is that of zeros, and the host's directory does not
         // know. So what is not whole is no page.
-        let whole =
-            rustix::io::retry_on_intr(|| rustix::io::pread(self.fd(), &mut bytes[..], page * PAGE));
+        let whole = rustix::io::retry_on_intr(|| {
+            rustix::io::pread(self.fd(), spare_capacity(&mut bytes), page * PAGE)
+        });
         if whole != Ok(PAGE as usize) {
             let word = self.table.word(page);
             let lost = Word::new(State::Lost, Flags::default(), word.version());
             self.table.turn(page, word, lost);
+            bytes.resize(PAGE as usize, 0);
         }
         Ok(bytes)
     }

@@ -113,8 +113,11 @@ pub fn is_hidden(fd: c_int) -> bool {
 
 /// A borrowed form for system calls on a number that the program owns.
 pub fn borrow(fd: c_int) -> BorrowedFd<'static> {
-    // SAFETY: used for one call; if the program closes it meanwhile the kernel says EBADF. -1 never
-    // comes here: such numbers are not in the table, and internal ones are valid for ever.
+    // What a program says may be any number: of those that are none, -1 is the one that the type
+    // does not take.
+    let fd = if fd == -1 { c_int::MIN } else { fd };
+    // SAFETY: used for one call; if the program closes it meanwhile, or it is no number of a file,
+    // the kernel says EBADF. Internal ones are valid for ever.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 

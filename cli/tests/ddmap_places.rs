@@ -1,0 +1,63 @@
+//! Which pages of a domain's volume leave their host, and which do not.
+
+#[path = "support/domain.rs"]
+mod domain;
+mod support;
+
+use domain::{Machine, Node};
+use support::Ran;
+
+/// A domain of three nodes of 16 MiB, with a volume of 40.
+fn domain() -> (Machine, Vec<Node>) {
+    let machine = Machine::new();
+    let first = machine.node("1", &[]);
+    let join = first.address().to_owned();
+    let mut nodes = vec![first];
+    nodes.extend(["2", "3"].map(|store| machine.node(store, &["--join", &join])));
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+    (machine, nodes)
+}
+
+/// What a shell's line asks holders for.
+fn asked(machine: &Machine, line: &str) -> u64 {
+    let run = ["run", "--ddmap", "dm/v", "--at", "/dm", "--report", "--", "sh", "-c", line];
+    let ran = Ran::of(&mut machine.command(&run));
+    let report = ran.err.clone();
+    ran.ok();
+    let of = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.contains(&"ddmap:remote").then(|| words.last()?.parse::<u64>().ok()).flatten()
+    };
+    report.lines().filter_map(of).sum()
+}
+
+/// Issue: a scan of what is larger than the node sends everything else away. Small files are not
+/// part of that.
+#[test]
+fn small_files_stay_on_the_host() {
+    let (machine, _nodes) = domain();
+    let file = machine.file(22 << 20);
+    let line = "mkdir /dm/s; for i in $(seq 1000); do printf '%04096d' $i > /dm/s/$i; done";
+    asked(&machine, line);
+    let large = format!("cp {file} /dm/big && cmp {file} /dm/big");
+    assert!(asked(&machine, &large) > 0, "it is larger than the node");
+    let small = "test $(cat /dm/s/* | wc -c) = 4096000";
+    assert_eq!(asked(&machine, small), 0);
+    assert_eq!(asked(&machine, small), 0);
+}
+
+/// Where a process has pages that leave, buffers are brought before the kernel gets them: also those
+/// of calls that are wrong.
+#[test]
+fn calls_on_what_is_no_file_are_refused_as_by_the_kernel() {
+    let (machine, _nodes) = domain();
+    let program = "import errno, os, sys
+for call in (lambda: os.readv(-1, [bytearray(9)]), lambda: os.preadv(-1, [bytearray(9)], 0),
+             lambda: os.preadv(-1, [bytearray(9)], 0, os.RWF_HIPRI), lambda: os.read(-1, 9),
+             lambda: os.preadv(-7, [bytearray(9)], 0), lambda: os.preadv(999, [bytearray(9)], 0)):
+    try: call(); sys.exit('not refused')
+    except OSError as error: assert error.errno == errno.EBADF, error
+print('all refused')";
+    let run = ["run", "--ddmap", "dm/v", "--at", "/dm", "--", "python3", "-c", program];
+    assert_eq!(Ran::of(&mut machine.command(&run)).ok(), "all refused\n");
+}
