@@ -61,3 +61,23 @@ print('all refused')";
     let run = ["run", "--ddmap", "dm/v", "--at", "/dm", "--", "python3", "-c", program];
     assert_eq!(Ran::of(&mut machine.command(&run)).ok(), "all refused\n");
 }
+
+/// A chunk that becomes one of metadata stays on the host from then on, which takes a while: others
+/// are not to take it for full meanwhile.
+#[test]
+fn directories_come_and_go_in_many_processes() {
+    let (machine, _nodes) = domain();
+    let program = "import os, sys
+for turn in range(400):
+    one, two = f'/dm/{sys.argv[1]}-1', f'/dm/{sys.argv[1]}-2'
+    os.mkdir(one); os.mkdir(two)
+    for name in range(8):
+        open(f'{one}/{name}', 'w').close()
+        os.rename(f'{one}/{name}', f'{two}/{name}')
+        os.unlink(f'{two}/{name}')
+    os.rmdir(one); os.rmdir(two)";
+    let line = "for i in 1 2 3 4 5 6; do python3 -c \"$1\" $i & done; \
+                for i in 1 2 3 4 5 6; do wait -n || exit 1; done; echo all";
+    let run = ["run", "--ddmap", "dm/v", "--at", "/dm", "--", "bash", "-c", line, "bash", program];
+    assert_eq!(Ran::of(&mut machine.command(&run)).ok(), "all\n");
+}

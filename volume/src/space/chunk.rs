@@ -423,9 +423,10 @@ impl Space {
     /// Opens a chunk that was taken for `kind`, and takes its blocks `[first, first + count)`.
     fn break_chunk(&self, chunk: u64, kind: Kind, first: u64, count: u64) -> Result<bool> {
         self.group_add(self.group_of(chunk), Group::Chunks, u64::MAX)?;
-        self.set_chunk_kind(chunk, kind)?;
+        // Before others can take blocks of it: that may take long.
         let is_metadata = kind == Kind::Metadata;
         self.say_of_chunk(chunk, if is_metadata { Hint::Stays } else { Hint::Large });
+        self.set_chunk_kind(chunk, kind)?;
         let claimed = self.claim(chunk, kind, first, count)?;
         if !claimed {
             self.retire_if_empty(chunk)?;
