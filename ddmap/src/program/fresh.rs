@@ -7,7 +7,7 @@
 
 use crate::ground::view::Ground;
 use crate::program::ahead;
-use crate::protocol::{Place, State};
+use crate::protocol::{Flags, Place, State, Word};
 use std::cell::Cell;
 
 /// Pages that are there ahead, at most: their faults lie on the stack of a signal handler.
@@ -31,8 +31,14 @@ pub(super) fn ahead(ground: &Ground, page: u64) -> usize {
     ahead
 }
 
+/// Whether a page that was in this state when it was touched may have others brought behind it. Not
+/// one that stays: the next one there may be another process's to take, which does not wait for who
+/// is at it, as what stays is never away.
+pub(super) fn begins_at(word: Word) -> bool {
+    word.state() == State::Absent && !word.flags().has(Flags::STAYS)
+}
+
 /// Whether nobody has touched a page yet, and nobody is at it.
 pub(super) fn is_fresh(ground: &Ground, page: u64) -> bool {
-    ground.table.word(page).state() == State::Absent
-        && matches!(ground.place(page), Ok(Place::Void(_)))
+    begins_at(ground.table.word(page)) && matches!(ground.place(page), Ok(Place::Void(_)))
 }

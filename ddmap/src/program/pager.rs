@@ -318,7 +318,7 @@ impl RegionPager {
                     self.owe_here(page, owed);
                     self.ground.table.heat(page, word, self.ground.room.tick());
                     Counts::add(&self.counts.local, 1);
-                    if word.state() == State::Absent {
+                    if fresh::begins_at(word) {
                         self.bring_fresh(page, &view);
                     }
                     return true;
