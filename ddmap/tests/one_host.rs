@@ -412,7 +412,7 @@ fn left(world: &World) -> Vec<u64> {
 
 #[test]
 fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here() {
-    let wish = |policy| Wish { policy, when: None };
+    let wish = |policy| Wish { policy, ..Wish::default() };
     let other = Claimant { slot: 77, life: 1 };
     for policy in [None, Some(Policy::Lru), Some(Policy::Lfu), Some(Policy::Fifo)] {
         let world = World::new(64, 256);
@@ -436,7 +436,7 @@ fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here(
 #[test]
 fn on_demand_nothing_leaves_while_there_is_room() {
     let world = World::new(128, 64);
-    let wish = Wish { policy: None, when: Some(When::Demand) };
+    let wish = Wish { when: Some(When::Demand), ..Wish::default() };
     world.meet(world.pager.ground().table.me(), wish);
     let region = world.region();
     for page in 0..63 {

@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub mod maps;
 pub(crate) mod renewed;
 pub mod room;
+pub mod share;
 pub mod store;
 pub mod table;
 pub mod uffd;

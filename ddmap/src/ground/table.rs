@@ -16,6 +16,7 @@
 //! node that begins while the process does nothing can fetch them.
 
 use crate::ground::files;
+use crate::ground::share::Share;
 use crate::protocol::{Claimant, Flags, State, Word};
 use pmem::{Fault, InternalFd, OpenError, Region};
 use robust::bytes::{self, Hold, Kind};
@@ -37,7 +38,7 @@ const LIVE_NAME: &str = "live";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolTable");
 /// Changes when the structures do: builds of different layouts do not share a table.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 const HEADER_MAGIC: u64 = 0;
 const HEADER_LAYOUT: u64 = 8;
@@ -46,6 +47,7 @@ const HEADER_PAGES: u64 = 16;
 const HEADER_SLOTS: u64 = 64;
 /// Whether holders may keep pages that nobody told them to drop.
 const HEADER_IN_VAIN: u64 = 128;
+// From 192 on: `share.rs`.
 const SLOTS_AT: u64 = 4096;
 const SLOT_BYTES: u64 = 16;
 /// Processes that can have the volume attached at once.
@@ -332,9 +334,27 @@ impl Table {
             }
             match self.region.shared_cas(Self::at(page), found.0, to.0) {
                 Ok(Err(other)) => found = Word(other),
-                _ => return,
+                Ok(Ok(_)) => {
+                    let stays = |word: Word| word.flags().has(Flags::STAYS);
+                    if stays(found) != stays(to) {
+                        self.share().page_stays(stays(to));
+                    }
+                    return;
+                }
+                Err(_) => return,
             }
         }
+    }
+
+    /// How much of the volume is here, and may be.
+    pub fn share(&self) -> Share<'_> {
+        Share::new(&self.region)
+    }
+
+    /// Pages that must stay, by their words.
+    pub fn count_stays(&self) -> u64 {
+        let stays = |page: &u64| self.word(*page).flags().has(Flags::STAYS);
+        self.touched().filter(stays).count() as u64
     }
 
     /// A page of this word is wanted now. It is a hint: it is lost if the word changes meanwhile.

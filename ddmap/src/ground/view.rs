@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 /// The name of the page file in a volume's folder.
 pub const REGION: &str = "region";
@@ -49,6 +50,50 @@ impl Ground {
     /// This node.
     pub fn here(&self) -> NodeId {
         self.here
+    }
+
+    /// Takes room for a page: of the volume's share, and of the node's. `false`: there is none.
+    pub fn take_room(&self) -> bool {
+        let share = self.table.share();
+        let may = share.take();
+        let taken = may && self.room.take();
+        if may && !taken {
+            share.give(1);
+        }
+        if !may || share.missing() > 0 {
+            self.room.ask();
+        }
+        taken
+    }
+
+    /// Gives the room of so many pages back.
+    pub fn give_room(&self, pages: u64) {
+        self.table.share().give(pages);
+        self.room.give(pages);
+    }
+
+    /// Pages that may come without anyone waiting.
+    pub fn free(&self) -> u64 {
+        self.room.free().min(self.table.share().free())
+    }
+
+    /// Pages of the volume that may be here, besides those that stay.
+    pub fn capacity(&self) -> u64 {
+        let capacity = self.room.capacity();
+        self.table.share().local().map_or(capacity, |local| local.min(capacity))
+    }
+
+    /// The time by which the volume's pages age: the node's, or its own if its share is limited. A
+    /// new limit has it jump: pages leave in no order for a while.
+    pub fn tick(&self) -> u16 {
+        let share = self.table.share();
+        share.local().map_or_else(|| self.room.tick(), |_| share.tick(self.capacity()))
+    }
+
+    /// Counts anew behind a death: whether all is right.
+    pub fn recount(&self, rest: Duration) -> bool {
+        let stay = || self.table.count_stays();
+        self.table.share().recount(|| self.pages_in_file(), stay, rest)
     }
 
     /// Where a page's bytes are.
@@ -184,7 +229,7 @@ impl<H: Hands> Host for View<'_, H> {
 
     fn turn(&self, page: u64, from: Word, to: Word) -> bool {
         let new = to.state() == State::Owned;
-        let to = if new { to.arrived(self.ground.room.tick()) } else { to };
+        let to = if new { to.arrived(self.ground.tick()) } else { to };
         self.ground.table.turn(page, from, to)
     }
 
@@ -202,11 +247,11 @@ impl<H: Hands> Host for View<'_, H> {
     }
 
     fn take_room(&self) -> bool {
-        self.ground.room.take()
+        self.ground.take_room()
     }
 
     fn give_room(&self) {
-        self.ground.room.give(1);
+        self.ground.give_room(1);
     }
 
     fn is_in_file(&self, page: u64) -> bool {

@@ -7,7 +7,7 @@
 //! Nothing leaves while one cannot be reached.
 //!
 //! Which pages leave is told by the policy of the program that has attached last, of those that
-//! are attached and have a wish; else by LRU.
+//! are attached and have a wish; else by LRU. So is how many may be here at most.
 //!
 //! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected.
 
@@ -43,7 +43,8 @@ pub struct Peer {
     pub claimant: Claimant,
     uffd: Uffd,
     maps: Maps,
-    wish: Wish,
+    /// `None`: it has not said so yet.
+    wish: Option<Wish>,
     /// The list as it was read last, and after how many changes.
     known: (u64, Vec<Mapped>),
 }
@@ -51,7 +52,12 @@ pub struct Peer {
 impl Peer {
     /// A process that has handed over its userfaultfd and its mappings.
     pub fn new(claimant: Claimant, uffd: Uffd, maps: Maps, wish: Wish) -> Self {
-        Self { claimant, uffd, maps, wish, known: (u64::MAX, Vec::new()) }
+        Self { claimant, uffd, maps, wish: Some(wish), known: (u64::MAX, Vec::new()) }
+    }
+
+    /// One of which they were fetched, so that its wish is not known.
+    pub fn found(claimant: Claimant, uffd: Uffd, maps: Maps) -> Self {
+        Self { claimant, uffd, maps, wish: None, known: (u64::MAX, Vec::new()) }
     }
 
     fn protect(&mut self, page: u64) {
@@ -120,6 +126,15 @@ impl Hands for Protecting<'_> {
     }
 }
 
+/// What the program wishes that has attached last, of those that wish for something.
+fn last_wish<T>(peers: &[Peer], of: impl Fn(&Wish) -> Option<T>) -> Option<T> {
+    peers.iter().rev().find_map(|peer| of(peer.wish.as_ref()?))
+}
+
+fn on_demand(peers: &[Peer]) -> bool {
+    last_wish(peers, |wish| wish.when) == Some(When::Demand)
+}
+
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -147,13 +162,25 @@ impl Evictor {
         let mut peers = lock(&self.peers);
         peers.retain(|one| one.claimant.slot != peer.claimant.slot);
         peers.push(peer);
+        self.share_out(&peers);
     }
 
     /// A process's connection has ended: it has left, or died. Or it lives, and has made another
     /// one: then it is reached as before. One whose end is not seen yet is buried later.
     pub fn remove(&self, claimant: Claimant) {
         if self.ground.table.is_dead(claimant) {
-            lock(&self.peers).retain(|one| one.claimant != claimant);
+            let mut peers = lock(&self.peers);
+            peers.retain(|one| one.claimant != claimant);
+            self.share_out(&peers);
+        }
+    }
+
+    /// Says how much of the volume may be here, as the programs wish that are attached.
+    fn share_out(&self, peers: &[Peer]) {
+        let local = last_wish(peers, |wish| wish.local);
+        // One that has not told its wish to this node may be who has told it to the node before.
+        if local.is_some() || peers.iter().all(|peer| peer.wish.is_some()) {
+            self.ground.table.share().set(local, !on_demand(peers));
         }
     }
 
@@ -174,8 +201,7 @@ impl Evictor {
 
     /// By which policy pages leave.
     fn policy(&self) -> Policy {
-        let peers = lock(&self.peers);
-        peers.iter().rev().find_map(|peer| peer.wish.policy).unwrap_or_default()
+        last_wish(&lock(&self.peers), |wish| wish.policy).unwrap_or_default()
     }
 
     /// Whether a process has the region attached.
@@ -185,13 +211,20 @@ impl Evictor {
 
     /// Whether pages leave only when a touch finds no room.
     pub fn is_on_demand(&self) -> bool {
-        let peers = lock(&self.peers);
-        peers.iter().rev().find_map(|peer| peer.wish.when) == Some(When::Demand)
+        on_demand(&lock(&self.peers))
+    }
+
+    /// Pages that are to leave since the volume has more here than its programs wish for.
+    pub fn missing(&self) -> u64 {
+        let share = self.ground.table.share();
+        let at_once = if share.free() == 0 { PAGES as u64 } else { 0 };
+        share.missing().max(at_once)
     }
 
     /// Pages that are to leave next, and their words.
     fn victims(&self, wanted: usize) -> Vec<(u64, Word)> {
-        let (table, room) = (&self.ground.table, &self.ground.room);
+        let (table, room, share) =
+            (&self.ground.table, &self.ground.room, self.ground.table.share());
         let policy = self.policy();
         let mut choice = lock(&self.choice);
         let mut found = Vec::new();
@@ -199,10 +232,11 @@ impl Evictor {
             found.extend((0..wanted).map_while(|_| self.next_cold(&mut choice, policy)));
         } else {
             let ms = self.begun.elapsed().as_millis() as u64;
-            let now = Moment { tick: room.tick(), ms };
+            let now = Moment { tick: self.ground.tick(), ms };
             self.ask_about(&mut choice, policy, now);
             // What is kept free is used up faster than pages are found cold; or this is not for it.
-            let at_once = room.is_short() || room.missing() == 0;
+            let is_short = room.is_short() || share.is_short();
+            let at_once = is_short || room.missing() == 0 && share.missing() == 0;
             let looked = &mut choice.looked;
             let next = |_| looked.next(now, at_once, |page| table.word(page));
             found.extend((0..wanted).map_while(next));
@@ -213,7 +247,7 @@ impl Evictor {
 
     /// Asks all processes about cold pages, until enough are asked about.
     fn ask_about(&self, choice: &mut Choice, policy: Policy, now: Moment) {
-        let capacity = self.ground.room.capacity();
+        let capacity = self.ground.capacity();
         choice.looked.glance(GLANCE, |page| self.ground.table.word(page));
         let enough = (capacity / ASKED_PART).clamp(PAGES as u64, ASKED_MAX) as usize;
         while choice.looked.len() < enough {
@@ -237,7 +271,7 @@ impl Evictor {
             table.touched_from(from).chain(table.touched().take_while(|page| *page < from));
         let pages = around.take(SCAN).inspect(|page| *hand = page + 1);
         let words = pages.filter(|page| !looked.has(*page)).map(|page| (page, table.word(page)));
-        cold.fill(policy, self.ground.room.tick(), words);
+        cold.fill(policy, self.ground.tick(), words);
         cold.next(policy, |page| table.word(page))
     }
 
@@ -252,7 +286,7 @@ impl Evictor {
         if holders.is_empty() {
             return Made::NobodyTakes;
         }
-        if self.is_on_demand() && self.ground.room.free() > 0 {
+        if self.is_on_demand() && self.ground.free() > 0 {
             return Made::Nothing;
         }
         let (mut gone, mut refusals) = (0, 0);
@@ -313,7 +347,9 @@ impl Evictor {
     pub fn bury(&self) -> Result<u32, Errno> {
         let buried = self.ground.table.bury()?;
         let table = &self.ground.table;
-        lock(&self.peers).retain(|peer| !table.is_dead(peer.claimant));
+        let mut peers = lock(&self.peers);
+        peers.retain(|peer| !table.is_dead(peer.claimant));
+        self.share_out(&peers);
         Ok(buried)
     }
 }

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So long.
 const LEFT_ALONE: Duration = Duration::from_secs(8);
+/// What is counted twice is counted so long apart.
+const SHORTLY: Duration = Duration::from_millis(10);
 
 /// A volume on its host.
 pub struct Hosted {
@@ -135,6 +137,8 @@ impl Hosted {
             // The node has a slot, too.
             processes: ground.table.processes().len().saturating_sub(1) as u64,
             evicted: self.evictor.gone.load(Ordering::Relaxed),
+            stays: ground.table.share().stays(),
+            local: ground.table.share().local(),
         }
     }
 }
@@ -182,6 +186,8 @@ impl Hosts {
         }
         let ground = Ground::attach(&self.store.volume(name), self.store.open_room()?, self.here)
             .map_err(|error| DomainError::new(&asked, error, ""))?;
+        // What a process left that died while no node ran; if that cannot be told, behind a death.
+        ground.recount(SHORTLY);
         let hello = Hello {
             node: self.here,
             process: u64::from(ground.table.me().slot),
@@ -227,6 +233,29 @@ impl Hosts {
             }
         }
         wanted - left
+    }
+
+    /// Pages that are to leave since volumes have more here than their programs wish for.
+    pub fn missing(&self) -> u64 {
+        self.all().values().map(|hosted| hosted.evictor.missing()).sum()
+    }
+
+    /// Sends them away: how many have left.
+    pub fn trim(&self, holders: &[NodeId]) -> u64 {
+        let trimmed = |hosted: Arc<Hosted>| match hosted.evictor.missing() {
+            0 => 0,
+            missing => match hosted.make_room(missing + missing / 4 + 1, holders) {
+                Made::Room(gone) => gone,
+                Made::NobodyTakes | Made::Nothing => 0,
+            },
+        };
+        self.served().into_iter().map(trimmed).sum()
+    }
+
+    /// Counts the pages anew that volumes have here, behind a death: whether all is right.
+    pub fn recount(&self, rest: Duration) -> bool {
+        let recounted = |hosted: &Arc<Hosted>| hosted.evictor.ground().recount(rest);
+        self.served().iter().filter(|hosted| !recounted(hosted)).count() == 0
     }
 
     /// Whether some volumes' programs want room to be made when a touch finds none, and no others'

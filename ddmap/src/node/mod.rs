@@ -361,10 +361,11 @@ impl Shared {
         while !self.over.load(Ordering::Relaxed) {
             self.room.set_reserve(if self.hosts.are_on_demand() { 0 } else { self.reserve });
             let mut missing = self.room.missing();
-            if missing == 0 && self.room.wait_for_demand(TICK) {
-                missing = self.room.missing_now();
+            let mut over = self.hosts.missing();
+            if missing + over == 0 && self.room.wait_for_demand(TICK) {
+                (missing, over) = (self.room.missing_now(), self.hosts.missing());
             }
-            if missing > 0 {
+            if missing + over > 0 {
                 let holders = self.members.holders(self.here());
                 let holders: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
                 // One that has just come has no address otherwise: it would be taken for one that
@@ -373,7 +374,12 @@ impl Shared {
                 // More than is wanted now: the next touch does not wait, and a message to a holder
                 // costs as much for one page as for many.
                 let batch = BATCH.min(self.room.capacity() / 16);
-                if self.hosts.make_room((missing + missing / 4 + 1).max(batch), &holders) == 0 {
+                let wanted = (missing + missing / 4 + 1).max(batch);
+                let mut gone = if over > 0 { self.hosts.trim(&holders) } else { 0 };
+                if missing > gone {
+                    gone += self.hosts.make_room(wanted - gone, &holders);
+                }
+                if gone == 0 {
                     // Nobody takes any, or nothing may leave: that changes, but not at once.
                     self.room.wait_for_demand(TICK / 10);
                 }
@@ -428,7 +434,7 @@ impl Shared {
             heard = lives;
             self.hosts.reconcile(&self.members.others(self.here()), died);
             if self.uncounted.swap(false, Ordering::Relaxed) || died {
-                let right = self.room.recount(|| self.pages(), TICK);
+                let right = self.room.recount(|| self.pages(), TICK) & self.hosts.recount(TICK);
                 self.uncounted.fetch_or(!right, Ordering::Relaxed);
             }
             thread::sleep(BEAT);

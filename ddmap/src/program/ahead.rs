@@ -40,7 +40,7 @@ pub fn with_those_ahead(ground: &Ground, ahead: Ahead, mut pages: Vec<u64>) -> V
         touches.map(|mut all| all.touched(ahead, place(first), place(last))).unwrap_or_default()
     });
     // What is not asked for has nobody wait for room.
-    let room = ground.room.free().saturating_sub(pages.len() as u64);
+    let room = ground.free().saturating_sub(pages.len() as u64);
     let most = room.min(PAGES.saturating_sub(pages.len()) as u64) as usize;
     let behind = plan.behind(last, ground.table.pages());
     pages.extend(behind.filter(|page| owner_of(*page) == Some(owner)).take(most));

@@ -82,7 +82,7 @@ pub struct Wishes {
 
 impl Wishes {
     /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off,policy=lru|fifo|lfu,
-    /// evict=background|demand`, each of them or none.
+    /// evict=background|demand,local=BYTES`, each of them or none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut wishes = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -96,6 +96,9 @@ impl Wishes {
                 }
                 Some(("evict", name)) => {
                     When::parse(name).map(|when| wishes.wish.when = Some(when))
+                }
+                Some(("local", bytes)) => {
+                    Wish::local_of(bytes).map(|pages| wishes.wish.local = Some(pages))
                 }
                 _ => None,
             };
@@ -302,7 +305,7 @@ impl RegionPager {
         let end = end.min(mapped);
         let first = start / PAGE as usize;
         // Who holds much keeps others from what they want.
-        let most = (self.ground.room.capacity() / HELD_PART).max(1);
+        let most = (self.ground.capacity() / HELD_PART).max(1);
         let pages = (end.div_ceil(PAGE as usize) - first) as u64;
         let place = self.ground.table.hold_pages(page, pages.min(most))?;
         // Who looks now has asked what is held before this was.
@@ -384,7 +387,7 @@ impl RegionPager {
                 Next::Step => {}
                 Next::Done(owed) => {
                     self.owe_here(page, owed);
-                    self.ground.table.heat(page, word, self.ground.room.tick());
+                    self.ground.table.heat(page, word, self.ground.tick());
                     Counts::add(&self.counts.local, 1);
                     return true;
                 }
@@ -422,7 +425,7 @@ impl RegionPager {
                     let room = &self.ground.room;
                     let seen = room.left();
                     refused += 1;
-                    if room.used() >= room.capacity() {
+                    if self.ground.free() == 0 {
                         room.wait(seen, LOOK);
                     } else if refused > IN_VAIN {
                         // The store's file system is full, though the node may have more.
@@ -658,7 +661,7 @@ impl RegionPager {
             }
             if word.state() == State::Owned {
                 self.ground.punch(page, 1);
-                self.ground.room.give(1);
+                self.ground.give_room(1);
             }
             table.turn(page, busy, busy.turned(State::Absent, word.version()));
         }
