@@ -81,7 +81,7 @@ impl Two {
 fn wait_until(what: impl Fn() -> bool) {
     let since = Instant::now();
     while !what() {
-        assert!(since.elapsed() < Duration::from_secs(60), "it does not come");
+        assert!(since.elapsed() < Duration::from_secs(50), "it does not come");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,6 +1,7 @@
 //! What lies in memory that processes share: the node table, the directory, the page file, the room
 //! there is; and how touches of it are caught.
 
+pub mod counts;
 pub mod directory;
 pub mod error;
 pub(crate) mod files;

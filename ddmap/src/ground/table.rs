@@ -268,7 +268,8 @@ impl Table {
         Ok(())
     }
 
-    fn used_slots(&self) -> u32 {
+    /// Slots below this one were used at some time.
+    pub fn used_slots(&self) -> u32 {
         (self.region.shared_load(HEADER_SLOTS).unwrap_or(0) as u32).min(SLOTS)
     }
 
@@ -308,14 +309,14 @@ impl Table {
             if found.flagged(from.flags()) != from {
                 return false;
             }
-            match self.region.shared_cas(Self::at(page), found.0, to.flagged(found.flags()).0) {
+            let new = to.flagged(found.flags().without(Flags::AWAITED));
+            match self.region.shared_cas(Self::at(page), found.0, new.0) {
                 Ok(Ok(_)) => break,
                 Ok(Err(other)) => found = Word(other),
                 Err(_) => return false,
             }
         }
-        // Waiters sleep on a word that somebody is at.
-        if matches!(from.state(), State::Busy | State::Leaving) {
+        if found.flags().has(Flags::AWAITED) {
             self.region.futex_wake(Self::at(page), u32::MAX);
         }
         true
@@ -369,6 +370,21 @@ impl Table {
     /// Waits while a page's word is this one, at most `patience`; an error if a signal has come
     /// whose turn it is.
     pub fn wait(&self, page: u64, word: Word, patience: Duration) -> Result<bool, Errno> {
+        // Who changes the word wakes others only if its flag says that there are some: so that is
+        // set, on this very word, before this thread sleeps on it.
+        let is_this = |found: Word| found.flagged(word.flags()) == word;
+        let mut found = self.word(page);
+        while is_this(found) && !found.flags().has(Flags::AWAITED) {
+            let awaited = found.flagged(found.flags().with(Flags::AWAITED));
+            match self.region.shared_cas(Self::at(page), found.0, awaited.0) {
+                Ok(Ok(_)) => found = awaited,
+                Ok(Err(other)) => found = Word(other),
+                Err(_) => return Ok(false),
+            }
+        }
+        if !is_this(found) {
+            return Ok(true);
+        }
         self.region.futex_wait_interruptible(Self::at(page), word.0 as u32, patience)
     }
 

@@ -9,8 +9,10 @@
 //! Which pages leave is told by the policy of the program that has attached last, of those that
 //! are attached and have a wish; else by LRU. So is how many may be here at most.
 //!
-//! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected.
+//! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected; `spare`, for
+//! a moment.
 
+use crate::ground::counts::Count;
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
@@ -19,11 +21,10 @@ use crate::node::look::{Looked, Moment};
 use crate::node::policy::Cold;
 use crate::protocol::keep::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, Word};
+use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, State, Word};
 use crate::reach::carrier::Carrier;
 use crate::reach::wish::{Policy, When, Wish};
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ const SCAN: usize = 1 << 20;
 const ASKED_PART: u64 = 4;
 const ASKED_MAX: u64 = 32 << 10;
 /// Of them, pages that are seen to again for a batch.
-const GLANCE: usize = 512;
+const GLANCE: usize = 256;
 
 /// A process that has the region mapped.
 #[derive(Debug)]
@@ -60,14 +61,22 @@ impl Peer {
         Self { claimant, uffd, maps, wish: None, known: (u64::MAX, Vec::new()) }
     }
 
-    fn protect(&mut self, page: u64) {
+    fn protect(&mut self, page: u64, pages: u64) {
         let changes = self.maps.changes();
         if self.known.0 != changes {
             self.known = (changes, self.maps.all());
         }
-        for address in self.known.1.iter().filter_map(|map| map.address_of(page)) {
-            // A mapping that is gone shows nothing; a process that is gone has none.
-            let _ = self.uffd.protect(address, PAGE, false);
+        for map in &self.known.1 {
+            let Some((address, pages)) = map.part_of(page, pages) else { continue };
+            if self.uffd.protect(address, pages * PAGE, false).is_ok() || pages == 1 {
+                // A mapping that is gone shows nothing; a process that is gone has none.
+                continue;
+            }
+            // Some of it may be there still.
+            for at in (address..address + (pages * PAGE) as usize).step_by(PAGE as usize) {
+                // As above.
+                let _ = self.uffd.protect(at, PAGE, false);
+            }
         }
     }
 }
@@ -87,6 +96,8 @@ pub struct Evictor {
     peers: Mutex<Vec<Peer>>,
     choice: Mutex<Choice>,
     begun: Instant,
+    /// A batch's bytes, to be used again.
+    spare: Mutex<Vec<u8>>,
     /// Which holder gets the next batch.
     turn: AtomicUsize,
     /// Pages that have left.
@@ -104,10 +115,7 @@ pub enum Made {
     Nothing,
 }
 
-struct Protecting<'e> {
-    peers: &'e Mutex<Vec<Peer>>,
-    protected: Cell<u64>,
-}
+struct Protecting<'e>(&'e Mutex<Vec<Peer>>);
 
 impl Hands for Protecting<'_> {
     fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
@@ -118,11 +126,10 @@ impl Hands for Protecting<'_> {
         unreachable!("an evictor maps nothing")
     }
 
-    fn protect(&self, page: u64) {
-        for peer in lock(self.peers).iter_mut() {
-            peer.protect(page);
+    fn protect(&self, page: u64, pages: u64) {
+        for peer in lock(self.0).iter_mut() {
+            peer.protect(page, pages);
         }
-        self.protected.set(self.protected.get() + 1);
     }
 }
 
@@ -147,6 +154,7 @@ impl Evictor {
             peers: Mutex::default(),
             choice: Mutex::default(),
             begun: Instant::now(),
+            spare: Mutex::default(),
             turn: AtomicUsize::new(0),
             gone: AtomicU64::new(0),
         }
@@ -270,7 +278,8 @@ impl Evictor {
         let around =
             table.touched_from(from).chain(table.touched().take_while(|page| *page < from));
         let pages = around.take(SCAN).inspect(|page| *hand = page + 1);
-        let words = pages.filter(|page| !looked.has(*page)).map(|page| (page, table.word(page)));
+        let words = pages.map(|page| (page, table.word(page)));
+        let words = words.filter(|one| one.1.state() == State::Owned && !looked.has(one.0));
         cold.fill(policy, self.ground.tick(), words);
         cold.next(policy, |page| table.word(page))
     }
@@ -316,27 +325,44 @@ impl Evictor {
         carrier: &dyn Carrier,
         patience: Duration,
     ) -> u64 {
-        let hands = Protecting { peers: &self.peers, protected: Cell::new(0) };
-        let view = View::new(&self.ground, hands);
+        let mut spare = std::mem::take(&mut *lock(&self.spare));
+        spare.resize(PAGES * PAGE as usize, 0);
+        let view = View::with_buffer(&self.ground, Protecting(&self.peers), spare);
+        let (chosen, mut sent, mut stored_there) = (pages.len() as u64, 0, 0);
         let mut eviction = Eviction::new(to, pages);
         loop {
             match eviction.step(&view) {
                 Progress::Step => {}
                 Progress::Send => {
                     let pages: Vec<_> = eviction.outgoing().map(|one| (one.0, one.1)).collect();
-                    let bytes = view.buffer.take();
-                    let request = Request::Store { pages, bytes };
+                    sent = pages.len() as u64;
+                    let request = Request::Store { pages, bytes: view.take_outgoing() };
                     match carrier.ask(to, &request, patience) {
                         Ok(Answer::Stored(stored)) => {
-                            eviction.answered(stored.into_iter().map(|one| one == Stored::Kept));
+                            let kept = stored.into_iter().map(|one| one == Stored::Kept);
+                            eviction
+                                .answered(kept.inspect(|kept| stored_there += u64::from(*kept)));
                         }
                         _ => eviction.unanswered(),
                     }
+                    if let Request::Store { bytes, .. } = request {
+                        view.buffer.replace(bytes);
+                    }
                 }
-                Progress::Done { gone, .. } => {
+                Progress::Done { gone, zeros } => {
+                    let zeros = u64::from(zeros);
+                    for (what, pages) in [
+                        (Count::Sent, stored_there),
+                        (Count::Zero, zeros),
+                        (Count::Refused, sent - stored_there),
+                        (Count::InUse, chosen.saturating_sub(sent + zeros)),
+                    ] {
+                        self.ground.count(what, pages);
+                    }
                     if gone > 0 {
                         self.ground.room.tell(gone.into());
                     }
+                    *lock(&self.spare) = view.buffer.take();
                     return gone.into();
                 }
             }

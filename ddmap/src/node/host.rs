@@ -38,6 +38,8 @@ pub struct Hosted {
     /// Holders of which it is known that they keep nothing in vain. One that has just come is none,
     /// nor one that did not answer: it may have got what was sent to it.
     sure: Mutex<BTreeSet<NodeId>>,
+    /// Of holders that were asked: the round trip in us, and requests that are under way.
+    asked: Mutex<BTreeMap<NodeId, (Option<u32>, u64)>>,
 }
 
 /// All of them.
@@ -60,7 +62,7 @@ impl Hands for NoHands {
         unreachable!("nothing is shown")
     }
 
-    fn protect(&self, _: u64) {
+    fn protect(&self, _: u64, _: u64) {
         unreachable!("nothing is protected")
     }
 }
@@ -128,6 +130,17 @@ impl Hosted {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The holders that were asked: the round trip in us, as TCP measures it, if that is known, and
+    /// requests that are under way.
+    pub fn links_status(&self) -> Vec<(NodeId, Option<u32>, u64)> {
+        lock(&self.asked).iter().map(|(node, of)| (*node, of.0, of.1)).collect()
+    }
+
     fn status(&self) -> VolumeStatus {
         let ground = self.evictor.ground();
         VolumeStatus {
@@ -154,7 +167,14 @@ impl Carrier for Hosted {
         request: &Request,
         patience: Duration,
     ) -> Result<Answer, crate::reach::carrier::Unreached> {
-        self.links.ask(to, request, patience).inspect_err(|_| {
+        lock(&self.asked).entry(to).or_default().1 += 1;
+        let answer = self.links.ask(to, request, patience);
+        let rtt_us = answer.as_ref().ok().and_then(|_| self.links.rtt_us(to));
+        let mut asked = lock(&self.asked);
+        let link = asked.entry(to).or_default();
+        *link = (rtt_us.or(link.0), link.1.saturating_sub(1));
+        drop(asked);
+        answer.inspect_err(|_| {
             lock(&self.silent).push((to, Instant::now()));
             lock(&self.sure).remove(&to);
         })
@@ -195,15 +215,27 @@ impl Hosts {
             volume: about.uuid,
             term: crate::protocol::TERM,
         };
-        let links = Links::new(self.store.clone(), hello, about.pages, self.wire.clone());
+        let links =
+            Links::new(self.store.clone(), hello, about.pages, self.wire.clone()).blocking();
         let (evictor, silent, sure) = (Evictor::new(ground), Mutex::default(), Mutex::default());
-        let (name_of, uuid) = (name.to_owned(), about.uuid);
-        let hosted = Arc::new(Hosted { name: name_of, uuid, evictor, links, silent, sure });
+        let (name_of, uuid, asked) = (name.to_owned(), about.uuid, Mutex::default());
+        let hosted = Hosted { name: name_of, uuid, evictor, links, silent, sure, asked };
+        let hosted = Arc::new(hosted);
         all.insert(name.to_owned(), Arc::clone(&hosted));
         Ok(hosted)
     }
 
-    /// Those that are served, and there.
+    /// A volume is removed: no page of it leaves any more.
+    pub fn forget(&self, name: &str) {
+        self.all().remove(name);
+    }
+
+    /// Those that are served: as many as were there at the last beat, or since.
+    fn known(&self) -> Vec<Arc<Hosted>> {
+        self.all().values().cloned().collect()
+    }
+
+    /// Those that are served, and there: looked for in the store.
     pub fn served(&self) -> Vec<Arc<Hosted>> {
         let mut all = self.all();
         all.retain(|name, hosted| {
@@ -224,7 +256,7 @@ impl Hosts {
     /// Frees so many pages of the node's capacity, by its volumes in turn: how many it did.
     pub fn make_room(&self, wanted: u64, holders: &[NodeId]) -> u64 {
         let mut left = wanted;
-        for hosted in self.served() {
+        for hosted in self.known() {
             if left == 0 {
                 break;
             }
@@ -249,7 +281,7 @@ impl Hosts {
                 Made::NobodyTakes | Made::Nothing => 0,
             },
         };
-        self.served().into_iter().map(trimmed).sum()
+        self.known().into_iter().map(trimmed).sum()
     }
 
     /// Counts the pages anew that volumes have here, behind a death: whether all is right.

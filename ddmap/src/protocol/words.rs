@@ -103,6 +103,8 @@ impl Flags {
     pub const STAYS: Self = Self(1);
     /// A small file's: it goes last.
     pub const SMALL: Self = Self(2);
+    /// Somebody waits for its word, which says busy or leaving, to change.
+    pub const AWAITED: Self = Self(4);
 
     /// With these set.
     #[must_use]
