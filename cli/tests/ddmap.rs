@@ -81,6 +81,70 @@ fn a_node_refuses_what_it_cannot_be() {
     }
 }
 
+/// ns of processor that a process's threads have used, and how many there are.
+fn used(node: &Node) -> (u64, usize) {
+    let tasks = fs::read_dir(format!("/proc/{}/task", node.child.id())).expect("it runs");
+    let of = |task: std::io::Result<fs::DirEntry>| {
+        let stat = fs::read_to_string(task.expect("an entry").path().join("schedstat"));
+        stat.expect("it can be read").split(' ').next().and_then(|ns| ns.parse::<u64>().ok())
+    };
+    let all: Vec<u64> = tasks.map(|task| of(task).expect("a number")).collect();
+    (all.iter().sum(), all.len())
+}
+
+#[test]
+fn an_idle_node_has_six_threads_and_takes_no_processor() {
+    let machine = Machine::new();
+    let node = machine.node("1", &["--metrics", "127.0.0.1:0"]);
+    let _other = machine.node("2", &["--join", node.address()]);
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "20M"]).ok();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let (before, since) = (used(&node), std::time::Instant::now());
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let (after, wall) = (used(&node), since.elapsed().as_nanos() as u64);
+    assert_eq!((before.1, after.1), (6, 6), "threads");
+    let busy = after.0 - before.0;
+    println!("{busy} of {wall} ns");
+    assert!(busy * 200 < wall, "{busy} of {wall} ns");
+}
+
+#[test]
+fn a_monitor_is_told_or_the_address_is_refused() {
+    let machine = Machine::new();
+    let new = ("dm", "new");
+    machine.refuses(new, &["--metrics", "0.0.0.0:9470"], &["0.0.0.0:9470", "--metrics 127.0.0.1"]);
+    machine.refuses(new, &["--metrics", "[::]:9470"], &["[::]:9470", "name one"]);
+    machine.refuses(new, &["--metrics", "192.0.2.1:9470"], &["192.0.2.1:9470", "this machine"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().map(|at| (at.to_string(), taken)).expect("an address");
+    machine.refuses(new, &["--metrics", &taken.0], &[&taken.0, "in use", "a free port"]);
+    let ran = machine.solera(&["node", "--demo", "2", "--metrics", "127.0.0.1:0"]);
+    assert!(ran.ended_with(2).err.contains("--metrics"));
+    let port = taken.0;
+    drop(taken.1);
+    let _node = machine.node("1", &["--metrics", &port, "--capacity", "32M"]);
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "16M"]).ok();
+    let line =
+        ["run", "--ddmap", "dm/v", "--at", "/dm", "--report", "--json", "--local", "8M", "--"];
+    let write = ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x > /dm/f"];
+    let ran = machine.solera(&[&line[..], &write].concat()).ended_with(0);
+    let report: Value = serde_json::from_str(&ran.err).unwrap_or_else(|_| panic!("{}", ran.err));
+    let used = |what: &str| report["used"][what].as_u64().unwrap_or_else(|| panic!("{report}"));
+    assert!(used("ddmap:faults:local") > 700, "{report}");
+    assert!(used("ddmap:fault-ns:local-p50") <= used("ddmap:fault-ns:local-p99"), "{report}");
+    assert!(used("ddmap:fault-ns:local-p99") <= used("ddmap:fault-ns:local-most"), "{report}");
+    assert_eq!(used("ddmap:local-bytes-most"), 8 * MIB);
+    // All its processes have ended, and are counted.
+    let mut stream = std::net::TcpStream::connect(&port).expect("it listens");
+    std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.1\r\n\r\n").expect("asked");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut text).expect("answered");
+    let name = "solera_ddmap_faults_total{volume=\"v\",kind=\"local\"} ";
+    let told = text.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
+    // The format touched pages, too.
+    assert!(told.expect("it is there") >= used("ddmap:faults:local"), "{text}");
+}
+
 #[test]
 fn nodes_are_seen_as_they_come_and_go() {
     let machine = Machine::new();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use domain::{Machine, Node};
+use domain::{MIB, Machine, Node};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Ran, compile};
 
@@ -130,6 +130,39 @@ fn an_idle_process_is_reached_by_a_new_node() {
     drop(hears);
     assert_eq!(next(), "all pages are what was stored");
     assert!(idle.wait().expect("it ends").success());
+}
+
+/// Of `--local` no more is on the host than that and what must stay, and the domain says so.
+#[test]
+fn a_program_runs_with_a_part_of_its_data_here() {
+    let domain = Domain::new();
+    let program = domain.program();
+    let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--local"];
+    for size in ["0", "4095K", "10%", "x"] {
+        let ran = domain.machine.solera(&[&line[..], &[size, "--", "true"]].concat());
+        let ran = ran.ended_with(125);
+        assert!(ran.err.contains("--local") && ran.err.contains(size), "{}", ran.err);
+    }
+    let mut idle = domain.machine.command(&[&line[..], &["4M", "--", &program]].concat());
+    idle.args(["idle", "/dm/idle", "10"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut idle = idle.spawn().expect("it starts");
+    let mut says = BufReader::new(idle.stdout.take().expect("a pipe")).lines();
+    assert_eq!(says.next().expect("it says more").expect("text"), "there");
+    let volume = domain.machine.status()["volumes"][0].clone();
+    let bytes = |what: &str| volume[what].as_u64().unwrap_or_else(|| panic!("{volume}"));
+    assert_eq!(bytes("local_bytes"), 4 * MIB);
+    assert!(bytes("stays_bytes") > 0, "{volume}");
+    assert!(bytes("here_bytes") <= bytes("local_bytes") + bytes("stays_bytes"), "{volume}");
+    assert!(bytes("evicted_pages") > 1024, "{volume}");
+    let text = domain.machine.solera(&["domain", "status", "dm"]).ok();
+    assert!(text.contains("local") && text.contains("4.00 MiB"), "{text}");
+    drop(idle.stdin.take());
+    let end = says.next().expect("it says more").expect("text");
+    assert_eq!(end, "all pages are what was stored");
+    assert!(idle.wait().expect("it ends").success());
+    let map = ["4M", "--", &program, "map", "/dm/big", "24"];
+    let said = domain.machine.solera(&[&line[..], &map].concat()).ok();
+    assert_eq!(said, "all pages are what was stored\n");
 }
 
 /// The paged volume is refused where nobody brings its pages, and says why.

@@ -3,11 +3,11 @@
 
 mod running;
 
+use ddmap::ground::counts::Touch;
 use ddmap::ground::store::Store;
 use ddmap::program::pager::Wishes;
 use pmem::Pager;
 use running::{Folder, PAGE, Running, region_of, store, touch};
-use std::sync::atomic::Ordering;
 
 #[test]
 fn a_volume_larger_than_its_node_lies_on_three() {
@@ -32,8 +32,7 @@ fn a_volume_larger_than_its_node_lies_on_three() {
         touch(&region, page);
         assert_eq!(region.load64(page * PAGE), Ok(page + 7), "page {page}");
     }
-    println!("{:?}", pager.counts);
-    let faults = pager.counts.remote.load(Ordering::Relaxed);
+    let faults = pager.counted().times(Touch::Remote).count();
     assert!(faults < pages / 4, "{faults} requests for {pages} pages in order");
 }
 

@@ -1,6 +1,7 @@
 //! A region on its host and a holder, both in this process: pages move as the node's capacity asks
 //! for it, and the engine has them all.
 
+use ddmap::ground::counts::{Count, Touch};
 use ddmap::ground::directory::Directory;
 use ddmap::ground::maps::{Mapped, Maps};
 use ddmap::ground::room::Room;
@@ -11,12 +12,14 @@ use ddmap::node::evict::{Evictor, Made, Peer};
 use ddmap::node::kept::Kept;
 use ddmap::program::pager::{RegionPager, Wishes};
 use ddmap::program::prefetch::Ahead;
+use ddmap::protocol::keep::Stored;
 use ddmap::protocol::messages::{Answer, Request};
 use ddmap::protocol::{Claimant, Eviction, Installed, NodeId, Progress, Shown};
 use ddmap::reach::carrier::{Carrier, Unreached};
 use ddmap::reach::wish::{Policy, When, Wish};
 use pmem::Pager;
 use pmem::Region;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -184,7 +187,74 @@ impl Hands for NoMappings {
         unreachable!("nothing is shown")
     }
 
-    fn protect(&self, _: u64) {}
+    fn protect(&self, _: u64, _: u64) {}
+}
+
+/// The same, that notes what is protected together.
+#[derive(Default)]
+struct Noting(RefCell<Vec<(u64, u64)>>);
+
+impl Hands for &Noting {
+    fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
+        unreachable!("nothing is brought")
+    }
+
+    fn show(&self, _: u64) -> Shown {
+        unreachable!("nothing is shown")
+    }
+
+    fn protect(&self, page: u64, pages: u64) {
+        self.0.borrow_mut().push((page, pages));
+    }
+}
+
+/// Pages of a batch that lie in a row take one call; zeros between them are sent to nobody.
+#[test]
+fn a_batch_is_protected_and_read_in_rows() {
+    let world = World::new(256, 256);
+    let region = world.region();
+    let pages: Vec<u64> = (0..20).chain(30..60).chain([70]).chain(80..93).collect();
+    for page in &pages {
+        region.shared_store(page * PAGE, if page % 3 == 0 { 0 } else { page + 9 }).unwrap();
+    }
+    let (ground, noting) = (world.evictor.ground(), Noting::default());
+    let words = pages.iter().map(|page| (*page, ground.table.word(*page)));
+    let mut eviction = Eviction::new(node(2), words);
+    let view = View::new(ground, &noting);
+    loop {
+        match eviction.step(&view) {
+            Progress::Step => {}
+            Progress::Send => {
+                let sent: Vec<_> = eviction.outgoing().map(|one| (one.0, one.1)).collect();
+                assert!(sent.iter().all(|one| one.0 % 3 != 0), "{sent:?}");
+                let bytes = view.take_outgoing();
+                assert_eq!(bytes.len() as u64, sent.len() as u64 * PAGE);
+                for (at, one) in sent.iter().enumerate() {
+                    let first = &bytes[at * PAGE as usize..][..8];
+                    assert_eq!(first, (one.0 + 9).to_le_bytes(), "page {}", one.0);
+                }
+                let Answer::Stored(stored) =
+                    world.kept.serve(&Request::Store { pages: sent, bytes })
+                else {
+                    panic!("they are stored")
+                };
+                eviction.answered(stored.into_iter().map(|one| one == Stored::Kept));
+            }
+            Progress::Done { gone, zeros } => {
+                assert_eq!(
+                    (gone, zeros),
+                    (64, pages.iter().filter(|p| *p % 3 == 0).count() as u32)
+                );
+                break;
+            }
+        }
+    }
+    assert_eq!(*noting.0.borrow(), [(0, 20), (30, 30), (70, 1), (80, 13)]);
+    assert_eq!(ground.pages_in_file(), 0);
+    for page in pages {
+        world.pager.fault(page * PAGE, pmem::Access::Load).unwrap();
+        assert_eq!(region.load64(page * PAGE), Ok(if page % 3 == 0 { 0 } else { page + 9 }));
+    }
 }
 
 #[test]
@@ -296,14 +366,42 @@ fn a_file_of_twice_the_room_is_what_was_written() {
     });
     let ground = world.pager.ground();
     println!(
-        "here {} of {}, there {}; {:?}",
+        "here {} of {}, there {}; {} fetched",
         ground.pages_in_file(),
         ground.room.used(),
         world.kept.pages_in_file(),
-        world.pager.counts
+        world.pager.counted().get(Count::Fetched)
     );
     assert!(world.kept.pages_in_file() > size / 2);
     assert_eq!(ground.pages_in_file(), ground.room.used());
+}
+
+/// What a volume of 2 GiB keeps on its host, with files in it.
+#[test]
+fn what_stays_is_a_small_part_of_a_volume_and_of_each_file() {
+    let (pages, files) = (512 << 10, 4000);
+    let world = World::new(pages, pages);
+    let region = world.region();
+    format_region(&region, &FormatOptions::default()).unwrap();
+    drop(region);
+    let pager = Some(Arc::clone(&world.pager) as Arc<dyn Pager>);
+    let options = AttachOptions { pager, ..AttachOptions::default() };
+    let volume = attach(&world.folder.0.join(REGION), &options).unwrap();
+    let stays = || world.pager.ground().table.share().stays() * PAGE;
+    let empty = stays();
+    assert!(empty <= pages * PAGE * 7 / 1000, "{empty} bytes stay of an empty volume");
+    let new = NewNode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: &[] };
+    for file in 0..files {
+        let node = volume.create(volume.root(), format!("file-{file}").as_bytes(), &new).unwrap();
+        let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
+        let wrote = volume.write(desc, &[UserIn::new(&[7; 4096])], Where::offset(0));
+        assert_eq!(wrote, Ok(4096));
+        volume.close(desc).unwrap();
+    }
+    let full = stays();
+    println!("{empty} bytes stay of an empty volume, {full} with {files} files");
+    assert!(full <= pages * PAGE * 7 / 1000 + 512 * files, "{full} bytes stay");
+    assert_eq!(world.pager.ground().table.count_stays() * PAGE, full, "by the words themselves");
 }
 
 /// Touches a tenth of a region's pages over and over while all others are read in order, in calls:
@@ -383,7 +481,7 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     assert!(maps.add(stale));
     maps.ask(0);
     world.pager.look_everywhere();
-    let local = || world.pager.counts.local.load(Ordering::Relaxed);
+    let local = || world.pager.counted().times(Touch::Minor).count();
     let before = local();
     assert_eq!(copied.load64(0), Ok(8));
     assert!(std::hint::black_box(&other).iter().all(|byte| *byte == 9));
@@ -413,7 +511,7 @@ fn left(world: &World) -> Vec<u64> {
 
 #[test]
 fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here() {
-    let wish = |policy| Wish { policy, when: None };
+    let wish = |policy| Wish { policy, ..Wish::default() };
     let other = Claimant { slot: 77, life: 1 };
     for policy in [None, Some(Policy::Lru), Some(Policy::Lfu), Some(Policy::Fifo)] {
         let world = World::new(64, 256);
@@ -439,7 +537,7 @@ fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here(
 #[test]
 fn on_demand_nothing_leaves_while_there_is_room() {
     let world = World::new(128, 64);
-    let wish = Wish { policy: None, when: Some(When::Demand) };
+    let wish = Wish { when: Some(When::Demand), ..Wish::default() };
     world.meet(world.pager.ground().table.me(), wish);
     let region = world.region();
     for page in 0..63 {

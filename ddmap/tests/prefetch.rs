@@ -2,6 +2,7 @@
 
 mod running;
 
+use ddmap::ground::counts::{Count, Touch};
 use ddmap::ground::store::Store;
 use ddmap::program::pager::{RegionPager, Wishes};
 use ddmap::program::prefetch::Ahead;
@@ -11,7 +12,6 @@ use running::{Folder, PAGE, Running, region_of, store, touch};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Pages of the region: 64 MiB.
 const PAGES: u64 = 16 << 10;
@@ -70,10 +70,9 @@ fn run(world: &World, ahead: Ahead, pages: &[u64]) -> Outcome {
             }
         });
     });
-    let get = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
-    let counts = &pager.counts;
-    let (remote, fetched, brought) =
-        (get(&counts.remote), get(&counts.fetched), get(&counts.ahead));
+    let counted = pager.counted();
+    let remote = counted.times(Touch::Remote).count();
+    let (fetched, brought) = (counted.get(Count::Fetched), counted.get(Count::Ahead));
     // What was elsewhere, was touched, and did not come on demand has come ahead.
     let used = elsewhere.saturating_sub(fetched - brought) * 1000 / brought.max(1);
     let outcome = Outcome { remote, fetched, ahead: brought, used };
@@ -146,9 +145,9 @@ fn calls_in_order_bring_ahead_too() {
             pager.fault(at * PAGE, Access::Load).unwrap();
         }
     }
-    println!("{:?}", pager.counts);
-    let remote = pager.counts.remote.load(Ordering::Relaxed);
+    let counted = pager.counted();
+    let remote = counted.times(Touch::Remote).count();
     // Nearly all were away.
-    assert!(pager.counts.fetched.load(Ordering::Relaxed) >= 3900);
+    assert!(counted.get(Count::Fetched) >= 3900);
     assert!(remote < calls as u64 / 8, "{remote} requests for {calls} calls");
 }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use ddmap::ground::share::LEAST;
+use ddmap::protocol::PAGE;
 
 use super::{CacheCommand, Command};
 use crate::commands::{fsck, run};
@@ -44,6 +46,12 @@ pub struct DdmapArg {
     #[arg(long, value_parser = ["background", "demand"], requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub evict: Option<String>,
+    /// With --ddmap: how much of the volume is kept on its host, at most, besides what must stay
+    /// there (solera domain status); 4M at least. Of several programs on a volume, that one's
+    /// counts that was started last and asks for one [default: as much as the node has room for].
+    #[arg(long, value_name = "SIZE", value_parser = local, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub local: Option<u64>,
 }
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
@@ -102,10 +110,15 @@ pub struct NodeArgs {
     /// tls with --key, else plain].
     #[arg(long, value_parser = ["tls", "plain"])]
     pub wire: Option<String>,
+    /// Give metrics at http://ADDR:PORT/metrics, as Prometheus reads them: an address of this
+    /// machine. Who reaches it may read them.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// A domain `demo` of so many nodes on this machine, in one process. All that it holds goes
     /// when it ends.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
-          conflicts_with_all = ["domain", "key", "listen", "join", "passive", "wire"])]
+          conflicts_with_all = ["domain", "key", "listen", "join", "passive", "wire",
+                                "metrics"])]
     pub demo: Option<u16>,
 }
 
@@ -232,6 +245,18 @@ fn seconds(text: &str) -> Result<u64, String> {
     })
 }
 
+/// Bytes of a volume that its host may keep.
+fn local(text: &str) -> Result<u64, String> {
+    let least = LEAST * PAGE;
+    match size::parse(text)? {
+        bytes if bytes < least => Err(format!(
+            "`{text}` is less than {}, which a program needs at once: give that or more",
+            size::show(least)
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
 fn percent(text: &str) -> Result<u32, String> {
     let part = text.strip_suffix('%').unwrap_or(text).parse().ok();
     part.filter(|part| *part <= 50)
@@ -291,7 +316,16 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use super::{percent, seconds};
+    use super::{local, percent, seconds};
+
+    #[test]
+    fn a_part_of_a_volume_is_4_megabytes_at_least() {
+        assert_eq!(local("4M"), Ok(4 << 20));
+        assert_eq!(local("2GiB"), Ok(2 << 30));
+        for text in ["0", "4096", "4095K", "10%", "-1", ""] {
+            assert!(local(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn times_and_parts_are_read_or_refused() {

@@ -209,6 +209,8 @@ fn to_json(name: &str, told: &[Status]) -> Value {
                 "host": status.node,
                 "size_bytes": volume.pages * PAGE,
                 "here_bytes": volume.here * PAGE,
+                "stays_bytes": volume.stays * PAGE,
+                "local_bytes": volume.local.map(|pages| pages * PAGE),
                 "processes": volume.processes,
                 "evicted_pages": volume.evicted,
             })
@@ -261,6 +263,8 @@ fn to_text(name: &str, told: &[Status]) -> String {
                 status.node.to_string(),
                 bytes(volume.pages),
                 bytes(volume.here),
+                bytes(volume.stays),
+                volume.local.map_or("-".to_owned(), bytes),
                 volume.processes.to_string(),
                 bytes(volume.evicted),
             ]
@@ -268,7 +272,8 @@ fn to_text(name: &str, told: &[Status]) -> String {
     });
     let volumes: Vec<Vec<String>> = volumes.collect();
     if !volumes.is_empty() {
-        let head = ["volume", "host", "size", "on its host", "processes", "sent away"];
+        let head =
+            ["volume", "host", "size", "on its host", "stays", "local", "processes", "sent away"];
         text.push('\n');
         text.push_str(&output::table(&head, &volumes));
     }
@@ -297,7 +302,15 @@ mod tests {
         let (passive, silent) = (true, 3);
         let node = Member { passive, capacity: 1024, used: 256, silent, ..Member::new(2, address) };
         let (name, pages, here) = ("big".to_owned(), 2048, 512);
-        let volume = VolumeStatus { name, pages, here, processes: 1, evicted: 256 };
+        let volume = VolumeStatus {
+            name,
+            pages,
+            here,
+            processes: 1,
+            evicted: 256,
+            stays: 64,
+            local: Some(1024),
+        };
         let kept = KeptStatus { uuid: "ab".to_owned(), pages: 128 };
         let (domain, nodes) = ("dm".to_owned(), vec![node]);
         let told = Status { domain, node: 2, nodes, volumes: vec![volume], kept: vec![kept] };
@@ -307,8 +320,8 @@ dm, as node 2 of this machine says
 node               address  capacity      free  silent for
 2 (passive)  10.0.0.1:7470  4.00 MiB  3.00 MiB         3 s
 
-volume  host      size  on its host  processes  sent away
-big        2  8.00 MiB     2.00 MiB          1   1.00 MiB
+volume  host      size  on its host    stays     local  processes  sent away
+big        2  8.00 MiB     2.00 MiB  256 KiB  4.00 MiB          1   1.00 MiB
 
 kept for others  by node    pages
 ab                     2  512 KiB

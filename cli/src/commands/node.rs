@@ -84,6 +84,7 @@ fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
         passive: args.passive,
         join: args.join,
         wire,
+        metrics: args.metrics,
     })?;
     let store = Store::at(store.clone());
     // Until the end of this function.
@@ -97,6 +98,8 @@ fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
         store.path().display(),
         if kept == 1 { "volume" } else { "volumes" },
     );
+    let metrics = node.metrics().map(|at| format!("metrics at http://{at}/metrics\n"));
+    let text = text + &metrics.unwrap_or_default();
     output::emit(text.as_bytes())?;
     node.run(&over)?;
     Ok(0)
@@ -184,6 +187,7 @@ fn start(
             passive: false,
             join: nodes.first().map(|first| first.0.address()),
             wire: Wire::Plain,
+            metrics: None,
         })?;
         let name = registry.register(DEMO, node.number(), &Store::at(store.clone()))?;
         nodes.push((node, name));

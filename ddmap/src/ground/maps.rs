@@ -56,6 +56,14 @@ impl Mapped {
         Some(self.start + (within * PAGE) as usize)
     }
 
+    /// The part of pages in a row that is mapped: where, and how many.
+    pub fn part_of(&self, page: u64, pages: u64) -> Option<(usize, u64)> {
+        let first = page.max(self.page);
+        let last = (page + pages).min(self.page + self.pages);
+        let address = self.address_of(first)?;
+        (first < last).then(|| (address, last - first))
+    }
+
     /// The page at an address.
     pub fn page_at(&self, address: usize) -> Option<u64> {
         let within = address.checked_sub(self.start)? as u64 / PAGE;

@@ -1,12 +1,14 @@
 //! What lies in memory that processes share: the node table, the directory, the page file, the room
 //! there is; and how touches of it are caught.
 
+pub mod counts;
 pub mod directory;
 pub mod error;
 pub(crate) mod files;
 pub mod maps;
 pub(crate) mod renewed;
 pub mod room;
+pub mod share;
 pub mod store;
 pub mod table;
 pub mod uffd;

@@ -27,12 +27,57 @@ const TAKEN: u64 = 320;
 const STARTS: u64 = 384;
 const SIZE: u64 = 4096;
 /// So many ticks pass while as many pages come as the node has room for.
-const TICKS: u64 = 256;
+pub(super) const TICKS: u64 = 256;
 /// Pages that leave at once where nothing is kept free.
 const AT_ONCE: u64 = 64;
 
 /// The name of the file in a store.
 pub const NAME: &str = "room";
+
+/// A count of pages, in a file that processes share.
+pub(super) struct Tally<'r>(&'r Region, u64);
+
+impl<'r> Tally<'r> {
+    pub(super) fn new(region: &'r Region, word: u64) -> Self {
+        Self(region, word)
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.shared_load(self.1).unwrap_or(0)
+    }
+
+    /// One more, if that is not beyond a limit: how many there were.
+    pub(super) fn take(&self, limit: u64) -> Option<u64> {
+        let mut used = self.get();
+        while used < limit {
+            match self.0.shared_cas(self.1, used, used + 1) {
+                Ok(Ok(before)) => return Some(before),
+                Ok(Err(found)) => used = found,
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// So many less. Never below 0, whatever was counted twice.
+    pub(super) fn give(&self, pages: u64) {
+        let mut used = self.get();
+        while let Ok(Err(found)) = self.0.shared_cas(self.1, used, used.saturating_sub(pages)) {
+            used = found;
+        }
+    }
+
+    /// Counts anew what is taken before it comes, and given back behind its going: only what is the
+    /// same for `rest` is right. Whether it was: else the old count stays.
+    pub(super) fn recount(&self, count: impl Fn() -> u64, rest: Duration) -> bool {
+        let (before, counted) = (self.get(), count());
+        if before == counted {
+            return true;
+        }
+        std::thread::sleep(rest);
+        count() == counted && matches!(self.0.shared_cas(self.1, before, counted), Ok(Ok(_)))
+    }
+}
 
 /// A node's capacity. A word that cannot be accessed, since the file was cut short, reads as 0:
 /// then there is no room.
@@ -76,16 +121,13 @@ impl Room {
     }
 
     /// Counts the pages anew that the node has, behind a death: what a dead process has taken room
-    /// for and not got is free again. Room is taken before a page comes, and given back behind its
-    /// going; so only what is the same for `rest` is right. Whether it was: else the old count
-    /// stays, and this is done again later.
+    /// for and not got is free again. Whether that could be told: else this is done again later.
     pub fn recount(&self, count: impl Fn() -> u64, rest: Duration) -> bool {
-        let (before, counted) = (self.used(), count());
-        if before == counted {
-            return true;
-        }
-        std::thread::sleep(rest);
-        count() == counted && matches!(self.0.shared_cas(USED, before, counted), Ok(Ok(_)))
+        self.pages_used().recount(count, rest)
+    }
+
+    fn pages_used(&self) -> Tally<'_> {
+        Tally::new(&self.0, USED)
     }
 
     /// Pages that the node may have.
@@ -129,19 +171,11 @@ impl Room {
     /// Takes room for a page, and asks for more when the reserve is touched.
     pub fn take(&self) -> bool {
         let capacity = self.capacity();
-        let mut used = self.used();
-        loop {
-            if used >= capacity {
-                self.ask();
-                return false;
-            }
-            match self.0.shared_cas(USED, used, used + 1) {
-                Ok(Ok(_)) => break,
-                Ok(Err(found)) => used = found,
-                Err(_) => return false,
-            }
-        }
-        // As in `give`.
+        let Some(used) = self.pages_used().take(capacity) else {
+            self.ask();
+            return false;
+        };
+        // A file that was cut short has no room at all.
         let _ = self.0.shared_add(TAKEN, 1);
         if used + self.get(RESERVE) >= capacity {
             self.ask();
@@ -151,15 +185,11 @@ impl Room {
 
     /// Gives the room of so many pages back.
     pub fn give(&self, pages: u64) {
-        // Never below 0, whatever was counted twice.
-        let mut used = self.used();
-        while let Ok(Err(found)) = self.0.shared_cas(USED, used, used.saturating_sub(pages)) {
-            used = found;
-        }
+        self.pages_used().give(pages);
     }
 
     /// Wakes the evictor, if it sleeps.
-    fn ask(&self) {
+    pub(super) fn ask(&self) {
         if self.get(WANTED) == 0 && self.0.shared_swap(WANTED, 1) == Ok(0) {
             self.0.futex_wake(WANTED, 1);
         }
@@ -175,7 +205,7 @@ impl Room {
 
     /// Pages have left: whoever waits for room looks again.
     pub fn tell(&self, pages: u64) {
-        // As in `give`.
+        // As in `take`.
         let _ = self.0.shared_add(LEFT, pages);
         self.0.futex_wake(LEFT, u32::MAX);
     }

@@ -16,6 +16,7 @@
 //! node that begins while the process does nothing can fetch them.
 
 use crate::ground::files;
+use crate::ground::share::Share;
 use crate::protocol::{Claimant, Flags, State, Word};
 use pmem::{Fault, InternalFd, OpenError, Region};
 use robust::bytes::{self, Hold, Kind};
@@ -37,7 +38,7 @@ const LIVE_NAME: &str = "live";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolTable");
 /// Changes when the structures do: builds of different layouts do not share a table.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 const HEADER_MAGIC: u64 = 0;
 const HEADER_LAYOUT: u64 = 8;
@@ -46,6 +47,7 @@ const HEADER_PAGES: u64 = 16;
 const HEADER_SLOTS: u64 = 64;
 /// Whether holders may keep pages that nobody told them to drop.
 const HEADER_IN_VAIN: u64 = 128;
+// From 192 on: `share.rs`.
 const SLOTS_AT: u64 = 4096;
 const SLOT_BYTES: u64 = 16;
 /// Processes that can have the volume attached at once.
@@ -271,7 +273,8 @@ impl Table {
         Ok(())
     }
 
-    fn used_slots(&self) -> u32 {
+    /// Slots below this one were used at some time.
+    pub fn used_slots(&self) -> u32 {
         (self.region.shared_load(HEADER_SLOTS).unwrap_or(0) as u32).min(SLOTS)
     }
 
@@ -311,8 +314,8 @@ impl Table {
             if found.flagged(from.flags()) != from {
                 return false;
             }
-            let flags = found.flags().without(Flags::AWAITED);
-            match self.region.shared_cas(Self::at(page), found.0, to.flagged(flags).0) {
+            let new = to.flagged(found.flags().without(Flags::AWAITED));
+            match self.region.shared_cas(Self::at(page), found.0, new.0) {
                 Ok(Ok(_)) => break,
                 Ok(Err(other)) => found = Word(other),
                 Err(_) => return false,
@@ -337,9 +340,27 @@ impl Table {
             }
             match self.region.shared_cas(Self::at(page), found.0, to.0) {
                 Ok(Err(other)) => found = Word(other),
-                _ => return,
+                Ok(Ok(_)) => {
+                    let stays = |word: Word| word.flags().has(Flags::STAYS);
+                    if stays(found) != stays(to) {
+                        self.share().page_stays(stays(to));
+                    }
+                    return;
+                }
+                Err(_) => return,
             }
         }
+    }
+
+    /// How much of the volume is here, and may be.
+    pub fn share(&self) -> Share<'_> {
+        Share::new(&self.region)
+    }
+
+    /// Pages that must stay, by their words.
+    pub fn count_stays(&self) -> u64 {
+        let stays = |page: &u64| self.word(*page).flags().has(Flags::STAYS);
+        self.touched().filter(stays).count() as u64
     }
 
     /// A page of this word is wanted now. It is a hint: it is lost if the word changes meanwhile.
@@ -354,15 +375,20 @@ impl Table {
     /// Waits while a page's word is this one, at most `patience`; an error if a signal has come
     /// whose turn it is.
     pub fn wait(&self, page: u64, word: Word, patience: Duration) -> Result<bool, Errno> {
-        // Who is at it wakes nobody unless that is said here. The flag is in the half of the word
-        // on which nobody sleeps.
+        // Who changes the word wakes others only if its flag says that there are some: so that is
+        // set, on this very word, before this thread sleeps on it.
+        let is_this = |found: Word| found.flagged(word.flags()) == word;
         let mut found = self.word(page);
-        while found.flagged(word.flags()) == word && !found.flags().has(Flags::AWAITED) {
+        while is_this(found) && !found.flags().has(Flags::AWAITED) {
             let awaited = found.flagged(found.flags().with(Flags::AWAITED));
             match self.region.shared_cas(Self::at(page), found.0, awaited.0) {
+                Ok(Ok(_)) => found = awaited,
                 Ok(Err(other)) => found = Word(other),
-                _ => break,
+                Err(_) => return Ok(false),
             }
+        }
+        if !is_this(found) {
+            return Ok(true);
         }
         self.region.futex_wait_interruptible(Self::at(page), word.0 as u32, patience)
     }

@@ -7,10 +7,12 @@
 //! Nothing leaves while one cannot be reached.
 //!
 //! Which pages leave is told by the policy of the program that has attached last, of those that
-//! are attached and have a wish; else by LRU.
+//! are attached and have a wish; else by LRU. So is how many may be here at most.
 //!
-//! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected.
+//! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected; `spare`, for
+//! a moment.
 
+use crate::ground::counts::Count;
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
@@ -19,11 +21,10 @@ use crate::node::look::{Looked, Moment};
 use crate::node::policy::Cold;
 use crate::protocol::keep::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, Word};
+use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, State, Word};
 use crate::reach::carrier::Carrier;
 use crate::reach::wish::{Policy, When, Wish};
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ const SCAN: usize = 1 << 20;
 const ASKED_PART: u64 = 4;
 const ASKED_MAX: u64 = 32 << 10;
 /// Of them, pages that are seen to again for a batch.
-const GLANCE: usize = 512;
+const GLANCE: usize = 256;
 
 /// A process that has the region mapped.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ pub struct Peer {
     pub claimant: Claimant,
     uffd: Uffd,
     maps: Maps,
-    wish: Wish,
+    /// `None`: it has not said so yet.
+    wish: Option<Wish>,
     /// The list as it was read last, and after how many changes.
     known: (u64, Vec<Mapped>),
 }
@@ -51,17 +53,30 @@ pub struct Peer {
 impl Peer {
     /// A process that has handed over its userfaultfd and its mappings.
     pub fn new(claimant: Claimant, uffd: Uffd, maps: Maps, wish: Wish) -> Self {
-        Self { claimant, uffd, maps, wish, known: (u64::MAX, Vec::new()) }
+        Self { claimant, uffd, maps, wish: Some(wish), known: (u64::MAX, Vec::new()) }
     }
 
-    fn protect(&mut self, page: u64) {
+    /// One of which they were fetched, so that its wish is not known.
+    pub fn found(claimant: Claimant, uffd: Uffd, maps: Maps) -> Self {
+        Self { claimant, uffd, maps, wish: None, known: (u64::MAX, Vec::new()) }
+    }
+
+    fn protect(&mut self, page: u64, pages: u64) {
         let changes = self.maps.changes();
         if self.known.0 != changes {
             self.known = (changes, self.maps.all());
         }
-        for address in self.known.1.iter().filter_map(|map| map.address_of(page)) {
-            // A mapping that is gone shows nothing; a process that is gone has none.
-            let _ = self.uffd.protect(address, PAGE, false);
+        for map in &self.known.1 {
+            let Some((address, pages)) = map.part_of(page, pages) else { continue };
+            if self.uffd.protect(address, pages * PAGE, false).is_ok() || pages == 1 {
+                // A mapping that is gone shows nothing; a process that is gone has none.
+                continue;
+            }
+            // Some of it may be there still.
+            for at in (address..address + (pages * PAGE) as usize).step_by(PAGE as usize) {
+                // As above.
+                let _ = self.uffd.protect(at, PAGE, false);
+            }
         }
     }
 }
@@ -81,6 +96,8 @@ pub struct Evictor {
     peers: Mutex<Vec<Peer>>,
     choice: Mutex<Choice>,
     begun: Instant,
+    /// A batch's bytes, to be used again.
+    spare: Mutex<Vec<u8>>,
     /// Which holder gets the next batch.
     turn: AtomicUsize,
     /// Pages that have left.
@@ -98,10 +115,7 @@ pub enum Made {
     Nothing,
 }
 
-struct Protecting<'e> {
-    peers: &'e Mutex<Vec<Peer>>,
-    protected: Cell<u64>,
-}
+struct Protecting<'e>(&'e Mutex<Vec<Peer>>);
 
 impl Hands for Protecting<'_> {
     fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
@@ -112,12 +126,20 @@ impl Hands for Protecting<'_> {
         unreachable!("an evictor maps nothing")
     }
 
-    fn protect(&self, page: u64) {
-        for peer in lock(self.peers).iter_mut() {
-            peer.protect(page);
+    fn protect(&self, page: u64, pages: u64) {
+        for peer in lock(self.0).iter_mut() {
+            peer.protect(page, pages);
         }
-        self.protected.set(self.protected.get() + 1);
     }
+}
+
+/// What the program wishes that has attached last, of those that wish for something.
+fn last_wish<T>(peers: &[Peer], of: impl Fn(&Wish) -> Option<T>) -> Option<T> {
+    peers.iter().rev().find_map(|peer| of(peer.wish.as_ref()?))
+}
+
+fn on_demand(peers: &[Peer]) -> bool {
+    last_wish(peers, |wish| wish.when) == Some(When::Demand)
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -132,6 +154,7 @@ impl Evictor {
             peers: Mutex::default(),
             choice: Mutex::default(),
             begun: Instant::now(),
+            spare: Mutex::default(),
             turn: AtomicUsize::new(0),
             gone: AtomicU64::new(0),
         }
@@ -147,13 +170,25 @@ impl Evictor {
         let mut peers = lock(&self.peers);
         peers.retain(|one| one.claimant.slot != peer.claimant.slot);
         peers.push(peer);
+        self.share_out(&peers);
     }
 
     /// A process's connection has ended: it has left, or died. Or it lives, and has made another
     /// one: then it is reached as before. One whose end is not seen yet is buried later.
     pub fn remove(&self, claimant: Claimant) {
         if self.ground.table.is_dead(claimant) {
-            lock(&self.peers).retain(|one| one.claimant != claimant);
+            let mut peers = lock(&self.peers);
+            peers.retain(|one| one.claimant != claimant);
+            self.share_out(&peers);
+        }
+    }
+
+    /// Says how much of the volume may be here, as the programs wish that are attached.
+    fn share_out(&self, peers: &[Peer]) {
+        let local = last_wish(peers, |wish| wish.local);
+        // One that has not told its wish to this node may be who has told it to the node before.
+        if local.is_some() || peers.iter().all(|peer| peer.wish.is_some()) {
+            self.ground.table.share().set(local, !on_demand(peers));
         }
     }
 
@@ -174,8 +209,7 @@ impl Evictor {
 
     /// By which policy pages leave.
     fn policy(&self) -> Policy {
-        let peers = lock(&self.peers);
-        peers.iter().rev().find_map(|peer| peer.wish.policy).unwrap_or_default()
+        last_wish(&lock(&self.peers), |wish| wish.policy).unwrap_or_default()
     }
 
     /// Whether a process has the region attached.
@@ -185,13 +219,20 @@ impl Evictor {
 
     /// Whether pages leave only when a touch finds no room.
     pub fn is_on_demand(&self) -> bool {
-        let peers = lock(&self.peers);
-        peers.iter().rev().find_map(|peer| peer.wish.when) == Some(When::Demand)
+        on_demand(&lock(&self.peers))
+    }
+
+    /// Pages that are to leave since the volume has more here than its programs wish for.
+    pub fn missing(&self) -> u64 {
+        let share = self.ground.table.share();
+        let at_once = if share.free() == 0 { PAGES as u64 } else { 0 };
+        share.missing().max(at_once)
     }
 
     /// Pages that are to leave next, and their words.
     fn victims(&self, wanted: usize) -> Vec<(u64, Word)> {
-        let (table, room) = (&self.ground.table, &self.ground.room);
+        let (table, room, share) =
+            (&self.ground.table, &self.ground.room, self.ground.table.share());
         let policy = self.policy();
         let mut choice = lock(&self.choice);
         let mut found = Vec::new();
@@ -199,10 +240,11 @@ impl Evictor {
             found.extend((0..wanted).map_while(|_| self.next_cold(&mut choice, policy)));
         } else {
             let ms = self.begun.elapsed().as_millis() as u64;
-            let now = Moment { tick: room.tick(), ms };
+            let now = Moment { tick: self.ground.tick(), ms };
             self.ask_about(&mut choice, policy, now);
             // What is kept free is used up faster than pages are found cold; or this is not for it.
-            let at_once = room.is_short() || room.missing() == 0;
+            let is_short = room.is_short() || share.is_short();
+            let at_once = is_short || room.missing() == 0 && share.missing() == 0;
             let looked = &mut choice.looked;
             let next = |_| looked.next(now, at_once, |page| table.word(page));
             found.extend((0..wanted).map_while(next));
@@ -213,7 +255,7 @@ impl Evictor {
 
     /// Asks all processes about cold pages, until enough are asked about.
     fn ask_about(&self, choice: &mut Choice, policy: Policy, now: Moment) {
-        let capacity = self.ground.room.capacity();
+        let capacity = self.ground.capacity();
         choice.looked.glance(GLANCE, |page| self.ground.table.word(page));
         let enough = (capacity / ASKED_PART).clamp(PAGES as u64, ASKED_MAX) as usize;
         while choice.looked.len() < enough {
@@ -236,8 +278,9 @@ impl Evictor {
         let around =
             table.touched_from(from).chain(table.touched().take_while(|page| *page < from));
         let pages = around.take(SCAN).inspect(|page| *hand = page + 1);
-        let words = pages.filter(|page| !looked.has(*page)).map(|page| (page, table.word(page)));
-        cold.fill(policy, self.ground.room.tick(), words);
+        let words = pages.map(|page| (page, table.word(page)));
+        let words = words.filter(|one| one.1.state() == State::Owned && !looked.has(one.0));
+        cold.fill(policy, self.ground.tick(), words);
         cold.next(policy, |page| table.word(page))
     }
 
@@ -252,7 +295,7 @@ impl Evictor {
         if holders.is_empty() {
             return Made::NobodyTakes;
         }
-        if self.is_on_demand() && self.ground.room.free() > 0 {
+        if self.is_on_demand() && self.ground.free() > 0 {
             return Made::Nothing;
         }
         let (mut gone, mut refusals) = (0, 0);
@@ -282,27 +325,44 @@ impl Evictor {
         carrier: &dyn Carrier,
         patience: Duration,
     ) -> u64 {
-        let hands = Protecting { peers: &self.peers, protected: Cell::new(0) };
-        let view = View::new(&self.ground, hands);
+        let mut spare = std::mem::take(&mut *lock(&self.spare));
+        spare.resize(PAGES * PAGE as usize, 0);
+        let view = View::with_buffer(&self.ground, Protecting(&self.peers), spare);
+        let (chosen, mut sent, mut stored_there) = (pages.len() as u64, 0, 0);
         let mut eviction = Eviction::new(to, pages);
         loop {
             match eviction.step(&view) {
                 Progress::Step => {}
                 Progress::Send => {
                     let pages: Vec<_> = eviction.outgoing().map(|one| (one.0, one.1)).collect();
-                    let bytes = view.buffer.take();
-                    let request = Request::Store { pages, bytes };
+                    sent = pages.len() as u64;
+                    let request = Request::Store { pages, bytes: view.take_outgoing() };
                     match carrier.ask(to, &request, patience) {
                         Ok(Answer::Stored(stored)) => {
-                            eviction.answered(stored.into_iter().map(|one| one == Stored::Kept));
+                            let kept = stored.into_iter().map(|one| one == Stored::Kept);
+                            eviction
+                                .answered(kept.inspect(|kept| stored_there += u64::from(*kept)));
                         }
                         _ => eviction.unanswered(),
                     }
+                    if let Request::Store { bytes, .. } = request {
+                        view.buffer.replace(bytes);
+                    }
                 }
-                Progress::Done { gone, .. } => {
+                Progress::Done { gone, zeros } => {
+                    let zeros = u64::from(zeros);
+                    for (what, pages) in [
+                        (Count::Sent, stored_there),
+                        (Count::Zero, zeros),
+                        (Count::Refused, sent - stored_there),
+                        (Count::InUse, chosen.saturating_sub(sent + zeros)),
+                    ] {
+                        self.ground.count(what, pages);
+                    }
                     if gone > 0 {
                         self.ground.room.tell(gone.into());
                     }
+                    *lock(&self.spare) = view.buffer.take();
                     return gone.into();
                 }
             }
@@ -313,7 +373,9 @@ impl Evictor {
     pub fn bury(&self) -> Result<u32, Errno> {
         let buried = self.ground.table.bury()?;
         let table = &self.ground.table;
-        lock(&self.peers).retain(|peer| !table.is_dead(peer.claimant));
+        let mut peers = lock(&self.peers);
+        peers.retain(|peer| !table.is_dead(peer.claimant));
+        self.share_out(&peers);
         Ok(buried)
     }
 }

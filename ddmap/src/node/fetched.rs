@@ -11,7 +11,6 @@ use crate::ground::table::Table;
 use crate::ground::uffd::Uffd;
 use crate::node::evict::Peer;
 use crate::protocol::Claimant;
-use crate::reach::wish::Wish;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -33,5 +32,5 @@ pub fn fetched(table: &Table, claimant: Claimant) -> Result<Peer, Errno> {
     if table.published(claimant) != Some(handles) {
         return Err(Errno::AGAIN);
     }
-    Ok(Peer::new(claimant, uffd, maps, Wish::default()))
+    Ok(Peer::found(claimant, uffd, maps))
 }

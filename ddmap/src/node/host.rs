@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So long.
 const LEFT_ALONE: Duration = Duration::from_secs(8);
+/// What is counted twice is counted so long apart.
+const SHORTLY: Duration = Duration::from_millis(10);
 
 /// A volume on its host.
 pub struct Hosted {
@@ -36,6 +38,8 @@ pub struct Hosted {
     /// Holders of which it is known that they keep nothing in vain. One that has just come is none,
     /// nor one that did not answer: it may have got what was sent to it.
     sure: Mutex<BTreeSet<NodeId>>,
+    /// Of holders that were asked: the round trip in us, and requests that are under way.
+    asked: Mutex<BTreeMap<NodeId, (Option<u32>, u64)>>,
 }
 
 /// All of them.
@@ -58,7 +62,7 @@ impl Hands for NoHands {
         unreachable!("nothing is shown")
     }
 
-    fn protect(&self, _: u64) {
+    fn protect(&self, _: u64, _: u64) {
         unreachable!("nothing is protected")
     }
 }
@@ -126,6 +130,17 @@ impl Hosted {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The holders that were asked: the round trip in us, as TCP measures it, if that is known, and
+    /// requests that are under way.
+    pub fn links_status(&self) -> Vec<(NodeId, Option<u32>, u64)> {
+        lock(&self.asked).iter().map(|(node, of)| (*node, of.0, of.1)).collect()
+    }
+
     fn status(&self) -> VolumeStatus {
         let ground = self.evictor.ground();
         VolumeStatus {
@@ -135,6 +150,8 @@ impl Hosted {
             // The node has a slot, too.
             processes: ground.table.processes().len().saturating_sub(1) as u64,
             evicted: self.evictor.gone.load(Ordering::Relaxed),
+            stays: ground.table.share().stays(),
+            local: ground.table.share().local(),
         }
     }
 }
@@ -150,7 +167,14 @@ impl Carrier for Hosted {
         request: &Request,
         patience: Duration,
     ) -> Result<Answer, crate::reach::carrier::Unreached> {
-        self.links.ask(to, request, patience).inspect_err(|_| {
+        lock(&self.asked).entry(to).or_default().1 += 1;
+        let answer = self.links.ask(to, request, patience);
+        let rtt_us = answer.as_ref().ok().and_then(|_| self.links.rtt_us(to));
+        let mut asked = lock(&self.asked);
+        let link = asked.entry(to).or_default();
+        *link = (rtt_us.or(link.0), link.1.saturating_sub(1));
+        drop(asked);
+        answer.inspect_err(|_| {
             lock(&self.silent).push((to, Instant::now()));
             lock(&self.sure).remove(&to);
         })
@@ -182,6 +206,8 @@ impl Hosts {
         }
         let ground = Ground::attach(&self.store.volume(name), self.store.open_room()?, self.here)
             .map_err(|error| DomainError::new(&asked, error, ""))?;
+        // What a process left that died while no node ran; if that cannot be told, behind a death.
+        ground.recount(SHORTLY);
         let hello = Hello {
             node: self.here,
             process: u64::from(ground.table.me().slot),
@@ -189,15 +215,27 @@ impl Hosts {
             volume: about.uuid,
             term: crate::protocol::TERM,
         };
-        let links = Links::new(self.store.clone(), hello, about.pages, self.wire.clone());
+        let links =
+            Links::new(self.store.clone(), hello, about.pages, self.wire.clone()).blocking();
         let (evictor, silent, sure) = (Evictor::new(ground), Mutex::default(), Mutex::default());
-        let (name_of, uuid) = (name.to_owned(), about.uuid);
-        let hosted = Arc::new(Hosted { name: name_of, uuid, evictor, links, silent, sure });
+        let (name_of, uuid, asked) = (name.to_owned(), about.uuid, Mutex::default());
+        let hosted = Hosted { name: name_of, uuid, evictor, links, silent, sure, asked };
+        let hosted = Arc::new(hosted);
         all.insert(name.to_owned(), Arc::clone(&hosted));
         Ok(hosted)
     }
 
-    /// Those that are served, and there.
+    /// A volume is removed: no page of it leaves any more.
+    pub fn forget(&self, name: &str) {
+        self.all().remove(name);
+    }
+
+    /// Those that are served: as many as were there at the last beat, or since.
+    fn known(&self) -> Vec<Arc<Hosted>> {
+        self.all().values().cloned().collect()
+    }
+
+    /// Those that are served, and there: looked for in the store.
     pub fn served(&self) -> Vec<Arc<Hosted>> {
         let mut all = self.all();
         all.retain(|name, hosted| {
@@ -218,7 +256,7 @@ impl Hosts {
     /// Frees so many pages of the node's capacity, by its volumes in turn: how many it did.
     pub fn make_room(&self, wanted: u64, holders: &[NodeId]) -> u64 {
         let mut left = wanted;
-        for hosted in self.served() {
+        for hosted in self.known() {
             if left == 0 {
                 break;
             }
@@ -227,6 +265,29 @@ impl Hosts {
             }
         }
         wanted - left
+    }
+
+    /// Pages that are to leave since volumes have more here than their programs wish for.
+    pub fn missing(&self) -> u64 {
+        self.all().values().map(|hosted| hosted.evictor.missing()).sum()
+    }
+
+    /// Sends them away: how many have left.
+    pub fn trim(&self, holders: &[NodeId]) -> u64 {
+        let trimmed = |hosted: Arc<Hosted>| match hosted.evictor.missing() {
+            0 => 0,
+            missing => match hosted.make_room(missing + missing / 4 + 1, holders) {
+                Made::Room(gone) => gone,
+                Made::NobodyTakes | Made::Nothing => 0,
+            },
+        };
+        self.known().into_iter().map(trimmed).sum()
+    }
+
+    /// Counts the pages anew that volumes have here, behind a death: whether all is right.
+    pub fn recount(&self, rest: Duration) -> bool {
+        let recounted = |hosted: &Arc<Hosted>| hosted.evictor.ground().recount(rest);
+        self.served().iter().filter(|hosted| !recounted(hosted)).count() == 0
     }
 
     /// Whether some volumes' programs want room to be made when a touch finds none, and no others'

@@ -10,6 +10,7 @@
 use crate::protocol::Word;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Ticks that a page is given: an eighth of the capacity comes meanwhile.
 const TICKS: u16 = 32;
@@ -30,12 +31,34 @@ pub struct Moment {
 pub struct Looked {
     asked: VecDeque<Asked>,
     /// Of each page that may leave yet, which question is about it: others are over.
-    pages: HashMap<u64, u64>,
+    pages: HashMap<u64, u64, BuildHasherDefault<OfPage>>,
     /// Questions ever; and those of them that have left the queue.
     count: u64,
     gone: u64,
     /// Where the last glance ended.
     glance: u64,
+}
+
+/// A page's number is spread by a product: nobody chooses which pages there are, and each of some
+/// thousands is looked up again and again.
+#[derive(Default)]
+struct OfPage(u64);
+
+impl Hasher for OfPage {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let spread = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = spread ^ spread >> 32;
+    }
 }
 
 #[derive(Clone, Copy)]

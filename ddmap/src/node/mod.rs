@@ -2,7 +2,7 @@
 //!
 //! | thread | what it does |
 //! |---|---|
-//! | the caller's | listens to programs of this machine: who attaches, who goes |
+//! | the caller's | listens to programs of this machine, who attaches, who goes; and to monitors |
 //! | evictor | makes room when somebody wants it; lets time go on |
 //! | beat | tells the first node that this one is there; buries the dead; has holders drop pages |
 //! | drain | brings home what nodes keep that are to give their pages up |
@@ -14,8 +14,10 @@ pub mod host;
 pub mod kept;
 pub mod look;
 pub mod members;
+mod metrics;
 mod orders;
 pub mod policy;
+mod scrape;
 pub mod service;
 
 use crate::ground::error::DomainError;
@@ -26,6 +28,7 @@ use crate::ground::uffd::Uffd;
 use crate::node::evict::Peer;
 use crate::node::host::Hosts;
 use crate::node::members::{Members, SILENT};
+use crate::node::scrape::Scrapes;
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, NodeId, PAGE};
@@ -72,12 +75,15 @@ pub struct NodeOptions {
     pub join: Option<SocketAddr>,
     /// How nodes talk.
     pub wire: Wire,
+    /// Where a monitor finds its metrics.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// A node that runs.
 pub struct Node {
     shared: Arc<Shared>,
     listener: OwnedFd,
+    scrapes: Option<Scrapes>,
     threads: Vec<JoinHandle<()>>,
     _server: Server,
     _lock: Lock,
@@ -232,6 +238,7 @@ impl Node {
             let found = format!("{}: {error}", options.listen);
             DomainError::new(&asked, found, "give --listen an address of this machine")
         })?;
+        let scrapes = options.metrics.map(Scrapes::listen).transpose()?;
         let io = |error: std::io::Error| DomainError::new(&asked, error, "");
         let address = listener.local_addr().map_err(io)?;
         let capacity = options.capacity / PAGE;
@@ -278,12 +285,17 @@ impl Node {
         let listener = local::listen(&shared.store)?;
         shared.room.start();
         let threads = shared.begin().map_err(io)?;
-        Ok(Self { shared, listener, threads, _server: server, _lock: lock })
+        Ok(Self { shared, listener, scrapes, threads, _server: server, _lock: lock })
     }
 
     /// Where other nodes reach it.
     pub fn address(&self) -> SocketAddr {
         self.shared.about.address
+    }
+
+    /// Where a monitor finds its metrics.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.scrapes.as_ref().and_then(Scrapes::address)
     }
 
     /// Its number.
@@ -292,11 +304,12 @@ impl Node {
     }
 
     /// Serves the programs of this machine, until `over`.
-    pub fn run(self, over: &AtomicBool) -> Result<(), DomainError> {
+    pub fn run(mut self, over: &AtomicBool) -> Result<(), DomainError> {
         let mut programs: Vec<Program> = Vec::new();
         while !over.load(Ordering::Relaxed) {
             let mut waited: Vec<_> = std::iter::once(PollFd::new(&self.listener, PollFlags::IN))
                 .chain(programs.iter().map(|one| PollFd::new(&one.socket, PollFlags::IN)))
+                .chain(self.scrapes.iter().flat_map(Scrapes::waited))
                 .collect();
             let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
             match rustix::event::poll(&mut waited, Some(&time)) {
@@ -307,6 +320,9 @@ impl Node {
             }
             let ready: Vec<bool> = waited.iter().map(|one| !one.revents().is_empty()).collect();
             drop(waited);
+            if let Some(scrapes) = &mut self.scrapes {
+                scrapes.step(|| self.shared.metrics());
+            }
             let mut at = 0;
             programs.retain_mut(|program| {
                 at += 1;
@@ -361,10 +377,11 @@ impl Shared {
         while !self.over.load(Ordering::Relaxed) {
             self.room.set_reserve(if self.hosts.are_on_demand() { 0 } else { self.reserve });
             let mut missing = self.room.missing();
-            if missing == 0 && self.room.wait_for_demand(TICK) {
-                missing = self.room.missing_now();
+            let mut over = self.hosts.missing();
+            if missing + over == 0 && self.room.wait_for_demand(TICK) {
+                (missing, over) = (self.room.missing_now(), self.hosts.missing());
             }
-            if missing > 0 {
+            if missing + over > 0 {
                 let holders = self.members.holders(self.here());
                 let holders: Vec<NodeId> = holders.iter().map(|one| one.0).collect();
                 // One that has just come has no address otherwise: it would be taken for one that
@@ -373,7 +390,12 @@ impl Shared {
                 // More than is wanted now: the next touch does not wait, and a message to a holder
                 // costs as much for one page as for many.
                 let batch = BATCH.min(self.room.capacity() / 16);
-                if self.hosts.make_room((missing + missing / 4 + 1).max(batch), &holders) == 0 {
+                let wanted = (missing + missing / 4 + 1).max(batch);
+                let mut gone = if over > 0 { self.hosts.trim(&holders) } else { 0 };
+                if missing > gone {
+                    gone += self.hosts.make_room(wanted - gone, &holders);
+                }
+                if gone == 0 {
                     // Nobody takes any, or nothing may leave: that changes, but not at once.
                     self.room.wait_for_demand(TICK / 10);
                 }
@@ -428,7 +450,7 @@ impl Shared {
             heard = lives;
             self.hosts.reconcile(&self.members.others(self.here()), died);
             if self.uncounted.swap(false, Ordering::Relaxed) || died {
-                let right = self.room.recount(|| self.pages(), TICK);
+                let right = self.room.recount(|| self.pages(), TICK) & self.hosts.recount(TICK);
                 self.uncounted.fetch_or(!right, Ordering::Relaxed);
             }
             thread::sleep(BEAT);

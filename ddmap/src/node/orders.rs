@@ -50,7 +50,9 @@ impl Shared {
                 let found = format!("{others} processes have it attached");
                 return Err(DomainError::new(format!("remove {volume}"), found, "end them"));
             }
-            self.store.discard_volume(volume)
+            self.store.discard_volume(volume)?;
+            self.hosts.forget(volume);
+            Ok(())
         });
         match removed {
             Ok(()) => Answered::Removed { waits_for: self.finish_removals() },

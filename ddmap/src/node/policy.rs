@@ -11,7 +11,7 @@
 use crate::protocol::{Flags, State, Word};
 use crate::reach::wish::Policy;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// Pages in the cold queue, at most; and the part of the pages that may leave.
 const COLD: usize = 16 << 10;
@@ -32,6 +32,14 @@ pub fn coldness(policy: Policy, word: Word, now: u16) -> u32 {
 /// A page that may leave: whether it is of a large file, how cold it is, its number (among equals
 /// the first one leaves first), its word.
 type Candidate = (bool, u32, Reverse<u64>, u64);
+
+/// Keeps the coldest ones, in no order.
+fn keep(coldest: &mut Vec<Candidate>, most: usize) {
+    if coldest.len() > most {
+        coldest.select_nth_unstable_by(most, |one, other| other.cmp(one));
+        coldest.truncate(most);
+    }
+}
 
 /// The cold pages of a volume.
 #[derive(Default)]
@@ -61,24 +69,21 @@ impl Cold {
     /// Fills the queue with the coldest of some pages: those of small files behind all others.
     pub fn fill(&mut self, policy: Policy, now: u16, pages: impl Iterator<Item = (u64, Word)>) {
         self.policy = policy;
-        let mut coldest: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
-        let mut seen = 0;
+        let (mut coldest, mut seen): (Vec<Candidate>, usize) = (Vec::new(), 0);
         for (page, word) in pages {
             if word.state() != State::Owned || word.flags().has(Flags::STAYS) {
                 continue;
             }
             seen += 1;
             let is_large = !word.flags().has(Flags::SMALL);
-            let one = (is_large, coldness(policy, word, now), Reverse(page), word.0);
-            if coldest.len() < COLD {
-                coldest.push(Reverse(one));
-            } else if coldest.peek().is_some_and(|least| one > least.0) {
-                coldest.pop();
-                coldest.push(Reverse(one));
+            coldest.push((is_large, coldness(policy, word, now), Reverse(page), word.0));
+            if coldest.len() == 2 * COLD {
+                keep(&mut coldest, COLD);
             }
         }
-        let sorted = coldest.into_sorted_vec().into_iter();
-        let found = sorted.map(|Reverse((_, _, Reverse(page), word))| (page, Word(word)));
-        self.queue = found.take((seen / PART).max(LEAST)).collect();
+        keep(&mut coldest, (seen / PART).clamp(LEAST, COLD));
+        coldest.sort_unstable_by(|one, other| other.cmp(one));
+        self.queue =
+            coldest.into_iter().map(|(_, _, Reverse(page), word)| (page, Word(word))).collect();
     }
 }

@@ -4,8 +4,9 @@
 //! lock: a signal handler looks at it. A touch in a program's own handler, that interrupts this,
 //! counts nothing.
 
+use crate::ground::counts::Count;
 use crate::ground::view::Ground;
-use crate::program::prefetch::{Ahead, Touches};
+use crate::program::prefetch::{Ahead, Plan, Touches};
 use crate::protocol::messages::PAGES;
 use crate::protocol::{Place, State};
 use std::cell::RefCell;
@@ -35,14 +36,21 @@ pub fn with_those_ahead(ground: &Ground, ahead: Ahead, mut pages: Vec<u64>) -> V
     let Some(owner) = owner_of(last) else { return pages };
     let apart = apart(ground);
     let place = |page: u64| apart.wrapping_add(page);
-    let plan = TOUCHES.with(|touches| {
-        let touches = touches.try_borrow_mut();
-        touches.map(|mut all| all.touched(ahead, place(first), place(last))).unwrap_or_default()
-    });
+    let of_thread = |act: &mut dyn FnMut(&mut Touches)| {
+        TOUCHES.with(|touches| touches.try_borrow_mut().map(|mut all| act(&mut all)).ok());
+    };
+    let mut plan = Plan::default();
+    of_thread(&mut |all| plan = all.touched(ahead, place(first), place(last)));
     // What is not asked for has nobody wait for room.
-    let room = ground.room.free().saturating_sub(pages.len() as u64);
+    let room = ground.free().saturating_sub(pages.len() as u64);
     let most = room.min(PAGES.saturating_sub(pages.len()) as u64) as usize;
     let behind = plan.behind(last, ground.table.pages());
+    let asked = pages.len();
     pages.extend(behind.filter(|page| owner_of(*page) == Some(owner)).take(most));
+    of_thread(&mut |all| {
+        let (used, wasted) = all.comes((pages.len() - asked) as u64);
+        ground.count(Count::AheadUsed, used);
+        ground.count(Count::AheadWasted, wasted);
+    });
     pages
 }

@@ -46,7 +46,7 @@ impl RegionPager {
     fn drop_run(&self, run: &mut Vec<(u64, Word)>) {
         let Some(first) = run.first().map(|one| one.0) else { return };
         self.ground.punch(first, run.len() as u64);
-        self.ground.room.give(run.len() as u64);
+        self.ground.give_room(run.len() as u64);
         for (page, busy) in run.drain(..) {
             let word = busy.turned(State::Absent, busy.version());
             self.ground.table.turn(page, busy, word);

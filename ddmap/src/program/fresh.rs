@@ -24,7 +24,7 @@ thread_local! {
 pub(super) fn ahead(ground: &Ground, page: u64) -> usize {
     let place = ahead::apart(ground).wrapping_add(page);
     let (next, most) = NEXT.get();
-    let room = (ground.room.free() / ROOM_PART).min(ground.table.pages() - page - 1) as usize;
+    let room = (ground.free() / ROOM_PART).min(ground.table.pages() - page - 1) as usize;
     let (ahead, later) =
         if place == next { (most.min(room), (most * 2).min(MOST)) } else { (0, 1) };
     NEXT.set((place.wrapping_add(ahead as u64 + 1), later));

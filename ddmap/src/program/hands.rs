@@ -1,6 +1,7 @@
 //! What a process does to its mappings for a touch: in the engine's own, and in the one that was
 //! touched.
 
+use crate::ground::counts::Touch;
 use crate::ground::maps::Mapped;
 use crate::ground::view::{Hands, View};
 use crate::program::paged;
@@ -13,6 +14,28 @@ use std::sync::atomic::Ordering;
 thread_local! {
     /// A page was to be shown where no mapping is that is served.
     static NOT_OURS: Cell<bool> = const { Cell::new(false) };
+    /// How this thread's touch is served, as far as that is known.
+    static KIND: Cell<Option<Touch>> = const { Cell::new(None) };
+}
+
+/// A touch is served in this way; `None`: another one begins.
+pub(super) fn serves_as(kind: Option<Touch>) {
+    KIND.set(kind);
+}
+
+/// How this thread's touch is served, if more was to be done than to map its page.
+pub(super) fn served_as() -> Option<Touch> {
+    KIND.get()
+}
+
+/// How a touch was served.
+pub(super) fn kind() -> Touch {
+    KIND.get().unwrap_or(Touch::Minor)
+}
+
+/// A touch is served in this way, if it takes no message.
+fn is_of(kind: Touch) {
+    KIND.set(KIND.get().or(Some(kind)));
 }
 
 /// A touch is to be served.
@@ -54,7 +77,10 @@ impl<'p> Fingers<'p> {
         let (uffd, own) = (&self.pager.uffd, self.own(page));
         let (done, _) = match bytes {
             Some(at) => uffd.install_run(own, &buffer[*at..*at + length]),
-            None => uffd.install_zeros(own, length as u64),
+            None => {
+                is_of(Touch::Local);
+                uffd.install_zeros(own, length as u64)
+            }
         };
         self.laid.set((page, done / PAGE));
         if let Some((map, at)) = self.touched.and_then(|map| Some((map, map.address_of(page)?))) {
@@ -75,7 +101,10 @@ impl Hands for Fingers<'_> {
         let (uffd, own) = (&self.pager.uffd, self.own(page));
         let installed = match bytes {
             Some(bytes) => uffd.install(own, bytes),
-            None => uffd.install_zeros(own, PAGE).1,
+            None => {
+                is_of(Touch::Local);
+                uffd.install_zeros(own, PAGE).1
+            }
         };
         if let Some(at) = self.touched.and_then(|map| map.address_of(page)) {
             // If the program has unmapped it meanwhile, that is its answer.
@@ -102,6 +131,7 @@ impl Hands for Fingers<'_> {
                 Shown::Mapped
             }
             Err(Errno::EXIST) => {
+                is_of(Touch::Protect);
                 // Gone: the program has unmapped it, and will hear that from the kernel.
                 let _ = self.pager.uffd.protect(at, PAGE, true);
                 Shown::Mapped
@@ -114,7 +144,7 @@ impl Hands for Fingers<'_> {
         }
     }
 
-    fn protect(&self, _: u64) {
+    fn protect(&self, _: u64, _: u64) {
         unreachable!("a program evicts nothing");
     }
 }

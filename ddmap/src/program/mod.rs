@@ -10,3 +10,4 @@ pub mod paged;
 pub mod pager;
 pub mod prefetch;
 pub mod repair;
+mod wishes;

@@ -4,13 +4,14 @@
 //! Looking locks nothing and allocates nothing. A pager that has left is not freed while a handler
 //! may look at it: a pager that leaves waits until none does.
 
+use crate::ground::counts::{Count, Counted, Touch};
 use crate::ground::maps::Mapped;
 use crate::program::look;
 use crate::program::pager::RegionPager;
 use crate::protocol::PAGE;
 use crate::reach::waiting;
 use rustix::io::Errno;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Regions with pagers that a process can have attached at once.
@@ -118,39 +119,31 @@ pub fn may_help(address: usize) -> bool {
     times <= IN_VAIN
 }
 
-/// What the pagers of this process have done since this was called last: what, how often, and how
-/// many bytes came by it.
-pub fn take_counts() -> Vec<(&'static str, u64, u64)> {
-    let mut sums = [
-        ("ddmap:local", 0, 0),
-        ("ddmap:remote", 0, 0),
-        ("ddmap:ahead", 0, 0),
-        ("ddmap:waited-for-room", 0, 0),
-    ];
-    let sums_at = Cell::new(sums);
+/// What the pagers of this process have done since this was called last: how often, and what, as
+/// reports call it. Times are counts by the bucket (`ground/counts.rs`), and the longest one.
+pub fn take_counts() -> Vec<(u64, String)> {
+    let counted = RefCell::new(Counted::default());
+    let local = Cell::new(0);
     each(|pager| {
-        let counts = &pager.counts;
-        let [local, remote, fetched, ahead, waited] = [
-            &counts.local,
-            &counts.remote,
-            &counts.fetched,
-            &counts.ahead,
-            &counts.waited_for_room,
-        ]
-        .map(|counter| counter.swap(0, Ordering::Relaxed));
-        let mut sums = sums_at.get();
-        for (sum, (count, pages)) in sums.iter_mut().zip([
-            (local, 0),
-            (remote, fetched - ahead.min(fetched)),
-            (ahead, ahead),
-            (waited, 0),
-        ]) {
-            (sum.1, sum.2) = (sum.1 + count, sum.2 + pages * PAGE);
-        }
-        sums_at.set(sums);
+        counted.borrow_mut().add(&pager.take_counted());
+        local.set(local.get() + pager.ground().table.share().local().unwrap_or(0));
     });
-    sums = sums_at.get();
-    sums.into_iter().filter(|sum| sum.1 > 0).collect()
+    let counted = counted.into_inner();
+    let counts = Count::ALL.iter().map(|what| (counted.get(*what), what.name().to_owned()));
+    let mut all: Vec<_> = counts.collect();
+    all.push((counted.get(Count::Fetched) * PAGE, "fetch-bytes".to_owned()));
+    all.push((local.get() * PAGE, "local-bytes-most".to_owned()));
+    for kind in Touch::ALL {
+        let (name, times) = (kind.name(), counted.times(*kind));
+        all.push((times.count(), format!("faults:{name}")));
+        if times.count() > 0 {
+            let buckets = times.buckets.iter().enumerate();
+            all.extend(buckets.map(|(at, count)| (*count, format!("fault-ns:{name}:{at}"))));
+            all.push((times.longest_ns, format!("fault-ns:{name}-most")));
+        }
+    }
+    all.retain(|one| one.0 > 0);
+    all.into_iter().map(|(count, name)| (count, format!("ddmap:{name}"))).collect()
 }
 
 /// A page was mapped for this thread.

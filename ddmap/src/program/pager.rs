@@ -8,6 +8,7 @@
 //!
 //! Locks: `owed`, for a moment; none while a message is under way.
 
+use crate::ground::counts::{Count, Counted, Touch};
 use crate::ground::error::DomainError;
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::renewed::Renewed;
@@ -20,12 +21,12 @@ use crate::program::fresh;
 use crate::program::hands::{self, Fingers};
 use crate::program::look::{self, Look};
 use crate::program::paged;
-use crate::program::prefetch::Ahead;
+pub use crate::program::wishes::Wishes;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
 use crate::reach::carrier::{Carrier, Unreached};
 use crate::reach::waiting;
-use crate::reach::wish::{Policy, When, Wish};
+use crate::wire::now_ns;
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -41,69 +42,6 @@ const OWED_MAX: usize = 48;
 const HELD_PART: u64 = 16;
 /// Times that a touch asks for room in a row, while there is some, without a pause.
 const IN_VAIN: u32 = 64;
-
-/// What the pager of a process has done.
-#[derive(Default, Debug)]
-pub struct Counts {
-    /// Touches that were served here.
-    pub local: AtomicU64,
-    /// Touches for which a holder was asked.
-    pub remote: AtomicU64,
-    /// Pages that were fetched.
-    pub fetched: AtomicU64,
-    /// Of them, pages that were not the one that was touched.
-    pub ahead: AtomicU64,
-    /// Touches that waited for room.
-    pub waited_for_room: AtomicU64,
-}
-
-impl Counts {
-    fn add(counter: &AtomicU64, by: u64) {
-        counter.fetch_add(by, Ordering::Relaxed);
-    }
-}
-
-/// How a program's pages are brought.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wishes {
-    /// How long a touch waits for a holder that does not answer.
-    pub patience: Duration,
-    /// How pages are brought ahead.
-    pub ahead: Ahead,
-    /// How pages are to leave.
-    pub wish: Wish,
-}
-
-impl Wishes {
-    /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off,policy=lru|fifo|lfu,
-    /// evict=background|demand`, each of them or none.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut wishes = Self::default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let known = match part.split_once('=') {
-                Some(("patience", seconds)) => seconds.parse().ok().map(|seconds: u64| {
-                    wishes.patience = Duration::from_secs(seconds.min(86_400));
-                }),
-                Some(("ahead", name)) => Ahead::parse(name).map(|ahead| wishes.ahead = ahead),
-                Some(("policy", name)) => {
-                    Policy::parse(name).map(|policy| wishes.wish.policy = Some(policy))
-                }
-                Some(("evict", name)) => {
-                    When::parse(name).map(|when| wishes.wish.when = Some(when))
-                }
-                _ => None,
-            };
-            known.ok_or_else(|| format!("SOLERA_DDMAP={text}: {part} is no wish of a pager"))?;
-        }
-        Ok(wishes)
-    }
-}
-
-impl Default for Wishes {
-    fn default() -> Self {
-        Self { patience: Duration::from_secs(30), ahead: Ahead::default(), wish: Wish::default() }
-    }
-}
 
 /// The pager of this process for one region.
 pub struct RegionPager {
@@ -123,8 +61,8 @@ pub struct RegionPager {
     looked: [AtomicU64; 2],
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
-    /// What it has done.
-    pub counts: Counts,
+    /// What had been counted in its slot before that it has told of.
+    told: Renewed<Counted>,
 }
 
 impl RegionPager {
@@ -138,7 +76,8 @@ impl RegionPager {
         node: Option<Attachment>,
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
-        let (owed, counts) = (Renewed::new(Vec::with_capacity(PAGES)), Counts::default());
+        let owed = Renewed::new(Vec::with_capacity(PAGES));
+        let told = Renewed::new(ground.counted());
         let is_unsettled = AtomicBool::new(false);
         let looked = [const { AtomicU64::new(0) }; 2];
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
@@ -153,7 +92,7 @@ impl RegionPager {
             node,
             looked,
             is_unsettled,
-            counts,
+            told,
         };
         pager.publish();
         pager
@@ -182,6 +121,22 @@ impl RegionPager {
             // One that does not answer yet is met at the next call.
             let _ = self.meet_node();
         }
+    }
+
+    /// What this process has counted since that was taken last.
+    pub fn counted(&self) -> Counted {
+        if self.is_unsettled.load(Ordering::Relaxed) {
+            // The slot is its parent's still.
+            return Counted::default();
+        }
+        self.ground.counted().since(&self.told.lock())
+    }
+
+    /// The same; from now on that was taken.
+    pub(crate) fn take_counted(&self) -> Counted {
+        let new = self.counted();
+        self.told.lock().add(&new);
+        new
     }
 
     /// The region on this host.
@@ -234,7 +189,7 @@ impl RegionPager {
         let end = end.min(mapped);
         let first = start / PAGE as usize;
         // Who holds much keeps others from what they want.
-        let most = (self.ground.room.capacity() / HELD_PART).max(1);
+        let most = (self.ground.capacity() / HELD_PART).max(1);
         let pages = (end.div_ceil(PAGE as usize) - first) as u64;
         let place = self.ground.table.hold_pages(page, pages.min(most))?;
         // Who looks now has asked what is held before this was.
@@ -278,6 +233,7 @@ impl RegionPager {
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
+        self.told.renew(self.ground.counted());
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
             node.forked();
@@ -300,6 +256,8 @@ impl RegionPager {
     /// it does, or the touch is not of this region.
     pub fn serve_here(&self, address: usize) -> bool {
         let Some((page, touched)) = self.mapping_at(address) else { return false };
+        let begun = now_ns();
+        hands::serves_as(None);
         let word = self.ground.table.word(page);
         let here = match word.state() {
             State::Owned => true,
@@ -316,8 +274,8 @@ impl RegionPager {
                 Next::Step => {}
                 Next::Done(owed) => {
                     self.owe_here(page, owed);
-                    self.ground.table.heat(page, word, self.ground.room.tick());
-                    Counts::add(&self.counts.local, 1);
+                    self.ground.table.heat(page, word, self.ground.tick());
+                    self.ground.touched(hands::kind(), begun);
                     if fresh::begins_at(word) {
                         self.bring_fresh(page, &view);
                     }
@@ -340,24 +298,28 @@ impl RegionPager {
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
-        let (begun, mut refused) = (Instant::now(), 0);
+        let (begun, begun_ns, mut refused) = (Instant::now(), now_ns(), 0);
+        hands::serves_as(None);
         let mut pages = self.with_those_ahead(vec![page]);
         loop {
             // Each time: a node that is started while all threads wait for room makes none before
             // it can reach this process.
             self.meet_new_node();
             match self.bring(&pages, touched) {
-                Next::Done(_) => return Ok(()),
+                Next::Done(_) => {
+                    self.ground.touched(hands::kind(), begun_ns);
+                    return Ok(());
+                }
                 Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
                 Next::Wait(word) => {
                     self.ground.table.wait(page, word, LOOK)?;
                 }
                 Next::Room => {
-                    Counts::add(&self.counts.waited_for_room, 1);
+                    self.ground.count(Count::WaitedForRoom, u64::from(refused == 0));
                     let room = &self.ground.room;
                     let seen = room.left();
                     refused += 1;
-                    if room.used() >= room.capacity() {
+                    if self.ground.free() == 0 {
                         room.wait(seen, LOOK);
                     } else if refused > IN_VAIN {
                         // The store's file system is full, though the node may have more.
@@ -368,6 +330,7 @@ impl RegionPager {
             }
             pages.truncate(1);
             if let Some(errno) = waiting::interrupted() {
+                self.ground.count(Count::Interrupted, 1);
                 return Err(errno);
             }
             if begun.elapsed() > self.wishes.patience {
@@ -429,9 +392,9 @@ impl RegionPager {
         let pages: Vec<_> = asked.iter().map(|one| (one.2.page(), one.1)).collect();
         let releases = self.take_owed(owner);
         let request = Request::Fetch { pages, releases: releases.clone() };
-        Counts::add(&self.counts.remote, 1);
         let answer = self.carrier.ask(owner, &request, self.wishes.patience);
         if !matches!(answer, Ok(Answer::Fetched { .. })) {
+            self.ground.count(Count::Unanswered, 1);
             self.not_told(&releases);
         }
         let gone = answer == Err(Unreached::Gone);
@@ -450,8 +413,9 @@ impl RegionPager {
                 Some(true) => {
                     fault.answered(at);
                     at += PAGE as usize;
-                    Counts::add(&self.counts.fetched, 1);
-                    Counts::add(&self.counts.ahead, u64::from(!*is_first));
+                    hands::serves_as(Some(Touch::Remote));
+                    self.ground.count(Count::Fetched, 1);
+                    self.ground.count(Count::Ahead, u64::from(!*is_first));
                 }
             }
         }
@@ -689,8 +653,13 @@ impl Pager for RegionPager {
         let pages = ranges.iter().flat_map(|(at, length)| at / PAGE..(at + length).div_ceil(PAGE));
         let pages: Vec<u64> = pages.filter(elsewhere).take(PAGES).collect();
         if !pages.is_empty() {
+            let begun = now_ns();
+            hands::serves_as(None);
             // What does not come is asked for again by the access.
             self.bring(&self.with_those_ahead(pages), None);
+            if let Some(kind) = hands::served_as() {
+                self.ground.touched(kind, begun);
+            }
         }
     }
 

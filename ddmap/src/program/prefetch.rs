@@ -79,9 +79,11 @@ struct Stream {
     window: u64,
     /// When it was seen last.
     seen: u64,
+    /// Pages of its last window that came.
+    came: u64,
 }
 
-const NONE: Stream = Stream { last: 0, step: 0, window: 0, seen: 0 };
+const NONE: Stream = Stream { last: 0, step: 0, window: 0, seen: 0, came: 0 };
 
 /// The touches of a thread.
 #[derive(Clone)]
@@ -91,6 +93,8 @@ pub struct Touches {
     /// How many there were ever.
     count: u64,
     streams: [Stream; STREAMS],
+    /// Pages that came, of windows that were used and of others, since that was asked.
+    outcome: (u64, u64),
     /// What windows grow to.
     limit: u64,
 }
@@ -122,7 +126,13 @@ fn majority(ballots: &[i64]) -> Option<i64> {
 impl Touches {
     /// None yet.
     pub const fn new() -> Self {
-        Self { voters: [(0, 0); VOTERS], count: 0, streams: [NONE; STREAMS], limit: LARGEST }
+        Self {
+            voters: [(0, 0); VOTERS],
+            count: 0,
+            streams: [NONE; STREAMS],
+            outcome: (0, 0),
+            limit: LARGEST,
+        }
     }
 
     /// A touch of pages that are elsewhere, from `first` to `last`: what is wanted behind `last`.
@@ -146,6 +156,18 @@ impl Touches {
         trend.map_or(Plan::default(), |step| self.begin(step, last))
     }
 
+    /// So many pages come of what was told last: gives how many of those before were of windows
+    /// that were used, and of others, as far as that is known since this was asked last.
+    pub fn comes(&mut self, pages: u64) -> (u64, u64) {
+        let count = self.count;
+        if let Some(stream) =
+            self.streams.iter_mut().find(|one| one.window > 0 && one.seen == count)
+        {
+            stream.came = pages;
+        }
+        std::mem::take(&mut self.outcome)
+    }
+
     /// The stream that a touch goes on with.
     fn follow(&mut self, first: u64, last: u64) -> Option<Plan> {
         let count = self.count;
@@ -165,17 +187,19 @@ impl Touches {
             stream.window = (stream.window * 2).min(self.limit);
         }
         (stream.last, stream.seen) = (last, count);
+        self.outcome.0 += std::mem::take(&mut stream.came);
         Some(Plan { step: stream.step, pages: stream.window })
     }
 
     /// A stream begins in the place of the one that was not seen for longest.
     fn begin(&mut self, step: i64, last: u64) -> Plan {
         let pages = FIRST.min(self.limit);
-        let new = Stream { last, step, window: pages, seen: self.count };
+        let new = Stream { last, step, window: pages, seen: self.count, came: 0 };
         let oldest = self.streams.iter_mut().min_by_key(|stream| stream.seen);
         if let Some(place) = oldest {
             if place.window > 0 {
                 // Its last window was brought in vain.
+                self.outcome.1 += place.came;
                 self.limit = (place.window / 2).max(FIRST);
             }
             *place = new;
@@ -240,6 +264,27 @@ mod tests {
         fn used(&self) -> u64 {
             (self.touched.len() as u64 - self.touches) * 1000 / self.ahead.max(1)
         }
+    }
+
+    #[test]
+    fn windows_are_used_or_not_and_each_page_counts_once() {
+        let (mut touches, mut sums, mut came) = (Touches::new(), (0, 0), 0);
+        // 32 runs of 200 pages, far from each other: the last window of each is in vain.
+        for run in 0..32 {
+            let mut here = 0;
+            for page in 0..200 {
+                if page >= here {
+                    let at = run * 1_000_000 + page;
+                    let plan = touches.touched(Ahead::Auto, at, at);
+                    let known = touches.comes(plan.pages);
+                    sums = (sums.0 + known.0, sums.1 + known.1);
+                    (here, came) = (page + 1 + plan.pages, came + plan.pages);
+                }
+            }
+        }
+        let pending: u64 = touches.streams.iter().map(|stream| stream.came).sum();
+        assert_eq!(sums.0 + sums.1 + pending, came);
+        assert!(sums.0 > 1000 && sums.1 > 24 * 16 && pending > 0, "{sums:?}, {pending}");
     }
 
     fn run(ahead: Ahead, pages: u64, accesses: impl Iterator<Item = u64>) -> Outcome {

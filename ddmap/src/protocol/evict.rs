@@ -9,7 +9,7 @@
 //! that is later than what may have been sent; else it is made a hole.
 
 use super::inject::{Mistake, made};
-use super::{Host, NodeId, Place, State, Version, Word};
+use super::{Batch, Host, NodeId, Place, State, Version, Word};
 
 /// What is to be done next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -28,8 +28,8 @@ pub enum Progress {
     },
 }
 
-/// How far a page is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// How far a page is. No page goes back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Stage {
     /// Its word was seen, and is to be claimed.
     Claim,
@@ -75,6 +75,8 @@ struct Leaf<B> {
 pub struct Eviction<B> {
     to: NodeId,
     leaves: Vec<Leaf<B>>,
+    /// Pages that are furthest behind are so far: those in front of this one are further.
+    level: Option<(Stage, usize)>,
     met: bool,
     sent: bool,
     gone: u32,
@@ -88,6 +90,7 @@ impl<B: Clone> Eviction<B> {
         Self {
             to,
             leaves: pages.into_iter().map(leaf).collect(),
+            level: None,
             met: false,
             sent: false,
             gone: 0,
@@ -123,31 +126,26 @@ impl<B: Clone> Eviction<B> {
             leaf.stage = Stage::Refused;
             leaf.bytes = None;
         }
+        self.level = None;
     }
 
     /// Takes a step: the one that is next for the page that is furthest behind.
     pub fn step(&mut self, host: &impl Host<Bytes = B>) -> Progress {
-        let claimed = self.leaves.iter().all(|leaf| leaf.stage != Stage::Claim);
-        if (claimed || made(Mistake::NamesCollectedEarly)) && !self.met {
+        let claimed = || self.leaves.iter().all(|leaf| leaf.stage != Stage::Claim);
+        if !self.met && (made(Mistake::NamesCollectedEarly) || claimed()) {
             host.meet();
             self.met = true;
             return Progress::Step;
         }
-        let waits = |stage| matches!(stage, Stage::Read | Stage::Over);
-        let all_read = self.leaves.iter().all(|leaf| waits(leaf.stage));
-        let early = made(Mistake::NamesCollectedEarly);
-        let next = self.leaves.iter_mut().filter(|leaf| !waits(leaf.stage)).min_by_key(|leaf| {
-            let claims = leaf.stage == Stage::Claim && !early;
-            (!claims, leaf.stage as u8)
-        });
-        let Some(leaf) = next else {
+        let Some(at) = self.furthest_behind(host) else {
             let reads = self.leaves.iter().any(|leaf| leaf.stage == Stage::Read);
-            if all_read && reads && !self.sent {
+            if reads && !self.sent {
                 self.sent = true;
                 return Progress::Send;
             }
             return Progress::Done { gone: self.gone, zeros: self.zeros };
         };
+        let leaf = &mut self.leaves[at];
         let before = leaf.stage;
         leaf.step(host, self.to);
         if leaf.stage == Stage::Over && before == Stage::Absent {
@@ -155,6 +153,30 @@ impl<B: Clone> Eviction<B> {
         }
         self.zeros += u32::from(before == Stage::Zeros);
         Progress::Step
+    }
+
+    /// The first one of the pages that are furthest behind, of those that do not wait for an answer
+    /// and are not over.
+    fn furthest_behind(&mut self, host: &impl Host<Bytes = B>) -> Option<usize> {
+        if let Some((stage, from)) = self.level
+            && let Some(next) = self.leaves[from..].iter().position(|leaf| leaf.stage == stage)
+        {
+            self.level = Some((stage, from + next));
+            return Some(from + next);
+        }
+        let stages = self.leaves.iter().map(|leaf| leaf.stage);
+        let stage = stages.filter(|stage| !matches!(stage, Stage::Read | Stage::Over)).min()?;
+        let first = self.leaves.iter().position(|leaf| leaf.stage == stage)?;
+        self.level = Some((stage, first));
+        let batch = match stage {
+            Stage::Free => Batch::Protect,
+            Stage::Protected => Batch::Read,
+            Stage::Placed => Batch::Punch,
+            _ => return Some(first),
+        };
+        let together = self.leaves.iter().filter(|leaf| leaf.stage == stage);
+        host.prepare(batch, &mut together.map(|leaf| leaf.page));
+        Some(first)
     }
 }
 

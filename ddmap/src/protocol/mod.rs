@@ -77,6 +77,17 @@ pub enum Shown {
     Hole,
 }
 
+/// What is done to several pages next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Batch {
+    /// [`Host::protect`].
+    Protect,
+    /// [`Host::read`].
+    Read,
+    /// [`Host::punch`].
+    Punch,
+}
+
 /// What a host's machines work on: words, places, the page file, and the names of pages that
 /// threads are about to map. Each method is one step, which a process ends behind or does not.
 pub trait Host {
@@ -141,6 +152,10 @@ pub trait Host {
 
     /// The page's bytes in the file. `None`: they are all zero.
     fn read(&self, page: u64) -> Option<Self::Bytes>;
+
+    /// This is done to these pages next, one by one: a host may do it to all of them at once now,
+    /// where that takes less.
+    fn prepare(&self, _batch: Batch, _pages: &mut dyn Iterator<Item = u64>) {}
 
     /// Whether the page could not be read: it is not known what its bytes are.
     fn is_unreadable(&self, _page: u64) -> bool {

@@ -103,7 +103,7 @@ impl Flags {
     pub const STAYS: Self = Self(1);
     /// A small file's: it goes last.
     pub const SMALL: Self = Self(2);
-    /// Somebody sleeps until who is at it is done.
+    /// Somebody waits for its word, which says busy or leaving, to change.
     pub const AWAITED: Self = Self(4);
 
     /// With these set.

@@ -29,6 +29,8 @@ pub struct Links {
     /// Pages of the region: a holder that has none of them yet is told.
     pages: u64,
     wire: Wire,
+    /// Whether an answer is polled for before a thread blocks.
+    polls: bool,
     idle: Renewed<Vec<(NodeId, Link)>>,
 }
 
@@ -36,7 +38,13 @@ impl Links {
     /// Of a process that says so of itself, and finds the nodes in its node's store.
     pub fn new(store: Store, hello: Hello, pages: u64, wire: Wire) -> Self {
         let own = Renewed::new((hello.process, hello.session));
-        Self { store, hello, own, pages, wire, idle: Renewed::new(Vec::new()) }
+        Self { store, hello, own, pages, wire, polls: true, idle: Renewed::new(Vec::new()) }
+    }
+
+    /// The same of a side for which nobody waits: its processor is worth more than its time.
+    #[must_use]
+    pub fn blocking(self) -> Self {
+        Self { polls: false, ..self }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, Link)>> {
@@ -52,12 +60,20 @@ impl Links {
         }
     }
 
+    /// The round trip to a node, in us, as TCP measures it, if a connection to it is idle.
+    pub fn rtt_us(&self, to: NodeId) -> Option<u32> {
+        self.idle().iter().find(|one| one.0 == to)?.1.rtt_us()
+    }
+
     fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
         let address = self.address(node)?;
         let (process, session) = *self.own.lock();
         let hello = Hello { process, session, ..self.hello };
         let link = Link::connect(address, CONNECT, &hello, &self.wire);
         let mut link = link.map_err(|_| Unreached::Silent)?;
+        if !self.polls {
+            link.block();
+        }
         let text = control::text(&control::Ask::Hold { pages: self.pages, node: node.number() });
         match link.ask(&Request::Control { text }, CONNECT) {
             Ok(Answer::Control { text }) if control::parse(&text) == Ok(Told::Done) => Ok(link),

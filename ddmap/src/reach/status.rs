@@ -31,6 +31,12 @@ pub struct VolumeStatus {
     pub processes: u64,
     /// Pages that have left since the node began.
     pub evicted: u64,
+    /// Pages that must stay here.
+    #[serde(default)]
+    pub stays: u64,
+    /// Besides them, pages that may be here; `None`: as many as the node has room for.
+    #[serde(default)]
+    pub local: Option<u64>,
 }
 
 /// What is kept of another host's volume.

@@ -1,5 +1,7 @@
 //! What a program asks of the node that makes room for it.
 
+use crate::ground::share::LEAST;
+use crate::protocol::PAGE;
 use serde::{Deserialize, Serialize};
 
 /// Which pages leave first (dissertation, 6.4.4, "Tracking hot blocks").
@@ -35,6 +37,18 @@ pub struct Wish {
     /// When they leave.
     #[serde(default)]
     pub when: Option<When>,
+    /// How many pages of the volume are kept on the host, at most, besides those that must stay.
+    #[serde(default)]
+    pub local: Option<u64>,
+}
+
+impl Wish {
+    /// The pages of so many bytes, as `solera run --local` hands them on. `None`: too few, or no
+    /// number.
+    pub fn local_of(bytes: &str) -> Option<u64> {
+        let pages = bytes.parse::<u64>().ok()? / PAGE;
+        (pages >= LEAST).then_some(pages)
+    }
 }
 
 impl Policy {

@@ -18,10 +18,11 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use pmem::InternalFd;
+use pmem::interrupt::system_call;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
@@ -92,6 +93,8 @@ pub struct Link {
     received: Buffer,
     damaged: u32,
     closed: Option<String>,
+    /// How long it polls for an answer before it blocks.
+    spin_ns: u64,
 }
 
 impl Link {
@@ -149,6 +152,7 @@ impl Link {
             received: Buffer::new(),
             damaged: 0,
             closed: None,
+            spin_ns: SPIN_NS,
         }
     }
 
@@ -187,6 +191,24 @@ impl Link {
             }
             (kind, _) => Err(invalid(Bad::Unexpected(kind))),
         }
+    }
+
+    /// From here on it blocks at once where an answer is not there: nobody waits for this side.
+    pub fn block(&mut self) {
+        self.spin_ns = 0;
+    }
+
+    /// The round trip in us, as TCP measures it. `None`: the socket is none of TCP.
+    pub fn rtt_us(&self) -> Option<u32> {
+        // SAFETY: a structure of numbers.
+        let mut about: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let fd = self.channel.fd().as_raw_fd() as usize;
+        let [level, name] = [libc::IPPROTO_TCP as usize, libc::TCP_INFO as usize];
+        let (to, length) = ((&raw mut about) as usize, (&raw mut length) as usize);
+        // SAFETY: the kernel writes as much as there is room for, and says how much.
+        let told = unsafe { system_call(libc::SYS_getsockopt, [fd, level, name, to, length, 0]) };
+        told.is_ok().then_some(about.tcpi_rtt)
     }
 
     /// What the link is bound to.
@@ -339,7 +361,7 @@ impl Link {
             if now >= end {
                 return Ok(None);
             }
-            if now < *spin_end.get_or_insert(now + SPIN_NS) {
+            if now < *spin_end.get_or_insert(now + self.spin_ns) {
                 rustix::thread::sched_yield();
                 continue;
             }

@@ -1,5 +1,8 @@
 //! Nodes of a domain in this process, each with a store of its own, over loopback.
 
+// Each test binary uses a part of this.
+#![allow(dead_code)]
+
 use ddmap::node::{Node, NodeOptions};
 use ddmap::program::attach::pager_of;
 use ddmap::program::pager::{RegionPager, Wishes};
@@ -20,6 +23,7 @@ pub struct Running {
     pub address: SocketAddr,
     pub number: u16,
     pub store: PathBuf,
+    pub metrics: SocketAddr,
 }
 
 impl Running {
@@ -33,13 +37,15 @@ impl Running {
             passive: false,
             join,
             wire: Wire::Plain,
+            metrics: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         })
         .unwrap();
         let (address, number) = (node.address(), node.number());
+        let metrics = node.metrics().unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&over);
         let thread = std::thread::spawn(move || node.run(&ends).unwrap());
-        Self { over, thread: Some(thread), address, number, store: store.to_owned() }
+        Self { over, thread: Some(thread), address, number, store: store.to_owned(), metrics }
     }
 
     pub fn stop(&mut self) {

@@ -6,6 +6,7 @@
 //! takes both so that the child gets them whole.
 
 use std::ffi::CString;
+use std::fmt::Write as _;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -459,11 +460,13 @@ impl Process {
     /// Appends what was not served to the report's file, if one is wanted, and starts anew.
     pub fn write_report(&self) {
         if let Some(path) = &self.report {
-            for (what, times, bytes) in ddmap::program::paged::take_counts() {
-                report::noted("(touch)", what, times, bytes);
+            let mut used = String::new();
+            for (count, what) in ddmap::program::paged::take_counts() {
+                // Writing to a string cannot fail.
+                let _ = writeln!(used, "{count} {what} (touch) resource");
             }
             let all: Vec<&[u8]> = self.volumes().map(|seen| &*seen.prefix).collect();
-            report::write(path, if all.len() > 1 { &all } else { &[] });
+            report::write(path, if all.len() > 1 { &all } else { &[] }, &used);
             report::reset();
         }
     }

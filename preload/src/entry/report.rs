@@ -81,14 +81,6 @@ pub fn moved_otherwise(function: &'static str, reason: &'static str, bytes: u64)
     }
 }
 
-/// Counts what was done `times`, with so many bytes.
-pub fn noted(function: &'static str, reason: &'static str, times: u64, bytes: u64) {
-    if let Some(entry) = count(function, reason, None) {
-        entry.count.fetch_add(times - 1, Ordering::Relaxed);
-        entry.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
 fn count(
     function: &'static str,
     reason: &'static str,
@@ -141,9 +133,10 @@ pub fn reset() {
     OVERFLOW.store(0, Ordering::Relaxed);
 }
 
-/// Appends the lines to `path` in one write. `seen`: where each of several volumes is seen.
-pub fn write(path: &[u8], seen: &[&[u8]]) {
-    let mut lines = Vec::new();
+/// Appends the lines to `path` in one write. `seen`: where each of several volumes is seen; `used`:
+/// lines of what was used.
+pub fn write(path: &[u8], seen: &[&[u8]], used: &str) {
+    let mut lines = used.as_bytes().to_vec();
     for entry in &TABLE {
         let (key, count) = (entry.key.load(Ordering::Acquire), entry.count.load(Ordering::Relaxed));
         if !key.is_null() && count > 0 {

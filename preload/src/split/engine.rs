@@ -314,7 +314,7 @@ pub fn leave() {
         if WITHOUT.swap(false, Ordering::Relaxed)
             && let Some(path) = std::env::var_os("SOLERA_REPORT")
         {
-            inside(|| report::write(&path.into_vec(), &[]));
+            inside(|| report::write(&path.into_vec(), &[], ""));
         }
         return;
     };
@@ -325,7 +325,7 @@ pub fn leave() {
         engine.leave();
         if let Some(path) = std::env::var_os("SOLERA_REPORT") {
             engine_report(engine);
-            report::write(&path.into_vec(), &[]);
+            report::write(&path.into_vec(), &[], "");
             report::reset();
         }
     });

@@ -57,6 +57,7 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
     let mut told = vec![format!("patience={patience}"), format!("ahead={ahead}")];
     told.extend(args.policy.iter().map(|policy| format!("policy={policy}")));
     told.extend(args.evict.iter().map(|when| format!("evict={when}")));
+    told.extend(args.local.iter().map(|bytes| format!("local={bytes}")));
     Some(("SOLERA_DDMAP", told.join(",")))
 }
 
@@ -75,5 +76,7 @@ mod tests {
         assert_eq!(told(&args), "patience=120,ahead=off");
         (args.policy, args.evict) = (Some("lfu".to_owned()), Some("demand".to_owned()));
         assert_eq!(told(&args), "patience=120,ahead=off,policy=lfu,evict=demand");
+        args.local = Some(4 << 20);
+        assert!(told(&args).ends_with(",local=4194304"));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use ddmap::ground::counts::Times;
 use serde_json::{Value, json};
 
 use crate::output;
@@ -24,6 +25,39 @@ struct Row {
     error: Option<String>,
     /// Where the program saw the volume that they concerned, if it had several.
     at: Option<String>,
+}
+
+/// What the library says of the times of touches: `ddmap:fault-ns:KIND:BUCKET`, and the longest.
+const TIMES: &str = "ddmap:fault-ns:";
+
+/// Counts of times by the bucket become the times within which half of the touches, and 99 of 100,
+/// were served.
+fn with_quantiles(used: Vec<(String, u64)>) -> Vec<(String, u64)> {
+    let mut kinds: BTreeMap<String, Times> = BTreeMap::new();
+    let (mut told, mut longest) = (Vec::new(), BTreeMap::new());
+    for (name, count) in used {
+        let of = name.strip_prefix(TIMES).and_then(|rest| rest.split_once(':'));
+        if let Some((kind, bucket)) = of {
+            let times = kinds.entry(kind.to_owned()).or_default();
+            if let Some(place) = bucket.parse().ok().and_then(|at: usize| times.buckets.get_mut(at))
+            {
+                *place += count;
+            }
+            continue;
+        }
+        if let Some(kind) = name.strip_prefix(TIMES).and_then(|rest| rest.strip_suffix("-most")) {
+            longest.insert(kind.to_owned(), count);
+        }
+        told.push((name, count));
+    }
+    for (kind, mut times) in kinds {
+        times.longest_ns = longest.get(&kind).copied().unwrap_or(u64::MAX);
+        for (name, of_100) in [("p50", 50), ("p99", 99)] {
+            told.push((format!("{TIMES}{kind}-{name}"), times.within(of_100)));
+        }
+    }
+    told.sort();
+    told
 }
 
 /// The report of one run: all processes of the program.
@@ -67,7 +101,7 @@ impl Report {
             })
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
-        Self { rows, resources }
+        Self { rows, resources: with_quantiles(resources) }
     }
 
     /// For people: the `top` most frequent.
@@ -181,6 +215,24 @@ mod tests {
         assert!(text.contains("inotify") && !text.contains("reflink"), "{text}");
         assert!(text.contains("and 2 more kinds, 6 calls"), "{text}");
         assert_eq!(report.json(1)["calls"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn times_of_all_processes_are_told_by_quantiles() {
+        // Buckets 20 and 30 end at 32,768 and 196,608 ns.
+        let lines = b"60 ddmap:fault-ns:remote:20 (touch) resource\n\
+                      20 ddmap:fault-ns:remote:20 (touch) resource\n\
+                      20 ddmap:fault-ns:remote:30 (touch) resource\n\
+                      100 ddmap:faults:remote (touch) resource\n\
+                      150000 ddmap:fault-ns:remote-most (touch) resource\n\
+                      90 ddmap:fault-ns:remote-most (touch) resource\n";
+        let json = Report::from_lines(lines).json(usize::MAX);
+        let used = |name: &str| json["used"][format!("ddmap:{name}")].as_u64();
+        assert_eq!(used("faults:remote"), Some(100));
+        assert_eq!(used("fault-ns:remote-p50"), Some(32_768));
+        assert_eq!(used("fault-ns:remote-p99"), Some(150_000), "never above the longest one");
+        assert_eq!(used("fault-ns:remote-most"), Some(150_000));
+        assert_eq!(used("fault-ns:remote:20"), None);
     }
 
     #[test]
