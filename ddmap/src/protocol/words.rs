@@ -104,6 +104,16 @@ impl Flags {
     /// A small file's: it goes last.
     pub const SMALL: Self = Self(2);
 
+    /// As a byte.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// What a byte says.
+    pub const fn of_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
     /// With these set.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
