@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ddmap::ground::store::{Standing, Store};
 use ddmap::ground::view::REGION;
@@ -11,7 +12,7 @@ use ddmap::program::attach;
 use ddmap::program::pager::Wishes;
 use ddmap::protocol::PAGE;
 use ddmap::reach::control::Member;
-use ddmap::reach::local::{Answered, Said};
+use ddmap::reach::local::{Answered, Ordered, Said};
 use ddmap::reach::registry::{self, Registry};
 use ddmap::reach::status::Status;
 use pmem::Pager;
@@ -19,12 +20,15 @@ use serde_json::{Value, json};
 use volume::FormatOptions;
 
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Progress};
 use crate::size;
 
 /// Bytes of a volume, at least: as `volume::format` says, which would say it only when the node has
 /// the volume already.
 const VOLUME_MIN: u64 = 16 << 20;
+
+/// How often it is looked how far an order is.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// From here on what this process attaches finds the pages that lie elsewhere.
 pub fn find_pagers() {
@@ -52,25 +56,81 @@ pub fn region(path: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(Some(registry.resolve(name)?))
 }
 
-/// Whether a volume that is named is one of a domain: as `DOMAIN/VOLUME`, or by its region's path.
-pub fn is_of_domain(path: &Path) -> Result<bool, Failure> {
-    if region(path)?.is_some() {
-        return Ok(true);
+/// The store of the volume of a domain whose region has this path, and its name. `None`: it is of
+/// none.
+pub fn of_region(region: &Path) -> Option<(Store, String)> {
+    let real = region.canonicalize().ok()?;
+    let folder = real.parent().filter(|_| real.file_name() == Some(REGION.as_ref()))?;
+    let (store, name) = (Store::of_volume(folder)?, folder.file_name()?.to_string_lossy());
+    let about = store.volume_about(&name).ok()?;
+    about.map(|_| (store, name.into_owned()))
+}
+
+/// Has a volume's host do what takes a while, and waits until it is done.
+pub fn order(
+    store: &Store,
+    volume: &str,
+    asked: &str,
+    doing: &str,
+    said: &Said,
+) -> Result<(), Failure> {
+    let unreached = |errno| {
+        let found = format!("its node does not answer: {}", pmem::plain(errno));
+        let advice = "start it, then ask again: what was begun is done, or as before";
+        Failure::new(asked, found, advice)
+    };
+    let odd = || Failure::new(asked, "its node answers something else", "");
+    match registry::order(store, said).map_err(unreached)? {
+        Answered::Done => {}
+        Answered::Refused { text } => return Err(Failure::new(asked, text, "")),
+        _ => return Err(odd()),
     }
-    let Ok(real) = path.canonicalize() else { return Ok(false) };
-    let folder = real.parent().filter(|_| real.file_name() == Some(REGION.as_ref()));
-    let of = folder.and_then(|folder| Some((Store::of_volume(folder)?, folder.file_name()?)));
-    let Some((store, name)) = of else { return Ok(false) };
-    Ok(store.volume_about(&name.to_string_lossy())?.is_some())
+    let mut progress = Progress::new(doing);
+    loop {
+        let ask = Said::Ordered { volume: volume.to_owned() };
+        match registry::order(store, &ask).map_err(unreached)? {
+            Answered::Ordered(Some(Ordered { over: true, failed, .. })) => {
+                return failed.map_or(Ok(()), |error| Err(error.into()));
+            }
+            Answered::Ordered(Some(now)) => progress.update(now.done, now.total.max(1)),
+            // The node was started anew meanwhile.
+            Answered::Ordered(None) => {
+                let found = "its node was started anew meanwhile";
+                return Err(Failure::new(asked, found, "ask again"));
+            }
+            _ => return Err(odd()),
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Makes the files of a volume of a domain long enough for a volume of so many bytes, as far as the
+/// domain has them.
+pub fn grow(region: &Path, (before, wanted): (u64, u64)) -> Result<(), Failure> {
+    let Some((store, volume)) = of_region(region) else { return Ok(()) };
+    let asked = format!("grow {volume} to {}", size::show(wanted));
+    let about = store.about()?.ok_or_else(|| Failure::new(&asked, "its node is gone", ""))?;
+    let (all, free) = capacity(&status(&Registry::find()?, &about.domain)?);
+    let promised = store.volume_about(&volume)?.map_or(before, |about| about.pages * PAGE);
+    if wanted.saturating_sub(promised) > free {
+        let found = format!(
+            "no space left: the nodes that answer have {} for volumes, of which {} are promised \
+             to none yet, and it has {}",
+            size::show(all),
+            size::show(free),
+            size::show(promised)
+        );
+        let advice = "give a smaller --size, or start another node: solera node --join";
+        return Err(Failure::new(asked, found, advice));
+    }
+    let pages = wanted.div_ceil(PAGE);
+    order(&store, &volume, &asked, "growing", &Said::Grow { volume: volume.clone(), pages })
 }
 
 /// Removes a volume of a domain, whose region has this path: what is said of it. `None`: it is of
 /// none.
 pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
-    let folder = region.parent().filter(|_| region.file_name() == Some(REGION.as_ref()));
-    let of = folder.and_then(|folder| Some((Store::of_volume(folder)?, folder.file_name()?)));
-    let Some((store, name)) = of else { return Ok(None) };
-    let volume = name.to_string_lossy().into_owned();
+    let Some((store, volume)) = of_region(region) else { return Ok(None) };
     let asked = format!("remove {volume}");
     let answer = registry::order(&store, &Said::Remove { volume: volume.clone() });
     match answer {
@@ -151,6 +211,10 @@ pub fn make(
     {
         let advice = "choose another name, or use that one: solera run --ddmap";
         return Err(Failure::new(asked, "the domain has a volume of that name", advice));
+    }
+    if let Some((host, address)) = registry.host(name)? {
+        let found = format!("node {host} at {address} is the host of a volume of that name");
+        return Err(Failure::new(asked, found, "choose another name"));
     }
     if size < VOLUME_MIN {
         let found = format!("a volume needs {}", size::show(VOLUME_MIN));

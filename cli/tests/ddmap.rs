@@ -432,10 +432,6 @@ fn what_a_domain_cannot_hold_is_refused() {
     machine.solera(&["cat", "dm/none:/x"]).refused(1, &["dm/none"]);
     machine.solera(&["run", "--ddmap", "dm/none", "true"]).refused(125, &["format --ddmap"]);
     machine.solera(&["run", "--ddmap", "dm", "true"]).refused(125, &["DOMAIN/VOLUME"]);
-    for volume in ["dm/v", "2/volumes/v/region"] {
-        machine.solera(&["grow", "--size", "1G", volume]).refused(1, &["keeps the size"]);
-        machine.solera(&["snapshot", volume, "copy"]).refused(1, &["solera cp"]);
-    }
     for (options, word) in [
         (&["--ddmap", "dm/v", "--volume", "v"][..], "--volume"),
         (&["--patience", "3s"], "--ddmap"),

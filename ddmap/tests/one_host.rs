@@ -90,7 +90,8 @@ impl World {
             Room::open(&path(name)).unwrap()
         };
         let ground = |room| Ground::attach(&folder.0, room, node(1)).unwrap();
-        let kept = Kept::open(&path("kept"), (1, pages), Arc::new(room("room-2", pages))).unwrap();
+        let kept =
+            Kept::open(&path("kept"), (1, 1), pages, Arc::new(room("room-2", pages))).unwrap();
         let kept = Arc::new(kept);
         let holder = Here(Arc::clone(&kept));
         let evictor = Arc::new(Evictor::new(ground(room("room", local))));
@@ -296,11 +297,29 @@ fn a_holder_that_died_as_it_made_a_folder_makes_it_anew() {
     std::fs::create_dir(&path).unwrap();
     std::fs::File::create(path.join("pages")).unwrap().set_len(64 * PAGE).unwrap();
     std::fs::File::create(path.join("table")).unwrap().set_len(MIB).unwrap();
-    Kept::open(&path, (1, 0), Arc::clone(&room)).err().expect("nobody says how large it is");
-    let kept = Kept::open(&path, (1, 64), Arc::clone(&room)).unwrap();
+    Kept::open(&path, (1, 1), 0, Arc::clone(&room)).err().expect("nobody says how large it is");
+    let kept = Kept::open(&path, (1, 1), 64, Arc::clone(&room)).unwrap();
     assert_eq!(kept.pages_in_file(), 0);
     drop(kept);
-    Kept::open(&path, (1, 0), room).unwrap();
+    Kept::open(&path, (1, 1), 0, room).unwrap();
+}
+
+#[test]
+fn a_holder_hears_no_host_of_an_earlier_term() {
+    let folder = Folder::new();
+    let path = folder.0.join("kept");
+    Room::create(&folder.0.join("room")).unwrap().set_up(64, 0, 4);
+    let room = Arc::new(Room::open(&folder.0.join("room")).unwrap());
+    let kept = Kept::open(&path, (1, 1), 64, Arc::clone(&room)).unwrap();
+    let [first, second] = [1, 2].map(|node| NodeId::new(node).unwrap());
+    kept.hears(first, 1).unwrap();
+    assert!(kept.hears(second, 1).is_err(), "one host a term");
+    kept.hears(second, 2).unwrap();
+    drop(kept);
+    // The volume has moved; whoever was its host before is not heard, also behind a new start.
+    let kept = Kept::open(&path, (1, 1), 0, room).unwrap();
+    assert!(kept.hears(first, 1).unwrap_err().contains("node 2 is the host"));
+    assert_eq!(kept.host(), Some(second));
 }
 
 #[test]

@@ -112,6 +112,10 @@ fn requests() -> impl Strategy<Value = Request> {
             let bytes = bytes(pages.len(), seed);
             Request::Store { pages, bytes }
         }),
+        (pages(PAGES), any::<u8>()).prop_map(|(pages, seed)| {
+            let bytes = bytes(pages.len(), seed);
+            Request::Tables { pages, bytes }
+        }),
         pages(PAGES).prop_map(|pages| Request::Release { pages }),
         any::<u64>().prop_map(|from| Request::Claims { from }),
         Just(Request::Ping),
@@ -205,6 +209,7 @@ fn one_of_each() -> Vec<Framed> {
     for request in [
         Request::Fetch { pages: asked.clone(), releases: asked.clone() },
         Request::Store { pages: asked.clone(), bytes: bytes(2, 1) },
+        Request::Tables { pages: asked.clone(), bytes: bytes(2, 3) },
         Request::Release { pages: asked.clone() },
         Request::Claims { from: 3 },
         Request::Ping,
@@ -246,7 +251,7 @@ fn each_flipped_bit_is_seen_and_one_of_a_page_names_it() {
     for (mut frame, asked) in one_of_each() {
         let kind = Header::parse(&frame, None).unwrap().kind();
         let (pages, numbers) = match kind {
-            Kind::Store => (HEADER + 2 * ENTRY, [17, 18]),
+            Kind::Store | Kind::Tables => (HEADER + 2 * ENTRY, [17, 18]),
             Kind::Fetched => (HEADER + 2 * ENTRY, [18, 0]),
             _ => (frame.len(), [0, 0]),
         };

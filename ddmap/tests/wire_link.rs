@@ -72,6 +72,7 @@ impl Service for Holder {
                 }
                 Answer::Stored(vec![Stored::Kept; pages.len()])
             }
+            Request::Tables { pages, .. } => Answer::Stored(vec![Stored::Kept; pages.len()]),
             Request::Release { pages } => {
                 let dropped = pages.iter().filter(|(page, _)| kept.remove(page).is_some()).count();
                 Answer::Released(dropped as u32)

@@ -59,7 +59,9 @@ impl Service for Node {
                 found: vec![true; pages.len()],
                 bytes: pages.iter().flat_map(|(page, _)| vec![*page as u8; PAGE]).collect(),
             },
-            Request::Store { pages, .. } => Answer::Stored(vec![Stored::Kept; pages.len()]),
+            Request::Store { pages, .. } | Request::Tables { pages, .. } => {
+                Answer::Stored(vec![Stored::Kept; pages.len()])
+            }
             // No answer to that.
             Request::Release { .. } => Answer::Fetched { found: vec![true], bytes: vec![] },
             Request::Claims { .. } => {

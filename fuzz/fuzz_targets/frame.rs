@@ -20,7 +20,8 @@ fn sum(bytes: &mut [u8]) -> Vec<(u64, Version)> {
     bytes[..4].copy_from_slice(&frame::MAGIC);
     let entries = (word(bytes, 40) as usize).min((bytes.len() - HEADER) / ENTRY);
     let pages = HEADER + entries * ENTRY;
-    let (is_store, is_found) = (bytes[6] == Kind::Store as u8, bytes[6] == Kind::Fetched as u8);
+    let is_store = [Kind::Store as u8, Kind::Tables as u8].contains(&bytes[6]);
+    let is_found = bytes[6] == Kind::Fetched as u8;
     let (mut named, mut page) = (Vec::new(), pages);
     for at in (HEADER..pages).step_by(ENTRY) {
         let (number, state) = (&bytes[at..at + 8], word(bytes, at + 8));

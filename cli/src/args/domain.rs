@@ -122,13 +122,14 @@ pub struct NodeArgs {
     pub demo: Option<u16>,
 }
 
-/// Make a domain's key, look at a domain, remove nodes from it.
+/// Make a domain's key, look at a domain, move volumes in it, remove nodes from it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   solera domain create dm --key dm.pem     copy the file to each machine of the domain
   solera domain status dm
   solera domain status --json dm | jq .volumes
+  solera domain move dm/big --to 2         another host: programs use it there
   solera domain drain dm 3                 node 3 gives its pages up
   solera domain leave dm 3                 and is removed
   solera domain forget dm 4                node 4 will not come back: its pages are lost")]
@@ -199,6 +200,30 @@ Example:
         /// The node's number.
         node: u16,
     },
+    /// Give a volume another host: from then on programs use it on that node's machine.
+    #[command(after_help = "\
+To be asked for on the machine of the present host, while no process has the volume attached. The
+directory goes over, then what always stays with a host (metadata); all other pages stay where they
+are until they are touched. If a node dies meanwhile, one of the two is the host: which one, solera
+domain status says. A move that was decided goes on by itself when both nodes run; one that was not
+can be asked for again, as can one that is over.
+
+Exit code: 0 the node is the host, and has what stays with it; 1 it is not, or not known to be; 2 a
+wrong command line.
+
+Examples:
+  solera domain move dm/big --to 2
+  solera domain move --json dm/big --to 2 | jq .host")]
+    Move {
+        /// The new host's number.
+        #[arg(long, value_name = "NODE")]
+        to: u16,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// The volume: DOMAIN/VOLUME.
+        volume: String,
+    },
     /// Mend a volume's directory by what nodes have: on its host, while no program uses it.
     #[command(after_help = "\
 The directory says where each page is. Where it is damaged, names a node that has not got the page,
@@ -263,16 +288,6 @@ fn percent(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}` is not a part: give a whole number from 0% to 50%"))
 }
 
-/// Refuses volumes of domains.
-fn refuse(what: &str, volumes: &[PathBuf], found: &str, advice: &str) -> Result<(), Failure> {
-    for volume in volumes {
-        if domain::is_of_domain(volume)? {
-            return Err(Failure::new(format!("{what} {}", volume.display()), found, advice));
-        }
-    }
-    Ok(())
-}
-
 impl Command {
     /// Where the command line names a volume as `DOMAIN/VOLUME`, puts the path of its region. What
     /// is named with a path on it, `place::Place` finds.
@@ -286,16 +301,8 @@ impl Command {
             Self::Mount(args) => (vec![&mut args.volume], 1),
             Self::Umount(args) => (args.places.iter_mut().collect(), 1),
             Self::Run(args) => (args.volume.iter_mut().collect(), run::CODE_OWN_FAILURE),
-            Self::Grow(args) => {
-                let found = "a volume of a domain keeps the size that it was made with";
-                let advice = "make a larger one, and copy: solera format --ddmap";
-                return refuse("grow", std::slice::from_ref(&args.volume), found, advice);
-            }
-            Self::Snapshot(args) => {
-                let found = "its pages lie on several nodes, and the copy would ask for them there";
-                let advice = "copy its files: solera cp -r DOMAIN/VOLUME:/ DIRECTORY";
-                return refuse("copy", std::slice::from_ref(&args.volume), found, advice);
-            }
+            Self::Grow(args) => (vec![&mut args.volume], 1),
+            Self::Snapshot(args) => (vec![&mut args.volume], 1),
             Self::Rm(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Cache(args) => match &mut args.command {
                 CacheCommand::Create(of)

@@ -1,5 +1,7 @@
 //! `solera domain`: a domain's key, and how the domain is, as its nodes on this machine say.
 
+mod moving;
+
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,6 +38,7 @@ pub fn run(args: &DomainArgs) -> Outcome {
         DomainCommand::Drain { cancel: false, name, node } => drain(name, *node),
         DomainCommand::Leave { name, node } => leave(name, *node),
         DomainCommand::Forget { name, node } => forget(name, *node),
+        DomainCommand::Move { to, json, volume } => moving::run(volume, *to, *json),
         DomainCommand::Repair { dry_run, json, volume } => repair(volume, *dry_run, *json),
     }
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::args::{GrowArgs, NewSize};
 use crate::commands::format;
+use crate::domain;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::size;
@@ -11,14 +12,23 @@ use crate::tree::VolumeTree;
 
 /// Makes the volume larger; others may have it attached meanwhile.
 pub fn run(args: &GrowArgs) -> Outcome {
+    let wanted_of = |before: u64| match args.size {
+        NewSize::To(bytes) => bytes,
+        NewSize::By(more) => before.saturating_add(more),
+    };
+    if domain::of_region(&args.volume).is_some() {
+        let found = volume::info(&args.volume)?;
+        let (before, wanted) = (found.size_bytes, wanted_of(found.size_bytes));
+        // What it would refuse is refused ahead.
+        if wanted > before && wanted <= found.size_max_bytes {
+            domain::grow(&args.volume, (before, wanted))?;
+        }
+    }
     let tree = VolumeTree::attach(&args.volume)?;
     let asked = format!("grow {}", args.volume.display());
     let info = || tree.volume().info().map_err(|errno| Failure::errno(&asked, errno));
     let before = info()?.size_bytes;
-    let wanted = match args.size {
-        NewSize::To(bytes) => bytes,
-        NewSize::By(more) => before.saturating_add(more),
-    };
+    let wanted = wanted_of(before);
     output::busy("growing", || tree.volume().grow(wanted))?;
     let grown = info()?;
     let after = grown.size_bytes;

@@ -26,8 +26,13 @@ impl Machine {
     }
 
     pub fn command(&self, line: &[&str]) -> Command {
+        self.on("run", line)
+    }
+
+    /// A command on another machine, which has a runtime directory of its own.
+    pub fn on(&self, runtime: &str, line: &[&str]) -> Command {
         let mut command = command();
-        command.env("XDG_RUNTIME_DIR", self.0.path("run")).current_dir(self.0.path("."));
+        command.env("XDG_RUNTIME_DIR", self.0.path(runtime)).current_dir(self.0.path("."));
         command.args(line);
         command
     }
@@ -38,6 +43,11 @@ impl Machine {
 
     /// A node that is up.
     pub fn node(&self, store: &str, options: &[&str]) -> Node {
+        self.node_on("run", store, options)
+    }
+
+    /// The same on another machine.
+    pub fn node_on(&self, runtime: &str, store: &str, options: &[&str]) -> Node {
         let store = self.0.text(store);
         let mut line = vec!["node", "--domain", "dm", "--store", &store];
         for (option, value) in [("--listen", "127.0.0.1:0"), ("--capacity", "16M")] {
@@ -45,7 +55,7 @@ impl Machine {
                 line.extend([option, value]);
             }
         }
-        Node::start(self.command(&[&line[..], options].concat()))
+        Node::start(self.on(runtime, &[&line[..], options].concat()))
     }
 
     /// A node that does not start.

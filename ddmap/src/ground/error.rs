@@ -1,10 +1,11 @@
 //! What went wrong with a domain or a node: what was asked, what was found, what to do.
 
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 use std::io;
 
 /// An error for a person.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DomainError {
     /// What was asked for.
     pub asked: String,

@@ -6,6 +6,7 @@ pub mod directory;
 pub mod error;
 pub(crate) mod files;
 pub mod maps;
+pub mod moving;
 pub(crate) mod renewed;
 pub mod room;
 pub mod share;

@@ -15,7 +15,7 @@ use crate::ground::error::DomainError;
 use crate::ground::room::{self, Room};
 use crate::ground::table::Table;
 use crate::ground::view::REGION;
-use crate::protocol::{NodeId, PAGE};
+use crate::protocol::{NodeId, PAGE, TERM};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -27,13 +27,17 @@ use std::path::{Path, PathBuf};
 /// Of files that only the node's user may open.
 const MODE: u32 = 0o600;
 /// Where a volume says which it is.
-const ABOUT: &str = "about";
+pub(super) const ABOUT: &str = "about";
 /// What that is called of a volume that was removed.
-const REMOVED: &str = "removed";
+pub(super) const REMOVED: &str = "removed";
+/// The page file of what is kept, and the file that says for which node, in which term.
+pub const KEPT_PAGES: &str = "pages";
+/// That file.
+pub const KEPT_HOST: &str = "host";
 const NODE: &str = "node";
 const MEMBERS: &str = "members";
 /// The version of the folder's structures.
-const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 2;
 
 /// What a node is, as its store has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -50,11 +54,18 @@ pub struct About {
 /// What a volume's folder says of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VolumeAbout {
-    format: u32,
+    pub(super) format: u32,
     /// Its pages' number: of the region, by which holders know it.
     pub uuid: [u8; 16],
     /// Pages of the region.
     pub pages: u64,
+    /// How often it has moved to another host, plus 1: nodes hear none of an earlier term.
+    #[serde(default = "first_term")]
+    pub term: u32,
+}
+
+fn first_term() -> u32 {
+    TERM
 }
 
 /// How a node stands in its domain.
@@ -108,7 +119,7 @@ impl Store {
         &self.0
     }
 
-    fn asked(&self) -> String {
+    pub(super) fn asked(&self) -> String {
         format!("use the store {}", self.0.display())
     }
 
@@ -147,7 +158,10 @@ impl Store {
         self.write(NODE, &serde_json::to_vec_pretty(&about).unwrap_or_default())
     }
 
-    fn read<T: for<'a> Deserialize<'a>>(&self, path: &Path) -> Result<Option<T>, DomainError> {
+    pub(super) fn read<T: for<'a> Deserialize<'a>>(
+        &self,
+        path: &Path,
+    ) -> Result<Option<T>, DomainError> {
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -162,8 +176,9 @@ impl Store {
     }
 
     /// Puts a file in place whole.
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), DomainError> {
-        let (new, path) = (self.0.join(format!("{name}.new")), self.0.join(name));
+    pub(super) fn write(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<(), DomainError> {
+        let path = self.0.join(name);
+        let new = path.with_added_extension("new");
         fs::write(&new, bytes)
             .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(MODE)))
             .and_then(|()| fs::rename(&new, &path))
@@ -249,8 +264,21 @@ impl Store {
         if folder.join(ABOUT).exists() {
             return Err(DomainError::new(asked, "it exists already", "choose another name"));
         }
-        let made = Self::fill_volume(&folder, size);
-        made.map_err(|error| {
+        if let Some((node, what)) = self.on_its_way(name) {
+            let found = format!("one of that name is {what} node {node}");
+            return Err(DomainError::new(asked, found, "choose another name"));
+        }
+        let made = || {
+            let mut uuid = [0; 16];
+            rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())
+                .map_err(pmem::plain)?;
+            let pages = size.div_ceil(PAGE);
+            Self::fill_volume(&folder, pages)?;
+            let about = VolumeAbout { format: FORMAT, uuid, pages, term: TERM };
+            let text = serde_json::to_vec_pretty(&about).unwrap_or_default();
+            fs::write(folder.join(ABOUT), text).map_err(|error| error.to_string())
+        };
+        made().map_err(|error: String| {
             // The folder is this call's own, and useless; what is left of it is said by the error.
             let _ = fs::remove_dir_all(&folder);
             DomainError::new(&asked, error, "see that the store has room")
@@ -258,11 +286,11 @@ impl Store {
         Ok(folder)
     }
 
-    fn fill_volume(folder: &Path, size: u64) -> Result<(), String> {
-        let text = |error: std::io::Error| error.to_string();
+    /// Makes the files of a volume of so many pages, of which nobody has touched any.
+    pub(super) fn fill_volume(folder: &Path, pages: u64) -> Result<(), String> {
         let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder).map_err(text)?;
-        let pages = size.div_ceil(PAGE);
+        let made = builder.recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| error.to_string())?;
         drop(
             pmem::Region::create(&folder.join(REGION), pages * PAGE, MODE, true)
                 .map_err(|error| error.to_string())?,
@@ -272,12 +300,28 @@ impl Store {
             Directory::create(&folder.join(directory::NAME), pages)
                 .map_err(|error| error.to_string())?,
         );
-        let mut uuid = [0; 16];
-        rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())
-            .map_err(pmem::plain)?;
-        let about = VolumeAbout { format: FORMAT, uuid, pages };
-        fs::write(folder.join(ABOUT), serde_json::to_vec_pretty(&about).unwrap_or_default())
-            .map_err(text)
+        Ok(())
+    }
+
+    /// Makes the files of a volume longer, which nobody has attached: it has so many pages then.
+    /// CRASH: files that are longer than `about` says do no harm; it is done again.
+    pub fn grow_volume(&self, name: &str, pages: u64) -> Result<(), DomainError> {
+        let folder = self.volume(name);
+        let asked = format!("grow the volume {name}");
+        let failed = |error: std::io::Error| DomainError::io(&asked, folder.display(), &error);
+        let Some(about) = self.volume_about(name)? else {
+            return Err(DomainError::new(asked, "this node has no such volume", ""));
+        };
+        if pages <= about.pages {
+            return Ok(());
+        }
+        for (file, length) in [(REGION, pages * PAGE), (directory::NAME, pages * 8)] {
+            let file = fs::File::options().write(true).open(folder.join(file));
+            file.and_then(|file| file.set_len(length)).map_err(failed)?;
+        }
+        Table::grow(&folder, pages).map_err(|error| DomainError::new(&asked, error, ""))?;
+        let text = serde_json::to_vec_pretty(&VolumeAbout { pages, ..about }).unwrap_or_default();
+        self.write(folder.join(ABOUT), &text)
     }
 
     /// A volume is no volume any more; its folder stays until holders have dropped what they keep
@@ -290,12 +334,12 @@ impl Store {
     }
 
     /// The volumes that were removed, and whose pages holders may have still: their folders, and
-    /// their regions' numbers.
-    pub fn discarded(&self) -> Vec<(PathBuf, [u8; 16])> {
+    /// what these say.
+    pub fn discarded(&self) -> Vec<(PathBuf, VolumeAbout)> {
         let entries = fs::read_dir(self.0.join("volumes")).into_iter().flatten().flatten();
         let removed = |entry: fs::DirEntry| {
             let about = self.read::<VolumeAbout>(&entry.path().join(REMOVED)).ok()??;
-            Some((entry.path(), about.uuid))
+            Some((entry.path(), about))
         };
         entries.filter_map(removed).collect()
     }

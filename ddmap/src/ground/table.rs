@@ -212,6 +212,17 @@ impl Table {
         set(HEADER_MAGIC, MAGIC)
     }
 
+    /// Makes a table longer, for so many pages. Who has it attached does not see them.
+    pub fn grow(folder: &Path, pages: u64) -> Result<(), TableError> {
+        let system = |errno| TableError::System("the file", errno);
+        let path = folder.join(NAME);
+        let file = rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .map_err(system)?;
+        rustix::fs::ftruncate(&file, WORDS_AT + pages * 8).map_err(system)?;
+        let stored = files::open(&path)?.shared_store(HEADER_PAGES, pages);
+        stored.map_err(|fault| TableError::System("the header", fault.into()))
+    }
+
     /// Whether a folder has a table, whole: its magic number is written last. What cannot be opened
     /// is there, and is not to be made anew.
     pub fn is_made(folder: &Path) -> bool {
@@ -325,6 +336,12 @@ impl Table {
             self.region.futex_wake(Self::at(page), u32::MAX);
         }
         true
+    }
+
+    /// Sets a page's word, on a node that serves nothing of the region now.
+    pub fn put(&self, page: u64, word: Word) {
+        // A table that was cut short says of its pages that they are lost.
+        let _ = self.region.shared_store(Self::at(page), word.0);
     }
 
     /// Changes a page's flags.
@@ -558,6 +575,9 @@ impl Table {
             let own = Owner::of_process(u32::from(me.slot) & 0x1FF, me.life.into());
             if slot::claim_recovery(self, slot, state, own)? == Claim::Own {
                 self.drop_names(slot);
+                // What it owed to holders nobody tells them; the node may not be the one that
+                // buries it.
+                self.set_in_vain();
                 slot::finish_recovery(self, slot, state, slot::FREE)?;
                 buried += 1;
             }

@@ -13,8 +13,8 @@ use crate::reach::links::Links;
 use crate::reach::status::VolumeStatus;
 use crate::wire::{Hello, Wire};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// A holder that does not answer in that time is left alone for a while. Pages on their way to it
@@ -40,6 +40,11 @@ pub struct Hosted {
     sure: Mutex<BTreeSet<NodeId>>,
     /// Of holders that were asked: the round trip in us, and requests that are under way.
     asked: Mutex<BTreeMap<NodeId, (Option<u32>, u64)>>,
+    /// No program may attach it, and nothing leaves or is compared: the volume is about to move or
+    /// to grow.
+    closed: AtomicBool,
+    /// Held by those who send pages or compare claims.
+    working: RwLock<()>,
 }
 
 /// All of them.
@@ -74,7 +79,43 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Hosted {
     /// Sends pages away to those of the holders that answer.
     fn make_room(&self, wanted: u64, holders: &[NodeId]) -> Made {
+        let Some(_working) = self.work() else { return Made::Nothing };
         self.evictor.make_room(wanted, &self.answering(holders), self, PATIENCE)
+    }
+
+    fn work(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let working = self.working.read().unwrap_or_else(PoisonError::into_inner);
+        (!self.is_closed()).then_some(working)
+    }
+
+    /// Whether it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// From here on no program attaches it, and this node sends no page of it and has none dropped.
+    /// Those that have attached it before are in its table by now.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        drop(self.working.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// It is as it was.
+    pub fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// The processes that have it attached, this one apart, each with what it is.
+    pub fn users(&self) -> Vec<String> {
+        let table = &self.evictor.ground().table;
+        let others = table.processes().into_iter();
+        let living = others.filter(|one| *one != table.me() && !table.is_dead(*one));
+        let name = |claimant| {
+            let pid = table.published(claimant)?.pid;
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            Some(format!("{pid} ({})", name.trim()))
+        };
+        living.map(|one| name(one).unwrap_or_else(|| "one without a number".to_owned())).collect()
     }
 
     /// Those that are not left alone.
@@ -88,6 +129,7 @@ impl Hosted {
 
     /// Has those of the nodes drop what they keep in vain of which that is not known yet.
     fn reconcile_with(&self, nodes: &[NodeId], anew: bool) {
+        let Some(_working) = self.work() else { return };
         // Asked first: what is said from here on is looked at the next time.
         let told = self.evictor.ground().table.take_in_vain();
         let mut sure = lock(&self.sure);
@@ -213,19 +255,21 @@ impl Hosts {
             process: u64::from(ground.table.me().slot),
             session: ground.table.life(),
             volume: about.uuid,
-            term: crate::protocol::TERM,
+            term: about.term,
         };
         let links =
             Links::new(self.store.clone(), hello, about.pages, self.wire.clone()).blocking();
         let (evictor, silent, sure) = (Evictor::new(ground), Mutex::default(), Mutex::default());
         let (name_of, uuid, asked) = (name.to_owned(), about.uuid, Mutex::default());
-        let hosted = Hosted { name: name_of, uuid, evictor, links, silent, sure, asked };
+        let (closed, working) = (AtomicBool::new(false), RwLock::new(()));
+        let hosted =
+            Hosted { name: name_of, uuid, evictor, links, silent, sure, asked, closed, working };
         let hosted = Arc::new(hosted);
         all.insert(name.to_owned(), Arc::clone(&hosted));
         Ok(hosted)
     }
 
-    /// A volume is removed: no page of it leaves any more.
+    /// One that is closed is not served any more: it is gone, or is looked at anew.
     pub fn forget(&self, name: &str) {
         self.all().remove(name);
     }

@@ -6,25 +6,22 @@
 
 use crate::ground::files;
 use crate::ground::room::Room;
+use crate::ground::store::{KEPT_HOST, KEPT_PAGES};
 use crate::ground::table::{Table, TableError};
 use crate::ground::uffd::Uffd;
 use crate::protocol::keep::{self, Keeper};
 use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
-use crate::protocol::{Flags, Installed, NodeId, PAGE, State, Version, Word};
+use crate::protocol::{Flags, Installed, NodeId, PAGE, State, TERM, Version, Word};
 use pmem::Region;
 use rustix::buffer::spare_capacity;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The name of the page file.
-const PAGES_NAME: &str = "pages";
-/// The file that says for which node they are kept.
-const HOST_NAME: &str = "host";
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What this node keeps of one region.
 pub struct Kept {
@@ -32,14 +29,29 @@ pub struct Kept {
     region: Region,
     uffd: Uffd,
     room: Arc<Room>,
-    host: Option<NodeId>,
+    folder: PathBuf,
+    /// For which node, in which term: the number in the upper half, 0 if it is not known.
+    host: AtomicU64,
+}
+
+fn host_of(node: u16, term: u32) -> u64 {
+    u64::from(node) << 32 | u64::from(term)
+}
+
+/// What the file says.
+fn parse_host(text: &str) -> Option<u64> {
+    let mut words = text.split_ascii_whitespace();
+    let node = NodeId::new(words.next()?.parse().ok()?)?;
+    let term = words.next().map_or(Ok(TERM), str::parse).ok()?;
+    Some(host_of(node.number(), term))
 }
 
 impl Kept {
     /// What the folder has, which is made for a region of so many pages if it is not there.
     pub fn open(
         folder: &Path,
-        (host, pages): (u16, u64),
+        (host, term): (u16, u32),
+        pages: u64,
         room: Arc<Room>,
     ) -> Result<Self, TableError> {
         let system = |what| move |errno| TableError::System(what, errno);
@@ -48,33 +60,78 @@ impl Kept {
             if pages == 0 {
                 return Err(TableError::Layout("is not made, and has no size yet".to_owned()));
             }
-            let file = folder.join(HOST_NAME);
+            let file = folder.join(KEPT_HOST);
             let made = std::fs::create_dir_all(folder);
-            made.and_then(|()| std::fs::write(file, host.to_string())).map_err(|error| {
-                let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-                TableError::System("the folder", errno)
-            })?;
-            files::create(&folder.join(PAGES_NAME), pages * PAGE)?;
+            made.and_then(|()| std::fs::write(file, format!("{host} {term}"))).map_err(
+                |error| {
+                    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+                    TableError::System("the folder", errno)
+                },
+            )?;
+            files::create(&folder.join(KEPT_PAGES), pages * PAGE)?;
             Table::create(folder, pages)?;
         }
         let table = Table::attach(folder)?;
-        let region = files::open(&folder.join(PAGES_NAME))?;
+        let region = files::open(&folder.join(KEPT_PAGES))?;
         let uffd = Uffd::open().map_err(system("the userfaultfd"))?;
         let (start, length) = (region.base(), region.len() as usize);
         // SAFETY: the region's own mapping, in which children would fill holes with zeros.
         unsafe { rustix::mm::madvise(start.cast(), length, Advice::LinuxDontFork) }
             .map_err(system("the mapping"))?;
         uffd.register(start as usize, length).map_err(system("the userfaultfd"))?;
-        let host = std::fs::read_to_string(folder.join(HOST_NAME)).ok();
-        let host = host.and_then(|host| NodeId::new(host.parse().ok()?));
-        let kept = Self { table, region, uffd, room, host };
+        let host = std::fs::read_to_string(folder.join(KEPT_HOST)).ok();
+        let host = host.and_then(|host| parse_host(&host)).unwrap_or(host_of(0, TERM));
+        let (folder, host) = (folder.to_owned(), AtomicU64::new(host));
+        let kept = Self { table, region, uffd, room, folder, host };
         let Ok(()) = keep::restart(&kept, kept.table.touched());
         Ok(kept)
     }
 
+    /// Makes what the folder has longer, for a region of so many pages.
+    pub fn grow(folder: &Path, pages: u64) -> Result<(), TableError> {
+        let system = |errno| TableError::System("the page file", errno);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(folder.join(KEPT_PAGES), flags, Mode::empty());
+        let grown = file.and_then(|file| rustix::fs::ftruncate(&file, pages * PAGE));
+        grown.map_err(system)?;
+        Table::grow(folder, pages)
+    }
+
     /// The node for which they are kept.
     pub fn host(&self) -> Option<NodeId> {
-        self.host
+        NodeId::new((self.host.load(Ordering::SeqCst) >> 32) as u16)
+    }
+
+    /// Whether a node is heard that takes itself for the host in a term: not behind a later one. If
+    /// its term is a later one, others are not heard from here on.
+    pub fn hears(&self, node: NodeId, term: u32) -> Result<(), String> {
+        let known = self.host.load(Ordering::SeqCst);
+        if term < known as u32 {
+            return Err(format!(
+                "node {} is the host of this volume in term {}, {node} was in term {term}",
+                known >> 32,
+                known as u32
+            ));
+        }
+        let new = host_of(node.number(), term);
+        if term == known as u32 && self.host().is_some_and(|host| host != node) {
+            return Err(format!("node {} is the host of this volume, not {node}", known >> 32));
+        }
+        if new != known {
+            // PERSIST: in the store before anything of that term is kept.
+            let text = format!("{} {term}", node.number());
+            let (path, beside) = (self.folder.join(KEPT_HOST), self.folder.join("host.new"));
+            std::fs::write(&beside, text)
+                .and_then(|()| std::fs::rename(&beside, &path))
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            self.host.store(new, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Pages of its region, as far as they were told.
+    pub fn pages(&self) -> u64 {
+        self.table.pages()
     }
 
     /// Drops all pages.
@@ -104,7 +161,7 @@ impl Kept {
             Request::Store { pages, bytes } => self.store(pages, bytes),
             Request::Release { pages } => Answer::Released(self.release(pages)),
             Request::Claims { from } => self.claims(*from),
-            Request::Ping | Request::Control { .. } => {
+            Request::Ping | Request::Control { .. } | Request::Tables { .. } => {
                 Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }
             }
         }

@@ -8,8 +8,10 @@
 //! | drain | brings home what nodes keep that are to give their pages up |
 //! | two of the server | answer other nodes and their programs |
 
+mod arrive;
 pub mod evict;
 mod fetched;
+mod going;
 pub mod host;
 pub mod kept;
 pub mod look;
@@ -26,12 +28,13 @@ use crate::ground::room::Room;
 use crate::ground::store::{Listed, Lock, Store};
 use crate::ground::uffd::Uffd;
 use crate::node::evict::Peer;
+use crate::node::going::{Order, Orders};
 use crate::node::host::Hosts;
 use crate::node::members::{Members, SILENT};
 use crate::node::scrape::Scrapes;
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Claimant, NodeId, PAGE};
+use crate::protocol::{Claimant, NodeId, PAGE, TERM};
 use crate::reach::control::{self, Ask, Member, Told};
 use crate::reach::local::{self, Answered, Local, Said};
 use crate::reach::status::Status;
@@ -107,27 +110,30 @@ struct Shared {
     over: AtomicBool,
     /// Pages may be counted that are not there.
     uncounted: AtomicBool,
+    orders: Orders,
 }
 
-/// Says something to a node, of a volume or of none: its answer.
+/// How a node begins that has something to say, of a volume in a term or of none.
+fn say_hello(member: &Member, volume: Option<([u8; 16], u32)>) -> Result<Hello, DomainError> {
+    let number = if member.node == 0 { STRANGER } else { member.node };
+    let node = NodeId::new(number)
+        .ok_or_else(|| DomainError::new("reach a node", "a bad number of this one", ""))?;
+    let (volume, term) = volume.unwrap_or((NO_VOLUME, TERM));
+    let process = u64::from(std::process::id()) << 16 | u64::from(member.address.port());
+    Ok(Hello { node, process, session: 1, volume, term })
+}
+
+/// Says something to a node, of a volume in a term or of none: its answer.
 fn say(
     address: SocketAddr,
     member: &Member,
-    volume: Option<[u8; 16]>,
+    volume: Option<([u8; 16], u32)>,
     ask: &Ask,
     wire: &Wire,
 ) -> Result<Told, DomainError> {
     let asked = format!("reach the node at {address}");
     let io = |error: std::io::Error| DomainError::new(&asked, error, "is a node up there?");
-    let number = if member.node == 0 { STRANGER } else { member.node };
-    let node = NodeId::new(number).ok_or_else(|| DomainError::new(&asked, "a bad number", ""))?;
-    let hello = Hello {
-        node,
-        process: u64::from(std::process::id()) << 16 | u64::from(member.address.port()),
-        session: 1,
-        volume: volume.unwrap_or(NO_VOLUME),
-        term: crate::protocol::TERM,
-    };
+    let hello = say_hello(member, volume)?;
     let mut link = Link::connect(address, BEAT * 2, &hello, wire).map_err(io)?;
     let text = control::text(ask);
     let answer = link.ask(&Request::Control { text }, BEAT * 2);
@@ -154,7 +160,7 @@ fn join(
             Ok((NodeId::new(you).ok_or_else(|| refused("a bad number"))?, all))
         }
         Told::Refused { text } => Err(refused(&text)),
-        Told::Done => Err(refused("an answer to something else")),
+        _ => Err(refused("an answer to something else")),
     }
 }
 
@@ -255,6 +261,9 @@ impl Node {
         let answering =
             Answering::new(store.clone(), here, Arc::clone(&room), Arc::clone(&members));
         let answering = Arc::new(answering);
+        // What is left of moves of volumes; those that are decided go on.
+        store.finish_arrivals();
+        store.volumes().iter().for_each(|name| store.stays(name));
         for wrong in answering.open_all() {
             eprintln!("solera: node: what is kept cannot be opened: {wrong}");
         }
@@ -273,6 +282,7 @@ impl Node {
             answering: Arc::clone(&answering),
             over: AtomicBool::new(false),
             uncounted: AtomicBool::new(false),
+            orders: Orders::default(),
             store,
         });
         shared.room.set_up(capacity, shared.pages(), reserve);
@@ -415,7 +425,7 @@ impl Shared {
 
     fn beat(&self) {
         let mut heard = self.members.lives();
-        let mut said = None;
+        let (mut said, mut removed) = (None, Vec::new());
         let mut tried = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
             let (used, promised) = (self.room.used(), self.hosts.promised());
@@ -442,9 +452,14 @@ impl Shared {
             for (node, _) in lives.iter().filter(|one| !heard.contains(one)) {
                 self.hosts.heard_of(*node);
             }
-            self.answering.drop_for(&self.members.gone());
+            let gone = self.members.gone();
+            if tried.elapsed() > SILENT || gone != removed {
+                self.answering.drop_for(&gone, |uuid| self.may_be_hosted(uuid));
+                removed = gone;
+            }
             if tried.elapsed() > SILENT {
                 self.finish_removals();
+                self.answering.drop_arrivals(|moved| self.knows_attempt(moved));
                 tried = Instant::now();
             }
             heard = lives;
@@ -471,6 +486,10 @@ impl Shared {
             Said::Wire => Answered::Wire { key: self.wire.key().map(str::to_owned) },
             Said::Mark { node, standing } => self.mark(node, standing),
             Said::Remove { volume } => self.remove(&volume),
+            Said::Move { volume, to } => self.order(volume, Order::Move(to)),
+            Said::Grow { volume, pages } => self.order(volume, Order::Grow(pages)),
+            Said::Ordered { volume } => self.ordered(&volume),
+            Said::Where { volume } => self.host_of(&volume),
             Said::Status => Answered::Status(self.status()),
             Said::Attached { volume, slot, life, wish } => {
                 let claimant = Claimant { slot, life };
@@ -494,6 +513,10 @@ impl Shared {
     ) -> Result<(), DomainError> {
         let asked = format!("attach {volume}");
         let hosted = self.hosts.find(volume)?;
+        if hosted.is_closed() {
+            let found = "it is about to move to another host, or to grow";
+            return Err(DomainError::new(asked, found, "try again in a moment"));
+        }
         let Ok([uffd, maps]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(DomainError::new(asked, "the descriptors are missing", ""));
         };

@@ -4,7 +4,8 @@
 //! The first node says how nodes stand, and all hear of it with the next beat. A host brings the
 //! pages home that a draining node keeps; from there they leave for others as any page does.
 
-use super::{BEAT, Shared, say};
+use super::going::Answers;
+use super::{Shared, say};
 use crate::ground::error::DomainError;
 use crate::ground::store::Standing;
 use crate::ground::view::REGION;
@@ -17,15 +18,12 @@ use crate::reach::local::Answered;
 use pmem::{Access, OpenOptions, Pager, Region};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 fn answer(told: Result<Told, DomainError>) -> Answered {
     match told {
         Ok(Told::Done) => Answered::Done,
         Ok(Told::Refused { text }) => Answered::Refused { text },
-        Ok(Told::Members { .. }) => {
-            Answered::Refused { text: "the first node answers something else".to_owned() }
-        }
+        Ok(_) => Answered::Refused { text: "the first node answers something else".to_owned() },
         Err(error) => Answered::Refused { text: error.to_string() },
     }
 }
@@ -64,13 +62,14 @@ impl Shared {
     /// them here: gives the nodes that do not answer, which are asked again later.
     pub(super) fn finish_removals(&self) -> Vec<u16> {
         let mut silent = Vec::new();
-        for (folder, uuid) in self.store.discarded() {
+        for (folder, about) in self.store.discarded() {
+            let volume = Some((about.uuid, about.term));
             let before = silent.len();
             for (node, address, standing) in self.members.addresses() {
                 if node == self.here() || standing == Standing::Gone {
                     continue;
                 }
-                let told = say(address, &self.about, Some(uuid), &Ask::Drop, &self.wire);
+                let told = say(address, &self.about, volume, &Ask::Drop, &self.wire);
                 if !matches!(told, Ok(Told::Done)) {
                     silent.push(node.number());
                 }
@@ -86,9 +85,14 @@ impl Shared {
         silent
     }
 
-    /// The thread that brings the pages of draining nodes home.
+    /// The thread that brings the pages of draining nodes home, and does what takes a while.
     pub(super) fn drain(&self) {
+        self.answering.take_over_here();
+        let mut answers = Answers::new();
         while !self.over.load(Ordering::Relaxed) {
+            self.do_orders();
+            self.take_arrivals();
+            let is_awaited = self.finish_moves(&mut answers);
             let mut draining = self.members.draining();
             draining.retain(|node| *node != self.here());
             for name in self.store.volumes() {
@@ -98,7 +102,7 @@ impl Shared {
                     eprintln!("solera: node: {error}");
                 }
             }
-            thread::sleep(BEAT);
+            Self::rest(is_awaited);
         }
     }
 
@@ -110,7 +114,18 @@ impl Shared {
             _ => None,
         };
         let is_there = |page: &u64| owner_of(*page).is_some_and(|owner| draining.contains(&owner));
-        let mut pages = ground.table.touched().filter(is_there).peekable();
+        let pages = ground.table.touched().filter(is_there);
+        self.bring(name, pages, |_| {})
+    }
+
+    /// Brings pages of a volume of this node's: `tell` hears how many it has tried.
+    pub(super) fn bring(
+        &self,
+        name: &str,
+        pages: impl Iterator<Item = u64>,
+        tell: impl Fn(u64),
+    ) -> Result<(), DomainError> {
+        let (mut pages, mut done) = (pages.peekable(), 0);
         if pages.peek().is_none() {
             return Ok(());
         }
@@ -128,10 +143,12 @@ impl Shared {
             }
             let ranges: Vec<_> = batch.iter().map(|page| (page * PAGE, PAGE)).collect();
             pager.ready(&ranges, Access::Load);
+            done += batch.len() as u64;
             for page in batch {
                 // One that cannot be had now is tried again in the next round.
                 let _ = pager.fault(page * PAGE, Access::Load);
             }
+            tell(done);
         }
         Ok(())
     }

@@ -4,10 +4,11 @@
 
 use crate::ground::room::Room;
 use crate::ground::store::Store;
+use crate::node::arrive::{Arrivals, told};
 use crate::node::kept::Kept;
 use crate::node::members::Members;
-use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
+use crate::protocol::{NodeId, TERM};
 use crate::reach::control::{self, Ask, Told};
 use crate::reach::status::KeptStatus;
 use crate::wire::serve::{Peer, Refusal, Service};
@@ -23,51 +24,60 @@ const KEPT_MAX: usize = 256;
 
 /// The answering side of a node.
 pub struct Answering {
-    store: Store,
-    here: NodeId,
+    pub(super) store: Store,
+    pub(super) here: NodeId,
     room: Arc<Room>,
     members: Arc<Members>,
     kept: Mutex<BTreeMap<[u8; 16], Arc<Kept>>>,
+    pub(super) arrivals: Arrivals,
 }
 
-fn refused(errno: Errno, text: impl Into<String>) -> Answer {
+pub(super) fn refused(errno: Errno, text: impl Into<String>) -> Answer {
     Answer::Refused { errno: errno.raw_os_error() as u16, text: text.into() }
-}
-
-fn told(told: &Told) -> Answer {
-    Answer::Control { text: control::text(told) }
 }
 
 impl Answering {
     /// Of a node, with what it kept before.
     pub fn new(store: Store, here: NodeId, room: Arc<Room>, members: Arc<Members>) -> Self {
-        Self { store, here, room, members, kept: Mutex::default() }
+        let (kept, arrivals) = (Mutex::default(), Arrivals::default());
+        Self { store, here, room, members, kept, arrivals }
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Arc<Kept>>> {
+    pub(super) fn kept(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Arc<Kept>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens all that is kept. What cannot be opened is said, and left alone.
     pub fn open_all(&self) -> Vec<String> {
-        let open = |uuid: &[u8; 16]| self.hold(uuid, (0, 0)).err();
+        let open = |uuid: &[u8; 16]| self.hold(uuid, (0, TERM), 0).err();
         self.store.all_kept().iter().filter_map(open).collect()
     }
 
     /// What is kept of a region; of one of which nothing is kept yet, with so many pages.
-    fn hold(&self, uuid: &[u8; 16], (host, pages): (u16, u64)) -> Result<Arc<Kept>, String> {
+    pub(super) fn hold(
+        &self,
+        uuid: &[u8; 16],
+        host: (u16, u32),
+        pages: u64,
+    ) -> Result<Arc<Kept>, String> {
         let mut kept = self.kept();
+        let folder = self.store.kept(uuid);
         if let Some(found) = kept.get(uuid) {
-            return Ok(Arc::clone(found));
+            if pages <= found.pages() {
+                return Ok(Arc::clone(found));
+            }
+            // The volume has grown since.
+            Kept::grow(&folder, pages).map_err(|error| format!("{}: {error}", folder.display()))?;
+        } else if self.host_of(uuid).is_some() {
+            return Err(format!("{} is the host of this volume", self.here));
         }
-        if kept.len() == KEPT_MAX && pages > 0 {
+        if kept.len() == KEPT_MAX && pages > 0 && !kept.contains_key(uuid) {
             return Err(format!("pages of {KEPT_MAX} regions are kept here, and no more can be"));
         }
         if pages > PAGES_MAX {
             return Err(format!("a region has {PAGES_MAX} pages at most, not {pages}"));
         }
-        let folder = self.store.kept(uuid);
-        let made = Kept::open(&folder, (host, pages), Arc::clone(&self.room))
+        let made = Kept::open(&folder, host, pages, Arc::clone(&self.room))
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         let made = Arc::new(made);
         kept.insert(*uuid, Arc::clone(&made));
@@ -84,14 +94,15 @@ impl Answering {
         }
     }
 
-    /// Drops what is kept for hosts that were removed from the domain.
-    pub fn drop_for(&self, gone: &[NodeId]) {
+    /// Drops what is kept for hosts that were removed from the domain, if no other node says that
+    /// it is the host.
+    pub fn drop_for(&self, gone: &[NodeId], is_hosted: impl Fn([u8; 16]) -> bool) {
         let of = |(uuid, kept): (&[u8; 16], &Arc<Kept>)| {
             kept.host().is_some_and(|host| gone.contains(&host)).then_some(*uuid)
         };
         let orphans: Vec<_> = self.kept().iter().filter_map(of).collect();
-        for uuid in &orphans {
-            self.drop_kept(uuid);
+        for uuid in orphans.into_iter().filter(|uuid| !is_hosted(*uuid)) {
+            self.drop_kept(&uuid);
         }
     }
 
@@ -119,8 +130,15 @@ impl Answering {
             }
             Ok(Ask::Mark { .. }) => refused(Errno::INVAL, "the first node marks nodes"),
             Ok(Ask::Drop) => {
-                self.drop_kept(&hello.volume);
-                told(&Told::Done)
+                let kept = self.kept().get(&hello.volume).cloned();
+                match kept.map_or(Ok(()), |kept| kept.hears(hello.node, hello.term)) {
+                    Ok(()) => {
+                        self.drop_kept(&hello.volume);
+                        told(&Told::Done)
+                    }
+                    // Another node's: nothing is kept for this one.
+                    Err(_) => told(&Told::Done),
+                }
             }
             Ok(Ask::Hold { .. }) if hello.volume == NO_VOLUME => {
                 refused(Errno::INVAL, "a connection without a volume keeps nothing")
@@ -130,10 +148,18 @@ impl Answering {
                 told(&Told::Refused { text })
             }
             Ok(Ask::Hold { pages, .. }) => {
-                match self.hold(&hello.volume, (hello.node.number(), pages)) {
-                    Ok(_) => told(&Told::Done),
+                let held = self.hold(&hello.volume, (hello.node.number(), hello.term), pages);
+                match held.and_then(|kept| kept.hears(hello.node, hello.term)) {
+                    Ok(()) => told(&Told::Done),
                     Err(text) => told(&Told::Refused { text }),
                 }
+            }
+            Ok(Ask::Where { name }) => told(&self.tell_where(&hello.volume, name.as_deref())),
+            Ok(Ask::Arrive(moved)) => told(&self.arrive(hello, moved)),
+            Ok(Ask::TakeOver { attempt }) => told(&self.to_take_over(&hello.volume, attempt)),
+            Ok(Ask::Attempt { attempt }) if self.store.knows_attempt(attempt) => told(&Told::Done),
+            Ok(Ask::Attempt { .. }) => {
+                told(&Told::Refused { text: "there is no such attempt".to_owned() })
             }
         }
     }
@@ -155,10 +181,12 @@ impl Service for Answering {
             Request::Ping => {
                 Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }
             }
+            Request::Tables { pages, bytes } => self.put_tables(hello, pages, bytes),
             _ => {
                 let kept = self.kept().get(&hello.volume).cloned();
-                match kept {
-                    Some(kept) => kept.serve(&request),
+                match kept.map(|kept| (kept.hears(hello.node, hello.term), kept)) {
+                    Some((Ok(()), kept)) => kept.serve(&request),
+                    Some((Err(text), _)) => refused(Errno::STALE, text),
                     None => refused(Errno::NOENT, "nothing is kept of this volume here"),
                 }
             }

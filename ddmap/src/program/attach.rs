@@ -148,7 +148,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
         process: u64::from(ground.table.me().slot),
         session: ground.table.life(),
         volume: about.uuid,
-        term: crate::protocol::TERM,
+        term: about.term,
     };
     await_node(&store, wishes.patience);
     let wire = wire(&store, &asked)?;

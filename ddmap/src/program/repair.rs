@@ -14,7 +14,7 @@ use crate::ground::table::Table;
 use crate::ground::view::Ground;
 use crate::program::attach::wire;
 use crate::protocol::messages::{Answer, Request};
-use crate::protocol::{DamagedPlace, NodeId, Place, State, TERM, Version};
+use crate::protocol::{DamagedPlace, NodeId, Place, State, Version};
 use crate::reach::carrier::Carrier;
 use crate::reach::links::Links;
 use crate::wire::Hello;
@@ -150,7 +150,7 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<Repaired, Dom
         process: u64::from(ground.table.me().slot),
         session: ground.table.life(),
         volume: about.uuid,
-        term: TERM,
+        term: about.term,
     };
     let links = Links::new(store.clone(), hello, about.pages, wire(store, &asked)?);
     let kept = ask_all(store, &links, here);

@@ -27,6 +27,13 @@ pub enum Request {
         /// The pages, one behind the other.
         bytes: Vec<u8>,
     },
+    /// Has these pages of the tables of a volume that is about to move there (`ground/moving.rs`).
+    Tables {
+        /// At most [`PAGES`], by their numbers; all in version 0.
+        pages: Vec<(u64, Version)>,
+        /// The pages, one behind the other.
+        bytes: Vec<u8>,
+    },
     /// Drops these pages, up to these versions.
     Release {
         /// At most [`PAGES`].

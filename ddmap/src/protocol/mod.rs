@@ -54,7 +54,7 @@ pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Wo
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// The term of every volume: with one copy of each page there is no other.
+/// The term of a volume that has not moved to another host yet.
 pub(crate) const TERM: u32 = 1;
 
 /// What came of putting a page's bytes into the page file.

@@ -106,6 +106,16 @@ impl Flags {
     /// Somebody waits for its word, which says busy or leaving, to change.
     pub const AWAITED: Self = Self(4);
 
+    /// As a byte.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// What a byte says.
+    pub const fn of_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
     /// With these set.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {

@@ -1,6 +1,7 @@
 //! What nodes say to each other besides pages: which nodes there are, and how they are. JSON, so
 //! that a later release can say more.
 
+use crate::ground::moving::Moved;
 use crate::ground::store::Standing;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -86,6 +87,26 @@ pub enum Ask {
     },
     /// The connection's volume is removed: what is kept of it is dropped.
     Drop,
+    /// Whether the asked node is the host of the volume of this name; without one: of the
+    /// connection's.
+    Where {
+        /// The volume's name.
+        name: Option<String>,
+    },
+    /// The connection's volume is about to move to the asked node, which the asker wants to know to
+    /// be able to.
+    Arrive(Moved),
+    /// It has moved there in this attempt: the asked node is to be its host, and says whether it
+    /// is.
+    TakeOver {
+        /// Which attempt.
+        attempt: u64,
+    },
+    /// Whether this attempt to move a volume to the asker is under way still, or was decided.
+    Attempt {
+        /// Which.
+        attempt: u64,
+    },
     /// The connection's volume has so many pages, and this node is meant: another one may be at its
     /// address by now.
     Hold {
@@ -109,6 +130,13 @@ pub enum Told {
     },
     /// It is done.
     Done,
+    /// It will be.
+    Later,
+    /// It is the host now. So many pages that are to be there are not there yet.
+    Took {
+        /// Pages.
+        missing: u64,
+    },
     /// It was refused.
     Refused {
         /// What was found, and what to do.

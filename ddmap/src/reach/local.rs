@@ -53,6 +53,30 @@ pub enum Said {
         /// Its name.
         volume: String,
     },
+    /// A volume of this node's is to get another host.
+    Move {
+        /// Its name.
+        volume: String,
+        /// That node.
+        to: u16,
+    },
+    /// A volume of this node's is to have so many pages.
+    Grow {
+        /// Its name.
+        volume: String,
+        /// Pages of the region.
+        pages: u64,
+    },
+    /// What has become of the order that concerns this volume.
+    Ordered {
+        /// Its name.
+        volume: String,
+    },
+    /// Which node is the host of a volume?
+    Where {
+        /// Its name.
+        volume: String,
+    },
     /// It wants to know how nodes talk.
     Wire,
     /// It wants to know how the domain is.
@@ -77,6 +101,10 @@ pub enum Answered {
         /// What the key file has.
         key: Option<String>,
     },
+    /// How far an order is. `None`: there was none since the node began.
+    Ordered(Option<Ordered>),
+    /// The host of a volume, and where it is reached. `None`: no node that answers is.
+    Host(Option<(u16, std::net::SocketAddr)>),
     /// How the domain is.
     Status(crate::reach::status::Status),
     /// It was refused.
@@ -84,6 +112,21 @@ pub enum Answered {
         /// What was found, and what to do.
         text: String,
     },
+}
+
+/// How far an order is that takes a while.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Ordered {
+    /// What is being done.
+    pub what: String,
+    /// So much of it is done.
+    pub done: u64,
+    /// Of so much.
+    pub total: u64,
+    /// It is over.
+    pub over: bool,
+    /// It has failed.
+    pub failed: Option<DomainError>,
 }
 
 /// A socket of packets to the node, or to a process.

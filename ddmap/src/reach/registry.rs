@@ -18,6 +18,7 @@ use crate::reach::status::Status;
 use rustix::io::Errno;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -245,6 +246,21 @@ impl Registry {
         if living.is_empty() {
             return Err(none_runs(asked, domain));
         }
+        // A node that does not say it does not know either.
+        if let Ok(Some((host, address))) = self.host(name) {
+            let here = living[0].0;
+            let found = format!("node {host} at {address} is its host, and not on this machine");
+            let advice = format!(
+                "use it there, or have it moved here, by this command there: solera domain move \
+                 {name} --to {here}"
+            );
+            return Err(DomainError::new(asked, found, advice));
+        }
+        let mut gone = living.iter().flat_map(|one| one.1.gone());
+        if let Some(moved) = gone.find(|moved| moved.name == volume) {
+            let found = format!("it has moved to node {}, which has not said so yet", moved.node);
+            return Err(DomainError::new(asked, found, "start that node, or wait a moment"));
+        }
         let numbers: Vec<String> = living.iter().map(|one| one.0.to_string()).collect();
         let found = match numbers.as_slice() {
             [one] => format!("node {one}, which alone runs here, is not the host of such a volume"),
@@ -252,6 +268,17 @@ impl Registry {
         };
         let advice = format!("make it: solera format --ddmap {name} --size SIZE");
         Err(DomainError::new(asked, found, advice))
+    }
+
+    /// The node that is the host of `DOMAIN/VOLUME`, of those that answer, and where it is reached.
+    pub fn host(&self, name: &str) -> Result<Option<(u16, SocketAddr)>, DomainError> {
+        let (domain, volume) = parse(name)?;
+        let said = Said::Where { volume: volume.to_owned() };
+        if let Answered::Host(host) = self.order(domain, &said)? {
+            return Ok(host);
+        }
+        let found = "its node answers something else";
+        Err(DomainError::new(format!("find {name}"), found, "use one build on all nodes"))
     }
 
     /// The store in which a new volume of a domain is made: of the node here with the lowest number

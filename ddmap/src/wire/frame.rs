@@ -66,6 +66,8 @@ pub enum Kind {
     Ping = 6,
     /// [`Request::Control`].
     Control = 7,
+    /// [`Request::Tables`].
+    Tables = 8,
     /// A hello was accepted.
     Welcome = 65,
     /// [`Answer::Fetched`].
@@ -87,7 +89,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Hello,
         Self::Fetch,
         Self::Store,
@@ -104,6 +106,7 @@ impl Kind {
         Self::Again,
         Self::Control,
         Self::Controlled,
+        Self::Tables,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -120,7 +123,7 @@ impl Kind {
         let right = match request {
             Self::Hello => Self::Welcome,
             Self::Fetch => Self::Fetched,
-            Self::Store => Self::Stored,
+            Self::Store | Self::Tables => Self::Stored,
             Self::Release => Self::Released,
             Self::Claims => Self::Claimed,
             Self::Control => Self::Controlled,
@@ -134,6 +137,7 @@ impl Kind {
         match request {
             Request::Fetch { .. } => Self::Fetch,
             Request::Store { .. } => Self::Store,
+            Request::Tables { .. } => Self::Tables,
             Request::Release { .. } => Self::Release,
             Request::Claims { .. } => Self::Claims,
             Request::Ping => Self::Ping,
@@ -145,7 +149,7 @@ impl Kind {
     fn entries_max(self) -> usize {
         match self {
             Self::Fetch => 2 * PAGES,
-            Self::Store | Self::Release | Self::Fetched | Self::Stored => PAGES,
+            Self::Store | Self::Tables | Self::Release | Self::Fetched | Self::Stored => PAGES,
             Self::Claimed => CLAIMS,
             _ => 0,
         }
@@ -161,7 +165,7 @@ impl Kind {
             Self::Hello | Self::Pong => body == size_of::<HelloBody>(),
             Self::Refused => body <= TEXT,
             Self::Control | Self::Controlled => body <= CONTROL,
-            Self::Store => body == entries + count * PAGE_BYTES,
+            Self::Store | Self::Tables => body == entries + count * PAGE_BYTES,
             Self::Fetched => {
                 body >= entries
                     && (body - entries).is_multiple_of(PAGE_BYTES)
@@ -283,7 +287,9 @@ impl Header {
             return Err(Bad::Ends);
         }
         let head = match self.kind() {
-            Kind::Store | Kind::Fetched => &body[..self.count.get() as usize * ENTRY],
+            Kind::Store | Kind::Tables | Kind::Fetched => {
+                &body[..self.count.get() as usize * ENTRY]
+            }
             _ => body,
         };
         if crc32c::crc32c(head) != self.body_sum.get() {
@@ -360,15 +366,16 @@ pub fn encode_request<'a>(
             push(head, Kind::Fetch, releases, PAGES)?;
             (Kind::Fetch, releases.len() as u64, &[])
         }
-        Request::Store { pages, bytes } => {
+        Request::Store { pages, bytes } | Request::Tables { pages, bytes } => {
+            let kind = Kind::of_request(request);
             if bytes.len() != pages.len() * PAGE_BYTES || pages.len() > PAGES {
-                return Err(too_much(Kind::Store, pages.len(), bytes.len()));
+                return Err(too_much(kind, pages.len(), bytes.len()));
             }
             for ((page, version), bytes) in pages.iter().zip(bytes.chunks_exact(PAGE_BYTES)) {
                 let entry = Entry::new(*page, 0, *version).with_bytes(bytes);
                 head.extend_from_slice(entry.as_bytes());
             }
-            (Kind::Store, 0, bytes)
+            (kind, 0, bytes)
         }
         Request::Release { pages } => {
             push(head, Kind::Release, pages, PAGES)?;
@@ -477,9 +484,7 @@ pub fn decode_hello(header: &Header, body: &[u8]) -> Result<Hello, Bad> {
 /// What a request's frame says, checked whole.
 pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
     let more = header.more.get();
-    if matches!(header.kind(), Kind::Store | Kind::Release | Kind::Ping | Kind::Control)
-        && more != 0
-    {
+    if !matches!(header.kind(), Kind::Fetch | Kind::Claims | Kind::Hello) && more != 0 {
         return Err(Bad::Field("a word that is 0 in this kind"));
     }
     match header.kind() {
@@ -493,7 +498,7 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
             let (pages, releases) = entries.split_at(pages);
             Ok(Request::Fetch { pages: names(pages), releases: names(releases) })
         }
-        Kind::Store => {
+        Kind::Store | Kind::Tables => {
             let entries = header.entries(body)?;
             let bytes = &body[entries.len() * ENTRY..];
             for (entry, bytes) in entries.iter().zip(bytes.chunks_exact(PAGE_BYTES)) {
@@ -502,7 +507,11 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
                 }
                 entry.check_bytes(bytes)?;
             }
-            Ok(Request::Store { pages: names(entries), bytes: bytes.to_vec() })
+            let (pages, bytes) = (names(entries), bytes.to_vec());
+            Ok(match header.kind() {
+                Kind::Tables => Request::Tables { pages, bytes },
+                _ => Request::Store { pages, bytes },
+            })
         }
         Kind::Release => Ok(Request::Release { pages: names(alone(header.entries(body)?, 1)?) }),
         Kind::Claims => {

@@ -249,7 +249,10 @@ impl Link {
             .map_err(LinkError::TooMuch)?;
         self.kind = Kind::of_request(request);
         self.asked.clear();
-        if let Request::Fetch { pages, .. } | Request::Store { pages, .. } = request {
+        if let Request::Fetch { pages, .. }
+        | Request::Store { pages, .. }
+        | Request::Tables { pages, .. } = request
+        {
             self.asked.extend_from_slice(pages);
         }
         self.push(bytes, deadline(patience))

@@ -609,7 +609,10 @@ impl Connection {
             Err(bad) => return Err(bad.into()),
         };
         scratch.asked.clear();
-        if let Request::Fetch { pages, .. } | Request::Store { pages, .. } = &request {
+        if let Request::Fetch { pages, .. }
+        | Request::Store { pages, .. }
+        | Request::Tables { pages, .. } = &request
+        {
             scratch.asked.extend_from_slice(pages);
         }
         let behind = request.take_behind();

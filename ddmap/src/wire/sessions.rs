@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Hello;
 
@@ -25,7 +25,8 @@ struct Who {
 /// What all connections of a peer share.
 #[derive(Default, Debug)]
 struct Newest {
-    session: AtomicU32,
+    /// The volume's term in the upper half: a host that comes back has other lives.
+    session: AtomicU64,
     entered: AtomicU32,
 }
 
@@ -46,7 +47,7 @@ pub struct Sessions {
 #[derive(Debug)]
 pub struct Standing {
     who: Who,
-    session: u32,
+    session: u64,
     newest: Arc<Newest>,
 }
 
@@ -96,12 +97,13 @@ impl Sessions {
         }
         let peer = self.peers.entry(who).or_default();
         let newest = peer.newest.session.load(Ordering::SeqCst);
-        if hello.session < newest {
-            return Err(NotBegun::Older { newest });
+        let session = u64::from(hello.term) << 32 | u64::from(hello.session);
+        if session < newest {
+            return Err(NotBegun::Older { newest: newest as u32 });
         }
         let mut older = Vec::new();
-        if hello.session > newest {
-            peer.newest.session.store(hello.session, Ordering::SeqCst);
+        if session > newest {
+            peer.newest.session.store(session, Ordering::SeqCst);
             while peer.newest.entered.load(Ordering::SeqCst) > 0 {
                 rustix::thread::sched_yield();
             }
@@ -109,7 +111,7 @@ impl Sessions {
         }
         peer.open.push(connection);
         let newest = Arc::clone(&peer.newest);
-        Ok((Standing { who, session: hello.session, newest }, older))
+        Ok((Standing { who, session, newest }, older))
     }
 
     /// A connection has ended.
@@ -131,7 +133,7 @@ impl Standing {
 
     /// Which session it is of.
     pub fn session(&self) -> u32 {
-        self.session
+        self.session as u32
     }
 }
 
@@ -168,6 +170,17 @@ mod tests {
         assert!(later.enter().is_some() && other.enter().is_some());
         let refused = sessions.begin(&hello(1, 5), 14).unwrap_err();
         assert_eq!(refused, NotBegun::Older { newest: 6 });
+    }
+
+    /// A host that has moved away and come back counts its lives anew.
+    #[test]
+    fn a_later_term_begins_anew() {
+        let mut sessions = Sessions::default();
+        let (first, _) = sessions.begin(&hello(1, 5), 1).unwrap();
+        let anew = Hello { term: 2, ..hello(1, 1) };
+        assert_eq!(sessions.begin(&anew, 2).unwrap().1, [1]);
+        assert!(first.enter().is_none());
+        assert!(sessions.begin(&hello(1, 6), 3).is_err(), "of the earlier term");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::Result;
 use crate::attach::view::View;
-use crate::attach::{attach_to_check, attach_to_repair};
+use crate::attach::{AttachOptions, attach, attach_to_check, attach_to_repair, paged};
 use crate::check::fsck::{
     FsckOptions, FsckReport, Look, compare, damaged_slot, short_region, stale_copy,
 };
@@ -34,6 +34,14 @@ pub fn fsck(
         };
         VolumeError::system("check", path, what, errno)
     };
+    if paged::is_paged(path, "check")?
+        && let Ok(volume) = attach(path, &AttachOptions::default())
+    {
+        // What it reads is brought.
+        let look = volume.check_in_use(options.depth(), progress).map_err(system)?;
+        volume.leave().map_err(system)?;
+        return Ok(FsckReport::new(look, options, begun));
+    }
     let mut tries = 0;
     loop {
         tries += 1;
@@ -110,6 +118,11 @@ fn look_alone(
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<(Look, Instant), VolumeError> {
     let begun = Instant::now();
+    if options.check.read_data && paged::is_paged(path, "repair")? {
+        let found = "its data lies on several nodes, and is not read beside a repair";
+        let advice = "repair it first, then read it: solera fsck --read-data";
+        return Err(VolumeError::new(ErrorKind::Unsupported, "repair", path, found, advice));
+    }
     let view = View::open_to_check(path)?;
     if view.in_use {
         return Err(in_use(path));

@@ -216,6 +216,8 @@ pub(crate) fn of_copy(ground: &Ground, keep: bool) -> Result<Superblock, Errno> 
         let words = identity_words(None)?;
         copy.uuid = uuid_of([words[0], words[1]]);
     }
+    // All that it has is in one file.
+    copy.incompat &= !INCOMPAT_ABSENT;
     Ok(copy.sealed())
 }
 

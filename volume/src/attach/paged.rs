@@ -41,6 +41,16 @@ pub(crate) fn give(
     Ok(())
 }
 
+/// Whether the region at a path has a pager that can be found. A private view of such a region
+/// would fill its holes.
+pub(crate) fn is_paged(path: &Path, asked: &'static str) -> Result<bool, VolumeError> {
+    let Some(find) = FIND.get() else { return Ok(false) };
+    let found = find(path).map_err(|found| {
+        VolumeError::new(ErrorKind::Invalid, asked, path, found, "then try again")
+    })?;
+    Ok(found.is_some())
+}
+
 /// Refuses a volume that needs a pager and has none.
 pub(crate) fn check(
     incompat: u32,

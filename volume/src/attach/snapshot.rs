@@ -33,7 +33,7 @@ use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, SUPERBLOCK_A, SUPERBLOCK_B};
 use crate::process::liveness::{REGION_WRITERS, own_region};
 use crate::volume::Volume;
-use pmem::UserOut;
+use pmem::{Access, UserOut};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -48,6 +48,8 @@ use zerocopy::IntoBytes;
 const PIECE: u64 = 4 << 20;
 /// Bytes that are compared at a time.
 const COMPARED: usize = 64 << 10;
+/// Bytes that are brought together.
+const AHEAD: u64 = 256 << 10;
 /// What ends the name of a copy that is not whole yet.
 const PARTIAL: &str = ".partial";
 /// Passes at most between the first and the last, to bring in what changed during the one before.
@@ -222,7 +224,8 @@ impl Copy {
             while at < end {
                 let take = COMPARED.min((end - at) as usize);
                 let (ours, theirs) = (&mut ours[..take], &mut theirs[..take]);
-                volume.region.read_to(at, &UserOut::new(ours), take)?;
+                volume
+                    .with_absent(|| Ok(volume.region.read_to(at, &UserOut::new(ours), take)?))?;
                 // What is too short, or cannot be read, is written anew.
                 let there = rustix::io::pread(&self.file, &mut *theirs, at);
                 if there != Ok(take) || ours != theirs {
@@ -270,7 +273,13 @@ impl Copy {
     fn write_page(&self, volume: &Volume, at: u64, end: u64) -> Result<u64> {
         let mut page = [0; BLOCK as usize];
         let part = &mut page[..(end - at).min(BLOCK - at % BLOCK) as usize];
-        if volume.region.read(at, part).is_err() {
+        if let Some(pager) = volume.region.pager().filter(|_| !volume.region.is_hole(at)) {
+            // Absent, and so is what follows, say: by one message.
+            pager.ready(&[(at, AHEAD.min(end - at))], Access::Load);
+            volume.with_absent(|| Ok(volume.region.read(at, part)?))?;
+        } else if volume.region.pager().is_some() {
+            part.fill(0);
+        } else if volume.region.read(at, part).is_err() {
             // A hole holds zeros.
             if !volume.region.is_hole(at) {
                 return Err(Errno::IO);
@@ -394,7 +403,8 @@ impl Volume {
         // SAFETY: the region, and with it its descriptor, lives as long as the volume.
         let file = unsafe { BorrowedFd::borrow_raw(self.region.fd()) };
         // Whether it can is found out while all programs work.
-        if rustix::fs::ioctl_ficlone(&copy.file, file).is_err() {
+        // (Of absent pages it would share holes.)
+        if self.region.pager().is_some() || rustix::fs::ioctl_ficlone(&copy.file, file).is_err() {
             return Ok(report);
         }
         let begun = Instant::now();

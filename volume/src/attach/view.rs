@@ -7,6 +7,7 @@
 //!
 //! Locks: the region's reader byte, shared, for as long as the view lives.
 
+use crate::attach::{AttachOptions, attach, paged};
 use crate::ground::Parts;
 use crate::ground::error::VolumeError;
 use crate::ground::layout::{STATE_CLEAN, State};
@@ -50,6 +51,13 @@ impl View {
         read: impl FnOnce(&Region) -> std::result::Result<Found, VolumeError>,
     ) -> std::result::Result<Self, VolumeError> {
         let system = |what: &str, errno| VolumeError::system(asked, path, what, errno);
+        if paged::is_paged(path, asked)? {
+            // All that stays is here behind an attach, and a look reads nothing else. One that is
+            // damaged is looked at as it is.
+            if let Ok(volume) = attach(path, &AttachOptions::default()) {
+                volume.leave().map_err(|errno| system("leaving it", errno))?;
+            }
+        }
         let region = pmem::open_to_read(path).and_then(Region::private_view);
         let region = region.map_err(|error| VolumeError::region(asked, path, &error))?;
         let locks = |errno| system("its locks", errno);

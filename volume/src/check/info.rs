@@ -27,6 +27,8 @@ pub struct Info {
     pub clean: bool,
     /// Bytes of the volume: the sum of the next four.
     pub size_bytes: u64,
+    /// Bytes to which it can grow, at most.
+    pub size_max_bytes: u64,
     /// In use for file contents.
     pub data_bytes: u64,
     /// Free, in chunks that are partly in use.
@@ -122,6 +124,7 @@ pub(crate) fn describe(
         groups: volume.superblock.groups,
         clean,
         size_bytes,
+        size_max_bytes: fixed + volume.superblock.chunks_max * CHUNK,
         data_bytes: space.data_blocks * BLOCK,
         hole_bytes: space.hole_blocks * BLOCK,
         free_aligned_bytes: space.free_chunks * CHUNK,

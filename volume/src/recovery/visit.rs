@@ -489,7 +489,8 @@ impl<'s, 'v> Visit<'s, 'v> {
     /// Whether the memory of a file's blocks is there: what lies beyond the region's end is not;
     /// the rest is read only if asked for.
     fn probe(&mut self, block: u64, blocks: u64, logical: u64, location: &Location<'_>) {
-        let region = &self.shared.volume.region;
+        let volume = self.shared.volume;
+        let region = &volume.region;
         let length = region.len();
         if self.shared.depth < Depth::Data && (block + blocks) * BLOCK <= length {
             return;
@@ -502,7 +503,8 @@ impl<'s, 'v> Visit<'s, 'v> {
             let readable = |from: u64, count: u64, buffer: &mut [u8]| {
                 let bytes = &mut buffer[..(count * BLOCK) as usize];
                 let at = (block + from) * BLOCK;
-                region.read(at, bytes).is_ok() || count == 1 && region.is_hole(at)
+                let read = volume.with_absent(|| Ok(region.read(at, bytes)?));
+                read.is_ok() || count == 1 && region.is_hole(at)
             };
             if !readable(at, take, &mut buffer) {
                 for one in (at..at + take).filter(|one| !readable(*one, 1, &mut buffer)) {
@@ -525,13 +527,14 @@ impl<'s, 'v> Visit<'s, 'v> {
     fn check_contents(&mut self, inode: Inode, identity: &Identity, location: &Location<'_>) {
         let volume = self.shared.volume;
         let symlink = identity.kind() == Some(Kind::Symlink);
-        if symlink && volume.read_target(inode, identity, &mut []).is_err() {
+        let target = || volume.with_absent(|| volume.read_target(inode, identity, &mut []));
+        if symlink && target().is_err() {
             let meaning = "the target fails its checksum";
             self.fault("symlink-target", location, meaning, location.removal());
         }
         let named = volume.xattr_block(inode, identity);
         if named.is_ok_and(|block| block.is_some())
-            && volume.packed_xattrs(inode, identity).is_err()
+            && volume.with_absent(|| volume.packed_xattrs(inode, identity)).is_err()
         {
             let action = (Remedy::Salvage, Action::Clear { at: inode.at(XATTR_WORD) });
             let meaning = "the extended attributes fail their checksum";

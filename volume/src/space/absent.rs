@@ -52,6 +52,16 @@ impl Space {
         self.region.pager().map_or(Ok(()), |pager| pager.fault(page, Access::Store))
     }
 
+    /// Reads what may be absent, where others wait for this anyway: its pages are brought.
+    pub(crate) fn with_absent<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match read() {
+                Err(error) => self.bring(self.absent_at(error).ok_or(error)?)?,
+                done => return done,
+            }
+        }
+    }
+
     /// At an attach: what is in front of the pool, and the chunks of metadata that there are.
     pub(crate) fn say_what_stays(&self) -> Result<()> {
         let Some(pager) = self.region.pager() else { return Ok(()) };

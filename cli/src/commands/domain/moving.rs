@@ -1,0 +1,72 @@
+//! `solera domain move`: a volume gets another host. Its present host does it; this asks how far
+//! that is.
+
+use ddmap::ground::store::Store;
+use ddmap::protocol::PAGE;
+use ddmap::reach::local::Said;
+use ddmap::reach::registry::{self, Registry};
+use serde_json::json;
+
+use crate::domain;
+use crate::failure::Outcome;
+use crate::output;
+use crate::size;
+
+/// Moves the volume, or says that it is there already.
+pub fn run(name: &str, to: u16, json: bool) -> Outcome {
+    let (domain_of, volume) = registry::parse(name)?;
+    let registry = Registry::find()?;
+    let nodes = registry.living(domain_of);
+    let going = |store: &Store| {
+        let gone = store.gone();
+        gone.iter().any(|moved| moved.name == volume && moved.node == to)
+    };
+    // One that was decided upon goes on at its old host.
+    let pending = nodes.iter().find(|one| going(&one.1));
+    let from = match pending {
+        Some((number, store)) => Some((*number, store.clone())),
+        None => match registry.host(name)? {
+            Some((host, _)) if host == to => None,
+            _ => {
+                let region = registry.resolve(name)?;
+                let is = |one: &&(u16, Store)| region.starts_with(one.1.path());
+                nodes.iter().find(is).cloned()
+            }
+        },
+    };
+    let Some((old, store)) = from else { return told(name, (to, None), json, &registry) };
+    let said = Said::Move { volume: volume.to_owned(), to };
+    domain::order(&store, volume, &format!("move {name} to node {to}"), "moving", &said)?;
+    told(name, (to, Some(old)), json, &registry)
+}
+
+/// Says where the volume is now, and what is left with the old host.
+fn told(name: &str, (to, old): (u16, Option<u16>), json: bool, registry: &Registry) -> Outcome {
+    let (domain_of, _) = registry::parse(name)?;
+    let all = domain::status(registry, domain_of)?.nodes;
+    let address = all.iter().find(|one| one.node == to).map(|one| one.address.to_string());
+    let kept = |node: u16| all.iter().find(|one| one.node == node).map_or(0, |one| one.kept * PAGE);
+    if json {
+        output::emit_json(&json!({
+            "volume": name,
+            "host": to,
+            "address": address,
+            "from": old,
+            "moved": old.is_some(),
+            "kept_by_old_host_bytes": old.map(kept),
+        }))?;
+        return Ok(0);
+    }
+    let at = address.map_or_else(String::new, |address| format!(" at {address}"));
+    let text = match old {
+        None => format!("{name}: node {to}{at} is its host already\n"),
+        Some(old) => format!(
+            "{name}: node {to}{at} is its host, in place of node {old}, which keeps {} for other \
+             nodes until they are wanted\nNext, on that machine: solera run --ddmap {name} -- \
+             PROGRAM\n",
+            size::show(kept(old))
+        ),
+    };
+    output::emit(text.as_bytes())?;
+    Ok(0)
+}
