@@ -106,6 +106,23 @@ fn what_the_kernel_stores_into_mapped_pages_is_there() {
     assert_eq!(said, "all messages arrived\n");
 }
 
+/// Two processes read by calls of 1 KiB, which move no page, what a third one stores, while the
+/// pages leave and come.
+#[test]
+fn short_reads_see_what_others_have_stored_though_pages_stay_away() {
+    let domain = Domain::new();
+    let report = domain.machine.0.text("report");
+    let program = domain.program();
+    let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--json", "--report-file", &report, "--"];
+    let program = [&program, "lines", "/dm/big", "24", "4000"];
+    let said = Ran::of(&mut domain.machine.command(&[&line[..], &program].concat())).ok();
+    assert_eq!(said, "24 MiB: no old byte was read\n");
+    let report = std::fs::read_to_string(report).expect("a report");
+    for what in ["ddmap:line-hit", "ddmap:line-miss"] {
+        assert!(report.contains(what), "{report}");
+    }
+}
+
 /// A process that does nothing holds its pages while its node is started anew: the node reaches it
 /// all the same, so they can leave. A fork while the node is down is a fork.
 #[test]

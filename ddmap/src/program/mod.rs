@@ -1,9 +1,12 @@
 //! What is done in a process that has a region attached: its touches of absent pages are served.
 
 mod ahead;
+pub mod apart;
 pub mod attach;
+pub mod lines;
 mod look;
 pub mod paged;
 pub mod pager;
 pub mod prefetch;
 pub mod repair;
+mod wishes;

@@ -11,7 +11,7 @@ use crate::protocol::PAGE;
 use crate::reach::waiting;
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// Regions with pagers that a process can have attached at once.
 const PAGERS: usize = 16;
@@ -126,6 +126,8 @@ pub fn take_counts() -> Vec<(&'static str, u64, u64)> {
         ("ddmap:remote", 0, 0),
         ("ddmap:ahead", 0, 0),
         ("ddmap:waited-for-room", 0, 0),
+        ("ddmap:line-hit", 0, 0),
+        ("ddmap:line-miss", 0, 0),
     ];
     let sums_at = Cell::new(sums);
     each(|pager| {
@@ -146,6 +148,12 @@ pub fn take_counts() -> Vec<(&'static str, u64, u64)> {
             (waited, 0),
         ]) {
             (sum.1, sum.2) = (sum.1 + count, sum.2 + pages * PAGE);
+        }
+        if let Some(apart) = &pager.apart {
+            let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+            sums[4].1 += take(&apart.hits);
+            sums[5].1 += take(&apart.asked);
+            sums[5].2 += take(&apart.bytes);
         }
         sums_at.set(sums);
     });

@@ -15,17 +15,17 @@ use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
 use crate::program::ahead;
+use crate::program::apart::Apart;
 use crate::program::attach::Attachment;
 use crate::program::look::{self, Look};
 use crate::program::paged;
-use crate::program::prefetch::Ahead;
+pub use crate::program::wishes::Wishes;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
     Fault, Flags, Host, Installed, Next, NodeId, PAGE, Place, Shown, State, Version, Why,
 };
 use crate::reach::carrier::{Carrier, Unreached};
 use crate::reach::waiting;
-use crate::reach::wish::{Policy, When, Wish};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -69,48 +69,6 @@ impl Counts {
     }
 }
 
-/// How a program's pages are brought.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wishes {
-    /// How long a touch waits for a holder that does not answer.
-    pub patience: Duration,
-    /// How pages are brought ahead.
-    pub ahead: Ahead,
-    /// How pages are to leave.
-    pub wish: Wish,
-}
-
-impl Wishes {
-    /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off,policy=lru|fifo|lfu,
-    /// evict=background|demand`, each of them or none.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut wishes = Self::default();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let known = match part.split_once('=') {
-                Some(("patience", seconds)) => seconds.parse().ok().map(|seconds: u64| {
-                    wishes.patience = Duration::from_secs(seconds.min(86_400));
-                }),
-                Some(("ahead", name)) => Ahead::parse(name).map(|ahead| wishes.ahead = ahead),
-                Some(("policy", name)) => {
-                    Policy::parse(name).map(|policy| wishes.wish.policy = Some(policy))
-                }
-                Some(("evict", name)) => {
-                    When::parse(name).map(|when| wishes.wish.when = Some(when))
-                }
-                _ => None,
-            };
-            known.ok_or_else(|| format!("SOLERA_DDMAP={text}: {part} is no wish of a pager"))?;
-        }
-        Ok(wishes)
-    }
-}
-
-impl Default for Wishes {
-    fn default() -> Self {
-        Self { patience: Duration::from_secs(30), ahead: Ahead::default(), wish: Wish::default() }
-    }
-}
-
 /// The pager of this process for one region.
 pub struct RegionPager {
     ground: Ground,
@@ -127,6 +85,8 @@ pub struct RegionPager {
     /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
     /// in all others.
     looked: [AtomicU64; 2],
+    /// Short loads of pages that stay where they are.
+    pub apart: Option<Apart>,
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
     /// What it has done.
@@ -209,6 +169,7 @@ impl RegionPager {
         let (owed, counts) = (Renewed::new(Vec::with_capacity(PAGES)), Counts::default());
         let is_unsettled = AtomicBool::new(false);
         let looked = [const { AtomicU64::new(0) }; 2];
+        let apart = Apart::new(wishes.lines, ground.room.capacity());
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         let pager = Self {
             ground,
@@ -220,6 +181,7 @@ impl RegionPager {
             owed,
             node,
             looked,
+            apart,
             is_unsettled,
             counts,
         };
@@ -346,6 +308,7 @@ impl RegionPager {
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
+        self.apart.iter().for_each(Apart::forked);
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
             node.forked();
@@ -487,6 +450,7 @@ impl RegionPager {
         let releases = self.take_owed(owner);
         let request = Request::Fetch { pages, releases: releases.clone() };
         Counts::add(&self.counts.remote, 1);
+        self.apart.iter().for_each(|apart| apart.pages_come(&self.ground));
         let answer = self.carrier.ask(owner, &request, self.wishes.patience);
         if !matches!(answer, Ok(Answer::Fetched { .. })) {
             self.not_told(&releases);
@@ -705,6 +669,14 @@ impl Pager for RegionPager {
         self.bring_touched(page / PAGE, None)?;
         self.release_owed(false);
         Ok(())
+    }
+
+    fn loads_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
+    fn load_apart(&self, at: u64, to: &mut [u8]) -> bool {
+        self.apart.as_ref().is_some_and(|all| all.load(&self.ground, &*self.carrier, at, to))
     }
 
     fn is_lost(&self, page: u64) -> bool {

@@ -17,6 +17,8 @@
 //! 3. Magic, version, kind and sum of a header are where they are in all versions, and so are the
 //!    kinds of a hello, its answer and a refusal: by them two nodes find out what both speak.
 
+mod lines;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -66,6 +68,8 @@ pub enum Kind {
     Ping = 6,
     /// [`Request::Control`].
     Control = 7,
+    /// [`Request::Lines`].
+    Lines = 8,
     /// A hello was accepted.
     Welcome = 65,
     /// [`Answer::Fetched`].
@@ -84,10 +88,12 @@ pub enum Kind {
     Again = 72,
     /// [`Answer::Control`].
     Controlled = 73,
+    /// [`Answer::Lined`].
+    Lined = 74,
 }
 
 impl Kind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Hello,
         Self::Fetch,
         Self::Store,
@@ -104,6 +110,8 @@ impl Kind {
         Self::Again,
         Self::Control,
         Self::Controlled,
+        Self::Lines,
+        Self::Lined,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -124,6 +132,7 @@ impl Kind {
             Self::Release => Self::Released,
             Self::Claims => Self::Claimed,
             Self::Control => Self::Controlled,
+            Self::Lines => Self::Lined,
             _ => Self::Pong,
         };
         self == right || self == Self::Refused || self == Self::Again && request != Self::Hello
@@ -138,6 +147,7 @@ impl Kind {
             Request::Claims { .. } => Self::Claims,
             Request::Ping => Self::Ping,
             Request::Control { .. } => Self::Control,
+            Request::Lines { .. } => Self::Lines,
         }
     }
 
@@ -147,6 +157,7 @@ impl Kind {
             Self::Fetch => 2 * PAGES,
             Self::Store | Self::Release | Self::Fetched | Self::Stored => PAGES,
             Self::Claimed => CLAIMS,
+            Self::Lines | Self::Lined => 1,
             _ => 0,
         }
     }
@@ -167,6 +178,7 @@ impl Kind {
                     && (body - entries).is_multiple_of(PAGE_BYTES)
                     && (body - entries) / PAGE_BYTES <= count
             }
+            Self::Lined => lines::fits(count, body),
             _ => body == entries,
         }
     }
@@ -283,7 +295,7 @@ impl Header {
             return Err(Bad::Ends);
         }
         let head = match self.kind() {
-            Kind::Store | Kind::Fetched => &body[..self.count.get() as usize * ENTRY],
+            Kind::Store | Kind::Fetched | Kind::Lined => &body[..self.count.get() as usize * ENTRY],
             _ => body,
         };
         if crc32c::crc32c(head) != self.body_sum.get() {
@@ -374,6 +386,10 @@ pub fn encode_request<'a>(
             push(head, Kind::Release, pages, PAGES)?;
             (Kind::Release, 0, &[])
         }
+        Request::Lines { lines, version } => {
+            push(head, Kind::Lines, &[(lines.number(), *version)], 1)?;
+            (Kind::Lines, 0, &[])
+        }
         Request::Claims { from } => (Kind::Claims, *from, &[]),
         Request::Ping => (Kind::Ping, 0, &[]),
         Request::Control { text } => {
@@ -398,6 +414,11 @@ pub fn encode_answer<'a>(
         Answer::Fetched { found, bytes } => {
             push_found(head, asked, found, bytes)?;
             (Kind::Fetched, 0, bytes)
+        }
+        Answer::Lined(found) => {
+            let bytes = found.as_deref();
+            head.extend_from_slice(lines::entry(asked, bytes)?.as_bytes());
+            (Kind::Lined, 0, bytes.unwrap_or_default())
         }
         Answer::Stored(stored) => {
             if stored.len() != asked.len() || stored.len() > PAGES {
@@ -477,9 +498,8 @@ pub fn decode_hello(header: &Header, body: &[u8]) -> Result<Hello, Bad> {
 /// What a request's frame says, checked whole.
 pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
     let more = header.more.get();
-    if matches!(header.kind(), Kind::Store | Kind::Release | Kind::Ping | Kind::Control)
-        && more != 0
-    {
+    let has_word = matches!(header.kind(), Kind::Fetch | Kind::Claims);
+    if header.kind().is_request() && header.kind() != Kind::Hello && !has_word && more != 0 {
         return Err(Bad::Field("a word that is 0 in this kind"));
     }
     match header.kind() {
@@ -504,6 +524,7 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
             }
             Ok(Request::Store { pages: names(entries), bytes: bytes.to_vec() })
         }
+        Kind::Lines => lines::decode(header, body),
         Kind::Release => Ok(Request::Release { pages: names(alone(header.entries(body)?, 1)?) }),
         Kind::Claims => {
             header.head_of(body)?;
@@ -556,15 +577,15 @@ impl<'a> AnswerFrame<'a> {
     fn check(&self, asked: &[(u64, Version)]) -> Result<(), Bad> {
         let more = self.header.more.get();
         match self.header.kind() {
-            Kind::Fetched | Kind::Stored => {
+            Kind::Fetched | Kind::Stored | Kind::Lined => {
                 let same = self.entries.iter().map(Entry::names).eq(asked.iter().copied());
                 if !same {
                     return Err(Bad::Field("its pages, which are not those asked for"));
                 }
-                if self.header.kind() == Kind::Stored {
-                    alone(self.entries, 3)?;
-                } else {
-                    self.check_pages()?;
+                match self.header.kind() {
+                    Kind::Stored => _ = alone(self.entries, 3)?,
+                    Kind::Lined => lines::check(self.entries, self.bytes)?,
+                    _ => self.check_pages()?,
                 }
             }
             Kind::Claimed => {
@@ -623,6 +644,10 @@ impl<'a> AnswerFrame<'a> {
                 found: self.entries.iter().map(|entry| entry.state() == 1).collect(),
                 bytes: self.bytes.to_vec(),
             },
+            Kind::Lined => {
+                let found = self.entries.first().is_some_and(|entry| entry.state() == 1);
+                Answer::Lined(found.then(|| self.bytes.to_vec()))
+            }
             Kind::Stored => {
                 let states = [Stored::Kept, Stored::Full, Stored::Refused];
                 Answer::Stored(

@@ -597,10 +597,7 @@ impl Connection {
             }
             Err(bad) => return Err(bad.into()),
         };
-        scratch.asked.clear();
-        if let Request::Fetch { pages, .. } | Request::Store { pages, .. } = &request {
-            scratch.asked.extend_from_slice(pages);
-        }
+        request.names(&mut scratch.asked);
         let answer = {
             let Some(_entered) = standing.enter() else {
                 return Err(Bad::Older { session: standing.session() }.into());

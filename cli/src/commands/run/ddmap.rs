@@ -57,6 +57,7 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
     let mut told = vec![format!("patience={patience}"), format!("ahead={ahead}")];
     told.extend(args.policy.iter().map(|policy| format!("policy={policy}")));
     told.extend(args.evict.iter().map(|when| format!("evict={when}")));
+    told.extend(args.line_cache.iter().map(|lines| format!("lines={lines}")));
     Some(("SOLERA_DDMAP", told.join(",")))
 }
 
@@ -75,5 +76,8 @@ mod tests {
         assert_eq!(told(&args), "patience=120,ahead=off");
         (args.policy, args.evict) = (Some("lfu".to_owned()), Some("demand".to_owned()));
         assert_eq!(told(&args), "patience=120,ahead=off,policy=lfu,evict=demand");
+        args.line_cache = Some("1048576".to_owned());
+        let last = told(&args);
+        assert_eq!(last, "patience=120,ahead=off,policy=lfu,evict=demand,lines=1048576");
     }
 }
