@@ -3,6 +3,7 @@
 // `count FILE MIB PROCESSES TIMES`: processes of two threads each add to counters at random.
 // `receive FILE MIB TIMES`: the kernel stores into pages that leave meanwhile.
 // `lines FILE MIB TIMES`: processes read words by `pread` while one stores them and pages leave.
+// `hints FILE MIB`: says what it wants soon, and what is to stay; then touches that.
 // `idle FILE MIB`: does nothing while others want room; forks for each `f` on standard input.
 
 #include <errno.h>
@@ -273,6 +274,28 @@ static void read_lines(int file, size_t mib, size_t times) {
     printf("%zu MiB: no old byte was read\n", mib);
 }
 
+static void hints(const char *path, size_t mib) {
+    enum { SOME = 64 };
+    int file = open_file(path, mib);
+    for (size_t page = 0; page < pages; page++) *word(page, 0) = page + 1;
+    // The host makes room again for what is free always.
+    sleep(1);
+    size_t at[3] = {0, 1024, 2048};
+    if (posix_fadvise(file, 0, SOME * PAGE, POSIX_FADV_WILLNEED)) fail("posix_fadvise", 0);
+    sleep(1);
+    if (madvise(memory + at[1] * PAGE, SOME * PAGE, MADV_WILLNEED)) fail("madvise", at[1]);
+    sleep(1);
+    if (mlock(memory + at[2] * PAGE, SOME * PAGE)) fail("mlock", at[2]);
+    if (!mlock(memory, pages * PAGE) || errno != ENOMEM) fail("locking all", 0);
+    for (size_t hint = 0; hint < 3; hint++) {
+        for (size_t page = at[hint]; page < at[hint] + SOME; page++) {
+            expect("hinted", page, 0, page + 1);
+        }
+    }
+    if (munlock(memory + at[2] * PAGE, SOME * PAGE)) fail("munlock", at[2]);
+    printf("all is there\n");
+}
+
 int main(int argc, char **argv) {
     if (argc > 3 && strcmp(argv[1], "map") == 0) {
         map(argv[2], strtoul(argv[3], NULL, 10));
@@ -285,6 +308,8 @@ int main(int argc, char **argv) {
     } else if (argc > 4 && strcmp(argv[1], "lines") == 0) {
         size_t mib = strtoul(argv[3], NULL, 10);
         read_lines(open_file(argv[2], mib), mib, strtoul(argv[4], NULL, 10));
+    } else if (argc > 3 && strcmp(argv[1], "hints") == 0) {
+        hints(argv[2], strtoul(argv[3], NULL, 10));
     } else if (argc > 3 && strcmp(argv[1], "idle") == 0) {
         idle(argv[2], strtoul(argv[3], NULL, 10));
     } else {

@@ -3,6 +3,7 @@
 mod ahead;
 pub mod apart;
 pub mod attach;
+pub mod hints;
 pub mod lines;
 mod look;
 pub mod paged;

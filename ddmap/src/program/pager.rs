@@ -17,8 +17,10 @@ use crate::ground::view::{Ground, Hands, View};
 use crate::program::ahead;
 use crate::program::apart::Apart;
 use crate::program::attach::Attachment;
+use crate::program::hints::Hints;
 use crate::program::look::{self, Look};
 use crate::program::paged;
+use crate::program::prefetch::Ahead;
 pub use crate::program::wishes::Wishes;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{
@@ -87,6 +89,8 @@ pub struct RegionPager {
     looked: [AtomicU64; 2],
     /// Short loads of pages that stay where they are.
     pub apart: Option<Apart>,
+    /// What the program has said of its mappings.
+    pub(super) hints: Hints,
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
     /// What it has done.
@@ -169,6 +173,7 @@ impl RegionPager {
         let (owed, counts) = (Renewed::new(Vec::with_capacity(PAGES)), Counts::default());
         let is_unsettled = AtomicBool::new(false);
         let looked = [const { AtomicU64::new(0) }; 2];
+        let hints = Hints::default();
         let apart = Apart::new(wishes.lines, ground.room.capacity());
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         let pager = Self {
@@ -182,6 +187,7 @@ impl RegionPager {
             node,
             looked,
             apart,
+            hints,
             is_unsettled,
             counts,
         };
@@ -189,7 +195,7 @@ impl RegionPager {
         pager
     }
 
-    fn maps(&self) -> &Maps {
+    pub(super) fn maps(&self) -> &Maps {
         // SAFETY: a box that was leaked, and is freed by `drop` alone.
         unsafe { &*self.maps.load(Ordering::Acquire) }
     }
@@ -225,7 +231,7 @@ impl RegionPager {
     }
 
     /// The same, and the mapping, if it is not the engine's own.
-    fn mapping_at(&self, address: usize) -> Option<(u64, Option<Mapped>)> {
+    pub(super) fn mapping_at(&self, address: usize) -> Option<(u64, Option<Mapped>)> {
         let (start, length) = (&self.main.0, &self.main.1);
         let offset = (address as u64).checked_sub(start.load(Ordering::Acquire) as u64);
         if let Some(offset) = offset.filter(|offset| *offset < length.load(Ordering::Acquire)) {
@@ -254,6 +260,13 @@ impl RegionPager {
     /// once they are here. Gives the hold's place, and where the held addresses end. `None`: the
     /// first one is not of this region, or enough is held.
     pub(crate) fn hold(&self, start: usize, end: usize) -> Option<(u64, usize)> {
+        // Who holds much keeps others from what they want.
+        let most = (self.ground.room.capacity() / HELD_PART).max(1);
+        self.hold_some(start, end, most)
+    }
+
+    /// The same of so many pages, at most.
+    pub(super) fn hold_some(&self, start: usize, end: usize, most: u64) -> Option<(u64, usize)> {
         let (page, map) = self.mapping_at(start)?;
         let mapped = match map {
             Some(map) => map.start + (map.pages * PAGE) as usize,
@@ -263,8 +276,6 @@ impl RegionPager {
         };
         let end = end.min(mapped);
         let first = start / PAGE as usize;
-        // Who holds much keeps others from what they want.
-        let most = (self.ground.room.capacity() / HELD_PART).max(1);
         let pages = (end.div_ceil(PAGE as usize) - first) as u64;
         let place = self.ground.table.hold_pages(page, pages.min(most))?;
         // Who looks now has asked what is held before this was.
@@ -279,6 +290,10 @@ impl RegionPager {
 
     /// These addresses are not mappings of this region any more.
     pub(crate) fn forget(&self, start: usize, length: usize) {
+        // What a child has of them is its parent's until it has settled.
+        if !self.is_unsettled.load(Ordering::Relaxed) {
+            self.forget_hints(start..start + length);
+        }
         // One that cannot be cut in two, since the list is full, stays as it is.
         self.maps().remove(start, start + length);
     }
@@ -309,6 +324,7 @@ impl RegionPager {
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
         self.apart.iter().for_each(Apart::forked);
+        self.hints.forked();
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
             node.forked();
@@ -363,13 +379,17 @@ impl RegionPager {
     pub fn serve(&self, address: usize) -> Result<(), Errno> {
         let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
         NOT_OURS.set(false);
-        self.bring_touched(page, touched)?;
+        self.bring_by(page, touched, self.hints.ahead(address, self.wishes.ahead))?;
         if NOT_OURS.replace(false) { Err(Errno::FAULT) } else { Ok(()) }
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
+        self.bring_by(page, touched, self.wishes.ahead)
+    }
+
+    fn bring_by(&self, page: u64, touched: Option<Mapped>, ahead: Ahead) -> Result<(), Errno> {
         let (begun, mut refused) = (Instant::now(), 0);
-        let mut pages = self.with_those_ahead(vec![page]);
+        let mut pages = ahead::with_those_ahead(&self.ground, ahead, vec![page]);
         loop {
             // Each time: a node that is started while all threads wait for room makes none before
             // it can reach this process.
@@ -404,13 +424,8 @@ impl RegionPager {
         }
     }
 
-    /// Pages that are wanted, and those that this thread wants next.
-    fn with_those_ahead(&self, pages: Vec<u64>) -> Vec<u64> {
-        ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages)
-    }
-
     /// Brings pages, by one request to each holder: gives what came of the first one.
-    fn bring(&self, pages: &[u64], touched: Option<Mapped>) -> Next {
+    pub(super) fn bring(&self, pages: &[u64], touched: Option<Mapped>) -> Next {
         let mut first = Next::Again;
         let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
         let view = View::new(&self.ground, Fingers { pager: self, touched });
@@ -689,7 +704,7 @@ impl Pager for RegionPager {
         let pages: Vec<u64> = pages.filter(elsewhere).take(PAGES).collect();
         if !pages.is_empty() {
             // What does not come is asked for again by the access.
-            self.bring(&self.with_those_ahead(pages), None);
+            self.bring(&ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages), None);
         }
     }
 
