@@ -228,8 +228,9 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
   SOLERA_CACHE_MISS      as --miss
   SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
-  SOLERA_DDMAP           --patience, --prefetch, --policy, --evict, --local: patience=SECONDS,
-                         ahead=auto,policy=lru,evict=background,local=BYTES
+  SOLERA_DDMAP           --patience, --prefetch, --policy, --evict, --local, --line-cache:
+                         patience=SECONDS,ahead=auto,policy=lru,evict=background,local=BYTES,
+                         lines=BYTES
   SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
                          optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
                          bandwidth); what a program has mapped does not

@@ -106,6 +106,41 @@ fn what_the_kernel_stores_into_mapped_pages_is_there() {
     assert_eq!(said, "all messages arrived\n");
 }
 
+/// Two processes read by calls of 1 KiB, which move no page, what a third one stores, while the
+/// pages leave and come.
+#[test]
+fn short_reads_see_what_others_have_stored_though_pages_stay_away() {
+    let domain = Domain::new();
+    let report = domain.machine.0.text("report");
+    let program = domain.program();
+    let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--json", "--report-file", &report, "--"];
+    let program = [&program, "lines", "/dm/big", "24", "4000"];
+    let said = Ran::of(&mut domain.machine.command(&[&line[..], &program].concat())).ok();
+    assert_eq!(said, "24 MiB: no old byte was read\n");
+    let report = std::fs::read_to_string(report).expect("a report");
+    for what in ["ddmap:line-hit", "ddmap:line-miss"] {
+        assert!(report.contains(what), "{report}");
+    }
+}
+
+/// 192 pages that are away come by few requests, since the program says that it wants them.
+#[test]
+fn what_a_program_says_that_it_wants_comes_by_few_requests() {
+    let domain = Domain::new();
+    let report = domain.machine.0.text("report");
+    let program = domain.program();
+    let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--prefetch", "off", "--json"];
+    let file = ["--report-file", &report, "--", &program, "hints", "/dm/big", "24"];
+    let said = Ran::of(&mut domain.machine.command(&[&line[..], &file].concat())).ok();
+    assert_eq!(said, "all is there\n");
+    let report = std::fs::read(report).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    let calls = report["calls"].as_array().expect("a list");
+    let remote = calls.iter().find(|call| call["reason"] == "ddmap:remote").expect("requests");
+    let requests = remote["calls"].as_u64().expect("a number");
+    assert!((3..=12).contains(&requests), "{requests} requests");
+}
+
 /// A process that does nothing holds its pages while its node is started anew: the node reaches it
 /// all the same, so they can leave. A fork while the node is down is a fork.
 #[test]

@@ -1,153 +1,28 @@
 //! A region on its host and a holder, both in this process: pages move as the node's capacity asks
 //! for it, and the engine has them all.
 
+mod pair;
+
 use ddmap::ground::counts::{Count, Touch};
-use ddmap::ground::directory::Directory;
 use ddmap::ground::maps::{Mapped, Maps};
 use ddmap::ground::room::Room;
-use ddmap::ground::table::Table;
-use ddmap::ground::uffd::Uffd;
-use ddmap::ground::view::{Ground, Hands, REGION, View};
-use ddmap::node::evict::{Evictor, Made, Peer};
+use ddmap::ground::view::{Hands, REGION, View};
+use ddmap::node::evict::Made;
 use ddmap::node::kept::Kept;
-use ddmap::program::pager::{RegionPager, Wishes};
 use ddmap::program::prefetch::Ahead;
 use ddmap::protocol::keep::Stored;
 use ddmap::protocol::messages::{Answer, Request};
 use ddmap::protocol::{Claimant, Eviction, Installed, NodeId, Progress, Shown};
-use ddmap::reach::carrier::{Carrier, Unreached};
 use ddmap::reach::wish::{Policy, When, Wish};
+use pair::{Folder, PAGE, World, node};
 use pmem::Pager;
 use pmem::Region;
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 use vfs::{FileSystem, Kind, NewNode, OpenFlags, UserIn, UserOut, Where};
 use volume::{AttachOptions, FormatOptions, attach, format_region};
 
-const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
-
-/// A holder in this process.
-#[derive(Clone)]
-struct Here(Arc<Kept>);
-
-impl Carrier for Here {
-    fn forked(&self, _: u16, _: u32) {}
-
-    fn ask(&self, _: NodeId, request: &Request, _: Duration) -> Result<Answer, Unreached> {
-        Ok(self.0.serve(request))
-    }
-}
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = format!("/dev/shm/solera-ddmap-{}-{number}", std::process::id());
-        std::fs::create_dir_all(&path).unwrap();
-        Self(PathBuf::from(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is seen in /dev/shm.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-struct World {
-    pager: Arc<RegionPager>,
-    evictor: Arc<Evictor>,
-    holder: Here,
-    kept: Arc<Kept>,
-    folder: Folder,
-}
-
-fn node(number: u16) -> NodeId {
-    NodeId::new(number).unwrap()
-}
-
-impl World {
-    /// A region of so many pages on a node that has room for `local`, and a holder.
-    fn new(pages: u64, local: u64) -> Self {
-        Self::with(pages, local, Ahead::Auto)
-    }
-
-    fn with(pages: u64, local: u64, ahead: Ahead) -> Self {
-        let folder = Folder::new();
-        let path = |name: &str| folder.0.join(name);
-        drop(Region::create(&path(REGION), pages * PAGE, 0o600, true).unwrap());
-        Table::create(&folder.0, pages).unwrap();
-        drop(Directory::create(&path("directory"), pages).unwrap());
-        let room = |name: &str, capacity| {
-            Room::create(&path(name)).unwrap().set_up(capacity, 0, capacity / 20 + 1);
-            Room::open(&path(name)).unwrap()
-        };
-        let ground = |room| Ground::attach(&folder.0, room, node(1)).unwrap();
-        let kept =
-            Kept::open(&path("kept"), (1, 1), pages, Arc::new(room("room-2", pages))).unwrap();
-        let kept = Arc::new(kept);
-        let holder = Here(Arc::clone(&kept));
-        let evictor = Arc::new(Evictor::new(ground(room("room", local))));
-        let pager = Arc::new(RegionPager::new(
-            ground(Room::open(&path("room")).unwrap()),
-            Uffd::open().unwrap(),
-            Maps::new().unwrap(),
-            Box::new(holder.clone()),
-            Wishes { patience: Duration::from_secs(3), ahead, ..Wishes::default() },
-            None,
-        ));
-        let world = Self { pager, evictor, holder, kept, folder };
-        world.meet(world.pager.ground().table.me(), Wish::default());
-        world
-    }
-
-    /// The node hears of the process, under this name.
-    fn meet(&self, claimant: Claimant, wish: Wish) {
-        let [uffd, maps] = self.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-        let (uffd, maps) = (Uffd::of_other(uffd), Maps::of_other(maps).unwrap());
-        self.evictor.add(Peer::new(claimant, uffd, maps, wish));
-    }
-
-    /// A mapping that no pager knows.
-    fn region_alone(&self) -> Region {
-        let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
-        Region::open(&self.folder.0.join(REGION), &options).unwrap()
-    }
-
-    fn region(&self) -> Region {
-        let mut region = self.region_alone();
-        region.set_pager(Arc::clone(&self.pager) as Arc<dyn Pager>);
-        region
-    }
-
-    fn evict(&self, pages: u64) -> Made {
-        self.evictor.make_room(pages, &[node(2)], &self.holder, Duration::from_secs(1))
-    }
-
-    /// Evicts whenever a touch wants room, until the world ends.
-    fn evict_beside<T>(&self, work: impl FnOnce() -> T) -> T {
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let room = Room::open(&self.folder.0.join("room")).unwrap();
-                while !over.load(Ordering::Relaxed) {
-                    room.wait_for_demand(Duration::from_millis(1));
-                    self.evict(room.missing());
-                }
-            });
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            over.store(true, Ordering::Relaxed);
-            done.unwrap_or_else(|cause| std::panic::resume_unwind(cause))
-        })
-    }
-}
 
 #[test]
 fn a_page_goes_and_comes_back() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ddmap::protocol::keep::Stored;
-use ddmap::protocol::messages::{Answer, CLAIMS, PAGES, Request};
+use ddmap::protocol::messages::{Answer, CLAIMS, Lines, PAGES, Request};
 use ddmap::protocol::{NodeId, Version};
 use ddmap::wire::frame::{self, AnswerFrame, ENTRY, FRAME, HEADER, Header, Kind, PAGE_NUMBERS};
 use ddmap::wire::link::Link;
@@ -104,6 +104,12 @@ fn bytes(count: usize, seed: u8) -> Vec<u8> {
     (0..count * PAGE).map(|at| (at / 7) as u8 ^ (at / PAGE) as u8 ^ seed).collect()
 }
 
+fn lines() -> impl Strategy<Value = Lines> {
+    let range = (0..4096_u64).prop_flat_map(|from| (Just(from), 1..=4096 - from));
+    (0..PAGE_NUMBERS, range)
+        .prop_map(|(page, (from, length))| Lines::of(page * 4096 + from, length).unwrap())
+}
+
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
         (pages(PAGES), pages(PAGES))
@@ -118,6 +124,9 @@ fn requests() -> impl Strategy<Value = Request> {
         }),
         pages(PAGES).prop_map(|pages| Request::Release { pages }),
         any::<u64>().prop_map(|from| Request::Claims { from }),
+        (lines(), any::<u32>()).prop_map(|(lines, version)| {
+            Request::Lines { lines, version: Version::new(version) }
+        }),
         Just(Request::Ping),
         "[a-z]{0,300}".prop_map(|text| Request::Control { text }),
     ]
@@ -138,6 +147,10 @@ fn answers() -> impl Strategy<Value = (Vec<(u64, Version)>, Answer)> {
         stored.prop_map(|stored| {
             let (asked, stored): (Vec<_>, Vec<_>) = stored.into_iter().unzip();
             (asked, Answer::Stored(stored))
+        }),
+        (lines(), any::<(u32, Option<u8>)>()).prop_map(|(lines, (version, seed))| {
+            let found = seed.map(|seed| bytes(1, seed)[..lines.bytes()].to_vec());
+            (vec![(lines.number(), Version::new(version))], Answer::Lined(found))
         }),
         any::<u32>().prop_map(|count| (vec![], Answer::Released(count))),
         (pages(CLAIMS), next).prop_map(|(claims, next)| (vec![], Answer::Claims { claims, next })),
@@ -213,6 +226,7 @@ fn one_of_each() -> Vec<Framed> {
         Request::Release { pages: asked.clone() },
         Request::Claims { from: 3 },
         Request::Ping,
+        Request::Lines { lines: Lines::of(17 << 12, 100).unwrap(), version: Version::new(5) },
     ] {
         frames.push((request_frame(&request), vec![]));
     }
@@ -225,6 +239,10 @@ fn one_of_each() -> Vec<Framed> {
         Answer::Refused { errno: 5, text: "it is broken".into() },
     ] {
         frames.push((answer_frame(&asked, &answer), asked.clone()));
+    }
+    let some = vec![(Lines::of(17 << 12, 100).unwrap().number(), Version::new(5))];
+    for found in [None, Some(bytes(1, 3)[..128].to_vec())] {
+        frames.push((answer_frame(&some, &Answer::Lined(found)), some.clone()));
     }
     let mut head = Vec::new();
     frame::encode_hello(&mut head, BOUND.version, 3, &hello);
@@ -253,6 +271,7 @@ fn each_flipped_bit_is_seen_and_one_of_a_page_names_it() {
         let (pages, numbers) = match kind {
             Kind::Store | Kind::Tables => (HEADER + 2 * ENTRY, [17, 18]),
             Kind::Fetched => (HEADER + 2 * ENTRY, [18, 0]),
+            Kind::Lined => (HEADER + ENTRY, [17, 0]),
             _ => (frame.len(), [0, 0]),
         };
         for bit in 0..frame.len() * 8 {

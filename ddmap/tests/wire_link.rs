@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ddmap::protocol::NodeId;
 use ddmap::protocol::Version;
 use ddmap::protocol::keep::Stored;
-use ddmap::protocol::messages::{Answer, CLAIMS, PAGES, Request};
+use ddmap::protocol::messages::{Answer, CLAIMS, Lines, PAGES, Request};
 use ddmap::wire::frame::{self, ENTRY, HEADER, VERSION};
 use ddmap::wire::key::Key;
 use ddmap::wire::link::Link;
@@ -87,6 +87,10 @@ impl Service for Holder {
                 claims.truncate(CLAIMS);
                 Answer::Claims { claims, next: None }
             }
+            Request::Lines { lines, version } => {
+                let found = kept.get(&lines.page()).filter(|kept| kept.0 == version);
+                Answer::Lined(found.map(|kept| kept.1[lines.range()].to_vec()))
+            }
             Request::Ping => Answer::Pong { capacity: 1000, used: kept.len() as u64 },
             Request::Control { text } => Answer::Control { text },
         }
@@ -133,6 +137,12 @@ fn talk(link: &mut Link) {
     assert_eq!(link.ask(&some, LONG), Ok(answer));
     let release = Request::Release { pages: pages[..4].to_vec() };
     assert_eq!(link.ask(&release, LONG), Ok(Answer::Released(4)));
+    let (page, version) = pages[7];
+    let lines = Lines::of(page * PAGE as u64 + 100, 200).unwrap();
+    let asked = |version| Request::Lines { lines, version };
+    let found = bytes[7 * PAGE..][64..320].to_vec();
+    assert_eq!(link.ask(&asked(version), LONG), Ok(Answer::Lined(Some(found))));
+    assert_eq!(link.ask(&asked(version.later(1)), LONG), Ok(Answer::Lined(None)));
     let mut left = pages[4..].to_vec();
     left.retain(|page| *page != pages[5] && *page != pages[6]);
     let claims = Answer::Claims { claims: left.clone(), next: None };

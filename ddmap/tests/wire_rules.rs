@@ -69,6 +69,7 @@ impl Service for Node {
                 self.gate.wait();
                 Answer::Claims { claims: vec![], next: None }
             }
+            Request::Lines { .. } => Answer::Lined(None),
             Request::Ping => PONG,
             Request::Control { text } => Answer::Control { text },
         }

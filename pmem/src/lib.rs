@@ -64,7 +64,7 @@ pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
 pub use holes::{Beneath, or_no_memory};
 pub use hook::Hook;
 pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
-pub use pager::{Access, Hint, Pager, Touched, serve_touches};
+pub use pager::{APART, Access, Hint, Pager, Touched, serve_touches};
 pub use persist::{Dirty, Durable, Gathered, InFlight};
 pub use processors::{processors, set_processors};
 pub use region::{Lent, Region};

@@ -9,11 +9,15 @@
 
 use crate::guard::take_last_fault;
 use crate::region::Region;
+use crate::user::{Fault, UserOut};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
+
+/// Bytes of a load that may be had without moving a page, at most.
+pub const APART: usize = 2048;
 
 /// What an access does with a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +56,17 @@ pub trait Pager: Send + Sync {
     /// An access to this page faulted. `Ok`: it is there, or the access may be tried again. May
     /// wait. `EIO`: the page is lost; `EINTR`: a signal has come.
     fn fault(&self, page: u64, access: Access) -> Result<(), Errno>;
+
+    /// Whether short loads of an absent page may be had without moving it: [`Pager::load_apart`].
+    fn loads_apart(&self) -> bool {
+        false
+    }
+
+    /// Copies bytes of one page, which is absent, from where they are; the page stays there.
+    /// `false`: it is here, or is to come; it is to be accessed. May wait.
+    fn load_apart(&self, _at: u64, _to: &mut [u8]) -> bool {
+        false
+    }
 
     /// Whether a page's bytes are gone for good, as far as is known. Never waits.
     fn is_lost(&self, page: u64) -> bool;
@@ -105,6 +120,28 @@ pub(crate) fn touched(address: usize) -> bool {
 }
 
 impl Region {
+    /// As [`Region::read_to`], of at most [`APART`] bytes: what an absent page has is copied from
+    /// where it is, if the pager does that. Nothing may be held: it may wait.
+    #[cold]
+    pub fn read_apart(&self, off: u64, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
+        let Some(pager) = self.pager().filter(|_| len <= APART && len <= to.len()) else {
+            return self.read_to(off, to, len);
+        };
+        let (mut buffer, mut done) = ([0; APART], 0);
+        while done < len {
+            let at = off + done as u64;
+            let take = ((PAGE - at % PAGE) as usize).min(len - done);
+            let (part, bytes) = (to.slice(done, take), &mut buffer[..take]);
+            if pager.load_apart(at, bytes) {
+                part.write(bytes)?;
+            } else {
+                self.read_to(at, &part, take)?;
+            }
+            done += take;
+        }
+        Ok(())
+    }
+
     /// The page, by its offset, at which this thread's last guarded access faulted, if this region
     /// has a pager and it lies in it. It is told once.
     #[cold]

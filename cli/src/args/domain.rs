@@ -52,6 +52,12 @@ pub struct DdmapArg {
     #[arg(long, value_name = "SIZE", value_parser = local, requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub local: Option<u64>,
+    /// With --ddmap: how much memory each process has for lines of pages that other nodes have:
+    /// reads of up to 2 KiB ask for those lines only, and the page stays where it is. auto: up to
+    /// 1/16 of the node's capacity [default: auto].
+    #[arg(long, value_name = "auto|SIZE|off", value_parser = line_cache, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub line_cache: Option<String>,
 }
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
@@ -257,6 +263,14 @@ Examples:
         /// The domain's name.
         name: String,
     },
+}
+
+/// `auto`, `off`, or a size, in bytes.
+fn line_cache(text: &str) -> Result<String, String> {
+    match text {
+        "auto" | "off" => Ok(text.to_owned()),
+        bytes => size::parse(bytes).map(|bytes| bytes.to_string()),
+    }
 }
 
 fn seconds(text: &str) -> Result<u64, String> {

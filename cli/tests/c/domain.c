@@ -2,6 +2,8 @@
 // `map FILE MIB`: in order, at random, in a child, privately, by the kernel's own accesses.
 // `count FILE MIB PROCESSES TIMES`: processes of two threads each add to counters at random.
 // `receive FILE MIB TIMES`: the kernel stores into pages that leave meanwhile.
+// `lines FILE MIB TIMES`: processes read words by `pread` while one stores them and pages leave.
+// `hints FILE MIB`: says what it wants soon, and what is to stay; then touches that.
 // `idle FILE MIB`: does nothing while others want room; forks for each `f` on standard input.
 
 #include <errno.h>
@@ -226,6 +228,74 @@ static void idle(const char *path, size_t mib) {
     puts("all pages are what was stored");
 }
 
+// What was stored last in each page, as far as that is over: the readers share it. They read half
+// of the file, so that much of that is away.
+static void read_lines(int file, size_t mib, size_t times) {
+    _Atomic uint64_t *stored = mmap(NULL, pages * sizeof *stored, PROT_READ | PROT_WRITE,
+                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    _Atomic int *over = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (stored == MAP_FAILED || over == MAP_FAILED) fail("memory for counts", 0);
+    pid_t readers[2];
+    for (int reader = 0; reader < 2; reader++) {
+        readers[reader] = fork();
+        if (readers[reader]) continue;
+        uint64_t seed = 11 + (uint64_t)reader;
+        while (!*over) {
+            uint64_t value[128];
+            size_t page = drawn(&seed) % (pages / 2), part = drawn(&seed) % 4;
+            uint64_t least = stored[page];
+            off_t at = (off_t)(page * PAGE + part * sizeof value);
+            if (pread(file, value, sizeof value, at) != sizeof value) fail("pread", page);
+            for (size_t word = 0; word < 128; word++) {
+                if (value[word] >= least) continue;
+                fprintf(stderr, "page %zu has %lu, behind %lu\n", page, value[word], least);
+                _exit(1);
+            }
+        }
+        _exit(0);
+    }
+    uint64_t seed = 5;
+    for (uint64_t time = 1; time <= times; time++) {
+        size_t page = drawn(&seed) % (pages / 2);
+        uint64_t value[512];
+        for (size_t word = 0; word < 512; word++) value[word] = time;
+        if (pwrite(file, value, PAGE, (off_t)(page * PAGE)) != PAGE) fail("pwrite", page);
+        stored[page] = time;
+        // Others leave for these, which are touched in order once more.
+        for (size_t other = 0; other < 16; other++) {
+            *word(pages / 2 + (time * 16 + other) % (pages / 2), 0) = time;
+        }
+    }
+    *over = 1;
+    for (int reader = 0; reader < 2; reader++) {
+        int status;
+        if (waitpid(readers[reader], &status, 0) < 0 || status) fail("a reader", (size_t)status);
+    }
+    printf("%zu MiB: no old byte was read\n", mib);
+}
+
+static void hints(const char *path, size_t mib) {
+    enum { SOME = 64 };
+    int file = open_file(path, mib);
+    for (size_t page = 0; page < pages; page++) *word(page, 0) = page + 1;
+    // The host makes room again for what is free always.
+    sleep(1);
+    size_t at[3] = {0, 1024, 2048};
+    if (posix_fadvise(file, 0, SOME * PAGE, POSIX_FADV_WILLNEED)) fail("posix_fadvise", 0);
+    sleep(1);
+    if (madvise(memory + at[1] * PAGE, SOME * PAGE, MADV_WILLNEED)) fail("madvise", at[1]);
+    sleep(1);
+    if (mlock(memory + at[2] * PAGE, SOME * PAGE)) fail("mlock", at[2]);
+    if (!mlock(memory, pages * PAGE) || errno != ENOMEM) fail("locking all", 0);
+    for (size_t hint = 0; hint < 3; hint++) {
+        for (size_t page = at[hint]; page < at[hint] + SOME; page++) {
+            expect("hinted", page, 0, page + 1);
+        }
+    }
+    if (munlock(memory + at[2] * PAGE, SOME * PAGE)) fail("munlock", at[2]);
+    printf("all is there\n");
+}
+
 int main(int argc, char **argv) {
     if (argc > 3 && strcmp(argv[1], "map") == 0) {
         map(argv[2], strtoul(argv[3], NULL, 10));
@@ -235,6 +305,11 @@ int main(int argc, char **argv) {
     } else if (argc > 4 && strcmp(argv[1], "receive") == 0) {
         rounds = strtoul(argv[4], NULL, 10);
         receive(argv[2], strtoul(argv[3], NULL, 10));
+    } else if (argc > 4 && strcmp(argv[1], "lines") == 0) {
+        size_t mib = strtoul(argv[3], NULL, 10);
+        read_lines(open_file(argv[2], mib), mib, strtoul(argv[4], NULL, 10));
+    } else if (argc > 3 && strcmp(argv[1], "hints") == 0) {
+        hints(argv[2], strtoul(argv[3], NULL, 10));
     } else if (argc > 3 && strcmp(argv[1], "idle") == 0) {
         idle(argv[2], strtoul(argv[3], NULL, 10));
     } else {

@@ -160,6 +160,10 @@ impl Kept {
             }
             Request::Store { pages, bytes } => self.store(pages, bytes),
             Request::Release { pages } => Answer::Released(self.release(pages)),
+            Request::Lines { lines, version } => {
+                let Ok(found) = keep::fetch(self, lines.page(), *version);
+                Answer::Lined(found.map(|bytes| bytes[lines.range()].to_vec()))
+            }
             Request::Claims { from } => self.claims(*from),
             Request::Ping | Request::Control { .. } | Request::Tables { .. } => {
                 Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }

@@ -1,10 +1,13 @@
 //! What is done in a process that has a region attached: its touches of absent pages are served.
 
 mod ahead;
+pub mod apart;
 pub mod attach;
 mod discard;
 mod fresh;
 mod hands;
+pub mod hints;
+pub mod lines;
 mod look;
 pub mod paged;
 pub mod pager;

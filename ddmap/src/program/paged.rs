@@ -300,7 +300,7 @@ pub fn unmap(start: usize, end: usize) {
     each(|pager| pager.forget(start, end - start));
 }
 
-fn each(act: impl Fn(&RegionPager)) {
+pub(super) fn each(act: impl Fn(&RegionPager)) {
     LOOKING.fetch_add(1, Ordering::AcqRel);
     for one in &ALL {
         // SAFETY: as in `find`.

@@ -16,11 +16,14 @@ use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, View};
 use crate::program::ahead;
+use crate::program::apart::Apart;
 use crate::program::attach::Attachment;
 use crate::program::fresh;
 use crate::program::hands::{self, Fingers};
+use crate::program::hints::Hints;
 use crate::program::look::{self, Look};
 use crate::program::paged;
+use crate::program::prefetch::Ahead;
 pub use crate::program::wishes::Wishes;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
@@ -59,6 +62,10 @@ pub struct RegionPager {
     /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
     /// in all others.
     looked: [AtomicU64; 2],
+    /// Short loads of pages that stay where they are.
+    pub apart: Option<Apart>,
+    /// What the program has said of its mappings.
+    pub(super) hints: Hints,
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
     /// What had been counted in its slot before that it has told of.
@@ -80,6 +87,8 @@ impl RegionPager {
         let told = Renewed::new(ground.counted());
         let is_unsettled = AtomicBool::new(false);
         let looked = [const { AtomicU64::new(0) }; 2];
+        let hints = Hints::default();
+        let apart = Apart::new(wishes.lines, ground.room.capacity());
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         let pager = Self {
             ground,
@@ -91,6 +100,8 @@ impl RegionPager {
             owed,
             node,
             looked,
+            apart,
+            hints,
             is_unsettled,
             told,
         };
@@ -98,7 +109,7 @@ impl RegionPager {
         pager
     }
 
-    fn maps(&self) -> &Maps {
+    pub(super) fn maps(&self) -> &Maps {
         // SAFETY: a box that was leaked, and is freed by `drop` alone.
         unsafe { &*self.maps.load(Ordering::Acquire) }
     }
@@ -150,7 +161,7 @@ impl RegionPager {
     }
 
     /// The same, and the mapping, if it is not the engine's own.
-    fn mapping_at(&self, address: usize) -> Option<(u64, Option<Mapped>)> {
+    pub(super) fn mapping_at(&self, address: usize) -> Option<(u64, Option<Mapped>)> {
         let (start, length) = (&self.main.0, &self.main.1);
         let offset = (address as u64).checked_sub(start.load(Ordering::Acquire) as u64);
         if let Some(offset) = offset.filter(|offset| *offset < length.load(Ordering::Acquire)) {
@@ -179,6 +190,13 @@ impl RegionPager {
     /// once they are here. Gives the hold's place, and where the held addresses end. `None`: the
     /// first one is not of this region, or enough is held.
     pub(crate) fn hold(&self, start: usize, end: usize) -> Option<(u64, usize)> {
+        // Who holds much keeps others from what they want.
+        let most = (self.ground.room.capacity() / HELD_PART).max(1);
+        self.hold_some(start, end, most)
+    }
+
+    /// The same of so many pages, at most.
+    pub(super) fn hold_some(&self, start: usize, end: usize, most: u64) -> Option<(u64, usize)> {
         let (page, map) = self.mapping_at(start)?;
         let mapped = match map {
             Some(map) => map.start + (map.pages * PAGE) as usize,
@@ -188,8 +206,6 @@ impl RegionPager {
         };
         let end = end.min(mapped);
         let first = start / PAGE as usize;
-        // Who holds much keeps others from what they want.
-        let most = (self.ground.capacity() / HELD_PART).max(1);
         let pages = (end.div_ceil(PAGE as usize) - first) as u64;
         let place = self.ground.table.hold_pages(page, pages.min(most))?;
         // Who looks now has asked what is held before this was.
@@ -204,6 +220,10 @@ impl RegionPager {
 
     /// These addresses are not mappings of this region any more.
     pub(crate) fn forget(&self, start: usize, length: usize) {
+        // What a child has of them is its parent's until it has settled.
+        if !self.is_unsettled.load(Ordering::Relaxed) {
+            self.forget_hints(start..start + length);
+        }
         // One that cannot be cut in two, since the list is full, stays as it is.
         self.maps().remove(start, start + length);
     }
@@ -234,6 +254,8 @@ impl RegionPager {
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
         self.told.renew(self.ground.counted());
+        self.apart.iter().for_each(Apart::forked);
+        self.hints.forked();
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
             node.forked();
@@ -293,14 +315,18 @@ impl RegionPager {
     pub fn serve(&self, address: usize) -> Result<(), Errno> {
         let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
         hands::begin();
-        self.bring_touched(page, touched)?;
+        self.bring_by(page, touched, self.hints.ahead(address, self.wishes.ahead))?;
         if hands::was_not_ours() { Err(Errno::FAULT) } else { Ok(()) }
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
+        self.bring_by(page, touched, self.wishes.ahead)
+    }
+
+    fn bring_by(&self, page: u64, touched: Option<Mapped>, ahead: Ahead) -> Result<(), Errno> {
         let (begun, begun_ns, mut refused) = (Instant::now(), now_ns(), 0);
         hands::serves_as(None);
-        let mut pages = self.with_those_ahead(vec![page]);
+        let mut pages = ahead::with_those_ahead(&self.ground, ahead, vec![page]);
         loop {
             // Each time: a node that is started while all threads wait for room makes none before
             // it can reach this process.
@@ -339,13 +365,8 @@ impl RegionPager {
         }
     }
 
-    /// Pages that are wanted, and those that this thread wants next.
-    fn with_those_ahead(&self, pages: Vec<u64>) -> Vec<u64> {
-        ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages)
-    }
-
     /// Brings pages, by one request to each holder: gives what came of the first one.
-    fn bring(&self, pages: &[u64], touched: Option<Mapped>) -> Next {
+    pub(super) fn bring(&self, pages: &[u64], touched: Option<Mapped>) -> Next {
         let mut first = Next::Again;
         let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
         let mut fresh = Vec::new();
@@ -392,6 +413,7 @@ impl RegionPager {
         let pages: Vec<_> = asked.iter().map(|one| (one.2.page(), one.1)).collect();
         let releases = self.take_owed(owner);
         let request = Request::Fetch { pages, releases: releases.clone() };
+        self.apart.iter().for_each(|apart| apart.pages_come(&self.ground));
         let answer = self.carrier.ask(owner, &request, self.wishes.patience);
         if !matches!(answer, Ok(Answer::Fetched { .. })) {
             self.ground.count(Count::Unanswered, 1);
@@ -644,6 +666,14 @@ impl Pager for RegionPager {
         Ok(())
     }
 
+    fn loads_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
+    fn load_apart(&self, at: u64, to: &mut [u8]) -> bool {
+        self.apart.as_ref().is_some_and(|all| all.load(&self.ground, &*self.carrier, at, to))
+    }
+
     fn is_lost(&self, page: u64) -> bool {
         self.ground.table.word(page / PAGE).state() == State::Lost
     }
@@ -656,7 +686,7 @@ impl Pager for RegionPager {
             let begun = now_ns();
             hands::serves_as(None);
             // What does not come is asked for again by the access.
-            self.bring(&self.with_those_ahead(pages), None);
+            self.bring(&ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages), None);
             if let Some(kind) = hands::served_as() {
                 self.ground.touched(kind, begun);
             }

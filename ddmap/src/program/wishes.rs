@@ -1,5 +1,6 @@
 //! What a program asks of its pager, and of the node: how `solera run` says it to the library.
 
+use crate::program::apart::LineCache;
 use crate::program::prefetch::Ahead;
 use crate::reach::wish::{Policy, When, Wish};
 use std::time::Duration;
@@ -13,11 +14,13 @@ pub struct Wishes {
     pub ahead: Ahead,
     /// How pages are to leave.
     pub wish: Wish,
+    /// How large the cache of lines may be.
+    pub lines: LineCache,
 }
 
 impl Wishes {
     /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off,policy=lru|fifo|lfu,
-    /// evict=background|demand,local=BYTES`, each of them or none.
+    /// evict=background|demand,local=BYTES,lines=auto|off|BYTES`, each of them or none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut wishes = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -25,6 +28,7 @@ impl Wishes {
                 Some(("patience", seconds)) => seconds.parse().ok().map(|seconds: u64| {
                     wishes.patience = Duration::from_secs(seconds.min(86_400));
                 }),
+                Some(("lines", text)) => LineCache::parse(text).map(|lines| wishes.lines = lines),
                 Some(("ahead", name)) => Ahead::parse(name).map(|ahead| wishes.ahead = ahead),
                 Some(("policy", name)) => {
                     Policy::parse(name).map(|policy| wishes.wish.policy = Some(policy))
@@ -45,6 +49,11 @@ impl Wishes {
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(30), ahead: Ahead::default(), wish: Wish::default() }
+        Self {
+            patience: Duration::from_secs(30),
+            ahead: Ahead::default(),
+            wish: Wish::default(),
+            lines: LineCache::default(),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What nodes say to each other.
 
-use super::Version;
+use super::{PAGE, Version};
 
 /// Pages in one request or answer, at most.
 pub const PAGES: usize = 64;
@@ -9,6 +9,60 @@ pub const CLAIMS: usize = 4096;
 
 /// Bytes of a text that nodes say, at most.
 pub const CONTROL: usize = 64 << 10;
+
+/// Bytes of a line: the least part of a page that is given.
+pub const LINE: u64 = 64;
+/// Lines of a page.
+const LINES: u64 = PAGE / LINE;
+
+/// Lines of a page, one behind the other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lines {
+    /// Below 2^52.
+    page: u64,
+    first: u8,
+    count: u8,
+}
+
+impl Lines {
+    /// Those that have a range of bytes of one page. `None`: it has none, or those of several.
+    pub fn of(at: u64, length: u64) -> Option<Self> {
+        let (page, from) = (at / PAGE, at % PAGE);
+        let end = from.checked_add(length)?;
+        let inside = length > 0 && end <= PAGE && page < 1 << 52;
+        let (first, end) = (from / LINE, end.div_ceil(LINE));
+        inside.then_some(Self { page, first: first as u8, count: (end - first) as u8 })
+    }
+
+    /// The page.
+    pub fn page(self) -> u64 {
+        self.page
+    }
+
+    /// Where they are in the page.
+    pub fn range(self) -> std::ops::Range<usize> {
+        let line = LINE as usize;
+        usize::from(self.first) * line..(usize::from(self.first) + usize::from(self.count)) * line
+    }
+
+    /// How many bytes they have.
+    pub fn bytes(self) -> usize {
+        self.range().len()
+    }
+
+    /// As one number: `| count - 1, 58..64 | first 52..58 | page 0..52 |`.
+    pub fn number(self) -> u64 {
+        u64::from(self.count - 1) << 58 | u64::from(self.first) << 52 | self.page
+    }
+
+    /// Those of a number.
+    pub fn of_number(number: u64) -> Option<Self> {
+        let (first, count) = (number >> 52 & 0x3F, (number >> 58) + 1);
+        let page = number & ((1 << 52) - 1);
+        let (first, count) = (first + count <= LINES).then_some((first as u8, count as u8))?;
+        Some(Self { page, first, count })
+    }
+}
 
 /// What one side of a connection asks the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +93,13 @@ pub enum Request {
         /// At most [`PAGES`].
         pages: Vec<(u64, Version)>,
     },
+    /// Gives lines of a page, in this version. The page stays.
+    Lines {
+        /// Which.
+        lines: Lines,
+        /// Of the page.
+        version: Version,
+    },
     /// Tells what is kept, from a page on.
     Claims {
         /// The first page.
@@ -63,6 +124,18 @@ impl Request {
             _ => None,
         }
     }
+
+    /// What an answer names in this order, to be told from others.
+    pub(crate) fn names(&self, to: &mut Vec<(u64, Version)>) {
+        to.clear();
+        match self {
+            Self::Fetch { pages, .. } | Self::Store { pages, .. } | Self::Tables { pages, .. } => {
+                to.extend_from_slice(pages)
+            }
+            Self::Lines { lines, version } => to.push((lines.number(), *version)),
+            _ => {}
+        }
+    }
 }
 
 /// What is answered.
@@ -75,6 +148,8 @@ pub enum Answer {
         /// The pages that are.
         bytes: Vec<u8>,
     },
+    /// The lines, if the page is kept in that version.
+    Lined(Option<Vec<u8>>),
     /// What came of each page, in this order.
     Stored(Vec<super::keep::Stored>),
     /// So many pages were dropped.

@@ -17,6 +17,8 @@
 //! 3. Magic, version, kind and sum of a header are where they are in all versions, and so are the
 //!    kinds of a hello, its answer and a refusal: by them two nodes find out what both speak.
 
+mod lines;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -68,6 +70,8 @@ pub enum Kind {
     Control = 7,
     /// [`Request::Tables`].
     Tables = 8,
+    /// [`Request::Lines`].
+    Lines = 9,
     /// A hello was accepted.
     Welcome = 65,
     /// [`Answer::Fetched`].
@@ -86,10 +90,12 @@ pub enum Kind {
     Again = 72,
     /// [`Answer::Control`].
     Controlled = 73,
+    /// [`Answer::Lined`].
+    Lined = 74,
 }
 
 impl Kind {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 19] = [
         Self::Hello,
         Self::Fetch,
         Self::Store,
@@ -107,6 +113,8 @@ impl Kind {
         Self::Control,
         Self::Controlled,
         Self::Tables,
+        Self::Lines,
+        Self::Lined,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -127,6 +135,7 @@ impl Kind {
             Self::Release => Self::Released,
             Self::Claims => Self::Claimed,
             Self::Control => Self::Controlled,
+            Self::Lines => Self::Lined,
             _ => Self::Pong,
         };
         self == right || self == Self::Refused || self == Self::Again && request != Self::Hello
@@ -142,6 +151,7 @@ impl Kind {
             Request::Claims { .. } => Self::Claims,
             Request::Ping => Self::Ping,
             Request::Control { .. } => Self::Control,
+            Request::Lines { .. } => Self::Lines,
         }
     }
 
@@ -151,6 +161,7 @@ impl Kind {
             Self::Fetch => 2 * PAGES,
             Self::Store | Self::Tables | Self::Release | Self::Fetched | Self::Stored => PAGES,
             Self::Claimed => CLAIMS,
+            Self::Lines | Self::Lined => 1,
             _ => 0,
         }
     }
@@ -171,6 +182,7 @@ impl Kind {
                     && (body - entries).is_multiple_of(PAGE_BYTES)
                     && (body - entries) / PAGE_BYTES <= count
             }
+            Self::Lined => lines::fits(count, body),
             _ => body == entries,
         }
     }
@@ -287,7 +299,7 @@ impl Header {
             return Err(Bad::Ends);
         }
         let head = match self.kind() {
-            Kind::Store | Kind::Tables | Kind::Fetched => {
+            Kind::Store | Kind::Tables | Kind::Fetched | Kind::Lined => {
                 &body[..self.count.get() as usize * ENTRY]
             }
             _ => body,
@@ -381,6 +393,10 @@ pub fn encode_request<'a>(
             push(head, Kind::Release, pages, PAGES)?;
             (Kind::Release, 0, &[])
         }
+        Request::Lines { lines, version } => {
+            push(head, Kind::Lines, &[(lines.number(), *version)], 1)?;
+            (Kind::Lines, 0, &[])
+        }
         Request::Claims { from } => (Kind::Claims, *from, &[]),
         Request::Ping => (Kind::Ping, 0, &[]),
         Request::Control { text } => {
@@ -405,6 +421,11 @@ pub fn encode_answer<'a>(
         Answer::Fetched { found, bytes } => {
             push_found(head, asked, found, bytes)?;
             (Kind::Fetched, 0, bytes)
+        }
+        Answer::Lined(found) => {
+            let bytes = found.as_deref();
+            head.extend_from_slice(lines::entry(asked, bytes)?.as_bytes());
+            (Kind::Lined, 0, bytes.unwrap_or_default())
         }
         Answer::Stored(stored) => {
             if stored.len() != asked.len() || stored.len() > PAGES {
@@ -484,7 +505,8 @@ pub fn decode_hello(header: &Header, body: &[u8]) -> Result<Hello, Bad> {
 /// What a request's frame says, checked whole.
 pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
     let more = header.more.get();
-    if !matches!(header.kind(), Kind::Fetch | Kind::Claims | Kind::Hello) && more != 0 {
+    let has_word = matches!(header.kind(), Kind::Fetch | Kind::Claims);
+    if header.kind().is_request() && header.kind() != Kind::Hello && !has_word && more != 0 {
         return Err(Bad::Field("a word that is 0 in this kind"));
     }
     match header.kind() {
@@ -513,6 +535,7 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
                 _ => Request::Store { pages, bytes },
             })
         }
+        Kind::Lines => lines::decode(header, body),
         Kind::Release => Ok(Request::Release { pages: names(alone(header.entries(body)?, 1)?) }),
         Kind::Claims => {
             header.head_of(body)?;
@@ -565,15 +588,15 @@ impl<'a> AnswerFrame<'a> {
     fn check(&self, asked: &[(u64, Version)]) -> Result<(), Bad> {
         let more = self.header.more.get();
         match self.header.kind() {
-            Kind::Fetched | Kind::Stored => {
+            Kind::Fetched | Kind::Stored | Kind::Lined => {
                 let same = self.entries.iter().map(Entry::names).eq(asked.iter().copied());
                 if !same {
                     return Err(Bad::Field("its pages, which are not those asked for"));
                 }
-                if self.header.kind() == Kind::Stored {
-                    alone(self.entries, 3)?;
-                } else {
-                    self.check_pages()?;
+                match self.header.kind() {
+                    Kind::Stored => _ = alone(self.entries, 3)?,
+                    Kind::Lined => lines::check(self.entries, self.bytes)?,
+                    _ => self.check_pages()?,
                 }
             }
             Kind::Claimed => {
@@ -632,6 +655,10 @@ impl<'a> AnswerFrame<'a> {
                 found: self.entries.iter().map(|entry| entry.state() == 1).collect(),
                 bytes: self.bytes.to_vec(),
             },
+            Kind::Lined => {
+                let found = self.entries.first().is_some_and(|entry| entry.state() == 1);
+                Answer::Lined(found.then(|| self.bytes.to_vec()))
+            }
             Kind::Stored => {
                 let states = [Stored::Kept, Stored::Full, Stored::Refused];
                 Answer::Stored(

@@ -248,13 +248,7 @@ impl Link {
         let bytes = frame::encode_request(&mut self.head, &self.bound, self.next, request)
             .map_err(LinkError::TooMuch)?;
         self.kind = Kind::of_request(request);
-        self.asked.clear();
-        if let Request::Fetch { pages, .. }
-        | Request::Store { pages, .. }
-        | Request::Tables { pages, .. } = request
-        {
-            self.asked.extend_from_slice(pages);
-        }
+        request.names(&mut self.asked);
         self.push(bytes, deadline(patience))
     }
 

@@ -608,13 +608,7 @@ impl Connection {
             }
             Err(bad) => return Err(bad.into()),
         };
-        scratch.asked.clear();
-        if let Request::Fetch { pages, .. }
-        | Request::Store { pages, .. }
-        | Request::Tables { pages, .. } = &request
-        {
-            scratch.asked.extend_from_slice(pages);
-        }
+        request.names(&mut scratch.asked);
         let behind = request.take_behind();
         let answer = {
             let Some(_entered) = standing.enter() else {

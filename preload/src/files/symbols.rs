@@ -27,8 +27,8 @@ use crate::files::rw::{
 use crate::files::stat::{self, may, stat_descriptor, stat_path};
 use crate::files::{rings, splice};
 use crate::interposed::{interpose, serve};
-use crate::mappings::lent;
 use crate::mappings::page_faults::{self, ready_all, ready_all_for};
+use crate::mappings::{hinted, lent};
 
 // ---- bytes in and out
 
@@ -180,11 +180,14 @@ interpose! {
     }
     fn [posix_fadvise, posix_fadvise64](fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int
     = |process, _| {
-        let _ = (offset, len);
-        let (_, flags) = process.fs.describe(ours(fd)?)?;
+        let desc = ours(fd)?;
+        let (_, flags) = process.fs.describe(desc)?;
         // Gives its error as its value.
         if flags.path_only() {
             return Ok(libc::EBADF);
+        }
+        if advice == libc::POSIX_FADV_WILLNEED {
+            hinted::wanted(process, desc, offset, len);
         }
         Ok(if (0..=5).contains(&advice) { 0 } else { libc::EINVAL })
     }

@@ -10,6 +10,7 @@ use crate::entry::pointers::Out;
 use crate::entry::{Stop, fdtable};
 use crate::files::rw::Vector;
 use crate::interposed::interpose;
+use crate::mappings::hinted;
 use crate::mappings::large;
 use crate::mappings::lent;
 use crate::mappings::mapping::{Wish, map_file, release};
@@ -25,7 +26,9 @@ interpose! {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
             let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
             mmap::check_shared(process, desc, flags)?;
-            return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
+            let mapped = map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize;
+            hinted::mapped(mapped as usize, len, flags);
+            return Ok(mapped);
         }
         let call = || kernel(at, len, prot, flags, fd, offset);
         let call = || if lent::marks(flags) { lent::marking(call) } else { call() };
@@ -137,20 +140,20 @@ interpose! {
         Err(Stop::Kernel)
     }
     fn [mlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
-        page_faults::ready(at, len);
-        Ok(lent::marking(|| kernel(at, len)))
+        hinted::lock(at, len, || lent::marking(|| kernel(at, len)))
     }
     fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, kernel| {
-        page_faults::ready(at, len);
-        Ok(lent::marking(|| kernel(at, len, flags)))
+        hinted::lock(at, len, || lent::marking(|| kernel(at, len, flags)))
     }
     fn [munlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
+        hinted::unlock(at as usize, len);
         Ok(lent::marking(|| kernel(at, len)))
     }
     fn [mlockall](flags: c_int) -> c_int = |_, kernel| {
         Ok(lent::locks_all(flags, || kernel(flags)))
     }
     fn [munlockall]() -> c_int = |_, kernel| {
+        hinted::unlock(0, usize::MAX);
         let answer = kernel();
         flac::program::locks_all(false);
         Ok(answer)
@@ -169,6 +172,7 @@ interpose! {
             libc::MADV_REMOVE => {
                 return mmap::remove(process, range(at, len), |at, len| kernel(at, len, advice));
             }
+            _ if hinted::advise(at as usize, len, advice) => {}
             libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => page_faults::ready(at, len),
             // Advice about a part of a large page is no error to a program that does not know of
             // it.

@@ -22,9 +22,10 @@ use crate::inode::Inode;
 use crate::inode::Run;
 use crate::inode::opens::Opened;
 use crate::inode::opens::is_generation;
+use pmem::{APART, Pager};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use vfs::{Desc, UserOut};
+use vfs::{Desc, Node, UserOut};
 
 /// Runs that are remembered: one each 2 MiB at most.
 const ENTRIES: usize = 1024;
@@ -101,6 +102,10 @@ static TABLE: [Entry; ENTRIES] = [const { Entry::new() }; ENTRIES];
 /// anyway.
 const FAR: std::ops::RangeInclusive<usize> = 512..=8 << 10;
 
+/// Set in the head of an entry whose pages may be away, of a pager that loads from there: the copy
+/// looks for that ([`pmem::Region::read_apart`]).
+const AWAY: u64 = 1 << 31;
+
 /// What a thread knows of its own reads.
 struct Reader {
     /// Those that may still be served from the table.
@@ -155,9 +160,37 @@ impl Caches {
     #[inline]
     pub(crate) fn read_again(&self, desc: Desc, offset: u64, out: &UserOut<'_>) -> Option<usize> {
         let known = entry(desc, offset).get()?;
+        if known.head != self.entry_head(desc) {
+            return self.read_away_again(desc, offset, out, &known);
+        }
+        self.serve::<false>(desc, offset, out, &known)
+    }
+
+    /// The same of bytes that may be away.
+    #[cold]
+    #[inline(never)]
+    fn read_away_again(
+        &self,
+        desc: Desc,
+        offset: u64,
+        out: &UserOut<'_>,
+        known: &Memory,
+    ) -> Option<usize> {
+        let is_own = known.head == self.entry_head(desc) | AWAY;
+        if is_own { self.serve::<true>(desc, offset, out, known) } else { None }
+    }
+
+    /// Serves a read of what an entry of this description remembers.
+    #[inline]
+    fn serve<const MAY_BE_AWAY: bool>(
+        &self,
+        desc: Desc,
+        offset: u64,
+        out: &UserOut<'_>,
+        known: &Memory,
+    ) -> Option<usize> {
         let (length, inode) = (out.len(), Inode(known.ino));
-        let holds = known.head == self.entry_head(desc)
-            && known.from <= offset
+        let holds = known.from <= offset
             && offset < known.to
             && length as u64 <= known.to - offset
             && length <= LONGEST;
@@ -166,7 +199,8 @@ impl Caches {
         }
         let place = known.place + (offset - known.from);
         let far = !may_be_served(place, place + length as u64)? && FAR.contains(&length);
-        if far {
+        let apart = MAY_BE_AWAY && length <= APART;
+        if far && !apart {
             // A sequential read's lines are on their way already.
             self.region.prefetch_all(place, length);
         }
@@ -175,12 +209,42 @@ impl Caches {
         if !is_same || self.sequence(inode).ok()? != known.sequence {
             return None;
         }
-        if far {
+        if apart {
+            self.region.read_apart(place, out, length).ok()?;
+        } else if far {
             self.region.read_near(place, out, length).ok()?;
         } else {
             self.region.read_to(place, out, length).ok()?;
         }
         (self.sequence(inode).ok()? == known.sequence).then_some(length)
+    }
+
+    /// Reads a few bytes of a run that was seen, of which pages may be away, and stay there.
+    /// `None`: they lie beyond the run, something has moved, or a page is to come.
+    #[cold]
+    pub(crate) fn read_away(
+        &self,
+        node: Node,
+        offset: u64,
+        sink: &UserOut<'_>,
+        seen: &Seen,
+    ) -> Option<u64> {
+        self.region.pager().filter(|pager| pager.loads_apart())?;
+        let Seen { sequence, size, logical, run } = *seen;
+        let (start, end) = (logical * BLOCK, ((logical + run.blocks) * BLOCK).min(size));
+        let length = (sink.len() as u64).min(size.checked_sub(offset)?);
+        let inside = run.is_written() && start <= offset && offset + length <= end;
+        if !inside || length > APART as u64 {
+            return None;
+        }
+        // A copy between files reads while it works alone.
+        let waiting = self.stay_idle();
+        let at = run.block * BLOCK + (offset - start);
+        let read = self.region.read_apart(at, sink, length as usize);
+        drop(waiting);
+        read.ok()?;
+        // Numbers never repeat, so it is the inode that was seen.
+        (self.sequence(Inode(node.ino)).ok()? == sequence).then_some(length)
     }
 
     /// Nothing is due beside the call itself: no dead process waits for recovery, and this is
@@ -194,7 +258,7 @@ impl Caches {
     pub(crate) fn blocks_ahead(&self, desc: Desc, offset: u64) -> u64 {
         let before = entry(desc, offset.saturating_sub(1)).get();
         let follows = before.is_some_and(|known| {
-            known.head == self.entry_head(desc) && known.to / BLOCK == offset / BLOCK
+            known.head & !AWAY == self.entry_head(desc) && known.to / BLOCK == offset / BLOCK
         });
         if follows { AHEAD } else { 0 }
     }
@@ -212,11 +276,12 @@ impl Caches {
         let chunk = logical - logical % CHUNK_BLOCKS;
         let end = (logical + run.blocks).min(chunk + CHUNK_BLOCKS);
         let (from, to) = (logical * BLOCK, (end * BLOCK).min(size));
+        let away = if self.region.pager().is_some_and(Pager::loads_apart) { AWAY } else { 0 };
         if !run.is_written() || sequence & 1 != 0 || to <= from {
             return;
         }
         entry(desc, from).put(&Memory {
-            head: self.entry_head(desc),
+            head: self.entry_head(desc) | away,
             state: opened.state,
             ino: opened.node.ino,
             sequence,

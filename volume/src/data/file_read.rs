@@ -74,13 +74,16 @@ impl Files {
                 let read = match self.read_piece(node, offset + done, &sink, ahead, seen) {
                     Ok(0) => return self.read_done(node, done),
                     Ok(read) => read,
-                    Err(error) => match self.read_reachable(node, offset + done, &sink, error) {
-                        // Its pages were missing only.
-                        Ok(read) if read == want => read,
-                        Ok(read) => return self.read_done(node, done + read),
-                        Err(_) if done > 0 => return self.read_done(node, done),
-                        Err(error) => return Err(error),
-                    },
+                    Err(error) => {
+                        match self.read_reachable(node, offset + done, &sink, error, seen.as_ref())
+                        {
+                            // Its pages were missing only.
+                            Ok(read) if read == want => read,
+                            Ok(read) => return self.read_done(node, done + read),
+                            Err(_) if done > 0 => return self.read_done(node, done),
+                            Err(error) => return Err(error),
+                        }
+                    }
                 };
                 filled += read;
                 done += read;
@@ -98,7 +101,11 @@ impl Files {
         offset: u64,
         sink: &UserOut<'_>,
         mut error: Errno,
+        seen: Option<&Seen>,
     ) -> Result<u64> {
+        if let Some(read) = seen.and_then(|seen| self.read_away(node, offset, sink, seen)) {
+            return Ok(read);
+        }
         let range = (offset, sink.len() as u64);
         loop {
             // A copy between files reads while it works alone.

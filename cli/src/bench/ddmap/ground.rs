@@ -29,6 +29,8 @@ const FIXED_BYTES: u64 = 16 << 20;
 pub enum On {
     /// The one that is larger than its node; whether pages are brought ahead.
     Large(bool),
+    /// The same, without pages brought ahead: bytes of the cache of lines, or none.
+    Lines(u64),
     /// The one that its node has room for.
     Fitting,
     /// One on a plain file.
@@ -266,6 +268,10 @@ impl Ground {
             On::Large(ahead) => {
                 command.args(["--ddmap", "large/v", "--prefetch"]);
                 command.arg(if ahead { "seq" } else { "off" });
+            }
+            On::Lines(bytes) => {
+                command.args(["--ddmap", "large/v", "--prefetch", "off", "--line-cache"]);
+                command.arg(if bytes == 0 { "off".to_owned() } else { bytes.to_string() });
             }
             On::Fitting => _ = command.args(["--ddmap", "fitting/v"]),
             On::Plain => _ = command.arg("--volume").arg(self.plain()),

@@ -19,8 +19,8 @@ use crate::failure::Failure;
 pub type Step = fn(&mut Bench<'_>, &mut Rows) -> Result<(), Failure>;
 
 /// Those of the volume that is larger than its node.
-pub const LARGE: [Step; 6] =
-    [polling, blocking, in_order_without, in_order_ahead, local_traps, mapped];
+pub const LARGE: [Step; 7] =
+    [polling, blocking, in_order_without, in_order_ahead, local_traps, mapped, values];
 /// Those of a volume that its node has room for.
 pub const LOCAL: [Step; 2] = [calls, attach];
 
@@ -35,6 +35,8 @@ const ACCESSES: usize = 1 << 20;
 /// File calls of a round; appends are fewer.
 const CALLS: usize = 1 << 14;
 const APPENDS: usize = 1 << 10;
+/// Values that a round reads, and as many before.
+const READ_VALUES: usize = 1 << 16;
 /// Starts of a round.
 const STARTS: u32 = 5;
 
@@ -281,6 +283,28 @@ fn copy(bytes: usize) -> f64 {
     to.copy_from_slice(&from);
     std::hint::black_box(&to);
     bytes as f64 / begun.elapsed().as_nanos() as f64
+}
+
+/// Values of a file of twice the node's bytes, by calls: with a cache of lines of a fifth of that,
+/// and without one.
+fn values(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
+    const ROW: &str = "values of 1 KiB at random, zipf 0.99";
+    let (file, bytes) = (Ground::at("values"), 2 * bench.size);
+    let fill = json!({ "do": "fill", "file": file, "bytes": bytes });
+    bench.ground.program(On::Large(true))?.ask(&fill)?;
+    let read = |lines| {
+        let mut program = bench.ground.program(On::Lines(lines))?;
+        let ns = program.ns(&json!({ "do": "values", "file": file, "count": READ_VALUES }))?;
+        Ok::<_, Failure>(1e6 / ns)
+    };
+    // In this order: what the first one leaves on the host serves the second one, too.
+    let with = read(bytes / 5)?;
+    let without = read(0)?;
+    rows.add(ROW, "1,000/s", with);
+    rows.beside(ROW, "without the cache of lines", Target::AtLeast(2.0), without);
+    bench.ground.program(On::Large(true))?.ask(&json!({ "do": "remove", "file": file }))?;
+    bench.ground.wait_for_room(bench.size / PAGE as u64 / 2);
+    Ok(())
 }
 
 /// A process that has nothing mapped touches pages that are here.

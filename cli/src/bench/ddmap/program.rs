@@ -49,6 +49,7 @@ fn work(said: &Value) -> io::Result<Value> {
         "traps" => traps(file)?,
         "mapped" => json!({ "ns": opened(file)?.1.at_random(count) }),
         "read" => calls(file, count, |file, at, page| file.read_exact_at(page, at))?,
+        "values" => values(file, count)?,
         "overwrite" => calls(file, count, |file, at, page| file.write_all_at(page, at))?,
         "append" => append(file, count)?,
         other => return Err(io::Error::other(format!("`{other}` is nothing to do"))),
@@ -131,6 +132,35 @@ fn traps(path: &Path) -> io::Result<Value> {
         black_box(map.load(page * PAGE));
     }
     Ok(json!({ "ns": begun.elapsed().as_nanos() as f64 / order.len() as f64 }))
+}
+
+/// Reads values of 1 KiB by calls, zipf 0.99, that lie anywhere in the file: nanoseconds a call.
+/// As many do not count ahead of that.
+fn values(path: &Path, count: usize) -> io::Result<Value> {
+    const VALUE: u64 = 1024;
+    let file = File::open(path)?;
+    let values = file.metadata()?.len() / VALUE;
+    let mut sum = 0.0;
+    let add = |rank: u64| {
+        sum += (rank as f64).powf(-0.99);
+        sum
+    };
+    let sums: Vec<f64> = (1..=values).map(add).collect();
+    let mut random = Random::new();
+    let mut places: Vec<u64> = (0..values).collect();
+    for at in (1..places.len()).rev() {
+        places.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let (mut value, mut begun) = ([0; VALUE as usize], Instant::now());
+    for call in 0..2 * count {
+        if call == count {
+            begun = Instant::now();
+        }
+        let wanted = random.below(1 << 50) as f64 / (1_u64 << 50) as f64 * sum;
+        let rank = sums.partition_point(|sum| *sum <= wanted).min(places.len() - 1);
+        file.read_exact_at(&mut value, places[rank] * VALUE)?;
+    }
+    Ok(json!({ "ns": begun.elapsed().as_nanos() as f64 / count as f64 }))
 }
 
 /// Calls of 4 KiB at random: nanoseconds a call.

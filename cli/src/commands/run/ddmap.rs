@@ -58,6 +58,7 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
     told.extend(args.policy.iter().map(|policy| format!("policy={policy}")));
     told.extend(args.evict.iter().map(|when| format!("evict={when}")));
     told.extend(args.local.iter().map(|bytes| format!("local={bytes}")));
+    told.extend(args.line_cache.iter().map(|lines| format!("lines={lines}")));
     Some(("SOLERA_DDMAP", told.join(",")))
 }
 
@@ -78,5 +79,7 @@ mod tests {
         assert_eq!(told(&args), "patience=120,ahead=off,policy=lfu,evict=demand");
         args.local = Some(4 << 20);
         assert!(told(&args).ends_with(",local=4194304"));
+        args.line_cache = Some("1048576".to_owned());
+        assert!(told(&args).ends_with(",lines=1048576"));
     }
 }

@@ -1,0 +1,180 @@
+//! A region on its host and a holder, both in this process.
+
+#![allow(dead_code)] // Each test uses its part.
+
+use ddmap::ground::directory::Directory;
+use ddmap::ground::maps::Maps;
+use ddmap::ground::room::Room;
+use ddmap::ground::table::Table;
+use ddmap::ground::uffd::Uffd;
+use ddmap::ground::view::{Ground, REGION};
+use ddmap::node::evict::{Evictor, Made, Peer};
+use ddmap::node::kept::Kept;
+use ddmap::program::pager::{RegionPager, Wishes};
+use ddmap::program::prefetch::Ahead;
+use ddmap::protocol::messages::{Answer, Request};
+use ddmap::protocol::{Claimant, NodeId};
+use ddmap::reach::carrier::{Carrier, Unreached};
+use ddmap::reach::wish::Wish;
+use pmem::Pager;
+use pmem::Region;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+pub const PAGE: u64 = 4096;
+/// A holder in this process, and the bytes that it was asked for: of pages, of lines; and how often
+/// it was asked for pages.
+#[derive(Clone)]
+pub struct Here(pub Arc<Kept>, pub Arc<[AtomicU64; 2]>, pub Arc<AtomicU64>);
+
+impl Carrier for Here {
+    fn forked(&self, _: u16, _: u32) {}
+
+    fn ask(&self, _: NodeId, request: &Request, _: Duration) -> Result<Answer, Unreached> {
+        let answer = self.0.serve(request);
+        match &answer {
+            Answer::Fetched { bytes, .. } => {
+                self.2.fetch_add(1, Ordering::Relaxed);
+                self.1[0].fetch_add(bytes.len() as u64, Ordering::Relaxed)
+            }
+            Answer::Lined(Some(bytes)) => {
+                self.1[1].fetch_add(bytes.len() as u64, Ordering::Relaxed)
+            }
+            _ => 0,
+        };
+        Ok(answer)
+    }
+}
+
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = format!("/dev/shm/solera-ddmap-{}-{number}", std::process::id());
+        std::fs::create_dir_all(&path).unwrap();
+        Self(PathBuf::from(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is seen in /dev/shm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pager(folder: &Folder, holder: &Here, wishes: Wishes) -> Arc<RegionPager> {
+    let room = Room::open(&folder.0.join("room")).unwrap();
+    Arc::new(RegionPager::new(
+        Ground::attach(&folder.0, room, node(1)).unwrap(),
+        Uffd::open().unwrap(),
+        Maps::new().unwrap(),
+        Box::new(holder.clone()),
+        Wishes { patience: Duration::from_secs(3), ..wishes },
+        None,
+    ))
+}
+
+pub struct World {
+    pub pager: Arc<RegionPager>,
+    pub evictor: Arc<Evictor>,
+    pub holder: Here,
+    pub kept: Arc<Kept>,
+    pub folder: Folder,
+}
+
+pub fn node(number: u16) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+impl World {
+    /// A region of so many pages on a node that has room for `local`, and a holder.
+    pub fn new(pages: u64, local: u64) -> Self {
+        Self::with(pages, local, Ahead::Auto)
+    }
+
+    pub fn with(pages: u64, local: u64, ahead: Ahead) -> Self {
+        Self::wishing(pages, local, Wishes { ahead, ..Wishes::default() })
+    }
+
+    pub fn wishing(pages: u64, local: u64, wishes: Wishes) -> Self {
+        let folder = Folder::new();
+        let path = |name: &str| folder.0.join(name);
+        drop(Region::create(&path(REGION), pages * PAGE, 0o600, true).unwrap());
+        Table::create(&folder.0, pages).unwrap();
+        drop(Directory::create(&path("directory"), pages).unwrap());
+        let room = |name: &str, capacity| {
+            Room::create(&path(name)).unwrap().set_up(capacity, 0, capacity / 20 + 1);
+            Room::open(&path(name)).unwrap()
+        };
+        let ground = |room| Ground::attach(&folder.0, room, node(1)).unwrap();
+        let kept =
+            Kept::open(&path("kept"), (1, 1), pages, Arc::new(room("room-2", pages))).unwrap();
+        let kept = Arc::new(kept);
+        let holder = Here(Arc::clone(&kept), Arc::default(), Arc::default());
+        let evictor = Arc::new(Evictor::new(ground(room("room", local))));
+        let pager = pager(&folder, &holder, wishes);
+        let world = Self { pager, evictor, holder, kept, folder };
+        world.meet(world.pager.ground().table.me(), Wish::default());
+        world
+    }
+
+    /// The pager of another process, as far as the node can tell.
+    pub fn second_pager(&self, wishes: Wishes) -> Arc<RegionPager> {
+        let pager = pager(&self.folder, &self.holder, wishes);
+        self.meet_pager(&pager, pager.ground().table.me(), Wish::default());
+        pager
+    }
+
+    /// The node hears of the process, under this name.
+    pub fn meet(&self, claimant: Claimant, wish: Wish) {
+        self.meet_pager(&self.pager, claimant, wish);
+    }
+
+    fn meet_pager(&self, pager: &RegionPager, claimant: Claimant, wish: Wish) {
+        let [uffd, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+        let (uffd, maps) = (Uffd::of_other(uffd), Maps::of_other(maps).unwrap());
+        self.evictor.add(Peer::new(claimant, uffd, maps, wish));
+    }
+
+    /// A mapping that no pager knows.
+    pub fn region_alone(&self) -> Region {
+        let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
+        Region::open(&self.folder.0.join(REGION), &options).unwrap()
+    }
+
+    pub fn region(&self) -> Region {
+        self.region_by(&self.pager)
+    }
+
+    pub fn region_by(&self, pager: &Arc<RegionPager>) -> Region {
+        let mut region = self.region_alone();
+        region.set_pager(Arc::clone(pager) as Arc<dyn Pager>);
+        region
+    }
+
+    pub fn evict(&self, pages: u64) -> Made {
+        self.evictor.make_room(pages, &[node(2)], &self.holder, Duration::from_secs(1))
+    }
+
+    /// Evicts whenever a touch wants room, until the world ends.
+    pub fn evict_beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let room = Room::open(&self.folder.0.join("room")).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    room.wait_for_demand(Duration::from_millis(1));
+                    self.evict(room.missing());
+                }
+            });
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            over.store(true, Ordering::Relaxed);
+            done.unwrap_or_else(|cause| std::panic::resume_unwind(cause))
+        })
+    }
+}
