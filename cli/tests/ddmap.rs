@@ -130,7 +130,8 @@ fn a_monitor_is_told_or_the_address_is_refused() {
     let ran = machine.solera(&[&line[..], &write].concat()).ended_with(0);
     let report: Value = serde_json::from_str(&ran.err).unwrap_or_else(|_| panic!("{}", ran.err));
     let used = |what: &str| report["used"][what].as_u64().unwrap_or_else(|| panic!("{report}"));
-    assert!(used("ddmap:faults:local") > 700, "{report}");
+    // 732 pages are stored to for the first time, up to 17 by one touch.
+    assert!((43..=732).contains(&used("ddmap:faults:local")), "{report}");
     assert!(used("ddmap:fault-ns:local-p50") <= used("ddmap:fault-ns:local-p99"), "{report}");
     assert!(used("ddmap:fault-ns:local-p99") <= used("ddmap:fault-ns:local-most"), "{report}");
     assert_eq!(used("ddmap:local-bytes-most"), 8 * MIB);
