@@ -14,7 +14,7 @@ use crate::ground::layout::{
     checksum,
 };
 use crate::inject::{Bug, injected};
-use pmem::Region;
+use pmem::{Access, Region};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::path::Path;
@@ -72,7 +72,13 @@ fn read_copy(region: &Region, at: u64) -> Result<Option<Superblock>, Errno> {
     if region.len() < at + BLOCK {
         return Ok(None);
     }
-    region.read(at, &mut bytes)?;
+    while let Err(fault) = region.read(at, &mut bytes) {
+        // It stays, but of a volume that is about to arrive here.
+        let page = region.pager().and_then(|pager| Some((pager, region.absent_page()?)));
+        if !page.is_some_and(|(pager, page)| pager.fault(page, Access::Load).is_ok()) {
+            return Err(fault.into());
+        }
+    }
     let found = Superblock::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
     Ok((found.magic == MAGIC && found.sealed().crc == found.crc).then_some(found))
 }
