@@ -5,7 +5,7 @@ use crate::attach::format::{FormatOptions, format_region};
 use crate::attach::{AttachOptions, attach_region};
 use crate::check::fsck::compare;
 use crate::data::plan::Position;
-use crate::ground::layout::CHUNK;
+use crate::ground::layout::{BLOCK, CHUNK};
 use crate::recovery::mark::{Depth, Mark};
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
@@ -15,7 +15,7 @@ use vfs::{Kind, NewNode, Node, OpenFlags};
 
 /// A formatted region in private memory, for a pool of `chunks` chunks (at least 7).
 pub(crate) fn region(chunks: u64, groups: u32) -> Region {
-    let region = Region::in_memory(vec![0; ((chunks + 1) * CHUNK) as usize], None);
+    let region = Region::zeros((chunks + 1) * CHUNK, None);
     let options = FormatOptions { groups: Some(groups), ..FormatOptions::default() };
     format_region(&region, &options).unwrap();
     region
@@ -31,9 +31,25 @@ pub(crate) fn volume(mode: Mode, chunks: u64) -> Arc<Volume> {
 
 /// A copy of the region as it is now: what a crash leaves if all caches were written back.
 pub(crate) fn image(volume: &Volume) -> Region {
-    let mut bytes = vec![0; volume.region.len() as usize];
-    volume.region.read(0, &mut bytes).unwrap();
-    Region::in_memory(bytes, None)
+    copied(&volume.region)
+}
+
+/// A copy of a region: of the pages that hold more than zeros, most of a small volume's hold none.
+pub(crate) fn copied(region: &Region) -> Region {
+    let copy = Region::zeros(region.len(), None);
+    for (at, page) in written(region) {
+        let _ = copy.write(at, &page).unwrap();
+    }
+    copy
+}
+
+/// The pages that hold more than zeros, and where they lie.
+pub(crate) fn written(region: &Region) -> impl Iterator<Item = (u64, [u8; BLOCK as usize])> {
+    (0..region.len()).step_by(BLOCK as usize).filter_map(|at| {
+        let mut page = [0; BLOCK as usize];
+        region.read(at, &mut page).unwrap();
+        (page != [0; BLOCK as usize]).then_some((at, page))
+    })
 }
 
 /// The root directory.

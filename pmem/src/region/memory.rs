@@ -76,8 +76,23 @@ impl Region {
     #[must_use]
     pub fn in_memory(image: impl AsRef<[u8]>, hook: Option<Arc<dyn Hook>>) -> Region {
         let image = image.as_ref();
+        let region = Region::zeros(image.len() as u64, hook);
+        // SAFETY: the mapping made there is as long as the image.
+        let filled =
+            unsafe { copy::copy(region.dispatch, region.base, image.as_ptr(), image.len()) };
+        filled.expect("fresh memory is writable");
+        region
+    }
+
+    /// The same, of `len` zero bytes: memory is taken only for pages that are stored to.
+    ///
+    /// # Panics
+    ///
+    /// As [`Region::in_memory`].
+    #[must_use]
+    pub fn zeros(len: u64, hook: Option<Arc<dyn Hook>>) -> Region {
         install_fault_handler();
-        let space = pages(image.len().max(1) as u64);
+        let space = pages(len.max(1));
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
@@ -88,10 +103,10 @@ impl Region {
             )
         };
         let base = base.expect("memory for a private region").cast::<u8>();
-        let region = Region {
+        Region {
             base,
-            len: AtomicU64::new(image.len() as u64),
-            quick: AtomicU64::new(image.len() as u64),
+            len: AtomicU64::new(len),
+            quick: AtomicU64::new(len),
             slow: OnceLock::new(),
             space,
             ahead: 0,
@@ -112,10 +127,6 @@ impl Region {
             lent: false,
             own: AtomicBool::new(false),
             alone: AtomicBool::new(false),
-        };
-        // SAFETY: the mapping made above is as long as the image.
-        let filled = unsafe { copy::copy(region.dispatch, base, image.as_ptr(), image.len()) };
-        filled.expect("fresh memory is writable");
-        region
+        }
     }
 }

@@ -28,7 +28,7 @@ use crate::namespace::bucket::Dir;
 use crate::recovery::mark::Depth;
 use crate::space::chunk::Mask;
 use crate::space::free_map::bits_of;
-use crate::testing::{Random, file, image, new_node, root};
+use crate::testing::{Random, file, new_node, root, written};
 use crate::txn::journal::lane_offset;
 use crate::volume::Volume;
 use pmem::{Region, UserIn, UserOut};
@@ -61,24 +61,13 @@ struct Structure {
 /// A volume to damage, as it was left in order and as after a crash.
 struct Base {
     length: u64,
-    pages: [Vec<(u64, Vec<u8>)>; 2],
+    pages: [Pages; 2],
     structures: Vec<Structure>,
     files: Vec<(Node, Vec<u8>)>,
     names: Vec<(Node, Vec<u8>)>,
 }
 
-fn pages(volume: &Volume) -> Vec<(u64, Vec<u8>)> {
-    let region = image(volume);
-    let mut pages = Vec::new();
-    for at in (0..region.len()).step_by(BLOCK as usize) {
-        let mut page = vec![0; BLOCK as usize];
-        region.read(at, &mut page).unwrap();
-        if page.iter().any(|byte| *byte != 0) {
-            pages.push((at, page));
-        }
-    }
-    pages
-}
+type Pages = Vec<(u64, [u8; BLOCK as usize])>;
 
 fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) -> crate::Result<usize> {
     let at = crate::data::plan::Position::At(offset);
@@ -168,7 +157,7 @@ fn structures(volume: &Volume) -> Vec<Structure> {
 impl Base {
     fn new() -> Self {
         // One group, one seed: the same layout each time.
-        let region = Region::in_memory(vec![0; 9 * CHUNK as usize], None);
+        let region = Region::zeros(9 * CHUNK, None);
         let options = FormatOptions { groups: Some(1), seed: Some(3), ..FormatOptions::default() };
         format_region(&region, &options).unwrap();
         let volume = attach_region(region, &AttachOptions::default()).unwrap();
@@ -181,15 +170,24 @@ impl Base {
             }
         }
         let structures = structures(&volume);
-        let crashed = pages(&volume);
+        let crashed = written(&volume.region).collect();
         volume.leave().unwrap();
-        let clean = pages(&volume);
+        let clean = written(&volume.region).collect();
         let length = volume.region.len();
         Self { length, pages: [clean, crashed], structures, files, names }
     }
 
+    /// An image in a file without a name, as an attach wants it.
     fn region(&self, crashed: bool) -> Region {
-        let region = Region::anonymous(self.length).unwrap();
+        self.put(Region::anonymous(self.length).unwrap(), crashed)
+    }
+
+    /// An image in private memory, where looking at a page of zeros takes no memory.
+    fn view(&self, crashed: bool) -> Region {
+        self.put(Region::zeros(self.length, None), crashed)
+    }
+
+    fn put(&self, region: Region, crashed: bool) -> Region {
         for (at, page) in &self.pages[usize::from(crashed)] {
             let _ = region.write(*at, page).unwrap();
         }
@@ -228,7 +226,7 @@ impl Base {
         let lost = self.spoil(&region, recipe, false);
         if let Ok(found) = superblock::read(&region, Path::new("(test)"), "check") {
             // A private view: what the check undoes there is not to be seen by the attach.
-            let view = self.region(crashed);
+            let view = self.view(crashed);
             self.spoil(&view, recipe, false);
             let view = View::of_region(Arc::new(view), found, false);
             let _ = check_view(&view, Depth::Data, &mut |_, _| {});
@@ -249,7 +247,7 @@ impl Base {
 
     /// The same damage, repaired (or not) and then used.
     fn run_repaired(&self, recipe: &[u8], turn: u64, scratch: &Scratch) {
-        let region = self.region(turn.is_multiple_of(2));
+        let region = self.view(turn.is_multiple_of(2));
         let lost = self.spoil(&region, recipe, false);
         scratch.hold(&region);
         let _ = info(&scratch.0);
@@ -388,12 +386,8 @@ impl Scratch {
     fn hold(&self, region: &Region) {
         let file = File::create(&self.0).unwrap();
         file.set_len(region.len()).unwrap();
-        let mut page = [0; BLOCK as usize];
-        for at in (0..region.len()).step_by(BLOCK as usize) {
-            region.read(at, &mut page).unwrap();
-            if page.iter().any(|byte| *byte != 0) {
-                file.write_all_at(&page, at).unwrap();
-            }
+        for (at, page) in written(region) {
+            file.write_all_at(&page, at).unwrap();
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::recovery::fault::FsckFault;
 use crate::recovery::mark::{Depth, Mark};
 use crate::space::free_map::bits_of;
-use crate::testing::{Random, image, root, volume};
+use crate::testing::{Random, copied, image, root, volume};
 use crate::txn::journal::lane_offset;
 use crate::volume::Volume;
 use pmem::{Region, UserIn, UserOut};
@@ -232,9 +232,7 @@ fn noise_anywhere_is_survived() {
     let mut named = 0;
     for round in 0..80 {
         let start = if round % 2 == 0 { &crashed } else { &clean };
-        let mut bytes = vec![0; start.len() as usize];
-        start.read(0, &mut bytes).unwrap();
-        let region = Arc::new(Region::in_memory(bytes, None));
+        let region = Arc::new(copied(start));
         for _ in 0..=random.below(8) {
             spoil(&region, &ranges, &mut random);
         }
