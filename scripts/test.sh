@@ -144,13 +144,13 @@ if [ -x tests/conformance/run ]; then
 fi
 if [ -x tests/programs/run ]; then
     # Without a volume, over kernel file systems.
-    over=(git sqlite-wal sqlite-processes leveldb lmdb perl python archives build)
-    [ -z "${SOLERA_TEST_LONG:-}" ] || over+=(bash coreutils fio tar rsync redis sqlite-delete)
+    over=(git sqlite-wal sqlite-processes leveldb lmdb build)
+    [ -z "${SOLERA_TEST_LONG:-}" ] || over+=(perl python archives bash coreutils fio tar rsync redis sqlite-delete)
     behind=machine-crashes beside programs tests/programs/run
     behind=programs beside split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
     behind=split-programs beside split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
     # By a cache that is smaller than what they read; in the long run all.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(git sqlite-wal leveldb lmdb perl archives); fi
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(git leveldb lmdb); fi
     behind=split-programs-xfs beside cached-programs env CACHE=16M tests/programs/run "${some[@]}"
     behind=cached-programs beside attached-programs env CACHE=64M ATTACH=1 tests/programs/run "${some[@]}"
     waiting+=(programs split-programs split-programs-xfs cached-programs attached-programs)

@@ -43,8 +43,8 @@ fn small_files_stay_on_the_host() {
     assert_eq!(asked(&machine, small), 0);
 }
 
-/// Where a process has pages that leave, buffers are brought before the kernel gets them: also those
-/// of calls that are wrong.
+/// Where a process has pages that leave, buffers are brought before the kernel gets them: those of
+/// calls that are wrong, too.
 #[test]
 fn calls_on_what_is_no_file_are_refused_as_by_the_kernel() {
     let (machine, _nodes) = domain();

@@ -75,12 +75,11 @@ impl<'p> Fingers<'p> {
         let Some(bytes) = first.to_install().filter(|_| count > 1) else { return };
         let (page, length) = (first.page(), count * PAGE as usize);
         let (uffd, own) = (&self.pager.uffd, self.own(page));
-        let (done, _) = match bytes {
-            Some(at) => uffd.install_run(own, &buffer[*at..*at + length]),
-            None => {
-                is_of(Touch::Local);
-                uffd.install_zeros(own, length as u64)
-            }
+        let (done, _) = if let Some(at) = bytes {
+            uffd.install_run(own, &buffer[*at..*at + length])
+        } else {
+            is_of(Touch::Local);
+            uffd.install_zeros(own, length as u64)
         };
         self.laid.set((page, done / PAGE));
         if let Some((map, at)) = self.touched.and_then(|map| Some((map, map.address_of(page)?))) {
@@ -99,12 +98,11 @@ impl Hands for Fingers<'_> {
             return Installed::Whole;
         }
         let (uffd, own) = (&self.pager.uffd, self.own(page));
-        let installed = match bytes {
-            Some(bytes) => uffd.install(own, bytes),
-            None => {
-                is_of(Touch::Local);
-                uffd.install_zeros(own, PAGE).1
-            }
+        let installed = if let Some(bytes) = bytes {
+            uffd.install(own, bytes)
+        } else {
+            is_of(Touch::Local);
+            uffd.install_zeros(own, PAGE).1
         };
         if let Some(at) = self.touched.and_then(|map| map.address_of(page)) {
             // If the program has unmapped it meanwhile, that is its answer.

@@ -130,7 +130,7 @@ impl Request {
         to.clear();
         match self {
             Self::Fetch { pages, .. } | Self::Store { pages, .. } | Self::Tables { pages, .. } => {
-                to.extend_from_slice(pages)
+                to.extend_from_slice(pages);
             }
             Self::Lines { lines, version } => to.push((lines.number(), *version)),
             _ => {}

@@ -75,7 +75,7 @@ fn read_copy(region: &Region, at: u64) -> Result<Option<Superblock>, Errno> {
     while let Err(fault) = region.read(at, &mut bytes) {
         // It stays, but of a volume that is about to arrive here.
         let page = region.pager().and_then(|pager| Some((pager, region.absent_page()?)));
-        if !page.is_some_and(|(pager, page)| pager.fault(page, Access::Load).is_ok()) {
+        if page.is_none_or(|(pager, page)| pager.fault(page, Access::Load).is_err()) {
             return Err(fault.into());
         }
     }
