@@ -148,7 +148,7 @@ if [ -x tests/programs/run ]; then
     [ -z "${SOLERA_TEST_LONG:-}" ] || over+=(perl python archives bash coreutils fio tar rsync redis sqlite-delete)
     behind=machine-crashes beside programs tests/programs/run
     behind=programs beside split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
-    behind=split-programs beside split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
+    behind=split-programs beside split-programs-xfs env SPLIT=exchange tests/programs/run git leveldb
     # By a cache that is smaller than what they read; in the long run all.
     if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(git leveldb lmdb); fi
     behind=split-programs-xfs beside cached-programs env CACHE=16M tests/programs/run "${some[@]}"

@@ -423,8 +423,8 @@ impl Space {
     /// Opens a chunk that was taken for `kind`, and takes its blocks `[first, first + count)`.
     fn break_chunk(&self, chunk: u64, kind: Kind, first: u64, count: u64) -> Result<bool> {
         self.group_add(self.group_of(chunk), Group::Chunks, u64::MAX)?;
-        // Before others can take blocks of it: pages are on their way meanwhile, for which no access
-        // to metadata waits.
+        // Before others can take blocks of it: pages are on their way meanwhile, and no access to
+        // metadata waits for any.
         let is_metadata = kind == Kind::Metadata;
         self.say_of_chunk(chunk, if is_metadata { Hint::Stays } else { Hint::Large });
         self.set_chunk_kind(chunk, kind)?;
