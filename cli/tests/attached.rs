@@ -170,7 +170,7 @@ fn attached_memory_is_made_executable_on_a_tmpfs_that_forbids_it() {
 #[test]
 fn blocks_of_every_allocator_are_what_they_were() {
     let Some(stage) = Stage::new("256M") else { return };
-    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { "600" } else { "60" };
+    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { "600" } else { "20" };
     let all = ["libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"];
     for allocator in [None].into_iter().chain(all.map(Some)) {
         let library = allocator.map(|name| format!("/usr/lib/x86_64-linux-gnu/{name}"));

@@ -254,8 +254,8 @@ fn singles(
     report
 }
 
-/// Mode `strict` of class `cache-line` is explored in full, of the others half of the states; long
-/// lists of calls and the slowest starts sparsely (unless `SOLERA_TEST_LONG` is set: then
+/// Mode `strict` of class `cache-line` is explored in full, of the others a quarter of the states;
+/// long lists of calls and the slowest starts sparsely (unless `SOLERA_TEST_LONG` is set: then
 /// everything in full).
 fn limits(setting: Setting, start: &Start, case: &Case) -> Limits {
     if is_long() {
@@ -269,7 +269,7 @@ fn limits(setting: Setting, start: &Start, case: &Case) -> Limits {
         return Limits::SPARSE;
     }
     let strictest = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
-    Limits { one_in: if strictest { 1 } else { 2 }, ..Limits::FULL }
+    Limits { one_in: if strictest { 1 } else { 4 }, ..Limits::FULL }
 }
 
 /// The figures of a report, in one line.

@@ -1,6 +1,7 @@
 //! Recovers what a crash left: now and then with one processor only, now and then under a trace, to
 //! crash again inside the recovery, and recover that.
 
+use crate::campaign::is_long;
 use crate::judge::check_volume;
 use crate::lab::{Lab, Pinned, Recorder, Setting, Told};
 use crate::states::{Limits, Overlay, Tracker};
@@ -9,8 +10,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use volume::Volume;
 
-/// One image in this many is recovered under a trace, and crashed again inside its recovery.
-const NESTED_EVERY: u64 = 12;
+/// One image in this many is recovered under a trace, and crashed again inside its recovery; in the
+/// long run one in the second number. No multiples of the other periods: so that each meets each.
+const NESTED_EVERY: [u64; 2] = [23, 11];
 /// One image in this many is recovered by a process that may use one processor only.
 const PINNED_EVERY: u64 = 16;
 /// States taken inside one recovery.
@@ -36,7 +38,9 @@ impl<'l> Recovery<'l> {
         number: u64,
     ) -> Told<(Self, Arc<Volume>)> {
         let mut region = lab.crashed(setting, &overlay)?;
-        let recorder = number.is_multiple_of(NESTED_EVERY).then(|| Arc::new(Recorder::default()));
+        let recorder = number
+            .is_multiple_of(NESTED_EVERY[usize::from(is_long())])
+            .then(|| Arc::new(Recorder::default()));
         if let Some(recorder) = &recorder {
             region.set_hook(recorder.clone());
         }

@@ -1,8 +1,8 @@
 //! No power cut leaves anything but what the mode promises: every single operation of the contract,
 //! on every relevant start state, in all modes and on both classes of persistence; and random
 //! sequences. With `SOLERA_TEST_LONG` more states: all of single calls in every setting, where the
-//! short run takes all in mode strict of class cache-line and half of the others; five times as
-//! many of pairs, two and a half times of two calls at once.
+//! short run takes all in mode strict of class cache-line and a quarter of the others; five times
+//! as many of pairs, two and a half times of two calls at once.
 //!
 //! `SOLERA_EXPLORE` replays a failure (see `campaign.rs`).
 

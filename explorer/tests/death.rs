@@ -6,9 +6,9 @@
 //! must be able to go on. Death differs from power failure: in every mode a call that returned
 //! stands.
 //!
-//! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what
-//! begins so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case instead of
-//! at every one. With `SOLERA_TEST_LONG` every start is tried in every mode.
+//! The test executes itself as what forks the processes that die. `SOLERA_DEATH=start/case` runs
+//! only what begins so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case
+//! instead of at every one. With `SOLERA_TEST_LONG` every start is tried in every mode.
 
 use explorer::cases::{self, Case, Start};
 use explorer::engine::Engine;
@@ -17,10 +17,12 @@ use explorer::lab::Pinned;
 use explorer::model::Model;
 use explorer::workload::{Action, System};
 use pmem::Hook;
-use std::io::Write;
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -69,19 +71,17 @@ impl Hook for Killer {
     }
 }
 
-/// The process that dies: `die PATH MODE START CASE POINT`. It tells each call that returned by a
-/// dot, and if it lives to the end how many points there were. `visit PATH` attaches and leaves.
-fn child(arguments: &[String]) -> Result<(), String> {
-    let path = Path::new(&arguments[1]);
+/// The process that dies: `die MODE START CASE POINT`. It tells each call that returned by a dot,
+/// and if it lives to the end how many points there were. `visit` attaches and leaves.
+fn child(path: &Path, arguments: &[&str], starts: &[(Start, Vec<Case>)]) -> Result<(), String> {
     let killer = Arc::new(Killer { count: AtomicU64::new(0), at: AtomicU64::new(0) });
     let mut options = AttachOptions { hook: Some(killer.clone()), ..AttachOptions::default() };
     if arguments[0] == "visit" {
         return volume::attach(path, &options).map(drop).map_err(|error| error.to_string());
     }
-    options.mode = arguments[2].parse()?;
+    options.mode = arguments[1].parse()?;
     let number = |index: usize| arguments[index].parse::<u64>().map_err(|error| error.to_string());
-    let (start, case, point) = (number(3)?, number(4)?, number(5)?);
-    let starts = cases::all();
+    let (start, case, point) = (number(2)?, number(3)?, number(4)?);
     // An operation record, and what it keeps, is its processor's: the same points again.
     let _pinned = Pinned::to(case as usize);
     let case = &starts[start as usize].1[case as usize];
@@ -107,9 +107,75 @@ fn child(arguments: &[String]) -> Result<(), String> {
     engine.close_all().map_err(|errno| format!("closing: {errno:?}"))
 }
 
+/// What forks the processes that die: an exec for each death would take longer than all the rest.
+/// It attaches nothing and has one thread. Of each line of its input it makes a process; when that
+/// has ended, `!`, its status and a line's end come behind what it told.
+fn serve(path: &Path) -> Result<(), String> {
+    let starts = cases::all();
+    for line in std::io::stdin().lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        // SAFETY: this process has no other thread, which might hold a lock now.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let arguments: Vec<&str> = line.split(' ').collect();
+            let failed = child(path, &arguments, &starts).err();
+            if let Some(text) = &failed {
+                eprintln!("{text}");
+            }
+            std::process::exit(i32::from(failed.is_some()));
+        }
+        let mut status = 0;
+        // SAFETY: `status` is an integer of this function.
+        if pid < 0 || unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {
+            return Err(std::io::Error::last_os_error().to_string());
+        }
+        println!("!{status}");
+    }
+    Ok(())
+}
+
+/// A process that runs [`serve`].
+struct Server {
+    process: Child,
+    /// Its input; `None`: it has been told to end.
+    orders: Option<ChildStdin>,
+    told: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(path: &Path) -> std::io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("serve").arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn()?;
+        let orders = process.stdin.take();
+        let told = process.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        Ok(Self { process, orders, told: BufReader::new(told) })
+    }
+
+    /// What a process of these arguments told, and how it ended.
+    fn run(&mut self, arguments: &[String]) -> std::io::Result<(String, ExitStatus)> {
+        let orders = self.orders.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        orders.write_all(format!("{}\n", arguments.join(" ")).as_bytes())?;
+        let mut line = String::new();
+        self.told.read_line(&mut line)?;
+        let ended = line.trim_end().rsplit_once('!');
+        let ended = ended.and_then(|(text, status)| Some((text, status.parse().ok()?)));
+        let (text, status) = ended.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((text.to_owned(), ExitStatus::from_raw(status)))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ = self.process.wait();
+    }
+}
+
 /// The process that stays.
 struct Survivor {
     path: PathBuf,
+    server: RefCell<Server>,
     volume: Arc<Volume>,
     free_when_empty: u64,
     trials: u64,
@@ -133,6 +199,7 @@ impl Survivor {
         let options = AttachOptions::default();
         let volume = volume::attach(&path, &options).map_err(|error| error.to_string())?;
         let free_when_empty = free_space(&volume)?;
+        let server = RefCell::new(Server::start(&path).map_err(|error| error.to_string())?);
         let watch = Arc::new(Mutex::new((String::new(), Instant::now())));
         let watched = Arc::downgrade(&watch);
         std::thread::spawn(move || {
@@ -146,27 +213,15 @@ impl Survivor {
                 }
             }
         });
-        Ok(Self { path, volume, free_when_empty, trials: 0, watch })
+        Ok(Self { path, server, volume, free_when_empty, trials: 0, watch })
     }
 
     fn run_child(&self, arguments: &[String]) -> Result<Told, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let output = Command::new(program)
-            .arg(&arguments[0])
-            .arg(&self.path)
-            .args(&arguments[1..])
-            .stdout(Stdio::piped())
-            .output()
-            .map_err(|error| error.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let ran = self.server.borrow_mut().run(arguments);
+        let (text, status) = ran.map_err(|error| format!("what forks: {error}"))?;
         let (dots, points) = text.split_once('=').unwrap_or((&text, ""));
-        let died = std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9);
-        if !died && !output.status.success() {
-            return Err(format!(
-                "the dying process failed otherwise: {} {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr)
-            ));
+        if status.signal() != Some(9) && !status.success() {
+            return Err(format!("the dying process failed otherwise (told above): {status}"));
         }
         Ok(Told { returned: dots.len(), points: points.parse().ok() })
     }
@@ -360,8 +415,10 @@ impl Survivor {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if matches!(arguments.first().map(String::as_str), Some("die" | "visit")) {
-        return match child(&arguments) {
+    if let [serves, path] = &arguments[..]
+        && serves == "serve"
+    {
+        return match serve(Path::new(path)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(text) => {
                 eprintln!("{text}");

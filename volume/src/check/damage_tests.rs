@@ -6,6 +6,10 @@
 //! done, and how. So any bytes are a recipe: a fuzzer may hand them in (`SOLERA_DAMAGE`, in
 //! hexadecimal), and `tests/corpus/damage.txt` keeps some. The volume to damage is made anew, so a
 //! recipe stays small and means the same kind of structure after the layout has changed.
+//!
+//! With `SOLERA_TEST_LONG`: 10,000 recipes instead of 2,000, each image in a file, half of them
+//! also damaged in use, the other half repaired; else a quarter each, and most images are in
+//! private memory.
 
 use crate::Mode;
 use crate::attach::checking::check_view;
@@ -222,7 +226,9 @@ impl Base {
     /// Everything that is done with one image.
     fn run(&self, recipe: &[u8], turn: u64) {
         let crashed = turn.is_multiple_of(2);
-        let region = self.region(crashed);
+        // In a file memory is taken for whole chunks: most of the time of an image.
+        let in_file = long() || turn % 8 < 2;
+        let region = if in_file { self.region(crashed) } else { self.view(crashed) };
         let lost = self.spoil(&region, recipe, false);
         if let Ok(found) = superblock::read(&region, Path::new("(test)"), "check") {
             // A private view: what the check undoes there is not to be seen by the attach.
@@ -362,6 +368,10 @@ impl Base {
     }
 }
 
+fn long() -> bool {
+    std::env::var_os("SOLERA_TEST_LONG").is_some()
+}
+
 /// Each mode in its turn.
 fn options(turn: u64) -> AttachOptions {
     let mode = [Mode::Strict, Mode::Sync, Mode::Posix][(turn / 2 % 3) as usize];
@@ -449,15 +459,14 @@ fn random_damage_hurts_nothing_else() {
         all(&from_hex(line), turn as u64);
         all(&from_hex(line), turn as u64 + 1);
     }
-    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
     let mut random = Random::new(1);
-    for turn in 0..if long { 10_000 } else { 2_000 } {
+    for turn in 0..if long() { 10_000 } else { 2_000 } {
         TURN.store(1000 + turn, Ordering::Relaxed);
         let steps = 1 + random.below(3) as usize * random.below(4) as usize;
         let recipe: Vec<u8> = (0..steps * STEP).map(|_| random.next() as u8).collect();
         // Each image is checked and attached; some are damaged in use as well, some are repaired.
         base.run(&recipe, turn);
-        match if long { turn % 2 } else { turn / 2 % 4 } {
+        match if long() { turn % 2 } else { turn / 2 % 4 } {
             0 => base.run_attached(&recipe, turn),
             1 => base.run_repaired(&recipe, turn, &scratch),
             _ => {}
