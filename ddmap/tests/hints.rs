@@ -111,9 +111,10 @@ fn a_mapping_that_is_read_in_order_has_no_strides_followed() {
         hints::reads(mapping.base() as usize, (PAGES * PAGE) as usize, way);
         let (requests, _) = touch(&world, &mapping, (0..PAGES).step_by(8));
         assert_eq!(requests < 16, strides, "{way:?}: {requests} requests");
-        // The second touch in order brings pages ahead already.
+        // The second touch in order brings pages ahead already, or the first one, behind page 0.
         let (requests, ahead) = touch(&world, &mapping, [1, 2].into_iter());
-        assert_eq!((requests, ahead > 0), if strides { (2, false) } else { (2, true) }, "{way:?}");
+        assert!(requests <= 2, "{way:?}: {requests}");
+        assert_eq!(ahead > 0, !strides, "{way:?}: {requests}");
     }
 }
 

@@ -90,7 +90,7 @@ fn a_batch_is_protected_and_read_in_rows() {
     let world = World::new(256, 256);
     let region = world.region();
     let pages: Vec<u64> = (0..20).chain(30..60).chain([70]).chain(80..93).collect();
-    for page in &pages {
+    for page in pages.iter().rev() {
         region.shared_store(page * PAGE, if page % 3 == 0 { 0 } else { page + 9 }).unwrap();
     }
     let (ground, noting) = (world.evictor.ground(), Noting::default());

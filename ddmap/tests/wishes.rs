@@ -91,7 +91,8 @@ fn a_program_has_no_more_here_than_it_asks_for_and_other_volumes_keep_theirs() {
     let (pages, local, stays) = (4096, 1100, 40);
     let two = Two::new(pages);
     let (other, beside) = two.run(1, None);
-    for page in 0..1000 {
+    // Not in ascending order, in which the next ones would be there, too.
+    for page in (0..1000).rev() {
         store(&other, page, page + 3);
     }
     let (region, pager) = two.run(0, Some(local));
