@@ -92,16 +92,16 @@ fn each_touch_of_an_absent_page_is_one_remote_fault_and_the_dead_stay_counted() 
     let wishes = Wishes { ahead: Ahead::Off, ..Wishes::default() };
     let attach = || region_of(&path.join("region"), wishes);
     let (region, pager) = attach();
-    // The first 100 become zeros.
+    // The last 100 become zeros.
     // Not in ascending order, in which the next ones would be there, too.
     for page in (0..pages).rev() {
-        store(&region, page, if page < 100 { 0 } else { page });
+        store(&region, page, if page < pages - 100 { page } else { 0 });
     }
     let before = scrape(first.metrics);
     assert_eq!(faults(&before, "local"), pages, "each page is new once");
     assert_eq!(faults(&before, "remote"), 0);
     let absent = |page: &u64| pager.ground().table.word(*page).state() == State::Absent;
-    let held: Vec<u64> = (100..pages).filter(absent).take(500).collect();
+    let held: Vec<u64> = (0..pages - 100).filter(absent).take(500).collect();
     assert_eq!(held.len(), 500);
     for page in &held {
         touch(&region, *page);
