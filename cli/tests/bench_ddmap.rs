@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use support::{Place, Ran, command};
 
-const ROWS: [&str; 16] = [
+const ROWS: [&str; 17] = [
     "store in order, twice the node",
     "stores that waited for room, of 1,000",
     "the evictor's processor, a page",
@@ -23,6 +23,7 @@ const ROWS: [&str; 16] = [
     "page here, not mapped: new process",
     "page here, not mapped: second mapping",
     "load and store at random, mapped",
+    "values of 1 KiB at random, zipf 0.99",
     "all here: read 4 KiB",
     "all here: overwrite 4 KiB",
     "all here: append 4 KiB, fsync, new pages",
