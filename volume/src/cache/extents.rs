@@ -160,42 +160,36 @@ impl Caches {
     #[inline]
     pub(crate) fn read_again(&self, desc: Desc, offset: u64, out: &UserOut<'_>) -> Option<usize> {
         let known = entry(desc, offset).get()?;
-        if known.head != self.entry_head(desc) {
-            return self.read_away_again(desc, offset, out, &known);
-        }
-        self.serve::<false>(desc, offset, out, &known)
+        self.serve::<false>(desc, offset, out, known)
     }
 
     /// The same of bytes that may be away.
     #[cold]
     #[inline(never)]
-    fn read_away_again(
-        &self,
-        desc: Desc,
-        offset: u64,
-        out: &UserOut<'_>,
-        known: &Memory,
-    ) -> Option<usize> {
-        let is_own = known.head == self.entry_head(desc) | AWAY;
-        if is_own { self.serve::<true>(desc, offset, out, known) } else { None }
+    fn read_away_again(&self, desc: Desc, offset: u64, out: &UserOut<'_>) -> Option<usize> {
+        // Looked at anew: the caller's stays in registers.
+        self.serve::<true>(desc, offset, out, entry(desc, offset).get()?)
     }
 
     /// Serves a read of what an entry of this description remembers.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "what is remembered stays in registers")]
+    #[inline(always)]
     fn serve<const MAY_BE_AWAY: bool>(
         &self,
         desc: Desc,
         offset: u64,
         out: &UserOut<'_>,
-        known: &Memory,
+        known: Memory,
     ) -> Option<usize> {
         let (length, inode) = (out.len(), Inode(known.ino));
-        let holds = known.from <= offset
+        let head = self.entry_head(desc) | if MAY_BE_AWAY { AWAY } else { 0 };
+        let holds = known.head == head
+            && known.from <= offset
             && offset < known.to
             && length as u64 <= known.to - offset
             && length <= LONGEST;
         if !holds || !self.is_calm() {
-            return None;
+            return if MAY_BE_AWAY { None } else { self.read_away_again(desc, offset, out) };
         }
         let place = known.place + (offset - known.from);
         let far = !may_be_served(place, place + length as u64)? && FAR.contains(&length);
