@@ -10,11 +10,7 @@ use support::Ran;
 /// A domain of three nodes of 16 MiB, with a volume of 40.
 fn domain() -> (Machine, Vec<Node>) {
     let machine = Machine::new();
-    let first = machine.node("1", &[]);
-    let join = first.address().to_owned();
-    let mut nodes = vec![first];
-    nodes.extend(["2", "3"].map(|store| machine.node(store, &["--join", &join])));
-    machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+    let nodes = machine.domain_of_three();
     (machine, nodes)
 }
 

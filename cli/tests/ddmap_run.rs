@@ -22,11 +22,7 @@ struct Domain {
 impl Domain {
     fn new() -> Self {
         let machine = Machine::new();
-        let first = machine.node("1", &[]);
-        let join = first.address().to_owned();
-        let mut nodes = vec![first];
-        nodes.extend(["2", "3"].map(|store| machine.node(store, &["--join", &join])));
-        machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+        let nodes = machine.domain_of_three();
         Self { nodes, machine }
     }
 

@@ -191,7 +191,7 @@ fn a_holder_hears_no_host_of_an_earlier_term() {
     assert!(kept.hears(second, 1).is_err(), "one host a term");
     kept.hears(second, 2).unwrap();
     drop(kept);
-    // The volume has moved; whoever was its host before is not heard, also behind a new start.
+    // The volume has moved: its earlier host is not heard, also behind a new start.
     let kept = Kept::open(&path, (1, 1), 0, room).unwrap();
     assert!(kept.hears(first, 1).unwrap_err().contains("node 2 is the host"));
     assert_eq!(kept.host(), Some(second));

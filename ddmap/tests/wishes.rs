@@ -139,7 +139,7 @@ fn how_much_is_here_goes_by_the_program_that_came_last_of_those_that_wish() {
     let second = two.run(0, Some(1024));
     wait_until(|| here() <= 1024);
     let none = two.run(0, None);
-    assert_eq!(share.local(), Some(1024), "who has no wish changes nothing");
+    assert_eq!(share.local(), Some(1024), "a program without a wish changes nothing");
     // They go: what the one before asked for counts again.
     drop(none);
     drop(second);

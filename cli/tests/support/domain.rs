@@ -25,6 +25,16 @@ impl Machine {
         Self(place)
     }
 
+    /// Three nodes of 16 MiB, with a volume `dm/v` of 40.
+    pub fn domain_of_three(&self) -> Vec<Node> {
+        let first = self.node("1", &[]);
+        let join = first.address().to_owned();
+        let mut nodes = vec![first];
+        nodes.extend(["2", "3"].map(|store| self.node(store, &["--join", &join])));
+        self.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+        nodes
+    }
+
     pub fn command(&self, line: &[&str]) -> Command {
         self.on("run", line)
     }

@@ -5,8 +5,8 @@
 //! |---|---|---|
 //! | local | pages that may be here besides those that stay; 0: no limit | the node |
 //! | reserve | of them, pages that are to be free | the node |
-//! | here | pages that are here, or are about to come | whoever brings or drops one |
-//! | stays | pages that must stay (`Flags::STAYS`) | whoever says so of one |
+//! | here | pages that are here, or are about to come | the process that brings or drops one |
+//! | stays | pages that must stay (`Flags::STAYS`) | the process that says so of one |
 //! | taken | pages that have come, ever: its time goes by it | who brings one |
 //!
 //! A process that dies may leave a page counted that it has not brought. The node counts anew

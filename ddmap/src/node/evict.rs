@@ -186,7 +186,7 @@ impl Evictor {
     /// Says how much of the volume may be here, as the programs wish that are attached.
     fn share_out(&self, peers: &[Peer]) {
         let local = last_wish(peers, |wish| wish.local);
-        // One that has not told its wish to this node may be who has told it to the node before.
+        // A process that has told this node no wish may have told it to the node before.
         if local.is_some() || peers.iter().all(|peer| peer.wish.is_some()) {
             self.ground.table.share().set(local, !on_demand(peers));
         }

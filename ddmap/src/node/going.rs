@@ -2,7 +2,7 @@
 //! (`Shared::drain`), and says how far it is (`ground/moving.rs` has the steps of a move).
 //!
 //! No program has the volume meanwhile: it is *closed* first, so that none attaches it from here on
-//! and nothing leaves; then it is looked who has it.
+//! and nothing leaves; then the node finds out which of the two has it.
 
 use super::{BEAT, SILENT, Shared, TICK, say, say_hello};
 use crate::ground::error::DomainError;

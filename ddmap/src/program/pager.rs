@@ -454,20 +454,11 @@ impl RegionPager {
     /// Takes steps until a page is to be installed ([`Next::Step`]), or something else is to be
     /// done. A page that is to be installed is named no more, since its word is busy.
     fn prepare(&self, fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) -> Next {
-        loop {
-            if fault.to_install().is_some() {
-                view.unname();
-                return Next::Step;
-            }
-            match fault.step(view) {
-                Next::Step => {}
-                Next::Done(owed) => {
-                    self.owe(fault.page(), owed);
-                    return Next::Done(None);
-                }
-                next => return next,
-            }
+        let next = self.run_until(fault, view, |fault| fault.to_install().is_some());
+        if next == Next::Step {
+            view.unname();
         }
+        next
     }
 
     /// Ends faults that are prepared, in a row where their pages are in a row: says what came of
@@ -508,7 +499,20 @@ impl RegionPager {
 
     /// Takes steps until something else is to be done.
     fn run(&self, fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) -> Next {
+        self.run_until(fault, view, |_| false)
+    }
+
+    /// The same, or until it stands where it is to stop ([`Next::Step`]).
+    fn run_until(
+        &self,
+        fault: &mut Fault<usize>,
+        view: &View<'_, Fingers<'_>>,
+        stops: impl Fn(&Fault<usize>) -> bool,
+    ) -> Next {
         loop {
+            if stops(fault) {
+                return Next::Step;
+            }
             match fault.step(view) {
                 Next::Step => {}
                 Next::Done(owed) => {

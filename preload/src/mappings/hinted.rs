@@ -65,7 +65,7 @@ pub fn unlock(start: usize, len: usize) {
 }
 
 /// `posix_fadvise`, of a range of a file (0: up to its end) that is wanted soon. It is read, into
-/// nowhere, as far as there is room: what cannot be read is told to who reads it.
+/// nowhere, as far as there is room: what cannot be read is told to the access.
 pub fn wanted(process: &Process, desc: Desc, offset: i64, len: i64) {
     let (Ok(offset), Ok(len)) = (u64::try_from(offset), u64::try_from(len)) else { return };
     if !paged::any() {
