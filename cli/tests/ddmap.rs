@@ -394,6 +394,10 @@ fn a_directory_that_is_gone_is_made_anew() {
     machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
     let file = machine.file(24 << 20);
     machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    // Zeros again, of which no node has anything.
+    let gone = "head -c 4M /dev/urandom > /dm/gone && rm /dm/gone";
+    machine.solera(&["run", "--ddmap", "dm/v", "--", "sh", "-c", gone]).ok();
+    machine.solera(&["trim", "dm/v"]).ok();
     drop(first);
     fs::remove_file(machine.0.path("1/volumes/v/directory")).expect("removed");
     let _first = machine.node("1", &["--listen", &address]);

@@ -14,7 +14,7 @@ const SEEDS: u64 = 400;
 const STATES: usize = 200_000;
 
 /// The mistakes of machines.
-const MISTAKES: [Mistake; 22] = [
+const MISTAKES: [Mistake; 23] = [
     Mistake::FinishedUndone,
     Mistake::NamedLate,
     Mistake::NamesCollectedEarly,
@@ -29,6 +29,7 @@ const MISTAKES: [Mistake; 22] = [
     Mistake::AbsentBeforeHole,
     Mistake::TakenFromTheLiving,
     Mistake::ZerosForgetVersion,
+    Mistake::ZerosUnmarked,
     Mistake::OlderStored,
     Mistake::NewerReleased,
     Mistake::AnyVersionGiven,

@@ -332,7 +332,7 @@ impl Store {
             let Ok(place) = places.get(page) else { continue };
             let word = word_at_arrival(here, place, before.as_ref().map(|table| table.word(page)));
             if word.0 != 0 || flags != Flags::default() {
-                words.put(page, word.flagged(flags));
+                words.put(page, word.behind(word.flagged(flags)));
             }
         }
         if is_there(&kept, KEPT_PAGES) {
@@ -377,6 +377,7 @@ fn word_at_arrival(here: NodeId, place: Place, kept: Option<Word>) -> Word {
             let before = Version::new(version.number().wrapping_sub(1));
             Word::new(State::Absent, none, before)
         }
+        Place::Void(_) if version != Version::default() => Word(0).emptied(version),
         Place::Void(_) | Place::Lost(_) => Word::new(State::Absent, none, version),
     }
 }

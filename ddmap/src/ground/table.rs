@@ -325,8 +325,7 @@ impl Table {
             if found.flagged(from.flags()) != from {
                 return false;
             }
-            let new = to.flagged(found.flags().without(Flags::AWAITED));
-            match self.region.shared_cas(Self::at(page), found.0, new.0) {
+            match self.region.shared_cas(Self::at(page), found.0, to.behind(found).0) {
                 Ok(Ok(_)) => break,
                 Ok(Err(other)) => found = Word(other),
                 Err(_) => return false,

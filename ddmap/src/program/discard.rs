@@ -14,7 +14,7 @@ impl RegionPager {
     pub(super) fn drop_pages(&self, first: u64, pages: u64) {
         let view = View::new(&self.ground, Fingers::new(self, None));
         let table = &self.ground.table;
-        let mut run: Vec<(u64, Word)> = Vec::new();
+        let mut run: Vec<(u64, Word, Word)> = Vec::new();
         for page in first..(first + pages).min(table.pages()) {
             if run.len() == RUN || run.last().is_some_and(|last| last.0 + 1 != page) {
                 self.drop_run(&mut run);
@@ -27,29 +27,34 @@ impl RegionPager {
             if !table.turn(page, word, busy) {
                 continue;
             }
+            let mut after = if word.state() == State::Owned {
+                word.turned(State::Absent, word.version())
+            } else {
+                word
+            };
             if let Ok(Place::Held(owner, version)) = self.ground.place(page) {
+                after = word.emptied(version.later(1));
                 view.set_place(page, Place::Void(version.later(1)));
                 if owner != self.ground.here() {
                     self.owe(page, Some((owner, version)));
                 }
             }
             if word.state() == State::Owned {
-                run.push((page, busy));
+                run.push((page, busy, after));
             } else {
-                table.turn(page, busy, busy.turned(State::Absent, word.version()));
+                table.turn(page, busy, after);
             }
         }
         self.drop_run(&mut run);
     }
 
-    /// Makes claimed pages in a row holes.
-    fn drop_run(&self, run: &mut Vec<(u64, Word)>) {
+    /// Makes claimed pages in a row holes: each with its claim, and its word behind that.
+    fn drop_run(&self, run: &mut Vec<(u64, Word, Word)>) {
         let Some(first) = run.first().map(|one| one.0) else { return };
         self.ground.punch(first, run.len() as u64);
         self.ground.give_room(run.len() as u64);
-        for (page, busy) in run.drain(..) {
-            let word = busy.turned(State::Absent, busy.version());
-            self.ground.table.turn(page, busy, word);
+        for (page, busy, after) in run.drain(..) {
+            self.ground.table.turn(page, busy, after);
         }
     }
 }

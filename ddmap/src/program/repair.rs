@@ -4,8 +4,9 @@
 //! the page, or the file is gone, what nodes claim says where the page is. What is in the host's
 //! page file is the page: it came whole, and is a hole before the host's word says that it has
 //! left. Else the latest version that a holder keeps is, if it is later than the host's word: a
-//! page leaves in the version behind that (`protocol/mod.rs`, invariant 5). A page that was
-//! touched, and that nobody claims, is lost: it is listed, and never shown as zeros.
+//! page leaves in the version behind that (`protocol/mod.rs`, invariant 5). A page of zeros is
+//! kept by nobody: its word says so (invariant 4). Another one that was touched, and that nobody
+//! claims, is lost: it is listed, and never shown as zeros.
 
 use crate::ground::directory::{self, Directory};
 use crate::ground::error::DomainError;
@@ -14,7 +15,7 @@ use crate::ground::table::Table;
 use crate::ground::view::Ground;
 use crate::program::attach::wire;
 use crate::protocol::messages::{Answer, Request};
-use crate::protocol::{DamagedPlace, NodeId, Place, State, Version};
+use crate::protocol::{DamagedPlace, Flags, NodeId, Place, State, Version};
 use crate::reach::carrier::Carrier;
 use crate::reach::links::Links;
 use crate::wire::Hello;
@@ -45,8 +46,10 @@ struct Claims {
     kept: Option<(NodeId, Version)>,
     /// The node at which the directory places it says that it has not got it.
     denied: bool,
-    /// It is known that somebody has stored to it.
+    /// It is known that somebody has touched it.
     touched: bool,
+    /// It is zeros since this version, and nobody has it.
+    empty: Option<Version>,
 }
 
 /// Where a page is, if the directory is wrong.
@@ -59,22 +62,19 @@ fn decide(here: NodeId, place: Result<Place, DamagedPlace>, claims: &Claims) -> 
     };
     let or_lost = |known: Version| {
         let found = latest.map(|(node, version)| Place::Held(node, version));
-        found.unwrap_or(Place::Lost(known))
+        found.or(claims.empty.map(Place::Void)).unwrap_or(Place::Lost(known))
     };
     match place {
         // A file that is new, or a word that was zeroed.
         Ok(Place::Void(version)) if version == Version::default() => {
-            latest.map(|(node, version)| Place::Held(node, version)).or_else(|| {
-                let lost = Place::Lost(version.later(1));
-                claims.touched.then_some(lost)
-            })
+            (latest.is_some() || claims.touched).then(|| or_lost(version.later(1)))
         }
         Ok(Place::Void(_)) => None,
         Ok(Place::Held(owner, version)) if owner == here => {
             claims.here.is_none().then(|| or_lost(version))
         }
         Ok(Place::Held(_, version)) => claims.denied.then(|| or_lost(version)),
-        Ok(Place::Lost(_)) => latest.map(|(node, version)| Place::Held(node, version)),
+        Ok(lost @ Place::Lost(version)) => Some(or_lost(version)).filter(|right| *right != lost),
         Err(_) if !claims.touched && latest.is_none() => Some(Place::Void(Version::default())),
         Err(_) => Some(or_lost(Version::default().later(1))),
     }
@@ -190,6 +190,7 @@ fn look(ground: &Ground, page: u64, kept: &Kept, wanted: bool, repaired: &mut Re
         kept: kept.latest.get(&page).copied().filter(can_be),
         denied,
         touched: word.version() != Version::default(),
+        empty: word.flags().has(Flags::EMPTY).then(|| word.version()),
     };
     let Some(right) = decide(ground.here(), place, &claims) else { return };
     match right {
@@ -204,6 +205,7 @@ fn look(ground: &Ground, page: u64, kept: &Kept, wanted: bool, repaired: &mut Re
             Place::Held(node, version) if node == ground.here() => {
                 word.turned(State::Owned, version)
             }
+            Place::Void(version) => word.emptied(version),
             _ => word.turned(State::Absent, word.version()),
         };
         ground.set_place(page, right);
@@ -226,6 +228,7 @@ mod tests {
         let kept = |node, number| Claims { kept: Some((node, version(number))), ..none };
         let held = |node, number| Place::Held(node, version(number));
         let damaged = || Err(DamagedPlace(7));
+        let empty = |number| Claims { empty: Some(version(number)), touched: true, ..none };
         for (place, claims, right) in [
             // It is right.
             (Ok(held(here, 5)), Claims { here: Some(version(5)), ..none }, None),
@@ -249,6 +252,16 @@ mod tests {
             (Ok(held(here, 5)), none, Some(Place::Lost(version(5)))),
             (Ok(held(other, 5)), Claims { denied: true, ..none }, Some(Place::Lost(version(5)))),
             (Ok(held(other, 5)), Claims { denied: true, ..kept(third, 4) }, Some(held(third, 4))),
+            // Zeros: nobody has them.
+            (Ok(Place::Void(version(0))), empty(5), Some(Place::Void(version(5)))),
+            (damaged(), empty(5), Some(Place::Void(version(5)))),
+            (Ok(Place::Void(version(5))), empty(5), None),
+            (
+                Ok(held(other, 4)),
+                Claims { denied: true, ..empty(5) },
+                Some(Place::Void(version(5))),
+            ),
+            (Ok(Place::Lost(version(5))), empty(5), Some(Place::Void(version(5)))),
             // It has come back.
             (Ok(Place::Lost(version(5))), kept(other, 5), Some(held(other, 5))),
         ] {

@@ -2,7 +2,8 @@
 //! dissertation, 6.4.2).
 //!
 //! Persistence order: the holder has the bytes, then the directory says so, then the page is a hole
-//! here, then the word says so. A page that is all zeros goes nowhere: the directory says *void*.
+//! here, then the word says so. A page that is all zeros goes nowhere: the directory says *void*,
+//! and the word does, at the end.
 //!
 //! CRASH: a word that is *leaving* names the node that died. Whoever wants the page, or the node
 //! when it is back, goes by the directory: if the page is held here still, it stays, in a version
@@ -68,6 +69,8 @@ struct Leaf<B> {
     word: Word,
     stage: Stage,
     bytes: Option<B>,
+    /// It is zeros, which go nowhere.
+    zeros: bool,
 }
 
 /// A batch of pages on their way to a holder.
@@ -86,7 +89,10 @@ pub struct Eviction<B> {
 impl<B: Clone> Eviction<B> {
     /// These pages, whose words were seen so, are to go to a holder.
     pub fn new(to: NodeId, pages: impl IntoIterator<Item = (u64, Word)>) -> Self {
-        let leaf = |(page, word)| Leaf { page, word, stage: Stage::Claim, bytes: None };
+        let leaf = |(page, word)| {
+            let stage = Stage::Claim;
+            Leaf { page, word, stage, bytes: None, zeros: false }
+        };
         Self {
             to,
             leaves: pages.into_iter().map(leaf).collect(),
@@ -213,7 +219,10 @@ impl<B> Leaf<B> {
             }
             // It stays; a load from it shows why.
             Stage::Empty if host.is_unreadable(page) => Stage::Refused,
-            Stage::Empty if host.is_in_file(page) => Stage::Zeros,
+            Stage::Empty if host.is_in_file(page) => {
+                self.zeros = true;
+                Stage::Zeros
+            }
             Stage::Empty => {
                 // The page file was changed behind our back: never zeros.
                 self.give_back(host, self.word.turned(State::Lost, version));
@@ -228,9 +237,7 @@ impl<B> Leaf<B> {
         let (page, version) = (self.page, self.word.version());
         match stage {
             Stage::Zeros => {
-                let forgets = made(Mistake::ZerosForgetVersion);
-                let later = if forgets { Version::default() } else { version.later(1) };
-                host.set_place(page, Place::Void(later));
+                host.set_place(page, Place::Void(self.void_version()));
                 Stage::Placed
             }
             Stage::Stored if made(Mistake::HoleBeforePlaced) => {
@@ -247,7 +254,7 @@ impl<B> Leaf<B> {
                 Stage::Placed
             }
             Stage::Placed if made(Mistake::AbsentBeforeHole) => {
-                self.give_back(host, self.word.turned(State::Absent, version));
+                self.give_back(host, self.gone());
                 Stage::Punched
             }
             Stage::Placed => {
@@ -259,7 +266,7 @@ impl<B> Leaf<B> {
                 Stage::Absent
             }
             Stage::Punched => {
-                self.give_back(host, self.word.turned(State::Absent, version));
+                self.give_back(host, self.gone());
                 Stage::Absent
             }
             Stage::Absent => {
@@ -280,6 +287,20 @@ impl<B> Leaf<B> {
             }
             other => other,
         }
+    }
+
+    /// The version of a page of zeros that goes nowhere.
+    fn void_version(&self) -> Version {
+        let forgets = made(Mistake::ZerosForgetVersion);
+        if forgets { Version::default() } else { self.word.version().later(1) }
+    }
+
+    /// The word of the page that is here no more.
+    fn gone(&self) -> Word {
+        if self.zeros && !made(Mistake::ZerosUnmarked) {
+            return self.word.emptied(self.void_version());
+        }
+        self.word.turned(State::Absent, self.word.version())
     }
 
     /// Ends the page's leaving. A process that took the node for dead may have done so before: then

@@ -67,7 +67,7 @@ enum Stage<B> {
     Settle { busy: Word, from: Option<NodeId>, version: Version },
     Turn { busy: Word, owed: Option<(NodeId, Version)>, version: Version },
     Lose { busy: Word, version: Version },
-    Undo { busy: Word, to: State, next: Next },
+    Undo { busy: Word, to: Word, next: Next },
     UndoRoom(Next),
     End(Next),
 }
@@ -122,7 +122,7 @@ impl<B> Fault<B> {
                 self.stage = Stage::Lose { busy, version };
                 return;
             }
-            self.stage = Stage::Undo { busy, to: State::Absent, next: Next::Again };
+            self.stage = undo(busy, Next::Again);
         }
     }
 
@@ -237,9 +237,7 @@ impl<B> Fault<B> {
                 }
                 Ok(Place::Held(owner, version)) if owner == here => Stage::Lose { busy, version },
                 Ok(Place::Held(owner, version)) => Stage::Asked { busy, owner, version },
-                Ok(Place::Lost(_)) => {
-                    Stage::Undo { busy, to: State::Lost, next: Next::Fail(Why::Lost) }
-                }
+                Ok(Place::Lost(_)) => lose(busy),
                 Err(_) => undo(busy, Next::Fail(Why::Damaged)),
             },
             Stage::Install { busy, from, version, bytes } => {
@@ -252,6 +250,10 @@ impl<B> Fault<B> {
                 match host.install(page, bytes.as_ref()) {
                     Installed::Whole => Stage::Settle { busy, from, version },
                     Installed::Exists => undo(busy, Next::Fail(Why::Damaged)),
+                    // Also of a page whose word did not say so yet: the node died that sent it.
+                    Installed::NoRoom if bytes.is_none() && version != Version::default() => {
+                        Stage::Undo { busy, to: busy.emptied(version), next: Next::Room }
+                    }
                     Installed::NoRoom => undo(busy, Next::Room),
                 }
             }
@@ -272,10 +274,10 @@ impl<B> Fault<B> {
             }
             Stage::Lose { busy, version } => {
                 host.set_place(page, Place::Lost(version));
-                Stage::Undo { busy, to: State::Lost, next: Next::Fail(Why::Lost) }
+                lose(busy)
             }
             Stage::Undo { busy, to, next } => {
-                host.turn(page, busy, busy.turned(to, busy.version()));
+                host.turn(page, busy, to);
                 Stage::UndoRoom(next)
             }
             Stage::UndoRoom(next) => {
@@ -318,5 +320,10 @@ fn look<B>(word: Word) -> Stage<B> {
 }
 
 fn undo<B>(busy: Word, next: Next) -> Stage<B> {
-    Stage::Undo { busy, to: State::Absent, next }
+    Stage::Undo { busy, to: busy.turned(State::Absent, busy.version()), next }
+}
+
+fn lose<B>(busy: Word) -> Stage<B> {
+    let to = busy.turned(State::Lost, busy.version());
+    Stage::Undo { busy, to, next: Next::Fail(Why::Lost) }
 }

@@ -31,6 +31,8 @@ pub enum Mistake {
     TakenFromTheLiving,
     /// A page of zeros has no version any more.
     ZerosForgetVersion,
+    /// The word of a page of zeros that has left does not say so.
+    ZerosUnmarked,
     /// A holder takes bytes that are older than what it has.
     OlderStored,
     /// A holder drops a page that is newer than what is released.

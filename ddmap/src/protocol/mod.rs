@@ -25,7 +25,8 @@
 //! 3. A word that is *busy* or *leaving* names who is at it, by process and life. Nobody else
 //!    changes the page's place or its hole, unless that process is dead.
 //! 4. *Absent* means: a hole in the host's page file. So what is in the file of a page whose word
-//!    is *busy* was installed whole.
+//!    is *busy* was installed whole. The word of one that was touched, and is zeros, says so
+//!    ([`Flags::EMPTY`]), in the version of its place: nobody claims it if the directory is lost.
 //! 5. Versions of a page only grow, also where nothing moved but a move was tried. So what a holder
 //!    may have got by a message of which nobody knows whether it arrived is older than all that is
 //!    sent behind it. What a holder keeps of a page that is placed elsewhere is older than the
@@ -104,7 +105,7 @@ pub trait Host {
     fn word(&self, page: u64) -> Word;
 
     /// Replaces a page's word, if it is `from` still, and wakes all that wait for it. Flags are not
-    /// compared, and stay as they are: they may change at any time.
+    /// compared, and stay as they are ([`Word::behind`]): they may change at any time.
     fn turn(&self, page: u64, from: Word, to: Word) -> bool;
 
     /// Where the page's bytes are.

@@ -105,6 +105,9 @@ impl Flags {
     pub const SMALL: Self = Self(2);
     /// Somebody waits for its word, which says busy or leaving, to change.
     pub const AWAITED: Self = Self(4);
+    /// It was touched, is zeros again, and no node has it: of a page that is absent, or busy until
+    /// zeros are here.
+    pub const EMPTY: Self = Self(8);
 
     /// As a byte.
     pub const fn bits(self) -> u8 {
@@ -155,10 +158,27 @@ impl Word {
         Self(self.0 & !0xFF_FFFF | slot << 12 | life)
     }
 
-    /// The same in another state, of nobody.
+    /// The same in another state, of nobody. A page of zeros is one as long as none are here.
     #[must_use]
     pub fn turned(self, state: State, version: Version) -> Self {
-        Self::new(state, self.flags(), version)
+        let is_hole = matches!(state, State::Absent | State::Busy);
+        let not = if is_hole { Flags::default() } else { Flags::EMPTY };
+        Self::new(state, self.flags().without(not), version)
+    }
+
+    /// The same as it follows another one: whether it is empty is for who is at the page; all other
+    /// flags stay as they are, but for those who wait, which is over.
+    #[must_use]
+    pub fn behind(self, found: Self) -> Self {
+        let empty = if self.flags().has(Flags::EMPTY) { Flags::EMPTY } else { Flags::default() };
+        self.flagged(found.flags().without(Flags::AWAITED.with(Flags::EMPTY)).with(empty))
+    }
+
+    /// The same of a page that is zeros, in this version, and that no node has: so it is not taken
+    /// for a lost one if the directory is lost.
+    #[must_use]
+    pub fn emptied(self, version: Version) -> Self {
+        Self::new(State::Absent, self.flags().with(Flags::EMPTY), version)
     }
 
     /// The same with other flags.
@@ -326,7 +346,7 @@ mod tests {
         }
 
         #[test]
-        fn a_word_keeps_its_parts(state in 0_usize..6, flags in 0_u8..8, version in 0_u32..1 << 28,
+        fn a_word_keeps_its_parts(state in 0_usize..6, flags in 0_u8..16, version in 0_u32..1 << 28,
                                   slot in 0_u16..4096, life in 0_u16..4096) {
             let (flags, version) = (Flags(flags), Version::new(version));
             let word = Word::new(State::ALL[state], flags, version);
@@ -336,6 +356,13 @@ mod tests {
                             (State::ALL[state], flags, version));
             prop_assert_eq!(claimed.turned(State::Owned, version.later(1)).claimant(),
                             Claimant { slot: 0, life: 0 });
+            let empty = claimed.emptied(version.later(1));
+            prop_assert_eq!((empty.state(), empty.version()), (State::Absent, version.later(1)));
+            prop_assert_eq!(empty.flags(), flags.with(Flags::EMPTY));
+            prop_assert!(empty.turned(State::Busy, version).flags().has(Flags::EMPTY));
+            prop_assert!(!empty.turned(State::Owned, version).flags().has(Flags::EMPTY));
+            prop_assert_eq!(empty.behind(word).flags().without(Flags::EMPTY),
+                            word.flags().without(Flags::AWAITED.with(Flags::EMPTY)));
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::{Bytes, Flaw};
 use ddmap::protocol::{
-    Claimant, DamagedPlace, Host, Installed, NodeId, Place, Shown, State, Version, Word,
+    Claimant, DamagedPlace, Flags, Host, Installed, NodeId, Place, Shown, State, Version, Word,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -280,6 +280,9 @@ impl HostMemory {
         }
         let installed = busy && file.is_some();
         must(!installed || file == Some(truth), "what was installed is not the newest")?;
+        let is_void = matches!(place, Place::Void(_));
+        let is_empty = word.flags().has(Flags::EMPTY);
+        must(is_void || busy || !is_empty, "its word says zeros, the directory does not")?;
         match place {
             Place::Held(owner, _) if owner == here() => {
                 must(file == Some(truth), "placed here, without the newest bytes")
@@ -293,7 +296,10 @@ impl HostMemory {
                 must(had == version, "placed where another version is")?;
                 must(installed || bytes == truth, "its holder has not the newest bytes")
             }
-            Place::Void(_) => {
+            Place::Void(version) => {
+                let says_so = is_empty && word.version() == version;
+                let at_it = word.state() != State::Absent || word.version() == Version::default();
+                must(says_so || at_it, "zeros, of which the word says nothing")?;
                 must(busy || !writable, "writable, and placed nowhere")?;
                 must(installed || truth == 0, "zeros, and something was stored")
             }
@@ -350,7 +356,7 @@ impl Host for Seat<'_> {
         let now = memory.words[page as usize];
         let same = now == from.flagged(now.flags());
         if same {
-            memory.words[page as usize] = to.flagged(now.flags());
+            memory.words[page as usize] = to.behind(now);
             let in_hand = &mut memory.processes[self.slot].in_hand;
             let has = |word: Word| !matches!(word.state(), State::Absent | State::Lost);
             // Room in hand becomes the page's, or the other way round.

@@ -219,7 +219,7 @@ impl World {
         let mut host = self.host.borrow_mut();
         let word = host.words[page];
         if self.draw.once_in(2) {
-            host.words[page] = word.flagged(Flags::default().with(Flags::SMALL));
+            host.words[page] = word.flagged(word.flags().with(Flags::SMALL));
         } else if word.state() == State::Owned {
             host.words[page] = word.wanted(self.draw.below(3) as u16);
         }
