@@ -630,6 +630,8 @@ impl Connection {
         if let (Some(behind), Some((_, standing))) = (behind, &self.bound)
             && let Some(_entered) = standing.enter()
         {
+            // An asker that polls on this very processor gets it first.
+            rustix::thread::sched_yield();
             scratch.shared.service.serve(&self.peer, behind);
         }
         (scratch.served_ns, scratch.served) = (now_ns(), self.number);
