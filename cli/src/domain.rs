@@ -197,6 +197,36 @@ pub fn status(registry: &Registry, domain: &str) -> Result<Status, Failure> {
     Ok(told(registry, domain)?.swap_remove(0))
 }
 
+/// Bytes of a host that are for pages that come and go, at least.
+const FOR_PAGES: u64 = 2 << 20;
+
+/// Refuses a volume of which so many bytes always stay with its host, which has not got them.
+fn check_host(asked: &str, registry: &Registry, store: &Store, stays: u64) -> Result<(), Failure> {
+    let Some(about) = store.about()? else { return Ok(()) };
+    let told = told(registry, &about.domain)?;
+    let Some(host) = told.iter().find(|status| status.node == about.node) else { return Ok(()) };
+    let capacity =
+        host.nodes.iter().find(|one| one.node == about.node).map_or(0, |one| one.capacity);
+    let taken: u64 = host.volumes.iter().map(|volume| volume.stays).sum();
+    let free = capacity.saturating_sub(taken) * PAGE;
+    if stays + FOR_PAGES <= free {
+        return Ok(());
+    }
+    let found = format!(
+        "{} of it always stay on its host, and {} more are needed for pages that come and go; node \
+         {} has {} for both",
+        size::show(stays),
+        size::show(FOR_PAGES),
+        about.node,
+        size::show(free),
+    );
+    Err(Failure::new(
+        asked,
+        found,
+        "give that node a larger --capacity, or the volume a smaller --size",
+    ))
+}
+
 /// Makes a volume of a domain on a node of this machine: gives its region.
 pub fn make(
     registry: &Registry,
@@ -232,6 +262,7 @@ pub fn make(
         let advice = "give a smaller --size, or start another node: solera node --join";
         return Err(Failure::new(asked, found, advice));
     }
+    check_host(&asked, registry, &store, volume::own_bytes(size, &options)?)?;
     let folder = store.create_volume(volume, size)?;
     let region = folder.join(REGION);
     let options = FormatOptions { size: None, force: true, ..options };

@@ -60,10 +60,24 @@ fn a_node_refuses_what_it_cannot_be() {
     machine.refuses(new, &["--wire", "plain", "--key", &key], &["0644", "chmod 600"]);
     assert!(!machine.0.path("new").exists(), "nothing was to be made");
     machine.refuses(new, &["--capacity", "1000P"], &["file system", "--capacity"]);
-    machine.refuses(new, &["--capacity", "64K"], &["less than 1 MiB"]);
+    machine.refuses(new, &["--capacity", "2M"], &["less than 4 MiB"]);
+    assert!(!machine.0.path("new").exists(), "nothing is left");
+
+    // Of no tmpfs: pages could not be brought there.
+    let disk = std::env::current_dir().expect("the package's").join("../target/a-store");
+    let disk = disk.to_str().expect("text").to_owned();
+    machine.refuses(("dm", &disk), &[], &["no tmpfs", "/dev/shm"]);
+    assert!(!std::path::Path::new(&disk).exists(), "nothing is left");
+    let open = machine.0.path("open");
+    fs::create_dir(&open).expect("made");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("its mode");
+    machine.refuses(("dm", "open"), &[], &["all may write it", "0777", "--store"]);
+    assert!(open.is_dir(), "it was there");
 
     let node = machine.node("1", &[]);
     machine.refuses(("dm", "1"), &[], &["another node uses it", "--store"]);
+    machine.refuses(("zz", "2"), &["--join", node.address()], &["a node of dm, not of zz"]);
+    assert!(!machine.0.path("2").exists(), "nothing is left");
     // Another first node of a domain of the same name.
     machine.refuses(("dm", "2"), &[], &["node 1 of dm", "runs on this machine"]);
     assert_eq!(node.end(Signal::TERM).code(), Some(0));
@@ -118,8 +132,6 @@ fn a_monitor_is_told_or_the_address_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().map(|at| (at.to_string(), taken)).expect("an address");
     machine.refuses(new, &["--metrics", &taken.0], &[&taken.0, "in use", "a free port"]);
-    let ran = machine.solera(&["node", "--demo", "2", "--metrics", "127.0.0.1:0"]);
-    assert!(ran.ended_with(2).err.contains("--metrics"));
     let port = taken.0;
     drop(taken.1);
     let _node = machine.node("1", &["--metrics", &port, "--capacity", "32M"]);
@@ -460,12 +472,27 @@ fn what_a_domain_cannot_hold_is_refused() {
     machine.solera(&["info", "dm/v"]).refused(1, &["dm/v"]);
 }
 
+/// What always stays with a host would leave it no room for other pages.
+#[test]
+fn a_host_without_room_for_what_stays_is_refused() {
+    let machine = Machine::new();
+    let first = machine.node("1", &["--capacity", "9M"]);
+    let _second = machine.node("2", &["--passive", "--capacity", "96M", "--join", first.address()]);
+    let format = |name: &str| machine.solera(&["format", "--ddmap", name, "--size", "30M"]);
+    assert!(format("dm/v").ok().contains("where 4.00 MiB always stay"));
+    format("dm/w").refused(1, &["4.00 MiB of it always stay", "node 1 has", "--capacity"]);
+    assert!(!machine.0.path("1/volumes/w").exists(), "nothing is left of it");
+    assert!(machine.0.path("1/volumes/v").exists(), "the other one is");
+}
+
 #[test]
 fn a_demo_leaves_nothing() {
     let machine = Machine::new();
     let store = machine.0.text("demo");
     // A directory of the domain's name is where commands work.
-    let line = ["node", "--demo", "3", "--capacity", "16M", "--store", &store];
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = port.expect("a port").to_string();
+    let line = ["node", "--demo", "3", "--capacity", "16M", "--store", &store, "--metrics", &port];
     let demo = Node::start(machine.command(&line));
     assert!(demo.line.starts_with("demo: 3 nodes of 16.00 MiB in "), "{}", demo.line);
     machine.solera(&line).refused(1, &["one runs already"]);
@@ -476,6 +503,7 @@ fn a_demo_leaves_nothing() {
     let file = machine.file(24 * MIB);
     machine.solera(&["cp", &file, "demo/v:/file"]).ok();
     machine.has_same("demo/v:/file", &file);
+    std::net::TcpStream::connect(&port).expect("its first node tells metrics");
     assert_eq!(demo.end(Signal::TERM).code(), Some(0));
     assert!(!machine.0.path("demo").exists(), "its stores go with it");
     machine.solera(&["domain", "status", "demo"]).refused(1, &["no node of demo runs"]);

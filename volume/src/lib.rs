@@ -35,7 +35,7 @@ mod volume;
 mod words;
 
 pub use attach::checking::{fsck, repair};
-pub use attach::format::{FormatOptions, format, format_region};
+pub use attach::format::{FormatOptions, format, format_region, own_bytes};
 pub use attach::looking::{info, uuid_of};
 pub use attach::ordinary::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,

@@ -117,14 +117,13 @@ pub struct NodeArgs {
     #[arg(long, value_parser = ["tls", "plain"])]
     pub wire: Option<String>,
     /// Give metrics at http://ADDR:PORT/metrics, as Prometheus reads them: an address of this
-    /// machine. Who reaches it may read them.
+    /// machine. Who reaches it may read them. Of a demo: those of its first node.
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
     /// A domain `demo` of so many nodes on this machine, in one process. All that it holds goes
     /// when it ends.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
-          conflicts_with_all = ["domain", "key", "listen", "join", "passive", "wire",
-                                "metrics"])]
+          conflicts_with_all = ["domain", "key", "listen", "join", "passive", "wire"])]
     pub demo: Option<u16>,
 }
 

@@ -42,7 +42,7 @@ pub fn run(args: &FormatArgs) -> Outcome {
         ..volume::FormatOptions::default()
     };
     if let (Some(name), Some(size)) = (&args.ddmap, args.size) {
-        return of_domain(args, name, size, options);
+        return of_domain(args, name, size, &options);
     }
     // One of the two is required.
     let path = args.path.as_deref().unwrap_or(Path::new(""));
@@ -75,18 +75,20 @@ pub fn run(args: &FormatArgs) -> Outcome {
 }
 
 /// Makes a volume of a domain.
-fn of_domain(args: &FormatArgs, name: &str, size: u64, options: volume::FormatOptions) -> Outcome {
-    let region = domain::make(&Registry::find()?, name, size, options)?;
+fn of_domain(args: &FormatArgs, name: &str, size: u64, options: &volume::FormatOptions) -> Outcome {
+    let region = domain::make(&Registry::find()?, name, size, options.clone())?;
+    let stays = volume::own_bytes(size, options)?;
     let made = volume::info(&region)?;
     if args.json {
         output::emit_json(&info::to_json(&made))?;
     } else {
         let text = format!(
-            "{name}: {}, {} free, on its host in {}\nNext: solera run --ddmap {name} -- PROGRAM, \
-             which sees it at /dm\n",
+            "{name}: {}, {} free, on its host in {}, where {} always stay\nNext: solera run \
+             --ddmap {name} -- PROGRAM, which sees it at /dm\n",
             size::show(made.size_bytes),
             size::show(made.free_bytes),
             region.display(),
+            size::show(stays),
         );
         output::emit(text.as_bytes())?;
     }

@@ -98,11 +98,16 @@ fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
         store.path().display(),
         if kept == 1 { "volume" } else { "volumes" },
     );
-    let metrics = node.metrics().map(|at| format!("metrics at http://{at}/metrics\n"));
-    let text = text + &metrics.unwrap_or_default();
+    let text = text + &told_of_metrics(&node);
     output::emit(text.as_bytes())?;
     node.run(&over)?;
     Ok(0)
+}
+
+/// The line that says where a node's metrics are, if it gives any.
+fn told_of_metrics(node: &Node) -> String {
+    let line = |at| format!("metrics at http://{at}/metrics\n");
+    node.metrics().map_or_else(String::new, line)
 }
 
 /// The stores of a demonstration, which go with it.
@@ -173,7 +178,7 @@ fn check_room(folder: &Path, bytes: u64) -> Result<(), Failure> {
 fn start(
     stores: &Stores,
     capacity: u64,
-    reserve: u32,
+    args: &NodeArgs,
     registry: &Registry,
 ) -> Result<Vec<(Node, Registered)>, DomainError> {
     let mut nodes: Vec<(Node, Registered)> = Vec::new();
@@ -183,11 +188,11 @@ fn start(
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             store: store.clone(),
             capacity,
-            reserve,
+            reserve: args.reserve,
             passive: false,
             join: nodes.first().map(|first| first.0.address()),
             wire: Wire::Plain,
-            metrics: None,
+            metrics: args.metrics.filter(|_| nodes.is_empty()),
         })?;
         let name = registry.register(DEMO, node.number(), &Store::at(store.clone()))?;
         nodes.push((node, name));
@@ -206,7 +211,7 @@ fn demo(args: &NodeArgs, count: u16, registry: &Registry) -> Outcome {
     let stores = Stores::create(args, count)?;
     let folder = stores.all[0].parent().unwrap_or(&stores.all[0]);
     check_room(folder, capacity.saturating_mul(count.into()))?;
-    let nodes = start(&stores, capacity, args.reserve, registry)?;
+    let nodes = start(&stores, capacity, args, registry)?;
     let text = format!(
         "demo: {count} {} of {} in {}; all that is in them goes when this ends (Ctrl-C)\n\
          Next, elsewhere: solera run --ddmap {DEMO}/v -- sqlite3 /dm/my.db\n",
@@ -214,6 +219,7 @@ fn demo(args: &NodeArgs, count: u16, registry: &Registry) -> Outcome {
         size::show(capacity),
         folder.display(),
     );
+    let text = text + &nodes.first().map_or_else(String::new, |first| told_of_metrics(&first.0));
     output::emit(text.as_bytes())?;
     thread::scope(|scope| {
         let (mut running, mut result) = (Vec::new(), Ok(0));

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Of files that only the node's user may open.
@@ -100,7 +100,20 @@ impl Store {
         let made = builder.recursive(true).mode(0o700).create(path);
         made.map_err(|error| DomainError::io(&asked, "the folder", &error))?;
         let real = path.canonicalize();
-        real.map(Self).map_err(|error| DomainError::io(&asked, "the folder", &error))
+        let real = real.map_err(|error| DomainError::io(&asked, "the folder", &error))?;
+        let found = fs::metadata(&real);
+        let found = found.map_err(|error| DomainError::io(&asked, "the folder", &error))?;
+        let me = rustix::process::geteuid().as_raw();
+        let advice = "give a --store of its user's own that nobody else may write";
+        if found.uid() != me {
+            let found = format!("it is user {}'s, and this node is user {me}'s", found.uid());
+            return Err(DomainError::new(asked, found, advice));
+        }
+        if found.mode() & 0o002 != 0 {
+            let found = format!("all may write it (mode {:04o})", found.mode() & 0o7777);
+            return Err(DomainError::new(asked, found, advice));
+        }
+        Ok(Self(real))
     }
 
     /// The store that a volume's folder is in.

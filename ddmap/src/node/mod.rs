@@ -146,16 +146,19 @@ fn say(
     }
 }
 
-/// Tells a node that this one is there: its number, and all nodes.
+/// Tells a node of the domain that this one is there: its number, and all nodes.
 fn join(
+    domain: &str,
     address: SocketAddr,
     member: &Member,
     wire: &Wire,
 ) -> Result<(NodeId, Vec<Member>), DomainError> {
     let refused = |found: &str| {
-        DomainError::new(format!("join the domain at {address}"), found, "see `solera node --help`")
+        let asked = format!("join the domain {domain} at {address}");
+        DomainError::new(asked, found, "see `solera node --help`")
     };
-    match say(address, member, None, &Ask::Join(member.clone()), wire)? {
+    let ask = Ask::Join { domain: domain.to_owned(), member: member.clone() };
+    match say(address, member, None, &ask, wire)? {
         Told::Members { you, all } => {
             Ok((NodeId::new(you).ok_or_else(|| refused("a bad number"))?, all))
         }
@@ -164,18 +167,29 @@ fn join(
     }
 }
 
-/// Refuses a capacity that the store cannot hold.
+/// Bytes of a node, at least: some chunks of pages, besides what is on its way.
+const CAPACITY_MIN: u64 = 4 << 20;
+
+/// What `statfs` says of a tmpfs.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Refuses a store that is not on a tmpfs, and a capacity that it cannot hold.
 fn check_capacity(store: &Store, capacity: u64) -> Result<(), DomainError> {
     let asked = format!("give a node {capacity} bytes in {}", store.path().display());
     let failed = |errno: Errno| DomainError::io(&asked, "the store", &errno.into());
     let system = rustix::fs::statfs(store.path()).map_err(failed)?;
+    if system.f_type as u64 != TMPFS {
+        let found = format!("its file system is no tmpfs (type {:#x})", system.f_type);
+        let advice = "give a --store in /dev/shm, or on another tmpfs";
+        return Err(DomainError::new(asked, found, advice));
+    }
     let all = system.f_blocks.saturating_mul(system.f_bsize as u64);
     if system.f_blocks > 0 && all < capacity {
         let found = format!("its file system has {all} bytes");
         return Err(DomainError::new(asked, found, "give a smaller --capacity, or enlarge it"));
     }
-    if capacity < 1 << 20 {
-        return Err(DomainError::new(asked, "that is less than 1 MiB", "give more"));
+    if capacity < CAPACITY_MIN {
+        return Err(DomainError::new(asked, "that is less than 4 MiB", "give more"));
     }
     Ok(())
 }
@@ -214,7 +228,7 @@ fn enter(
         (None, _) => of_first.map(|one| one.1),
     };
     if let Some(first) = first {
-        let (node, all) = join(first, about, &options.wire)?;
+        let (node, all) = join(&options.domain, first, about, &options.wire)?;
         about.node = node.number();
         members.heard(all);
     } else if about.node > 1 {
@@ -230,8 +244,20 @@ fn enter(
 }
 
 impl Node {
-    /// Starts a node: it answers others when this returns.
+    /// Starts a node: it answers others when this returns. A store that was made for one that is
+    /// refused goes again.
     pub fn start(options: NodeOptions) -> Result<Self, DomainError> {
+        let path = options.store.clone();
+        let is_new = !path.exists();
+        Self::start_in(options).inspect_err(|_| {
+            if is_new && Store::at(path.clone()).about().is_ok_and(|about| about.is_none()) {
+                // What cannot be removed is empty, and does no harm.
+                let _ = std::fs::remove_dir_all(&path);
+            }
+        })
+    }
+
+    fn start_in(options: NodeOptions) -> Result<Self, DomainError> {
         let asked = format!("run a node of {}", options.domain);
         let store = Store::create(&options.store)?;
         let lock = store.lock()?;
@@ -258,8 +284,8 @@ impl Node {
         let first = enter(&options, &store, &members, &mut about)?;
         let here = number_of(&about)?;
         let room = Arc::new(room);
-        let answering =
-            Answering::new(store.clone(), here, Arc::clone(&room), Arc::clone(&members));
+        let (domain, all) = (options.domain.clone(), Arc::clone(&members));
+        let answering = Answering::new(domain, store.clone(), here, Arc::clone(&room), all);
         let answering = Arc::new(answering);
         // What is left of moves of volumes; those that are decided go on.
         store.finish_arrivals();
@@ -434,7 +460,7 @@ impl Shared {
                 None => {
                     self.members.join(member);
                 }
-                Some(first) => match join(first, &member, &self.wire) {
+                Some(first) => match join(&self.domain, first, &member, &self.wire) {
                     Ok((_, all)) => {
                         self.members.heard(all);
                         said = None;

@@ -24,6 +24,7 @@ const KEPT_MAX: usize = 256;
 
 /// The answering side of a node.
 pub struct Answering {
+    domain: String,
     pub(super) store: Store,
     pub(super) here: NodeId,
     room: Arc<Room>,
@@ -38,9 +39,15 @@ pub(super) fn refused(errno: Errno, text: impl Into<String>) -> Answer {
 
 impl Answering {
     /// Of a node, with what it kept before.
-    pub fn new(store: Store, here: NodeId, room: Arc<Room>, members: Arc<Members>) -> Self {
+    pub fn new(
+        domain: String,
+        store: Store,
+        here: NodeId,
+        room: Arc<Room>,
+        members: Arc<Members>,
+    ) -> Self {
         let (kept, arrivals) = (Mutex::default(), Arrivals::default());
-        Self { store, here, room, members, kept, arrivals }
+        Self { domain, store, here, room, members, kept, arrivals }
     }
 
     pub(super) fn kept(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Arc<Kept>>> {
@@ -118,8 +125,14 @@ impl Answering {
     fn control(&self, hello: &Hello, text: &str) -> Answer {
         match control::parse(text) {
             Err(found) => refused(Errno::INVAL, found),
-            Ok(Ask::Join(member)) if self.here.number() == 1 => told(&self.members.join(member)),
-            Ok(Ask::Join(_)) => {
+            Ok(Ask::Join { domain, .. }) if domain != self.domain => {
+                let text = format!("that is a node of {}, not of {domain}", self.domain);
+                told(&Told::Refused { text })
+            }
+            Ok(Ask::Join { member, .. }) if self.here.number() == 1 => {
+                told(&self.members.join(member))
+            }
+            Ok(Ask::Join { .. }) => {
                 let first = self.members.addresses().into_iter().find(|one| one.0.number() == 1);
                 let at = first.map_or("another address".to_owned(), |one| one.1.to_string());
                 let text = format!("{} gives out no numbers; --join {at}", self.here);

@@ -7,6 +7,7 @@ use crate::ground::renewed::Renewed;
 use crate::ground::store::Store;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, REGION};
+use crate::program::paged;
 use crate::program::pager::{RegionPager, Wishes};
 use crate::protocol::NodeId;
 use crate::reach::links::Links;
@@ -131,6 +132,10 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
     };
     let volume = name.to_string_lossy().into_owned();
     let asked = format!("attach the volume {volume}");
+    if !paged::has_place() {
+        let found = format!("this process has {} volumes of domains already", paged::PAGERS);
+        return Err(DomainError::new(asked, found, "detach one, or use another process"));
+    }
     let (Some(about), Some(node)) = (store.volume_about(&volume)?, store.about()?) else {
         return Ok(None);
     };

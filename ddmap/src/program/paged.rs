@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Regions with pagers that a process can have attached at once.
-const PAGERS: usize = 16;
+pub(crate) const PAGERS: usize = 16;
 /// Touches of one address in a row, in so short a time, for which nothing was mapped: it is not
 /// ours to help. (A program may map its files at one address over and over; a page that is
 /// protected again and again is so at the evictor's pace.)
@@ -37,6 +37,11 @@ thread_local! {
     static LAST: Cell<(usize, u32, u64)> = const { Cell::new((0, 0, 0)) };
     /// Something was mapped since.
     static MAPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether another one has a place.
+pub(crate) fn has_place() -> bool {
+    ALL.iter().any(|one| one.load(Ordering::Acquire).is_null())
 }
 
 /// From here on touches of its region are served.

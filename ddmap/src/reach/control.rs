@@ -77,7 +77,12 @@ impl Member {
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
     /// This node is there, or still is: it wants to know all others.
-    Join(Member),
+    Join {
+        /// The domain that it is of.
+        domain: String,
+        /// The node.
+        member: Member,
+    },
     /// A node stands so from now on. To the first node.
     Mark {
         /// Its number.

@@ -311,6 +311,12 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
     })
 }
 
+/// Bytes that a new volume of `size` bytes uses for itself: what stands in front of its pool, and
+/// its first chunk of metadata.
+pub fn own_bytes(size: u64, options: &FormatOptions) -> Result<u64, VolumeError> {
+    Ok(plan(size, Path::new("(a new volume)"), options)?.pool + CHUNK)
+}
+
 /// Makes a volume of the whole region; what was there is lost.
 pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
     let path = region.path().unwrap_or(Path::new("(memory)"));
