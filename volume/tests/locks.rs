@@ -217,6 +217,29 @@ fn a_circle_of_waiters_is_a_deadlock() {
     });
 }
 
+/// Each of two holds a lock; one waits for the other's, which that gives up before it waits for the
+/// first one's: nobody is in a circle, though the waiter may not have run yet.
+#[test]
+fn a_lock_that_was_given_closes_no_circle() {
+    let (_place, _node, a, b) = two("given");
+    for round in 0..300 {
+        assert_eq!(a.set(&write(0, 0)), Ok(()));
+        assert_eq!(b.set(&write(1, 1)), Ok(()));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let got = b.wait(&write(0, 0));
+                assert_eq!(b.set(&unlock(0, 1)), Ok(()));
+                got
+            });
+            std::thread::sleep(Duration::from_micros(300));
+            assert_eq!(a.set(&unlock(0, 0)), Ok(()));
+            let got = [a.wait(&write(1, 1)), waiter.join().expect("joined")];
+            assert_eq!(got, [Ok(()), Ok(())], "round {round}");
+        });
+        assert_eq!(a.set(&unlock(0, 1)), Ok(()));
+    }
+}
+
 #[test]
 fn a_killed_holder_lets_go() {
     if role("lock-holder") {

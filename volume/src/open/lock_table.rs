@@ -9,7 +9,7 @@
 //! | word | what | written by |
 //! |---|---|---|
 //! | state | epoch, next in the chain (claimed, waits: who), kind | claimer; chain's holder |
-//! | ino, holder, start, end | the lock (a waiter's start: the awaited) | chain's holder; waiter |
+//! | ino, holder, start, end | the lock (of a wait: `waits.rs`) | chain's holder; waiter |
 //! | change | low half: counts unlocks; high half: waiters (a hint) | any process, by addition |
 //! | chain lock | a process's lock word | its taker |
 //! | head | epoch, first entry of the chain, index + 1 | holder of the chain |
@@ -21,6 +21,8 @@
 //! between never unlocks for others what a shared description still covers.
 //!
 //! Locks: one chain at a time, and nothing is waited for under it.
+
+mod waits;
 
 use crate::Result;
 use crate::ground::layout::{HEADER_LOCKS, LOCK_RECORD, PROCESS_SLOTS};
@@ -652,37 +654,6 @@ impl Opens {
     fn lock_kind(&self, at: u64) -> Result<u64> {
         let state = self.rt.load(at + STATE)?;
         Ok(if (state >> 32) as u32 == self.epoch { state & 0xFF } else { FREE })
-    }
-
-    // ---- waits of one holder for another --------------------------------------------------------
-
-    /// Says that `me` waits for `other`, both processes (or guests). Gives the entry that says so.
-    pub(crate) fn say_waiting(&self, ino: u64, me: Holder, other: Holder) -> Result<u32> {
-        let index = self.claim_lock(self.chain_of(ino))?;
-        let at = self.rt.lock_record(index);
-        self.rt.store(at + INO, ino)?;
-        self.rt.store(at + HOLDER, me.0)?;
-        self.rt.store(at + START, other.0)?;
-        // An exchange: of two that wait for each other at once, one sees the other.
-        self.rt.swap(at + STATE, self.claimed_word() | WAITS)?;
-        Ok(index)
-    }
-
-    /// Waits no more.
-    pub(crate) fn unsay_waiting(&self, index: u32) -> Result<()> {
-        self.free_lock(index)
-    }
-
-    /// The holders for which a holder waits, by any of its threads.
-    pub(crate) fn waits_for(&self, holder: Holder) -> Result<SmallVec<[Holder; 4]>> {
-        let mut found = SmallVec::new();
-        for index in 0..self.locks_used()? {
-            let at = self.rt.lock_record(index);
-            if self.lock_kind(at)? == WAITS && self.rt.load(at + HOLDER)? == holder.0 {
-                found.push(Holder(self.rt.load(at + START)?));
-            }
-        }
-        Ok(found)
     }
 
     // ---- at the end, and after a death ----------------------------------------------------------

@@ -140,7 +140,7 @@ impl Opens {
         let change = chain.at + CHANGE;
         // A full table finds no circles.
         let said = (wait == Wait::InCircles && refuser.is_process())
-            .then(|| self.say_waiting(ino, me, refuser).ok())
+            .then(|| chain.say_waiting(ino, me, refuser).ok())
             .flatten();
         let seen = self.rt.add(change, WAITER)?;
         drop(chain);

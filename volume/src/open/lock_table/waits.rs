@@ -1,0 +1,55 @@
+//! Which holder waits for which: an entry of the table says so, and circles are looked for in them.
+//!
+//! The entry's start is the awaited holder. Its end is the chain's count of unlocks, as it was when
+//! the wait began: once something was unlocked there the waiter looks again, and is not yet known
+//! to wait. It says so anew if it does, and looks for circles then. So nobody is refused for a lock
+//! that was given meanwhile to a waiter that has not run since.
+
+use super::{CHANGE, Chain, END, HOLDER, Holder, INO, START, STATE, WAITS};
+use crate::Result;
+use crate::open::Opens;
+use smallvec::SmallVec;
+
+impl Chain<'_> {
+    /// Says that `me` waits for `other`, both processes (or guests). Gives the entry that says so.
+    pub(crate) fn say_waiting(&self, ino: u64, me: Holder, other: Holder) -> Result<u32> {
+        let volume = self.volume;
+        let index = volume.claim_lock(self.index)?;
+        let (rt, at) = (&volume.rt, volume.rt.lock_record(index));
+        rt.store(at + INO, ino)?;
+        rt.store(at + HOLDER, me.0)?;
+        rt.store(at + START, other.0)?;
+        rt.store(at + END, unlocks(rt.load(self.at + CHANGE)?))?;
+        // An exchange: of two that wait for each other at once, one sees the other.
+        rt.swap(at + STATE, volume.claimed_word() | WAITS)?;
+        Ok(index)
+    }
+}
+
+impl Opens {
+    /// Waits no more.
+    pub(crate) fn unsay_waiting(&self, index: u32) -> Result<()> {
+        self.free_lock(index)
+    }
+
+    /// The holders for which a holder waits, by any of its threads.
+    pub(crate) fn waits_for(&self, holder: Holder) -> Result<SmallVec<[Holder; 4]>> {
+        let mut found = SmallVec::new();
+        for index in 0..self.locks_used()? {
+            let at = self.rt.lock_record(index);
+            if self.lock_kind(at)? == WAITS && self.rt.load(at + HOLDER)? == holder.0 {
+                let chain = self.rt.lock_record(self.chain_of(self.rt.load(at + INO)?));
+                let awaited = Holder(self.rt.load(at + START)?);
+                if unlocks(self.rt.load(chain + CHANGE)?) == self.rt.load(at + END)? {
+                    found.push(awaited);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The lower half of a chain's change word.
+fn unlocks(change: u64) -> u64 {
+    change & u64::from(u32::MAX)
+}
