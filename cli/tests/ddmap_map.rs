@@ -98,7 +98,7 @@ fn a_file_is_where_its_node_is_and_then_on_all_nodes() {
         if mapped == kept(&machine) {
             break [small, large];
         }
-        let late = begun.elapsed() > Duration::from_secs(60);
+        let late = begun.elapsed() > Duration::from_mins(1);
         assert!(!late, "{small:?}, {large:?}; kept: {:?}", kept(&machine));
         std::thread::sleep(Duration::from_millis(200));
     };
@@ -116,7 +116,7 @@ fn a_file_is_where_its_node_is_and_then_on_all_nodes() {
     let begun = Instant::now();
     // It is taken for gone when it was not heard of for 8 s.
     while machine.solera(&["domain", "forget", "dm", "3"]).code != 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_mins(1));
         std::thread::sleep(Duration::from_millis(200));
     }
     // A page is found lost by whoever wants it.
@@ -138,7 +138,7 @@ fn blocks_that_nobody_has_stored_to_are_nowhere() {
     assert_eq!(places.values().sum::<u64>(), 8 * MIB);
     let here = places["1"];
     // Unwritten blocks beside it are zeroed, too, within its 2 MiB.
-    assert!(here >= 4096 && here <= 4 * MIB, "{places:?}");
+    assert!((4096..=4 * MIB).contains(&here), "{places:?}");
     assert_eq!(places.get("nowhere"), Some(&(8 * MIB - here)), "{places:?}");
     let text = machine.solera(&["map", "dm/v:/f"]).ok();
     assert!(text.contains("node 1 (here)") && text.contains("nowhere"), "{text}");
