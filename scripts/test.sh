@@ -180,7 +180,7 @@ stage explorer cargo test --release --workspace --test crash --test death --test
 # Of the workspace, too: what has nothing to inject is there already.
 stage injected-bugs cargo test --release --workspace \
     --features solera-explorer/inject,solera-flac/inject,solera-ddmap/inject --test bugs --test mistakes \
-    --test together --test flex_log --test flex_file
+    --test together --test cut_short --test flex_log --test flex_file
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then

@@ -542,10 +542,16 @@ pub struct DefragArgs {
 }
 
 /// Show where the bytes of files lie, and which of them come as huge pages when mapped.
+///
+/// Of a file on a volume of a domain it shows on which node each page is now: here, on another
+/// node, nowhere (zeros, of which no node has bytes), lost with a node that is gone, or unknown
+/// (the directory's word is damaged). No page moves for it. A line for each node says how many
+/// bytes it has; together these are the bytes of the file's blocks.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   solera map /dev/shm/v.pm:/db/data.mdb
+  solera map dm/big:/db/data.mdb            on which node of its domain each page is
   solera map --json /dev/shm/v.pm:/db/data.mdb | jq .huge_bytes")]
 pub struct MapArgs {
     /// Print JSON.

@@ -1,9 +1,13 @@
-//! `solera map`: where the bytes of a file lie, and which of them can be huge pages.
+//! `solera map`: where the bytes of a file lie, and which of them can be huge pages; on a volume of
+//! a domain, on which node.
+
+mod placed;
 
 use serde_json::{Value, json};
 
 use crate::args::MapArgs;
 use crate::commands::info::percent;
+use crate::commands::map::placed::Placed;
 use crate::failure::{Failure, Outcome};
 use crate::ordinary;
 use crate::output;
@@ -14,12 +18,15 @@ use crate::tree::{Tree, VolumeTree};
 
 /// Prints the extents of a file on a volume, or of one of the kernel's.
 pub fn run(args: &MapArgs) -> Outcome {
-    let (runs, length) = match Place::parse(&args.place)? {
+    let (runs, length, placed) = match Place::parse(&args.place)? {
         Place::OnVolume { volume, path } => {
             let tree = VolumeTree::attach_to_read(&volume)?;
             let failed = |errno| Failure::errno(format!("map {}", tree.name(&path)), errno);
             let (extents, length) = tree.extents(&path).map_err(failed)?;
-            (extents.iter().map(|extent| (Run::from(extent), extent.written)).collect(), length)
+            let runs = extents.iter().map(|extent| (Run::from(extent), extent.written));
+            let runs: Vec<_> = runs.collect();
+            let placed = Placed::find(&volume, &runs)?;
+            (runs, length, placed)
         }
         Place::Local(path) => {
             let asked = format!("map {}", path.display());
@@ -35,13 +42,19 @@ pub fn run(args: &MapArgs) -> Outcome {
                 let advice = "ext4 and XFS do; for a file on a volume give VOLUME:/path";
                 Failure::new(&asked, "its file system does not tell where bytes lie", advice)
             })?;
-            (found.into_iter().map(|run| (run, true)).collect::<Vec<_>>(), length)
+            (found.into_iter().map(|run| (run, true)).collect(), length, None)
         }
     };
     if args.json {
-        output::emit_json(&to_json(&runs, length))?;
+        let mut value = to_json(&runs, length);
+        if let Some(placed) = &placed {
+            placed.add_to(&mut value);
+        }
+        output::emit_json(&value)?;
     } else {
-        output::emit(to_text(&runs, length).as_bytes())?;
+        // No page of a domain's volume is a huge one.
+        let text = placed.map(|placed| placed.to_text(length, runs.len()));
+        output::emit(text.unwrap_or_else(|| to_text(&runs, length)).as_bytes())?;
     }
     Ok(0)
 }

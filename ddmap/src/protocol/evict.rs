@@ -175,7 +175,7 @@ impl<B: Clone> Eviction<B> {
         let first = self.leaves.iter().position(|leaf| leaf.stage == stage)?;
         self.level = Some((stage, first));
         let batch = match stage {
-            Stage::Free => Batch::Protect,
+            Stage::Free if !made(Mistake::SentUnprotected) => Batch::Protect,
             Stage::Protected => Batch::Read,
             Stage::Placed => Batch::Punch,
             _ => return Some(first),

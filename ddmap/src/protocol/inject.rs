@@ -64,10 +64,20 @@ pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
 }
 
+/// The mistake of all threads of this process.
+#[cfg(feature = "inject")]
+static EVERYWHERE: std::sync::OnceLock<Mistake> = std::sync::OnceLock::new();
+
+/// All threads of this process make a mistake, from here on.
+#[cfg(feature = "inject")]
+pub fn make_everywhere(mistake: Mistake) {
+    EVERYWHERE.get_or_init(|| mistake);
+}
+
 /// Whether a mistake is to be made.
 #[cfg(feature = "inject")]
 pub(super) fn made(mistake: Mistake) -> bool {
-    MADE.get() == Some(mistake)
+    MADE.get() == Some(mistake) || EVERYWHERE.get() == Some(&mistake)
 }
 
 /// Whether a mistake is to be made: never.

@@ -49,7 +49,7 @@ pub use evict::{Eviction, Progress};
 pub use fault::{Fault, Next, Why};
 pub use inject::Mistake;
 #[cfg(feature = "inject")]
-pub use inject::make;
+pub use inject::{make, make_everywhere};
 pub use reconcile::{Reconcile, reconcile};
 pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};
 
