@@ -5,8 +5,9 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 
-use support::{Mounted, Place, Ran, can_mount, command, solera};
+use support::{Mounted, Place, Ran, can_mount, command, compile, solera};
 
 /// Volumes of a place, and where each is to be seen.
 struct Volumes {
@@ -337,6 +338,27 @@ fn one_more_that_is_read_only() {
 }
 
 /// A mount beside a volume that is named; the kernel knows the one, not the other.
+/// `EDEADLK` says the one that closes a circle of waits, and nobody else.
+#[test]
+fn circles_of_locks_run_over_volumes() {
+    let all = Volumes::new(3);
+    let program = all.place.path("circles");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/circles.c");
+    compile(&source, &program, &["-O1"]);
+    for line in [
+        "./circles passed $A1/f $A2/f",
+        "./circles closed $A1/f $A2/f",
+        "./circles closed $A1/f $A1/g $A2/f",
+        "./circles closed $A3/f $A2/f $A1/f",
+        // The kernel's say the same.
+        "./circles passed f g && ./circles closed f g && ./circles closed f g h",
+    ] {
+        println!("{line}");
+        all.line(&all.named(3), line).ended_with(0);
+    }
+    all.check();
+}
+
 #[test]
 fn a_mount_beside_a_volume() {
     if !can_mount() {

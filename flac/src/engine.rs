@@ -19,9 +19,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vfs::versions::Versions;
 use vfs::{
-    At, Attached, Attr, Desc, DirEntry, Engine, FileSystem, Fill, ForkTicket, FsStat, LockKind,
-    LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes,
-    RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Want, Whence, Where,
+    At, Attached, Attr, Beyond, Desc, DirEntry, Engine, FileSystem, Fill, ForkTicket, FsStat,
+    LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
+    RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want, Whence,
+    Where,
 };
 
 /// An engine over which a cache may lie.
@@ -388,6 +389,14 @@ impl Locks for Cached {
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
         self.under.flock(desc, kind, wait)
+    }
+
+    fn waits(&self) -> Result<Vec<Wait>> {
+        self.under.waits()
+    }
+
+    fn look_beyond(&self, beyond: Beyond) {
+        self.under.look_beyond(beyond);
     }
 }
 

@@ -262,7 +262,23 @@ pub trait Locks: Send + Sync {
 
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
+
+    /// Which processes wait now for record locks of which others, as far as both are visible from
+    /// this process's namespace.
+    fn waits(&self) -> Result<Vec<Wait>> {
+        Ok(Vec::new())
+    }
+
+    /// From now on a process that waits here for a record lock asks this, too.
+    fn look_beyond(&self, _beyond: Beyond) {}
 }
+
+/// A process waits for another one: their numbers.
+pub type Wait = (u32, u32);
+
+/// Given the waits of a file system: whether the asking process waits for itself, by them and by
+/// those of others that it has attached.
+pub type Beyond = std::sync::Arc<dyn Fn(&[Wait]) -> bool + Send + Sync>;
 
 /// What a process holds: descriptions that leave it, programs that it executes, children, its end.
 pub trait Attached: Send + Sync {

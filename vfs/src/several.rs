@@ -10,10 +10,10 @@
 use crate::{
     At, Attached, Attr, Desc, DirEntry, Engine, Errno, FileSystem, Fill, ForkTicket, FsStat,
     LastName, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
-    RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Want, Whence,
+    RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want, Whence,
     Where, Which,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// As many members as a description's word can tell apart.
 pub const MEMBERS_MAX: usize = 1 << (Desc::BITS - Desc::MEMBER);
@@ -42,8 +42,15 @@ impl Several {
     /// `None` unless there is at least one, and no more than [`MEMBERS_MAX`].
     #[must_use]
     pub fn new(members: Vec<Arc<dyn Engine>>) -> Option<Self> {
-        let fits = (1..=MEMBERS_MAX).contains(&members.len());
-        fits.then_some(Self { members })
+        if !(1..=MEMBERS_MAX).contains(&members.len()) {
+            return None;
+        }
+        for (number, member) in members.iter().enumerate() {
+            let others = members.iter().enumerate().filter(|(other, _)| *other != number);
+            let others: Vec<_> = others.map(|(_, other)| Arc::downgrade(other)).collect();
+            member.look_beyond(Arc::new(move |own| closes_circle(own, &others)));
+        }
+        Some(Self { members })
     }
 
     /// A member by its number. `EBADF`: there is none.
@@ -99,6 +106,30 @@ impl Several {
         }
         result
     }
+}
+
+/// Whether this process waits, over others, for itself: by the waits of one member, and of others.
+fn closes_circle(own: &[Wait], others: &[Weak<dyn Engine>]) -> bool {
+    let mut waits = own.to_vec();
+    for other in others.iter().filter_map(Weak::upgrade) {
+        // One that cannot be read shows no circle; those that wait there look on their own.
+        waits.extend(other.waits().unwrap_or_default());
+    }
+    let me = std::process::id();
+    let (mut reached, mut from) = (vec![me], 0);
+    while from < reached.len() {
+        let at = reached[from];
+        for (_, awaited) in waits.iter().filter(|(waiter, _)| *waiter == at) {
+            if *awaited == me {
+                return true;
+            }
+            if !reached.contains(awaited) {
+                reached.push(*awaited);
+            }
+        }
+        from += 1;
+    }
+    false
 }
 
 /// `EXDEV` unless both are of one member.

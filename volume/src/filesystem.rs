@@ -637,6 +637,15 @@ impl Locks for Volume {
         self.lock(|rooms| rooms.set_record_lock(desc, owner, lock, wait))
     }
 
+    fn waits(&self) -> Result<Vec<vfs::Wait>> {
+        self.rooms().waits_of_processes()
+    }
+
+    fn look_beyond(&self, beyond: vfs::Beyond) {
+        // The first one counts: this volume is a member of one union.
+        let _ = self.beyond.set(beyond);
+    }
+
     fn test_lock(
         &self,
         desc: Desc,

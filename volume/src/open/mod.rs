@@ -14,13 +14,17 @@ mod record_lock;
 use crate::namespace::Names;
 use crate::open::description::{HINTS, Hint};
 use std::ops::Deref;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use vfs::Beyond;
 
 /// Names, and what is open.
 pub struct Opens {
     names: Names,
     /// This process has set record locks of its own, so closing may have to drop some.
     pub(crate) has_locked: AtomicBool,
+    /// What is asked about circles of waits that run over other volumes.
+    pub(crate) beyond: OnceLock<Beyond>,
     /// Where it looks for a free record lock first.
     next_lock: AtomicU32,
     /// Where it looks for a free description first, by CPU.
@@ -41,6 +45,7 @@ impl Opens {
         Self {
             names,
             has_locked: AtomicBool::default(),
+            beyond: OnceLock::new(),
             next_lock: AtomicU32::default(),
             next_description: Default::default(),
         }

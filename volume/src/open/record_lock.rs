@@ -145,7 +145,10 @@ impl Opens {
         let seen = self.rt.add(change, WAITER)?;
         drop(chain);
         let circle = match said {
-            Some(entry) => self.refuse_circle(me, refuser, entry),
+            Some(entry) => {
+                let near = self.refuse_circle(me, refuser, entry);
+                near.and_then(|()| self.refuse_wider_circle(entry))
+            }
             None => Ok(()),
         };
         let wait = |()| {
@@ -183,6 +186,17 @@ impl Opens {
             next = further;
         }
         Ok(())
+    }
+
+    /// The same over other volumes. Nothing is held: they are looked at there. Of two that close
+    /// one in the same microsecond both may be refused.
+    fn refuse_wider_circle(&self, entry: u32) -> Result<()> {
+        let Some(beyond) = self.beyond.get() else { return Ok(()) };
+        if !beyond(&self.waits_of_processes()?) {
+            return Ok(());
+        }
+        self.unsay_waiting(entry)?;
+        Err(Errno::DEADLK)
     }
 
     /// Recovers the holder of a lock if it is dead, both parts; `true` if it was: what it held is

@@ -578,6 +578,16 @@ impl Liveness {
         Ok(another.then_some(pid))
     }
 
+    /// The process that holds a slot's byte, if it is visible.
+    pub(crate) fn holder_of(&self, slot: u32) -> Result<Option<u32>, Errno> {
+        let Some(file) = &self.file else { return Ok(None) };
+        if file.owns(slot) {
+            return Ok(Some(own_pid()));
+        }
+        let holder = bytes::holder(file.fd.as_raw_fd(), Kind::Description, i64::from(slot), 1)?;
+        Ok(holder.filter(|pid| *pid != 0))
+    }
+
     /// Slots and processes of everybody else who is attached, whatever their build.
     pub(crate) fn others(&self) -> Result<Vec<(u32, u32)>, Errno> {
         let Some(file) = &self.file else { return Ok(Vec::new()) };

@@ -5,10 +5,11 @@
 //! to wait. It says so anew if it does, and looks for circles then. So nobody is refused for a lock
 //! that was given meanwhile to a waiter that has not run since.
 
-use super::{CHANGE, Chain, END, HOLDER, Holder, INO, START, STATE, WAITS};
+use super::{CHANGE, Chain, END, HOLDER, Holder, INO, START, STATE, WAITS, Who};
 use crate::Result;
 use crate::open::Opens;
 use smallvec::SmallVec;
+use vfs::Wait;
 
 impl Chain<'_> {
     /// Says that `me` waits for `other`, both processes (or guests). Gives the entry that says so.
@@ -35,17 +36,50 @@ impl Opens {
     /// The holders for which a holder waits, by any of its threads.
     pub(crate) fn waits_for(&self, holder: Holder) -> Result<SmallVec<[Holder; 4]>> {
         let mut found = SmallVec::new();
+        self.each_wait(|waiter, awaited| {
+            if waiter == holder {
+                found.push(awaited);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Which processes wait for which.
+    pub(crate) fn waits_of_processes(&self) -> Result<Vec<Wait>> {
+        let mut found = Vec::new();
+        self.each_wait(|waiter, awaited| {
+            if let (Some(waiter), Some(awaited)) = (self.pid_of(waiter)?, self.pid_of(awaited)?) {
+                found.push((waiter, awaited));
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn each_wait(&self, mut see: impl FnMut(Holder, Holder) -> Result<()>) -> Result<()> {
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
-            if self.lock_kind(at)? == WAITS && self.rt.load(at + HOLDER)? == holder.0 {
-                let chain = self.rt.lock_record(self.chain_of(self.rt.load(at + INO)?));
-                let awaited = Holder(self.rt.load(at + START)?);
-                if unlocks(self.rt.load(chain + CHANGE)?) == self.rt.load(at + END)? {
-                    found.push(awaited);
-                }
+            if self.lock_kind(at)? != WAITS {
+                continue;
+            }
+            let (waiter, ino) = (Holder(self.rt.load(at + HOLDER)?), self.rt.load(at + INO)?);
+            let awaited = Holder(self.rt.load(at + START)?);
+            let chain = self.rt.lock_record(self.chain_of(ino));
+            if unlocks(self.rt.load(chain + CHANGE)?) == self.rt.load(at + END)? {
+                see(waiter, awaited)?;
             }
         }
-        Ok(found)
+        Ok(())
+    }
+
+    /// The process that a holder is, as the kernel tells it: what a slot says of it may be its
+    /// number in another namespace.
+    fn pid_of(&self, holder: Holder) -> Result<Option<u32>> {
+        let Who::Process { slot, generation } = holder.who() else { return Ok(None) };
+        let pid = self.liveness.holder_of(slot)?;
+        let lives = self.slot_state(slot)?.generation == generation;
+        Ok(pid.filter(|_| lives))
     }
 }
 

@@ -1,0 +1,93 @@
+// Record locks on files of two volumes, by two processes and by three.
+//   circles closed A B [C]: each process locks its file and waits for the next one's; the last one
+//     closes a circle, and gets EDEADLK.
+//   circles passed A B: a lock is given up before its holder waits in turn: no circle, 200 times.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int files[3];
+
+static void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    kill(0, SIGKILL);
+    _exit(1);
+}
+
+static int set(int file, int type, int waits) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
+    return fcntl(files[file], waits ? F_SETLKW : F_SETLK, &lock);
+}
+
+static void say(int pipe) {
+    if (write(pipe, "x", 1) != 1) fail("write");
+}
+
+static void hear(int pipe) {
+    char byte;
+    if (read(pipe, &byte, 1) != 1) fail("read");
+}
+
+static void closed(int count) {
+    int ready[2], status;
+    if (pipe(ready)) fail("pipe");
+    // Process n holds file n, and waits for file n + 1.
+    for (int n = 1; n < count; n++) {
+        if (fork()) continue;
+        if (set(n, F_WRLCK, 0)) fail("a free lock");
+        say(ready[1]);
+        usleep(100000);
+        if (set((n + 1) % count, F_WRLCK, 1)) fail("a wait that closes nothing");
+        _exit(0);
+    }
+    if (set(0, F_WRLCK, 0)) fail("the first lock");
+    for (int n = 1; n < count; n++) hear(ready[0]);
+    usleep(300000);
+    if (set(1, F_WRLCK, 1) == 0 || errno != EDEADLK) fail("the wait that closes the circle");
+    if (set(0, F_UNLCK, 0)) fail("unlock");
+    for (int n = 1; n < count; n++)
+        if (wait(&status) < 0 || status) fail("another process");
+}
+
+static void passed(void) {
+    int to[2], back[2], status;
+    if (pipe(to) || pipe(back)) fail("pipe");
+    if (fork() == 0) {
+        for (int i = 0; i < 200; i++) {
+            if (set(1, F_WRLCK, 1)) fail("the second lock");
+            say(back[1]);
+            if (set(0, F_WRLCK, 1)) fail("the first lock, which was given");
+            if (set(0, F_UNLCK, 0) || set(1, F_UNLCK, 0)) fail("unlock");
+            say(back[1]);
+            hear(to[0]);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < 200; i++) {
+        if (set(0, F_WRLCK, 1)) fail("the first lock");
+        hear(back[0]);
+        usleep(300);
+        if (set(0, F_UNLCK, 0)) fail("unlock");
+        if (set(1, F_WRLCK, 1)) fail("a wait behind an unlock");
+        if (set(1, F_UNLCK, 0)) fail("unlock");
+        hear(back[0]);
+        say(to[1]);
+    }
+    if (wait(&status) < 0 || status) fail("the other process");
+}
+
+int main(int count, char **arguments) {
+    if (count < 4 || count > 5) return 2;
+    setpgid(0, 0);
+    alarm(30);
+    for (int i = 2; i < count; i++)
+        if ((files[i - 2] = open(arguments[i], O_RDWR | O_CREAT, 0600)) < 0) fail(arguments[i]);
+    if (strcmp(arguments[1], "closed") == 0) closed(count - 2);
+    else passed();
+    puts("as expected");
+}
