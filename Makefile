@@ -8,7 +8,7 @@ BUILT ?= target/release
 # Debian's own Python, by the name of its folders.
 PYTHON = $(notdir $(realpath /usr/bin/python3))
 
-.PHONY: help build install uninstall demo demo-ddmap test test-long test-ddmap test-vm test-bare lint deny bench benchmarks servers ageing mapped split flac ddmap baseline support setup setup-tests clean
+.PHONY: help build install uninstall demo demo-ddmap test test-long test-ddmap test-vm test-bare lint deny bench benchmarks servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -32,6 +32,7 @@ help:
 	@echo 'make split      docs/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
 	@echo 'make flac       docs/flac.md: the cache over slow memory, emulated (as root, minutes)'
 	@echo 'make ddmap      docs/ddmap-figures.md: volumes larger than their node, on loopback (a minute or two)'
+	@echo 'make ddmap-programs  the same page: stores of keys and values, half local, beside sshfs (as root; half an hour)'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
 support: setup
@@ -136,6 +137,9 @@ flac: build
 
 ddmap: build
 	scripts/ddmap.py
+
+ddmap-programs: build setup-tests
+	scripts/ddmap_programs.py --ycsb
 
 clean:
 	$(CARGO) clean

@@ -246,11 +246,11 @@ def machine():
             f"Linux {platform.release().split('-')[0]}; load before: {load:.1f}")
 
 
-def own_mounts():
-    """Goes on in a mount namespace of its own."""
-    if "SOLERA_OWN_MOUNTS" not in os.environ:
-        os.environ["SOLERA_OWN_MOUNTS"] = "1"
-        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
+def own_namespaces(*kinds):
+    """Goes on in namespaces of its own: `unshare` says of which kinds."""
+    if "SOLERA_OWN_NAMESPACES" not in os.environ:
+        os.environ["SOLERA_OWN_NAMESPACES"] = "1"
+        os.execvp("unshare", ["unshare", *kinds, sys.executable, *sys.argv])
 
 
 @contextlib.contextmanager
@@ -273,7 +273,7 @@ def main():
     parser.add_argument("--modes", default="strict,sync,posix", help="of the single calls")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs")
     options = parser.parse_args()
-    own_mounts()
+    own_namespaces("--mount")
     about, begun = machine(), time.monotonic()
     with two_tmpfs() as scratch:
         times = apps(places(scratch, options), scratch, options)

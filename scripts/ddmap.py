@@ -49,6 +49,24 @@ def table(report):
     return "\n".join(lines)
 
 
+def taken(report, about, how):
+    """What stands above a table: when and how, and what is missing."""
+    aims = [peer["met"] for row in report["rows"] for peer in row["peers"] if "met" in peer]
+    text = (f"Taken on {datetime.date.today()}: {how} {sum(aims)} of {len(aims)} aims are met. "
+            f"Machine: {about}.")
+    if os.getloadavg()[2] > 1:
+        text += " The machine had other work: to be measured anew on a quiet one."
+    return text + "".join(f" Skipped: {why}." for why in report["skipped"])
+
+
+def put(path, begin, end, text):
+    """Puts it between a page's markers."""
+    page = path.read_text()
+    before, rest = page.split(begin)
+    after = rest.split(end)[1]
+    path.write_text(wrapped(f"{before}{begin}\n\n{text}\n\n{end}{after}"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
@@ -58,18 +76,10 @@ def main():
     about = benchmarks.machine()
     words = ["--rounds", 1, "--size", "8M"] if options.quick else ["--rounds", options.rounds]
     report = json.loads(benchmarks.run(benchmarks.SOLERA, "bench", "ddmap", "--json", *words))
-    aims = [peer["met"] for row in report["rows"] for peer in row["peers"] if "met" in peer]
-    told = (f"Taken on {datetime.date.today()}: medians of {report['rounds']}, peers in turns. "
-            f"{report['nodes']} nodes on loopback, the host's {report['size_bytes'] >> 20} MiB, a file of "
-            f"{report['file_bytes'] >> 20} MiB, of which {report['away_percent']:.0f} % were away. "
-            f"{sum(aims)} of {len(aims)} aims are met. Machine: {about}.")
-    if os.getloadavg()[2] > 1:
-        told += " The machine had other work: to be measured anew on a quiet one."
-    told += "".join(f" Skipped: {why}." for why in report["skipped"])
-    page = options.page.read_text()
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    options.page.write_text(wrapped(f"{before}{BEGIN}\n\n{told}\n\n{table(report)}\n\n{END}{after}"))
+    text = taken(report, about, f"medians of {report['rounds']}, peers in turns. "
+                 f"{report['nodes']} nodes on loopback, the host's {report['size_bytes'] >> 20} MiB, a file of "
+                 f"{report['file_bytes'] >> 20} MiB, of which {report['away_percent']:.0f} % were away.")
+    put(options.page, BEGIN, END, f"{text}\n\n{table(report)}")
     print(table(report))
 
 

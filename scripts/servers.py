@@ -8,7 +8,7 @@ everything is shorter: to see that it works, not for figures.
 """
 import argparse, datetime, glob, os, pathlib, re, shutil, statistics, subprocess, sys, time
 
-from benchmarks import AT, ROOT, SOLERA, Place, machine, mark, own_mounts, run, two_tmpfs
+from benchmarks import AT, ROOT, SOLERA, Place, machine, mark, own_namespaces, run, two_tmpfs
 from wrap import wrapped
 
 LIBRARY = SOLERA.parent / "libsolera_preload.so"
@@ -256,7 +256,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=5, help="of each run of a server")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs")
     options = parser.parse_args()
-    own_mounts()
+    own_namespaces("--mount")
     about, begun = machine(), time.monotonic()
     with two_tmpfs() as scratch:
         scratch.chmod(0o755)

@@ -27,6 +27,7 @@ wished=(
     pkg-config:pkg-config man:man-db "/usr/lib/*/libjemalloc.so.2:libjemalloc2"
     "/usr/lib/*/libtcmalloc_minimal.so.4:libtcmalloc-minimal4" "/usr/lib/*/libmimalloc.so.2:libmimalloc2.0"
     "/usr/lib/postgresql/*/bin/initdb:postgresql"
+    sshfs:sshfs /usr/lib/openssh/sftp-server:openssh-sftp-server db_bench:rocksdb-tools
 )
 
 # What `make test-bare` needs: it skips itself without.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use support::{Place, Ran, command};
 
-const ROWS: [&str; 17] = [
+const ROWS: [&str; 21] = [
     "store in order, twice the node",
     "stores that waited for room, of 1,000",
     "the evictor's processor, a page",
@@ -22,6 +22,10 @@ const ROWS: [&str; 17] = [
     "read in order, pages brought ahead",
     "page here, not mapped: new process",
     "page here, not mapped: second mapping",
+    "page here, not mapped, busy: p50",
+    "page here, not mapped, idle: p50",
+    "store to a protected page, busy: p50",
+    "store to a protected page, idle: p50",
     "load and store at random, mapped",
     "values of 1 KiB at random, zipf 0.99",
     "all here: read 4 KiB",
@@ -74,11 +78,41 @@ fn every_row_is_measured() {
             check_peer(row, peer);
         }
     }
-    let touch = &rows[3];
-    let names: Vec<_> = list(touch, "peers").iter().map(|peer| &peer["peer"]).collect();
-    assert_eq!(names, ["TCP round trip, both poll", "thread, both poll"]);
+    assert_eq!(peers(&rows[3])[..2], ["TCP round trip, both poll", "thread, both poll"]);
+    for row in &rows[10..14] {
+        assert_eq!(peers(row), ["thread"]);
+    }
     assert!(number(&report, "away_percent") > 50.0, "{report}");
     is_empty(&place);
+}
+
+fn peers(row: &Value) -> Vec<&str> {
+    list(row, "peers").iter().map(|peer| peer["peer"].as_str().expect("a name")).collect()
+}
+
+/// Each network file system is measured, or named with what is missing; its mount goes.
+#[test]
+fn network_file_systems_are_peers() {
+    let place = Place::new();
+    let words = ["--rounds", "1", "--json", "--peers", "sshfs,gluster"];
+    let report = Ran::of(&mut bench(&place, &words)).json();
+    let rows = list(&report, "rows");
+    let skipped = list(&report, "skipped");
+    let is_skipped = |name: &str| {
+        let starts = |why: &&str| why.starts_with(&format!("{name}: "));
+        skipped.iter().filter_map(Value::as_str).any(|why| starts(&why))
+    };
+    for row in &rows[3..7] {
+        for name in ["sshfs, not encrypted", "sshfs", "GlusterFS"] {
+            let peer = list(row, "peers").iter().find(|peer| peer["peer"] == name);
+            assert_ne!(peer.is_some(), is_skipped(name), "{name}: {report}");
+            // No touch of what is away over a network is as cheap as one of memory.
+            assert!(peer.is_none_or(|peer| number(peer, "value") > 5.0), "{report}");
+        }
+    }
+    is_empty(&place);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the kernel tells");
+    assert!(!mounts.contains(&place.path("").display().to_string()), "{mounts}");
 }
 
 #[test]

@@ -9,11 +9,11 @@ use crate::size;
 /// What volumes of a domain are compared with, besides a plain connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DdmapPeer {
-    /// Swap on a block device of the network.
+    /// Swap on a block device of the network: named, not measured.
     Swap,
     /// A thread that serves userfaultfd over the same connection, in a small program.
     Thread,
-    /// A file mapped over sshfs.
+    /// A file mapped over sshfs: over ssh, and without (nothing is encrypted).
     Sshfs,
     /// A file mapped over `GlusterFS`.
     Gluster,
@@ -38,6 +38,11 @@ peer's.
 
 Over loopback both sides use the same processors: they take a machine with nothing else to do. What
 must be installed for a peer and is not is said below the table.
+
+A network file system is mounted on loopback, its files in the same memory: sshfs over ssh and
+without (nothing is encrypted), GlusterFS as root. Touches of it are of pages that are not cached,
+and nothing is read ahead. Pages that are here are touched while all processors are busy (a thread
+of least priority spins on each) and while they sleep.
 
 A program polls for 50 us before it blocks, always. So where the holder blocks two round trips stand
 beside it: the one of which neither side polls is the aim's. The thread does less than a program: no
@@ -76,7 +81,10 @@ pub struct DdmapBenchArgs {
 /// A process of the benchmark.
 #[derive(Args)]
 pub struct DdmapWorkerArgs {
-    /// What it is: the program that touches pages, or the other side of plain connections.
-    #[arg(value_parser = ["program", "remote"])]
+    /// What it is: the program that touches pages, the other side of plain connections, or one
+    /// that mounts a directory over a network file system.
+    #[arg(value_parser = ["program", "remote", "share"])]
     pub part: String,
+    /// Of a share: sftp, ssh or gluster, and a directory that it makes.
+    pub rest: Vec<String>,
 }

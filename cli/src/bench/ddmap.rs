@@ -2,8 +2,9 @@
 //! machine does without them, in one run.
 //!
 //! `ground.rs` has the nodes and volumes, `program.rs` the program that touches pages under `solera
-//! run`, `remote.rs` plain connections, `thread.rs` the peer that serves faults by a thread, and
-//! `measures.rs` what is done in a round.
+//! run`, `remote.rs` plain connections, `thread.rs` the peer that serves faults by a thread,
+//! `share.rs` those that are network file systems, `measures.rs` what is done in a round, and
+//! `traps.rs` what of it takes no message.
 
 mod ground;
 mod map;
@@ -12,9 +13,10 @@ mod program;
 mod remote;
 mod report;
 mod rows;
+mod share;
 mod thread;
+mod traps;
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,6 +30,7 @@ use ground::Ground;
 use measures::Bench;
 use remote::Remote;
 use rows::Rows;
+use share::Kind;
 
 /// The size is a multiple of this.
 const STEP_BYTES: u64 = 1 << 20;
@@ -35,7 +38,12 @@ const SIZE_MIN: u64 = 8 << 20;
 
 /// A process of the benchmark.
 pub fn worker(args: &DdmapWorkerArgs) -> Outcome {
-    if args.part == "remote" { remote::serve() } else { program::run() }
+    match (args.part.as_str(), &*args.rest) {
+        ("remote", []) => remote::serve(),
+        ("program", []) => program::run(),
+        ("share", [kind, directory]) => share::hold(kind, directory.as_ref()),
+        _ => Err(Failure::new("run a worker", "it takes other arguments", "").code(2)),
+    }
 }
 
 /// Measures all rows and prints the table.
@@ -69,13 +77,13 @@ fn measure(args: &DdmapBenchArgs, stop: &AtomicBool) -> Result<serde_json::Value
     let mut progress = Progress::new("measuring");
     let mut rows = Rows::default();
     let wants = |peer| args.peers.is_empty() || args.peers.contains(&peer);
-    skip(&mut rows, wants);
     let ground = Ground::make(&args.place, args.size, args.nodes)?;
     let mut command = ground.command()?;
     command.args(["bench", "ddmap-worker", "remote"]);
     let remote = Remote::start(command)?;
     let mut bench = Bench::new(ground, &remote, args.size)?;
     bench.by_thread = wants(DdmapPeer::Thread);
+    mount(&mut bench, &mut rows, wants)?;
     let mut steps = measures::LARGE.to_vec();
     if wants(DdmapPeer::Local) {
         steps.extend(measures::LOCAL);
@@ -107,21 +115,26 @@ fn measure(args: &DdmapBenchArgs, stop: &AtomicBool) -> Result<serde_json::Value
     }))
 }
 
-/// Says which of the peers that must be installed are not measured, and why.
-fn skip(rows: &mut Rows, wants: impl Fn(DdmapPeer) -> bool) {
-    for (peer, name, program) in [
-        (DdmapPeer::Sshfs, "sshfs", "sshfs"),
-        (DdmapPeer::Gluster, "GlusterFS", "glusterfsd"),
-        (DdmapPeer::Swap, "swap on a network block device", "nbd-client"),
-    ] {
-        if wants(peer) {
-            let found = Command::new(program).arg("--version").output().is_ok();
-            let why = if found {
-                "its measurement is not built".to_owned()
-            } else {
-                format!("there is no {program}")
-            };
-            rows.skip(format!("{name}: {why}"));
+/// Mounts the network file systems that are wanted and can be had; says why others are not
+/// measured.
+fn mount(
+    bench: &mut Bench<'_>,
+    rows: &mut Rows,
+    wants: impl Fn(DdmapPeer) -> bool,
+) -> Result<(), Failure> {
+    for kind in Kind::ALL {
+        let gluster = kind == Kind::Gluster;
+        if !wants(if gluster { DdmapPeer::Gluster } else { DdmapPeer::Sshfs }) {
+            continue;
+        }
+        match kind.missing() {
+            Some(why) => rows.skip(format!("{}: {why}", kind.name())),
+            None => bench.mount(kind)?,
         }
     }
+    if wants(DdmapPeer::Swap) {
+        let why = "not built: a machine that swaps over a network hangs when the server dies";
+        rows.skip(format!("swap on a network block device: {why}"));
+    }
+    Ok(())
 }

@@ -52,6 +52,25 @@ impl Mapping {
         self.bytes / PAGE
     }
 
+    /// How many pages are in the kernel's cache of the file.
+    pub fn cached(&self) -> io::Result<usize> {
+        let mut pages = vec![0_u8; self.pages()];
+        // SAFETY: a byte for each page of the mapping, which is this value's own.
+        match unsafe { libc::mincore(self.start.cast(), self.bytes, pages.as_mut_ptr()) } {
+            0 => Ok(pages.iter().filter(|page| **page & 1 == 1).count()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Tells the kernel to read nothing ahead.
+    pub fn at_random_only(&self) -> io::Result<()> {
+        // SAFETY: the advice changes no byte.
+        match unsafe { libc::madvise(self.start.cast(), self.bytes, libc::MADV_RANDOM) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     fn at(&self, byte: usize) -> *mut u64 {
         assert!(byte + 8 <= self.bytes, "{byte} of {}", self.bytes);
         self.start.wrapping_byte_add(byte)

@@ -11,7 +11,8 @@ use super::ground::{FILE, Ground, On, Program};
 use super::map::Mapping;
 use super::remote::{Connection, PAGE, Remote};
 use super::rows::{Rows, Target, quantile};
-use super::thread;
+use super::share::{Kind, Share};
+use super::{thread, traps};
 use crate::bench::row::Random;
 use crate::failure::Failure;
 
@@ -19,8 +20,16 @@ use crate::failure::Failure;
 pub type Step = fn(&mut Bench<'_>, &mut Rows) -> Result<(), Failure>;
 
 /// Those of the volume that is larger than its node.
-pub const LARGE: [Step; 7] =
-    [polling, blocking, in_order_without, in_order_ahead, local_traps, mapped, values];
+pub const LARGE: [Step; 8] = [
+    polling,
+    blocking,
+    in_order_without,
+    in_order_ahead,
+    local_traps,
+    traps::measure,
+    mapped,
+    values,
+];
 /// Those of a volume that its node has room for.
 pub const LOCAL: [Step; 2] = [calls, attach];
 
@@ -46,6 +55,8 @@ struct Touched {
     rows: [&'static str; 2],
     round_trip: (&'static str, Target),
     thread: (&'static str, [Target; 2]),
+    /// Of touches of a network file system: of the median.
+    share: Target,
 }
 
 const POLLING: Touched = Touched {
@@ -53,18 +64,22 @@ const POLLING: Touched = Touched {
     rows: ["touch, both sides poll: p50", "touch, both sides poll: p99"],
     round_trip: ("TCP round trip, both poll", Target::More(10.0)),
     thread: ("thread, both poll", [Target::AtMost(0.8), Target::AtMost(0.6)]),
+    share: Target::AtMost(0.25),
 };
 const BLOCKING: Touched = Touched {
     polls: false,
     rows: ["touch, the holder blocks: p50", "touch, the holder blocks: p99"],
     round_trip: ("TCP round trip, both block", Target::AtMost(1.4)),
     thread: ("thread, both block", [Target::AtMost(1.0), Target::AtMost(1.0)]),
+    share: Target::AtMost(0.7),
 };
 const SEQUENTIAL: &str = "read in order, pages brought ahead";
 const STORED: &str = "store in order, twice the node";
 
 /// What the steps share.
 pub struct Bench<'r> {
+    /// Network file systems that are measured. They end first: they lie in the ground's directory.
+    shares: Vec<Share>,
     ground: Ground,
     /// Bytes of the host's node, and of the file.
     size: u64,
@@ -103,6 +118,7 @@ impl<'r> Bench<'r> {
         ground.locate()?;
         let connect = |asker, other| remote.connect(asker, other).map_err(|error| lost(&error));
         Ok(Self {
+            shares: Vec::new(),
             ground,
             size,
             file: bytes,
@@ -115,6 +131,18 @@ impl<'r> Bench<'r> {
             away: Vec::new(),
             without: f64::NAN,
         })
+    }
+
+    /// Mounts a network file system, to touch a file of the same size there.
+    pub fn mount(&mut self, kind: Kind) -> Result<(), Failure> {
+        let share = Share::mount(kind, &self.ground.beside(kind.word()))?;
+        share.fill(self.file)?;
+        self.shares.push(share);
+        Ok(())
+    }
+
+    pub fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// Bytes of the file that is touched.
@@ -191,10 +219,7 @@ impl<'r> Bench<'r> {
         let touch = json!({ "do": "touch", "file": file(), "pages": away,
                             "pause_us": pause.as_micros() as u64 });
         let told = self.ground.program(On::Large(false))?.ask(&touch)?;
-        let times = told["ns"].as_array().map_or(&[][..], Vec::as_slice);
-        let us = |time: &Value| time.as_f64().unwrap_or(f64::NAN) / 1000.0;
-        let mut own: Vec<f64> = times.iter().skip(WARM).map(us).collect();
-        let own = middle_and_tail(&mut own);
+        let own = middle_and_tail(&mut in_us(&told)[WARM..]);
         for (row, value) in kind.rows.into_iter().zip(own) {
             rows.add(row, "us", value);
         }
@@ -211,7 +236,21 @@ impl<'r> Bench<'r> {
                 rows.beside(row, "TCP round trip, the asker polls", Target::Shown, value);
             }
         }
-        if self.by_thread { self.thread(kind, (count, pause), rows) } else { Ok(()) }
+        if self.by_thread {
+            self.thread(kind, (count, pause), rows)?;
+        }
+        for share in &self.shares {
+            let name = share.kind().name();
+            let times = share.touches(&away[WARM..], pause);
+            let mut times =
+                times.map_err(|error| Failure::io(format!("touch a file of {name}"), &error))?;
+            let targets = [kind.share, Target::Shown];
+            let found = kind.rows.into_iter().zip(targets).zip(middle_and_tail(&mut times));
+            for ((row, target), value) in found {
+                rows.beside(row, name, target, value);
+            }
+        }
+        Ok(())
     }
 
     fn thread(
@@ -229,12 +268,18 @@ impl<'r> Bench<'r> {
                     rows.beside(row, name, target, value);
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                rows.skip(format!("thread: userfaultfd is forbidden here ({error})"));
-                self.by_thread = false;
-            }
-            Err(error) => return Err(Failure::io("serve faults by a thread", &error)),
+            Err(error) => self.without_thread(&error, rows)?,
         }
+        Ok(())
+    }
+
+    /// A thread could not serve: it is not measured where that is forbidden.
+    pub fn without_thread(&mut self, error: &io::Error, rows: &mut Rows) -> Result<(), Failure> {
+        if error.kind() != io::ErrorKind::PermissionDenied {
+            return Err(Failure::io("serve faults by a thread", error));
+        }
+        rows.skip(format!("thread: userfaultfd is forbidden here ({error})"));
+        self.by_thread = false;
         Ok(())
     }
 
@@ -247,7 +292,14 @@ impl<'r> Bench<'r> {
     }
 }
 
-fn middle_and_tail(times: &mut [f64]) -> [f64; 2] {
+/// The times that a program has told, in microseconds.
+pub fn in_us(told: &Value) -> Vec<f64> {
+    let times = told["ns"].as_array().map_or(&[][..], Vec::as_slice);
+    times.iter().map(|time| time.as_f64().unwrap_or(f64::NAN) / 1000.0).collect()
+}
+
+/// The median, and what one of a hundred exceeds.
+pub fn middle_and_tail(times: &mut [f64]) -> [f64; 2] {
     [quantile(times, 500), quantile(times, 990)]
 }
 

@@ -4,12 +4,13 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, BufRead, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ddmap::ground::room::Room;
+use ddmap::ground::uffd::Uffd;
 use serde_json::{Value, json};
 
 use super::map::{Mapping, word};
@@ -33,6 +34,7 @@ fn work(said: &Value) -> io::Result<Value> {
     let text = |key: &str| Path::new(said[key].as_str().unwrap_or_default());
     let number = |key: &str| said[key].as_u64().unwrap_or_default() as usize;
     let (file, count) = (text("file"), number("count"));
+    let pause = Duration::from_micros(number("pause_us") as u64);
     Ok(match said["do"].as_str().unwrap_or_default() {
         "fill" => fill(file, number("bytes"))?,
         "store" => store(file, number("bytes"), text("room"))?,
@@ -43,7 +45,11 @@ fn work(said: &Value) -> io::Result<Value> {
         "touch" => {
             let pages = said["pages"].as_array().map_or(&[][..], Vec::as_slice);
             let pages = pages.iter().filter_map(|page| page.as_u64().map(|page| page as usize));
-            touch(file, pages, Duration::from_micros(number("pause_us") as u64))?
+            json!({ "ns": touches(&opened(file)?.1, pages, pause)? })
+        }
+        "trapped" => {
+            let stores = said["stores"].as_bool().unwrap_or_default();
+            json!({ "ns": trapped(file, stores, count, pause)? })
         }
         "in order" => in_order(file)?,
         "traps" => traps(file)?,
@@ -64,7 +70,7 @@ fn opened(file: &Path) -> io::Result<(File, Mapping)> {
 }
 
 /// Makes a file by calls, of what its pages are to have.
-fn fill(path: &Path, bytes: usize) -> io::Result<Value> {
+pub fn fill(path: &Path, bytes: usize) -> io::Result<Value> {
     let mut file = File::create(path)?;
     for page in 0..bytes / PAGE {
         let words = (0..PAGE as u64 / 8).map(|number| word(page) + number);
@@ -92,20 +98,72 @@ fn store(path: &Path, bytes: usize, room: &Path) -> io::Result<Value> {
     Ok(json!({ "ns": begun.elapsed().as_nanos() as u64, "waited": waited }))
 }
 
-/// Loads a word of each of these pages: nanoseconds of each.
-fn touch(path: &Path, pages: impl Iterator<Item = usize>, pause: Duration) -> io::Result<Value> {
-    let (_file, map) = opened(path)?;
+/// Loads a word of each of these pages of a file that `fill` has made: nanoseconds of each.
+pub fn touches(
+    map: &Mapping,
+    pages: impl Iterator<Item = usize>,
+    pause: Duration,
+) -> io::Result<Vec<u64>> {
     let mut times = Vec::new();
     for page in pages {
-        rest(pause);
-        let begun = Instant::now();
-        let found = map.load(page * PAGE);
-        times.push(begun.elapsed().as_nanos() as u64);
+        let mut found = 0;
+        times.push(timed(pause, || found = map.load(page * PAGE)));
         if found != word(page) {
             return Err(io::Error::other(format!("page {page} has {found:#x}")));
         }
     }
-    Ok(json!({ "ns": times }))
+    Ok(times)
+}
+
+/// Nanoseconds of something, a while after what was before.
+fn timed(pause: Duration, work: impl FnOnce()) -> u64 {
+    rest(pause);
+    let begun = Instant::now();
+    work();
+    begun.elapsed().as_nanos() as u64
+}
+
+/// Touches so many pages that are here through a new mapping, at random: loads of what is not
+/// mapped there, or stores to what is mapped and protected. Nanoseconds of each.
+fn trapped(path: &Path, stores: bool, count: usize, pause: Duration) -> io::Result<Vec<u64>> {
+    let (_file, map) = opened(path)?;
+    let pages = shuffled(map.pages()).into_iter().take(count);
+    if !stores {
+        return touches(&map, pages, pause);
+    }
+    let pages: Vec<usize> = pages.collect();
+    for page in &pages {
+        map.store(page * PAGE + 8, 1);
+    }
+    let own = own_userfaultfd()?;
+    for page in &pages {
+        own.protect(map.address() + page * PAGE, PAGE as u64, false)?;
+    }
+    Ok(pages.iter().map(|page| timed(pause, || map.store(page * PAGE + 8, 2))).collect())
+}
+
+/// What this process's touches are caught by, as the node has it, which protects pages that leave.
+fn own_userfaultfd() -> io::Result<Uffd> {
+    for entry in std::fs::read_dir("/proc/self/fd")?.flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        let Some(number) = number else { continue };
+        // SAFETY: it is only copied; if it is closed meanwhile, that is refused.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        let copy = rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        if let Some(found) = copy.ok().and_then(|copy| Uffd::of_other_if(copy).ok()) {
+            return Ok(found);
+        }
+    }
+    Err(io::Error::other("this process has no userfaultfd"))
+}
+
+/// Numbers below this one, in an order that looks like none.
+fn shuffled(count: usize) -> Vec<usize> {
+    let (mut order, mut random) = ((0..count).collect::<Vec<_>>(), Random::new());
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    order
 }
 
 /// Loads all of the file in order, through a new mapping.
@@ -122,11 +180,7 @@ fn in_order(path: &Path) -> io::Result<Value> {
 /// a page.
 fn traps(path: &Path) -> io::Result<Value> {
     let (_file, map) = opened(path)?;
-    let mut order: Vec<usize> = (0..map.pages()).collect();
-    let mut random = Random::new();
-    for at in (1..order.len()).rev() {
-        order.swap(at, random.below(at as u64 + 1) as usize);
-    }
+    let order = shuffled(map.pages());
     let begun = Instant::now();
     for page in &order {
         black_box(map.load(page * PAGE));
@@ -147,10 +201,7 @@ fn values(path: &Path, count: usize) -> io::Result<Value> {
     };
     let sums: Vec<f64> = (1..=values).map(add).collect();
     let mut random = Random::new();
-    let mut places: Vec<u64> = (0..values).collect();
-    for at in (1..places.len()).rev() {
-        places.swap(at, random.below(at as u64 + 1) as usize);
-    }
+    let places = shuffled(values as usize);
     let (mut value, mut begun) = ([0; VALUE as usize], Instant::now());
     for call in 0..2 * count {
         if call == count {
@@ -158,7 +209,7 @@ fn values(path: &Path, count: usize) -> io::Result<Value> {
         }
         let wanted = random.below(1 << 50) as f64 / (1_u64 << 50) as f64 * sum;
         let rank = sums.partition_point(|sum| *sum <= wanted).min(places.len() - 1);
-        file.read_exact_at(&mut value, places[rank] * VALUE)?;
+        file.read_exact_at(&mut value, places[rank] as u64 * VALUE)?;
     }
     Ok(json!({ "ns": begun.elapsed().as_nanos() as f64 / count as f64 }))
 }

@@ -1,17 +1,21 @@
 //! A peer: a thread that serves the page faults of another (the usual way of userfaultfd). It reads
-//! the fault, fetches the page over a plain connection, and installs it by `UFFDIO_COPY`, which
-//! wakes the thread that waits.
+//! the fault, does what is to be done, and wakes the thread that waits. For a page that is away it
+//! fetches it over a plain connection and installs it by `UFFDIO_COPY`; a page that is here it
+//! maps; of a page that is protected it takes the protection away.
 //!
 //! It does less than a node's program: no directory, no checksum, no second mapping, nobody who
 //! sends pages away.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use ddmap::ground::uffd::Uffd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
 
 use super::map::Mapping;
 use super::remote::{Connection, PAGE, rest};
@@ -20,22 +24,17 @@ use super::remote::{Connection, PAGE, rest};
 const USER_MODE_ONLY: libc::c_int = 1;
 /// The version of the interface.
 const API: u64 = 0xAA;
-/// Missing faults, of memory files too.
-const FEATURES: u64 = 1 << 5;
-/// Missing faults.
-const MISSING: u64 = 1;
+/// Missing, minor and write-protect faults of memory files.
+const FEATURES: u64 = 1 | 1 << 12 | 1 << 5 | 1 << 10;
+/// `UFFDIO_API` (`linux/userfaultfd.h`).
+const API_CALL: libc::c_ulong = 0xC018_AA3F;
 /// `UFFD_EVENT_PAGEFAULT`.
 const PAGEFAULT: u8 = 0x12;
 /// How long the thread polls before it blocks, if it polls.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The number of an ioctl that reads and writes a structure (`asm-generic/ioctl.h`).
-const fn both<T>(number: u64) -> u64 {
-    3 << 30 | (size_of::<T>() as u64) << 16 | 0xAA << 8 | number
-}
-
-/// A userfaultfd that tells of missing pages.
-struct Faults(File);
+/// A userfaultfd that tells of faults. (A program's own gives signals.)
+struct Faults(Uffd);
 
 impl Faults {
     fn open(polls: bool) -> io::Result<Self> {
@@ -45,53 +44,53 @@ impl Faults {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
+        let fd = i32::try_from(fd).map_err(io::Error::other)?;
+        // SAFETY: the call takes a structure of three words.
+        if unsafe { libc::ioctl(fd, API_CALL, &mut [API, FEATURES, 0_u64]) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
         // SAFETY: the kernel has just made it for us.
-        let faults = Self(File::from(unsafe { OwnedFd::from_raw_fd(fd as i32) }));
-        faults.call::<[u64; 3]>(0x3F, &mut [API, FEATURES, 0])?;
-        Ok(faults)
-    }
-
-    fn call<T>(&self, number: u64, call: &mut T) -> io::Result<()> {
-        // SAFETY: the structure is the one that the number names; the memory that it names is a
-        // `Mapping`, or a buffer, that outlives the call.
-        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), both::<T>(number), call) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
-    fn register(&self, map: &Mapping) -> io::Result<()> {
-        let mut call = [map.address() as u64, map.bytes() as u64, MISSING, 0];
-        self.call::<[u64; 4]>(0, &mut call)
-    }
-
-    fn install(&self, to: u64, page: &[u8]) -> io::Result<()> {
-        let mut call = [to, page.as_ptr() as u64, PAGE as u64, 0, 0];
-        self.call::<[u64; 5]>(3, &mut call)
+        Ok(Self(Uffd::of_other(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
     /// The page of the next fault.
-    fn next(&self, polls: bool) -> io::Result<u64> {
+    fn next(&self, polls: bool) -> io::Result<usize> {
         let (mut told, begun) = ([0; 32], Instant::now());
         loop {
-            match (&self.0).read(&mut told) {
+            match rustix::io::read(self.0.as_fd(), &mut told) {
                 Ok(32) if told[0] == PAGEFAULT => {
-                    let address = told.as_chunks::<8>().0[2];
-                    return Ok(u64::from_le_bytes(address) / PAGE as u64 * PAGE as u64);
+                    let address = usize::from_le_bytes(told.as_chunks::<8>().0[2]);
+                    return Ok(address / PAGE * PAGE);
                 }
                 Ok(_) => return Err(ErrorKind::InvalidData.into()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(Errno::AGAIN) => {
                     if polls && begun.elapsed() < SPIN {
                         rustix::thread::sched_yield();
                     } else {
                         poll(&mut [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)], None)?;
                     }
                 }
-                Err(error) => return Err(error),
+                Err(errno) => return Err(errno.into()),
             }
         }
     }
 }
 
-/// Microseconds of each of so many touches that a thread serves.
+/// A memory file that is mapped, so that each touch of it is a fault.
+fn memory(faults: &Faults, pages: usize, is_there: bool) -> io::Result<Mapping> {
+    let file = File::from(memfd_create("solera-bench", MemfdFlags::CLOEXEC)?);
+    ftruncate(&file, (pages * PAGE) as u64)?;
+    if is_there {
+        for page in 0..pages {
+            file.write_all_at(&[0x5A; PAGE], (page * PAGE) as u64)?;
+        }
+    }
+    let map = Mapping::of(&file, pages * PAGE)?;
+    faults.0.register(map.address(), map.bytes())?;
+    Ok(map)
+}
+
+/// Microseconds of each of so many touches of pages that are away.
 pub fn touches(
     connection: &mut Connection,
     polls: bool,
@@ -99,45 +98,69 @@ pub fn touches(
     pause: Duration,
 ) -> io::Result<Vec<f64>> {
     let faults = Faults::open(polls)?;
-    let file = memfd_create("solera-bench", MemfdFlags::CLOEXEC)?;
-    let bytes = count * PAGE;
-    ftruncate(&file, bytes as u64)?;
-    let map = Mapping::of(&File::from(file), bytes)?;
-    faults.register(&map)?;
+    let map = memory(&faults, count, false)?;
+    let load = |page| {
+        map.load(page * PAGE);
+    };
+    served(faults, polls, count, pause, load, move |faults, at| {
+        let page = connection.fetch()?;
+        Ok(faults.0.install(at, page))
+    })
+}
+
+/// Microseconds of each of so many touches of pages that are here: loads of what is not mapped,
+/// or stores to what is protected.
+pub fn traps(stores: bool, count: usize, pause: Duration) -> io::Result<Vec<f64>> {
+    let faults = Faults::open(false)?;
+    let map = memory(&faults, count, true)?;
+    if !stores {
+        let load = |page| {
+            map.load(page * PAGE);
+        };
+        return served(faults, false, count, pause, load, |faults, at| {
+            Ok(faults.0.show(at, PAGE as u64))
+        });
+    }
+    faults.0.show(map.address(), map.bytes() as u64)?;
+    faults.0.protect(map.address(), map.bytes() as u64, false)?;
+    let store = |page| map.store(page * PAGE + 8, 1);
+    served(faults, false, count, pause, store, |faults, at| {
+        Ok(faults.0.protect(at, PAGE as u64, true))
+    })
+}
+
+/// Microseconds of each of so many touches that a thread serves.
+fn served(
+    faults: Faults,
+    polls: bool,
+    count: usize,
+    pause: Duration,
+    touch: impl Fn(usize),
+    mut serve: impl FnMut(&Faults, usize) -> io::Result<Result<(), Errno>> + Send,
+) -> io::Result<Vec<f64>> {
     let mut times = Vec::with_capacity(count);
     std::thread::scope(|scope| {
         // It has the userfaultfd: where it fails, its end wakes who waits.
         let serving = scope.spawn(move || {
-            let faults = faults;
-            serve(&faults, connection, polls, count)
+            let mut done = 0;
+            while done < count {
+                let at = faults.next(polls)?;
+                match serve(&faults, at)? {
+                    Ok(()) => done += 1,
+                    // A fault is told again if a signal came meanwhile.
+                    Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Ok::<_, io::Error>(())
         });
         for page in 0..count {
             rest(pause);
             let begun = Instant::now();
-            map.load(page * PAGE);
+            touch(page);
             times.push(begun.elapsed().as_nanos() as f64 / 1000.0);
         }
         serving.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()))
     })?;
     Ok(times)
-}
-
-/// Serves so many pages.
-fn serve(
-    faults: &Faults,
-    connection: &mut Connection,
-    polls: bool,
-    count: usize,
-) -> io::Result<()> {
-    let mut served = 0;
-    while served < count {
-        let to = faults.next(polls)?;
-        match faults.install(to, connection.fetch()?) {
-            Ok(()) => served += 1,
-            // A fault is told again if a signal came meanwhile.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
