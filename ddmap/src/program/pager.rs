@@ -12,6 +12,7 @@ use crate::ground::counts::{Count, Counted, Touch};
 use crate::ground::error::DomainError;
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::renewed::Renewed;
+use crate::ground::runs::Runs;
 use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, View};
@@ -173,8 +174,10 @@ impl RegionPager {
 
     /// A program's mapping of a part of the region, of which no page was touched yet. A private one
     /// is inherited by children, since it may have pages of its own.
-    pub fn map(&self, map: Mapped) -> Result<(), Errno> {
+    /// One whose pages are to stay is one whose pages may leave, if enough do.
+    pub fn map(&self, mut map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
+        map.stays = map.stays && self.may_stay(&map);
         // What stood there before is gone.
         if !self.maps().replace(map) {
             return Err(Errno::NOMEM);
@@ -228,6 +231,16 @@ impl RegionPager {
         self.maps().remove(start, start + length);
     }
 
+    fn may_stay(&self, map: &Mapped) -> bool {
+        let listed = || self.maps().each().filter(|map| map.stays).map(|map| map.pages());
+        let most = self.ground.may_stay();
+        // What is mapped twice is counted twice, if that does no harm.
+        let may = listed().map(|run| run.end - run.start).sum::<u64>() + map.pages <= most
+            || Runs::of(listed().chain([map.pages()])).pages() <= most;
+        self.ground.count(Count::NotHeld, u64::from(!may));
+        may
+    }
+
     fn register(&self, map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         if map.shared {
@@ -249,7 +262,7 @@ impl RegionPager {
         let maps = Maps::new().map_err(|error| error.errno())?;
         let (start, bytes) =
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(Mapped { start, page: 0, pages: bytes / PAGE, shared: true });
+        maps.add(Mapped { start, page: 0, pages: bytes / PAGE, shared: true, stays: false });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
@@ -596,7 +609,8 @@ impl RegionPager {
         let look = Look::begin(&self.ground.table, &self.uffd);
         for page in asked {
             // What a private mapping shows may be its own, and nowhere else.
-            for map in self.maps().each().filter(|map| map.shared && map.start != own) {
+            for map in self.maps().each().filter(|map| map.shared && !map.stays && map.start != own)
+            {
                 if let Some(at) = map.address_of(page) {
                     look.at(page, at);
                 }
@@ -633,7 +647,8 @@ impl Pager for RegionPager {
         let whole = length / PAGE * PAGE;
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
-        let map = Mapped { start: address, page: 0, pages: whole / PAGE, shared: true };
+        let pages = whole / PAGE;
+        let map = Mapped { start: address, page: 0, pages, shared: true, stays: false };
         let registered = if self.is_unsettled.load(Ordering::Relaxed) {
             self.register(map)
         } else {
