@@ -199,7 +199,7 @@ fn a_program_runs_with_a_part_of_its_data_here() {
 }
 
 /// The kernel brings no page: it looks at locks of several processes when their owner dies, and
-/// when a wait goes on that was stopped. The pages of the small files where they lie stay meanwhile.
+/// when a wait goes on that was stopped. Pages of the small files where they lie stay meanwhile.
 #[test]
 fn locks_in_mapped_files_work_while_all_other_pages_leave() {
     let domain = Domain::new();

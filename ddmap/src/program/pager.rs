@@ -17,6 +17,7 @@ use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, View};
 use crate::program::ahead;
+use crate::program::anew;
 use crate::program::apart::Apart;
 use crate::program::attach::Attachment;
 use crate::program::fresh;
@@ -120,6 +121,11 @@ impl RegionPager {
         [self.uffd.as_fd(), self.maps().fd()]
     }
 
+    /// How long a touch waits.
+    pub(super) fn patience(&self) -> Duration {
+        self.wishes.patience
+    }
+
     /// Hands over to the node what it needs to reach this process.
     pub fn meet_node(&self) -> Result<(), DomainError> {
         let node = self.node.as_ref();
@@ -127,7 +133,7 @@ impl RegionPager {
     }
 
     /// The same, if the node was started anew since.
-    fn meet_new_node(&self) {
+    pub(super) fn meet_new_node(&self) {
         let starts = self.ground.room.starts();
         if self.node.as_ref().is_some_and(|node| node.is_outdated(starts)) {
             // One that does not answer yet is met at the next call.
@@ -680,7 +686,11 @@ impl Pager for RegionPager {
     }
 
     fn fault(&self, page: u64, _: Access) -> Result<(), Errno> {
+        let is_fresh = self.is_fresh(page / PAGE);
         self.bring_touched(page / PAGE, None)?;
+        if is_fresh {
+            self.make_room_for_more()?;
+        }
         self.release_owed(false);
         Ok(())
     }
@@ -705,7 +715,8 @@ impl Pager for RegionPager {
             let begun = now_ns();
             hands::serves_as(None);
             // What does not come is asked for again by the access.
-            self.bring(&ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages), None);
+            let ahead = if anew::begins_anew() { Ahead::Off } else { self.wishes.ahead };
+            self.bring(&ahead::with_those_ahead(&self.ground, ahead, pages), None);
             if let Some(kind) = hands::served_as() {
                 self.ground.touched(kind, begun);
             }
