@@ -89,6 +89,7 @@ test-long: setup-tests
 test-ddmap: build setup-tests
 	@tests/ddmap/run || [ $$? -eq 77 ]
 	@DDMAP=64M tests/programs/run
+	@DDMAP=half tests/programs/run
 
 test-vm: build
 	@scripts/setup.sh --vm

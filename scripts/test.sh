@@ -160,7 +160,10 @@ if [ -x tests/ddmap/run ]; then
     if [ -n "${SOLERA_TEST_LONG:-}" ]; then
         beside ddmap tests/ddmap/run
         behind=attached-programs beside ddmap-programs env DDMAP=64M tests/programs/run
-        waiting+=(ddmap ddmap-programs)
+        # With a part of what they store on the host.
+        behind=ddmap-programs beside ddmap-half env DDMAP=half tests/programs/run
+        behind=conformance-split beside conformance-local env FACES=ddmap LOCAL=10% tests/conformance/run fsx sessions posix
+        waiting+=(ddmap ddmap-programs ddmap-half conformance-local)
     else
         behind=machine-crashes beside ddmap tests/ddmap/run --short
         waiting+=(ddmap)

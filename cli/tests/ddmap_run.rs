@@ -26,10 +26,14 @@ impl Domain {
         Self { nodes, machine }
     }
 
-    /// A program of `tests/c`.
     fn program(&self) -> String {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/domain.c");
-        let program = self.machine.0.path("domain");
+        self.program_of("domain")
+    }
+
+    /// A program of `tests/c`.
+    fn program_of(&self, name: &str) -> String {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+        let (source, program) = (tests.join(name).with_extension("c"), self.machine.0.path(name));
         compile(&source, &program, &["-O1", "-pthread"]);
         program.to_str().expect("a path").to_owned()
     }
@@ -192,6 +196,28 @@ fn a_program_runs_with_a_part_of_its_data_here() {
     let map = ["4M", "--", &program, "map", "/dm/big", "24"];
     let said = domain.machine.solera(&[&line[..], &map].concat()).ok();
     assert_eq!(said, "all pages are what was stored\n");
+}
+
+/// The kernel brings no page: it looks at locks of several processes when their owner dies, and
+/// when a wait goes on that was stopped. Pages of the small files where they lie stay meanwhile.
+#[test]
+fn locks_in_mapped_files_work_while_all_other_pages_leave() {
+    let domain = Domain::new();
+    let program = domain.program_of("locks");
+    for (words, said) in [
+        (&["robust", "/dm/locks", "/dm/big", "24"][..], "locks of the dead are given back\n"),
+        (&["wait", "/dm/locks", "/dm/big", "24"], "all have waited to the end\n"),
+        (&["rounds", "/dm/locks", "/dm/big", "24", "300000"], "600000 of 600000 turns\n"),
+        (&["many", "/dm", "/dm/big", "24", "900"], "900 semaphores\n"),
+    ] {
+        let before = domain.sent_away();
+        // Also what is used all the time leaves.
+        let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--policy", "fifo", "--", &program];
+        let ran = Ran::of(&mut domain.machine.command(&[&line[..], words].concat()));
+        assert_eq!(ran.ok(), said, "{words:?}");
+        let sent = domain.sent_away() - before;
+        assert!(sent > 1024, "{sent} pages were sent away beside {words:?}");
+    }
 }
 
 /// The paged volume is refused where nobody brings its pages, and says why.

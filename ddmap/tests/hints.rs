@@ -5,6 +5,7 @@ mod pair;
 use ddmap::ground::counts::Count;
 use ddmap::ground::maps::Mapped;
 use ddmap::program::hints::{self, Way};
+use ddmap::program::pager::Wishes;
 use ddmap::program::prefetch::Ahead;
 use ddmap::protocol::State;
 use pair::{PAGE, World};
@@ -24,7 +25,7 @@ fn away(local: u64, ahead: Ahead) -> (World, Region, Region) {
     let world = World::with(PAGES, local, ahead);
     let (engine, mapping) = (world.region(), world.region_alone());
     let start = mapping.base() as usize;
-    world.pager.map(Mapped { start, page: 0, pages: PAGES, shared: true }).unwrap();
+    world.pager.map(Mapped { start, page: 0, pages: PAGES, shared: true, stays: false }).unwrap();
     for page in 0..PAGES {
         while engine.shared_store(page * PAGE, page + 1).is_err() {
             world.pager.serve(engine.base() as usize + (page * PAGE) as usize).unwrap();
@@ -143,4 +144,67 @@ fn locked_pages_stay_until_they_are_unlocked() {
     assert_eq!(world.pager.ground().pages_in_file(), PAGES);
     ddmap::program::paged::unmap(start, start + length(PAGES));
     assert_eq!(send_away(&world), Vec::<u64>::new());
+}
+
+/// Pages of mappings that say so stay with them, whichever process has one; what is mapped besides
+/// goes on leaving, and no more than a quarter stays.
+#[test]
+fn pages_stay_while_they_are_mapped_so() {
+    let _alone = ALONE.lock();
+    let (world, _engine, mapping) = away(PAGES, Ahead::Off);
+    let start = mapping.base() as usize;
+    let at = |page: u64| start + (page * PAGE) as usize;
+    let map = |page: u64, pages: u64| {
+        let map = Mapped { start: at(page), page, pages, shared: true, stays: true };
+        world.pager.map(map).unwrap();
+    };
+    let not_held = || world.pager.counted().get(Count::NotHeld);
+    (0..40).for_each(|page| map(2 * page, 1));
+    assert_eq!(touch(&world, &mapping, 0..PAGES).0, PAGES, "all were away");
+    let even = |pages: u64| (0..pages).map(|page| 2 * page).collect::<Vec<_>>();
+    assert_eq!(send_away(&world), even(40));
+    // A look takes nothing of them, and they are here without a touch that is served.
+    world.pager.look_everywhere();
+    assert!((0..40).all(|page| mapping.load64(2 * page * PAGE) == Ok(2 * page + 1)));
+    // Once more the same ones; then a quarter of the node's room, and no page more.
+    (0..40).for_each(|page| map(2 * page, 1));
+    map(100, 24);
+    assert_eq!(not_held(), 0);
+    map(200, 1);
+    assert_eq!(not_held(), 1);
+    touch(&world, &mapping, (100..124).chain([200]));
+    let all: Vec<u64> = even(40).into_iter().chain(100..124).collect();
+    assert_eq!(send_away(&world), all);
+    // Of a process that came later as many stay as are left; those that both have count once.
+    let (second, its_own) = (world.second_pager(Wishes::default()), world.region_alone());
+    let start = its_own.base() as usize + (110 * PAGE) as usize;
+    second.map(Mapped { start, page: 110, pages: 10, shared: true, stays: true }).unwrap();
+    ddmap::program::paged::unmap(at(100), at(124));
+    touch(&world, &mapping, 0..PAGES);
+    let all: Vec<u64> = even(40).into_iter().chain(110..120).collect();
+    assert_eq!(send_away(&world), all);
+    // What is unmapped, or mapped over, in part; and what a process had that is gone.
+    ddmap::program::paged::unmap(at(0), at(3));
+    let over = Mapped { start: at(4), page: 4, pages: 1, shared: true, stays: false };
+    world.pager.map(over).unwrap();
+    let claimant = second.ground().table.me();
+    drop(second);
+    world.evictor.remove(claimant);
+    assert_eq!(send_away(&world), even(40)[3..]);
+    ddmap::program::paged::unmap(0, usize::MAX / 2);
+    assert_eq!(send_away(&world), Vec::<u64>::new());
+}
+
+/// A quarter of the pages are locked, and the coldest ones: others leave all the same.
+#[test]
+fn cold_pages_that_are_locked_keep_no_others_from_leaving() {
+    let _alone = ALONE.lock();
+    let (world, _engine, mapping) = away(PAGES, Ahead::Off);
+    assert_eq!(hints::lock(mapping.base() as usize, (PAGES / 4 * PAGE) as usize), Ok(()));
+    touch(&world, &mapping, PAGES / 4..PAGES);
+    for _ in 0..4 {
+        world.evict(PAGES);
+    }
+    assert_eq!(send_away(&world), (0..PAGES / 4).collect::<Vec<_>>());
+    hints::unlock(0, usize::MAX);
 }

@@ -207,7 +207,13 @@ fn a_fault_where_a_mapping_was_is_not_served() {
     let start = other.base() as usize;
     let pager = &world.pager;
     let [_, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-    assert!(Maps::of_other(maps).unwrap().add(Mapped { start, page: 0, pages: 1, shared: true }));
+    assert!(Maps::of_other(maps).unwrap().add(Mapped {
+        start,
+        page: 0,
+        pages: 1,
+        shared: true,
+        stays: false
+    }));
     assert_eq!(pager.page_at(start), Some(0));
     assert_eq!(pager.serve(start), Err(rustix::io::Errno::FAULT));
     assert_eq!(region.load64(0), Ok(1));
@@ -306,7 +312,7 @@ fn scan_beside_hot(ahead: Ahead, by_mapping: bool, looks: bool) -> u64 {
     let world = World::with(pages, 2 << 10, ahead);
     let (engine, second) = (world.region(), world.region_alone());
     let start = second.base() as usize;
-    world.pager.map(Mapped { start, page: 0, pages, shared: true }).unwrap();
+    world.pager.map(Mapped { start, page: 0, pages, shared: true, stays: false }).unwrap();
     let region = if by_mapping { &second } else { &engine };
     let mut again = 0;
     let mut touch = |page: u64, counts: bool| {
@@ -363,7 +369,7 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
         let file = BorrowedFd::borrow_raw(copied.fd());
         rustix::mm::mmap(start as *mut _, 64 * PAGE as usize, prot, flags, file, 0).unwrap();
     }
-    world.pager.map(Mapped { start, page: 0, pages: 64, shared: false }).unwrap();
+    world.pager.map(Mapped { start, page: 0, pages: 64, shared: false, stays: false }).unwrap();
     world.pager.serve(start).unwrap();
     copied.shared_store(0, 8).unwrap();
     // Memory that a stale list takes for the region's.
@@ -371,7 +377,7 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     let [_, maps] = world.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
     let maps = Maps::of_other(maps).unwrap();
     let start = (other.as_ptr() as usize).next_multiple_of(PAGE as usize);
-    let stale = Mapped { start, page: 0, pages: 1, shared: true };
+    let stale = Mapped { start, page: 0, pages: 1, shared: true, stays: false };
     assert!(maps.add(stale));
     maps.ask(0);
     world.pager.look_everywhere();
@@ -390,7 +396,7 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
 fn left(world: &World) -> Vec<u64> {
     let (engine, second) = (world.region(), world.region_alone());
     let start = second.base() as usize;
-    world.pager.map(Mapped { start, page: 0, pages: 64, shared: true }).unwrap();
+    world.pager.map(Mapped { start, page: 0, pages: 64, shared: true, stays: false }).unwrap();
     for page in 0..64 {
         engine.shared_store(page * PAGE, page + 1).unwrap();
     }

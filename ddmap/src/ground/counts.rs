@@ -82,6 +82,8 @@ named!(
         InUse "in-use"
         /// Pages that were to leave, and that the holder has not taken.
         Refused "refused"
+        /// Mappings of small files whose pages may leave all the same, since enough stay.
+        NotHeld "not-held"
     }
 );
 

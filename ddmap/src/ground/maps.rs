@@ -5,12 +5,19 @@
 //! reads the list then finds every mapping that shows the page: what is listed later looks at the
 //! word first.
 //!
+//! So it is with mappings whose pages are to *stay* (`Mapped::stays`), since processes may have
+//! locks there, at which the kernel looks: a node that has claimed pages to send them away gives
+//! those back that such a mapping shows (`protocol/mod.rs`, invariant 6). They stay until the
+//! mapping is gone, or the node finds its process dead. The kernel has looked at the locks of a
+//! dead process before it closes the descriptors by which that is found.
+//!
 //! Beside it is a ring of pages at which the process is to *look* (`docs/ddmap.md`, "Looking").
 //!
 //! Locks: changes are made by one thread at a time (`Maps::changing`).
 
 use crate::protocol::PAGE;
 use pmem::{OpenError, OpenOptions, Region};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -27,10 +34,12 @@ pub const RING: u64 = 1024;
 const MAGIC_AT: u64 = 32;
 /// What tells this list from all others.
 const TOKEN_AT: u64 = 40;
-const MAGIC: u64 = u64::from_le_bytes(*b"SolMaps1");
+const MAGIC: u64 = u64::from_le_bytes(*b"SolMaps2");
 const ENTRIES_AT: u64 = RING_AT + RING * 8;
 /// Of an entry's first word: the mapping is private, and may have pages of its own.
 const PRIVATE: u64 = 1;
+/// And: its pages are to stay.
+const STAYS: u64 = 2;
 const ENTRY_BYTES: u64 = 24;
 /// More than a process can have mappings (`vm.max_map_count`), as that is mostly set.
 const ENTRIES: u64 = 65_536;
@@ -47,9 +56,16 @@ pub struct Mapped {
     pub pages: u64,
     /// What is stored there is stored in the region.
     pub shared: bool,
+    /// Its pages stay where they are while it is mapped.
+    pub stays: bool,
 }
 
 impl Mapped {
+    /// The pages that are mapped.
+    pub fn pages(&self) -> Range<u64> {
+        self.page..self.page + self.pages
+    }
+
     /// Where a page of the region is mapped.
     pub fn address_of(&self, page: u64) -> Option<usize> {
         let within = page.checked_sub(self.page).filter(|within| *within < self.pages)?;
@@ -127,8 +143,9 @@ impl Maps {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         let pages = self.get(at + 16);
         let start = self.get(at);
-        let (shared, start) = (start & PRIVATE == 0, (start & !PRIVATE) as usize);
-        Mapped { start, page: self.get(at + 8), pages, shared }
+        let (shared, stays) = (start & PRIVATE == 0, start & STAYS != 0);
+        let start = (start & !(PRIVATE | STAYS)) as usize;
+        Mapped { start, page: self.get(at + 8), pages, shared, stays }
     }
 
     fn count_change(&self) {
@@ -139,7 +156,8 @@ impl Maps {
     fn put(&self, at: u64, map: Mapped) {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         self.count_change();
-        self.set(at, map.start as u64 | if map.shared { 0 } else { PRIVATE });
+        let stays = if map.stays { STAYS } else { 0 };
+        self.set(at, map.start as u64 | if map.shared { 0 } else { PRIVATE } | stays);
         self.set(at + 8, map.page);
         self.set(at + 16, map.pages);
         self.count_change();
@@ -282,7 +300,7 @@ mod tests {
     #[test]
     fn what_is_cut_out_leaves_both_ends() {
         let maps = Maps::new().unwrap();
-        let whole = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: true };
+        let whole = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: true, stays: true };
         assert!(maps.add(whole));
         maps.remove(0x10_2000, 0x10_5000);
         let ends = [
@@ -306,7 +324,7 @@ mod tests {
         (0..RING + 3).for_each(|page| maps.ask(page));
         assert_eq!(maps.asked_since(RING).collect::<Vec<_>>(), [RING, RING + 1, RING + 2]);
         assert_eq!(maps.asked_since(0).next(), Some(3), "three were overwritten");
-        let private = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: false };
+        let private = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: false, stays: false };
         assert!(maps.add(private));
         maps.remove(0x10_2000, 0x10_3000);
         assert!(maps.all().iter().all(|map| !map.shared && map.start.is_multiple_of(4096)));
@@ -315,7 +333,7 @@ mod tests {
     #[test]
     fn what_lies_around_a_cut_is_listed_all_the_time() {
         let maps = Maps::new().unwrap();
-        let whole = Mapped { start: 0x10_0000, page: 0, pages: 64, shared: false };
+        let whole = Mapped { start: 0x10_0000, page: 0, pages: 64, shared: false, stays: false };
         assert!(maps.add(whole));
         // Even: it is whole, or is being cut.
         let round = AtomicU64::new(0);

@@ -9,6 +9,7 @@ pub mod maps;
 pub mod moving;
 pub(crate) mod renewed;
 pub mod room;
+pub mod runs;
 pub mod share;
 pub mod store;
 pub mod table;

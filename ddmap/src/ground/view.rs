@@ -4,6 +4,7 @@
 use crate::ground::counts::{Count, Counted, Counts, Touch};
 use crate::ground::directory::{self, Directory};
 use crate::ground::room::Room;
+use crate::ground::runs::Runs;
 use crate::ground::table::{Table, TableError};
 use crate::protocol::{
     Batch, Claimant, DamagedPlace, Flags, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
@@ -13,7 +14,6 @@ use pmem::InternalFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use std::time::Duration;
 pub const REGION: &str = "region";
 /// Words of a directory in a page of its file.
 const WORDS: usize = 512;
+/// The part of what may be here that may be locked; as much may be mapped so as to stay.
+const STAYING_PART: u64 = 4;
 
 /// A region on its host.
 pub struct Ground {
@@ -113,6 +115,11 @@ impl Ground {
     pub fn tick(&self) -> u16 {
         let share = self.table.share();
         share.local().map_or_else(|| self.room.tick(), |_| share.tick(self.capacity()))
+    }
+
+    /// Pages that programs may have stay here: nobody else has room there.
+    pub fn may_stay(&self) -> u64 {
+        self.capacity() / STAYING_PART
     }
 
     /// Counts anew behind a death: whether all is right.
@@ -209,6 +216,11 @@ pub trait Hands {
 
     /// Takes stores to pages in a row away from all processes.
     fn protect(&self, page: u64, pages: u64);
+
+    /// Pages that stay since processes have them mapped so, as their lists say now.
+    fn staying(&self) -> Runs {
+        Runs::default()
+    }
 }
 
 /// What was done to pages at once, in the order of their numbers.
@@ -236,7 +248,7 @@ pub struct View<'g, H> {
     prepared: RefCell<Prepared>,
     name: Cell<Option<u64>>,
     /// The names that were found when all had met.
-    names: RefCell<Vec<Range<u64>>>,
+    names: RefCell<Runs>,
     /// Pages that could not be read.
     unreadable: RefCell<Vec<u64>>,
 }
@@ -389,14 +401,15 @@ impl<H: Hands> Host for View<'_, H> {
     fn meet(&self) {
         // Words are changed, and names put, by locked instructions: who has named a page before its
         // word changed is seen here; who names it behind sees the word.
-        self.names.replace(self.ground.table.names());
+        // Who has mapped a page that is to stay has listed that before, and named it (`maps.rs`).
+        let names = self.ground.table.names().into_iter();
+        self.names.replace(Runs::of(names.chain(self.hands.staying().iter())));
     }
 
     /// A page that is to stay counts as named. Its word was seen without that flag, which does not
     /// keep a word from being changed; but who sets the flag looks at the state behind that.
     fn is_named(&self, page: u64) -> bool {
-        self.names.borrow().iter().any(|named| named.contains(&page))
-            || self.word(page).flags().has(Flags::STAYS)
+        self.names.borrow().has(page) || self.word(page).flags().has(Flags::STAYS)
     }
 
     fn protect(&self, page: u64) {

@@ -14,6 +14,7 @@
 
 use crate::ground::counts::Count;
 use crate::ground::maps::{Mapped, Maps};
+use crate::ground::runs::Runs;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, Hands, View};
 use crate::node::fetched::fetched;
@@ -61,11 +62,16 @@ impl Peer {
         Self { claimant, uffd, maps, wish: None, known: (u64::MAX, Vec::new()) }
     }
 
-    fn protect(&mut self, page: u64, pages: u64) {
+    fn mappings(&mut self) -> &[Mapped] {
         let changes = self.maps.changes();
         if self.known.0 != changes {
             self.known = (changes, self.maps.all());
         }
+        &self.known.1
+    }
+
+    fn protect(&mut self, page: u64, pages: u64) {
+        self.mappings();
         for map in &self.known.1 {
             let Some((address, pages)) = map.part_of(page, pages) else { continue };
             if self.uffd.protect(address, pages * PAGE, false).is_ok() || pages == 1 {
@@ -115,7 +121,7 @@ pub enum Made {
     Nothing,
 }
 
-struct Protecting<'e>(&'e Mutex<Vec<Peer>>);
+struct Protecting<'e>(&'e Evictor);
 
 impl Hands for Protecting<'_> {
     fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
@@ -127,9 +133,13 @@ impl Hands for Protecting<'_> {
     }
 
     fn protect(&self, page: u64, pages: u64) {
-        for peer in lock(self.0).iter_mut() {
+        for peer in lock(&self.0.peers).iter_mut() {
             peer.protect(page, pages);
         }
+    }
+
+    fn staying(&self) -> Runs {
+        self.0.staying()
     }
 }
 
@@ -207,6 +217,20 @@ impl Evictor {
         fetched(&self.ground.table, claimant).map(|peer| self.add(peer)).is_ok()
     }
 
+    /// Pages that stay since processes have them mapped so. Those that have come first go first:
+    /// each of them has no more than may stay, all of them may have.
+    fn staying(&self) -> Runs {
+        let (most, mut all) = (self.ground.may_stay(), Runs::default());
+        for peer in lock(&self.peers).iter_mut() {
+            let own = peer.mappings().iter().filter(|map| map.stays).map(Mapped::pages);
+            let with_own = Runs::of(all.iter().chain(own));
+            if with_own.pages() <= most {
+                all = with_own;
+            }
+        }
+        all
+    }
+
     /// By which policy pages leave.
     fn policy(&self) -> Policy {
         last_wish(&lock(&self.peers), |wish| wish.policy).unwrap_or_default()
@@ -278,7 +302,9 @@ impl Evictor {
         let around =
             table.touched_from(from).chain(table.touched().take_while(|page| *page < from));
         let pages = around.take(SCAN).inspect(|page| *hand = page + 1);
-        let words = pages.map(|page| (page, table.word(page)));
+        let named = table.names().into_iter();
+        let stays = Runs::of(named.chain(self.staying().iter()));
+        let words = pages.filter(|page| !stays.has(*page)).map(|page| (page, table.word(page)));
         let words = words.filter(|one| one.1.state() == State::Owned && !looked.has(one.0));
         cold.fill(policy, self.ground.tick(), words);
         cold.next(policy, |page| table.word(page))
@@ -327,7 +353,7 @@ impl Evictor {
     ) -> u64 {
         let mut spare = std::mem::take(&mut *lock(&self.spare));
         spare.resize(PAGES * PAGE as usize, 0);
-        let view = View::with_buffer(&self.ground, Protecting(&self.peers), spare);
+        let view = View::with_buffer(&self.ground, Protecting(self), spare);
         let (chosen, mut sent, mut stored_there) = (pages.len() as u64, 0, 0);
         let mut eviction = Eviction::new(to, pages);
         loop {

@@ -122,6 +122,7 @@ const FALLBACKS: Counters = Counters {
         ("unanswered", Count::Unanswered, 1),
         ("interrupted", Count::Interrupted, 1),
         ("in-use", Count::InUse, 1),
+        ("not-held", Count::NotHeld, 1),
         ("refused", Count::Refused, 1),
     ],
     help: "Requests without answer; touches that gave way to a signal; pages that stayed.",

@@ -17,8 +17,6 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Locked pages are this part of the node's capacity, at most: nobody else has room there.
-const LOCKED_PART: u64 = 4;
 /// Locks that a process has at once: calls need places for their holds, too.
 const LOCKS: usize = 16;
 /// Ranges of which a process says how it reads them.
@@ -148,7 +146,7 @@ impl RegionPager {
             parts = parts.iter().flat_map(|part| without(part, old).collect::<Vec<_>>()).collect();
         }
         let bytes = locked.iter().map(|lock| lock.0.len()).sum::<usize>() as u64;
-        let mut left = (self.ground().room.capacity() / LOCKED_PART).saturating_sub(bytes / PAGE);
+        let mut left = self.ground().may_stay().saturating_sub(bytes / PAGE);
         let mut outcome = Ok(());
         for mut part in parts {
             while !part.is_empty() && outcome.is_ok() {

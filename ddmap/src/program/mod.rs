@@ -1,6 +1,7 @@
 //! What is done in a process that has a region attached: its touches of absent pages are served.
 
 mod ahead;
+mod anew;
 pub mod apart;
 pub mod attach;
 mod discard;

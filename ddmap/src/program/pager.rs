@@ -12,10 +12,12 @@ use crate::ground::counts::{Count, Counted, Touch};
 use crate::ground::error::DomainError;
 use crate::ground::maps::{Mapped, Maps};
 use crate::ground::renewed::Renewed;
+use crate::ground::runs::Runs;
 use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, View};
 use crate::program::ahead;
+use crate::program::anew;
 use crate::program::apart::Apart;
 use crate::program::attach::Attachment;
 use crate::program::fresh;
@@ -119,6 +121,11 @@ impl RegionPager {
         [self.uffd.as_fd(), self.maps().fd()]
     }
 
+    /// How long a touch waits.
+    pub(super) fn patience(&self) -> Duration {
+        self.wishes.patience
+    }
+
     /// Hands over to the node what it needs to reach this process.
     pub fn meet_node(&self) -> Result<(), DomainError> {
         let node = self.node.as_ref();
@@ -126,7 +133,7 @@ impl RegionPager {
     }
 
     /// The same, if the node was started anew since.
-    fn meet_new_node(&self) {
+    pub(super) fn meet_new_node(&self) {
         let starts = self.ground.room.starts();
         if self.node.as_ref().is_some_and(|node| node.is_outdated(starts)) {
             // One that does not answer yet is met at the next call.
@@ -173,8 +180,10 @@ impl RegionPager {
 
     /// A program's mapping of a part of the region, of which no page was touched yet. A private one
     /// is inherited by children, since it may have pages of its own.
-    pub fn map(&self, map: Mapped) -> Result<(), Errno> {
+    /// One whose pages are to stay is one whose pages may leave, if enough do.
+    pub fn map(&self, mut map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
+        map.stays = map.stays && self.may_stay(&map);
         // What stood there before is gone.
         if !self.maps().replace(map) {
             return Err(Errno::NOMEM);
@@ -228,6 +237,16 @@ impl RegionPager {
         self.maps().remove(start, start + length);
     }
 
+    fn may_stay(&self, map: &Mapped) -> bool {
+        let listed = || self.maps().each().filter(|map| map.stays).map(|map| map.pages());
+        let most = self.ground.may_stay();
+        // What is mapped twice is counted twice, if that does no harm.
+        let may = listed().map(|run| run.end - run.start).sum::<u64>() + map.pages <= most
+            || Runs::of(listed().chain([map.pages()])).pages() <= most;
+        self.ground.count(Count::NotHeld, u64::from(!may));
+        may
+    }
+
     fn register(&self, map: Mapped) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         if map.shared {
@@ -249,7 +268,7 @@ impl RegionPager {
         let maps = Maps::new().map_err(|error| error.errno())?;
         let (start, bytes) =
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(Mapped { start, page: 0, pages: bytes / PAGE, shared: true });
+        maps.add(Mapped { start, page: 0, pages: bytes / PAGE, shared: true, stays: false });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
@@ -596,7 +615,8 @@ impl RegionPager {
         let look = Look::begin(&self.ground.table, &self.uffd);
         for page in asked {
             // What a private mapping shows may be its own, and nowhere else.
-            for map in self.maps().each().filter(|map| map.shared && map.start != own) {
+            for map in self.maps().each().filter(|map| map.shared && !map.stays && map.start != own)
+            {
                 if let Some(at) = map.address_of(page) {
                     look.at(page, at);
                 }
@@ -633,7 +653,8 @@ impl Pager for RegionPager {
         let whole = length / PAGE * PAGE;
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
-        let map = Mapped { start: address, page: 0, pages: whole / PAGE, shared: true };
+        let pages = whole / PAGE;
+        let map = Mapped { start: address, page: 0, pages, shared: true, stays: false };
         let registered = if self.is_unsettled.load(Ordering::Relaxed) {
             self.register(map)
         } else {
@@ -665,7 +686,11 @@ impl Pager for RegionPager {
     }
 
     fn fault(&self, page: u64, _: Access) -> Result<(), Errno> {
+        let is_fresh = self.is_fresh(page / PAGE);
         self.bring_touched(page / PAGE, None)?;
+        if is_fresh {
+            self.make_room_for_more()?;
+        }
         self.release_owed(false);
         Ok(())
     }
@@ -690,7 +715,8 @@ impl Pager for RegionPager {
             let begun = now_ns();
             hands::serves_as(None);
             // What does not come is asked for again by the access.
-            self.bring(&ahead::with_those_ahead(&self.ground, self.wishes.ahead, pages), None);
+            let ahead = if anew::begins_anew() { Ahead::Off } else { self.wishes.ahead };
+            self.bring(&ahead::with_those_ahead(&self.ground, ahead, pages), None);
             if let Some(kind) = hands::served_as() {
                 self.ground.touched(kind, begun);
             }

@@ -35,7 +35,8 @@
 //! 6. A page that is mapped is in the file. It is protected before it is sent. Who maps it or takes
 //!    its protection away names the page first, looks at the word then, and takes the name back at
 //!    the end; who evicts it changes the word first, lets all processors see that, and looks at the
-//!    names then. One of the two sees the other.
+//!    names then. One of the two sees the other. A mapping whose pages are to stay is a name, too,
+//!    from before its first page is shown until it is gone.
 
 mod evict;
 mod fault;

@@ -41,6 +41,8 @@ const HUGE: usize = 2 << 20;
 /// A mapping of more pieces, also after its file was rewritten, is `ENOMEM`: more would exhaust a
 /// process's mappings (`vm.max_map_count` is 65,530).
 const PIECES_MAX: usize = 4096;
+/// Of files up to so many bytes, pages stay on the host (`ddmap`) while they are mapped shared.
+const LOCKS_BYTES_MAX: u64 = 1 << 20;
 
 /// Drops the holds of descriptions that neither a mapping nor a number needs. Structure lock held.
 pub fn release(process: &Process, mut freed: Vec<Desc>) {
@@ -176,7 +178,9 @@ fn register(
 ) -> Result<(), Errno> {
     let (start, page) = (from, place / PAGE as u64);
     let (pages, shared) = ((len / PAGE) as u64, map.shared);
-    let piece = ddmap::ground::maps::Mapped { start, page, pages, shared };
+    // Processes may have locks there, at which the kernel looks: it brings no page.
+    let stays = shared && map.may_write && process.fs.attributes(map.node)?.size <= LOCKS_BYTES_MAX;
+    let piece = ddmap::ground::maps::Mapped { start, page, pages, shared, stays };
     ddmap::program::paged::map(process.fs.region_address(map.desc.into()), piece)
 }
 
