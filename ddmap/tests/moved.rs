@@ -126,7 +126,7 @@ fn page_files_have_as_many_bytes_as_there_are_pages() {
 #[test]
 fn no_touch_of_a_paced_program_waits_for_an_eviction() {
     let world = World::new();
-    let wanted = if long() { 1_000_000 } else { 20_000 };
+    let wanted = if long() { 200_000 } else { 20_000 };
     let (mut value, mut state) = (vec![0; 2 * ROOM as usize], SEED);
     let count = |what| world.pager.counted().get(what);
     // The first touches came as fast as they could.
