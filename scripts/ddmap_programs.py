@@ -56,12 +56,14 @@ def begun(words, **options):
 
 
 def ended(process):
-    """Its input ends; if that is nothing to it, it is asked to go."""
+    """Its input ends, and nodes are asked to go; what it has under way may take a while."""
     process.stdin.close()
-    for ask in (lambda: None, process.terminate, process.kill):
-        ask()
+    if "node" in process.args:
+        process.terminate()
+    for patience in (30, 5):
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(5)
+            return process.wait(patience)
+        process.kill()
 
 
 class Volume:
