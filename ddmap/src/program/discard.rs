@@ -3,14 +3,15 @@
 use crate::ground::view::View;
 use crate::program::hands::Fingers;
 use crate::program::pager::RegionPager;
-use crate::protocol::{Host, Place, State, Word};
+use crate::protocol::{Flags, Host, Place, State, Word};
 
 /// Pages that are made holes by one call, at most: they are busy that long.
 const RUN: usize = 64;
 
 impl RegionPager {
     /// Makes pages holes, wherever they are; zeros are there from now on. Pages that somebody is at
-    /// stay as they are.
+    /// stay as they are; so do those that must stay, which an operation may need again where it
+    /// cannot wait for room.
     pub(super) fn drop_pages(&self, first: u64, pages: u64) {
         let view = View::new(&self.ground, Fingers::new(self, None));
         let table = &self.ground.table;
@@ -20,7 +21,8 @@ impl RegionPager {
                 self.drop_run(&mut run);
             }
             let word = table.word(page);
-            if !matches!(word.state(), State::Owned | State::Absent) || word.0 == 0 {
+            let is_idle = matches!(word.state(), State::Owned | State::Absent);
+            if !is_idle || word.0 == 0 || word.flags().has(Flags::STAYS) {
                 continue;
             }
             let busy = word.turned(State::Busy, word.version()).claimed(table.me());
