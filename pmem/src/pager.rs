@@ -68,6 +68,12 @@ pub trait Pager: Send + Sync {
         false
     }
 
+    /// Whether a page's bytes are elsewhere just now: nothing of it is in this machine's caches.
+    /// Never waits.
+    fn is_away(&self, _page: u64) -> bool {
+        false
+    }
+
     /// Whether a page's bytes are gone for good, as far as is known. Never waits.
     fn is_lost(&self, page: u64) -> bool;
 

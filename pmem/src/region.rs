@@ -614,10 +614,22 @@ impl Region {
 
     /// Flushes the lines of a range, whichever thread stored them: recovery makes a dead process's
     /// stores durable before it builds on them. Lines outside the region or on vanished pages are
-    /// skipped.
+    /// skipped, and so are pages that are elsewhere: each would take a fault.
     #[track_caller]
     pub fn flush(&self, off: u64, len: u64) -> InFlight<'_> {
-        self.flush_at(off, len, Location::caller());
+        let at = Location::caller();
+        let Some(pager) = self.pager() else {
+            self.flush_at(off, len, at);
+            return InFlight::new(self);
+        };
+        let (mut from, end) = (off, off.saturating_add(len));
+        while from < end {
+            let next = (from - from % PAGE).saturating_add(PAGE).min(end);
+            if !pager.is_away(from - from % PAGE) {
+                self.flush_at(from, next - from, at);
+            }
+            from = next;
+        }
         InFlight::new(self)
     }
 

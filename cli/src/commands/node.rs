@@ -28,9 +28,15 @@ use crate::size;
 pub const DEMO: &str = "demo";
 /// Bytes of each of its nodes.
 const DEMO_CAPACITY: u64 = 256 << 20;
+/// Bytes of a node, at least: a volume's chunk has 2 MiB, and as much is on its way.
+const CAPACITY_MIN: u64 = 4 << 20;
 
 /// Runs a node until a signal ends it.
 pub fn run(args: &NodeArgs) -> Outcome {
+    if let Some(small) = args.capacity.filter(|capacity| *capacity < CAPACITY_MIN) {
+        let asked = format!("give a node {}", size::show(small));
+        return Err(Failure::new(asked, "that is less than 4 MiB", "give a larger --capacity"));
+    }
     let registry = Registry::find()?;
     match args.demo {
         Some(count) => demo(args, count, &registry),

@@ -167,9 +167,6 @@ fn join(
     }
 }
 
-/// Bytes of a node, at least: some chunks of pages, besides what is on its way.
-const CAPACITY_MIN: u64 = 4 << 20;
-
 /// What `statfs` says of a tmpfs.
 const TMPFS: u64 = 0x0102_1994;
 
@@ -188,8 +185,8 @@ fn check_capacity(store: &Store, capacity: u64) -> Result<(), DomainError> {
         let found = format!("its file system has {all} bytes");
         return Err(DomainError::new(asked, found, "give a smaller --capacity, or enlarge it"));
     }
-    if capacity < CAPACITY_MIN {
-        return Err(DomainError::new(asked, "that is less than 4 MiB", "give more"));
+    if capacity < 1 << 20 {
+        return Err(DomainError::new(asked, "that is less than 1 MiB", "give more"));
     }
     Ok(())
 }

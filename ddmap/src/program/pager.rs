@@ -703,6 +703,10 @@ impl Pager for RegionPager {
         self.apart.as_ref().is_some_and(|all| all.load(&self.ground, &*self.carrier, at, to))
     }
 
+    fn is_away(&self, page: u64) -> bool {
+        self.ground.table.word(page / PAGE).state() == State::Absent
+    }
+
     fn is_lost(&self, page: u64) -> bool {
         self.ground.table.word(page / PAGE).state() == State::Lost
     }
