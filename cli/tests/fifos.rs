@@ -14,7 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{Place, Ran, command, solera};
 
 fn fifo(place: &Place) -> String {
-    let path = place.text("fifo");
+    fifo_of(place, "fifo")
+}
+
+fn fifo_of(place: &Place, name: &str) -> String {
+    let path = place.text(name);
     assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo starts").success());
     path
 }
@@ -88,15 +92,18 @@ fn cp_writes_into_a_fifo() {
     source.set_len(4 << 20).unwrap();
     let file = format!("{volume}:/file");
     solera(["cp", &place.text("source"), &file]).ok();
-    let copy = || command().args(["cp", &file, &fifo]).stderr(Stdio::piped()).spawn().unwrap();
-    let copying = copy();
+    let copy =
+        |fifo: &str| command().args(["cp", &file, fifo]).stderr(Stdio::piped()).spawn().unwrap();
+    let copying = copy(&fifo);
     let mut bytes = Vec::new();
     fs::File::open(&fifo).unwrap().read_to_end(&mut bytes).unwrap();
     assert!(bytes == fs::read(place.path("source")).unwrap(), "{} bytes", bytes.len());
     let output = copying.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // One that nobody has read: a child of another test may have the reader until it executes.
+    let unread = fifo_of(&place, "unread");
     for signal in [Signal::TERM, Signal::INT] {
-        let mut copying = copy();
+        let mut copying = copy(&unread);
         wait_for_open(copying.id());
         kill_process(Pid::from_child(&copying), signal).unwrap();
         assert_eq!(copying.wait().unwrap().signal(), Some(signal.as_raw()));
