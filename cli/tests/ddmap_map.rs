@@ -119,7 +119,7 @@ fn a_file_is_where_its_node_is_and_then_on_all_nodes() {
         assert!(begun.elapsed() < Duration::from_mins(1));
         std::thread::sleep(Duration::from_millis(200));
     }
-    // A page is found lost by whoever wants it.
+    // A page is found lost by the first touch of it.
     let read = machine.command(&["cat", "dm/v:/file"]).output().expect("it starts");
     assert!(!read.status.success());
     let now = map(&machine, "dm/v:/file");

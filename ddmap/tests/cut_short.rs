@@ -169,7 +169,7 @@ impl World {
         })
     }
 
-    /// All pages are what was flushed: behind a round of those that store, and to whoever reads.
+    /// All pages are what was flushed: to the storers, within a round of theirs, and to a reader.
     fn check(&mut self) -> Result<(), String> {
         let words = [Word::First, Word::Second];
         let before = words.map(|word| self.ledger.get(word));

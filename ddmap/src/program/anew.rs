@@ -8,7 +8,6 @@
 //! CRASH: what it has taken is counted anew, as behind any death (`ground/share.rs`).
 
 use crate::program::pager::RegionPager;
-use crate::protocol::{Place, State};
 use crate::reach::waiting;
 use crate::wire::now_ns;
 use rustix::io::Errno;
@@ -34,13 +33,6 @@ pub(super) fn begins_anew() -> bool {
 }
 
 impl RegionPager {
-    /// Whether nobody has touched a page, which is to come.
-    pub(super) fn is_fresh(&self, page: u64) -> bool {
-        let ground = self.ground();
-        ground.table.word(page).state() == State::Absent
-            && matches!(ground.place(page), Ok(Place::Void(_)))
-    }
-
     /// A call has lacked room for a fresh page, which has come: it finds room for more.
     pub(super) fn make_room_for_more(&self) -> Result<(), Errno> {
         let most = MOST.min(self.ground().capacity() * QUARTERS / 4);

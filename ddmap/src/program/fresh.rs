@@ -38,7 +38,13 @@ pub(super) fn begins_at(word: Word) -> bool {
     word.state() == State::Absent && !word.flags().has(Flags::STAYS)
 }
 
-/// Whether nobody has touched a page yet, and nobody is at it.
+/// Whether a page is zeros that no node has, and nobody is at it.
+pub(super) fn is_void(ground: &Ground, page: u64) -> bool {
+    ground.table.word(page).state() == State::Absent
+        && matches!(ground.place(page), Ok(Place::Void(_)))
+}
+
+/// Whether a page may be brought behind another one that was touched first.
 pub(super) fn is_fresh(ground: &Ground, page: u64) -> bool {
-    begins_at(ground.table.word(page)) && matches!(ground.place(page), Ok(Place::Void(_)))
+    begins_at(ground.table.word(page)) && is_void(ground, page)
 }

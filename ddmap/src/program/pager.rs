@@ -686,7 +686,7 @@ impl Pager for RegionPager {
     }
 
     fn fault(&self, page: u64, _: Access) -> Result<(), Errno> {
-        let is_fresh = self.is_fresh(page / PAGE);
+        let is_fresh = fresh::is_void(&self.ground, page / PAGE);
         self.bring_touched(page / PAGE, None)?;
         if is_fresh {
             self.make_room_for_more()?;

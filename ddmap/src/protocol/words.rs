@@ -166,8 +166,8 @@ impl Word {
         Self::new(state, self.flags().without(not), version)
     }
 
-    /// The same as it follows another one: whether it is empty is for who is at the page; all other
-    /// flags stay as they are, but for those who wait, which is over.
+    /// The same as it replaces another one: its own flag says whether the page is empty; all other
+    /// flags stay as they were, but that nobody waits any more.
     #[must_use]
     pub fn behind(self, found: Self) -> Self {
         let empty = if self.flags().has(Flags::EMPTY) { Flags::EMPTY } else { Flags::default() };

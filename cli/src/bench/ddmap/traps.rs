@@ -32,7 +32,7 @@ const TRAPS: [Trap; 4] = [
     Trap { row: "store to a protected page, idle: p50", stores: true, busy: false },
 ];
 
-/// Keeps each processor from sleeping, and gives it to whoever wants it.
+/// Keeps each processor from sleeping, and gives it to any thread that wants it.
 struct Busy {
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
