@@ -128,8 +128,9 @@ fn each_touch_of_an_absent_page_is_one_remote_fault_and_the_dead_stay_counted() 
     assert!(gone("zero") >= 1 && gone("zero") <= 100, "{}", gone("zero"));
     assert!(gone("dirty") >= pages - capacity / PAGE, "{}", gone("dirty"));
     assert!(after.contains_key("solera_ddmap_link_rtt_seconds{volume=\"v\",node=\"2\"}"));
-    // Here, and not mapped by a second process: it traps there.
-    let here: Vec<u64> = (0..pages).filter(|page| !absent(page)).take(50).collect();
+    // Here, and not mapped by a second process: it traps there. Backward, since those behind one
+    // are mapped with it.
+    let here: Vec<u64> = (0..pages).rev().filter(|page| !absent(page)).take(50).collect();
     let (other, second) = attach();
     for page in &here {
         touch(&other, *page);

@@ -12,9 +12,9 @@ use ddmap::node::kept::Kept;
 use ddmap::program::prefetch::Ahead;
 use ddmap::protocol::keep::Stored;
 use ddmap::protocol::messages::{Answer, Request};
-use ddmap::protocol::{Claimant, Eviction, Installed, NodeId, Progress, Shown};
+use ddmap::protocol::{Claimant, Eviction, Flags, Installed, NodeId, Progress, Shown};
 use ddmap::reach::wish::{Policy, When, Wish};
-use pair::{Folder, PAGE, World, node};
+use pair::{Folder, PAGE, World, is_mapped, node, touch_by_instruction};
 use pmem::Pager;
 use pmem::Region;
 use std::cell::RefCell;
@@ -304,18 +304,32 @@ fn what_stays_is_a_small_part_of_a_volume_and_of_each_file() {
     assert_eq!(world.pager.ground().table.count_stays() * PAGE, full, "by the words themselves");
 }
 
+/// How a region is touched: by calls; by copies to and from memory that a program has mapped; or by
+/// the program's own instructions, with whose pages others are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Calls,
+    Copies,
+    Instructions,
+}
+
 /// Touches a tenth of a region's pages over and over while all others are read in order, in calls:
-/// how many pages of the tenth had to be brought again. `by_mapping`: as a program does that has
-/// mapped the region. `looks`: it looks at what it is asked about.
-fn scan_beside_hot(ahead: Ahead, by_mapping: bool, looks: bool) -> u64 {
+/// how many pages of the tenth had to be brought again. `looks`: it looks at what it is asked
+/// about.
+fn scan_beside_hot(ahead: Ahead, by: By, looks: bool) -> u64 {
     let (pages, hot) = (8 << 10, 819);
     let world = World::with(pages, 2 << 10, ahead);
     let (engine, second) = (world.region(), world.region_alone());
     let start = second.base() as usize;
     world.pager.map(Mapped { start, page: 0, pages, shared: true, stays: false }).unwrap();
-    let region = if by_mapping { &second } else { &engine };
+    let region = if by == By::Calls { &engine } else { &second };
     let mut again = 0;
     let mut touch = |page: u64, counts: bool| {
+        if by == By::Instructions {
+            let word = world.pager.ground().table.word(page);
+            again += u64::from(counts && word.state() == ddmap::protocol::State::Absent);
+            touch_by_instruction(&world.pager, start + (page * PAGE) as usize);
+        }
         // Zeros would go nowhere, and come from nowhere.
         while region.shared_store(page * PAGE, page + 1).is_err() {
             let word = world.pager.ground().table.word(page);
@@ -330,9 +344,9 @@ fn scan_beside_hot(ahead: Ahead, by_mapping: bool, looks: bool) -> u64 {
     (0..pages).chain(0..hot).for_each(|page| touch(page, false));
     let mut next = (0..hot).cycle();
     for page in hot..pages {
-        match (looks, by_mapping) {
-            (true, true) => world.pager.look_everywhere(),
-            (true, false) => world.pager.begin(),
+        match (looks, by) {
+            (true, By::Calls) => world.pager.begin(),
+            (true, _) => world.pager.look_everywhere(),
             _ => {}
         }
         touch(page, false);
@@ -343,12 +357,18 @@ fn scan_beside_hot(ahead: Ahead, by_mapping: bool, looks: bool) -> u64 {
 
 #[test]
 fn what_is_used_stays_under_a_scan_since_processes_look() {
-    for (ahead, by_mapping) in [(Ahead::Off, false), (Ahead::Off, true), (Ahead::Auto, true)] {
-        let again = scan_beside_hot(ahead, by_mapping, true);
-        println!("prefetch {ahead:?}, by mapping {by_mapping}: {again} of 819 again");
+    for (ahead, by) in [
+        (Ahead::Off, By::Calls),
+        (Ahead::Off, By::Copies),
+        (Ahead::Auto, By::Copies),
+        (Ahead::Off, By::Instructions),
+        (Ahead::Auto, By::Instructions),
+    ] {
+        let again = scan_beside_hot(ahead, by, true);
+        println!("prefetch {ahead:?}, by {by:?}: {again} of 819 again");
         assert!(again < 8, "{again} pages of 819 left");
     }
-    let without = scan_beside_hot(Ahead::Off, true, false);
+    let without = scan_beside_hot(Ahead::Off, By::Copies, false);
     println!("without looking {without}");
     assert!(without > 400, "{without} left without looking");
 }
@@ -389,6 +409,44 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     assert_eq!(engine.load64(0), Ok(7));
     assert_eq!(local(), before + 1, "the engine's entry was taken away");
     assert!(world.pager.ground().table.word(0).count() > 0);
+}
+
+#[test]
+fn pages_behind_one_that_is_here_are_mapped_with_it_but_for_those_that_are_asked_about() {
+    let world = World::new(64, 64);
+    let (engine, second) = (world.region(), world.region_alone());
+    // Pages 8 to 60 of the region: of them, 50 is a hole.
+    let (start, first) = (second.base() as usize + 8 * PAGE as usize, 8);
+    let map = Mapped { start, page: first, pages: 52, shared: true, stays: false };
+    world.pager.map(map).unwrap();
+    // Not in ascending order, in which the next ones would be there, too.
+    for page in (0..64).rev().filter(|page| *page != 50) {
+        engine.shared_store(page * PAGE, page + 1).unwrap();
+    }
+    let at = |page: u64| second.base() as usize + (page * PAGE) as usize;
+    let mapped = || (8..60).filter(|page| is_mapped(at(*page))).collect::<Vec<u64>>();
+    let minor = || world.pager.counted().times(Touch::Minor).count();
+    assert_eq!(mapped(), Vec::<u64>::new());
+    let before = minor();
+    touch_by_instruction(&world.pager, at(8));
+    assert_eq!(mapped(), (8..24).collect::<Vec<_>>());
+    let table = &world.pager.ground().table;
+    assert!(table.ask(27, table.word(27)).is_some());
+    touch_by_instruction(&world.pager, at(24));
+    assert_eq!(mapped(), (8..27).collect::<Vec<_>>(), "its own touch is the answer");
+    touch_by_instruction(&world.pager, at(27));
+    assert!(!table.word(27).flags().has(Flags::ASKED));
+    touch_by_instruction(&world.pager, at(43));
+    assert_eq!(mapped(), (8..50).collect::<Vec<_>>(), "up to a page that is not here");
+    touch_by_instruction(&world.pager, at(51));
+    assert_eq!(mapped(), (8..60).filter(|page| *page != 50).collect::<Vec<_>>());
+    assert_eq!(minor(), before + 5);
+    // Nothing is named any more: all of it may leave.
+    assert_eq!(table.names().len(), 0);
+    for page in (8..60).filter(|page| *page != 50) {
+        assert_eq!(second.load64(page * PAGE), Ok(page + 1));
+    }
+    assert_eq!(minor(), before + 5);
 }
 
 /// Which of 64 pages, which came in order and of which the first 16 were wanted again, leave as 16

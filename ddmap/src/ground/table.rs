@@ -388,6 +388,14 @@ impl Table {
         }
     }
 
+    /// Its node asks about a page of this word, which is owned: gives its word from now on. `None`:
+    /// it was another one.
+    pub fn ask(&self, page: u64, word: Word) -> Option<Word> {
+        let asked = word.asked();
+        let turned = self.region.shared_cas(Self::at(page), word.0, asked.0);
+        matches!(turned, Ok(Ok(_))).then_some(asked)
+    }
+
     /// Waits while a page's word is this one, at most `patience`; an error if a signal has come
     /// whose turn it is.
     pub fn wait(&self, page: u64, word: Word, patience: Duration) -> Result<bool, Errno> {
@@ -412,13 +420,19 @@ impl Table {
     /// Names a page that this thread is about to map: gives the name's place, for
     /// [`Table::unname`].
     pub fn name(&self, page: u64) -> u64 {
+        self.name_pages(page, 1)
+    }
+
+    /// The same of pages in a row, at most 2^20.
+    pub fn name_pages(&self, page: u64, pages: u64) -> u64 {
+        let name = Self::named(page, pages);
         let first = NAMES_AT + u64::from(self.slot.load(Ordering::Relaxed)) * NAMES * 8;
         // A number of the thread's that takes no call of the kernel.
         let thread = HERE.with(|here| std::ptr::from_ref(here) as u64);
         let thread = thread.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         // Other threads have theirs for microseconds.
         for place in (0..).map(|turn| first + (thread + turn) % NAMES * 8) {
-            match self.region.shared_cas(place, 0, page + 1) {
+            match self.region.shared_cas(place, 0, name) {
                 Ok(Ok(_)) | Err(_) => return place,
                 Ok(Err(_)) => {}
             }
@@ -435,7 +449,7 @@ impl Table {
     /// Holds pages in a row, at most 2^20, which stay until [`Table::unname`] of the hold's place.
     /// `None`: this process holds too much at the same time.
     pub fn hold_pages(&self, first: u64, pages: u64) -> Option<u64> {
-        let name = (pages.min(1 << 20) - 1) << NAMED_PAGES | (first + 1);
+        let name = Self::named(first, pages.min(1 << 20));
         let from = HOLDS_AT + u64::from(self.slot.load(Ordering::Relaxed)) * HOLDS * 8;
         let mut places = (0..HOLDS).map(|at| from + at * 8);
         places.find(|place| matches!(self.region.shared_cas(*place, 0, name), Ok(Ok(_))))
@@ -453,6 +467,10 @@ impl Table {
     pub fn own_holds(&self) -> Vec<Range<u64>> {
         let from = HOLDS_AT + u64::from(self.slot.load(Ordering::Relaxed)) * HOLDS * 8;
         (0..HOLDS).filter_map(|hold| self.named_at(from + hold * 8)).collect()
+    }
+
+    fn named(first: u64, pages: u64) -> u64 {
+        (pages - 1) << NAMED_PAGES | (first + 1)
     }
 
     fn named_at(&self, place: u64) -> Option<Range<u64>> {

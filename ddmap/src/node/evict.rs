@@ -284,6 +284,8 @@ impl Evictor {
         let enough = (capacity / ASKED_PART).clamp(PAGES as u64, ASKED_MAX) as usize;
         while choice.looked.len() < enough {
             let Some((page, word)) = self.next_cold(choice, policy) else { break };
+            // First: a process that maps pages behind one that was touched leaves it out.
+            let Some(word) = self.ground.table.ask(page, word) else { continue };
             choice.looked.ask((page, word), now);
             for peer in lock(&self.peers).iter() {
                 peer.maps.ask(page);

@@ -8,7 +8,7 @@ use crate::ground::counts::Count;
 use crate::ground::view::Ground;
 use crate::program::prefetch::{Ahead, Plan, Touches};
 use crate::protocol::messages::PAGES;
-use crate::protocol::{Place, State};
+use crate::protocol::{NodeId, Place, State, Version};
 use std::cell::RefCell;
 
 thread_local! {
@@ -20,14 +20,38 @@ pub(super) fn apart(ground: &Ground) -> u64 {
     (std::ptr::from_ref(ground) as u64) << 36
 }
 
+/// What a thread is likely to want behind pages that it has touched, or that come ahead, in this
+/// order: where a stream goes on that has lasted. They are at this node.
+pub(super) fn next(ground: &Ground, owner: NodeId, pages: &[u64]) -> Vec<(u64, Version)> {
+    let (apart, end) = (apart(ground), ground.table.pages());
+    let step_behind = |page: &u64| {
+        let lasting =
+            |all: &RefCell<Touches>| all.try_borrow().ok()?.lasting(apart.wrapping_add(*page));
+        TOUCHES.with(lasting)
+    };
+    let (Some(step), Some(last)) = (pages.iter().find_map(step_behind), pages.last()) else {
+        return Vec::new();
+    };
+    let plan = Plan { step, pages: PAGES as u64 };
+    let held = |page: u64| match ground.place(page) {
+        Ok(Place::Held(of, version)) if of == owner && is_absent(ground, page) => {
+            Some((page, version))
+        }
+        _ => None,
+    };
+    plan.behind(*last, end).filter_map(held).collect()
+}
+
+fn is_absent(ground: &Ground, page: u64) -> bool {
+    ground.table.word(page).state() == State::Absent
+}
+
 /// Pages that are wanted, in this order, and behind them those that the thread wants next. They are
 /// at the node where the last of the others is: nobody waits for a node that does not answer since
 /// it has what was not asked for.
 pub fn with_those_ahead(ground: &Ground, ahead: Ahead, mut pages: Vec<u64>) -> Vec<u64> {
     let owner_of = |page: u64| match ground.place(page) {
-        Ok(Place::Held(owner, _)) if ground.table.word(page).state() == State::Absent => {
-            Some(owner)
-        }
+        Ok(Place::Held(owner, _)) if is_absent(ground, page) => Some(owner),
         _ => None,
     };
     let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) else {

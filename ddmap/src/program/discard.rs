@@ -13,7 +13,7 @@ impl RegionPager {
     /// stay as they are; so do those that must stay, which an operation may need again where it
     /// cannot wait for room.
     pub(super) fn drop_pages(&self, first: u64, pages: u64) {
-        let view = View::new(&self.ground, Fingers::new(self, None));
+        let view = View::new(&self.ground, Fingers::new(self, 0, None));
         let table = &self.ground.table;
         let mut run: Vec<(u64, Word, Word)> = Vec::new();
         for page in first..(first + pages).min(table.pages()) {

@@ -51,15 +51,15 @@ pub(super) fn was_not_ours() -> bool {
 /// The hands of the process, at the mapping that was touched.
 pub(super) struct Fingers<'p> {
     pager: &'p RegionPager,
-    /// The mapping, if it is not the engine's own.
-    touched: Option<Mapped>,
+    /// The page that was touched, and the mapping, if it is not the engine's own.
+    touched: (u64, Option<Mapped>),
     /// Pages that were put into the file together: the first one, and how many.
     laid: Cell<(u64, u64)>,
 }
 
 impl<'p> Fingers<'p> {
-    pub(super) fn new(pager: &'p RegionPager, touched: Option<Mapped>) -> Self {
-        Self { pager, touched, laid: Cell::new((0, 0)) }
+    pub(super) fn new(pager: &'p RegionPager, page: u64, map: Option<Mapped>) -> Self {
+        Self { pager, touched: (page, map), laid: Cell::new((0, 0)) }
     }
 
     fn own(&self, page: u64) -> usize {
@@ -67,8 +67,8 @@ impl<'p> Fingers<'p> {
     }
 
     /// Puts the pages of so many faults, whose pages and bytes follow each other, into the file by
-    /// one call, and maps them where the program has touched one. What does not get there so, each
-    /// fault finds to be done by itself, with its reason.
+    /// one call. What does not get there so, each fault finds to be done by itself, with its
+    /// reason.
     ///
     /// CRASH: all are claimed. What is in the file came whole, as if by itself.
     pub(super) fn lay(&self, first: &Fault<usize>, count: usize, buffer: &[u8]) {
@@ -82,11 +82,17 @@ impl<'p> Fingers<'p> {
             uffd.install_zeros(own, length as u64)
         };
         self.laid.set((page, done / PAGE));
-        if let Some((map, at)) = self.touched.and_then(|map| Some((map, map.address_of(page)?))) {
-            let inside = (map.page + map.pages - page) * PAGE;
+    }
+
+    /// Maps a page that has come, if it is the one that was touched. Others are mapped when nobody
+    /// changes a mapping (`around.rs`).
+    fn show_touched(&self, page: u64) {
+        let (touched, map) = self.touched;
+        if let Some(at) = map.filter(|_| page == touched).and_then(|map| map.address_of(page)) {
             // If the program has unmapped it meanwhile, that is its answer.
-            let _ = uffd.show(at, done.min(inside));
+            let _ = self.pager.uffd.show(at, PAGE);
         }
+        paged::mapped_one();
     }
 }
 
@@ -94,7 +100,7 @@ impl Hands for Fingers<'_> {
     fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed {
         let (first, count) = self.laid.get();
         if (first..first + count).contains(&page) {
-            paged::mapped_one();
+            self.show_touched(page);
             return Installed::Whole;
         }
         let (uffd, own) = (&self.pager.uffd, self.own(page));
@@ -104,13 +110,9 @@ impl Hands for Fingers<'_> {
             is_of(Touch::Local);
             uffd.install_zeros(own, PAGE).1
         };
-        if let Some(at) = self.touched.and_then(|map| map.address_of(page)) {
-            // If the program has unmapped it meanwhile, that is its answer.
-            let _ = uffd.show(at, PAGE);
-        }
         match installed {
             Ok(()) => {
-                paged::mapped_one();
+                self.show_touched(page);
                 Installed::Whole
             }
             Err(Errno::EXIST) => Installed::Exists,
@@ -119,7 +121,7 @@ impl Hands for Fingers<'_> {
     }
 
     fn show(&self, page: u64) -> Shown {
-        let at = self.touched.map_or(Some(self.own(page)), |map| map.address_of(page));
+        let at = self.touched.1.map_or(Some(self.own(page)), |map| map.address_of(page));
         let Some(at) = at else { return Shown::Mapped };
         match self.pager.uffd.show(at, PAGE) {
             // What lies there may be another page by now, of which the file has a hole.

@@ -3,6 +3,7 @@
 mod ahead;
 mod anew;
 pub mod apart;
+mod around;
 pub mod attach;
 mod discard;
 mod fresh;
@@ -10,6 +11,7 @@ mod hands;
 pub mod hints;
 pub mod lines;
 mod look;
+mod owed;
 pub mod paged;
 pub mod pager;
 pub mod prefetch;

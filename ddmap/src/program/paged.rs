@@ -6,6 +6,7 @@
 
 use crate::ground::counts::{Count, Counted, Touch};
 use crate::ground::maps::Mapped;
+use crate::program::around;
 use crate::program::look;
 use crate::program::pager::RegionPager;
 use crate::protocol::PAGE;
@@ -248,6 +249,21 @@ pub fn is_asked() -> bool {
     let asked = Cell::new(false);
     each(|pager| asked.set(asked.get() || pager.is_asked()));
     asked.get()
+}
+
+/// Whether pages are to be mapped with the one that this thread has touched last.
+pub fn has_others() -> bool {
+    around::is_noted()
+}
+
+/// Maps them. Nobody may change a mapping meanwhile.
+pub fn map_others() {
+    if let Some(served) = around::take() {
+        find(served.address, |pager| {
+            pager.map_others(&served);
+            true
+        });
+    }
 }
 
 /// Looks at those pages, in all mappings. Nobody may change a mapping meanwhile.

@@ -19,6 +19,7 @@ use crate::ground::view::{Ground, View};
 use crate::program::ahead;
 use crate::program::anew;
 use crate::program::apart::Apart;
+use crate::program::around;
 use crate::program::attach::Attachment;
 use crate::program::fresh;
 use crate::program::hands::{self, Fingers};
@@ -27,9 +28,9 @@ use crate::program::look::{self, Look};
 use crate::program::paged;
 use crate::program::prefetch::Ahead;
 pub use crate::program::wishes::Wishes;
-use crate::protocol::messages::{Answer, PAGES, Request};
+use crate::protocol::messages::{Answer, PAGES};
 use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
-use crate::reach::carrier::{Carrier, Unreached};
+use crate::reach::carrier::{Carrier, Fetch, Unreached};
 use crate::reach::waiting;
 use crate::wire::now_ns;
 use pmem::{Access, Hint, Pager};
@@ -40,9 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 /// A wait looks that often whether a signal has come.
-const LOOK: Duration = Duration::from_millis(10);
-/// Releases that are owed to holders are sent when there are so many, if no fetch takes them.
-const OWED_MAX: usize = 48;
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// A call holds this part of a node's pages, at most.
 const HELD_PART: u64 = 16;
 /// Times that a touch asks for room in a row, while there is some, without a pause.
@@ -54,11 +53,11 @@ pub struct RegionPager {
     pub(super) uffd: Uffd,
     /// Leaked when a child gets its own: a handler may look at it.
     maps: AtomicPtr<Maps>,
-    carrier: Box<dyn Carrier>,
+    pub(super) carrier: Box<dyn Carrier>,
     wishes: Wishes,
     /// The engine's own mapping: its start, and bytes.
     pub(super) main: (AtomicUsize, AtomicU64),
-    owed: Renewed<Vec<(NodeId, u64, Version)>>,
+    pub(super) owed: Renewed<Vec<(NodeId, u64, Version)>>,
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
     /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
@@ -308,7 +307,7 @@ impl RegionPager {
         if !here {
             return false;
         }
-        let view = View::new(&self.ground, Fingers::new(self, touched));
+        let view = View::new(&self.ground, Fingers::new(self, page, touched));
         let mut fault = Fault::new(page);
         loop {
             match fault.step(&view) {
@@ -319,6 +318,9 @@ impl RegionPager {
                     self.ground.touched(hands::kind(), begun);
                     if fresh::begins_at(word) {
                         self.bring_fresh(page, &view);
+                    } else if touched.is_none() && hands::kind() == Touch::Minor {
+                        // The engine's own mapping stays as it is.
+                        self.map_run(page + 1, around::MOST, None);
                     }
                     return true;
                 }
@@ -334,15 +336,22 @@ impl RegionPager {
     pub fn serve(&self, address: usize) -> Result<(), Errno> {
         let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
         hands::begin();
-        self.bring_by(page, touched, self.hints.ahead(address, self.wishes.ahead))?;
+        let pages = self.bring_by(page, touched, self.hints.ahead(address, self.wishes.ahead))?;
+        around::note(address, &pages);
         if hands::was_not_ours() { Err(Errno::FAULT) } else { Ok(()) }
     }
 
     fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
-        self.bring_by(page, touched, self.wishes.ahead)
+        self.bring_by(page, touched, self.wishes.ahead).map(drop)
     }
 
-    fn bring_by(&self, page: u64, touched: Option<Mapped>, ahead: Ahead) -> Result<(), Errno> {
+    /// Brings a page, and gives it with those that were brought ahead.
+    fn bring_by(
+        &self,
+        page: u64,
+        touched: Option<Mapped>,
+        ahead: Ahead,
+    ) -> Result<Vec<u64>, Errno> {
         let (begun, begun_ns, mut refused) = (Instant::now(), now_ns(), 0);
         hands::serves_as(None);
         let mut pages = ahead::with_those_ahead(&self.ground, ahead, vec![page]);
@@ -350,10 +359,13 @@ impl RegionPager {
             // Each time: a node that is started while all threads wait for room makes none before
             // it can reach this process.
             self.meet_new_node();
+            let word = self.ground.table.word(page);
             match self.bring(&pages, touched) {
                 Next::Done(_) => {
+                    // Of one that was here: who asks hears of it.
+                    self.ground.table.heat(page, word, self.ground.tick());
                     self.ground.touched(hands::kind(), begun_ns);
-                    return Ok(());
+                    return Ok(pages);
                 }
                 Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
                 Next::Wait(word) => {
@@ -389,7 +401,7 @@ impl RegionPager {
         let mut first = Next::Again;
         let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
         let mut fresh = Vec::new();
-        let view = View::new(&self.ground, Fingers::new(self, touched));
+        let view = View::new(&self.ground, Fingers::new(self, pages[0], touched));
         for (at, page) in pages.iter().enumerate() {
             let mut fault = Fault::new(*page);
             let next = self.prepare(&mut fault, &view);
@@ -431,9 +443,12 @@ impl RegionPager {
     ) -> Option<Next> {
         let pages: Vec<_> = asked.iter().map(|one| (one.2.page(), one.1)).collect();
         let releases = self.take_owed(owner);
-        let request = Request::Fetch { pages, releases: releases.clone() };
+        let next =
+            ahead::next(&self.ground, owner, &pages.iter().map(|one| one.0).collect::<Vec<_>>());
+        let fetch = Fetch { pages, releases: releases.clone(), next };
         self.apart.iter().for_each(|apart| apart.pages_come(&self.ground));
-        let answer = self.carrier.ask(owner, &request, self.wishes.patience);
+        let answer = self.carrier.fetch(owner, fetch, self.wishes.patience);
+        self.see_what_was_given_up(false);
         if !matches!(answer, Ok(Answer::Fetched { .. })) {
             self.ground.count(Count::Unanswered, 1);
             self.not_told(&releases);
@@ -543,43 +558,6 @@ impl RegionPager {
         }
     }
 
-    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, u64, Version)>> {
-        self.owed.lock()
-    }
-
-    /// A page's old owner is to drop it.
-    pub(super) fn owe(&self, page: u64, owed: Option<(NodeId, Version)>) {
-        if let Some((owner, version)) = owed {
-            self.owed().push((owner, page, version));
-        }
-    }
-
-    /// The same in a signal handler: without a wait, and without the heap. What is not noted is
-    /// found when claims are compared.
-    fn owe_here(&self, page: u64, owed: Option<(NodeId, Version)>) {
-        if let Some((owner, version)) = owed
-            && let Ok(mut owed) = self.owed.get().try_lock()
-            && owed.len() < owed.capacity()
-        {
-            owed.push((owner, page, version));
-        } else if owed.is_some() {
-            self.ground.table.set_in_vain();
-        }
-    }
-
-    /// What a holder is to drop, up to as many as go with a request.
-    fn take_owed(&self, owner: NodeId) -> Vec<(u64, Version)> {
-        let mut taken = Vec::new();
-        self.owed().retain(|(to, page, version)| {
-            let goes = *to == owner && taken.len() < PAGES;
-            if goes {
-                taken.push((*page, *version));
-            }
-            !goes
-        });
-        taken
-    }
-
     /// Whether the node has asked about pages at which the program's mappings were not looked yet.
     pub(crate) fn is_asked(&self) -> bool {
         self.looked[1].load(Ordering::Relaxed) != self.maps().asked()
@@ -621,29 +599,6 @@ impl RegionPager {
                     look.at(page, at);
                 }
             }
-        }
-    }
-
-    /// Tells holders what they are to drop, if that is much, or `all`. What is not told is found
-    /// by the node when it compares what holders keep with the directory.
-    pub fn release_owed(&self, all: bool) {
-        while let Some(owner) = {
-            let owed = self.owed();
-            owed.first().filter(|_| all || owed.len() > OWED_MAX).map(|one| one.0)
-        } {
-            let pages = self.take_owed(owner);
-            let request = Request::Release { pages: pages.clone() };
-            if !matches!(self.carrier.ask(owner, &request, LOOK), Ok(Answer::Released(_))) {
-                return self.not_told(&pages);
-            }
-        }
-    }
-
-    /// A holder may not have dropped these. The node tells it later: here every call would wait for
-    /// one that does not answer.
-    fn not_told(&self, pages: &[(u64, Version)]) {
-        if !pages.is_empty() {
-            self.ground.table.set_in_vain();
         }
     }
 }
@@ -783,6 +738,7 @@ impl Drop for RegionPager {
     fn drop(&mut self) {
         paged::leave(self);
         self.release_owed(true);
+        self.see_what_was_given_up(true);
         // SAFETY: made by a box, and nobody looks at it any more.
         drop(unsafe { Box::from_raw(self.maps.load(Ordering::Acquire)) });
     }

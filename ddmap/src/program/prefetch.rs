@@ -22,6 +22,8 @@ const FIRST: u64 = 2;
 pub(crate) const LARGEST: u64 = 64;
 /// Pages around a touch in which others vote with it.
 const CIRCLES: [u64; 5] = [8, 64, 512, 4096, u64::MAX];
+/// A window of so many pages has grown with its stream: what that wants next is known.
+const KNOWN: u64 = 16;
 /// So many windows further on a touch is of the stream still: what lay between was there already.
 const SKIPPED: u64 = 4;
 
@@ -166,6 +168,13 @@ impl Touches {
             stream.came = pages;
         }
         std::mem::take(&mut self.outcome)
+    }
+
+    /// The step of the stream of which the newest touch ended at this page, if it has lasted.
+    pub fn lasting(&self, last: u64) -> Option<i64> {
+        let is_it =
+            |one: &&Stream| one.window >= KNOWN && one.seen == self.count && one.last == last;
+        self.streams.iter().find(is_it).map(|one| one.step)
     }
 
     /// The stream that a touch goes on with.

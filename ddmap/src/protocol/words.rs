@@ -108,6 +108,9 @@ impl Flags {
     /// It was touched, is zeros again, and no node has it: of a page that is absent, or busy until
     /// zeros are here.
     pub const EMPTY: Self = Self(8);
+    /// Its node has asked whether anybody wants it: of a page that is owned, and nobody has said so
+    /// yet.
+    pub const ASKED: Self = Self(16);
 
     /// As a byte.
     pub const fn bits(self) -> u8 {
@@ -167,11 +170,12 @@ impl Word {
     }
 
     /// The same as it replaces another one: its own flag says whether the page is empty; all other
-    /// flags stay as they were, but that nobody waits any more.
+    /// flags stay as they were, but that nobody waits any more, and nobody has asked.
     #[must_use]
     pub fn behind(self, found: Self) -> Self {
         let empty = if self.flags().has(Flags::EMPTY) { Flags::EMPTY } else { Flags::default() };
-        self.flagged(found.flags().without(Flags::AWAITED.with(Flags::EMPTY)).with(empty))
+        let over = Flags::AWAITED.with(Flags::EMPTY).with(Flags::ASKED);
+        self.flagged(found.flags().without(over).with(empty))
     }
 
     /// The same of a page that is zeros, in this version, and that no node has: so it is not taken
@@ -248,7 +252,14 @@ impl Word {
     #[must_use]
     pub fn wanted(self, now: u16) -> Self {
         let count = (self.cooled(now) + 1).min(Self::COUNT_MAX);
-        Self(self.0 & !0xFFFF | u64::from(count) << 12 | u64::from(now & 0xFFF))
+        let wanted = Self(self.0 & !0xFFFF | u64::from(count) << 12 | u64::from(now & 0xFFF));
+        wanted.flagged(self.flags().without(Flags::ASKED))
+    }
+
+    /// The same of a page about which its node asks.
+    #[must_use]
+    pub fn asked(self) -> Self {
+        self.flagged(self.flags().with(Flags::ASKED))
     }
 }
 

@@ -278,7 +278,10 @@ impl From<Bad> for Ended {
 
 impl From<io::Error> for Ended {
     fn from(error: io::Error) -> Self {
-        Self(Some(error.to_string()))
+        // A peer that ends with an answer unread, since it was killed, or wants it no more.
+        let has_ended =
+            matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        Self((!has_ended).then(|| error.to_string()))
     }
 }
 

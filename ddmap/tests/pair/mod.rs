@@ -178,3 +178,21 @@ impl World {
         })
     }
 }
+
+/// Whether a page of this process's memory has an entry in its page table (`proc_pid_pagemap(5)`).
+pub fn is_mapped(address: usize) -> bool {
+    use std::os::unix::fs::FileExt;
+    let mut entry = [0; 8];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pagemap.read_exact_at(&mut entry, address as u64 / PAGE * 8).unwrap();
+    u64::from_le_bytes(entry) >> 63 != 0
+}
+
+/// Touches a page of a mapping as a program's own instruction does.
+pub fn touch_by_instruction(pager: &RegionPager, address: usize) {
+    if !is_mapped(address) {
+        pager.serve(address).unwrap();
+        // As the library does, where nobody changes a mapping.
+        ddmap::program::paged::map_others();
+    }
+}

@@ -406,7 +406,7 @@ extern "C" fn serve_inside(address: usize) -> usize {
         let _inside = Inside::new();
         let served = paged::serve(address, DELIVERABLE.get());
         if let Some(served) = served {
-            look_at_mappings();
+            see_to_mappings();
             kept::set_stack(Some(before));
             // A signal whose turn it is comes when the handler has returned; then the instruction
             // faults again.
@@ -433,14 +433,19 @@ extern "C" fn serve_inside(address: usize) -> usize {
     served
 }
 
-/// Looks at the pages of which a node wants to know whether they are used, if no other thread
-/// changes a mapping just now: then the next one to trap does it.
-fn look_at_mappings() {
-    if paged::is_asked()
+/// Looks at the pages of which a node wants to know whether they are used, and maps those that have
+/// come with the one that was touched, if no other thread changes a mapping just now: then the next
+/// one to trap does it.
+fn see_to_mappings() {
+    let (asked, others) = (paged::is_asked(), paged::has_others());
+    if (asked || others)
         && let Some(process) = attached::process()
         && let Some(_unchanged) = process.try_lock()
     {
-        paged::look();
+        if asked {
+            paged::look();
+        }
+        paged::map_others();
     }
 }
 

@@ -260,6 +260,11 @@ impl Ground {
         Ok(away)
     }
 
+    /// Gives the free memory of the volume on a plain file back.
+    pub fn trim_plain(&self) -> Result<(), Failure> {
+        self.solera(&["trim", &self.plain().display().to_string()]).map(drop)
+    }
+
     /// `solera run` on a volume, up to the program.
     pub fn run(&self, on: On) -> Result<Command, Failure> {
         let mut command = self.command()?;
