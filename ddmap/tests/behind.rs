@@ -3,9 +3,13 @@
 
 mod memory;
 
-use ddmap::protocol::{Eviction, Fault, Next, NodeId, Progress, State, Version, Why};
-use memory::{HostMemory, Process, Seat};
-use std::cell::RefCell;
+use ddmap::protocol::keep::{self, Keeper, Stored};
+use ddmap::protocol::{
+    Eviction, Fault, Installed, Next, NodeId, Progress, State, Version, Why, Word,
+};
+use memory::holder::{Desk, HolderMemory};
+use memory::{Bytes, HostMemory, Process, Seat};
+use std::cell::{Cell, RefCell};
 
 /// Runs a fault to its end.
 fn end(memory: &RefCell<HostMemory>, slot: usize) -> Next {
@@ -84,4 +88,68 @@ fn what_the_dead_have_installed_stays_while_the_directory_cannot_be_read() {
     host.borrow_mut().damaged.clear();
     assert_eq!(end(&host, 1), Next::Done(None));
     assert_eq!((host.borrow().words[0].state(), host.borrow().file[0]), (State::Owned, Some(9)));
+}
+
+/// A holder whose page cannot be read at the moment, so many times.
+struct Unreadable<'a>(Desk<'a>, Cell<u32>);
+
+/// A read has failed.
+#[derive(PartialEq, Eq, Debug)]
+struct Failed;
+
+impl Keeper for Unreadable<'_> {
+    type Bytes = Bytes;
+    type Error = Failed;
+
+    fn word(&self, page: u64) -> Result<Word, Failed> {
+        self.0.word(page).map_err(|_| Failed)
+    }
+
+    fn turn(&self, page: u64, from: Word, to: Word) -> Result<bool, Failed> {
+        self.0.turn(page, from, to).map_err(|_| Failed)
+    }
+
+    fn take_room(&self) -> Result<bool, Failed> {
+        self.0.take_room().map_err(|_| Failed)
+    }
+
+    fn give_room(&self) -> Result<(), Failed> {
+        self.0.give_room().map_err(|_| Failed)
+    }
+
+    fn put(&self, page: u64, bytes: &Bytes) -> Result<Installed, Failed> {
+        self.0.put(page, bytes).map_err(|_| Failed)
+    }
+
+    fn get(&self, page: u64) -> Result<Option<Bytes>, Failed> {
+        let left = self.1.get();
+        self.1.set(left.saturating_sub(1));
+        if left > 0 { Err(Failed) } else { self.0.get(page).map_err(|_| Failed) }
+    }
+
+    fn punch(&self, page: u64, pages: u64) -> Result<(), Failed> {
+        self.0.punch(page, pages).map_err(|_| Failed)
+    }
+}
+
+/// A read that failed once made the page a lost one.
+#[test]
+fn a_page_that_a_holder_cannot_read_now_stays_kept() {
+    let memory = RefCell::new(HolderMemory::new(1, 1));
+    let version = Version::new(3);
+    let holder = Unreadable(Desk::new(&memory), Cell::new(0));
+    assert_eq!(keep::store(&holder, 0, version, &5), Ok(Stored::Kept));
+    holder.1.set(2);
+    for _ in 0..2 {
+        assert_eq!(keep::fetch(&holder, 0, version), Err(Failed));
+        memory.borrow().check().unwrap();
+        assert_eq!(memory.borrow().claims(), [(0, version)]);
+    }
+    assert_eq!(keep::fetch(&holder, 0, version), Ok(Some(5)));
+    // What has no bytes is kept no more, and its room is free.
+    memory.borrow_mut().file[0] = None;
+    assert_eq!(keep::fetch(&holder, 0, version), Ok(None));
+    memory.borrow().check().unwrap();
+    assert_eq!((memory.borrow().claims(), memory.borrow().taken), (Vec::new(), 0));
+    assert_eq!(keep::store(&holder, 0, version, &6), Ok(Stored::Kept));
 }

@@ -12,11 +12,12 @@ use ddmap::node::kept::Kept;
 use ddmap::program::prefetch::Ahead;
 use ddmap::protocol::keep::Stored;
 use ddmap::protocol::messages::{Answer, Request};
-use ddmap::protocol::{Claimant, Eviction, Flags, Installed, NodeId, Progress, Shown};
+use ddmap::protocol::{Claimant, Eviction, Flags, Installed, NodeId, Progress, Shown, Version};
 use ddmap::reach::wish::{Policy, When, Wish};
 use pair::{Folder, PAGE, World, is_mapped, node, touch_by_instruction};
 use pmem::Pager;
 use pmem::Region;
+use rustix::fs::FallocateFlags;
 use std::cell::RefCell;
 use std::sync::Arc;
 use vfs::{FileSystem, Kind, NewNode, OpenFlags, UserIn, UserOut, Where};
@@ -505,4 +506,37 @@ fn on_demand_nothing_leaves_while_there_is_room() {
     assert_eq!(world.evict(8), Made::Nothing, "one page is free");
     region.shared_store(63 * PAGE, 64).unwrap();
     assert_eq!(world.evict(8), Made::Room(8));
+}
+
+/// Somebody had made holes of pages that a holder keeps, or cut its page file short: zeros were
+/// given as the first, and the others kept their room for ever.
+#[test]
+fn pages_of_a_holder_whose_bytes_are_gone_are_kept_no_more() {
+    let world = World::new(64, 32);
+    let kept = &world.kept;
+    let version = Version::new(4);
+    let pages: Vec<_> = [3, 5, 60].map(|page| (page, version)).to_vec();
+    let bytes: Vec<u8> = [7, 0, 9].iter().flat_map(|byte| [*byte; PAGE as usize]).collect();
+    let store = || kept.serve(&Request::Store { pages: pages.clone(), bytes: bytes.clone() });
+    let fetch = || kept.serve(&Request::Fetch { pages: pages.clone(), releases: Vec::new() });
+    let used = || match kept.serve(&Request::Ping) {
+        Answer::Pong { used, .. } => used,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(store(), Answer::Stored(vec![Stored::Kept; 3]));
+    assert_eq!(used(), 3);
+    assert_eq!(fetch(), Answer::Fetched { found: vec![true; 3], bytes: bytes.clone() });
+    let path = world.folder.0.join("kept/pages");
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, flags, 3 * PAGE, PAGE).unwrap();
+    file.set_len(60 * PAGE).unwrap();
+    for _ in 0..2 {
+        let found = Answer::Fetched { found: vec![false, true, false], bytes: vec![0; 4096] };
+        assert_eq!(fetch(), found, "one that is zeros, and was stored so, is a page");
+        assert_eq!(used(), 1);
+    }
+    file.set_len(64 * PAGE).unwrap();
+    assert_eq!(store(), Answer::Stored(vec![Stored::Kept; 3]));
+    assert_eq!((fetch(), used()), (Answer::Fetched { found: vec![true; 3], bytes }, 3));
 }

@@ -35,7 +35,7 @@ enum Found {
     Word(Word),
     Said(bool),
     Put(Installed),
-    Bytes(Bytes),
+    Bytes(Option<Bytes>),
 }
 
 /// An operation that has made so many accesses.
@@ -107,7 +107,7 @@ impl Keeper for Step<'_> {
         }
     }
 
-    fn get(&self, page: u64) -> Result<Bytes, Later> {
+    fn get(&self, page: u64) -> Result<Option<Bytes>, Later> {
         match self.access(|desk| desk.get(page).map_or(Found::Said(false), Found::Bytes))? {
             Found::Bytes(bytes) => Ok(bytes),
             other => panic!("{other:?} is no page"),

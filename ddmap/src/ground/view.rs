@@ -200,7 +200,8 @@ impl Ground {
     }
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+/// Whether all of them are 0.
+pub fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
     let all = |bytes: &[u8]| bytes.iter().fold(0, |some, byte| some | byte) == 0;
     chunks.iter().all(|chunk| all(chunk)) && all(rest)

@@ -9,19 +9,19 @@ use crate::ground::room::Room;
 use crate::ground::store::{KEPT_HOST, KEPT_PAGES};
 use crate::ground::table::{Table, TableError};
 use crate::ground::uffd::Uffd;
+use crate::ground::view::is_zero;
 use crate::protocol::keep::{self, Keeper};
 use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
-use crate::protocol::{Flags, Installed, NodeId, PAGE, State, TERM, Version, Word};
+use crate::protocol::{Installed, NodeId, PAGE, State, TERM, Version, Word};
 use pmem::Region;
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What this node keeps of one region.
 pub struct Kept {
@@ -32,6 +32,8 @@ pub struct Kept {
     folder: PathBuf,
     /// For which node, in which term: the number in the upper half, 0 if it is not known.
     host: AtomicU64,
+    /// Pages were found without bytes, which was said.
+    is_damaged: AtomicBool,
 }
 
 fn host_of(node: u16, term: u32) -> u64 {
@@ -73,6 +75,12 @@ impl Kept {
         }
         let table = Table::attach(folder)?;
         let region = files::open(&folder.join(KEPT_PAGES))?;
+        if region.len() < table.pages() * PAGE {
+            let (found, pages) = (region.len(), table.pages());
+            let found =
+                format!("says {pages} pages, and the page file beside it has {found} bytes");
+            return Err(TableError::Layout(found));
+        }
         let uffd = Uffd::open().map_err(system("the userfaultfd"))?;
         let (start, length) = (region.base(), region.len() as usize);
         // SAFETY: the region's own mapping, in which children would fill holes with zeros.
@@ -82,8 +90,9 @@ impl Kept {
         let host = std::fs::read_to_string(folder.join(KEPT_HOST)).ok();
         let host = host.and_then(|host| parse_host(&host)).unwrap_or(host_of(0, TERM));
         let (folder, host) = (folder.to_owned(), AtomicU64::new(host));
-        let kept = Self { table, region, uffd, room, folder, host };
-        let Ok(()) = keep::restart(&kept, kept.table.touched());
+        let is_damaged = AtomicBool::new(false);
+        let kept = Self { table, region, uffd, room, folder, host, is_damaged };
+        keep::restart(&kept, kept.table.touched()).map_err(system("a page"))?;
         Ok(kept)
     }
 
@@ -138,7 +147,8 @@ impl Kept {
     pub fn drop_all(&self) {
         let all = self.table.touched().map(|page| (page, self.table.word(page).version()));
         let all: Vec<_> = all.collect();
-        self.release(&all);
+        // Its folder goes next.
+        let _ = self.release(&all);
     }
 
     /// Pages that are kept, by their allocated memory.
@@ -151,53 +161,59 @@ impl Kept {
         unsafe { BorrowedFd::borrow_raw(self.region.fd()) }
     }
 
-    /// Does what the host asks for.
+    /// Whether a page is in the page file.
+    fn is_in_file(&self, page: u64) -> bool {
+        let at = page * PAGE;
+        rustix::fs::seek(self.fd(), SeekFrom::Data(at)) == Ok(at)
+    }
+
+    /// Does what the host asks for. What cannot be done now is refused, and may be asked for again:
+    /// who asked for several pages asks for the one that it needs.
     pub fn serve(&self, request: &Request) -> Answer {
-        match request {
+        let done = match request {
             Request::Fetch { pages, releases } => {
-                self.release(releases);
-                self.fetch(pages)
+                self.release(releases).and_then(|_| self.fetch(pages))
             }
             Request::Store { pages, bytes } => self.store(pages, bytes),
-            Request::Release { pages } => Answer::Released(self.release(pages)),
-            Request::Lines { lines, version } => {
-                let Ok(found) = keep::fetch(self, lines.page(), *version);
-                Answer::Lined(found.map(|bytes| bytes[lines.range()].to_vec()))
-            }
-            Request::Claims { from } => self.claims(*from),
+            Request::Release { pages } => self.release(pages).map(Answer::Released),
+            Request::Lines { lines, version } => keep::fetch(self, lines.page(), *version)
+                .map(|found| Answer::Lined(found.map(|bytes| bytes[lines.range()].to_vec()))),
+            Request::Claims { from } => Ok(self.claims(*from)),
             Request::Ping | Request::Control { .. } | Request::Tables { .. } => {
-                Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }
+                Ok(Answer::Pong { capacity: self.room.capacity(), used: self.room.used() })
             }
-        }
+        };
+        done.unwrap_or_else(|errno| {
+            let text = format!("what is kept cannot be had now: {}", pmem::plain(errno));
+            Answer::Refused { errno: errno.raw_os_error() as u16, text }
+        })
     }
 
-    fn release(&self, pages: &[(u64, Version)]) -> u32 {
-        let Ok(dropped) = keep::release(self, pages);
-        dropped
+    fn release(&self, pages: &[(u64, Version)]) -> Result<u32, Errno> {
+        keep::release(self, pages)
     }
 
-    fn fetch(&self, pages: &[(u64, Version)]) -> Answer {
+    fn fetch(&self, pages: &[(u64, Version)]) -> Result<Answer, Errno> {
         let mut bytes = Vec::with_capacity(pages.len().min(PAGES) * PAGE as usize);
         let found = pages.iter().take(PAGES).map(|(page, version)| {
-            let Ok(found) = keep::fetch(self, *page, *version);
+            let found = keep::fetch(self, *page, *version)?;
             bytes.extend_from_slice(found.as_deref().unwrap_or_default());
-            found.is_some()
+            Ok(found.is_some())
         });
-        let found = found.collect();
-        Answer::Fetched { found, bytes }
+        let found = found.collect::<Result<_, Errno>>()?;
+        Ok(Answer::Fetched { found, bytes })
     }
 
-    fn store(&self, pages: &[(u64, Version)], bytes: &[u8]) -> Answer {
+    fn store(&self, pages: &[(u64, Version)], bytes: &[u8]) -> Result<Answer, Errno> {
         let (whole, rest) = bytes.as_chunks::<{ PAGE as usize }>();
         if whole.len() != pages.len() || !rest.is_empty() {
             let text = format!("{} pages with {} bytes", pages.len(), bytes.len());
-            return Answer::Refused { errno: Errno::INVAL.raw_os_error() as u16, text };
+            return Ok(Answer::Refused { errno: Errno::INVAL.raw_os_error() as u16, text });
         }
-        let stored = pages.iter().zip(whole).map(|((page, version), bytes)| {
-            let Ok(stored) = keep::store(self, *page, *version, &bytes.to_vec());
-            stored
-        });
-        Answer::Stored(stored.collect())
+        let stored = pages.iter().zip(whole);
+        let stored = stored
+            .map(|((page, version), bytes)| keep::store(self, *page, *version, &bytes.to_vec()));
+        stored.collect::<Result<_, Errno>>().map(Answer::Stored)
     }
 
     fn claims(&self, from: u64) -> Answer {
@@ -217,13 +233,13 @@ impl Kept {
 
 impl Keeper for Kept {
     type Bytes = Vec<u8>;
-    type Error = Infallible;
+    type Error = Errno;
 
-    fn word(&self, page: u64) -> Result<Word, Infallible> {
+    fn word(&self, page: u64) -> Result<Word, Errno> {
         Ok(self.table.word(page))
     }
 
-    fn turn(&self, page: u64, from: Word, to: Word) -> Result<bool, Infallible> {
+    fn turn(&self, page: u64, from: Word, to: Word) -> Result<bool, Errno> {
         let to = if to.state() == State::Busy { to.claimed(self.table.me()) } else { to };
         // The claim is this process's: it was put here.
         let busy = from.state() == State::Busy && from.claimant() == Word(0).claimant();
@@ -231,16 +247,16 @@ impl Keeper for Kept {
         Ok(self.table.turn(page, from, to))
     }
 
-    fn take_room(&self) -> Result<bool, Infallible> {
+    fn take_room(&self) -> Result<bool, Errno> {
         Ok(self.room.take())
     }
 
-    fn give_room(&self) -> Result<(), Infallible> {
+    fn give_room(&self) -> Result<(), Errno> {
         self.room.give(1);
         Ok(())
     }
 
-    fn put(&self, page: u64, bytes: &Vec<u8>) -> Result<Installed, Infallible> {
+    fn put(&self, page: u64, bytes: &Vec<u8>) -> Result<Installed, Errno> {
         let at = self.region.base() as usize + (page * PAGE) as usize;
         Ok(match self.uffd.install(at, bytes) {
             Ok(()) => Installed::Whole,
@@ -249,25 +265,29 @@ impl Keeper for Kept {
         })
     }
 
-    fn get(&self, page: u64) -> Result<Vec<u8>, Infallible> {
+    /// A file that was cut short, or has a hole where a page is kept, was changed behind the node's
+    /// back: its zeros are no page.
+    fn get(&self, page: u64) -> Result<Option<Vec<u8>>, Errno> {
         let mut bytes = Vec::with_capacity(PAGE as usize);
-        // A file that was cut short: its sum is that of zeros, and the host's directory does not
-        // know. So what is not whole is no page.
-        let whole = rustix::io::retry_on_intr(|| {
+        let read = rustix::io::retry_on_intr(|| {
             rustix::io::pread(self.fd(), spare_capacity(&mut bytes), page * PAGE)
-        });
-        if whole != Ok(PAGE as usize) {
-            let word = self.table.word(page);
-            let lost = Word::new(State::Lost, Flags::default(), word.version());
-            self.table.turn(page, word, lost);
-            bytes.resize(PAGE as usize, 0);
+        })?;
+        let is_there = read == PAGE as usize && (!is_zero(&bytes) || self.is_in_file(page));
+        if !is_there && !self.is_damaged.swap(true, Ordering::Relaxed) {
+            let folder = self.folder.display();
+            eprintln!(
+                "solera: node: the page file in {folder} was changed: the bytes of page {page} are \
+                 gone, and perhaps others'"
+            );
         }
-        Ok(bytes)
+        Ok(is_there.then_some(bytes))
     }
 
-    fn punch(&self, page: u64, pages: u64) -> Result<(), Infallible> {
+    fn punch(&self, page: u64, pages: u64) -> Result<(), Errno> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = rustix::fs::fallocate(self.fd(), flags, page * PAGE, pages * PAGE);
+        let punched = rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(self.fd(), flags, page * PAGE, pages * PAGE)
+        });
         debug_assert_eq!(punched, Ok(()), "a file of memory takes holes");
         Ok(())
     }

@@ -30,8 +30,9 @@ pub trait Keeper {
     /// Puts bytes into a hole of the page file.
     fn put(&self, page: u64, bytes: &Self::Bytes) -> Result<Installed, Self::Error>;
 
-    /// The page's bytes.
-    fn get(&self, page: u64) -> Result<Self::Bytes, Self::Error>;
+    /// The page's bytes. `None`: the page file has none there, which nobody but somebody behind the
+    /// node's back can have done. What cannot be read now is an error.
+    fn get(&self, page: u64) -> Result<Option<Self::Bytes>, Self::Error>;
 
     /// Makes pages in a row holes.
     fn punch(&self, page: u64, pages: u64) -> Result<(), Self::Error>;
@@ -98,7 +99,8 @@ pub fn store<K: Keeper>(
     }
 }
 
-/// The bytes of a page, if it is kept in just this version.
+/// The bytes of a page, if it is kept in just this version. One whose bytes have gone is kept no
+/// more.
 pub fn fetch<K: Keeper>(
     keeper: &K,
     page: u64,
@@ -109,12 +111,28 @@ pub fn fetch<K: Keeper>(
     if word.state() != State::Kept || !right {
         return Ok(None);
     }
-    let bytes = keeper.get(page)?;
+    let Some(bytes) = keeper.get(page)? else {
+        drop_gone(keeper, page, word)?;
+        return Ok(None);
+    };
     if made(Mistake::NotLookedAgain) {
         return Ok(Some(bytes));
     }
     // Dropped meanwhile: a second answer to what was asked twice.
     Ok((keeper.word(page)? == word).then_some(bytes))
+}
+
+/// Drops a page that was found without bytes under this word. It may have been dropped, and stored
+/// again, when it was looked at.
+fn drop_gone<K: Keeper>(keeper: &K, page: u64, word: Word) -> Result<(), K::Error> {
+    let busy = Word::new(State::Busy, Flags::default(), word.version());
+    if !keeper.turn(page, word, busy)? {
+        return Ok(());
+    }
+    let found = keeper.get(page);
+    let gone = matches!(found, Ok(None));
+    keeper.turn(page, busy, if gone { Word(0) } else { word })?;
+    if gone { keeper.give_room() } else { found.map(drop) }
 }
 
 /// Drops pages that are kept in these versions or earlier ones. How many there were.

@@ -172,9 +172,9 @@ impl Keeper for Desk<'_> {
         Ok(Installed::Whole)
     }
 
-    fn get(&self, page: u64) -> Result<Bytes, Died> {
+    fn get(&self, page: u64) -> Result<Option<Bytes>, Died> {
         self.access()?;
-        Ok(self.memory.borrow().file[page as usize].unwrap_or(0))
+        Ok(self.memory.borrow().file[page as usize])
     }
 
     fn punch(&self, page: u64, pages: u64) -> Result<(), Died> {
