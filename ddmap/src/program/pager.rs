@@ -24,7 +24,7 @@ use crate::program::attach::Attachment;
 use crate::program::fresh;
 use crate::program::hands::{self, Fingers};
 use crate::program::hints::Hints;
-use crate::program::look::{self, Look};
+use crate::program::look;
 use crate::program::paged;
 use crate::program::prefetch::Ahead;
 pub use crate::program::wishes::Wishes;
@@ -62,7 +62,7 @@ pub struct RegionPager {
     node: Option<Attachment>,
     /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
     /// in all others.
-    looked: [AtomicU64; 2],
+    pub(super) looked: [AtomicU64; 2],
     /// Short loads of pages that stay where they are.
     pub apart: Option<Apart>,
     /// What the program has said of its mappings.
@@ -554,50 +554,6 @@ impl RegionPager {
                     return Next::Done(None);
                 }
                 next => return next,
-            }
-        }
-    }
-
-    /// Whether the node has asked about pages at which the program's mappings were not looked yet.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.looked[1].load(Ordering::Relaxed) != self.maps().asked()
-    }
-
-    /// Pages that the node has asked about since this was called last.
-    fn asked(&self, who: usize) -> Option<impl Iterator<Item = u64> + '_> {
-        let (maps, looked) = (self.maps(), &self.looked[who]);
-        let (seen, asked) = (looked.load(Ordering::Relaxed), maps.asked());
-        // Another thread that looks does it for both.
-        let mine = seen != asked
-            && looked.compare_exchange(seen, asked, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        mine.then(|| maps.asked_since(seen))
-    }
-
-    /// Looks at pages in the engine's own mapping: the next access there traps, and says that they
-    /// are wanted.
-    pub(crate) fn look_in_engine(&self) {
-        let Some(asked) = self.asked(0) else { return };
-        let start = self.main.0.load(Ordering::Acquire);
-        let pages = self.main.1.load(Ordering::Acquire) / PAGE;
-        let look = Look::begin(&self.ground.table, &self.uffd);
-        for page in asked.filter(|page| *page < pages) {
-            look.at(page, start + (page * PAGE) as usize);
-        }
-    }
-
-    /// The same in the program's mappings. Nobody may change one meanwhile.
-    pub fn look_everywhere(&self) {
-        self.look_in_engine();
-        let Some(asked) = self.asked(1) else { return };
-        let own = self.main.0.load(Ordering::Acquire);
-        let look = Look::begin(&self.ground.table, &self.uffd);
-        for page in asked {
-            // What a private mapping shows may be its own, and nowhere else.
-            for map in self.maps().each().filter(|map| map.shared && !map.stays && map.start != own)
-            {
-                if let Some(at) = map.address_of(page) {
-                    look.at(page, at);
-                }
             }
         }
     }
