@@ -304,8 +304,10 @@ fn nodes_and_volumes_are_removed() {
     let domain = |line: &[&str]| machine.solera(&[&["domain"], line].concat());
     domain(&["drain", "dm", "2"]).refused(1, &["30.41 MiB for volumes", "40.00 MiB are promised"]);
     domain(&["drain", "dm", "9"]).refused(1, &["no such node"]);
-    domain(&["leave", "dm", "1"]).refused(1, &["node 1"]);
-    domain(&["drain", "--cancel", "dm", "1"]).ok();
+    for (node, words) in [("1", ["node 1 gives out", "drain dm 1"]), ("9", ["no such", "status"])] {
+        domain(&["leave", "dm", node]).refused(1, &words);
+    }
+    assert_eq!(kept_by(1).expect("it is there")["standing"], "there", "nothing was done");
     domain(&["forget", "dm", "2"]).refused(1, &["it is there", "domain leave dm 2"]);
 
     let fourth = node("4");
@@ -513,4 +515,45 @@ fn a_demo_leaves_nothing() {
     fs::create_dir_all(machine.0.path("demo/2/mine")).expect("made");
     machine.solera(&line).refused(1, &["demo/2", "--store"]);
     assert!(machine.0.path("demo/2/mine").is_dir() && !machine.0.path("demo/1").exists());
+}
+
+/// What a node waits for that gives its pages up is said, and not waited for without end. A host
+/// stays until its volumes have moved.
+#[test]
+fn a_node_that_cannot_leave_says_why() {
+    let machine = Machine::new();
+    let first = machine.node("1", &["--passive"]);
+    let join = ["--join", first.address()];
+    let (host, _third) = (machine.node("2", &join), machine.node("3", &join));
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
+    let file = machine.file(24 << 20);
+    machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    let domain = |line: &[&str]| machine.solera(&[&["domain"], line].concat());
+    let begun = std::time::Instant::now();
+    while machine.status()["nodes"][1]["promised_bytes"] != 40 << 20 {
+        assert!(begun.elapsed().as_secs() < 20, "{}", machine.status());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    domain(&["leave", "dm", "2"]).refused(1, &["40.00 MiB: v", "domain move dm/VOLUME", "rm dm/"]);
+    assert_eq!(machine.status()["nodes"][1]["standing"], "there", "nothing was done");
+    assert!(machine.status()["nodes"][2]["kept_bytes"].as_u64() > Some(0));
+    let _fourth = machine.node("4", &[&join[..], &["--capacity", "64M", "--passive"]].concat());
+
+    rustix::process::kill_process(rustix::process::Pid::from_child(&host.child), Signal::STOP)
+        .expect("it is there");
+    let silent = || machine.status()["nodes"][1]["silent_seconds"].as_u64() >= Some(8);
+    while !silent() {
+        assert!(begun.elapsed().as_secs() < 60, "{}", machine.status());
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let left = domain(&["leave", "--patience", "7s", "dm", "3"]).ended_with(3);
+    for words in ["node 3 keeps", "node 2 was not heard of", "forget dm 2", "--cancel dm 3"] {
+        assert!(left.err.contains(words), "`{words}` is not in: {}", left.err);
+    }
+    assert!(left.err.lines().count() >= 2, "it was said ahead of the end: {}", left.err);
+    assert_eq!(machine.status()["nodes"][2]["standing"], "drains", "it goes on");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&host.child), Signal::CONT)
+        .expect("it is there");
+    domain(&["leave", "dm", "3"]).ok();
+    machine.has_same("dm/v:/file", &file);
 }

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use domain::{MIB, Machine, Node};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::Ran;
 
@@ -20,19 +21,35 @@ struct Domain {
     addresses: Vec<String>,
     machine: Machine,
     file: String,
+    /// The domain's key: all goes by TLS.
+    key: Option<String>,
 }
 
 const MACHINES: [&str; 3] = ["run", "two", "three"];
 
 impl Domain {
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// The same by TLS.
+    fn by_tls() -> Self {
+        Self::with(Some("key.pem"))
+    }
+
+    fn with(key: Option<&str>) -> Self {
         let machine = Machine::new();
         let file = machine.file(24 * MIB);
+        let key = key.map(|name| machine.0.text(name));
+        if let Some(key) = &key {
+            machine.solera(&["domain", "create", "dm", "--key", key]).ok();
+        }
         let mut domain = Self {
             nodes: vec![None, None, None],
             addresses: vec![String::new(); 3],
             machine,
             file,
+            key,
         };
         for (at, machine) in MACHINES.into_iter().enumerate() {
             if at > 0 {
@@ -55,6 +72,9 @@ impl Domain {
         }
         if at > 0 {
             options.extend(["--join", &self.addresses[0]]);
+        }
+        if let Some(key) = &self.key {
+            options.extend(["--key", key]);
         }
         let node = self.machine.node_on(MACHINES[at], &store, &options);
         node.address().clone_into(&mut self.addresses[at]);
@@ -294,4 +314,142 @@ impl Domain {
         let hosts = |at: &usize| self.status(*at)["volumes"].as_array().map(Vec::len) == Some(1);
         machines.iter().copied().filter(hosts).collect()
     }
+}
+
+#[test]
+fn a_volume_moves_by_tls_and_back() {
+    let domain = Domain::by_tls();
+    domain.on(0, &["domain", "move", "dm/v", "--to", "2"]).ok();
+    assert_eq!(domain.hosts(), [1]);
+    domain.has_file(1);
+    domain.on(1, &["domain", "move", "dm/v", "--to", "1"]).ok();
+    assert_eq!(domain.hosts(), [0]);
+    domain.has_file(0);
+}
+
+/// A holder gives its pages up while the volume gets another host, which goes on fetching them.
+#[test]
+fn a_volume_moves_while_a_node_gives_its_pages_up() {
+    let mut domain = Domain::new();
+    let join = ["--join", &domain.addresses[0].clone()];
+    let _fourth = domain.machine.node("4", &[&join[..], &["--capacity", "64M"]].concat());
+    // It does not answer meanwhile, so it has pages to give up still.
+    let signal = |domain: &Domain, signal| {
+        let node = domain.nodes[2].as_ref().expect("it runs");
+        kill_process(Pid::from_child(&node.child), signal).expect("it is there");
+    };
+    signal(&domain, Signal::STOP);
+    let mut drains = domain.machine.on("run", &["domain", "leave", "dm", "3"]);
+    let mut drains = drains.stderr(Stdio::piped()).spawn().expect("it starts");
+    domain.await_status(0, |status| status["nodes"][2]["standing"] == "drains");
+    // To the one that gives its pages up: refused.
+    domain.on(0, &["domain", "move", "dm/v", "--to", "3"]).refused(1, &["give its pages up"]);
+    domain.on(0, &["domain", "move", "dm/v", "--to", "2"]).ok();
+    signal(&domain, Signal::CONT);
+    assert!(drains.wait().expect("it ends").success(), "node 3 has left");
+    domain.nodes[2] = None;
+    assert_eq!(domain.hosts_of(&[0, 1]), [1]);
+    domain.has_file(1);
+}
+
+/// Two volumes at once, to and fro; and one that is asked for twice.
+#[test]
+fn several_volumes_move_at_once() {
+    let domain = Domain::new();
+    domain.on(1, &["format", "--ddmap", "dm/w", "--size", "5M"]).ended_with(1);
+    let join = ["--join", &domain.addresses[0]];
+    let _fourth = domain.machine.node("4", &[&join[..], &["--capacity", "64M"]].concat());
+    domain.await_status(1, |status| status["nodes"].as_array().map(Vec::len) == Some(4));
+    domain.on(1, &["format", "--ddmap", "dm/w", "--size", "16M"]).ok();
+    let small = domain.machine.0.text("small");
+    fs::write(&small, vec![7; 1 << 20]).expect("written");
+    domain.on(1, &["cp", &small, "dm/w:/small"]).ok();
+    // Node 4 is on the first machine.
+    for [(from, to), (back, there)] in [[(0, 3), (1, 4)], [(2, 1), (0, 2)]] {
+        let moves = |at: usize, name: &str, to: usize| {
+            let line = ["domain", "move", name, "--to", &to.to_string()];
+            domain.machine.on(MACHINES[at], &line).spawn().expect("it starts")
+        };
+        let mut all =
+            [moves(from, "dm/v", to), moves(back, "dm/w", there), moves(from, "dm/v", to)];
+        for one in &mut all {
+            assert!(one.wait().expect("it ends").success());
+        }
+        domain.has_file(to - 1);
+        domain.on(if there == 4 { 0 } else { there - 1 }, &["fsck", "--read-data", "dm/w"]).ok();
+    }
+}
+
+/// A node that cannot take a volume over that is decided upon to be its: the file system refuses.
+/// `None`: that cannot be had here.
+fn cannot_take_over(domain: &Domain, at: usize) -> Option<Child> {
+    let node = domain.nodes[at].as_ref().expect("it runs").child.id();
+    let about = domain.machine.0.text(&format!("{}/volumes/v/about", at + 1));
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-P", &about, "-e", "trace=rename"]);
+    strace.args(["-e", "inject=rename:error=EIO", "-p", &node.to_string()]);
+    let strace = strace.stderr(Stdio::null()).spawn().ok()?;
+    std::thread::sleep(Duration::from_secs(1));
+    Some(strace)
+}
+
+/// Waits until a node that has ended is not heard of, and forgets it.
+fn forget(domain: &Domain, node: &str) {
+    let begun = Instant::now();
+    while domain.on(0, &["domain", "forget", "dm", node]).code != 0 {
+        assert!(begun.elapsed().as_secs() < 30, "it is not heard of");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// The new host's store is lost between the decision and its answer: nobody was the host then, for
+/// ever.
+#[test]
+fn a_volume_comes_back_from_a_host_that_never_was() {
+    let mut domain = Domain::new();
+    let Some(mut strace) = cannot_take_over(&domain, 1) else {
+        eprintln!("skipped: strace cannot be had");
+        return;
+    };
+    let mut moving = domain.machine.on("run", &["domain", "move", "dm/v", "--to", "2"]);
+    let mut moving = moving.stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
+    let going = |kept: &std::path::Path| {
+        let folders = fs::read_dir(kept).into_iter().flatten().flatten();
+        folders.map(|one| one.path().join("going")).any(|path| path.is_file())
+    };
+    let begun = Instant::now();
+    while !going(&domain.machine.0.path("1/kept")) {
+        assert!(begun.elapsed().as_secs() < 30, "it is decided");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    drop(domain.nodes[1].take());
+    let _ = strace.kill().and_then(|()| strace.wait());
+    fs::remove_dir_all(domain.machine.0.path("2")).expect("its store is lost");
+    assert_eq!(moving.wait().expect("it ends").code(), Some(1));
+
+    // What has happened is said, by each command that is tried.
+    let words = ["node 2", "domain forget dm 2", "domain move dm/v --to 1"];
+    domain.on(0, &["domain", "repair", "dm/v"]).refused(1, &words);
+    domain.on(0, &["ls", "dm/v"]).refused(1, &words);
+    domain.on(0, &["domain", "move", "dm/v", "--to", "1"]).refused(1, &words);
+    assert_eq!(domain.hosts_of(&[0, 2]), [0; 0]);
+
+    forget(&domain, "2");
+    // The node is started anew meanwhile, and forgets nothing.
+    drop(domain.nodes[0].take());
+    domain.start(0);
+    domain.await_status(2, |status| status["nodes"][0]["silent_seconds"].as_u64() < Some(3));
+    let said = domain.on(0, &["domain", "move", "dm/v", "--to", "1"]).ok();
+    assert!(said.contains("node 1") && said.contains("its host again"), "{said}");
+    assert_eq!(domain.hosts_of(&[0, 2]), [0]);
+    // What node 2 kept is lost with it, as with any node; all else is there, and can be written.
+    domain.on(0, &["fsck", "dm/v"]).ok();
+    domain.on(0, &["run", "--ddmap", "dm/v", "--", "cp", &domain.file, "/dm/again"]).ok();
+    domain.on(0, &["run", "--ddmap", "dm/v", "--", "rm", "/dm/file"]).ok();
+    let output = domain.machine.on("run", &["cat", "dm/v:/again"]).output().expect("it starts");
+    assert!(output.stdout == fs::read(&domain.file).expect("read"));
+    // It moves on, in a later term.
+    domain.on(0, &["domain", "move", "dm/v", "--to", "3"]).ok();
+    assert_eq!(domain.hosts_of(&[0, 2]), [2]);
 }

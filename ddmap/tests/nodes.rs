@@ -6,8 +6,14 @@ mod running;
 use ddmap::ground::counts::Touch;
 use ddmap::ground::store::Store;
 use ddmap::program::pager::Wishes;
+use ddmap::protocol::NodeId;
+use ddmap::protocol::messages::{Answer, Request};
+use ddmap::reach::control::{self, Ask, Told};
+use ddmap::wire::link::Link;
+use ddmap::wire::{Hello, Wire};
 use pmem::Pager;
 use running::{Folder, PAGE, Running, region_of, store, touch};
+use std::time::Duration;
 
 #[test]
 fn a_volume_larger_than_its_node_lies_on_three() {
@@ -67,4 +73,37 @@ fn a_node_that_is_started_again_goes_on() {
         touch(&region, page);
         assert_eq!(region.load64(page * PAGE), Ok(page + 3), "page {page}");
     }
+}
+
+/// A holder maps what volumes can have, and no more: a peer that says so of 256 volumes of 16 TiB
+/// took all its addresses.
+#[test]
+fn a_region_that_no_volume_can_have_is_not_held() {
+    let folder = Folder::new();
+    let first = Running::start(&folder.at("1"), 16 << 20, None);
+    let _second = Running::start(&folder.at("2"), 16 << 20, Some(first.address));
+    let hold = |volume: u8, pages: u64| {
+        let (node, volume) = (NodeId::new(2).unwrap(), [volume; 16]);
+        let hello = Hello { node, process: 7, session: 1, volume, term: 1 };
+        let wait = Duration::from_secs(5);
+        let mut link = Link::connect(first.address, wait, &hello, &Wire::Plain).unwrap();
+        let text = control::text(&Ask::Hold { pages, node: 1 });
+        match link.ask(&Request::Control { text }, wait).unwrap() {
+            Answer::Control { text } => control::parse::<Told>(&text).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let is_refused = |told: Told, words: &str| match told {
+        Told::Refused { text } => assert!(text.contains(words), "{text}"),
+        other => panic!("{other:?}"),
+    };
+    for pages in [1 << 32, u64::MAX, 1 << 20] {
+        is_refused(hold(9, pages), "none of this domain's, whose nodes have 8192");
+    }
+    assert_eq!(hold(1, 8192), Told::Done);
+    // Others that are as large are held, up to twice what a region may have.
+    let held = (2..=255).take_while(|volume| hold(*volume, 60_000) == Told::Done).count();
+    assert_eq!(held, 2);
+    is_refused(hold(99, 60_000), "beyond what the volumes of this domain can have");
+    assert_eq!(hold(1, 8192), Told::Done, "what is held stays so");
 }

@@ -165,7 +165,7 @@ fn all_requests_are_answered() {
 fn tls(name: &str) -> Wire {
     let folder = std::env::temp_dir().join(format!("solera-{name}-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
-    let key = Key::create(&folder.join("key.pem")).unwrap();
+    let key = Key::create(&folder.join("key.pem"), "dm").unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     Wire::Tls(Tls::new(&key).unwrap())
 }

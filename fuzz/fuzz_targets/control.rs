@@ -1,6 +1,7 @@
 //! A text between nodes, or between a process and its node, that is anything is refused, or is a
 //! message that is written in the same way again; nothing panics.
-//! `cargo +nightly fuzz run control` (cargo-fuzz).
+//! `cargo +nightly fuzz run control CORPUS fuzz/seeds/control` (cargo-fuzz; one seed of each kind,
+//! without which hardly a message is found).
 
 #![no_main]
 

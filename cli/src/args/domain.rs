@@ -158,9 +158,11 @@ pub enum DomainCommand {
     #[command(after_help = "\
 A host fetches the pages that the node keeps, and sends what has no room there to other nodes. They
 must have the room: what they have for volumes, and what volumes were promised, is compared first. A
-node that is itself the host of volumes keeps them.
+node that is itself the host of volumes keeps them. While a host is away its pages stay: that is
+said, and waited for.
 
-Exit code: 0 it keeps no pages, 1 failed.
+Exit code: 0 it keeps no pages; 1 refused, with nothing done; 3 it keeps pages still, none of which
+has gone for as long as --patience says: it goes on giving up.
 
 Examples:
   solera domain drain dm 3
@@ -169,6 +171,9 @@ Examples:
         /// It takes part again, and gets pages.
         #[arg(long)]
         cancel: bool,
+        /// How long to wait while no page goes; then it is said what is waited for.
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds)]
+        patience: u64,
         /// The domain's name.
         name: String,
         /// The node's number.
@@ -176,14 +181,19 @@ Examples:
     },
     /// Remove a node that gives its pages up first, as `drain` does. It can be ended then.
     #[command(after_help = "\
-Node 1 gives out the numbers, and stays; so does a node that is the host of volumes (solera rm). The
-number is given to no other node.
+Node 1 gives out the numbers and must be up when others start: it stays, and is refused here. So is
+a node that is the host of volumes, until they are moved (solera domain move) or removed (solera
+rm). The number is given to no other node.
 
-Exit code: 0 it is removed, 1 it is not.
+Exit code: 0 it is removed; 1 refused, with nothing done; 3 it keeps pages still, none of which has
+gone for as long as --patience says: it goes on giving up, and is not removed.
 
 Example:
   solera domain leave dm 3")]
     Leave {
+        /// How long to wait while no page goes; then it is said what is waited for.
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds)]
+        patience: u64,
         /// The domain's name.
         name: String,
         /// The node's number.

@@ -1,16 +1,15 @@
 //! `solera domain`: a domain's key, and how the domain is, as its nodes on this machine say.
 
+mod leaving;
 mod moving;
 
 use std::io::IsTerminal;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ddmap::ground::store::{Standing, Store};
 use ddmap::program::repair::{self, Repaired};
 use ddmap::protocol::PAGE;
-use ddmap::reach::control::Member;
-use ddmap::reach::local::{Answered, Said};
 use ddmap::reach::registry::{self, Registry};
 use ddmap::reach::status::Status;
 use ddmap::wire::key::Key;
@@ -24,20 +23,21 @@ use crate::size;
 
 /// How often `--watch` looks.
 const STEP: Duration = Duration::from_secs(2);
-/// Within that time the first node has heard that one has given its pages up.
-const HEARD: Duration = Duration::from_secs(5);
-/// How often it is looked whether it has.
-const LOOK: Duration = Duration::from_millis(300);
-
 /// Does what the command line names.
 pub fn run(args: &DomainArgs) -> Outcome {
     match &args.command {
         DomainCommand::Create { key, name } => create(name, key),
         DomainCommand::Status { json, watch, name } => status(name, *json, *watch),
-        DomainCommand::Drain { cancel: true, name, node } => mark(name, *node, Standing::There),
-        DomainCommand::Drain { cancel: false, name, node } => drain(name, *node),
-        DomainCommand::Leave { name, node } => leave(name, *node),
-        DomainCommand::Forget { name, node } => forget(name, *node),
+        DomainCommand::Drain { cancel: true, name, node, .. } => {
+            leaving::mark(name, *node, Standing::There)
+        }
+        DomainCommand::Drain { cancel: false, patience, name, node } => {
+            leaving::drain(name, *node, Duration::from_secs(*patience))
+        }
+        DomainCommand::Leave { patience, name, node } => {
+            leaving::leave(name, *node, Duration::from_secs(*patience))
+        }
+        DomainCommand::Forget { name, node } => leaving::forget(name, *node),
         DomainCommand::Move { to, json, volume } => moving::run(volume, *to, *json),
         DomainCommand::Repair { dry_run, json, volume } => repair(volume, *dry_run, *json),
     }
@@ -45,7 +45,7 @@ pub fn run(args: &DomainArgs) -> Outcome {
 
 fn create(name: &str, key: &Path) -> Outcome {
     registry::check_name("domain", name)?;
-    Key::create(key).map_err(|error| Failure::new(format!("create {name}"), error, ""))?;
+    Key::create(key, name).map_err(|error| Failure::new(format!("create {name}"), error, ""))?;
     let key = key.display();
     let text = format!(
         "{key}: the key of {name}; what has it may be a node: copy it to each machine, with mode \
@@ -54,84 +54,6 @@ fn create(name: &str, key: &Path) -> Outcome {
     );
     output::emit(text.as_bytes())?;
     Ok(0)
-}
-
-/// Has the first node say how a node stands.
-fn mark(name: &str, node: u16, standing: Standing) -> Outcome {
-    let asked = format!("change node {node} of {name}");
-    match Registry::find()?.order(name, &Said::Mark { node, standing })? {
-        Answered::Done => Ok(0),
-        Answered::Refused { text } => Err(Failure::new(asked, text, "")),
-        _ => Err(Failure::new(asked, "its node answers something else", "")),
-    }
-}
-
-/// A node as the domain knows it.
-fn member(registry: &Registry, name: &str, node: u16) -> Result<Member, Failure> {
-    let told = domain::status(registry, name)?;
-    told.nodes.into_iter().find(|one| one.node == node).ok_or_else(|| {
-        let advice = format!("see solera domain status {name}");
-        Failure::new(format!("find node {node} of {name}"), "the domain has no such node", &advice)
-    })
-}
-
-fn drain(name: &str, node: u16) -> Outcome {
-    let registry = Registry::find()?;
-    let asked = format!("drain node {node} of {name}");
-    let before = member(&registry, name, node)?;
-    if !domain::is_there(&before) && before.kept > 0 {
-        let found = format!("it was not heard of for {} s", before.silent);
-        let advice =
-            format!("start it; if it will not come back: solera domain forget {name} {node}");
-        return Err(Failure::new(asked, found, &advice));
-    }
-    let there = domain::status(&registry, name)?;
-    let others = there.nodes.iter().filter(|one| one.node != node && domain::is_there(one));
-    let room: u64 = others.map(|one| one.capacity.saturating_sub(one.reserve)).sum();
-    let promised: u64 = there.nodes.iter().map(|one| one.promised).sum();
-    let needed = promised + before.used.saturating_sub(before.kept);
-    if before.kept > 0 && needed > room {
-        let found = format!(
-            "the other nodes have {} for volumes, and {} are promised",
-            size::show(room * PAGE),
-            size::show(needed * PAGE)
-        );
-        return Err(Failure::new(asked, found, "start another node, or remove a volume"));
-    }
-    mark(name, node, Standing::Drains)?;
-    output::busy(&format!("node {node} gives its pages up"), || {
-        loop {
-            let now = member(&registry, name, node)?;
-            // What it says of itself is a second old.
-            if now.kept == 0 && now.standing == Standing::Drains {
-                return Ok(0);
-            }
-            std::thread::sleep(LOOK);
-        }
-    })
-}
-
-fn leave(name: &str, node: u16) -> Outcome {
-    drain(name, node)?;
-    // The first node hears of it with the next beat.
-    let begun = Instant::now();
-    loop {
-        let marked = mark(name, node, Standing::Gone);
-        if marked.is_ok() || begun.elapsed() > HEARD {
-            return marked;
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-fn forget(name: &str, node: u16) -> Outcome {
-    let found = member(&Registry::find()?, name, node)?;
-    if domain::is_there(&found) {
-        let advice = format!("have it give its pages up: solera domain leave {name} {node}");
-        let asked = format!("forget node {node} of {name}");
-        return Err(Failure::new(asked, "it is there", &advice));
-    }
-    mark(name, node, Standing::Gone)
 }
 
 /// Pages were lost.

@@ -55,9 +55,14 @@ fn end() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// How nodes talk.
-fn wire(args: &NodeArgs, asked: &str, listen: SocketAddr) -> Result<Wire, Failure> {
-    let failed = |error: std::io::Error| Failure::new(asked, error, "");
-    let key = args.key.as_deref().map(Key::load).transpose().map_err(failed)?;
+fn wire(args: &NodeArgs, domain: &str, listen: SocketAddr) -> Result<Wire, Failure> {
+    let asked = format!("run a node of {domain}");
+    let failed = |error: std::io::Error| Failure::new(&asked, error, "");
+    let load = |path: &Path| {
+        let key = Key::load(path)?;
+        key.check_domain(path, domain).map(|()| key)
+    };
+    let key = args.key.as_deref().map(load).transpose().map_err(failed)?;
     let wire = match (key, args.wire.as_deref()) {
         (_, Some("plain")) | (None, None) => Wire::Plain,
         (Some(key), _) => Wire::Tls(Tls::new(&key).map_err(failed)?),
@@ -79,7 +84,7 @@ fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
         return Err(Failure::new("run a node", "options are missing", "see solera node --help"));
     };
     registry::check_name("domain", domain)?;
-    let wire = wire(args, &format!("run a node of {domain}"), listen)?;
+    let wire = wire(args, domain, listen)?;
     let over = end()?;
     let node = Node::start(NodeOptions {
         domain: domain.clone(),

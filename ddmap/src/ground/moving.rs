@@ -13,21 +13,28 @@
 //! | 4 | `volumes/NAME/about` is removed: it is decided | | new, which is told |
 //! | 5 | `volumes/NAME` becomes `kept/UUID`, with `going` | | new |
 //! | 6 | | `pages` becomes `region`, then `arriving` becomes `about` | new: it serves |
-//! | 7 | `going` is removed | `kept/UUID` is removed | new |
+//! | 7 | `directory`, then `going` is removed | `kept/UUID` is removed | new |
+//! | back | `kept/UUID` becomes `volumes/NAME`, then `about` is written, in a later term | | old |
 //!
 //! CRASH: one call to the file system decides, on the old host: `about` is there, or it is not.
 //! Ahead of it `going` and `arriving` mean nothing, and are removed. Behind it the old host says
 //! so to the new one until that has answered; both may do their steps again from any point.
+//!
+//! The way back: until the new host has been heard of as such, what the old one has is all as it
+//! was, with the directory. If the new one was removed from the domain by then, the old one can be
+//! the host again. From the first word of the new one on the directory is gone here: pages may have
+//! changed there.
 
 use crate::ground::directory::{self, Directory};
 use crate::ground::error::DomainError;
-use crate::ground::store::{ABOUT, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store};
+use crate::ground::store::{ABOUT, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store, VolumeAbout};
 use crate::ground::table::{self, Table};
 use crate::ground::view::{Ground, REGION};
 use crate::protocol::{Flags, NodeId, PAGE, Place, State, Version, Word};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -235,6 +242,11 @@ impl Store {
     /// Step 5: what is here of a volume that has gone is kept for its new host.
     pub fn keep_gone(&self, moved: &Moved) -> Result<(), DomainError> {
         let (folder, kept) = (self.volume(&moved.name), self.kept(&moved.uuid));
+        if is_there(&kept, REGION) && is_there(&kept, GOING) {
+            // This node died as it took the volume back: step 5 again, from its beginning.
+            fs::rename(&kept, &folder)
+                .map_err(|error| DomainError::io(self.asked(), folder.display(), &error))?;
+        }
         if self.moved(&folder.join(GOING)).as_ref() != Some(moved) {
             return Ok(());
         }
@@ -256,7 +268,6 @@ impl Store {
             fs::rename(folder.join(REGION), folder.join(KEPT_PAGES)).map_err(failed)?;
         }
         fs::write(folder.join(KEPT_HOST), format!("{} {}", moved.node, moved.term))
-            .and_then(|()| remove(&folder.join(directory::NAME)))
             // A host keeps nothing of its own volume.
             .and_then(|()| remove(&kept))
             .and_then(|()| fs::create_dir_all(self.path().join("kept")))
@@ -266,8 +277,77 @@ impl Store {
 
     /// Step 7: the new host has answered.
     pub fn has_gone(&self, moved: &Moved) {
+        self.close_way_back(&moved.uuid);
         // What cannot be removed is asked about again.
         let _ = remove(&self.kept(&moved.uuid).join(GOING));
+    }
+
+    /// What has gone, if it can come back: its new host was not heard of as such.
+    pub fn may_come_back(&self, uuid: &[u8; 16]) -> Option<Moved> {
+        let kept = self.kept(uuid);
+        is_there(&kept, directory::NAME).then(|| self.moved(&kept.join(GOING))).flatten()
+    }
+
+    /// The new host has the volume: what is here may be older.
+    pub fn close_way_back(&self, uuid: &[u8; 16]) {
+        // PERSIST: in the store before the new host is served by this node.
+        let _ = remove(&self.kept(uuid).join(directory::NAME));
+    }
+
+    /// The nodes that have pages of a volume that has gone, as its directory says.
+    pub fn holders_of(&self, moved: &Moved) -> Result<BTreeSet<NodeId>, DomainError> {
+        let path = self.kept(&moved.uuid).join(directory::NAME);
+        let places = Directory::open(&path)
+            .map_err(|error| DomainError::new(self.asked(), error, "start the node anew"))?;
+        let parts = (0..moved.pages).step_by(PLACES as usize);
+        let pages = parts.filter(|first| places.has_memory(*first));
+        let pages = pages.flat_map(|first| first..(first + PLACES).min(moved.pages));
+        let owner = |page| match places.get(page) {
+            Ok(Place::Held(owner, _)) => Some(owner),
+            _ => None,
+        };
+        Ok(pages.filter_map(owner).collect())
+    }
+
+    /// A volume that has gone comes back to this node, `here`, in a later term. Nothing of it may
+    /// be served meanwhile.
+    /// CRASH: until `about` is there it has gone, and what was done is undone by step 5.
+    pub fn take_back(&self, moved: &Moved, here: NodeId) -> Result<(), DomainError> {
+        self.keep_gone(moved)?;
+        let (folder, kept) = (self.volume(&moved.name), self.kept(&moved.uuid));
+        let asked = format!("take the volume {} back", moved.name);
+        let failed = |error: std::io::Error| DomainError::io(&asked, folder.display(), &error);
+        let text = |error: &dyn std::fmt::Display| DomainError::new(&asked, error, "");
+        if folder.exists() {
+            return Err(text(&"another volume of its name is here, or is on its way"));
+        }
+        let words = Table::attach(&kept).map_err(|error| text(&error))?;
+        let places = Directory::open(&kept.join(directory::NAME)).map_err(|error| text(&error))?;
+        for page in 0..moved.pages {
+            let word = words.word(page);
+            if word.state() == State::Kept {
+                // In a later version than the directory's, perhaps.
+                places
+                    .set(page, Place::Held(here, word.version()))
+                    .map_err(|errno| text(&format!("its directory: {}", pmem::plain(errno))))?;
+            } else if !places.has_memory(page) {
+                continue;
+            }
+            let Ok(place) = places.get(page) else { continue };
+            words.put(page, word_at_arrival(here, place, Some(word)));
+        }
+        drop((words, places));
+        let (term, text) = (moved.term + 1, |about: &VolumeAbout| {
+            serde_json::to_vec_pretty(about).unwrap_or_default()
+        });
+        let about = VolumeAbout { format: FORMAT, uuid: moved.uuid, pages: moved.pages, term };
+        fs::rename(kept.join(KEPT_PAGES), kept.join(REGION))
+            .and_then(|()| remove(&kept.join(KEPT_HOST)))
+            .and_then(|()| fs::rename(&kept, &folder))
+            .map_err(failed)?;
+        self.write(folder.join(ABOUT), &text(&about))?;
+        self.stays(&moved.name);
+        Ok(())
     }
 
     /// Step 2: a volume is about to come; an earlier attempt is forgotten.

@@ -244,7 +244,7 @@ impl Table {
             return Err(TableError::Layout(found));
         }
         let pages = get(HEADER_PAGES);
-        if region.len() < WORDS_AT + pages * 8 {
+        if region.len().saturating_sub(WORDS_AT) / 8 < pages {
             return Err(TableError::Layout(format!("is too short for {pages} pages")));
         }
         let live =

@@ -10,6 +10,7 @@
 //! on shared memory. A child that is forked does not inherit a registration: mappings that are
 //! registered must not be inherited either.
 
+use crate::ground::error::DomainError;
 use crate::protocol::PAGE;
 use pmem::InternalFd;
 use pmem::interrupt::system_call;
@@ -73,6 +74,26 @@ struct PlaceCall {
 struct ProtectCall {
     range: Range,
     mode: u64,
+}
+
+/// Why [`Uffd::open`] has failed, and what to do.
+pub fn missing(asked: &str, errno: Errno) -> DomainError {
+    let (found, advice) = match errno {
+        Errno::PERM => (
+            "userfaultfd is forbidden here".to_owned(),
+            "allow the system call in the container's filter of system calls (seccomp); \
+             vm.unprivileged_userfaultfd may be 0",
+        ),
+        Errno::NOSYS => (
+            "this kernel has no userfaultfd, or a filter of system calls hides it".to_owned(),
+            "use one with CONFIG_USERFAULTFD, or allow the system call (seccomp)",
+        ),
+        Errno::INVAL => {
+            ("this kernel's userfaultfd is too old".to_owned(), "use Linux 5.19 or later")
+        }
+        errno => (format!("userfaultfd: {}", pmem::plain(errno)), ""),
+    };
+    DomainError::new(asked, found, advice)
 }
 
 /// The number of an ioctl that reads and writes a structure (`asm-generic/ioctl.h`).

@@ -45,7 +45,8 @@ impl Answering {
     pub(super) fn tell_where(&self, uuid: &[u8; 16], name: Option<&str>) -> Told {
         let is_host = match name {
             Some(name) => matches!(self.store.volume_about(name), Ok(Some(_))),
-            None => self.host_of(uuid).is_some(),
+            // It may be again.
+            None => self.host_of(uuid).is_some() || self.store.may_come_back(uuid).is_some(),
         };
         if is_host { Told::Done } else { no("another node's, or nobody's") }
     }
@@ -133,12 +134,8 @@ impl Answering {
         for moved in arriving.filter(|moved| wanted.contains(&moved.attempt)) {
             lock(&self.arrivals.coming).retain(|one| one.moved.uuid != moved.uuid);
             // Nobody asks for what is kept: the old host sends nothing any more, and the new one is
-            // this node. A request that is being served ends.
-            let mut kept = self.kept().remove(&moved.uuid);
-            while kept.as_mut().is_some_and(|kept| Arc::get_mut(kept).is_none()) {
-                std::thread::yield_now();
-            }
-            drop(kept);
+            // this node.
+            self.let_go(&moved.uuid);
             // It is not known how many until it has come.
             self.set_missing(&moved.name, 1);
             match self.store.take_over(&moved, self.here) {
@@ -148,6 +145,14 @@ impl Answering {
             }
         }
         names
+    }
+
+    /// Serves nothing more of what is kept of a region. A request that is being served ends.
+    pub(super) fn let_go(&self, uuid: &[u8; 16]) {
+        let mut kept = self.kept().remove(uuid);
+        while kept.as_mut().is_some_and(|kept| Arc::get_mut(kept).is_none()) {
+            std::thread::yield_now();
+        }
     }
 
     /// What is here of a volume that has gone is kept from here on.

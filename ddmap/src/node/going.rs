@@ -4,6 +4,7 @@
 //! No program has the volume meanwhile: it is *closed* first, so that none attaches it from here on
 //! and nothing leaves; then the node finds out which of the two has it.
 
+use super::back::way_back;
 use super::{BEAT, SILENT, Shared, TICK, say, say_hello};
 use crate::ground::error::DomainError;
 use crate::ground::moving::{Moved, Tables};
@@ -21,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A page of tables is put into files of memory.
+/// A page of tables is put into files of memory; a page that is to be here comes, or is tried again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is to be done with a volume.
@@ -38,6 +39,13 @@ pub(super) enum Order {
 pub(super) struct Orders {
     waiting: Mutex<Vec<(String, Order)>>,
     ordered: Mutex<BTreeMap<String, (Order, Ordered)>>,
+}
+
+impl Orders {
+    /// Whether something was ordered since.
+    pub(super) fn are_waiting(&self) -> bool {
+        !lock(&self.waiting).is_empty()
+    }
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -157,6 +165,12 @@ impl Shared {
     /// Steps 1 to 5.
     fn send_off(&self, volume: &str, to: u16) -> Result<(), DomainError> {
         let asked = format!("move {volume} to node {to}");
+        let gone = self.store.gone().into_iter().find(|moved| moved.name == volume);
+        if let Some(moved) = gone.filter(|_| to == self.about.node) {
+            self.take_back(&moved)?;
+            self.tell_end(volume, None);
+            return Ok(());
+        }
         if self.store.gone().iter().any(|moved| moved.name == volume && moved.node == to) {
             return Ok(());
         }
@@ -229,7 +243,7 @@ impl Shared {
             matches!(word.state(), State::Busy | State::Leaving) && table.is_dead(word.claimant())
         };
         let pages: Vec<u64> = table.touched().filter(is_at).collect();
-        self.bring(volume, pages.into_iter(), |_| {})
+        self.bring(volume, pages.into_iter(), (PATIENCE, &|| true), |_| {})
     }
 
     /// Steps 1 to 3.
@@ -306,6 +320,7 @@ impl Shared {
                     self.tell_end(&moved.name, None);
                 }
                 Ok(Told::Took { missing }) => {
+                    self.store.close_way_back(&moved.uuid);
                     answers.insert(moved.attempt, Instant::now());
                     let what = "bringing what stays with the host".to_owned();
                     self.tell(&moved.name, |now| {
@@ -325,7 +340,7 @@ impl Shared {
                         Ok(Told::Refused { text }) => text,
                         Ok(_) => "it answers something else".to_owned(),
                     };
-                    self.tell_end(&moved.name, Some(not_taken(moved, &why)));
+                    self.tell_end(&moved.name, Some(self.not_taken(moved, &why)));
                 }
                 _ => {}
             }
@@ -375,7 +390,7 @@ impl Shared {
         };
         let pages: Vec<u64> = table.touched().filter(is_missing).collect();
         let total = pages.len() as u64;
-        self.bring(name, pages.into_iter(), |done| {
+        self.bring(name, pages.into_iter(), (PATIENCE, &|| true), |done| {
             self.answering.set_missing(name, (total - done).max(1));
         })
     }
@@ -393,19 +408,19 @@ impl Shared {
         }
     }
 
+    fn not_taken(&self, moved: &Moved, why: &str) -> DomainError {
+        DomainError::new(
+            format!("move {} to node {}", moved.name, moved.node),
+            format!(
+                "node {} is to be its host, which is decided, and has not said that it is: {why}",
+                moved.node
+            ),
+            way_back(&self.domain, moved, self.about.node),
+        )
+    }
+
     /// How long the thread rests that does all this.
     pub(super) fn rest(is_awaited: bool) {
         std::thread::park_timeout(if is_awaited { TICK } else { BEAT });
     }
-}
-
-fn not_taken(moved: &Moved, why: &str) -> DomainError {
-    DomainError::new(
-        format!("move {} to node {}", moved.name, moved.node),
-        format!(
-            "node {} is to be its host, which is decided, and has not said that it is: {why}",
-            moved.node
-        ),
-        "start that node: it takes the volume over by itself",
-    )
 }

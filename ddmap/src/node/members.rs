@@ -4,6 +4,7 @@
 use crate::ground::store::{Listed, Standing};
 use crate::protocol::NodeId;
 use crate::reach::control::{Member, Told};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,15 @@ impl Members {
         all.sort_by_key(|one| one.0.node);
     }
 
+    /// Where the node is, as was heard lately, that another one says to be somewhere else. It may
+    /// have ended there since.
+    pub fn elsewhere(&self, member: &Member) -> Option<SocketAddr> {
+        let all = self.all();
+        let known = all.iter().find(|one| one.0.node == member.node && member.node != 0)?;
+        let is_there = known.1.elapsed() < SILENT && known.0.address != member.address;
+        is_there.then_some(known.0.address)
+    }
+
     /// A node is to stand so from now on. One that is removed while it is there keeps nothing for
     /// others, and is the host of nothing.
     pub fn mark(&self, node: u16, standing: Standing) -> Told {
@@ -169,6 +179,17 @@ impl Members {
             Some((NodeId::new(member.node)?, member.address, member.standing))
         };
         all.iter().filter_map(listed).collect()
+    }
+
+    /// Pages that the domain's volumes can have: what all nodes may have, also those that are away,
+    /// or what they say that they were promised. `None`: a node has not said.
+    pub fn pages(&self) -> Option<u64> {
+        let all = self.all();
+        let sum = |of: fn(&Member) -> u64| {
+            all.iter().fold(0_u64, |sum, one| sum.saturating_add(of(&one.0)))
+        };
+        let is_known = all.iter().all(|one| one.0.capacity > 0);
+        is_known.then(|| sum(|one| one.capacity).max(sum(|one| one.promised)))
     }
 
     /// The nodes besides `here` that were heard of lately.

@@ -9,6 +9,7 @@
 //! | two of the server | answer other nodes and their programs |
 
 mod arrive;
+mod back;
 pub mod evict;
 mod fetched;
 mod going;
@@ -26,7 +27,7 @@ use crate::ground::error::DomainError;
 use crate::ground::maps::Maps;
 use crate::ground::room::Room;
 use crate::ground::store::{Listed, Lock, Store};
-use crate::ground::uffd::Uffd;
+use crate::ground::uffd::{self, Uffd};
 use crate::node::evict::Peer;
 use crate::node::going::{Order, Orders};
 use crate::node::host::Hosts;
@@ -131,12 +132,23 @@ fn say(
     ask: &Ask,
     wire: &Wire,
 ) -> Result<Told, DomainError> {
+    say_within(BEAT * 2, address, member, volume, (ask, wire))
+}
+
+/// The same, with as much time for the connection and again for the answer.
+fn say_within(
+    patience: Duration,
+    address: SocketAddr,
+    member: &Member,
+    volume: Option<([u8; 16], u32)>,
+    (ask, wire): (&Ask, &Wire),
+) -> Result<Told, DomainError> {
     let asked = format!("reach the node at {address}");
     let io = |error: std::io::Error| DomainError::new(&asked, error, "is a node up there?");
     let hello = say_hello(member, volume)?;
-    let mut link = Link::connect(address, BEAT * 2, &hello, wire).map_err(io)?;
+    let mut link = Link::connect(address, patience, &hello, wire).map_err(io)?;
     let text = control::text(ask);
-    let answer = link.ask(&Request::Control { text }, BEAT * 2);
+    let answer = link.ask(&Request::Control { text }, patience);
     let answer = answer.map_err(|error| DomainError::new(&asked, error, "try again"))?;
     let refused = |found: String| DomainError::new(&asked, found, "");
     match answer {
@@ -180,15 +192,27 @@ fn check_capacity(store: &Store, capacity: u64) -> Result<(), DomainError> {
         let advice = "give a --store in /dev/shm, or on another tmpfs";
         return Err(DomainError::new(asked, found, advice));
     }
-    let all = system.f_blocks.saturating_mul(system.f_bsize as u64);
-    if system.f_blocks > 0 && all < capacity {
-        let found = format!("its file system has {all} bytes");
+    let bytes = |blocks: u64| blocks.saturating_mul(system.f_bsize as u64);
+    let (all, free) = (bytes(system.f_blocks), bytes(system.f_bavail));
+    let is_new = store.about()?.is_none();
+    // Without a limit it says 0 of both. One that was there before has its pages, and begins.
+    if system.f_blocks > 0 && (all < capacity || is_new && free < capacity) {
+        let found = format!("its file system has {all} bytes, of which {free} are free");
         return Err(DomainError::new(asked, found, "give a smaller --capacity, or enlarge it"));
     }
     if capacity < 1 << 20 {
         return Err(DomainError::new(asked, "that is less than 1 MiB", "give more"));
     }
     Ok(())
+}
+
+/// Refuses a kernel whose pages are not those that nodes give each other.
+fn check_page_size(asked: &str, bytes: u64) -> Result<(), DomainError> {
+    if bytes == PAGE {
+        return Ok(());
+    }
+    let found = format!("this kernel's pages have {bytes} bytes, and a domain's have {PAGE}");
+    Err(DomainError::new(asked, found, "use a kernel with pages of 4 KiB"))
 }
 
 fn number_of(about: &Member) -> Result<NodeId, DomainError> {
@@ -256,6 +280,8 @@ impl Node {
 
     fn start_in(options: NodeOptions) -> Result<Self, DomainError> {
         let asked = format!("run a node of {}", options.domain);
+        Uffd::open().map_err(|errno| uffd::missing(&asked, errno))?;
+        check_page_size(&asked, rustix::param::page_size() as u64)?;
         let store = Store::create(&options.store)?;
         let lock = store.lock()?;
         check_capacity(&store, options.capacity)?;
@@ -263,6 +289,10 @@ impl Node {
             .wire
             .check_address(options.listen.ip())
             .map_err(|error| DomainError::new(&asked, error, ""))?;
+        if options.listen.ip().is_unspecified() {
+            let found = format!("{} is no address at which others reach it", options.listen.ip());
+            return Err(DomainError::new(&asked, found, "give --listen one of this machine's"));
+        }
         let listener = TcpListener::bind(options.listen).map_err(|error| {
             let found = format!("{}: {error}", options.listen);
             DomainError::new(&asked, found, "give --listen an address of this machine")
@@ -281,8 +311,9 @@ impl Node {
         let first = enter(&options, &store, &members, &mut about)?;
         let here = number_of(&about)?;
         let room = Arc::new(room);
-        let (domain, all) = (options.domain.clone(), Arc::clone(&members));
-        let answering = Answering::new(domain, store.clone(), here, Arc::clone(&room), all);
+        let (of, all) = ((options.domain.clone(), options.wire.clone()), Arc::clone(&members));
+        let me = (here, about.clone());
+        let answering = Answering::new(of, store.clone(), me, Arc::clone(&room), all);
         let answering = Arc::new(answering);
         // What is left of moves of volumes; those that are decided go on.
         store.finish_arrivals();
@@ -562,5 +593,15 @@ impl Shared {
             volumes: self.hosts.status(),
             kept: self.answering.status(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn pages_of_another_size_are_refused() {
+        assert_eq!(super::check_page_size("", 4096), Ok(()));
+        let refused = super::check_page_size("run a node", 65536).unwrap_err();
+        assert!(refused.to_string().contains("65536 bytes"), "{refused}");
     }
 }

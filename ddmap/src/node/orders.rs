@@ -5,7 +5,7 @@
 //! pages home that a draining node keeps; from there they leave for others as any page does.
 
 use super::going::Answers;
-use super::{Shared, say};
+use super::{BEAT, Shared, say};
 use crate::ground::error::DomainError;
 use crate::ground::store::Standing;
 use crate::ground::view::REGION;
@@ -18,6 +18,7 @@ use crate::reach::local::Answered;
 use pmem::{Access, OpenOptions, Pager, Region};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 fn answer(told: Result<Told, DomainError>) -> Answered {
     match told {
@@ -32,7 +33,7 @@ impl Shared {
     /// A node is to stand so: the first one is told.
     pub(super) fn mark(&self, node: u16, standing: Standing) -> Answered {
         answer(match self.first {
-            None => Ok(self.members.mark(node, standing)),
+            None => Ok(self.answering.mark(node, standing)),
             Some(first) => say(first, &self.about, None, &Ask::Mark { node, standing }, &self.wire),
         })
     }
@@ -115,14 +116,18 @@ impl Shared {
         };
         let is_there = |page: &u64| owner_of(*page).is_some_and(|owner| draining.contains(&owner));
         let pages = ground.table.touched().filter(is_there);
-        self.bring(name, pages, |_| {})
+        // What somebody orders does not wait for a node that does not answer.
+        let goes_on = || !self.orders.are_waiting();
+        self.bring(name, pages, (BEAT, &goes_on), |_| {})
     }
 
-    /// Brings pages of a volume of this node's: `tell` hears how many it has tried.
+    /// Brings pages of a volume of this node's, as long as `goes_on` says so, and waits so long for
+    /// each; `tell` hears how many it has tried.
     pub(super) fn bring(
         &self,
         name: &str,
         pages: impl Iterator<Item = u64>,
+        (patience, goes_on): (Duration, &dyn Fn() -> bool),
         tell: impl Fn(u64),
     ) -> Result<(), DomainError> {
         let (mut pages, mut done) = (pages.peekable(), 0);
@@ -131,7 +136,9 @@ impl Shared {
         }
         let asked = format!("fetch the pages of {name}");
         let path = self.store.volume(name).join(REGION);
-        let Some(pager) = pager_of(&path, Wishes::default())? else { return Ok(()) };
+        let Some(pager) = pager_of(&path, Wishes { patience, ..Wishes::default() })? else {
+            return Ok(());
+        };
         let options = OpenOptions { write: true, ..OpenOptions::default() };
         let mut region =
             Region::open(&path, &options).map_err(|error| DomainError::new(&asked, error, ""))?;
@@ -145,6 +152,9 @@ impl Shared {
             pager.ready(&ranges, Access::Load);
             done += batch.len() as u64;
             for page in batch {
+                if !goes_on() {
+                    return Ok(());
+                }
                 // One that cannot be had now is tried again in the next round.
                 let _ = pager.fault(page * PAGE, Access::Load);
             }

@@ -3,28 +3,39 @@
 //! Locks: `kept`, to find what is kept of a region; it is made under it.
 
 use crate::ground::room::Room;
-use crate::ground::store::Store;
+use crate::ground::store::{Standing, Store};
+use crate::ground::table::Table;
 use crate::node::arrive::{Arrivals, told};
 use crate::node::kept::Kept;
 use crate::node::members::Members;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, TERM};
-use crate::reach::control::{self, Ask, Told};
+use crate::reach::control::{self, Ask, Member, Told};
 use crate::reach::status::KeptStatus;
 use crate::wire::serve::{Peer, Refusal, Service};
-use crate::wire::{Hello, NO_VOLUME};
+use crate::wire::{Hello, NO_VOLUME, Wire};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most pages that a region can have: 16 TiB.
 const PAGES_MAX: u64 = 1 << 32;
 /// The most regions of which a node keeps pages: each is mapped whole.
 const KEPT_MAX: usize = 256;
+/// A region may have so many pages in any case.
+const PAGES_MIN: u64 = 1 << 16;
+/// And so many times what the nodes have: a volume may be as large as nodes allow that have joined
+/// just now, of which this one hears a second later.
+const UNHEARD: u64 = 4;
+/// And the most pages of all of them: half of a process's addresses.
+const MAPPED_MAX: u64 = 1 << 34;
 
 /// The answering side of a node.
 pub struct Answering {
     domain: String,
+    about: Member,
+    wire: Wire,
     pub(super) store: Store,
     pub(super) here: NodeId,
     room: Arc<Room>,
@@ -40,14 +51,44 @@ pub(super) fn refused(errno: Errno, text: impl Into<String>) -> Answer {
 impl Answering {
     /// Of a node, with what it kept before.
     pub fn new(
-        domain: String,
+        (domain, wire): (String, Wire),
         store: Store,
-        here: NodeId,
+        (here, about): (NodeId, Member),
         room: Arc<Room>,
         members: Arc<Members>,
     ) -> Self {
         let (kept, arrivals) = (Mutex::default(), Arrivals::default());
-        Self { domain, store, here, room, members, kept, arrivals }
+        Self { domain, about, wire, store, here, room, members, kept, arrivals }
+    }
+
+    /// A node says that it is there. Its store may be a copy of that of one that is there, too:
+    /// then that one answers where it was heard of.
+    fn join(&self, member: Member) -> Told {
+        // The one that asks waits for twice as long as this takes.
+        let is_other = |at: &SocketAddr| {
+            let who = (&Ask::Who, &self.wire);
+            let told = super::say_within(super::BEAT / 2, *at, &self.about, None, who);
+            matches!(told, Ok(Told::Members { you, .. }) if you == member.node)
+        };
+        match self.members.elsewhere(&member).filter(is_other) {
+            Some(at) => Told::Refused {
+                text: format!(
+                    "node {} is at {at}, and answers there; this store is a copy of its, or it is \
+                     about to end: give a node a --store of its own",
+                    member.node
+                ),
+            },
+            None => self.members.join(member),
+        }
+    }
+
+    /// Says how a node stands from now on: the store has it, too, before it is said to be done.
+    pub fn mark(&self, node: u16, standing: Standing) -> Told {
+        let told = self.members.mark(node, standing);
+        match self.store.set_members(&self.members.addresses()) {
+            Err(error) if told == Told::Done => Told::Refused { text: error.to_string() },
+            _ => told,
+        }
     }
 
     pub(super) fn kept(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Arc<Kept>>> {
@@ -73,22 +114,46 @@ impl Answering {
             if pages <= found.pages() {
                 return Ok(Arc::clone(found));
             }
-            // The volume has grown since.
-            Kept::grow(&folder, pages).map_err(|error| format!("{}: {error}", folder.display()))?;
         } else if self.host_of(uuid).is_some() {
             return Err(format!("{} is the host of this volume", self.here));
         }
         if kept.len() == KEPT_MAX && pages > 0 && !kept.contains_key(uuid) {
             return Err(format!("pages of {KEPT_MAX} regions are kept here, and no more can be"));
         }
-        if pages > PAGES_MAX {
-            return Err(format!("a region has {PAGES_MAX} pages at most, not {pages}"));
+        // What is there already has its addresses, or had them in its last life.
+        if kept.contains_key(uuid) || !Table::is_made(&folder) {
+            let others = kept.iter().filter(|one| one.0 != uuid).map(|one| one.1.pages()).sum();
+            self.check_pages(pages, others)?;
+        }
+        if kept.contains_key(uuid) {
+            // The volume has grown since.
+            Kept::grow(&folder, pages).map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         let made = Kept::open(&folder, host, pages, Arc::clone(&self.room))
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         let made = Arc::new(made);
         kept.insert(*uuid, Arc::clone(&made));
         Ok(made)
+    }
+
+    /// Refuses a region of so many pages, beside the pages of others, that no volumes of the domain
+    /// can have, or that there are no addresses for.
+    fn check_pages(&self, pages: u64, others: u64) -> Result<(), String> {
+        let known = self.members.pages().unwrap_or(PAGES_MAX);
+        let most = known.saturating_mul(UNHEARD).clamp(PAGES_MIN, PAGES_MAX);
+        if pages > most {
+            return Err(format!(
+                "a region of {pages} pages is none of this domain's, whose nodes have {known}"
+            ));
+        }
+        // Volumes that were removed may be kept still.
+        if others.saturating_add(pages) > most.saturating_mul(2).min(MAPPED_MAX) {
+            return Err(format!(
+                "{others} pages of other regions are mapped here, and {pages} more are beyond what \
+                 the volumes of this domain can have"
+            ));
+        }
+        Ok(())
     }
 
     /// Drops all that is kept of a region that was removed.
@@ -108,7 +173,9 @@ impl Answering {
             kept.host().is_some_and(|host| gone.contains(&host)).then_some(*uuid)
         };
         let orphans: Vec<_> = self.kept().iter().filter_map(of).collect();
-        for uuid in orphans.into_iter().filter(|uuid| !is_hosted(*uuid)) {
+        let may_stay =
+            |uuid: &[u8; 16]| self.store.may_come_back(uuid).is_some() || is_hosted(*uuid);
+        for uuid in orphans.into_iter().filter(|uuid| !may_stay(uuid)) {
             self.drop_kept(&uuid);
         }
     }
@@ -129,8 +196,9 @@ impl Answering {
                 let text = format!("that is a node of {}, not of {domain}", self.domain);
                 told(&Told::Refused { text })
             }
-            Ok(Ask::Join { member, .. }) if self.here.number() == 1 => {
-                told(&self.members.join(member))
+            Ok(Ask::Join { member, .. }) if self.here.number() == 1 => told(&self.join(member)),
+            Ok(Ask::Who) => {
+                told(&Told::Members { you: self.here.number(), all: vec![self.about.clone()] })
             }
             Ok(Ask::Join { .. }) => {
                 let first = self.members.addresses().into_iter().find(|one| one.0.number() == 1);
@@ -139,7 +207,7 @@ impl Answering {
                 told(&Told::Refused { text })
             }
             Ok(Ask::Mark { node, standing }) if self.here.number() == 1 => {
-                told(&self.members.mark(node, standing))
+                told(&self.mark(node, standing))
             }
             Ok(Ask::Mark { .. }) => refused(Errno::INVAL, "the first node marks nodes"),
             Ok(Ask::Drop) => {
@@ -163,7 +231,11 @@ impl Answering {
             Ok(Ask::Hold { pages, .. }) => {
                 let held = self.hold(&hello.volume, (hello.node.number(), hello.term), pages);
                 match held.and_then(|kept| kept.hears(hello.node, hello.term)) {
-                    Ok(()) => told(&Told::Done),
+                    Ok(()) => {
+                        // From a volume's new host: it is.
+                        self.store.close_way_back(&hello.volume);
+                        told(&Told::Done)
+                    }
                     Err(text) => told(&Told::Refused { text }),
                 }
             }

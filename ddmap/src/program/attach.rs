@@ -5,7 +5,7 @@ use crate::ground::error::DomainError;
 use crate::ground::maps::Maps;
 use crate::ground::renewed::Renewed;
 use crate::ground::store::Store;
-use crate::ground::uffd::Uffd;
+use crate::ground::uffd::{self, Uffd};
 use crate::ground::view::{Ground, REGION};
 use crate::program::paged;
 use crate::program::pager::{RegionPager, Wishes};
@@ -77,17 +77,6 @@ impl Attachment {
     }
 }
 
-fn no_userfaultfd(errno: Errno) -> (&'static str, &'static str) {
-    match errno {
-        Errno::PERM => (
-            "userfaultfd is forbidden here",
-            "allow the system call in the container's filter of system calls (seccomp)",
-        ),
-        Errno::NOSYS => ("this kernel has no userfaultfd", "use one with CONFIG_USERFAULTFD"),
-        _ => ("this kernel's userfaultfd is too old", "use Linux 5.19 or later"),
-    }
-}
-
 /// A folder's path without symbolic links. Not by the C library, which would allocate by the
 /// program's `malloc`: that may be about to begin.
 fn real_path(folder: &Path) -> Option<PathBuf> {
@@ -141,10 +130,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
     };
     let here = NodeId::new(node.node)
         .ok_or_else(|| DomainError::new(&asked, "the store has a bad number", ""))?;
-    let uffd = Uffd::open().map_err(|errno| {
-        let (found, advice) = no_userfaultfd(errno);
-        DomainError::new(&asked, found, advice)
-    })?;
+    let uffd = Uffd::open().map_err(|errno| uffd::missing(&asked, errno))?;
     let maps = Maps::new().map_err(|error| DomainError::new(&asked, error, ""))?;
     let ground = Ground::attach(&folder, store.open_room()?, here)
         .map_err(|error| DomainError::new(&asked, error, ""))?;

@@ -90,6 +90,8 @@ pub enum Ask {
         /// How it is to stand.
         standing: Standing,
     },
+    /// Which node the asked one is: it is told as the only one of the members.
+    Who,
     /// The connection's volume is removed: what is kept of it is dropped.
     Drop,
     /// Whether the asked node is the host of the volume of this name; without one: of the

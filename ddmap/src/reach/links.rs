@@ -103,13 +103,14 @@ impl Links {
         let address = self.address(node)?;
         let (process, session) = *self.own.lock();
         let hello = Hello { process, session, ..self.hello };
-        let link = Link::connect(address, CONNECT, &hello, &self.wire);
+        let goes_on = || waiting::interrupted().is_none();
+        let link = Link::connect_while(address, CONNECT, &hello, &self.wire, &goes_on);
         let mut link = link.map_err(|_| Unreached::Silent)?;
         if !self.polls {
             link.block();
         }
         let text = control::text(&control::Ask::Hold { pages: self.pages, node: node.number() });
-        match link.ask(&Request::Control { text }, CONNECT) {
+        match Self::ask_over(&mut link, &Request::Control { text }, Instant::now() + CONNECT) {
             Ok(Answer::Control { text }) if control::parse(&text) == Ok(Told::Done) => Ok(link),
             _ => Err(Unreached::Silent),
         }

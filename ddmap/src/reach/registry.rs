@@ -256,10 +256,18 @@ impl Registry {
             );
             return Err(DomainError::new(asked, found, advice));
         }
-        let mut gone = living.iter().flat_map(|one| one.1.gone());
-        if let Some(moved) = gone.find(|moved| moved.name == volume) {
+        let gone = |(node, store): &(u16, Store)| {
+            let moved = store.gone().into_iter().find(|moved| moved.name == volume);
+            moved.map(|moved| (*node, moved))
+        };
+        if let Some((here, moved)) = living.iter().find_map(gone) {
             let found = format!("it has moved to node {}, which has not said so yet", moved.node);
-            return Err(DomainError::new(asked, found, "start that node, or wait a moment"));
+            let advice = format!(
+                "start that node, or wait a moment; if it will not come back: solera domain forget \
+                 {domain} {}, then solera domain move {name} --to {here}",
+                moved.node
+            );
+            return Err(DomainError::new(asked, found, advice));
         }
         let numbers: Vec<String> = living.iter().map(|one| one.0.to_string()).collect();
         let found = match numbers.as_slice() {

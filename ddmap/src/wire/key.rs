@@ -1,5 +1,6 @@
-//! The domain's key file: one certificate, signed by itself, and its key, in PEM. Every node of
-//! the domain has the same file, and who has it is a node: so it is its owner's alone.
+//! The domain's key file: the domain's name, one certificate, signed by itself, and its key, in
+//! PEM. Every node of the domain has the same file, and who has it is a node: so it is its owner's
+//! alone. The name is for people: nodes go by the certificate.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,8 +15,13 @@ use rustls::sign::CertifiedKey;
 /// Bytes of a key file, at most: this build's are of about 750.
 const BYTES: u64 = 16384;
 
+/// What the line begins with that names the domain.
+const DOMAIN: &str = "Domain: ";
+
 /// What the nodes of a domain show each other.
 pub struct Key {
+    /// The domain's name; `None`: its file is an older build's, which had none.
+    pub(super) domain: Option<String>,
     pub(super) certificate: CertificateDer<'static>,
     pub(super) secret: PrivateKeyDer<'static>,
     /// The file's.
@@ -29,11 +35,12 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Makes a new key, and its file, which must not exist.
-    pub fn create(path: &Path) -> io::Result<Self> {
+    /// Makes a domain's new key, and its file, which must not exist.
+    pub fn create(path: &Path, domain: &str) -> io::Result<Self> {
         let made = rcgen::generate_simple_self_signed([super::tls::NAME.to_string()])
             .map_err(|error| io::Error::other(format!("cannot make a key: {error}")))?;
-        let text = format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem());
+        let (certificate, secret) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let text = format!("{DOMAIN}{domain}\n{certificate}{secret}");
         let wrong = |error: io::Error| {
             let advice = if error.kind() == io::ErrorKind::AlreadyExists {
                 "; a new key would shut out the nodes that have this one: copy it, or remove it"
@@ -83,6 +90,20 @@ impl Key {
         Self::of_pem(path, &bytes)
     }
 
+    /// Refuses to be the key of a domain that the file does not name.
+    pub fn check_domain(&self, path: &Path, domain: &str) -> io::Result<()> {
+        match &self.domain {
+            Some(other) if other != domain => {
+                let text = format!(
+                    "is the key of the domain {other}, not of {domain}; give the one of {domain}, \
+                     or --domain {other}"
+                );
+                Err(invalid(path, &text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a key file has, as the node gives it to a process of its user.
     pub fn of_text(text: &str) -> io::Result<Self> {
         Self::of_pem(Path::new("(of the node)"), text.as_bytes())
@@ -125,7 +146,9 @@ impl Key {
         match CertifiedKey::from_der(vec![certificate.clone()], secret.clone_key(), &provider) {
             Ok(_) => {
                 let text = String::from_utf8_lossy(bytes).into_owned();
-                Ok(Self { certificate, secret, text })
+                let domain = text.lines().find_map(|line| line.strip_prefix(DOMAIN));
+                let domain = domain.map(|name| name.trim().to_owned());
+                Ok(Self { domain, certificate, secret, text })
             }
             Err(error) => {
                 let text = format!(
@@ -185,12 +208,12 @@ mod tests {
     fn a_key_is_made_once_and_its_owners_alone() {
         let folder = Folder::new("key-made");
         let path = folder.0.join("key.pem");
-        let made = Key::create(&path).unwrap();
+        let made = Key::create(&path, "dm").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         let loaded = Key::load(&path).unwrap();
         assert_eq!(loaded.certificate, made.certificate);
         assert_eq!(loaded.secret.secret_der(), made.secret.secret_der());
-        let again = Key::create(&path).unwrap_err().to_string();
+        let again = Key::create(&path, "dm").unwrap_err().to_string();
         assert!(again.contains("would shut out"), "{again}");
         assert_eq!(Key::load(&path).unwrap().certificate, made.certificate);
     }
@@ -200,7 +223,7 @@ mod tests {
         let folder = Folder::new("key-wrong");
         let path = folder.0.join("key.pem");
         assert!(said_of(&path).contains("copy it from another node"));
-        Key::create(&path).unwrap();
+        Key::create(&path, "dm").unwrap();
         let text = std::fs::read(&path).unwrap();
         for mode in [0o640, 0o604, 0o660, 0o620] {
             assert!(said_of(&folder.file("open", mode, &text)).contains("chmod 600"));
@@ -212,7 +235,7 @@ mod tests {
         assert!(said_of(&folder.file("twice", 0o600, &twice)).contains("2 certificates"));
 
         let other = folder.0.join("other.pem");
-        Key::create(&other).unwrap();
+        Key::create(&other, "other").unwrap();
         let (mine, theirs) = (String::from_utf8(text).unwrap(), std::fs::read(other).unwrap());
         let theirs = String::from_utf8(theirs).unwrap();
         let at = |text: &str| text.find("-----BEGIN PRIVATE").unwrap();
@@ -222,10 +245,26 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_of_the_domain_that_its_file_names() {
+        let folder = Folder::new("key-domain");
+        let path = folder.0.join("key.pem");
+        Key::create(&path, "dm").unwrap();
+        let key = Key::load(&path).unwrap();
+        key.check_domain(&path, "dm").unwrap();
+        let said = key.check_domain(&path, "big").unwrap_err().to_string();
+        assert!(said.contains("key of the domain dm, not of big"), "{said}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (named, older) = text.split_once('\n').unwrap();
+        assert_eq!(named, "Domain: dm");
+        let older = Key::load(&folder.file("older", 0o600, older.as_bytes())).unwrap();
+        older.check_domain(&path, "big").unwrap();
+    }
+
+    #[test]
     fn a_file_cut_off_anywhere_is_refused() {
         let folder = Folder::new("key-cut");
         let path = folder.0.join("key.pem");
-        Key::create(&path).unwrap();
+        Key::create(&path, "dm").unwrap();
         let text = std::fs::read(&path).unwrap();
         let whole = text.windows(8).rposition(|part| part == b"-----END").unwrap();
         for length in 0..=whole {

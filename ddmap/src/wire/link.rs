@@ -66,6 +66,9 @@ impl fmt::Display for LinkError {
 
 impl std::error::Error for LinkError {}
 
+/// A wait for a connection looks that often whether it is to go on.
+const LOOK_NS: u64 = 10_000_000;
+
 /// A connection that is bound to a volume and its term, as it may be handed to another process.
 #[derive(Debug)]
 pub struct Handed {
@@ -105,20 +108,31 @@ impl Link {
         hello: &Hello,
         wire: &Wire,
     ) -> io::Result<Self> {
+        Self::connect_while(address, timeout, hello, wire, &|| true)
+    }
+
+    /// The same, as long as `goes_on` says so, which is asked every 10 ms.
+    pub fn connect_while(
+        address: SocketAddr,
+        timeout: Duration,
+        hello: &Hello,
+        wire: &Wire,
+        goes_on: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
         wire.check_address(address.ip())?;
         let end = deadline(timeout);
-        let fd = connected(address, end).map_err(|error| {
+        let fd = connected(address, end, goes_on).map_err(|error| {
             let kind = error.kind();
             io::Error::new(kind, format!("connect to {address}: {error}; is a node up there?"))
         })?;
         let channel = wire.asker(fd)?;
-        Self::greeted(channel, hello, end)
+        Self::greeted(channel, hello, end, goes_on)
             .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
     }
 
     /// Says hello over a stream socket that is connected.
     pub fn from_fd(fd: OwnedFd, hello: &Hello, timeout: Duration) -> io::Result<Self> {
-        Self::greeted(Box::new(Plain(InternalFd::new(fd))), hello, deadline(timeout))
+        Self::greeted(Box::new(Plain(InternalFd::new(fd))), hello, deadline(timeout), &|| true)
     }
 
     /// Takes a connection over, of another process that has said hello.
@@ -156,12 +170,17 @@ impl Link {
         }
     }
 
-    fn greeted(channel: Box<dyn Channel>, hello: &Hello, end: u64) -> io::Result<Self> {
+    fn greeted(
+        channel: Box<dyn Channel>,
+        hello: &Hello,
+        end: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
         let mut link = Self::new(channel, hello.bound(frame::VERSION), 1);
         frame::encode_hello(&mut link.head, frame::VERSION, link.next, hello);
         let mut outcome = link.push(&[], end).map(|()| None);
-        while matches!(outcome, Ok(None)) && now_ns() < end {
-            outcome = link.arrive(end);
+        while matches!(outcome, Ok(None)) && now_ns() < end && goes_on() {
+            outcome = link.arrive(end.min(now_ns() + LOOK_NS));
         }
         let (header, body) = match outcome {
             Ok(Some(frame)) => frame,
@@ -432,7 +451,7 @@ fn left(end: u64) -> Duration {
 }
 
 /// A TCP connection without delay of small frames.
-fn connected(address: SocketAddr, end: u64) -> io::Result<OwnedFd> {
+fn connected(address: SocketAddr, end: u64, goes_on: &dyn Fn() -> bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -444,10 +463,10 @@ fn connected(address: SocketAddr, end: u64) -> io::Result<OwnedFd> {
     }
     loop {
         let now = now_ns();
-        if now >= end {
+        if now >= end || !goes_on() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
         }
-        channel::wait(fd.as_fd(), PollFlags::OUT, end - now)?;
+        channel::wait(fd.as_fd(), PollFlags::OUT, (end - now).min(LOOK_NS))?;
         sockopt::socket_error(&fd)??;
         if rustix::net::getpeername(&fd).is_ok() {
             return Ok(fd);

@@ -297,7 +297,8 @@ mod tests {
     fn key() -> Key {
         let made = rcgen::generate_simple_self_signed([NAME.to_string()]).unwrap();
         let secret = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        Key { certificate: made.cert.der().clone(), secret: secret.into(), text: String::new() }
+        let (domain, text) = (None, String::new());
+        Key { domain, certificate: made.cert.der().clone(), secret: secret.into(), text }
     }
 
     /// Who shows the domain's certificate with a key of its own.

@@ -17,12 +17,11 @@ pub fn run(name: &str, to: u16, json: bool) -> Outcome {
     let (domain_of, volume) = registry::parse(name)?;
     let registry = Registry::find()?;
     let nodes = registry.living(domain_of);
-    let going = |store: &Store| {
-        let gone = store.gone();
-        gone.iter().any(|moved| moved.name == volume && moved.node == to)
-    };
-    // One that was decided upon goes on at its old host.
-    let pending = nodes.iter().find(|one| going(&one.1));
+    let gone = |store: &Store| store.gone().into_iter().find(|moved| moved.name == volume);
+    // One that was decided upon goes on at its old host, or comes back there.
+    let pending = nodes
+        .iter()
+        .find(|(number, store)| gone(store).is_some_and(|moved| moved.node == to || *number == to));
     let from = match pending {
         Some((number, store)) => Some((*number, store.clone())),
         None => match registry.host(name)? {
@@ -59,6 +58,10 @@ fn told(name: &str, (to, old): (u16, Option<u16>), json: bool, registry: &Regist
     }
     let at = address.map_or_else(String::new, |address| format!(" at {address}"));
     let text = match old {
+        Some(old) if old == to => format!(
+            "{name}: node {to}{at} is its host again, as it was before the move\nNext: solera run \
+             --ddmap {name} -- PROGRAM\n"
+        ),
         None => format!("{name}: node {to}{at} is its host already\n"),
         Some(old) => format!(
             "{name}: node {to}{at} is its host, in place of node {old}, which keeps {} for other \

@@ -1,0 +1,206 @@
+//! `solera domain drain`, `leave` and `forget`: a node gives its pages up, and is removed.
+
+use std::time::{Duration, Instant};
+
+use ddmap::ground::store::Standing;
+use ddmap::protocol::PAGE;
+use ddmap::reach::control::Member;
+use ddmap::reach::local::{Answered, Said};
+use ddmap::reach::registry::Registry;
+use ddmap::reach::status::Status;
+
+use crate::domain;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Progress};
+use crate::size;
+
+/// It keeps pages still, and none has gone for as long as was to be waited.
+const CODE_STILL: u8 = 3;
+/// What is waited for is said when nothing has gone for so long.
+const SAID: Duration = Duration::from_secs(5);
+/// Within that time the first node has heard that one has given its pages up.
+const HEARD: Duration = Duration::from_secs(5);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Has the first node say how a node stands.
+pub fn mark(name: &str, node: u16, standing: Standing) -> Outcome {
+    let asked = format!("change node {node} of {name}");
+    match Registry::find()?.order(name, &Said::Mark { node, standing })? {
+        Answered::Done => Ok(0),
+        Answered::Refused { text } => Err(Failure::new(asked, text, "")),
+        _ => Err(Failure::new(asked, "its node answers something else", "")),
+    }
+}
+
+/// A node as the domain knows it.
+fn member(status: &Status, name: &str, node: u16) -> Result<Member, Failure> {
+    status.nodes.iter().find(|one| one.node == node).cloned().ok_or_else(|| {
+        let advice = format!("see solera domain status {name}");
+        Failure::new(format!("find node {node} of {name}"), "the domain has no such node", &advice)
+    })
+}
+
+/// Refuses what cannot be drained: it does not answer, or others have no room.
+fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
+    let node = before.node;
+    let asked = format!("drain node {node} of {name}");
+    if before.kept == 0 {
+        return Ok(());
+    }
+    if !domain::is_there(before) {
+        let found = format!("it was not heard of for {} s", before.silent);
+        let advice =
+            format!("start it; if it will not come back: solera domain forget {name} {node}");
+        return Err(Failure::new(asked, found, &advice));
+    }
+    let others = status.nodes.iter().filter(|one| one.node != node && domain::is_there(one));
+    let room: u64 = others.map(|one| one.capacity.saturating_sub(one.reserve)).sum();
+    let promised: u64 = status.nodes.iter().map(|one| one.promised).sum();
+    let needed = promised + before.used.saturating_sub(before.kept);
+    if needed > room {
+        let found = format!(
+            "the other nodes have {} for volumes, and {} are promised",
+            size::show(room * PAGE),
+            size::show(needed * PAGE)
+        );
+        return Err(Failure::new(asked, found, "start another node, or remove a volume"));
+    }
+    Ok(())
+}
+
+/// What a node that gives its pages up waits for, and what to do.
+fn awaited(status: &Status, name: &str, now: &Member) -> (String, String) {
+    let (node, kept) = (now.node, size::show(now.kept * PAGE));
+    let hosts = || status.nodes.iter().filter(|one| one.node != node && one.promised > 0);
+    let of = |one: &Member| format!("node {} was not heard of for {} s", one.node, one.silent);
+    let away: Vec<&Member> = hosts().filter(|one| !domain::is_there(one)).collect();
+    let (why, advice) = match away.as_slice() {
+        _ if !domain::is_there(now) => (of(now), "start it".to_owned()),
+        [] => {
+            let numbers: Vec<String> = hosts().map(|one| one.node.to_string()).collect();
+            let why = format!("the hosts of volumes (nodes {}) fetch none", numbers.join(", "));
+            (why, "see what these nodes say; they may have no room".to_owned())
+        }
+        [first, ..] => {
+            let why: Vec<String> = away.iter().copied().map(of).collect();
+            let advice = format!(
+                "start it; if it will not come back, its volumes are lost: solera domain forget \
+                 {name} {}",
+                first.node
+            );
+            (format!("of the hosts of volumes, {}", why.join(", ")), advice)
+        }
+    };
+    (format!("node {node} keeps {kept} still; {why}"), advice)
+}
+
+/// A node gives its pages up: waits until it keeps none, or none has gone for as long as `patience`
+/// says.
+pub fn drain(name: &str, node: u16, patience: Duration) -> Outcome {
+    let registry = Registry::find()?;
+    let status = domain::status(&registry, name)?;
+    let before = member(&status, name, node)?;
+    check(&status, name, &before)?;
+    mark(name, node, Standing::Drains)?;
+    let mut progress = Progress::new(&format!("node {node} gives its pages up"));
+    let (mut least, mut since, mut said) = (u64::MAX, Instant::now(), false);
+    loop {
+        let status = domain::status(&registry, name)?;
+        let now = member(&status, name, node)?;
+        // What it says of itself is a second old.
+        if now.kept == 0 && now.standing == Standing::Drains {
+            return Ok(0);
+        }
+        if now.kept < least {
+            (least, since, said) = (now.kept, Instant::now(), false);
+        }
+        let total = before.kept.max(now.kept).max(1);
+        progress.update(total - now.kept, total);
+        let (found, advice) = awaited(&status, name, &now);
+        if since.elapsed() > patience {
+            let asked = format!("drain node {node} of {name}");
+            let advice = format!(
+                "{advice}. It goes on giving up; to take that back: solera domain drain --cancel \
+                 {name} {node}"
+            );
+            return Err(Failure::new(asked, found, &advice).code(CODE_STILL));
+        }
+        if since.elapsed() > SAID && !said {
+            output::tell(format!("{found}; waiting for {} s more", patience.as_secs()));
+            said = true;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Refuses to remove what must stay, with nothing done.
+fn check_leaves(registry: &Registry, name: &str, node: u16) -> Result<(), Failure> {
+    let asked = format!("remove node {node} from {name}");
+    let begun = Instant::now();
+    let (told, found) = loop {
+        let told = domain::told(registry, name)?;
+        let first =
+            told.first().ok_or_else(|| Failure::new(&asked, "no node says anything", ""))?;
+        let found = member(first, name, node)?;
+        // A node of another machine is heard of a second later: its volume may just have moved.
+        let is_sure = told.iter().any(|status| status.node == node) || node == 1;
+        if found.promised == 0 || is_sure || begun.elapsed() > HEARD {
+            break (told, found);
+        }
+        std::thread::sleep(LOOK);
+    };
+    if node == 1 {
+        let advice = format!(
+            "have it keep nothing: solera domain drain {name} 1; to be rid of it, make another \
+             domain, and solera cp each volume there"
+        );
+        let found = "node 1 gives out the numbers and must be up when others start, so it stays";
+        return Err(Failure::new(asked, found, &advice));
+    }
+    if found.promised > 0 {
+        let of = told.iter().filter(|status| status.node == node);
+        let names: Vec<&str> =
+            of.flat_map(|status| &status.volumes).map(|volume| volume.name.as_str()).collect();
+        let names =
+            if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+        let found =
+            format!("it is the host of volumes of {}{names}", size::show(found.promised * PAGE));
+        let advice = format!(
+            "move them (on its machine: solera domain move {name}/VOLUME --to NODE), or remove \
+             them (solera rm {name}/VOLUME)"
+        );
+        return Err(Failure::new(asked, found, &advice));
+    }
+    Ok(())
+}
+
+/// The same, and it is removed.
+pub fn leave(name: &str, node: u16, patience: Duration) -> Outcome {
+    check_leaves(&Registry::find()?, name, node)?;
+    drain(name, node, patience)?;
+    // The first node hears of it with the next beat.
+    let begun = Instant::now();
+    loop {
+        let marked = mark(name, node, Standing::Gone);
+        if marked.is_ok() || begun.elapsed() > HEARD {
+            return marked;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A node that will not come back is removed.
+pub fn forget(name: &str, node: u16) -> Outcome {
+    let found = member(&domain::status(&Registry::find()?, name)?, name, node)?;
+    let asked = format!("forget node {node} of {name}");
+    if domain::is_there(&found) {
+        let advice = format!("have it give its pages up: solera domain leave {name} {node}");
+        return Err(Failure::new(asked, "it is there", &advice));
+    }
+    if node == 1 {
+        let found = "node 1 gives out the numbers and tells the nodes of each other, so it stays";
+        return Err(Failure::new(asked, found, "start it again with its store, at its address"));
+    }
+    mark(name, node, Standing::Gone)
+}
