@@ -101,9 +101,7 @@ impl Witness {
         inner.ending = Some(Ending::Died(what()));
         self.ended.notify_all();
         drop(inner);
-        // SAFETY: ends this thread alone. Its stack stays mapped, and what lies there stays as it
-        // is.
-        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        end_thread();
     }
 
     fn wait(&self) -> Told<Ending> {
@@ -187,7 +185,7 @@ impl<'l> Pair<'l> {
     fn new(lab: &'l Lab, setting: Setting) -> Told<Self> {
         let placed = lab.placed()?;
         let witness = Arc::new(Witness::default());
-        let volume = attached(&placed, setting, &witness)?;
+        let volume = attached(&placed, setting, witness.clone())?;
         let survivor = engine_of(&volume, &placed, &witness)?;
         let mut model = lab.model.clone();
         // The image was detached orderly: every size in it is durable.
@@ -221,7 +219,7 @@ impl<'l> Pair<'l> {
 
     /// The victim makes its call and dies in it, or behind it. Gives the models of both endings.
     fn die(&mut self, call: &Action, point: u64) -> Told<[Option<Model>; 2]> {
-        let volume = attached(&self.placed, self.setting, &self.witness)?;
+        let volume = attached(&self.placed, self.setting, self.witness.clone())?;
         let mut victim = engine_of(&volume, &self.placed, &self.witness)?;
         self.open(&mut victim)?;
         self.witness.lock().at = point;
@@ -256,12 +254,7 @@ impl<'l> Pair<'l> {
             }
             Ending::Died(at) => {
                 self.lives.death = format!("before {at}");
-                // Else each death would keep three files open.
-                while Arc::strong_count(&volume) > 1 {
-                    // SAFETY: a count on the stack of the thread that has ended, which no other
-                    // code gives back; nobody else has the volume.
-                    unsafe { Arc::decrement_strong_count(Arc::as_ptr(&volume)) };
-                }
+                let_go(&volume);
                 if self.setting.mode != Mode::Strict {
                     let [mut before, mut after] = models;
                     let was = before.clone();
@@ -338,26 +331,46 @@ impl<'l> Pair<'l> {
         self.survivor.close_all().map_err(told)?;
         remove_all(&self.survivor)?;
         // An attach finds deaths that no process has waited for.
-        drop(attached(&self.placed, self.setting, &self.witness)?);
+        drop(attached(&self.placed, self.setting, self.witness.clone())?);
         emptied(self.lab, &self.volume)?;
         check_volume(&self.volume)?;
         Ok(self.lives)
     }
 }
 
+/// Ends this thread, as a death ends a process: nothing on its stack is ever cleaned up.
+pub(crate) fn end_thread() {
+    // SAFETY: ends this thread alone. Its stack stays mapped, and what lies there stays as it is.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+}
+
+/// Gives back what a thread that was ended has of a volume, which nobody else has besides the
+/// caller: else each death would keep three files open.
+pub(crate) fn let_go(volume: &Arc<Volume>) {
+    while Arc::strong_count(volume) > 1 {
+        // SAFETY: a count on the stack of the thread that has ended, which no other code gives
+        // back; nobody else has the volume.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(volume)) };
+    }
+}
+
 /// The volume is empty, and all its room is free.
-fn emptied(lab: &Lab, volume: &Volume) -> Told<()> {
+pub(crate) fn emptied(lab: &Lab, volume: &Volume) -> Told<()> {
     match free_space(volume)?.abs_diff(lab.free_when_empty) {
         0 => Ok(()),
         lost => Err(format!("emptied, {lost} bytes are not free, or free that never were")),
     }
 }
 
-fn attached(placed: &Placed, setting: Setting, witness: &Arc<Witness>) -> Told<Arc<Volume>> {
+pub(crate) fn attached(
+    placed: &Placed,
+    setting: Setting,
+    hook: Arc<dyn Hook>,
+) -> Told<Arc<Volume>> {
     let options = AttachOptions {
         mode: setting.mode,
         class: Some(setting.class),
-        hook: Some(witness.clone()),
+        hook: Some(hook),
         ..AttachOptions::default()
     };
     volume::attach(&placed.path, &options).map_err(told)
@@ -425,7 +438,7 @@ impl Death<'_> {
             let before = models.each_ref().map(|model| model.as_ref().map(bare));
             pair.lives.live.push(pair.volatile()?);
             pair.witness.push(Event::Mark("begin".into()));
-            drop(attached(&pair.placed, self.setting, &pair.witness)?);
+            drop(attached(&pair.placed, self.setting, pair.witness.clone())?);
             pair.witness.push(Event::Mark("end".into()));
             pair.lives.live.push(pair.volatile()?);
             let after = before.clone();

@@ -6,13 +6,15 @@
 //! - [`cases`]: start states and the calls explored on them; [`random`]: sequences drawn by a seed;
 //!   [`pairs`]: a set of calls, all pairs; [`sequences`]: campaigns of both; [`concurrent`]: two
 //!   calls at once; [`deaths`]: a process dies inside any call of the set, another goes on, in one
-//!   process and one trace; [`survived`]: the same with processes that are killed, on the start
+//!   process and one trace; [`announced`]: the same beside a call that has found a name which goes;
+//!   [`survived`]: the same with processes that are killed, on the start
 //!   states; [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can
 //!   leave of a traced run; [`lab`]: the images themselves.
 //! - [`recover`]: recovery, and crashes inside it; [`compare`], [`judge`]: what a recovered volume
 //!   must hold; [`explore`]: one case; [`campaign`]: all; `mutate`: what shows that a flush or
 //!   fence is missing.
 
+pub mod announced;
 mod cached;
 pub mod campaign;
 pub mod cases;

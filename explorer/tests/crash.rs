@@ -8,7 +8,7 @@
 
 use explorer::campaign::{Filter, Stop, is_long, run, settings, summary};
 use explorer::explore::Report;
-use explorer::{concurrent, deaths, lifecycle, sequences};
+use explorer::{announced, concurrent, deaths, lifecycle, sequences};
 use std::time::Duration;
 
 fn must_hold(name: &str, report: &Report) {
@@ -55,4 +55,9 @@ fn two_calls_at_once() {
 #[test]
 fn a_death_and_then_a_power_cut() {
     must_hold("a death, then a power cut", &deaths::run(1, Stop::default()));
+}
+
+#[test]
+fn a_death_beside_the_last_inode_of_an_extent() {
+    must_hold("a death beside an extent's end", &announced::run(Stop::default()));
 }

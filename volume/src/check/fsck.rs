@@ -204,19 +204,20 @@ pub(crate) fn damaged_slot(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| *byte != 0) && crc != state.crc
 }
 
-/// Marks the blocks and inodes that operation records keep, and their extents: in use as the free
-/// map tells.
+/// Marks the blocks and inodes that operation records keep, their extents, and those that are left:
+/// in use as the free map tells.
 fn mark_kept(volume: &Checks, mark: &Mark<'_>) -> Result<()> {
     let reached = mark.reached();
     for block in volume.kept_singles()? {
         reached.mark_blocks(volume, block, 1, false);
     }
-    volume.each_kept(|ino| {
-        let inode = Inode(ino);
-        if let Some(block) = reached.mark_extent(volume, inode) {
+    volume.each_kept(|header, inodes| {
+        if let Some(block) = reached.mark_extent(volume, Inode(header)) {
             reached.mark_blocks(volume, block, EXTENT_BLOCKS, true);
         }
-        reached.mark_inode(volume, inode);
+        for ino in inodes {
+            reached.mark_inode(volume, Inode(ino));
+        }
     })
 }
 

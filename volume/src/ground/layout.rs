@@ -398,7 +398,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 14;
+pub const RUNTIME_VERSION: u64 = 15;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].

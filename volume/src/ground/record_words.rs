@@ -30,7 +30,9 @@ pub(crate) const RECORD_BUCKET: u64 = RECORD_BLOCK + 8;
 /// Record words of `redo.rs`; they outlive the operation.
 pub(crate) const RECORD_REDO: u64 = RECORD_BUCKET + 8;
 pub(crate) const RECORD_WORD: u64 = RECORD_REDO + 8;
-const _: () = assert!(RECORD_WORD + 8 <= OP_RECORD);
+/// Record word of `inode/kept.rs`; it outlives the operation.
+pub(crate) const RECORD_LEFT: u64 = RECORD_WORD + 8;
+const _: () = assert!(RECORD_LEFT + 8 <= OP_RECORD);
 
 /// A lock's address: an offset in the runtime with this bit set, or one in the region.
 pub(crate) const IN_RUNTIME: u64 = 1 << 63;

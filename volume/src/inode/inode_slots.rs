@@ -8,8 +8,11 @@
 //! Whoever allocates in an extent or drops it holds its *busy* bit in the chunk record: a token,
 //! never waited for (there are other extents). Freeing a slot needs no token, since the slot itself
 //! keeps the extent alive until its bit is cleared. An extent without inodes gives its blocks back,
-//! unless an operation is about to lock one of its slots: then the next one to be freed there sees
-//! to it.
+//! unless an operation is about to lock one of its slots: then it is left (`kept.rs`), and whoever
+//! gives another extent back tries this one again.
+//!
+//! All of that is done by operations past the gate, or by who is alone. Who announces a lock and
+//! takes that back, in its locking phase or for a dead process, changes nothing here.
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};
@@ -255,44 +258,40 @@ impl Inodes {
         Ok(first + slot)
     }
 
-    /// Drops an extent without inodes, unless somebody holds its token (who then does this). Gives
-    /// the extent of an inode back if it has no inodes and could not be given back before because a
-    /// lock in it was announced. Called when that announcement is gone.
-    pub(crate) fn retry_extent(&self, inode: Inode) -> Result<()> {
-        let Ok((extent, _)) = self.extent_of(inode.0) else { return Ok(()) };
-        self.drop_if_empty(extent)
-    }
-
-    fn drop_if_empty(&self, extent: Extent) -> Result<()> {
+    /// Drops an extent without inodes, unless somebody holds its token (who then does this), or a
+    /// lock in it is announced: then it is left. Gives whether it was dropped.
+    ///
+    /// CRASH: the caller works, so a death at any step makes a sweep due, which waits for the
+    /// others that work: it writes all masks anew (no token stays set), frees the blocks of an
+    /// extent that no mask shows any more, drops one without inodes, and voids the words of what is
+    /// left. (One that is alone dies before the volume is called clean: the next attach recovers.)
+    pub(super) fn drop_if_empty(&self, extent: Extent) -> Result<bool> {
         let chunk = extent.chunk;
-        loop {
-            if self.mask(chunk, Mask::Extents)? >> extent.index & 1 == 0
-                || self.slots(extent)? != EMPTY
-                || !self.mask_set(chunk, Mask::Busy, extent.index)?
-            {
-                return Ok(());
-            }
-            let alive = self.mask(chunk, Mask::Extents)? >> extent.index & 1 != 0;
-            if alive && self.slots(extent)? == EMPTY {
-                self.mask_clear(chunk, Mask::Room, extent.index)?;
-                self.mask_clear(chunk, Mask::Extents, extent.index)?;
-                let start = self.extent_first_block(extent) * BLOCK;
-                if self.is_announced(start..start + EXTENT_BLOCKS * BLOCK)? {
-                    // Somebody is about to lock a slot that he will find free: it must be one
-                    // still.
-                    self.mask_set(chunk, Mask::Extents, extent.index)?;
-                    self.note_room(extent)?;
-                    self.mask_clear(chunk, Mask::Busy, extent.index)?;
-                    if self.is_announced(start..start + EXTENT_BLOCKS * BLOCK)? {
-                        return Ok(());
-                    }
-                    continue;
-                }
+        while self.is_extent(extent)?
+            && self.slots(extent)? == EMPTY
+            && self.mask_set(chunk, Mask::Busy, extent.index)?
+        {
+            if !self.is_extent(extent)? || self.slots(extent)? != EMPTY {
                 self.mask_clear(chunk, Mask::Busy, extent.index)?;
-                return self.clear(chunk, extent.index * EXTENT_BLOCKS, EXTENT_BLOCKS);
+                continue;
+            }
+            self.mask_clear(chunk, Mask::Room, extent.index)?;
+            self.mask_clear(chunk, Mask::Extents, extent.index)?;
+            let start = self.extent_first_block(extent) * BLOCK;
+            if self.is_announced(start..start + EXTENT_BLOCKS * BLOCK)? {
+                // Somebody is about to lock a slot that he will find free: it must be one still.
+                self.mask_set(chunk, Mask::Extents, extent.index)?;
+                self.note_room(extent)?;
+                self.mask_clear(chunk, Mask::Busy, extent.index)?;
+                // Behind the token: who holds it sees to an extent that others find without inodes.
+                self.leave_extent(extent)?;
+                return Ok(false);
             }
             self.mask_clear(chunk, Mask::Busy, extent.index)?;
+            self.clear(chunk, extent.index * EXTENT_BLOCKS, EXTENT_BLOCKS)?;
+            return Ok(true);
         }
+        Ok(false)
     }
 
     /// Makes an extent and takes its first slot.
@@ -370,6 +369,10 @@ impl Inodes {
         if !known && self.note_room(extent)? {
             self.group_store(group, Group::InodeCursor, extent.chunk)?;
         }
-        if before & !(1 << slot) == EMPTY { self.drop_if_empty(extent) } else { Ok(()) }
+        if before & !(1 << slot) == EMPTY {
+            self.return_left()?;
+            self.drop_if_empty(extent)?;
+        }
+        Ok(())
     }
 }

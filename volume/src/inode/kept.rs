@@ -1,5 +1,5 @@
-//! What an operation record keeps for the operations to come: free inodes, fresh numbers. (It keeps
-//! blocks, too: `space/kept_blocks.rs`.)
+//! What an operation record keeps for the operations to come: free inodes, fresh numbers, an extent
+//! to be given back. (It keeps blocks, too: `space/kept_blocks.rs`.)
 //!
 //! A record is its CPU's as long as there are enough of them (`acquire.rs`), so two CPUs whose
 //! calls have nothing to do with each other write no line of both when they make and remove files.
@@ -10,23 +10,27 @@
 //!   by the operation, and by a call that takes them back;
 //! - *freed*: one more, which an unlink has just freed: the next create takes it. Not 0 only by a
 //!   plain store of the operation, which so waits for none of its stores that are under way; back
-//!   to 0 by the operation, and by a call that takes it back.
+//!   to 0 by the operation, and by a call that takes it back;
+//! - *left*: the number of a slot of an extent without inodes, which could not be given back since
+//!   a lock in it was announced; written by any operation. It may be out of date: the extent may
+//!   have inodes again, or be gone.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
 //! others ([`Inodes::kept_extents`]); fsck does not miss them. They are given back when the map is
-//! saved, when inodes or blocks run out, and with the last other inode of their extent. A sweep
-//! frees them with all that nothing reaches, and so makes these words void.
+//! saved, when inodes or blocks run out, and with the last other inode of their extent; an extent
+//! that is left, with the next one that is given back. A sweep frees them with all that nothing
+//! reaches, and so makes these words void.
 //!
-//! Inodes are kept and taken by operations past the gate only: a death between two words leaves
-//! what the sweep finds. Numbers are counted before they are used.
+//! Inodes are kept and taken, and extents left, by operations past the gate only: a death between
+//! two words leaves what the sweep finds. Numbers are counted before they are used.
 //!
 //! Locks: none. Persistence: none, all of this is volatile.
 
 use crate::Result;
 use crate::ground::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
 use crate::ground::record_words::{
-    RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
+    RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_LEFT, RECORD_SEQUENCES, Record, index,
 };
 use crate::inode::Inodes;
 use crate::inode::inode_slots::{EMPTY, Extent};
@@ -45,7 +49,7 @@ pub(crate) const SLOTS: u64 = (1 << KEPT) - 1;
 /// Slots of an extent that a record keeps.
 struct Kept {
     extent: Extent,
-    /// As in the extent's bitmap.
+    /// As in the extent's bitmap; 0 of one that is left.
     slots: u64,
 }
 
@@ -190,11 +194,17 @@ impl Inodes {
         Ok([kept, freed.map(|(extent, slot)| Kept { extent, slots: 1 << slot })])
     }
 
-    /// All slots that records keep, those of one extent together.
+    /// The extent that a record names as left, if it does.
+    fn left_by(&self, op: u32) -> Result<Option<Kept>> {
+        let ino = self.rt.load(self.rt.op(op) + RECORD_LEFT)?;
+        Ok(self.extent_of(ino).ok().map(|(extent, _)| Kept { extent, slots: 0 }))
+    }
+
+    /// All slots that records keep, those of one extent together, and what is left.
     fn all_kept(&self) -> Result<Vec<Kept>> {
         let mut all: Vec<Kept> = Vec::new();
         for op in 0..self.rt.layout.op_count as u32 {
-            for kept in self.kept_by(op)?.into_iter().flatten() {
+            for kept in self.kept_by(op)?.into_iter().chain([self.left_by(op)?]).flatten() {
                 match all.iter_mut().find(|one| one.extent == kept.extent) {
                     Some(one) => one.slots |= kept.slots,
                     None => all.push(kept),
@@ -209,8 +219,8 @@ impl Inodes {
         Ok(self.all_kept()?.iter().map(|kept| u64::from(kept.slots.count_ones())).sum())
     }
 
-    /// The extents without inodes that are there only for what is kept of them: chunk, and index in
-    /// it.
+    /// The extents without inodes that are there only for what is kept of them, or are left: chunk,
+    /// and index in it.
     pub(crate) fn kept_extents(&self) -> Result<Vec<(u64, u64)>> {
         let mut found = Vec::new();
         for kept in self.all_kept()? {
@@ -263,12 +273,16 @@ impl Inodes {
         Ok(space)
     }
 
-    /// Calls `each` with the inodes that are kept, of extents that are there.
-    pub(crate) fn each_kept(&self, mut each: impl FnMut(u64)) -> Result<()> {
+    /// Calls `each` with the extents of which something is kept, or that are left, as far as they
+    /// are there: by the number of a header, and of the inodes that are kept.
+    pub(crate) fn each_kept(
+        &self,
+        mut each: impl FnMut(u64, &mut dyn Iterator<Item = u64>),
+    ) -> Result<()> {
         for kept in self.all_kept()? {
             if self.is_extent(kept.extent)? {
                 let first = self.first_inode(kept.extent);
-                bits_of(kept.slots).for_each(|slot| each(first + slot));
+                each(first, &mut bits_of(kept.slots).map(|slot| first + slot));
             }
         }
         Ok(())
@@ -281,6 +295,41 @@ impl Inodes {
         for op in 0..self.rt.layout.op_count as u32 {
             any |= self.return_kept_by(op)?;
             any |= self.return_blocks_by(op, |_| true)?;
+        }
+        Ok(any | self.return_left()?)
+    }
+
+    /// An extent without inodes stays, since a lock in it is announced: a record that names none
+    /// names it, whichever.
+    #[cold]
+    pub(crate) fn leave_extent(&self, extent: Extent) -> Result<()> {
+        let ino = self.first_inode(extent) + 1;
+        for op in 0..self.rt.layout.op_count as u32 {
+            let at = self.rt.op(op) + RECORD_LEFT;
+            let found = self.rt.load(at)?;
+            if found == ino || found == 0 && self.rt.cas(at, 0, ino)?.is_ok() {
+                return Ok(());
+            }
+        }
+        // A sweep finds it.
+        self.demand_sweep()
+    }
+
+    /// Tries again to give back the extents that are left; whether one was. For operations past the
+    /// gate, or who is alone.
+    pub(super) fn return_left(&self) -> Result<bool> {
+        let mut any = false;
+        for op in 0..self.rt.layout.op_count as u32 {
+            let at = self.rt.op(op) + RECORD_LEFT;
+            let ino = self.rt.load(at)?;
+            if ino == 0 || self.rt.cas(at, ino, 0)?.is_err() {
+                continue;
+            }
+            match self.extent_of(ino).and_then(|(extent, _)| self.drop_if_empty(extent)) {
+                Ok(dropped) => any |= dropped,
+                // The call is about other inodes: it need not fail.
+                Err(_) => self.demand_sweep()?,
+            }
         }
         Ok(any)
     }
@@ -309,6 +358,7 @@ impl Inodes {
         for op in 0..self.rt.layout.op_count as u32 {
             self.rt.store(self.rt.op(op) + RECORD_INODES, 0)?;
             self.rt.store(self.rt.op(op) + RECORD_FREED, 0)?;
+            self.rt.store(self.rt.op(op) + RECORD_LEFT, 0)?;
         }
         self.forget_kept_blocks()
     }
@@ -316,10 +366,13 @@ impl Inodes {
 
 #[cfg(test)]
 mod tests {
-    use crate::inode::inode_slots::EMPTY;
+    use crate::ground::record_words::{LOCKS_MAX, RECORD_LOCKS, RECORD_OWNER};
+    use crate::inode::Inode;
+    use crate::inode::inode_slots::{EMPTY, Extent};
     use crate::testing::{faults, file, fresh, volume};
     use crate::volume::Volume;
     use crate::{Mode, Result};
+    use robust::owner::Owner;
     use rustix::io::Errno;
     use std::collections::BTreeSet;
     use vfs::{At, FileSystem, Node, Removes};
@@ -418,6 +471,90 @@ mod tests {
             assert!(!there || kept || volume.slots(extent)? != EMPTY, "an extent of nobody's");
         }
         Ok(())
+    }
+
+    /// Names a lock as an operation does that is about to take it, in place `at` of all records:
+    /// the last ones come first, which no call takes here. 0: none any more.
+    fn announce(volume: &Volume, at: u64, lock: u64) {
+        let (record, word) = (at / LOCKS_MAX as u64 + 1, at % LOCKS_MAX as u64);
+        let number = (volume.rt.layout.op_count - record) as u32;
+        let owner = Owner::new(number, volume.slot(), volume.slot_generation());
+        let owner = if lock == 0 { 0 } else { owner.word(volume.epoch) };
+        let record = volume.rt.op(number);
+        volume.rt.store(record + RECORD_LOCKS + word * 8, lock).unwrap();
+        volume.rt.store(record + RECORD_OWNER, owner).unwrap();
+    }
+
+    /// Makes so many files, and removes them when the lock of the first one in each extent but the
+    /// root's is announced; gives these extents.
+    fn announced_and_emptied(volume: &Volume, root: Node, files: u64) -> Vec<Extent> {
+        let mut extents = Vec::new();
+        for index in 0..files {
+            let node = volume.create(root, format!("{index}").as_bytes(), &file()).unwrap();
+            let extent = volume.extent_of(node.ino).unwrap().0;
+            if extent != volume.extent_of(root.ino).unwrap().0 && !extents.contains(&extent) {
+                announce(volume, extents.len() as u64, Inode(node.ino).lock_offset());
+                extents.push(extent);
+            }
+        }
+        for index in 0..files {
+            volume.remove(&At::new(root, format!("{index}").as_bytes()), Removes::Name).unwrap();
+        }
+        extents
+    }
+
+    fn there(volume: &Volume, extents: &[Extent]) -> usize {
+        extents.iter().filter(|&&extent| volume.is_extent(extent).unwrap()).count()
+    }
+
+    #[test]
+    fn an_extent_in_which_a_lock_is_announced_is_left_and_given_back_later() {
+        let (volume, root) = fresh();
+        let before = volume.free_space().unwrap();
+        for gives_back in [
+            |volume: &Volume, _| assert_eq!(volume.return_kept(), Ok(true)),
+            // Another one becomes empty, and the free ones of its record are not all that is left.
+            |volume: &Volume, root| drop(announced_and_emptied(volume, root, 200)),
+        ] {
+            let extents = announced_and_emptied(&volume, root, 100);
+            volume.return_kept().unwrap();
+            assert_eq!((extents.len(), there(&volume, &extents)), (1, 1));
+            assert_eq!((volume.kept_extents().unwrap().len(), faults(&volume)), (1, 0));
+            assert_eq!(volume.free_space().unwrap(), before);
+            announce(&volume, 0, 0);
+            gives_back(&volume, root);
+            (0..4).for_each(|at| announce(&volume, at, 0));
+            volume.return_kept().unwrap();
+            assert_eq!((there(&volume, &extents), faults(&volume)), (0, 0));
+            assert_eq!(volume.free_space().unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn a_sweep_leaves_an_extent_in_which_a_lock_is_announced() {
+        let (volume, root) = fresh();
+        let before = volume.free_space().unwrap();
+        let extents = announced_and_emptied(&volume, root, 100);
+        volume.rebuild(&[]).unwrap();
+        assert_eq!((extents.len(), there(&volume, &extents)), (1, 1));
+        assert_eq!((volume.free_space().unwrap(), faults(&volume)), (before, 0));
+        announce(&volume, 0, 0);
+        assert_eq!((volume.return_kept(), there(&volume, &extents)), (Ok(true), 0));
+        assert_eq!((volume.free_space().unwrap(), faults(&volume)), (before, 0));
+    }
+
+    #[test]
+    fn of_more_extents_than_records_the_rest_is_swept() {
+        let (volume, root) = fresh();
+        let before = volume.free_space().unwrap();
+        let records = volume.rt.layout.op_count;
+        let extents = announced_and_emptied(&volume, root, (records + 3) * 63);
+        volume.return_kept().unwrap();
+        assert!(extents.len() as u64 > records && volume.sweep_demanded().unwrap());
+        assert_eq!(there(&volume, &extents), extents.len());
+        (0..extents.len() as u64).for_each(|at| announce(&volume, at, 0));
+        assert_eq!((faults(&volume), there(&volume, &extents)), (0, 0));
+        assert_eq!(volume.free_space().unwrap(), before);
     }
 
     #[test]

@@ -177,6 +177,11 @@ impl Names {
             return Err(Errno::MLINK);
         }
         op.work()?;
+        if self.is_closed_for_good(child.inode) {
+            // Who took its only name died before it freed it. (Had it died before the name went,
+            // the sweep would have allowed opens, before this passed the gate.)
+            return Err(Errno::NOENT);
+        }
         let bucket = self.make_room(&mut op, at, key, slots_of(name.len()), search.bucket)?;
         let kind = child.identity.kind().ok_or(Errno::IO)?;
         let target = Target { node, kind };

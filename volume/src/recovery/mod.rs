@@ -22,9 +22,10 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, LANE};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
+use crate::inode::inode_slots::{EMPTY, Extent};
 use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
 use crate::recovery::reached::Reached;
-use crate::space::chunk::{self, Mask, count_free};
+use crate::space::chunk::{self, Bitmap, Mask, count_free};
 use crate::space::free_map::bits_of;
 use crate::space::fullness::{Draft, Words};
 use crate::txn::journal::{header_number, header_word, lane_offset};
@@ -229,6 +230,7 @@ impl Recoveries {
             self.forget_kept()?;
         }
         let backed = self.backed();
+        let left = if besides { Vec::new() } else { self.announced_extents(reached)? };
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let (mut blocks, mut chunks, mut inodes) = (0, 0, 0);
@@ -241,8 +243,12 @@ impl Recoveries {
                     bits.iter_mut().zip(old).for_each(|(word, old)| *word |= old);
                     extents |= before;
                 }
+                for &Extent { index, .. } in left.iter().filter(|one| one.chunk == chunk) {
+                    bits[index as usize / 8] |= 0xFF << (index % 8 * 8);
+                    extents |= 1 << index;
+                }
                 for index in bits_of(extents) {
-                    let mut slots = reached.slots(chunk, index);
+                    let mut slots = reached.slots(chunk, index) | EMPTY;
                     if before >> index & 1 != 0 {
                         slots |= self.extent_slots(chunk, index)?;
                     }
@@ -252,7 +258,7 @@ impl Recoveries {
                 let free = count_free(&bits);
                 let kind = match free {
                     CHUNK_BLOCKS => chunk::Kind::Free,
-                    _ if reached.holds_metadata(chunk) => chunk::Kind::Metadata,
+                    _ if reached.holds_metadata(chunk) || extents != 0 => chunk::Kind::Metadata,
                     _ => chunk::Kind::Data,
                 };
                 if kind != chunk::Kind::Free || backed.has(chunk) {
@@ -264,7 +270,35 @@ impl Recoveries {
             }
             self.write_group(group, blocks, chunks, inodes)?;
         }
-        self.index_write(&fullness, Words::Any)
+        self.index_write(&fullness, Words::Any)?;
+        left.into_iter().try_for_each(|extent| self.leave_extent(extent))
+    }
+
+    /// The extents that nothing reaches and in which a lock is announced. Who has found its inode
+    /// in use before this stores to its lock word: that must be one still.
+    fn announced_extents(&self, reached: &Reached) -> Result<Vec<Extent>> {
+        let (backed, mut found) = (self.backed(), Vec::new());
+        // Out of use first, as where an extent is dropped: who announces a lock from here on finds
+        // its inode so.
+        for chunk in (0..self.chunks()).filter(|&chunk| backed.has(chunk)) {
+            for index in bits_of(self.mask(chunk, Mask::Extents)? & !reached.extents(chunk)) {
+                self.mask_clear(chunk, Mask::Extents, index)?;
+            }
+        }
+        for inode in self.announced_inodes()? {
+            let Ok((extent, _)) = self.extent_of(inode.0) else { continue };
+            let blocks =
+                |bits: Bitmap| bits[extent.index as usize / 8] >> (extent.index % 8 * 8) & 0xFF;
+            // One that died while it dropped it may have cleared the bit above.
+            if backed.has(extent.chunk)
+                && blocks(self.bitmap(extent.chunk)?) == 0xFF
+                && blocks(reached.bits(extent.chunk)) == 0
+                && !found.contains(&extent)
+            {
+                found.push(extent);
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -275,7 +309,6 @@ mod tests {
     use crate::Volume;
     use crate::attach::{AttachOptions, attach_region};
     use crate::space::alloc::Want;
-    use crate::space::chunk::Bitmap;
     use crate::testing::{Random, image, root, volume};
     use pmem::UserIn;
     use vfs::{At, FileSystem, Kind, NewNode, Node, Removes};

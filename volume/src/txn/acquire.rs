@@ -265,8 +265,7 @@ impl Op<'_> {
         // A name that was found a moment ago may be gone, and what was its inode a file's block
         // by now. If it is not: what is announced stays an inode (`is_announced`).
         if !room.inode_in_use(inode.0)? && !room.damaged()? {
-            self.record.0.swap(word, 0)?;
-            room.retry_extent(inode)?;
+            self.record.0.store(word, 0)?;
             return Err(Errno::STALE);
         }
         let live = room.live_lines(inode)?;

@@ -48,15 +48,6 @@ impl Record<'_> {
         Ok(self.0.store(index(RECORD_LINES_TO_FLUSH) + 1, line)?)
     }
 
-    /// Takes the names of so many locks back that are not held; orders that before the loads that
-    /// follow.
-    pub(super) fn withdraw(&self, count: usize) -> Result<()> {
-        for at in 0..count {
-            self.0.swap(index(RECORD_LOCKS) + at, 0)?;
-        }
-        Ok(())
-    }
-
     /// Takes the names of its locks back, when they are released.
     #[inline(always)]
     pub(super) fn forget_locks<const N: usize>(&self) -> Result<()> {
@@ -130,6 +121,13 @@ impl Operations {
     /// The inodes that operations hold or wait for: not to be freed by a sweep while they wait at
     /// the gate.
     pub(crate) fn inodes_of_operations(&self) -> Result<Vec<Inode>> {
+        let mut inodes = self.announced_inodes()?;
+        inodes.retain(|inode| self.identity(*inode).is_ok());
+        Ok(inodes)
+    }
+
+    /// The same, whatever is left of them.
+    pub(crate) fn announced_inodes(&self) -> Result<Vec<Inode>> {
         let mut inodes = Vec::new();
         for index in 0..self.rt.layout.op_count as u32 {
             if self.operation_owner(index)?.is_some() {
@@ -137,7 +135,6 @@ impl Operations {
                 inodes.extend(locks.iter().filter_map(|lock| inode_of_lock(*lock)));
             }
         }
-        inodes.retain(|inode| self.identity(*inode).is_ok());
         Ok(inodes)
     }
 

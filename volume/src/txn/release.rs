@@ -81,10 +81,7 @@ impl<const N: usize> Locked<'_, N> {
             let lock = one.inode.lock_offset();
             given = given.and(lockword::release(room, room.volatile_map(), lock, self.owner));
         }
-        given = given.and(self.record.set_working(false)).and(self.record.withdraw(N));
-        for one in &self.seen {
-            given = given.and(room.retry_extent(one.inode));
-        }
+        given = given.and(self.record.set_working(false)).and(self.record.forget_locks::<N>());
         given.and(self.record.free())
     }
 }
@@ -106,16 +103,7 @@ impl Op<'_> {
                 // free: between a look and a store a third one may have taken it.
                 lockword::release(self.room, map, offset, self.owner)?;
             }
-            let word = index(RECORD_LOCKS) + self.locks.len();
-            // One that worked on an inode knows that it was there.
-            match inode_of_lock(lock) {
-                Some(inode) if !self.working => {
-                    // A read-modify-write, for the order that `is_announced` needs.
-                    self.record.0.swap(word, 0)?;
-                    self.room.retry_extent(inode)?;
-                }
-                _ => self.record.0.store(word, 0)?,
-            }
+            self.record.0.store(index(RECORD_LOCKS) + self.locks.len(), 0)?;
         }
         Ok(())
     }
@@ -222,8 +210,6 @@ impl Operations {
             let (map, at) = self.lock_place(lock);
             lockword::release(self, map, at, owner)?;
         }
-        self.clear_record(owner)?;
-        let inodes = remains.locks.iter().filter_map(|&lock| inode_of_lock(lock));
-        inodes.into_iter().try_for_each(|inode| self.retry_extent(inode))
+        self.clear_record(owner)
     }
 }
