@@ -10,6 +10,7 @@ mod hands;
 pub mod hints;
 pub mod lines;
 mod look;
+mod owed;
 pub mod paged;
 pub mod pager;
 pub mod prefetch;

@@ -16,17 +16,14 @@ use crate::ground::runs::Runs;
 use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, View};
-use crate::program::ahead;
-use crate::program::anew;
 use crate::program::apart::Apart;
 use crate::program::attach::Attachment;
-use crate::program::fresh;
 use crate::program::hands::{self, Fingers};
 use crate::program::hints::Hints;
 use crate::program::look::{self, Look};
-use crate::program::paged;
 use crate::program::prefetch::Ahead;
 pub use crate::program::wishes::Wishes;
+use crate::program::{ahead, anew, fresh, paged};
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
 use crate::reach::carrier::{Carrier, Unreached};
@@ -41,8 +38,6 @@ use std::time::{Duration, Instant};
 
 /// A wait looks that often whether a signal has come.
 const LOOK: Duration = Duration::from_millis(10);
-/// Releases that are owed to holders are sent when there are so many, if no fetch takes them.
-const OWED_MAX: usize = 48;
 /// A call holds this part of a node's pages, at most.
 const HELD_PART: u64 = 16;
 /// Times that a touch asks for room in a row, while there is some, without a pause.
@@ -54,11 +49,11 @@ pub struct RegionPager {
     pub(super) uffd: Uffd,
     /// Leaked when a child gets its own: a handler may look at it.
     maps: AtomicPtr<Maps>,
-    carrier: Box<dyn Carrier>,
+    pub(super) carrier: Box<dyn Carrier>,
     wishes: Wishes,
     /// The engine's own mapping: its start, and bytes.
     pub(super) main: (AtomicUsize, AtomicU64),
-    owed: Renewed<Vec<(NodeId, u64, Version)>>,
+    pub(super) owed: Renewed<Vec<(NodeId, u64, Version)>>,
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
     /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
@@ -543,43 +538,6 @@ impl RegionPager {
         }
     }
 
-    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, u64, Version)>> {
-        self.owed.lock()
-    }
-
-    /// A page's old owner is to drop it.
-    pub(super) fn owe(&self, page: u64, owed: Option<(NodeId, Version)>) {
-        if let Some((owner, version)) = owed {
-            self.owed().push((owner, page, version));
-        }
-    }
-
-    /// The same in a signal handler: without a wait, and without the heap. What is not noted is
-    /// found when claims are compared.
-    fn owe_here(&self, page: u64, owed: Option<(NodeId, Version)>) {
-        if let Some((owner, version)) = owed
-            && let Ok(mut owed) = self.owed.get().try_lock()
-            && owed.len() < owed.capacity()
-        {
-            owed.push((owner, page, version));
-        } else if owed.is_some() {
-            self.ground.table.set_in_vain();
-        }
-    }
-
-    /// What a holder is to drop, up to as many as go with a request.
-    fn take_owed(&self, owner: NodeId) -> Vec<(u64, Version)> {
-        let mut taken = Vec::new();
-        self.owed().retain(|(to, page, version)| {
-            let goes = *to == owner && taken.len() < PAGES;
-            if goes {
-                taken.push((*page, *version));
-            }
-            !goes
-        });
-        taken
-    }
-
     /// Whether the node has asked about pages at which the program's mappings were not looked yet.
     pub(crate) fn is_asked(&self) -> bool {
         self.looked[1].load(Ordering::Relaxed) != self.maps().asked()
@@ -621,29 +579,6 @@ impl RegionPager {
                     look.at(page, at);
                 }
             }
-        }
-    }
-
-    /// Tells holders what they are to drop, if that is much, or `all`. What is not told is found
-    /// by the node when it compares what holders keep with the directory.
-    pub fn release_owed(&self, all: bool) {
-        while let Some(owner) = {
-            let owed = self.owed();
-            owed.first().filter(|_| all || owed.len() > OWED_MAX).map(|one| one.0)
-        } {
-            let pages = self.take_owed(owner);
-            let request = Request::Release { pages: pages.clone() };
-            if !matches!(self.carrier.ask(owner, &request, LOOK), Ok(Answer::Released(_))) {
-                return self.not_told(&pages);
-            }
-        }
-    }
-
-    /// A holder may not have dropped these. The node tells it later: here every call would wait for
-    /// one that does not answer.
-    fn not_told(&self, pages: &[(u64, Version)]) {
-        if !pages.is_empty() {
-            self.ground.table.set_in_vain();
         }
     }
 }
@@ -707,6 +642,27 @@ impl Pager for RegionPager {
         self.ground.table.word(page / PAGE).state() == State::Absent
     }
 
+    fn pin(&self, (at, length): (u64, u64)) -> Option<u64> {
+        let (first, end) = (at / PAGE, (at + length).div_ceil(PAGE));
+        self.ground.table.hold_pages(first, end.saturating_sub(first).max(1))
+    }
+
+    fn unpin(&self, pin: u64) {
+        self.ground.table.unname(pin);
+    }
+
+    fn is_void(&self, page: u64) -> bool {
+        fresh::is_void(&self.ground, page / PAGE)
+    }
+
+    fn at_once(&self) -> u64 {
+        self.step_bytes()
+    }
+
+    fn begins_anew(&self, times: u32) -> Result<(), Errno> {
+        self.call_begins_anew(times)
+    }
+
     fn is_lost(&self, page: u64) -> bool {
         self.ground.table.word(page / PAGE).state() == State::Lost
     }
@@ -719,7 +675,7 @@ impl Pager for RegionPager {
             let begun = now_ns();
             hands::serves_as(None);
             // What does not come is asked for again by the access.
-            let ahead = if anew::begins_anew() { Ahead::Off } else { self.wishes.ahead };
+            let ahead = if anew::lacks_room() { Ahead::Off } else { self.wishes.ahead };
             self.bring(&ahead::with_those_ahead(&self.ground, ahead, pages), None);
             if let Some(kind) = hands::served_as() {
                 self.ground.touched(kind, begun);
