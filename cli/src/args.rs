@@ -25,7 +25,7 @@ pub use cache::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use ddmap_bench::{DdmapBenchArgs, DdmapPeer, DdmapWorkerArgs};
-pub use domain::{DdmapArg, DomainArgs, DomainCommand, NodeArgs};
+pub use domain::{DdmapArg, DomainArgs, DomainCommand, Local, NodeArgs};
 pub use files::{CatArgs, CpArgs, LsArgs};
 pub use flac::{FlacBenchArgs, FlacWorkerArgs};
 pub use flex::FlexBenchArgs;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use support::{Place, Ran, command};
 
-const ROWS: [&str; 21] = [
+const ROWS: [&str; 29] = [
     "store in order, twice the node",
     "stores that waited for room, of 1,000",
     "the evictor's processor, a page",
@@ -33,6 +33,14 @@ const ROWS: [&str; 21] = [
     "all here: append 4 KiB, fsync, new pages",
     "all here: load and store at random",
     "start of a program: true",
+    "read in order, file of 1 node",
+    "read in order, file of 2 nodes",
+    "read in order, file of 3 nodes",
+    "read in order, file of 4 nodes",
+    "load at random, zipf 0.99, file of 1 node",
+    "load at random, zipf 0.99, file of 2 nodes",
+    "load at random, zipf 0.99, file of 3 nodes",
+    "load at random, zipf 0.99, file of 4 nodes",
 ];
 
 /// The benchmark in its shortest form.
@@ -81,6 +89,11 @@ fn every_row_is_measured() {
     assert_eq!(peers(&rows[3])[..2], ["TCP round trip, both poll", "thread, both poll"]);
     for row in &rows[10..14] {
         assert_eq!(peers(row), ["thread"]);
+    }
+    // What has four nodes' bytes is compared with what has two.
+    for row in &rows[21..] {
+        let is_last = row["row"].as_str().is_some_and(|name| name.ends_with("4 nodes"));
+        assert_eq!(peers(row), if is_last { &["2 nodes"][..] } else { &[] });
     }
     assert!(number(&report, "away_percent") > 50.0, "{report}");
     is_empty(&place);

@@ -88,6 +88,30 @@ fn no_increment_is_lost_while_pages_leave() {
     assert_eq!(said.ok(), "32000 of 32000\n");
 }
 
+/// Four processes of two threads add to the same words. Each page traps once in each process's
+/// mapping, however often it is stored to there: nobody asks anybody for it, no holder is asked.
+#[test]
+fn processes_of_a_host_share_pages_and_ask_nobody_for_them() {
+    let domain = Domain::new();
+    let report = domain.machine.0.text("report");
+    let program = domain.program();
+    let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--json", "--report-file", &report, "--"];
+    let program = [&program, "count", "/dm/counters", "4", "4", "50000"];
+    let said = Ran::of(&mut domain.machine.command(&[&line[..], &program].concat())).ok();
+    assert_eq!(said, "400000 of 400000\n");
+    let report = std::fs::read(report).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    let used = |what: &str| report["used"][what].as_u64().unwrap_or(0);
+    let asked = ["ddmap:faults:remote", "ddmap:faults:line", "ddmap:fetch-bytes"].map(used);
+    assert_eq!((asked, domain.sent_away()), ([0; 3], 0), "{report}");
+    // The file's 1,024 pages in the maker and four others, and what the engine touches.
+    let traps: u64 = ["local", "minor", "protect"]
+        .map(|kind| used(&format!("ddmap:faults:{kind}")))
+        .iter()
+        .sum();
+    assert!((1024..6 * 1024 + 2000).contains(&traps), "{traps} traps: {report}");
+}
+
 #[test]
 fn file_calls_see_what_was_written() {
     let domain = Domain::new();
@@ -171,12 +195,13 @@ fn a_program_runs_with_a_part_of_its_data_here() {
     let domain = Domain::new();
     let program = domain.program();
     let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--local"];
-    for size in ["0", "4095K", "10%", "x"] {
+    for size in ["0", "4095K", "9%", "0%", "101%", "x%", "x"] {
         let ran = domain.machine.solera(&[&line[..], &[size, "--", "true"]].concat());
         let ran = ran.ended_with(125);
         assert!(ran.err.contains("--local") && ran.err.contains(size), "{}", ran.err);
     }
-    let mut idle = domain.machine.command(&[&line[..], &["4M", "--", &program]].concat());
+    // Of 40 MiB.
+    let mut idle = domain.machine.command(&[&line[..], &["10%", "--", &program]].concat());
     idle.args(["idle", "/dm/idle", "10"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut idle = idle.spawn().expect("it starts");
     let mut says = BufReader::new(idle.stdout.take().expect("a pipe")).lines();

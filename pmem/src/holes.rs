@@ -14,11 +14,14 @@
 
 use crate::guard::take_last_fault;
 use crate::listed;
+use crate::persist::InFlight;
 use crate::region::Region;
 use crate::source::PAGE;
+use crate::user::Fault;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::Advice;
+use std::panic::Location;
 
 /// Bytes of a unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
@@ -101,6 +104,35 @@ impl Region {
     pub fn is_hole(&self, off: u64) -> bool {
         let page = off - off % PAGE;
         self.next_data(page) >= page + PAGE
+    }
+
+    /// [`Region::stream_zero`] of a region with a pager: pages that hold zeros are not touched, for
+    /// each would take room.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn zero_but_void(
+        &self,
+        off: u64,
+        len: u64,
+        at: &'static Location<'static>,
+    ) -> Result<InFlight<'_>, Fault> {
+        self.range(off, len)?;
+        let is_void = |page: u64| self.pager().is_some_and(|pager| pager.is_void(page));
+        let (mut from, end) = (off, off + len);
+        while from < end {
+            // Pages that are alike.
+            let (first, mut to) = (from - from % PAGE, from - from % PAGE + PAGE);
+            let skipped = is_void(first);
+            while to < end && is_void(to) == skipped {
+                to += PAGE;
+            }
+            let to = to.min(end);
+            if !skipped {
+                let _ = self.zero_all(from, to - from, at)?;
+            }
+            from = to;
+        }
+        Ok(InFlight::new(self))
     }
 
     /// Gives a range its memory and makes it present for writing, all at once: a fault for each

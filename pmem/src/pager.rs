@@ -74,6 +74,33 @@ pub trait Pager: Send + Sync {
         false
     }
 
+    /// Pages of a range that are here, or come, stay until [`Pager::unpin`] of what this gives; but
+    /// one may be on its way just now, which a store tells. `None`: too many are pinned.
+    fn pin(&self, _range: (u64, u64)) -> Option<u64> {
+        None
+    }
+
+    /// They may leave again.
+    fn unpin(&self, _pin: u64) {}
+
+    /// Whether a page holds zeros since nobody has touched it, or nobody wants what it held. Never
+    /// waits.
+    fn is_void(&self, _page: u64) -> bool {
+        false
+    }
+
+    /// Bytes that one call may access, and have here at once: one that wants more goes in steps.
+    fn at_once(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// A call that has met an absent page, and holds nothing, is about to begin anew, as it has so
+    /// many times before. `ENOMEM`: it is to give up, since more pages came for it than it may
+    /// want, and it has never had them at once.
+    fn begins_anew(&self, _times: u32) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Whether a page's bytes are gone for good, as far as is known. Never waits.
     fn is_lost(&self, page: u64) -> bool;
 

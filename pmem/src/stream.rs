@@ -118,10 +118,24 @@ impl Region {
         }
     }
 
-    /// Zeroes bytes around the cache.
+    /// Zeroes bytes around the cache. What a pager knows to be zeros stays as it is.
     #[track_caller]
     pub fn stream_zero(&self, off: u64, len: u64) -> Result<InFlight<'_>, Fault> {
         let at = Location::caller();
+        if self.pager().is_some() {
+            return self.zero_but_void(off, len, at);
+        }
+        self.zero_all(off, len, at)
+    }
+
+    /// The same of all of them.
+    #[inline]
+    pub(crate) fn zero_all(
+        &self,
+        off: u64,
+        len: u64,
+        at: &'static Location<'static>,
+    ) -> Result<InFlight<'_>, Fault> {
         let Some(to) = self.quick(off, len) else {
             return self.zero_slowly(off, len, at);
         };

@@ -218,19 +218,24 @@ impl Volume {
     /// As [`Volume::write_here`]; it holds the position while it writes, and not while pages come.
     #[inline]
     fn write_here_paged(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
-        match self.write_here(desc, data) {
+        let written = match self.write_here(desc, data, true) {
             Err(Errno::IO) => {
                 let length = data.iter().map(UserIn::len).sum();
                 let range = move || self.range_of(desc, Where::POSITION, length);
-                self.again(Access::Store, range, move || self.write_here(desc, data))
+                self.again(Access::Store, range, move || self.write_here(desc, data, false))?
             }
-            done => done,
+            done => done?,
+        };
+        if self.region.pager().is_none() {
+            return Ok(written);
         }
+        Ok(self.write_on(data, written, |_, rest| self.write_here_paged(desc, rest)))
     }
 
     /// Writes at the position, or at the end: too much for the frame of a write at an offset.
+    /// `at_once`: all of it, if it is simple.
     #[inline(never)]
-    fn write_here(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
+    fn write_here(&self, desc: Desc, data: &[UserIn<'_>], at_once: bool) -> Result<usize> {
         let rooms = self.call()?;
         let opened = rooms.opened_data(desc, true)?;
         let _exclusive = rooms.exclusive();
@@ -243,7 +248,9 @@ impl Volume {
             rooms.plan(opened.node, place(guess), only, &mut plan)?;
         }
         let position = moving.begin()?;
-        if let [only] = data {
+        if let [only] = data
+            && at_once
+        {
             if guess != Some(position) {
                 // Somebody else wrote meanwhile, maybe for long.
                 plan = rooms.plan_anew(opened.node, place(position), only)?;
@@ -508,9 +515,15 @@ impl FileSystem for Volume {
                 Err(errno) => return Err(not_open(errno)),
             }
         }
-        let range = move || (offset, data.iter().map(|part| part.len() as u64).sum());
-        let write = move || self.write_waiting(&opened, place, data);
-        let (written, _) = self.paged_idle(opened.node, range, write)?;
+        let write = |done: usize, rest: &[UserIn<'_>]| {
+            let offset = offset + done as u64;
+            let place = if appends { Position::End } else { Position::At(offset) };
+            let range = || (offset, rest.iter().map(|part| part.len() as u64).sum());
+            let write = || self.write_waiting(&opened, place, rest);
+            Ok(self.paged_idle(opened.node, range, write)?.0)
+        };
+        let written = write(0, data)?;
+        let written = self.write_on(data, written, write);
         rooms.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
@@ -550,19 +563,28 @@ impl FileSystem for Volume {
     }
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
-        let range = || self.range_of(desc, Where::offset(offset), length as usize);
-        self.paged(Access::Store, range, || {
-            let rooms = self.call()?;
-            rooms.opened(desc)?;
-            check_request(mode, offset, length)?;
-            let opened = rooms.opened_data(desc, true)?;
-            let _exclusive = rooms.exclusive();
-            self.before_change(opened.node)?;
-            rooms
-                .with_orphans_dropped(|| rooms.allocate_file(opened.node, mode, offset, length))?;
-            rooms.keep_up();
-            rooms.write_through(opened.node, opened.flags)
-        })
+        let mut left = (offset, length);
+        loop {
+            let (offset, length) = left;
+            let range = || self.range_of(desc, Where::offset(offset), length as usize);
+            let done = self.paged(Access::Store, range, || {
+                let rooms = self.call()?;
+                rooms.opened(desc)?;
+                check_request(mode, offset, length)?;
+                let opened = rooms.opened_data(desc, true)?;
+                let _exclusive = rooms.exclusive();
+                self.before_change(opened.node)?;
+                let allocate = || rooms.allocate_file(opened.node, mode, offset, length);
+                let done = rooms.with_orphans_dropped(allocate)?;
+                rooms.keep_up();
+                rooms.write_through(opened.node, opened.flags)?;
+                Ok(done)
+            })?;
+            if done >= length {
+                return Ok(());
+            }
+            left = (offset + done, length - done);
+        }
     }
 
     fn copy_range(

@@ -38,12 +38,18 @@ struct Away {
     /// What others do while a page is brought.
     others: Mutex<Option<Others>>,
     refuses: AtomicBool,
+    /// A signal comes while a page is waited for.
+    interrupted: AtomicBool,
     faults: AtomicU64,
     begun: AtomicU64,
     barriers: AtomicU64,
     ready: Mutex<Vec<(u64, u64)>>,
     hints: Mutex<BTreeMap<u64, Hint>>,
     discarded: AtomicU64,
+    /// Bytes of a step; 0: any number.
+    step: AtomicU64,
+    /// A call is to give up when it has begun anew so often; 0: never.
+    most: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -97,6 +103,9 @@ impl Pager for Away {
         if self.refuses.load(Ordering::SeqCst) {
             return Err(Errno::IO);
         }
+        if self.interrupted.load(Ordering::SeqCst) {
+            return Err(Errno::INTR);
+        }
         if let Some(others) = &*lock(&self.others) {
             let begun = Instant::now();
             thread::scope(|scope| {
@@ -141,6 +150,15 @@ impl Pager for Away {
 
     fn next_hole(&self, _: u64) -> u64 {
         u64::MAX
+    }
+
+    fn at_once(&self) -> u64 {
+        Some(self.step.load(Ordering::SeqCst)).filter(|step| *step > 0).unwrap_or(u64::MAX)
+    }
+
+    fn begins_anew(&self, times: u32) -> Result<(), Errno> {
+        let most = self.most.load(Ordering::SeqCst);
+        if most > 0 && u64::from(times) >= most { Err(Errno::NOMEM) } else { Ok(()) }
     }
 
     fn begin(&self) {
@@ -512,4 +530,79 @@ fn a_pager_is_told_of_the_region() {
     let discarded = away.discarded.load(Ordering::SeqCst);
     two.here.remove(&At::new(two.here.root(), b"large"), Removes::Name).expect("removed");
     assert!(away.discarded.load(Ordering::SeqCst) >= discarded + 70_000 / PAGE * PAGE);
+}
+
+/// What can have three pages at once does all of a write of eleven, in steps; and says how much
+/// that was where one cannot be done.
+#[test]
+fn a_write_goes_in_steps_of_what_may_be_here() {
+    for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
+        let two = Two::new(&format!("absent-steps-{mode:?}"), mode);
+        let mut model = bytes(1, 11 * 4096 + 5);
+        let file = put(&two.here, "file", &model);
+        two.away.step.store(3 * PAGE, Ordering::SeqCst);
+        let desc = two.open(file);
+        let seek = |to| two.here.seek(desc, to, vfs::Whence::Set).expect("a position");
+        for (number, (at, by_two)) in [(0, false), (50, true), (4096, false)].iter().enumerate() {
+            let new = bytes(number as u8 + 9, 11 * 4096 - 5000);
+            let (one, rest) = new.split_at(if *by_two { 7000 } else { 0 });
+            let parts = [UserIn::new(one), UserIn::new(rest)];
+            let parts = if *by_two { &parts[..] } else { &parts[1..] };
+            seek(*at);
+            let place = if number == 1 { Where::offset(*at as u64) } else { Where::POSITION };
+            let (wrote, _) = two.without(file, |volume| volume.write(desc, parts, place));
+            assert_eq!(wrote, new.len(), "{mode:?} at {at}");
+            model[*at as usize..][..new.len()].copy_from_slice(&new);
+            assert!(get(&two.other, "file").as_ref() == Ok(&model), "{mode:?} at {at}");
+            if place == Where::POSITION {
+                let now = two.here.seek(desc, 0, vfs::Whence::Current);
+                assert_eq!(now, Ok(*at as u64 + new.len() as u64));
+            }
+        }
+        two.here.map(desc, (0, PAGE), Mapped::Write, Fill::None).expect("mapped");
+        let zero = libc::FALLOC_FL_ZERO_RANGE as u32;
+        two.without(file, |volume| volume.allocate(desc, zero, 10, 10 * 4096));
+        model[10..10 + 10 * 4096].fill(0);
+        assert!(get(&two.other, "file").as_ref() == Ok(&model), "{mode:?} zeroed");
+        // From its second page on there is no more to be had.
+        let faults = two.away.faults.load(Ordering::SeqCst);
+        two.away.most.store(1, Ordering::SeqCst);
+        two.away.take(two.pages(file).into_iter().skip(4));
+        let new = bytes(77, model.len());
+        let wrote = two.here.write(desc, &[UserIn::new(&new)], Where::offset(0)).expect("a part");
+        assert_eq!(wrote, 3 * 4096, "{mode:?}: one step");
+        let none = two.here.write(desc, &[UserIn::new(&new)], Where::offset(5 * PAGE));
+        assert_eq!(none, Err(Errno::NOMEM), "{mode:?}");
+        assert!(two.away.faults.load(Ordering::SeqCst) > faults);
+        two.away.bring_all();
+        model[..wrote].copy_from_slice(&new[..wrote]);
+        // Behind that a step has failed that is not atomic in all modes.
+        let sure = if mode == Mode::Strict { model.len() } else { wrote };
+        let found = get(&two.other, "file").expect("read");
+        assert!(found[..sure] == model[..sure], "{mode:?} in part");
+        two.here.close(desc).expect("closed");
+        two.end();
+    }
+}
+
+/// Who keeps signals back is told to let them in and to make the call again: no error of a disk.
+#[test]
+fn a_signal_ends_a_wait_and_the_call_begins_anew() {
+    let two = Two::new("absent-signal", Mode::Strict);
+    let file = put(&two.here, "file", &bytes(1, 9000));
+    let desc = two.open(file);
+    two.away.take(two.pages(file).into_iter());
+    two.away.interrupted.store(true, Ordering::SeqCst);
+    let new = [UserIn::new(&[7; 5000])];
+    for place in [Where::offset(10), Where::POSITION] {
+        assert_eq!(two.here.write(desc, &new, place), Err(vfs::BEGIN_ANEW));
+        let read = two.here.read(desc, &mut [UserOut::new(&mut [0; 5000])], place);
+        assert_eq!(read, Err(vfs::BEGIN_ANEW));
+    }
+    assert_eq!(two.here.truncate(file, 12_000), Err(vfs::BEGIN_ANEW));
+    two.away.interrupted.store(false, Ordering::SeqCst);
+    two.away.bring_all();
+    assert!(get(&two.other, "file") == Ok(bytes(1, 9000)), "nothing has happened");
+    two.here.close(desc).expect("closed");
+    two.end();
 }

@@ -14,6 +14,37 @@ use crate::domain;
 use crate::failure::Failure;
 use crate::size;
 
+/// How much of a volume its host may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    Bytes(u64),
+    /// Of the volume's size.
+    Percent(u64),
+}
+
+impl Local {
+    /// Bytes of a volume of so many.
+    pub fn of(self, volume: u64) -> Result<u64, String> {
+        let (bytes, text) = match self {
+            Self::Bytes(bytes) => return Ok(bytes),
+            Self::Percent(part) => {
+                let bytes = u128::from(volume) * u128::from(part) / 100;
+                (bytes as u64, format!("{part}%"))
+            }
+        };
+        if bytes < LEAST * PAGE {
+            let (found, whole) = (size::show(bytes), size::show(volume));
+            return Err(too_little(&format!("{text} of {whole} is {found}, which")));
+        }
+        Ok(bytes)
+    }
+}
+
+fn too_little(what: &str) -> String {
+    let least = size::show(LEAST * PAGE);
+    format!("{what} is less than {least}, which a program needs at once: give that or more")
+}
+
 /// The volume of a domain that a program is to see.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DdmapArg {
@@ -47,11 +78,12 @@ pub struct DdmapArg {
           conflicts_with_all = ["volume", "split"])]
     pub evict: Option<String>,
     /// With --ddmap: how much of the volume is kept on its host, at most, besides what must stay
-    /// there (solera domain status); 4M at least. Of several programs on a volume, that one's
-    /// counts that was started last and asks for one [default: as much as the node has room for].
-    #[arg(long, value_name = "SIZE", value_parser = local, requires = "ddmap",
+    /// there (solera domain status); 4M at least. N% is that part of the volume's size, however
+    /// much of it is in use. Of several programs on a volume, that one's counts that was started
+    /// last and asks for one [default: as much as the node has room for].
+    #[arg(long, value_name = "SIZE|N%", value_parser = local, requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
-    pub local: Option<u64>,
+    pub local: Option<Local>,
     /// With --ddmap: how much memory each process has for lines of pages that other nodes have:
     /// reads of up to 2 KiB ask for those lines only, and the page stays where it is. auto: up to
     /// 1/16 of the node's capacity [default: auto].
@@ -294,14 +326,16 @@ fn seconds(text: &str) -> Result<u64, String> {
 }
 
 /// Bytes of a volume that its host may keep.
-fn local(text: &str) -> Result<u64, String> {
-    let least = LEAST * PAGE;
+fn local(text: &str) -> Result<Local, String> {
+    if let Some(part) = text.strip_suffix('%') {
+        let part = part.parse().ok().filter(|part| (1..=100).contains(part));
+        return part.map(Local::Percent).ok_or_else(|| {
+            format!("`{text}` is no part of a volume: give a whole number from 1% to 100%")
+        });
+    }
     match size::parse(text)? {
-        bytes if bytes < least => Err(format!(
-            "`{text}` is less than {}, which a program needs at once: give that or more",
-            size::show(least)
-        )),
-        bytes => Ok(bytes),
+        bytes if bytes < LEAST * PAGE => Err(too_little(&format!("`{text}`"))),
+        bytes => Ok(Local::Bytes(bytes)),
     }
 }
 
@@ -346,15 +380,21 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use super::{local, percent, seconds};
+    use super::{Local, local, percent, seconds};
 
     #[test]
     fn a_part_of_a_volume_is_4_megabytes_at_least() {
-        assert_eq!(local("4M"), Ok(4 << 20));
-        assert_eq!(local("2GiB"), Ok(2 << 30));
-        for text in ["0", "4096", "4095K", "10%", "-1", ""] {
+        assert_eq!(local("4M"), Ok(Local::Bytes(4 << 20)));
+        assert_eq!(local("2GiB"), Ok(Local::Bytes(2 << 30)));
+        assert_eq!(local("10%"), Ok(Local::Percent(10)));
+        for text in ["0", "4096", "4095K", "0%", "101%", "%", "-1", ""] {
             assert!(local(text).is_err(), "{text}");
         }
+        assert_eq!(Local::Percent(10).of(40 << 20), Ok(4 << 20));
+        assert_eq!(Local::Percent(100).of(u64::MAX), Ok(u64::MAX));
+        let little = Local::Percent(9).of(40 << 20).unwrap_err();
+        assert!(little.contains("9% of 40.0 MiB is 3.60 MiB"), "{little}");
+        assert_eq!(Local::Bytes(5 << 20).of(1), Ok(5 << 20), "whatever the volume has");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //!
 //! `ground.rs` has the nodes and volumes, `program.rs` the program that touches pages under `solera
 //! run`, `remote.rs` plain connections, `thread.rs` the peer that serves faults by a thread,
-//! `share.rs` those that are network file systems, `measures.rs` what is done in a round, and
-//! `traps.rs` what of it takes no message.
+//! `share.rs` those that are network file systems, `measures.rs` what is done in a round,
+//! `traps.rs` what of it takes no message, and `scaling.rs` what more nodes bring.
 
 mod ground;
 mod map;
@@ -13,6 +13,7 @@ mod program;
 mod remote;
 mod report;
 mod rows;
+mod scaling;
 mod share;
 mod thread;
 mod traps;
@@ -103,6 +104,7 @@ fn measure(args: &DdmapBenchArgs, stop: &AtomicBool) -> Result<serde_json::Value
         }
     }
     drop(progress);
+    scaling::measure(bench.ground_mut(), args.size, args.rounds, &mut rows, stop)?;
     let (measured, skipped) = rows.into_json();
     Ok(json!({
         "size_bytes": args.size,

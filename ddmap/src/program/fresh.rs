@@ -48,3 +48,9 @@ pub(super) fn is_void(ground: &Ground, page: u64) -> bool {
 pub(super) fn is_fresh(ground: &Ground, page: u64) -> bool {
     begins_at(ground.table.word(page)) && is_void(ground, page)
 }
+
+/// A fresh page that a thread touches, and those that are to be there behind it.
+pub(super) fn with_those_ahead(ground: &Ground, page: u64) -> Vec<u64> {
+    let behind = (page + 1..).take(ahead(ground, page));
+    std::iter::once(page).chain(behind.take_while(|page| is_fresh(ground, *page))).collect()
+}

@@ -1,4 +1,7 @@
-//! What holders are to drop, since it is here now: they are told with the next request.
+//! What holders are to drop, since a page has come, or is wanted no more. It goes with the next
+//! request to its holder, or by itself where it is much.
+//!
+//! Locks: `owed`, for a moment.
 
 use crate::ground::counts::Count;
 use crate::program::pager::{LOOK, RegionPager};

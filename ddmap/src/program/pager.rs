@@ -16,18 +16,15 @@ use crate::ground::runs::Runs;
 use crate::ground::table::Handles;
 use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, View};
-use crate::program::ahead;
-use crate::program::anew;
 use crate::program::apart::Apart;
 use crate::program::around;
 use crate::program::attach::Attachment;
-use crate::program::fresh;
 use crate::program::hands::{self, Fingers};
 use crate::program::hints::Hints;
 use crate::program::look;
-use crate::program::paged;
 use crate::program::prefetch::Ahead;
 pub use crate::program::wishes::Wishes;
+use crate::program::{ahead, anew, fresh, paged};
 use crate::protocol::messages::{Answer, PAGES};
 use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
 use crate::reach::carrier::{Carrier, Fetch, Unreached};
@@ -354,7 +351,11 @@ impl RegionPager {
     ) -> Result<Vec<u64>, Errno> {
         let (begun, begun_ns, mut refused) = (Instant::now(), now_ns(), 0);
         hands::serves_as(None);
-        let mut pages = ahead::with_those_ahead(&self.ground, ahead, vec![page]);
+        let mut pages = if fresh::is_fresh(&self.ground, page) {
+            fresh::with_those_ahead(&self.ground, page)
+        } else {
+            ahead::with_those_ahead(&self.ground, ahead, vec![page])
+        };
         loop {
             // Each time: a node that is started while all threads wait for room makes none before
             // it can reach this process.
@@ -618,6 +619,27 @@ impl Pager for RegionPager {
         self.ground.table.word(page / PAGE).state() == State::Absent
     }
 
+    fn pin(&self, (at, length): (u64, u64)) -> Option<u64> {
+        let (first, end) = (at / PAGE, (at + length).div_ceil(PAGE));
+        self.ground.table.hold_pages(first, end.saturating_sub(first).max(1))
+    }
+
+    fn unpin(&self, pin: u64) {
+        self.ground.table.unname(pin);
+    }
+
+    fn is_void(&self, page: u64) -> bool {
+        fresh::is_void(&self.ground, page / PAGE)
+    }
+
+    fn at_once(&self) -> u64 {
+        self.step_bytes()
+    }
+
+    fn begins_anew(&self, times: u32) -> Result<(), Errno> {
+        self.call_begins_anew(times)
+    }
+
     fn is_lost(&self, page: u64) -> bool {
         self.ground.table.word(page / PAGE).state() == State::Lost
     }
@@ -630,7 +652,7 @@ impl Pager for RegionPager {
             let begun = now_ns();
             hands::serves_as(None);
             // What does not come is asked for again by the access.
-            let ahead = if anew::begins_anew() { Ahead::Off } else { self.wishes.ahead };
+            let ahead = if anew::lacks_room() { Ahead::Off } else { self.wishes.ahead };
             self.bring(&ahead::with_those_ahead(&self.ground, ahead, pages), None);
             if let Some(kind) = hands::served_as() {
                 self.ground.touched(kind, begun);

@@ -74,7 +74,7 @@ fn pager(folder: &Folder, holder: &Here, wishes: Wishes) -> Arc<RegionPager> {
         Uffd::open().unwrap(),
         Maps::new().unwrap(),
         Box::new(holder.clone()),
-        Wishes { patience: Duration::from_secs(3), ..wishes },
+        wishes,
         None,
     ))
 }

@@ -43,21 +43,20 @@ pub(crate) fn check_request(mode: u32, offset: u64, length: u64) -> Result<()> {
 }
 
 impl Files {
-    /// `fallocate`. `EOPNOTSUPP` for other modes, `EINVAL` for an empty range and where Linux wants
-    /// whole blocks or a range inside the file, `EFBIG`, `ENOSPC`, `EBUSY` (moving blocks of a
-    /// mapped file).
+    /// `fallocate`: gives how many bytes are done, of a step (`Space::at_once`) or of all.
+    /// `EOPNOTSUPP` for other modes, `EINVAL` for an empty range and where Linux wants whole blocks
+    /// or a range inside the file, `EFBIG`, `ENOSPC`, `EBUSY` (moving blocks of a mapped file).
     pub(crate) fn allocate_file(
         &self,
         node: Node,
         mode: u32,
         offset: u64,
         length: u64,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         check_request(mode, offset, length)?;
         let end = offset.checked_add(length).filter(|&end| end <= SIZE_MAX).ok_or(Errno::FBIG)?;
-        let in_strict_mode = self.mode == crate::Mode::Strict;
         match self.allocate_once(node, mode, offset, end, Care::KeepHuge) {
-            Err(Errno::NOSPC) if in_strict_mode => {
+            Err(Errno::NOSPC) if self.mode == crate::Mode::Strict => {
                 self.allocate_once(node, mode, offset, end, Care::Frugal)
             }
             other => other,
@@ -71,14 +70,17 @@ impl Files {
         offset: u64,
         end: u64,
         care: Care,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut op = self.begin()?;
         let file = self.work_on(&mut op, node)?;
         self.clear_tail_sum(&mut op, &file)?;
         if mode == COLLAPSE || mode == INSERT {
             self.shift(&mut op, file, offset, end, mode == INSERT)?;
-            return op.end();
+            return op.end().map(|()| end - offset);
         }
+        // Of a mapped file zeros are stored.
+        let stores = file.is_mapped() && matches!(mode, PUNCH | ZERO | ZERO_KEEP);
+        let end = if stores { self.end_of_step(offset, end) } else { end };
         if matches!(mode, KEEP_SIZE | ZERO_KEEP) && end > file.current.size {
             self.mark_kept(&mut op, &file)?;
         }
@@ -96,7 +98,7 @@ impl Files {
             _ => writer.fill_holes(offset / BLOCK, end.div_ceil(BLOCK))?,
         }
         writer.finish(if grows { end } else { 0 })?;
-        op.end()
+        op.end().map(|()| end - offset)
     }
 }
 

@@ -106,11 +106,13 @@ impl Files {
         if let Some(read) = seen.and_then(|seen| self.read_away(node, offset, sink, seen)) {
             return Ok(read);
         }
-        let range = (offset, sink.len() as u64);
+        let (range, mut times) = ((offset, sink.len() as u64), 0);
         loop {
             // A copy between files reads while it works alone.
             let waiting = self.stay_idle();
-            if !self.has_come(error, Access::Load, || self.places_of(node, range)) {
+            let places = || self.places_of(node, range);
+            if let Err(errno) = self.has_come(error, Access::Load, &mut times, places) {
+                error = errno;
                 break;
             }
             drop(waiting);

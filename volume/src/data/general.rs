@@ -34,12 +34,11 @@ use crate::data::Files;
 use crate::data::at_once::{AtOnce, InPlace};
 use crate::data::bytes::{Part, Several};
 use crate::data::edit::{Change, Changes, Sizing, Target, Words};
-use crate::data::file::{File, Source};
+use crate::data::file::{CALL_MAX, File, Source};
 use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_ALIGNED, SIZE_MAX};
 use crate::inject::Bug;
-use crate::inode::Run;
-use crate::inode::{LIVE_BEYOND, LIVE_CHECKSUMMED, LIVE_REDO, LIVE_SCATTERED};
+use crate::inode::{LIVE_BEYOND, LIVE_CHECKSUMMED, LIVE_REDO, LIVE_SCATTERED, Run};
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, Places};
@@ -102,9 +101,9 @@ pub(crate) struct Writer<'o, 'v, 's> {
 
 impl Files {
     /// Writes the buffers at `position`, up to the first byte that cannot be read, waiting for the
-    /// lock; gives the bytes written and the position behind them. All of it or an error with
-    /// nothing changed, but for the caution of the module's head and the largest size. `EFBIG`,
-    /// `ENOSPC`, `EFAULT`, `EISDIR`, `EINVAL`.
+    /// lock; gives the bytes written and the position behind them. All of it (of a step, see
+    /// `Space::at_once`) or an error with nothing changed, but for the caution of the module's head
+    /// and the largest size. `EFBIG`, `ENOSPC`, `EFAULT`, `EISDIR`, `EINVAL`.
     pub(crate) fn write_file(
         &self,
         node: Node,
@@ -116,15 +115,18 @@ impl Files {
         if readable == 0 && bytes.count > 0 {
             return Err(Errno::FAULT);
         }
-        bytes.count = bytes.count.min(readable);
-        match self.write_once(node, position, &bytes, 0, Care::KeepHuge) {
-            Err(Errno::NOSPC) if self.mode == Mode::Strict => {}
-            other => return other,
-        }
-        let (mut done, mut end) = self.write_once(node, position, &bytes, 0, Care::Frugal)?;
+        bytes.count = bytes.count.min(readable).min(self.at_once().min(CALL_MAX) as usize);
+        let once = |care| self.write_once(node, position, &bytes, 0, care);
+        // A chunk and its copy are to be here at once.
+        let keeps = self.at_once() >= 2 * CHUNK;
+        let (mut done, mut end) = match once(if keeps { Care::KeepHuge } else { Care::Frugal }) {
+            Err(Errno::NOSPC) if self.mode == Mode::Strict => once(Care::Frugal)?,
+            other => other?,
+        };
         while done < bytes.count && end < SIZE_MAX {
-            let (written, next) =
-                self.write_once(node, Position::At(end), &bytes, done, Care::Frugal)?;
+            // Others may have appended meanwhile.
+            let next = if position == Position::End { position } else { Position::At(end) };
+            let (written, next) = self.write_once(node, next, &bytes, done, Care::Frugal)?;
             done += written;
             end = next;
         }

@@ -4,8 +4,9 @@
 //! asked: locks by the call itself, the right to work alone, and a position, here.
 
 use crate::Result;
+use crate::data::file::CALL_MAX;
 use crate::volume::Volume;
-use pmem::{Access, Pager};
+use pmem::{Access, Pager, UserIn};
 use rustix::io::Errno;
 use vfs::{Desc, Node, Synced, Where};
 
@@ -23,13 +24,14 @@ impl Volume {
     ) -> Result<T> {
         let places =
             || range().map_or_else(|_| Vec::new(), |found| self.places_of(found.0, found.1));
-        while self.has_come(Errno::IO, access, places) {
+        let mut times = 0;
+        loop {
+            self.has_come(Errno::IO, access, &mut times, places)?;
             match call() {
                 Err(Errno::IO) => {}
                 done => return done,
             }
         }
-        Err(Errno::IO)
     }
 
     /// Changes `range` of a file, with nothing held but the right to work alone, which others get
@@ -41,14 +43,35 @@ impl Volume {
         range: impl Fn() -> (u64, u64),
         mut call: impl FnMut() -> Result<T>,
     ) -> Result<T> {
+        let mut times = 0;
         loop {
             let done = call();
             let Err(Errno::IO) = done else { return done };
             let _waiting = self.stay_idle();
-            if !self.has_come(Errno::IO, Access::Store, || self.places_of(node, range())) {
-                return done;
+            let places = || self.places_of(node, range());
+            self.has_come(Errno::IO, Access::Store, &mut times, places)?;
+        }
+    }
+
+    /// Goes on with a write that has written `done` bytes, as many as one step may
+    /// (`Space::at_once`), until all are written, or no more can be: how many are. `write` writes
+    /// buffers behind so many bytes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write_on(
+        &self,
+        data: &[UserIn<'_>],
+        mut done: usize,
+        mut write: impl FnMut(usize, &[UserIn<'_>]) -> Result<usize>,
+    ) -> usize {
+        let all = data.iter().map(|part| part.len() as u64).sum::<u64>().min(CALL_MAX) as usize;
+        while self.region.pager().is_some() && 0 < done && done < all {
+            match write(done, &behind(data, done)) {
+                Ok(written) if written > 0 => done += written,
+                _ => break,
             }
         }
+        done
     }
 
     /// As [`Volume::again`], from the first time on.
@@ -82,4 +105,14 @@ impl Volume {
         self.sync_here(what)?;
         self.region.pager().map_or(Ok(()), Pager::barrier)
     }
+}
+
+/// The buffers behind their first `skipped` bytes.
+fn behind<'a>(data: &[UserIn<'a>], mut skipped: usize) -> Vec<UserIn<'a>> {
+    let rest = data.iter().map(|part| {
+        let here = skipped.min(part.len());
+        skipped -= here;
+        part.slice(here, part.len() - here)
+    });
+    rest.filter(|part| !part.is_empty()).collect()
 }

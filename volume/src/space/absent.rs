@@ -6,6 +6,9 @@
 //! asked for the page, and told where else the call goes; then it begins anew. So nobody waits for
 //! somebody who waits for the pager. (A call that reads holds nothing, and goes on where it was.)
 //!
+//! All pages that a call stores to are to be there at once. So one that wants more than that goes
+//! in steps ([`Space::at_once`]), each with the guarantees of a call of its own.
+//!
 //! Superblocks, lanes, the runtime and the chunks of metadata stay: lock words, records and maps
 //! are never absent.
 //!
@@ -21,21 +24,40 @@ use rustix::io::Errno;
 
 impl Space {
     /// Of a call that failed with `error`, and holds nothing: whether it is to begin anew, because
-    /// a page was absent that is there now. `places`: where in the region it goes.
+    /// a page was absent that is there now; else what it is to give. `times`: how often it has
+    /// begun anew. `places`: where in the region it goes.
     #[cold]
     pub(crate) fn has_come(
         &self,
         error: Errno,
         access: Access,
+        times: &mut u32,
         places: impl FnOnce() -> Vec<(u64, u64)>,
-    ) -> bool {
-        let Some(pager) = self.region.pager().filter(|_| error == Errno::IO) else { return false };
-        let Some(page) = self.region.absent_page() else { return false };
+    ) -> Result<()> {
+        let pager = self.region.pager().filter(|_| error == Errno::IO).ok_or(error)?;
+        let page = self.region.absent_page().ok_or(error)?;
+        pager.begins_anew(*times)?;
+        *times = times.saturating_add(1);
         let places = places();
         if !places.is_empty() {
             pager.ready(&places, access);
         }
-        pager.fault(page, access).is_ok()
+        pager.fault(page, access).map_err(|errno| match errno {
+            // As of a kernel's file: behind the handler the call goes on.
+            Errno::INTR | Errno::AGAIN => vfs::BEGIN_ANEW,
+            _ => error,
+        })
+    }
+
+    /// Bytes that a call may access in one step: what its pager can have here at once.
+    #[inline]
+    pub(crate) fn at_once(&self) -> u64 {
+        self.region.pager().map_or(u64::MAX, |pager| pager.at_once().max(BLOCK))
+    }
+
+    /// Where a step ends of what goes from `offset` to `end`.
+    pub(crate) fn end_of_step(&self, offset: u64, end: u64) -> u64 {
+        end.min(offset.saturating_add(self.at_once()) / BLOCK * BLOCK)
     }
 
     /// Of a recovery that failed with `error`: the page that was only absent, to be brought where

@@ -100,6 +100,7 @@ impl<'v> Op<'v> {
         data_area: (u64, u64),
         moves: bool,
     ) -> Result<(Durable<'v>, Current)> {
+        self.keep_here(list)?;
         self.store_list_record(which, list, data_area, moves)?;
         // PERSIST: the record, its list and the new bytes before the first change in place.
         let durable = self.fence_unless(Bug::ChangeBeforeRedo);
@@ -109,6 +110,41 @@ impl<'v> Op<'v> {
         current.flags = recorded(current.flags, u64::from(self.index()));
         self.room.set_current(which.0, &current)?;
         Ok((durable, current))
+    }
+
+    /// Has all that a list changes in place here until the operation ends. A page that was found
+    /// absent behind the record would leave the call half done, and what is freed at its end in
+    /// use.
+    fn keep_here(&mut self, list: &[Listed]) -> Result<()> {
+        let region = &self.room.region;
+        let Some(pager) = region.pager() else { return Ok(()) };
+        let places = || list.iter().filter(|entry| entry.length & LISTED_WORD == 0);
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for (at, length) in places().map(|entry| (entry.target, bytes_of(entry))) {
+            match runs.last_mut() {
+                Some(last) if last.0 + last.1 == at => last.1 += length,
+                _ => runs.push((at, length)),
+            }
+        }
+        self.pins.extend(runs.into_iter().filter_map(|run| pager.pin(run)));
+        for entry in places() {
+            let end = entry.target + bytes_of(entry);
+            for page in (entry.target / BLOCK * BLOCK..end).step_by(BLOCK as usize) {
+                // To zero what is zeros takes no page.
+                if entry.length & LISTED_ZEROS == 0 || !pager.is_void(page) {
+                    // A store: a page that leaves can be loaded still.
+                    let _ = region.contended_cas(page, 0, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn unpin(&mut self) {
+        let pager = self.room.region.pager();
+        let pins = self.pins.drain(..);
+        pins.filter_map(|pin| Some((pager?, pin))).for_each(|(pager, pin)| pager.unpin(pin));
     }
 
     /// Stores the list; pended. Gives where its first part lies, how long that is, and its sum.

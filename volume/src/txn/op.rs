@@ -48,6 +48,8 @@ pub(crate) struct Op<'v> {
     /// There were such directories, and their count has moved.
     pub(crate) has_reshaped: bool,
     pub(super) ended: bool,
+    /// Pages that stay here until it ends (`listed.rs`).
+    pub(super) pins: Vec<u64>,
 }
 
 impl Operations {
@@ -77,6 +79,7 @@ impl Operations {
             reshaped: Vec::new(),
             has_reshaped: false,
             ended: false,
+            pins: Vec::new(),
         })
     }
 }

@@ -181,6 +181,9 @@ impl Op<'_> {
 
 impl Drop for Op<'_> {
     fn drop(&mut self) {
+        if !self.pins.is_empty() {
+            self.unpin();
+        }
         if self.ended {
             return;
         }

@@ -2,7 +2,8 @@
 //! its own on a tmpfs, which goes at the end.
 //!
 //! One domain has the volume that is larger than its node. Another one has a single node, which
-//! has room for all of its volume; beside that stands a volume on a plain file.
+//! has room for all of its volume; beside that stands a volume on a plain file. In the end there
+//! are domains of one to four nodes (`scaling.rs`).
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -35,6 +36,8 @@ pub enum On {
     Fitting,
     /// One on a plain file.
     Plain,
+    /// That of a domain of so many nodes, whose host may have one node's part of the file.
+    Scaled(u16),
 }
 
 /// All of it; ended and removed when this is dropped.
@@ -57,7 +60,9 @@ impl Ground {
         let real = place.canonicalize().map_err(|error| Failure::io(asked(), &error))?;
         let directory = real.join(format!("solera-bench-ddmap-{}", std::process::id()));
         let mut ground = Self { directory, size, nodes: Vec::new(), extents: Vec::new() };
-        let needed = size + ground.large_bytes() * 2 + 2 * ground.fitting_bytes();
+        // Ten nodes besides, of which each keeps as much as a file's size.
+        let scaled = 10 * ground.fitting_bytes();
+        let needed = size + ground.large_bytes() * 2 + 2 * ground.fitting_bytes() + scaled;
         let found = rustix::fs::statvfs(&real).map_err(|errno| Failure::outside(asked(), errno))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         if free < needed {
@@ -91,7 +96,7 @@ impl Ground {
         }
         self.node("fitting", 1, self.fitting_bytes() / 9 * 10, None)?;
         let (large, fitting) = (self.large_bytes().to_string(), self.fitting_bytes().to_string());
-        self.wait_for_nodes(nodes)?;
+        self.wait_for_nodes("large", nodes)?;
         self.solera(&["format", "--ddmap", "large/v", "--size", &large])?;
         self.solera(&["format", "--ddmap", "fitting/v", "--size", &fitting])?;
         // Touched, so that its first stores take no memory.
@@ -100,10 +105,26 @@ impl Ground {
         Ok(())
     }
 
+    /// A domain of so many nodes, each with room for a file of the size, and a volume for all of
+    /// them.
+    pub fn scale(&mut self, nodes: u16) -> Result<(), Failure> {
+        let domain = format!("scaled-{nodes}");
+        // As for the others. What stays of the volume is with the host.
+        let each = self.fitting_bytes() / 9 * 10;
+        let first = self.node(&domain, 1, each, None)?;
+        for number in 2..=nodes {
+            self.node(&domain, number, each, Some(&first))?;
+        }
+        self.wait_for_nodes(&domain, nodes)?;
+        let bytes = (u64::from(nodes) * self.size + FIXED_BYTES).to_string();
+        self.solera(&["format", "--ddmap", &format!("{domain}/v"), "--size", &bytes])?;
+        Ok(())
+    }
+
     /// Until the host has heard of all.
-    fn wait_for_nodes(&self, nodes: u16) -> Result<(), Failure> {
+    fn wait_for_nodes(&self, domain: &str, nodes: u16) -> Result<(), Failure> {
         let begun = std::time::Instant::now();
-        while self.status()?["nodes"].as_array().map_or(0, Vec::len) < nodes.into() {
+        while self.status(domain)?["nodes"].as_array().map_or(0, Vec::len) < nodes.into() {
             if begun.elapsed().as_secs() > 20 {
                 return Err(Failure::new("start the nodes", "they do not find each other", ""));
             }
@@ -186,13 +207,13 @@ impl Ground {
         self.store("large", 1).join(ddmap::ground::room::NAME)
     }
 
-    fn status(&self) -> Result<Value, Failure> {
-        self.json(&["domain", "status", "--json", "large"])
+    fn status(&self, domain: &str) -> Result<Value, Failure> {
+        self.json(&["domain", "status", "--json", domain])
     }
 
     /// Pages that the host has sent away.
     pub fn evicted(&self) -> Result<u64, Failure> {
-        Ok(self.status()?["volumes"][0]["evicted_pages"].as_u64().unwrap_or_default())
+        Ok(self.status("large")?["volumes"][0]["evicted_pages"].as_u64().unwrap_or_default())
     }
 
     /// Microseconds of a processor that the host's evictor has used.
@@ -280,6 +301,11 @@ impl Ground {
             }
             On::Fitting => _ = command.args(["--ddmap", "fitting/v"]),
             On::Plain => _ = command.arg("--volume").arg(self.plain()),
+            On::Scaled(nodes) => {
+                // A twentieth of it is kept free.
+                let local = (self.size / 9 * 10).to_string();
+                command.args(["--ddmap", &format!("scaled-{nodes}/v"), "--local", &local]);
+            }
         }
         command.arg("--at").arg(Self::at("")).arg("--");
         Ok(command)

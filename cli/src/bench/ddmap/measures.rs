@@ -145,6 +145,11 @@ impl<'r> Bench<'r> {
         &self.ground
     }
 
+    /// Where more nodes can be had.
+    pub fn ground_mut(&mut self) -> &mut Ground {
+        &mut self.ground
+    }
+
     /// Bytes of the file that is touched.
     pub fn file_bytes(&self) -> u64 {
         self.file

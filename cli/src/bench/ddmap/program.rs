@@ -56,6 +56,7 @@ fn work(said: &Value) -> io::Result<Value> {
         "mapped" => json!({ "ns": opened(file)?.1.at_random(count) }),
         "read" => calls(file, count, |file, at, page| file.read_exact_at(page, at))?,
         "values" => values(file, count)?,
+        "zipf" => zipf(file, count)?,
         "overwrite" => calls(file, count, |file, at, page| file.write_all_at(page, at))?,
         "append" => append(file, count)?,
         other => return Err(io::Error::other(format!("`{other}` is nothing to do"))),
@@ -188,30 +189,66 @@ fn traps(path: &Path) -> io::Result<Value> {
     Ok(json!({ "ns": begun.elapsed().as_nanos() as f64 / order.len() as f64 }))
 }
 
-/// Reads values of 1 KiB by calls, zipf 0.99, that lie anywhere in the file: nanoseconds a call.
-/// As many do not count ahead of that.
-fn values(path: &Path, count: usize) -> io::Result<Value> {
-    const VALUE: u64 = 1024;
-    let file = File::open(path)?;
-    let values = file.metadata()?.len() / VALUE;
-    let mut sum = 0.0;
-    let add = |rank: u64| {
-        sum += (rank as f64).powf(-0.99);
-        sum
-    };
-    let sums: Vec<f64> = (1..=values).map(add).collect();
-    let mut random = Random::new();
-    let places = shuffled(values as usize);
-    let (mut value, mut begun) = ([0; VALUE as usize], Instant::now());
+/// Places in an order that looks like none, of which some are wanted far more often than others:
+/// zipf 0.99.
+struct Zipf {
+    sums: Vec<f64>,
+    places: Vec<usize>,
+    random: Random,
+}
+
+impl Zipf {
+    fn new(places: usize) -> Self {
+        let mut sum = 0.0;
+        let add = |rank: u64| {
+            sum += (rank as f64).powf(-0.99);
+            sum
+        };
+        let sums = (1..=places as u64).map(add).collect();
+        Self { sums, places: shuffled(places), random: Random::new() }
+    }
+
+    fn place(&mut self) -> usize {
+        let all = self.sums.last().copied().unwrap_or_default();
+        let wanted = self.random.below(1 << 50) as f64 / (1_u64 << 50) as f64 * all;
+        let rank = self.sums.partition_point(|sum| *sum <= wanted).min(self.places.len() - 1);
+        self.places[rank]
+    }
+}
+
+/// Nanoseconds of each of so many, of which as many do not count ahead of them.
+fn behind_as_many(count: usize, mut one: impl FnMut() -> io::Result<()>) -> io::Result<Value> {
+    let mut begun = Instant::now();
     for call in 0..2 * count {
         if call == count {
             begun = Instant::now();
         }
-        let wanted = random.below(1 << 50) as f64 / (1_u64 << 50) as f64 * sum;
-        let rank = sums.partition_point(|sum| *sum <= wanted).min(places.len() - 1);
-        file.read_exact_at(&mut value, places[rank] as u64 * VALUE)?;
+        one()?;
     }
     Ok(json!({ "ns": begun.elapsed().as_nanos() as f64 / count as f64 }))
+}
+
+/// Reads values of 1 KiB by calls, zipf 0.99, that lie anywhere in the file: nanoseconds a call.
+fn values(path: &Path, count: usize) -> io::Result<Value> {
+    const VALUE: u64 = 1024;
+    let file = File::open(path)?;
+    let mut places = Zipf::new((file.metadata()?.len() / VALUE) as usize);
+    let mut value = [0; VALUE as usize];
+    behind_as_many(count, || file.read_exact_at(&mut value, places.place() as u64 * VALUE))
+}
+
+/// Loads a word of pages of a file that `fill` has made, zipf 0.99: nanoseconds a load.
+fn zipf(path: &Path, count: usize) -> io::Result<Value> {
+    let (_file, map) = opened(path)?;
+    let mut places = Zipf::new(map.pages());
+    behind_as_many(count, || {
+        let page = places.place();
+        let found = map.load(page * PAGE);
+        if found == word(page) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("page {page} has {found:#x}")))
+    })
 }
 
 /// Calls of 4 KiB at random: nanoseconds a call.

@@ -2,13 +2,13 @@
 //! told of its pages.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ddmap::reach::registry::{self, Registry};
 use volume::FormatOptions;
 
 use super::nested;
-use crate::args::{DdmapArg, RunArgs};
+use crate::args::{DdmapArg, Local, RunArgs};
 use crate::commands::node::DEMO;
 use crate::domain;
 use crate::failure::Failure;
@@ -42,11 +42,21 @@ pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
         output::tell(format!("{name} is new: {}", size::show(bytes)));
     }
     let mut args = args.clone();
-    args.volume = vec![registry.resolve(name)?];
+    let region = registry.resolve(name)?;
+    args.ddmap.local = args.ddmap.local.map(|local| kept(local, name, &region)).transpose()?;
+    args.volume = vec![region];
     if args.at.is_empty() {
         args.at = vec![PathBuf::from(AT)];
     }
     Ok(Cow::Owned(args))
+}
+
+/// How much of a volume its host may keep, in bytes.
+fn kept(local: Local, name: &str, region: &Path) -> Result<Local, Failure> {
+    let asked = || format!("keep a part of {name} on its host");
+    let about = std::fs::metadata(region).map_err(|error| Failure::io(asked(), &error))?;
+    let bytes = local.of(about.len());
+    bytes.map(Local::Bytes).map_err(|found| Failure::new(asked(), found, "see --local"))
 }
 
 /// What the library reads of the volume's pages.
@@ -57,7 +67,9 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
     let mut told = vec![format!("patience={patience}"), format!("ahead={ahead}")];
     told.extend(args.policy.iter().map(|policy| format!("policy={policy}")));
     told.extend(args.evict.iter().map(|when| format!("evict={when}")));
-    told.extend(args.local.iter().map(|bytes| format!("local={bytes}")));
+    if let Some(Local::Bytes(bytes)) = args.local {
+        told.push(format!("local={bytes}"));
+    }
     told.extend(args.line_cache.iter().map(|lines| format!("lines={lines}")));
     Some(("SOLERA_DDMAP", told.join(",")))
 }
@@ -65,7 +77,7 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::variable;
-    use crate::args::DdmapArg;
+    use crate::args::{DdmapArg, Local};
 
     #[test]
     fn the_library_is_told_of_domains_only() {
@@ -77,7 +89,7 @@ mod tests {
         assert_eq!(told(&args), "patience=120,ahead=off");
         (args.policy, args.evict) = (Some("lfu".to_owned()), Some("demand".to_owned()));
         assert_eq!(told(&args), "patience=120,ahead=off,policy=lfu,evict=demand");
-        args.local = Some(4 << 20);
+        args.local = Some(Local::Bytes(4 << 20));
         assert!(told(&args).ends_with(",local=4194304"));
         args.line_cache = Some("1048576".to_owned());
         assert!(told(&args).ends_with(",lines=1048576"));

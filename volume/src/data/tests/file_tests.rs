@@ -210,7 +210,7 @@ fn random_allocate(volume: &Volume, model: &mut Model, random: &mut Random) {
         libc::FALLOC_FL_KEEP_SIZE => {}
         _ => model.bytes[inside].fill(0),
     }
-    assert_eq!(result, Ok(()), "mode {mode} at {offset} for {length}");
+    assert_eq!(result, Ok(length), "mode {mode} at {offset} for {length}");
 }
 
 /// Moves or copies a range between two files.
