@@ -22,7 +22,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A page of tables is put into files of memory; a page that is to be here comes, or is tried again.
+/// A page of tables is put into files of memory; a page that is to be here comes, or is tried
+/// again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is to be done with a volume.
