@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    Desc, FileSystem, Fill, Kind, Mapped, Maps, NewNode, Node, OpenFlags, UserIn, UserOut, Where,
+    At, Desc, FileSystem, Fill, Kind, Mapped, Maps, NewNode, Node, OpenFlags, Removes, UserIn,
+    UserOut, Where,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach, format_region};
 
@@ -61,6 +62,8 @@ fn a_call_that_wants_more_than_may_be_here_does_all_of_it() {
         let world = world();
         world.evict_beside(|| {
             let volume = attached(&world, mode);
+            let free = || volume.stat_fs(volume.root().into()).unwrap().blocks_free;
+            let before = free();
             let (node, desc) = new_file(&volume, "big");
             let mut model = bytes(1, 24 * MIB);
             let at = Where::offset;
@@ -106,6 +109,11 @@ fn a_call_that_wants_more_than_may_be_here_does_all_of_it() {
             volume.truncate(node, 40 * MIB as u64).unwrap();
             model.resize(40 * MIB, 0);
             check(&volume, desc, &model, "cut, and long again");
+            // Nothing that was begun anew has left blocks in use.
+            volume.close(desc).unwrap();
+            volume.close(end).unwrap();
+            volume.remove(&At::new(volume.root(), b"big"), Removes::Name).unwrap();
+            assert_eq!(free(), before, "{mode:?}: blocks are free as before");
         });
         assert!(world.kept.pages_in_file() > 0, "pages have left");
     }

@@ -138,6 +138,7 @@ fn calls_in_order_bring_ahead_too() {
     // As the engine does where a call meets an absent page: all that the call goes to is said.
     let (first, calls) = (PAGES - 4096, 1000);
     for page in (first..).step_by(4).take(calls) {
+        pager.begins_anew(0).unwrap();
         while let Some(at) =
             (page..page + 4).find(|page| pager.ground().table.word(*page).state() == State::Absent)
         {

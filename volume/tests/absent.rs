@@ -48,6 +48,9 @@ struct Away {
     discarded: AtomicU64,
     /// Bytes of a step; 0: any number.
     step: AtomicU64,
+    pins: Mutex<BTreeSet<u64>>,
+    /// Pages that were pinned, ever.
+    pinned: AtomicU64,
     /// A call is to give up when it has begun anew so often; 0: never.
     most: AtomicU64,
 }
@@ -67,6 +70,14 @@ impl Away {
     fn take(&self, pages: impl Iterator<Item = u64>) {
         for page in pages {
             self.protect(page, libc::PROT_NONE);
+            lock(&self.pages).insert(page);
+        }
+    }
+
+    /// They are on their way: loads find them, stores do not.
+    fn begin_to_take(&self, pages: impl Iterator<Item = u64>) {
+        for page in pages {
+            self.protect(page, libc::PROT_READ);
             lock(&self.pages).insert(page);
         }
     }
@@ -150,6 +161,15 @@ impl Pager for Away {
 
     fn next_hole(&self, _: u64) -> u64 {
         u64::MAX
+    }
+
+    fn pin(&self, (at, length): (u64, u64)) -> Option<u64> {
+        self.pinned.fetch_add(length.div_ceil(PAGE), Ordering::SeqCst);
+        lock(&self.pins).insert(at).then_some(at)
+    }
+
+    fn unpin(&self, pin: u64) {
+        assert!(lock(&self.pins).remove(&pin), "{pin} is not pinned");
     }
 
     fn at_once(&self) -> u64 {
@@ -603,6 +623,34 @@ fn a_signal_ends_a_wait_and_the_call_begins_anew() {
     two.away.interrupted.store(false, Ordering::SeqCst);
     two.away.bring_all();
     assert!(get(&two.other, "file") == Ok(bytes(1, 9000)), "nothing has happened");
+    two.here.close(desc).expect("closed");
+    two.end();
+}
+
+/// A strict write to a mapped file goes in place, by a record of bytes that wait in blocks. A page
+/// that is found on its way behind the record would leave the call half done, and blocks in use.
+#[test]
+fn what_changes_in_place_is_here_and_stays_before_a_record_tells_of_it() {
+    let two = Two::new("absent-record", Mode::Strict);
+    let mut model = bytes(1, 40 * 4096);
+    let file = put(&two.here, "file", &model);
+    let desc = two.open(file);
+    two.here.map(desc, (0, 40 * PAGE), Mapped::Write, Fill::None).expect("mapped");
+    let free = || two.here.stat_fs(two.here.root().into()).expect("how full").blocks_free;
+    let before = free();
+    for round in 0..20 {
+        let new = bytes(round + 3, 30 * 4096);
+        let at = 4096 + 100 * u64::from(round);
+        two.away.begin_to_take(two.pages(file).into_iter().skip(usize::from(round)).step_by(5));
+        let wrote = two.here.write(desc, &[UserIn::new(&new)], Where::offset(at));
+        assert_eq!(wrote, Ok(new.len()));
+        two.away.bring_all();
+        model[at as usize..][..new.len()].copy_from_slice(&new);
+        assert!(get(&two.other, "file").as_ref() == Ok(&model), "round {round}");
+    }
+    assert_eq!(free(), before, "no block is in use that was not");
+    assert!(two.away.pinned.load(Ordering::SeqCst) >= 20 * 30);
+    assert!(lock(&two.away.pins).is_empty(), "all may leave again");
     two.here.close(desc).expect("closed");
     two.end();
 }
