@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Inodes that an extent has room for.
 const EXTENT: u64 = 63;
 /// Of the remover's events one in so many is its last, each time others.
-const ONE_IN: u64 = 4;
+const ONE_IN: u64 = 8;
 
 thread_local! {
     /// Whether this thread makes the call of its process.
