@@ -526,7 +526,8 @@ fn a_node_that_cannot_leave_says_why() {
     let join = ["--join", first.address()];
     let (host, _third) = (machine.node("2", &join), machine.node("3", &join));
     machine.solera(&["format", "--ddmap", "dm/v", "--size", "40M"]).ok();
-    let file = machine.file(24 << 20);
+    // More than the host and node 1 have.
+    let file = machine.file(35 << 20);
     machine.solera(&["cp", &file, "dm/v:/file"]).ok();
     let domain = |line: &[&str]| machine.solera(&[&["domain"], line].concat());
     let begun = std::time::Instant::now();

@@ -333,6 +333,10 @@ fn a_volume_moves_while_a_node_gives_its_pages_up() {
     let mut domain = Domain::new();
     let join = ["--join", &domain.addresses[0].clone()];
     let _fourth = domain.machine.node("4", &[&join[..], &["--capacity", "64M"]].concat());
+    // More than nodes 1 and 2 have.
+    let more = domain.machine.0.text("more");
+    fs::write(&more, vec![9; 11 << 20]).expect("written");
+    domain.on(0, &["cp", &more, "dm/v:/more"]).ok();
     // It does not answer meanwhile, so it has pages to give up still.
     let signal = |domain: &Domain, signal| {
         let node = domain.nodes[2].as_ref().expect("it runs");
@@ -389,7 +393,18 @@ fn cannot_take_over(domain: &Domain, at: usize) -> Option<Child> {
     strace.args(["-f", "-qq", "-o", "/dev/null", "-P", &about, "-e", "trace=rename"]);
     strace.args(["-e", "inject=rename:error=EIO", "-p", &node.to_string()]);
     let strace = strace.stderr(Stdio::null()).spawn().ok()?;
-    std::thread::sleep(Duration::from_secs(1));
+    let is_traced = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+    };
+    let begun = Instant::now();
+    let tasks = || fs::read_dir(format!("/proc/{node}/task")).into_iter().flatten().flatten();
+    while !tasks().all(is_traced) {
+        if begun.elapsed().as_secs() > 10 {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
     Some(strace)
 }
 
