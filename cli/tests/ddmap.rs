@@ -131,7 +131,8 @@ fn a_monitor_is_told_or_the_address_is_refused() {
     machine.refuses(new, &["--metrics", "0.0.0.0:9470"], &["0.0.0.0:9470", "--metrics 127.0.0.1"]);
     machine.refuses(new, &["--metrics", "[::]:9470"], &["[::]:9470", "name one"]);
     machine.refuses(new, &["--metrics", "192.0.2.1:9470"], &["192.0.2.1:9470", "this machine"]);
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    // Where no other test takes a port that is free.
+    let taken = std::net::TcpListener::bind("127.77.0.1:0").expect("a port");
     let taken = taken.local_addr().map(|at| (at.to_string(), taken)).expect("an address");
     machine.refuses(new, &["--metrics", &taken.0], &[&taken.0, "in use", "a free port"]);
     let port = taken.0;

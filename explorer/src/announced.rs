@@ -25,7 +25,7 @@ use pmem::Hook;
 use std::cell::Cell;
 use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use volume::Volume;
 
 /// So long the remover may take: one that takes longer waits for a lock of the finder.
@@ -153,6 +153,11 @@ impl Process {
         Ok(self.director.wait(patience, |inner| inner.is_held || inner.ending.is_some()))
     }
 
+    /// Whether the call has returned, or died.
+    fn has_ended(&self) -> bool {
+        self.director.lock().ending.is_some()
+    }
+
     /// Lets the call come to its end; gives how many events it had.
     fn end(self) -> Told<u64> {
         self.director.tell(|inner| inner.goes_on = true);
@@ -214,8 +219,19 @@ fn meet(lab: &Lab, setting: Setting, call: &Action, fates: Fates) -> Told<Events
         events.remover = Some(remover.end()?);
         events.finder = finder.end()?;
     } else {
-        events.finder = finder.end()?;
-        remover.end()?;
+        // It waits for the finder; or it is slow, and may die with a lock that the finder needs.
+        finder.director.tell(|inner| inner.goes_on = true);
+        let begun = Instant::now();
+        while !finder.has_ended() && !remover.has_ended() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if remover.has_ended() {
+            remover.end()?;
+            events.finder = finder.end()?;
+        } else {
+            events.finder = finder.end()?;
+            remover.end()?;
+        }
     }
     // Who attaches finds deaths that no process has waited for.
     drop(process(Fate::default())?);

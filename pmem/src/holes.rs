@@ -12,6 +12,7 @@
 //!
 //! No locks.
 
+use crate::copy::LINE;
 use crate::guard::take_last_fault;
 use crate::listed;
 use crate::persist::InFlight;
@@ -133,6 +134,20 @@ impl Region {
             from = to;
         }
         Ok(InFlight::new(self))
+    }
+
+    /// [`Region::flush`] of a region with a pager. Its file is one of a tmpfs, since no other has
+    /// page faults in user space: there a line is as durable in the cache as in memory. To flush it
+    /// would map the page, and say that it is wanted. So only who watches hears of it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_flush(&self, off: u64, len: u64, at: &'static Location<'static>) {
+        let (Some(hook), Some(pager)) = (self.hook(), self.pager()) else { return };
+        let end = off.saturating_add(len).min(self.len());
+        let lines = (off - off % LINE..end).step_by(LINE as usize);
+        for line in lines.filter(|line| !pager.is_away(line - line % PAGE)) {
+            hook.flush(line, at);
+        }
     }
 
     /// Gives a range its memory and makes it present for writing, all at once: a fault for each

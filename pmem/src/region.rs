@@ -614,21 +614,14 @@ impl Region {
 
     /// Flushes the lines of a range, whichever thread stored them: recovery makes a dead process's
     /// stores durable before it builds on them. Lines outside the region or on vanished pages are
-    /// skipped, and so are pages that are elsewhere: each would take a fault.
+    /// skipped.
     #[track_caller]
     pub fn flush(&self, off: u64, len: u64) -> InFlight<'_> {
         let at = Location::caller();
-        let Some(pager) = self.pager() else {
+        if self.pager.is_none() {
             self.flush_at(off, len, at);
-            return InFlight::new(self);
-        };
-        let (mut from, end) = (off, off.saturating_add(len));
-        while from < end {
-            let next = (from - from % PAGE).saturating_add(PAGE).min(end);
-            if !pager.is_away(from - from % PAGE) {
-                self.flush_at(from, next - from, at);
-            }
-            from = next;
+        } else {
+            self.note_flush(off, len, at);
         }
         InFlight::new(self)
     }

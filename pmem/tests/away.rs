@@ -58,7 +58,7 @@ impl Pager for Odd {
     }
 }
 
-/// Each would take a fault, and nothing of it is in a cache here.
+/// Nothing of it is in a cache here.
 #[test]
 fn no_line_of_a_page_that_is_away_is_flushed() {
     let trace = Trace::new();

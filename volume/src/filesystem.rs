@@ -500,8 +500,7 @@ impl FileSystem for Volume {
         let rooms = self.call()?;
         let opened = rooms.opened_data(desc, true)?;
         let offset = offset_of(offset)?;
-        let appends = opened.flags.appends();
-        let place = if appends { Position::End } else { Position::At(offset) };
+        let place = if opened.flags.appends() { Position::End } else { Position::At(offset) };
         let _exclusive = rooms.exclusive();
         let anchor = Anchor::Open(desc, opened.state);
         if let [only] = data {
@@ -515,15 +514,12 @@ impl FileSystem for Volume {
                 Err(errno) => return Err(not_open(errno)),
             }
         }
-        let write = |done: usize, rest: &[UserIn<'_>]| {
-            let offset = offset + done as u64;
-            let place = if appends { Position::End } else { Position::At(offset) };
-            let range = || (offset, rest.iter().map(|part| part.len() as u64).sum());
-            let write = || self.write_waiting(&opened, place, rest);
-            Ok(self.paged_idle(opened.node, range, write)?.0)
-        };
-        let written = write(0, data)?;
-        let written = self.write_on(data, written, write);
+        let range = || (offset, data.iter().map(|part| part.len() as u64).sum());
+        let write = || self.write_waiting(&opened, place, data);
+        let mut written = self.paged_idle(opened.node, range, write)?.0;
+        if self.region.pager().is_some() {
+            written = self.write_rest(&opened, offset, data, written);
+        }
         rooms.write_through(opened.node, opened.flags)?;
         Ok(written)
     }

@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(Local::Percent(10).of(40 << 20), Ok(4 << 20));
         assert_eq!(Local::Percent(100).of(u64::MAX), Ok(u64::MAX));
         let little = Local::Percent(9).of(40 << 20).unwrap_err();
-        assert!(little.contains("9% of 40.0 MiB is 3.60 MiB"), "{little}");
+        assert!(little.contains("9% of 40.00 MiB is 3.60 MiB"), "{little}");
         assert_eq!(Local::Bytes(5 << 20).of(1), Ok(5 << 20), "whatever the volume has");
     }
 

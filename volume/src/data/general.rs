@@ -34,7 +34,7 @@ use crate::data::Files;
 use crate::data::at_once::{AtOnce, InPlace};
 use crate::data::bytes::{Part, Several};
 use crate::data::edit::{Change, Changes, Sizing, Target, Words};
-use crate::data::file::{CALL_MAX, File, Source};
+use crate::data::file::{File, Source};
 use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_ALIGNED, SIZE_MAX};
 use crate::inject::Bug;
@@ -115,11 +115,18 @@ impl Files {
         if readable == 0 && bytes.count > 0 {
             return Err(Errno::FAULT);
         }
-        bytes.count = bytes.count.min(readable).min(self.at_once().min(CALL_MAX) as usize);
+        bytes.count = bytes.count.min(readable);
+        let mut care = Care::KeepHuge;
+        if self.region.pager().is_some() {
+            let most = self.at_once();
+            bytes.count = bytes.count.min(most as usize);
+            if most < 2 * CHUNK {
+                // A chunk and its copy are to be here at once.
+                care = Care::Frugal;
+            }
+        }
         let once = |care| self.write_once(node, position, &bytes, 0, care);
-        // A chunk and its copy are to be here at once.
-        let keeps = self.at_once() >= 2 * CHUNK;
-        let (mut done, mut end) = match once(if keeps { Care::KeepHuge } else { Care::Frugal }) {
+        let (mut done, mut end) = match once(care) {
             Err(Errno::NOSPC) if self.mode == Mode::Strict => once(Care::Frugal)?,
             other => other?,
         };

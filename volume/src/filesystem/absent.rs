@@ -5,6 +5,8 @@
 
 use crate::Result;
 use crate::data::file::CALL_MAX;
+use crate::data::plan::Position;
+use crate::inode::opens::Opened;
 use crate::volume::Volume;
 use pmem::{Access, Pager, UserIn};
 use rustix::io::Errno;
@@ -72,6 +74,25 @@ impl Volume {
             }
         }
         done
+    }
+
+    /// The same of a write at an offset, or at the end.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write_rest(
+        &self,
+        opened: &Opened,
+        offset: u64,
+        data: &[UserIn<'_>],
+        done: usize,
+    ) -> usize {
+        self.write_on(data, done, |done, rest| {
+            let offset = offset + done as u64;
+            let place = if opened.flags.appends() { Position::End } else { Position::At(offset) };
+            let range = || (offset, rest.iter().map(|part| part.len() as u64).sum());
+            let write = || self.write_waiting(opened, place, rest);
+            Ok(self.paged_idle(opened.node, range, write)?.0)
+        })
     }
 
     /// As [`Volume::again`], from the first time on.

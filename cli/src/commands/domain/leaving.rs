@@ -20,6 +20,9 @@ const CODE_STILL: u8 = 3;
 const SAID: Duration = Duration::from_secs(5);
 /// Within that time the first node has heard that one has given its pages up.
 const HEARD: Duration = Duration::from_secs(5);
+/// Within that time hosts have heard that a node gets no more pages, and have sent what they were
+/// at.
+const SETTLED: Duration = Duration::from_secs(3);
 /// How often it is looked whether it has.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -45,14 +48,14 @@ fn member(status: &Status, name: &str, node: u16) -> Result<Member, Failure> {
 fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
     let node = before.node;
     let asked = format!("drain node {node} of {name}");
-    if before.kept == 0 {
-        return Ok(());
-    }
     if !domain::is_there(before) {
         let found = format!("it was not heard of for {} s", before.silent);
         let advice =
             format!("start it; if it will not come back: solera domain forget {name} {node}");
         return Err(Failure::new(asked, found, &advice));
+    }
+    if before.kept == 0 {
+        return Ok(());
     }
     let others = status.nodes.iter().filter(|one| one.node != node && domain::is_there(one));
     let room: u64 = others.map(|one| one.capacity.saturating_sub(one.reserve)).sum();
@@ -104,12 +107,16 @@ pub fn drain(name: &str, node: u16, patience: Duration) -> Outcome {
     check(&status, name, &before)?;
     mark(name, node, Standing::Drains)?;
     let mut progress = Progress::new(&format!("node {node} gives its pages up"));
-    let (mut least, mut since, mut said) = (u64::MAX, Instant::now(), false);
+    let (marked, mut least, mut since, mut said) =
+        (Instant::now(), u64::MAX, Instant::now(), false);
     loop {
         let status = domain::status(&registry, name)?;
         let now = member(&status, name, node)?;
-        // What it says of itself is a second old.
-        if now.kept == 0 && now.standing == Standing::Drains {
+        // What it says of itself is as old as that: it may have got its first pages since, or kept
+        // those of a volume that has just moved away.
+        let said_at = Duration::from_secs(now.silent + 1);
+        let is_late = marked.elapsed() >= said_at + SETTLED;
+        if now.kept == 0 && is_late && now.standing == Standing::Drains {
             return Ok(0);
         }
         if now.kept < least {
