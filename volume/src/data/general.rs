@@ -1,23 +1,20 @@
 //! Writes that are not simple (`plan.rs`): what is written where, in which mode, and in which order
 //! it becomes durable.
 //!
-//! A write is cut at the runs of the map. A run below the end is *visible*: somebody may read it,
-//! and a strict call must change all of it at once. What lies beyond the end means nothing until
-//! the size moves.
+//! A write is cut at the runs of the map. A run below the end is *visible*: a strict call must
+//! change all of it at once. What lies beyond the end means nothing until the size moves.
 //!
 //! | run | strict | sync, posix |
 //! |---|---|---|
 //! | hole | fresh blocks, then their words | the same |
 //! | unwritten | its own blocks, the rest zeroed, then the mark | the same |
 //! | written, beyond the end | in place | in place |
-//! | written, up to 1 KiB in all | in place, by a record | in place |
-//! | written, parts of blocks, up to 16 KiB in all | in place, by a record | in place |
+//! | written, up to 1 KiB, or parts of blocks up to 16 KiB | in place, by a record | in place |
 //! | written, whole blocks, or more | copied to fresh blocks, then the words | in place |
 //! | written, up to 256 KiB of a 2 MiB leaf, or mapped | in place, by a record | in place |
 //! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |
 //!
-//! What goes to blocks that are there, with at most a commit slot beside it, is simple, and done by
-//! `write.rs` also where the lock was waited for.
+//! What goes to blocks that are there, and to a commit slot at most, is simple (`write.rs`).
 //!
 //! Persistence order: bytes (and the zeroed gap behind the old end) and new nodes; fence; words;
 //! the commit slot if the durable size grows; fence. A strict call that changes visible bytes in
@@ -118,12 +115,9 @@ impl Files {
         bytes.count = bytes.count.min(readable);
         let mut care = Care::KeepHuge;
         if self.region.pager().is_some() {
-            let most = self.at_once();
-            bytes.count = bytes.count.min(most as usize);
-            if most < 2 * CHUNK {
-                // A chunk and its copy are to be here at once.
-                care = Care::Frugal;
-            }
+            bytes.count = bytes.count.min(self.at_once() as usize);
+            // A chunk and its copy are to be here at once.
+            care = if self.at_once() < 2 * CHUNK { Care::Frugal } else { care };
         }
         let once = |care| self.write_once(node, position, &bytes, 0, care);
         let (mut done, mut end) = match once(care) {
@@ -134,8 +128,7 @@ impl Files {
             // Others may have appended meanwhile.
             let next = if position == Position::End { position } else { Position::At(end) };
             let (written, next) = self.write_once(node, next, &bytes, done, Care::Frugal)?;
-            done += written;
-            end = next;
+            (done, end) = (done + written, next);
         }
         Ok((done, end))
     }
