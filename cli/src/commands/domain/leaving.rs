@@ -77,7 +77,11 @@ fn awaited(status: &Status, name: &str, now: &Member) -> (String, String) {
     let (node, kept) = (now.node, size::show(now.kept * PAGE));
     let hosts = || status.nodes.iter().filter(|one| one.node != node && one.promised > 0);
     let of = |one: &Member| format!("node {} was not heard of for {} s", one.node, one.silent);
-    let away: Vec<&Member> = hosts().filter(|one| !domain::is_there(one)).collect();
+    // One may be the host of volumes that were made since it was heard of last.
+    let silent = |one: &&Member| {
+        one.node != node && one.standing != Standing::Gone && !domain::is_there(one)
+    };
+    let away: Vec<&Member> = status.nodes.iter().filter(silent).collect();
     let (why, advice) = match away.as_slice() {
         _ if !domain::is_there(now) => (of(now), "start it".to_owned()),
         [] => {
@@ -92,7 +96,7 @@ fn awaited(status: &Status, name: &str, now: &Member) -> (String, String) {
                  {name} {}",
                 first.node
             );
-            (format!("of the hosts of volumes, {}", why.join(", ")), advice)
+            (why.join(", "), advice)
         }
     };
     (format!("node {node} keeps {kept} still; {why}"), advice)
