@@ -251,7 +251,7 @@ struct Deaths<'l> {
 }
 
 impl Deaths<'_> {
-    /// A failure is told with who was where.
+    /// A failure is told with the places of both calls.
     fn meet(&mut self, fates: Fates, what: &str) -> Option<Events> {
         let what = format!("{}: {what}", id(self.setting, self.call));
         (self.tell)(&what);

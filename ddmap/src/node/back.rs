@@ -44,7 +44,7 @@ impl Shared {
     fn check_holder(&self, moved: &Moved, holder: NodeId, asked: &str) -> Result<(), DomainError> {
         let all = self.members.addresses();
         let found = all.into_iter().find(|one| one.0 == holder && one.2 != Standing::Gone);
-        // What a node that was removed has is lost, whoever is the host.
+        // The pages of a node that was removed are lost with any host.
         let Some((_, address, _)) = found.filter(|_| holder != self.here()) else { return Ok(()) };
         let volume = Some((moved.uuid, moved.term - 1));
         let ask = Ask::Hold { pages: moved.pages, node: holder.number() };

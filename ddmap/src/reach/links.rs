@@ -4,7 +4,7 @@
 //! On an idle connection pages may be *coming* that nobody has wanted yet: those that a stream
 //! wants next were asked for when the last ones had come, so that the holder works while the
 //! program does. The answer stays in the socket until a fetch wants those pages in those versions.
-//! It is no claim: whoever brings a page has claimed it, and looked at its version, behind that.
+//! It is no claim: a thread that brings a page claims it, and looks at its version, behind that.
 //!
 //! Locks: `idle`, to take a connection and to give it back; none while a request is under way.
 

@@ -1,6 +1,6 @@
 //! The domain's key file: the domain's name, one certificate, signed by itself, and its key, in
-//! PEM. Every node of the domain has the same file, and who has it is a node: so it is its owner's
-//! alone. The name is for people: nodes go by the certificate.
+//! PEM. Every node of the domain has the same file, and a process that has it is a node: so it is
+//! its owner's alone. The name is for people: nodes go by the certificate.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

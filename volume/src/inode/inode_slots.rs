@@ -8,11 +8,12 @@
 //! Whoever allocates in an extent or drops it holds its *busy* bit in the chunk record: a token,
 //! never waited for (there are other extents). Freeing a slot needs no token, since the slot itself
 //! keeps the extent alive until its bit is cleared. An extent without inodes gives its blocks back,
-//! unless an operation is about to lock one of its slots: then it is left (`kept.rs`), and whoever
-//! gives another extent back tries this one again.
+//! unless an operation is about to lock one of its slots: then it is left (`kept.rs`), and the
+//! operation that gives another extent back tries this one again.
 //!
-//! All of that is done by operations past the gate, or by who is alone. Who announces a lock and
-//! takes that back, in its locking phase or for a dead process, changes nothing here.
+//! All of that is done by operations past the gate, or by a process that is alone. An operation
+//! that announces a lock and takes that back, in its locking phase or for a dead process, changes
+//! nothing here.
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};

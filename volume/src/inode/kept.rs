@@ -289,7 +289,7 @@ impl Inodes {
     }
 
     /// Gives back what all records keep; whether there was anything. For operations past the gate,
-    /// or who is alone.
+    /// or a process that is alone.
     pub(crate) fn return_kept(&self) -> Result<bool> {
         let mut any = false;
         for op in 0..self.rt.layout.op_count as u32 {
@@ -316,7 +316,7 @@ impl Inodes {
     }
 
     /// Tries again to give back the extents that are left; whether one was. For operations past the
-    /// gate, or who is alone.
+    /// gate, or a process that is alone.
     pub(super) fn return_left(&self) -> Result<bool> {
         let mut any = false;
         for op in 0..self.rt.layout.op_count as u32 {
