@@ -11,6 +11,8 @@ logs=target/test-logs
 mkdir -p "$logs"
 rm -f "$logs"/*.ended
 passed=0 failed=0 skipped=0 seconds=()
+# What takes so many seconds hangs.
+if [ -n "${SOLERA_TEST_LONG:-}" ]; then late=14400; else late=1500; fi
 
 # Adds up "N passed; N failed; N ignored" of cargo and "N passed, N failed, N skipped" of scripts.
 add_up() {
@@ -31,7 +33,8 @@ add_up() {
 what_failed() {
     local found
     found=$(sed -n -e '/^---- .* ----$/,/^failures:$/p' -e '/^test .*FAILED$/p' -e '/^test result: FAILED/p' \
-        -e '/^error/,+8p' -e '/^FAILED/p' -e '/^\(strict\|sync\|posix\)\/.*: /p' "$1" | head -n 200)
+        -e '/^error/,+8p' -e '/^FAILED/{/: not ended/!p}' \
+        -e '/has been running for over/p' -e '/^FAILED.*: not ended/,$p' -e '/^\(strict\|sync\|posix\)\/.*: /p' "$1" | head -n 200)
     if [ -n "$found" ]; then
         printf '%s\n' "$found"
     else
@@ -44,7 +47,7 @@ what_failed() {
 measured() {
     local name=$1 begun=$SECONDS code fields
     shift
-    "$@" > "$logs/$name.log" 2>&1
+    "$@" > "$logs/$name.log" 2>&1 < /dev/null
     code=$?
     read -ra fields < "/proc/$BASHPID/stat"
     echo "$code $((SECONDS - begun)) $(((fields[15] + fields[16]) / $(getconf CLK_TCK)))" > "$logs/$name.ended"
@@ -70,24 +73,43 @@ in_turn() {
 trap 'for group in $(jobs -p); do kill -- "-$group"; done 2> /dev/null' EXIT
 trap 'exit 130' INT TERM HUP
 
+# ended NAME: waits for what `beside` began, so long as may be; then its log says what it was at.
+ended() {
+    local group=${begun[$1]} guard
+    set -m
+    (
+        sleep "$late"
+        {
+            echo "FAILED $1: not ended $late s after all before it had; what ran:"
+            ps -eo pgid,pid,ppid,stat,etimes,wchan:24,args --width 200 | awk -v group="$group" 'NR == 1 || $1 == group'
+        } >> "$logs/$1.log"
+        kill -KILL -- "-$group"
+    ) &
+    guard=$!
+    set +m
+    wait "$group"
+    kill -- "-$guard" 2> /dev/null
+}
+
 # stage NAME COMMAND...: runs it; a stage that counts no tests is a test itself.
 stage() {
     printf '== %s\n' "$1"
-    (measured "$@")
+    beside "$@"
+    ended "$1"
     judge "$1"
 }
 
 # joined NAME: waits for what `beside` began.
 joined() {
     printf '== %s (beside others)\n' "$1"
-    wait "${begun[$1]}"
+    ended "$1"
     judge "$1"
 }
 
 # judge NAME: what came out of a stage.
 judge() {
     local name=$1 log="$logs/$1.log" code took ticks p f s
-    read -r code took ticks < "$logs/$name.ended"
+    read -r code took ticks < <(cat "$logs/$name.ended" 2> /dev/null || echo "124 $late 0")
     # What skips itself says so in its output.
     [ "$code" -ne 77 ] || code=0
     read -r p f s < <(add_up "$log")

@@ -12,6 +12,8 @@ use std::fs::File;
 use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 /// Of an instruction that is come to again and again, so many times are points: of a loop that
 /// waits, or a batch.
@@ -19,6 +21,8 @@ const TIMES: u32 = 3;
 
 /// Steps behind a system call.
 const STEPS: u32 = 3000;
+/// So long it is traced: one that waits for good is ended, and so the wait for it.
+const LATE: Duration = Duration::from_mins(10);
 /// What marks a stop at a system call.
 const AT_CALL: i32 = libc::SIGTRAP | 0x80;
 
@@ -37,6 +41,21 @@ pub struct Traced {
     /// Where this thread could run before: it is on one processor with the other, since each step
     /// hands over from one to the other and back.
     before: CpuSet,
+    /// Who ends it when it is late; until this is gone.
+    _guard: Sender<()>,
+}
+
+/// Ends a process that is traced for too long.
+fn guard(process: i32) -> Sender<()> {
+    let (guarded, over) = channel();
+    std::thread::spawn(move || {
+        if over.recv_timeout(LATE) == Err(RecvTimeoutError::Timeout) {
+            println!("process {process} has not come to its next point in {LATE:?}: it is killed");
+            // SAFETY: a child of this process that was not waited for; its number is its own.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+        }
+    });
+    guarded
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +93,17 @@ impl Traced {
         let memory = File::open(format!("/proc/{process}/mem"))?;
         let (known, before) = (HashMap::new(), sched_getaffinity(None)?);
         let (signal, left, in_call) = (0, STEPS, false);
-        let mut traced = Self { process, thread, memory, known, signal, left, in_call, before };
+        let mut traced = Self {
+            process,
+            thread,
+            memory,
+            known,
+            signal,
+            left,
+            in_call,
+            before,
+            _guard: guard(process),
+        };
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
         traced.ask(libc::PTRACE_SEIZE, 0, options as usize)?;
         traced.ask(libc::PTRACE_INTERRUPT, 0, 0)?;
