@@ -222,13 +222,15 @@ impl World {
     fn kill_host(&mut self, point: u64) -> Death {
         let left = || self.pager.ground().room.left();
         let mut traced = Traced::seize(self.host.process(), self.host.thread("evictor")).unwrap();
-        // What it does before it has claimed pages is of no interest.
-        while !self.some_leave() {
+        // What it does before it has claimed pages is of no interest. A storer that has found
+        // something wrong brings no more pages: then none leaves, either.
+        let is_over = |left: bool| left || self.ledger.get(Word::Wrong) > 0;
+        while !is_over(self.some_leave()) {
             traced.run_to_point(|| false).unwrap();
         }
         traced.count_anew();
         let before = left();
-        let passed = go_to(&mut traced, point, || left() > before);
+        let passed = go_to(&mut traced, point, || is_over(left() > before));
         std::thread::sleep(MEANWHILE);
         traced.kill();
         // Its store is locked until it has ended.
