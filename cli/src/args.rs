@@ -26,7 +26,7 @@ pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use ddmap_bench::{DdmapBenchArgs, DdmapPeer, DdmapWorkerArgs};
 pub use domain::{DdmapArg, DomainArgs, DomainCommand, Local, NodeArgs};
-pub use files::{CatArgs, CpArgs, LsArgs};
+pub use files::{CatArgs, CpArgs, ExportArgs, ImportArgs, LsArgs};
 pub use flac::{FlacBenchArgs, FlacWorkerArgs};
 pub use flex::FlexBenchArgs;
 pub use log::{LogArgs, LogCommand, LogFile};
@@ -64,6 +64,8 @@ pub enum Command {
     Ls(LsArgs),
     Cat(CatArgs),
     Cp(CpArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
     Df(DfArgs),
     Fsck(FsckArgs),
     Recover(RecoverArgs),

@@ -21,6 +21,7 @@ mod picture;
 mod place;
 mod runs;
 mod size;
+mod stream;
 mod tree;
 
 use std::ffi::OsString;
@@ -66,6 +67,8 @@ fn main() -> ExitCode {
         Command::Ls(args) => commands::ls::run(args),
         Command::Cat(args) => commands::cat::run(args),
         Command::Cp(args) => commands::cp::run(args),
+        Command::Export(args) => commands::export::run(args),
+        Command::Import(args) => commands::import::run(args),
         Command::Df(args) => commands::df::run(args),
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Recover(args) => commands::recover::run(args),

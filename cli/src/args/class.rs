@@ -32,6 +32,7 @@ impl Command {
         match self {
             Self::Mount(args) => args.class,
             Self::Cp(args) => args.class,
+            Self::Import(args) => args.class,
             Self::Fsck(args) => args.class,
             Self::Grow(args) => args.class,
             Self::Trim(args) => args.class,

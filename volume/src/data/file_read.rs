@@ -1,5 +1,4 @@
-//! Reading files, and finding where their data is: without a lock, straight into the caller's
-//! memory.
+//! Reading files, and finding where their data is: without a lock, into the caller's memory.
 //!
 //! A piece of at most 256 KiB is copied under a sequence number that did not move
 //! (`read_steadily`); what a retry overwrites had not been told to anybody. For
@@ -19,7 +18,7 @@ use crate::inode::opens::{Opened, not_open};
 use pmem::Access;
 use rustix::io::Errno;
 use vfs::versions::Place;
-use vfs::{Desc, Node, UserOut};
+use vfs::{Desc, Node, OpenFlags, UserOut};
 
 /// Bytes copied under one sequence number.
 const PIECE: u64 = 256 << 10;
@@ -36,7 +35,8 @@ impl Files {
         offset: u64,
         out: &mut [UserOut<'_>],
     ) -> Result<usize> {
-        self.read_buffers(node, offset, out, 0, &mut None)
+        let read = self.read_buffers(node, offset, out, 0, &mut None)?;
+        self.read_done(node, read, OpenFlags(0))
     }
 
     /// As [`Files::read_file`], through an open description, and remembers what it saw.
@@ -54,7 +54,7 @@ impl Files {
         if let Some(seen) = seen {
             self.remember_extent(desc, opened, &seen);
         }
-        Ok(read)
+        self.read_done(opened.node, read, opened.flags)
     }
 
     fn read_buffers(
@@ -64,23 +64,23 @@ impl Files {
         out: &mut [UserOut<'_>],
         ahead: u64,
         seen: &mut Option<Seen>,
-    ) -> Result<usize> {
+    ) -> Result<u64> {
         let mut done = 0;
         for buffer in out.iter() {
             let mut filled = 0;
             while filled < buffer.len() as u64 && done < CALL_MAX {
                 let want = PIECE.min(buffer.len() as u64 - filled).min(CALL_MAX - done);
                 let sink = buffer.slice(filled as usize, want as usize);
-                let read = match self.read_piece(node, offset + done, &sink, ahead, seen) {
-                    Ok(0) => return self.read_done(node, done),
+                let at = offset + done;
+                let read = match self.read_piece(node, at, &sink, ahead, seen) {
+                    Ok(0) => return Ok(done),
                     Ok(read) => read,
                     Err(error) => {
-                        match self.read_reachable(node, offset + done, &sink, error, seen.as_ref())
-                        {
+                        match self.read_reachable(node, at, &sink, error, seen.as_ref()) {
                             // Its pages were missing only.
                             Ok(read) if read == want => read,
-                            Ok(read) => return self.read_done(node, done + read),
-                            Err(_) if done > 0 => return self.read_done(node, done),
+                            Ok(read) => return Ok(done + read),
+                            Err(_) if done > 0 => return Ok(done),
                             Err(error) => return Err(error),
                         }
                     }
@@ -89,7 +89,7 @@ impl Files {
                 done += read;
             }
         }
-        self.read_done(node, done)
+        Ok(done)
     }
 
     /// Reads once more what failed with `error`, with nothing held: when pages of the region that
@@ -147,11 +147,11 @@ impl Files {
             }
             Ok(length)
         })?;
-        self.read_done(node, length).map(|length| length as u64)
+        self.read_done(node, length, OpenFlags(0)).map(|length| length as u64)
     }
 
-    fn read_done(&self, node: Node, done: u64) -> Result<usize> {
-        if done > 0 && !self.is_read_only() {
+    fn read_done(&self, node: Node, done: u64, flags: OpenFlags) -> Result<usize> {
+        if done > 0 && !flags.has(libc::O_NOATIME) && !self.is_read_only() {
             self.touch_access(Inode(node.ino))?;
         }
         Ok(done as usize)

@@ -1,0 +1,111 @@
+//! `solera export`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+use vfs::Kind;
+
+use crate::args::ExportArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::place::Place;
+use crate::size;
+use crate::stream::{self, Broken, Counted};
+use crate::tree::{Tree, VolumeTree};
+
+/// Bytes that are gathered before they are written.
+const GATHERED: usize = 1 << 17;
+
+/// Writes the stream of a tree to a file, or to standard output.
+pub fn run(args: &ExportArgs) -> Outcome {
+    let (volume, path) = Place::on_volume(&args.place)?;
+    if args.output.is_none() && io::stdout().is_terminal() {
+        let advice = "give --output FILE, or lead it on: | solera import VOLUME";
+        return Err(Failure::new("export to a terminal", "a stream is not for people", advice));
+    }
+    let tree = VolumeTree::attach_to_read(&volume)?;
+    let asked = format!("export {}", tree.name(&path));
+    let top = tree.meta(&path, true).map_err(|errno| tree.failure(asked.clone(), errno))?;
+    if top.kind != Kind::Directory {
+        let advice = "name the directory that it lies in; `solera cp` copies a file";
+        return Err(Failure::new(asked, "this is no directory", advice));
+    }
+    let node = tree.node(&path).map_err(|errno| tree.failure(asked.clone(), errno))?;
+    let counted = if let Some(file) = &args.output {
+        to_file(&tree, node, file, &asked)?
+    } else {
+        let out = BufWriter::with_capacity(GATHERED, io::stdout().lock());
+        let exported = stream::export(tree.volume(), node, out);
+        exported.map_err(|broken| failure(&tree, &asked, "standard output", broken))?
+    };
+    if args.json {
+        output::emit_json(&counted.json())?;
+    } else if let Some(file) = &args.output {
+        let text = format!("{}: {}\n", file.display(), told(&counted));
+        output::emit(text.as_bytes())?;
+    }
+    Ok(0)
+}
+
+/// What went through, for people.
+pub fn told(counted: &Counted) -> String {
+    let Counted { files, directories, links, others, bytes, sha256 } = counted;
+    let bytes = size::show(*bytes);
+    format!(
+        "{files} files of {bytes}, {directories} directories, {links} further names, {others} \
+         others; SHA-256 {sha256}"
+    )
+}
+
+/// To a new file, which is gone again if it does not come to its end.
+fn to_file(
+    tree: &VolumeTree,
+    node: vfs::Node,
+    path: &Path,
+    asked: &str,
+) -> Result<Counted, Failure> {
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    let file = made.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            let found = format!("{} is there already", path.display());
+            Failure::new(asked, found, "name another file, or remove it first")
+        }
+        _ => Failure::io(format!("write {}", path.display()), &error),
+    })?;
+    let out = BufWriter::with_capacity(GATHERED, Durable(file));
+    let exported = stream::export(tree.volume(), node, out);
+    exported.map_err(|broken| {
+        // What failed is told; that of it which cannot be removed stays.
+        let _ = std::fs::remove_file(path);
+        failure(tree, asked, &path.display().to_string(), broken)
+    })
+}
+
+/// A file that is on its medium when it is flushed.
+struct Durable(File);
+
+impl Write for Durable {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.0.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+fn failure(tree: &VolumeTree, asked: &str, out: &str, broken: Broken) -> Failure {
+    match broken {
+        Broken::Stream(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            let found = format!("what reads {out} has ended before all was written");
+            Failure::new(asked, found, "see what it has said")
+        }
+        Broken::Stream(error) => Failure::io(format!("write {out}"), &error),
+        Broken::Wrong(found) => Failure::new(asked, found, ""),
+        Broken::Volume(path, errno) => {
+            let path = path.strip_prefix(b"./").unwrap_or(&path);
+            tree.failure(format!("{asked}: read {:?} in it", String::from_utf8_lossy(path)), errno)
+        }
+    }
+}
