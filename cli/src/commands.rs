@@ -9,6 +9,7 @@ pub mod df;
 pub mod domain;
 pub mod format;
 pub mod fsck;
+pub mod generate;
 pub mod grow;
 pub mod info;
 pub mod log;
