@@ -45,7 +45,7 @@ fn completions(shell: Shell) -> Outcome {
 }
 
 /// A command without those in it that people do not type. A command cannot be taken out of one, and
-/// clap_complete takes all: so it is made anew, with what completions need.
+/// `clap_complete` takes all: so it is made anew, with what completions need.
 fn shown(command: &Command) -> Command {
     // Names are borrowed for as long as the process lives, which ends here.
     let name: &str = command.get_name().to_owned().leak();

@@ -1,5 +1,5 @@
-//! A manual page of a command. clap_mangen writes what it knows from the options; what the help has
-//! below them, examples and exit codes, gets the sections that manual pages have for it.
+//! A manual page of a command. `clap_mangen` writes what it knows from the options; what the help
+//! has below them, examples and exit codes, gets the sections that manual pages have for it.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,8 +8,8 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-/// The headings for what stands below the options, in the order of man-pages(7), and how a paragraph
-/// begins that goes there; a line that says no more than the heading is left out.
+/// The headings for what stands below the options, in the order of man-pages(7), and how a
+/// paragraph begins that goes there; a line that says no more than the heading is left out.
 const SECTIONS: [(&str, &[&str]); 4] = [
     ("EXIT STATUS", &["Exit code"]),
     ("ENVIRONMENT", &["Variables:"]),
@@ -139,8 +139,8 @@ fn paragraph(roff: &mut Roff, text: &str) {
     }
 }
 
-/// Breaks text where it is too long, and drops what roff has no need of: trailing spaces, and breaks
-/// of a line beside an empty one.
+/// Breaks text where it is too long, and drops what roff has no need of: trailing spaces, and
+/// breaks of a line beside an empty one.
 fn tidy(source: &str) -> String {
     let (mut made, mut is_kept) = (String::new(), false);
     let lines: Vec<&str> = source.lines().collect();
