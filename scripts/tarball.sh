@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A tarball of what `make install` installs, as it lies below /usr/local, with the licences; beside it
 # its SHA256 and a list of the crates in it in CycloneDX's format (SBOM). The command runs wherever the
-# tarball is unpacked. Names in it are sorted, times are the commit's. What comes out is tried: it is unpacked, its sum checked, the command started.
+# tarball is unpacked. Names in it are sorted, times are the commit's. What comes out is tried: it is
+# unpacked, its sum checked, the command started.
 #
 # usage: scripts/tarball.sh      (into target/tarball, made afresh)
 set -euo pipefail
