@@ -7,19 +7,28 @@ PREFIX ?= /usr/local
 BUILT ?= target/release
 # Debian's own Python, by the name of its folders.
 PYTHON = $(notdir $(realpath /usr/bin/python3))
+# Where mount(8) finds helpers, and zsh completions.
+SBIN ?= /sbin
+ZSH = $(PREFIX)/share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+# The date of what is built: the last commit's, or today's where there is no git.
+DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
-.PHONY: help build install uninstall demo demo-ddmap test test-long test-ddmap test-vm test-bare lint deny bench benchmarks servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
+.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long test-ddmap test-vm test-bare test-deb lint deny bench benchmarks servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
 	@echo 'make demo-ddmap build, then run sqlite3 on a database twice as large as its node'
 	@echo 'make build      the command, the libraries: target/release'
 	@echo 'make install    what was built to $(PREFIX), and the helper of mount -t fuse.solera to /sbin (as root)'
+	@echo 'make deb        Debian packages of what `make install` installs: target/debian'
+	@echo 'make tarball    the same files as a tarball, with its SHA256 and a list of what is in it (SBOM)'
+	@echo 'make book       docs/ as a book: target/book; dead links fail (installs mdbook)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
 	@echo 'make test-ddmap nodes in network namespaces, each killed, stopped, cut off; all programs on a domain (as root)'
 	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 2), and programs there'
 	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
+	@echo 'make test-deb   the packages in a bare Debian 12: installed, used, removed, purged (as root)'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make mutate     leaves out each flush and fence of the volume in turn; the explorer must miss it (an hour)'
@@ -61,17 +70,55 @@ install:
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include capi/include/solera.h capi/include/solera_sqlite.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	umask 022 && sed 's|@PREFIX@|$(PREFIX)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
-	install -D -m 644 capi/solera.3 $(DESTDIR)$(PREFIX)/share/man/man3/solera.3
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man3 capi/solera.3
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/solera-volume.5
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man7 docs/man/solera.7
+	umask 022 && $(BUILT)/solera generate man --date $(DATE) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(ZSH) \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	umask 022 && $(BUILT)/solera generate completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/solera
+	umask 022 && $(BUILT)/solera generate completions zsh > $(DESTDIR)$(ZSH)/_solera
+	umask 022 && $(BUILT)/solera generate completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/solera.fish
+	umask 022 && sed 's|@PREFIX@|$(PREFIX)|' packaging/solera-mount@.service.in \
+		> $(DESTDIR)$(PREFIX)/lib/systemd/system/solera-mount@.service
 	install -D -m 644 capi/solera.py $(DESTDIR)$(PREFIX)/lib/$(PYTHON)/dist-packages/solera.py
 	[ -n "$(DESTDIR)" ] || ldconfig
-	install -d $(DESTDIR)/sbin
-	ln -sf $(PREFIX)/bin/solera $(DESTDIR)/sbin/mount.fuse.solera
+	install -d $(DESTDIR)$(SBIN)
+	ln -sf $(PREFIX)/bin/solera $(DESTDIR)$(SBIN)/mount.fuse.solera
 
 uninstall:
-	rm -f $(DESTDIR)/sbin/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera
+	rm -f $(DESTDIR)$(SBIN)/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera $(DESTDIR)$(ZSH)/_solera
 	cd $(DESTDIR)$(PREFIX) && rm -f lib/libsolera_preload.so lib/libsolera_align.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
-		lib/solera_vfs.so include/solera.h include/solera_sqlite.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py
+		lib/solera_vfs.so include/solera.h include/solera_sqlite.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py \
+		share/man/man1/solera.1 share/man/man1/solera-*.1 share/man/man5/solera-volume.5 share/man/man7/solera.7 \
+		share/bash-completion/completions/solera share/fish/vendor_completions.d/solera.fish lib/systemd/system/solera-mount@.service
 	[ -n "$(DESTDIR)" ] || ldconfig
+
+# Debian packages of what `install` installs, in target/debian.
+PACKAGED = target/package
+CARGO_DEB = 3.8.0
+
+deb: build
+	@scripts/setup.sh --packages
+	@cargo-deb --version 2> /dev/null | grep -qxF $(CARGO_DEB) || $(CARGO) install --locked --debug --version $(CARGO_DEB) cargo-deb
+	scripts/package.sh $(PACKAGED) target/debian
+
+test-deb: deb
+	@scripts/setup.sh --bare
+	@tests/deb/run || [ $$? -eq 77 ]
+
+CARGO_CYCLONEDX = 0.5.9
+
+tarball: build
+	@cargo-cyclonedx cyclonedx --version 2> /dev/null | grep -qF $(CARGO_CYCLONEDX) || $(CARGO) install --locked --debug --version $(CARGO_CYCLONEDX) cargo-cyclonedx
+	scripts/tarball.sh
+
+MDBOOK = 0.5.4
+
+book: setup
+	scripts/links.py
+	@mdbook --version 2> /dev/null | grep -qF $(MDBOOK) || $(CARGO) install --locked --debug --version $(MDBOOK) mdbook
+	mdbook build
 
 demo: build
 	@scripts/demo.sh
@@ -104,6 +151,7 @@ lint: setup
 	$(CARGO) fmt --all --check
 	scripts/style.sh
 	scripts/rooms.py
+	scripts/links.py
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 deny: setup

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building and the demo need, where they are missing, and checks for
 # Rust; with --tests also the programs that the tests run on a volume, with --vm what `make test-vm`
-# needs for its guest, with --bare what `make test-bare` makes its root with. Changes nothing where
+# needs for its guest, with --bare what `make test-bare` makes its root with, with --packages what
+# `make deb` needs. Changes nothing where
 # everything is there, removes nothing, and starts no service.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,7 +25,7 @@ wished=(
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
     libpmemobj.h:libpmemobj-dev ps:procps ip:iproute2 mariadbd:mariadb-server-core
     mariadb:mariadb-client-core sysbench:sysbench sqlite3.h:libsqlite3-dev tclsh8.6:tcl8.6 tcl8.6/tcl.h:tcl8.6-dev dpkg-source:dpkg-dev patch:patch
-    pkg-config:pkg-config man:man-db "/usr/lib/*/libjemalloc.so.2:libjemalloc2"
+    pkg-config:pkg-config man:man-db mandoc:mandoc "/usr/lib/*/libjemalloc.so.2:libjemalloc2"
     "/usr/lib/*/libtcmalloc_minimal.so.4:libtcmalloc-minimal4" "/usr/lib/*/libmimalloc.so.2:libmimalloc2.0"
     "/usr/lib/postgresql/*/bin/initdb:postgresql"
     sshfs:sshfs /usr/lib/openssh/sftp-server:openssh-sftp-server db_bench:rocksdb-tools
@@ -32,6 +33,9 @@ wished=(
 
 # What `make test-bare` needs: it skips itself without.
 bare=(debootstrap:debootstrap)
+
+# What `make deb` needs.
+packaging=(dpkg-shlibdeps:dpkg-dev)
 
 # What tests/vm/run needs: it skips itself without.
 guest=(
@@ -157,7 +161,8 @@ for part; do
         kernel=wanted
         ;;
     --bare) mapfile -t -O ${#packages[@]} packages < <(missing "${bare[@]}") ;;
-    *) fail "$part is none of --tests, --vm and --bare" ;;
+    --packages) mapfile -t -O ${#packages[@]} packages < <(missing "${packaging[@]}") ;;
+    *) fail "$part is none of --tests, --vm, --bare and --packages" ;;
     esac
 done
 if [ ${#packages[@]} -gt 0 ]; then

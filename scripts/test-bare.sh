@@ -4,8 +4,8 @@
 # a fresh clone of the last commit, below a home that no other user may enter. Nothing of this machine
 # is changed. What a test needs and `scripts/setup.sh` does not install is found here.
 #
-# Packages and crates come from where this machine gets them: its sources of Debian 12, its apt
-# options, its certificates, cargo's configuration and the variables that name proxies are taken over.
+# Packages and crates come from where this machine gets them: what scripts/bare-root.sh says, and
+# cargo's configuration.
 #
 # usage: scripts/test-bare.sh [COMMAND]      (a line of bash in the clone; default: make demo && make test)
 # environment: SOLERA_BARE_KEEP=1 (the root of the last run is used again, with what it has installed)
@@ -14,9 +14,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 command=${1:-make demo && make test}
-release=bookworm
 bare=$PWD/target/bare
 root=$bare/root
+# shellcheck source=scripts/bare-root.sh
+. scripts/bare-root.sh
 
 skip() { echo "skipped: $*"; echo "0 passed, 0 failed, 1 skipped"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "only root can make a root directory and enter it"
@@ -27,46 +28,11 @@ done
 rust=$(rustc --print sysroot)
 [ -x "$rust/bin/cargo" ] && [ "$rust" != /usr ] || skip "Rust is not of rustup's kind: $rust"
 
-# sources: this machine's repositories of Debian 12, as lines of a sources.list.
-sources() {
-    local keys=/usr/share/keyrings/debian-archive-keyring.gpg
-    apt-get indextargets --format '$(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-        'Created-By: Packages' 2> /dev/null |
-        awk -v release=$release -v keys=$keys '$1 == "Debian" && index($3, release) == 1 {
-            print "deb [signed-by=" keys "] " $2, $3, $4 }' | sort -u
-}
-
-# make_root: afresh; packages that an earlier one downloaded are kept.
-make_root() {
-    local first proxy
-    rm -rf "$root"
-    mkdir -p "$root" "$bare/archives/partial"
-    sources > "$bare/sources.list"
-    first=$(awk -v release=$release '$4 == release { print $3; exit }' "$bare/sources.list")
-    proxy=$(apt-config shell proxy Acquire::http::Proxy 2> /dev/null)
-    eval "$proxy"
-    echo "making a Debian 12 below target/bare"
-    env ${proxy:+http_proxy="$proxy"} debootstrap --variant=minbase --include=make,git \
-        --cache-dir="$bare/archives" $release "$root" ${first:+"$first"} > "$bare/debootstrap.log" 2>&1 ||
-        { tail -n 20 "$bare/debootstrap.log"; echo "FAILED: debootstrap"; exit 1; }
-    [ ! -s "$bare/sources.list" ] || cp "$bare/sources.list" "$root/etc/apt/sources.list"
-    [ ! -d /etc/apt/apt.conf.d ] || cp -r /etc/apt/apt.conf.d "$root/etc/apt/"
-    # Options that this machine has may empty the directory of downloads, which the next run uses.
-    printf '%s\n' '#clear DPkg::Post-Invoke;' '#clear APT::Update::Post-Invoke;' \
-        '#clear APT::Update::Post-Invoke-Success;' 'APT::Keep-Downloaded-Packages "true";' \
-        > "$root/etc/apt/apt.conf.d/zz-bare"
-    chmod 700 "$root/root"
-    touch "$bare/complete"
-}
-
 # take_over: what this machine knows of the network, and its Rust.
 take_over() {
     local file home=${CARGO_HOME:-$HOME/.cargo}
-    for file in /etc/resolv.conf /etc/hosts; do cp -L $file "$root$file"; done
-    mkdir -p "$root/opt/rust" "$root/root/.cargo" "$root/usr/local/share/ca-certificates"
-    certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
-    [ ! -r "$certificates" ] || cp -L "$certificates" "$root/opt/certificates.crt"
-    cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2> /dev/null || true
+    network "$root"
+    mkdir -p "$root/opt/rust" "$root/root/.cargo"
     for file in config.toml config; do
         [ ! -r "$home/$file" ] || cp -L "$home/$file" "$root/root/.cargo/$file"
     done
@@ -79,13 +45,17 @@ take_over() {
 variables() {
     printf '%s\0' HOME=/root USER=root LOGNAME=root LANG=C.UTF-8 \
         PATH=/opt/rust/bin:/root/.cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-    [ ! -e "$root/opt/certificates.crt" ] || printf '%s\0' SSL_CERT_FILE=/opt/certificates.crt \
-        GIT_SSL_CAINFO=/opt/certificates.crt
-    env -0 | grep -zEi '^((https?|ftp|all|no)_proxy|CARGO_(NET|HTTP|REGISTR(Y|IES)|SOURCE)_[A-Z_]*|SOLERA_TEST_[A-Z]*)=' |
+    network_variables "$root"
+    env -0 | grep -zE '^(CARGO_(NET|HTTP|REGISTR(Y|IES)|SOURCE)_[A-Z_]*|SOLERA_TEST_[A-Z]*)=' |
         grep -zv '^SOLERA_TEST_LONG=' || true
 }
 
-[ -e "$bare/complete" ] && [ -n "${SOLERA_BARE_KEEP:-}" ] || { rm -f "$bare/complete"; make_root; }
+[ -e "$bare/complete" ] && [ -n "${SOLERA_BARE_KEEP:-}" ] || {
+    rm -f "$bare/complete"
+    make_root "$root" make,git
+    chmod 700 "$root/root"
+    touch "$bare/complete"
+}
 take_over
 clone=$root/root/solera
 if [ -d "$clone" ]; then

@@ -138,6 +138,7 @@ skip() {
 stage format cargo fmt --all --check
 stage style scripts/style.sh
 stage rooms scripts/rooms.py
+stage links scripts/links.py
 # The tests with it: so that one crate's wait for another leaves no processor idle. Not --all-targets,
 # which also builds the test programs that a manifest says there are not: that of the preload library.
 stage build cargo build --release --workspace --lib --bins --tests
@@ -213,6 +214,8 @@ if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage machine-programs tests/vm/run programs
     stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
         cargo test --release --workspace --test crash
+    stage packages make --no-print-directory test-deb
+    stage containers tests/containers/run
     # In it the short run: what it shows is that nothing is missing.
     stage bare scripts/test-bare.sh
 fi

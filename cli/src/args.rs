@@ -9,6 +9,7 @@ mod domain;
 mod files;
 mod flac;
 mod flex;
+mod generate;
 mod log;
 mod numa;
 mod sqlite;
@@ -29,6 +30,7 @@ pub use domain::{DdmapArg, DomainArgs, DomainCommand, Local, NodeArgs};
 pub use files::{CatArgs, CpArgs, ExportArgs, ImportArgs, LsArgs};
 pub use flac::{FlacBenchArgs, FlacWorkerArgs};
 pub use flex::FlexBenchArgs;
+pub use generate::{GenerateArgs, GenerateCommand};
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use numa::{NumaArgs, NumaCommand};
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
@@ -83,6 +85,8 @@ pub enum Command {
     Age(AgeArgs),
     Log(LogArgs),
     Bench(BenchArgs),
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 /// Make a volume in a file or on a device.

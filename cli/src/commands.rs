@@ -10,6 +10,7 @@ pub mod domain;
 pub mod export;
 pub mod format;
 pub mod fsck;
+pub mod generate;
 pub mod grow;
 pub mod import;
 pub mod info;

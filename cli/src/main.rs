@@ -84,6 +84,7 @@ fn main() -> ExitCode {
         Command::Numa(args) => commands::numa::run(args),
         Command::Map(args) => commands::map::run(args),
         Command::Age(args) => age::run(args),
+        Command::Generate(args) => commands::generate::run(args),
         Command::Bench(args) => match &args.command {
             BenchCommand::Compaction(args) => bench::compaction(args),
             BenchCommand::Ddmap(args) => bench::ddmap(args),
