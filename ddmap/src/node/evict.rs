@@ -20,13 +20,14 @@ use crate::ground::view::{Ground, Hands, View};
 use crate::node::fetched::fetched;
 use crate::node::look::{Looked, Moment};
 use crate::node::policy::Cold;
+use crate::node::turns::Turns;
 use crate::protocol::keep::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, State, Word};
 use crate::reach::carrier::Carrier;
 use crate::reach::wish::{Policy, When, Wish};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -104,8 +105,7 @@ pub struct Evictor {
     begun: Instant,
     /// A batch's bytes, to be used again.
     spare: Mutex<Vec<u8>>,
-    /// Which holder gets the next batch.
-    turn: AtomicUsize,
+    turns: Turns,
     /// Pages that have left.
     pub gone: AtomicU64,
 }
@@ -165,7 +165,7 @@ impl Evictor {
             choice: Mutex::default(),
             begun: Instant::now(),
             spare: Mutex::default(),
-            turn: AtomicUsize::new(0),
+            turns: Turns::default(),
             gone: AtomicU64::new(0),
         }
     }
@@ -332,7 +332,7 @@ impl Evictor {
             if victims.is_empty() {
                 break;
             }
-            let to = holders[self.turn.fetch_add(1, Ordering::Relaxed) % holders.len()];
+            let to = self.turns.next(holders);
             let left = self.send(to, victims, carrier, patience);
             refusals = if left == 0 { refusals + 1 } else { 0 };
             gone += left;
@@ -379,6 +379,12 @@ impl Evictor {
                 }
                 Progress::Done { gone, zeros } => {
                     let zeros = u64::from(zeros);
+                    match stored_there {
+                        // Of zeros a holder hears nothing.
+                        0 if sent == 0 && gone > 0 => {}
+                        0 => self.turns.passed(),
+                        pages => self.turns.took(pages),
+                    }
                     for (what, pages) in [
                         (Count::Sent, stored_there),
                         (Count::Zero, zeros),
