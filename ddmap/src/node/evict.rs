@@ -327,14 +327,21 @@ impl Evictor {
             return Made::Nothing;
         }
         let (mut gone, mut refusals) = (0, 0);
-        while gone < wanted && refusals < holders.len() && self.reaches_all() {
+        // A message with a few pages costs as much as one with many: where some have stayed, others
+        // leave next time.
+        let mut batches = wanted.div_ceil(PAGES as u64);
+        while batches > 0 && refusals < holders.len() && self.reaches_all() {
             let victims = self.victims((wanted - gone).min(PAGES as u64) as usize);
             if victims.is_empty() {
                 break;
             }
             let to = self.turns.next(holders);
             let left = self.send(to, victims, carrier, patience);
-            refusals = if left == 0 { refusals + 1 } else { 0 };
+            if left == 0 {
+                refusals += 1;
+                continue;
+            }
+            (refusals, batches) = (0, batches - 1);
             gone += left;
         }
         self.gone.fetch_add(gone, Ordering::Relaxed);

@@ -117,10 +117,10 @@ struct Shared {
     orders: Orders,
 }
 
-/// Pages that are to leave where so many are missing: a few more, in whole batches. A message with
-/// two pages costs as much of a processor as one with 64, and the next touch does not wait.
+/// Pages that are to leave where so many are missing: whole batches. A message with two pages costs
+/// as much of a processor as one with 64, and the next touch does not wait.
 fn whole_batches(missing: u64, batch: u64) -> u64 {
-    (missing + missing / 4 + 1).next_multiple_of(batch.max(1))
+    missing.max(1).next_multiple_of(batch.max(1))
 }
 
 /// How a node begins that has something to say, of a volume in a term or of none.
