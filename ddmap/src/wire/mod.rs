@@ -7,7 +7,6 @@
 //! | [`serve`] | how many connections are answered by few threads |
 //! | [`sessions`] | which life of a peer counts |
 //! | [`key`], [`tls`] | who may talk at all |
-//! | [`prompt`] | how threads are soon there for whom others wait |
 //!
 //! All system calls that move bytes are made directly (`rustix`), never by libc: a link lives in
 //! the preload library, too, which interposes libc. Sockets are used without blocking, whatever
@@ -18,7 +17,6 @@ mod channel;
 pub mod frame;
 pub mod key;
 pub mod link;
-pub mod prompt;
 pub mod serve;
 pub mod sessions;
 pub mod tls;

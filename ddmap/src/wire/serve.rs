@@ -31,7 +31,6 @@ use rustix::net::{Shutdown, SocketFlags, sockopt};
 use super::buffer::Buffer;
 use super::channel::{self, Channel, Plain};
 use super::frame::{self, Header, Kind, VERSION};
-use super::prompt::be_prompt;
 use super::sessions::{Sessions, Standing};
 use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns, timespec};
 use crate::protocol::Version;
@@ -159,11 +158,7 @@ impl Server {
         for index in 0..threads {
             let mut worker = Worker::new(Arc::clone(&server.shared), index, listener.take());
             let name = format!("solera-wire-{index}");
-            let thread = std::thread::Builder::new().name(name).spawn(move || {
-                // A kernel that cannot has askers wait for as long as any thread.
-                let _ = be_prompt();
-                worker.run();
-            })?;
+            let thread = std::thread::Builder::new().name(name).spawn(move || worker.run())?;
             server.threads.push(thread);
         }
         Ok(server)

@@ -1,6 +1,9 @@
 //! A thread for which others wait: it asks the kernel for short slices of the processor, so that it
 //! gets one soon after it has something to do, however many others want it. It gets no more of the
 //! processor than others (`sched(7)`, EEVDF: who asks for less at a time is served earlier).
+//!
+//! Not for a thread that polls: what it yields it gets back at once, ahead of those with longer
+//! slices. So not for those that answer other nodes.
 
 use pmem::interrupt::system_call;
 use rustix::io::Errno;
@@ -24,7 +27,7 @@ struct Attributes {
 
 /// From here on this thread gets short slices, if the kernel knows them (Linux 6.12): else it is as
 /// any other. Its niceness stays.
-pub fn be_prompt() -> Result<(), Errno> {
+pub(super) fn be_prompt() -> Result<(), Errno> {
     let size = size_of::<Attributes>() as u32;
     let mut own = Attributes::default();
     let at = std::ptr::from_mut(&mut own) as usize;
