@@ -10,7 +10,7 @@
 //! are attached and have a wish; else by LRU. So is how many may be here at most.
 //!
 //! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected; `spare`, for
-//! a moment.
+//! a moment, and that of whose turn it is.
 
 use crate::ground::counts::Count;
 use crate::ground::maps::{Mapped, Maps};
@@ -389,8 +389,8 @@ impl Evictor {
                     match stored_there {
                         // Of zeros a holder hears nothing.
                         0 if sent == 0 && gone > 0 => {}
-                        0 => self.turns.passed(),
-                        pages => self.turns.took(pages),
+                        0 => self.turns.passed(to),
+                        pages => self.turns.took(to, pages),
                     }
                     for (what, pages) in [
                         (Count::Sent, stored_there),
