@@ -30,7 +30,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 use super::buffer::Buffer;
 use super::channel::{self, Channel, Plain};
 use super::frame::{self, AnswerFrame, Header, Kind};
-use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns, polling};
+use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns};
 use crate::protocol::Version;
 use crate::protocol::messages::{Answer, Request};
 
@@ -378,9 +378,7 @@ impl Link {
                 return Ok(None);
             }
             if now < *spin_end.get_or_insert(now + self.spin_ns) {
-                if !polling::yields_in_vain() {
-                    spin_end = Some(now);
-                }
+                rustix::thread::sched_yield();
                 continue;
             }
             let unsent = !self.channel.flush().unwrap_or(true);

@@ -6,7 +6,6 @@
 //! | [`link`] | how a request is sent and its answer waited for |
 //! | [`serve`] | how many connections are answered by few threads |
 //! | [`sessions`] | which life of a peer counts |
-//! | `polling` | how a thread that polls gives way |
 //! | [`key`], [`tls`] | who may talk at all |
 //!
 //! All system calls that move bytes are made directly (`rustix`), never by libc: a link lives in
@@ -18,7 +17,6 @@ mod channel;
 pub mod frame;
 pub mod key;
 pub mod link;
-mod polling;
 pub mod serve;
 pub mod sessions;
 pub mod tls;

@@ -32,7 +32,7 @@ use super::buffer::Buffer;
 use super::channel::{self, Channel, Plain};
 use super::frame::{self, Header, Kind, VERSION};
 use super::sessions::{Sessions, Standing};
-use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns, polling, timespec};
+use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns, timespec};
 use crate::protocol::Version;
 use crate::protocol::messages::{Answer, Request};
 
@@ -341,7 +341,7 @@ impl Worker {
             looks = if is_polling && self.ready.is_empty() { looks + 1 } else { 0 };
             if !looks.is_multiple_of(LOOKS) {
                 self.step(self.scratch.served);
-                self.poll_on();
+                rustix::thread::sched_yield();
                 continue;
             }
             let wait = if is_polling || !self.ready.is_empty() {
@@ -359,7 +359,7 @@ impl Worker {
             let mut todo = std::mem::take(&mut self.ready);
             if events.is_empty() && todo.is_empty() {
                 if is_polling {
-                    self.poll_on();
+                    rustix::thread::sched_yield();
                 } else {
                     self.tick(now);
                 }
@@ -375,13 +375,6 @@ impl Worker {
             for number in todo {
                 self.step(number);
             }
-        }
-    }
-
-    /// Between two looks; if others want the processor, it was the last one.
-    fn poll_on(&mut self) {
-        if !polling::yields_in_vain() {
-            self.scratch.served_ns = 0;
         }
     }
 
