@@ -14,8 +14,9 @@ use crate::failure::Failure;
 const TOUCHES: usize = 1 << 15;
 const ROW: &str = "pages that come as others leave, 2 threads";
 
-/// What each has of a page.
-const PARTS: [(&str, fn(&Run) -> f64); 3] = [
+/// What one has of a page.
+type Part = fn(&Run) -> f64;
+const PARTS: [(&str, Part); 3] = [
     ("the program's processor, a page at random", |run| run.program_us),
     ("the evictor's processor, a page at random", |run| run.evictor_us),
     ("the holders' processor, a page at random", |run| run.holders_us),
