@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use support::{Place, Ran, command};
 
-const ROWS: [&str; 29] = [
+const ROWS: [&str; 33] = [
     "store in order, twice the node",
     "stores that waited for room, of 1,000",
     "the evictor's processor, a page",
@@ -28,6 +28,10 @@ const ROWS: [&str; 29] = [
     "store to a protected page, idle: p50",
     "load and store at random, mapped",
     "values of 1 KiB at random, zipf 0.99",
+    "pages that come as others leave, 2 threads",
+    "the program's processor, a page at random",
+    "the evictor's processor, a page at random",
+    "the holders' processor, a page at random",
     "all here: read 4 KiB",
     "all here: overwrite 4 KiB",
     "all here: append 4 KiB, fsync, new pages",
@@ -90,8 +94,9 @@ fn every_row_is_measured() {
     for row in &rows[10..14] {
         assert_eq!(peers(row), ["thread"]);
     }
+    assert_eq!(peers(&rows[16]), ["1 thread", "what the processors allow"]);
     // What has four nodes' bytes is compared with what has two.
-    for row in &rows[21..] {
+    for row in &rows[25..] {
         let is_last = row["row"].as_str().is_some_and(|name| name.ends_with("4 nodes"));
         assert_eq!(peers(row), if is_last { &["2 nodes"][..] } else { &[] });
     }

@@ -4,7 +4,8 @@
 //! `ground.rs` has the nodes and volumes, `program.rs` the program that touches pages under `solera
 //! run`, `remote.rs` plain connections, `thread.rs` the peer that serves faults by a thread,
 //! `share.rs` those that are network file systems, `measures.rs` what is done in a round,
-//! `traps.rs` what of it takes no message, and `scaling.rs` what more nodes bring.
+//! `traps.rs` what of it takes no message, `threads.rs` what a second thread brings, and
+//! `scaling.rs` what more nodes bring.
 
 mod ground;
 mod map;
@@ -16,6 +17,7 @@ mod rows;
 mod scaling;
 mod share;
 mod thread;
+mod threads;
 mod traps;
 
 use std::sync::Arc;

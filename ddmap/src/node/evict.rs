@@ -10,7 +10,7 @@
 //! are attached and have a wish; else by LRU. So is how many may be here at most.
 //!
 //! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected; `spare`, for
-//! a moment.
+//! a moment, and that of whose turn it is.
 
 use crate::ground::counts::Count;
 use crate::ground::maps::{Mapped, Maps};
@@ -20,13 +20,14 @@ use crate::ground::view::{Ground, Hands, View};
 use crate::node::fetched::fetched;
 use crate::node::look::{Looked, Moment};
 use crate::node::policy::Cold;
+use crate::node::turns::Turns;
 use crate::protocol::keep::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, State, Word};
 use crate::reach::carrier::Carrier;
 use crate::reach::wish::{Policy, When, Wish};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -104,8 +105,7 @@ pub struct Evictor {
     begun: Instant,
     /// A batch's bytes, to be used again.
     spare: Mutex<Vec<u8>>,
-    /// Which holder gets the next batch.
-    turn: AtomicUsize,
+    turns: Turns,
     /// Pages that have left.
     pub gone: AtomicU64,
 }
@@ -165,7 +165,7 @@ impl Evictor {
             choice: Mutex::default(),
             begun: Instant::now(),
             spare: Mutex::default(),
-            turn: AtomicUsize::new(0),
+            turns: Turns::default(),
             gone: AtomicU64::new(0),
         }
     }
@@ -327,14 +327,21 @@ impl Evictor {
             return Made::Nothing;
         }
         let (mut gone, mut refusals) = (0, 0);
-        while gone < wanted && refusals < holders.len() && self.reaches_all() {
+        // A message with a few pages costs as much as one with many: where some have stayed, others
+        // leave next time.
+        let mut batches = wanted.div_ceil(PAGES as u64);
+        while batches > 0 && refusals < holders.len() && self.reaches_all() {
             let victims = self.victims((wanted - gone).min(PAGES as u64) as usize);
             if victims.is_empty() {
                 break;
             }
-            let to = holders[self.turn.fetch_add(1, Ordering::Relaxed) % holders.len()];
+            let to = self.turns.next(holders);
             let left = self.send(to, victims, carrier, patience);
-            refusals = if left == 0 { refusals + 1 } else { 0 };
+            if left == 0 {
+                refusals += 1;
+                continue;
+            }
+            (refusals, batches) = (0, batches - 1);
             gone += left;
         }
         self.gone.fetch_add(gone, Ordering::Relaxed);
@@ -379,6 +386,12 @@ impl Evictor {
                 }
                 Progress::Done { gone, zeros } => {
                     let zeros = u64::from(zeros);
+                    match stored_there {
+                        // Of zeros a holder hears nothing.
+                        0 if sent == 0 && gone > 0 => {}
+                        0 => self.turns.passed(to),
+                        pages => self.turns.took(to, pages),
+                    }
                     for (what, pages) in [
                         (Count::Sent, stored_there),
                         (Count::Zero, zeros),

@@ -6,6 +6,7 @@ use crate::ground::error::DomainError;
 use crate::ground::store::Store;
 use crate::ground::view::{Ground, Hands, View};
 use crate::node::evict::{Evictor, Made};
+use crate::node::whole_batches;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{NodeId, Version, reconcile};
 use crate::reach::carrier::Carrier;
@@ -320,7 +321,7 @@ impl Hosts {
     pub fn trim(&self, holders: &[NodeId]) -> u64 {
         let trimmed = |hosted: Arc<Hosted>| match hosted.evictor.missing() {
             0 => 0,
-            missing => match hosted.make_room(missing + missing / 4 + 1, holders) {
+            missing => match hosted.make_room(whole_batches(missing, PAGES as u64), holders) {
                 Made::Room(gone) => gone,
                 Made::NobodyTakes | Made::Nothing => 0,
             },

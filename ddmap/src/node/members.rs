@@ -2,22 +2,44 @@
 //! one tells it each second that it is there, and hears of the rest.
 
 use crate::ground::store::{Listed, Standing};
+use crate::node::awake::Awake;
 use crate::protocol::NodeId;
 use crate::reach::control::{Member, Told};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A node that was not heard of for so long gets no pages.
 pub const SILENT: Duration = Duration::from_secs(8);
 
-/// A domain's nodes, and when each was heard of.
+/// A node, and when it was heard of, by this one's clock.
+type Heard = (Member, Duration);
+
+/// A domain's nodes.
 #[derive(Default)]
-pub struct Members(Mutex<Vec<(Member, Instant)>>);
+pub struct Members {
+    all: Mutex<Vec<Heard>>,
+    awake: Awake,
+}
 
 impl Members {
-    fn all(&self) -> MutexGuard<'_, Vec<(Member, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> MutexGuard<'_, Vec<Heard>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This node runs: it would hear others now.
+    pub fn look(&self) {
+        self.awake.now();
+    }
+
+    /// Whether a node was heard of lately.
+    fn is_heard(&self, one: &Heard) -> bool {
+        self.silence(one) < SILENT
+    }
+
+    /// How long it was silent, while this one would have heard it.
+    fn silence(&self, one: &Heard) -> Duration {
+        self.awake.now().saturating_sub(one.1)
     }
 
     /// A node says that it is there: what it is told. One without a number gets the next one; one
@@ -27,22 +49,19 @@ impl Members {
         if member.node != 0 && NodeId::new(member.node).is_none() {
             return Told::Refused { text: format!("{} is no number of a node", member.node) };
         }
-        let taken = |one: &&(Member, Instant)| {
+        let taken = |one: &&Heard| {
             one.0.address == member.address
                 && one.0.node != member.node
                 && one.0.standing != Standing::Gone
         };
-        if let Some((other, heard)) = all.iter().find(taken)
-            && heard.elapsed() < SILENT
-        {
+        if let Some(other) = all.iter().find(taken).filter(|one| self.is_heard(one)) {
             let text = format!(
                 "{} is the address of node {}, which is there; give --listen another one",
-                member.address, other.node
+                member.address, other.0.node
             );
             return Told::Refused { text };
         }
-        let removed =
-            |one: &(Member, Instant)| one.0.node == member.node && one.0.standing == Standing::Gone;
+        let removed = |one: &Heard| one.0.node == member.node && one.0.standing == Standing::Gone;
         if member.node != 0 && all.iter().any(removed) {
             let text = format!(
                 "node {} was removed from the domain; end it, and give a new one a new --store",
@@ -51,7 +70,7 @@ impl Members {
             return Told::Refused { text };
         }
         // Its store is the node: a copy of it, or another store with that number, is not.
-        let same = |one: &&(Member, Instant)| one.0.node == member.node && member.node != 0;
+        let same = |one: &&Heard| one.0.node == member.node && member.node != 0;
         if let Some((known, _)) = all.iter().find(same) {
             let other = known.store != 0 && known.store != member.store;
             let at = (member.starts, member.address == known.address);
@@ -76,12 +95,12 @@ impl Members {
         // That is not its own to say.
         let known = all.iter().find(|one| one.0.node == you);
         member.standing = known.map_or(Standing::There, |one| one.0.standing);
-        Self::put(&mut all, member, Instant::now());
+        Self::put(&mut all, member, self.awake.now());
         drop(all);
         Told::Members { you, all: self.list() }
     }
 
-    fn put(all: &mut Vec<(Member, Instant)>, member: Member, heard: Instant) {
+    fn put(all: &mut Vec<Heard>, member: Member, heard: Duration) {
         match all.iter_mut().find(|one| one.0.node == member.node) {
             Some(one) => *one = (member, heard),
             None => all.push((member, heard)),
@@ -94,7 +113,7 @@ impl Members {
     pub fn elsewhere(&self, member: &Member) -> Option<SocketAddr> {
         let all = self.all();
         let known = all.iter().find(|one| one.0.node == member.node && member.node != 0)?;
-        let is_there = known.1.elapsed() < SILENT && known.0.address != member.address;
+        let is_there = self.is_heard(known) && known.0.address != member.address;
         is_there.then_some(known.0.address)
     }
 
@@ -113,7 +132,8 @@ impl Members {
             return refused("node 1 gives out the numbers, and stays".to_owned());
         }
         let has = member.kept > 0 || member.promised > 0;
-        if standing == Standing::Gone && has && heard.elapsed() < SILENT {
+        let is_heard = self.awake.now().saturating_sub(*heard) < SILENT;
+        if standing == Standing::Gone && has && is_heard {
             let text = format!(
                 "node {node} is there, keeps {} pages for others, and is the host of {} pages",
                 member.kept, member.promised
@@ -127,9 +147,7 @@ impl Members {
     /// The nodes whose pages are to be fetched, and that are there.
     pub fn draining(&self) -> Vec<NodeId> {
         let all = self.all();
-        let drains = |one: &&(Member, Instant)| {
-            one.0.standing == Standing::Drains && one.1.elapsed() < SILENT
-        };
+        let drains = |one: &&Heard| one.0.standing == Standing::Drains && self.is_heard(one);
         all.iter().filter(drains).filter_map(|one| NodeId::new(one.0.node)).collect()
     }
 
@@ -143,26 +161,23 @@ impl Members {
     /// What the first node has told.
     pub fn heard(&self, told: Vec<Member>) {
         let mut all = self.all();
-        let now = Instant::now();
+        let now = self.awake.now();
         for member in told {
             let silent = Duration::from_secs(member.silent);
-            Self::put(&mut all, member, now.checked_sub(silent).unwrap_or(now));
+            Self::put(&mut all, member, now.saturating_sub(silent));
         }
     }
 
     /// A node that was known before this one began.
     pub fn remember(&self, (node, address, standing): Listed) {
         let member = Member { standing, ..Member::new(node.number(), address) };
-        let long_ago = Instant::now().checked_sub(SILENT).unwrap_or_else(Instant::now);
+        let long_ago = self.awake.now().saturating_sub(SILENT);
         Self::put(&mut self.all(), member, long_ago);
     }
 
     /// All of them, with how long each was silent.
     pub fn list(&self) -> Vec<Member> {
-        let told = |(member, heard): &(Member, Instant)| Member {
-            silent: heard.elapsed().as_secs(),
-            ..member.clone()
-        };
+        let told = |one: &Heard| Member { silent: self.silence(one).as_secs(), ..one.0.clone() };
         self.all().iter().map(told).collect()
     }
 
@@ -175,7 +190,7 @@ impl Members {
     /// Numbers, addresses and standing.
     pub fn addresses(&self) -> Vec<Listed> {
         let all = self.all();
-        let listed = |(member, _): &(Member, Instant)| {
+        let listed = |(member, _): &Heard| {
             Some((NodeId::new(member.node)?, member.address, member.standing))
         };
         all.iter().filter_map(listed).collect()
@@ -195,10 +210,8 @@ impl Members {
     /// The nodes besides `here` that were heard of lately.
     pub fn others(&self, here: NodeId) -> Vec<NodeId> {
         let all = self.all();
-        let there = |one: &&(Member, Instant)| {
-            one.0.node != here.number()
-                && one.1.elapsed() < SILENT
-                && one.0.standing != Standing::Gone
+        let there = |one: &&Heard| {
+            one.0.node != here.number() && self.is_heard(one) && one.0.standing != Standing::Gone
         };
         all.iter().filter(there).filter_map(|one| NodeId::new(one.0.node)).collect()
     }
@@ -206,9 +219,9 @@ impl Members {
     /// The nodes that can take pages of `here`, in the order of their numbers.
     pub fn holders(&self, here: NodeId) -> Vec<(NodeId, u64)> {
         let all = self.all();
-        let takes = |one: &&(Member, Instant)| {
+        let takes = |one: &&Heard| {
             one.0.node != here.number()
-                && one.1.elapsed() < SILENT
+                && self.is_heard(one)
                 && one.0.standing == Standing::There
                 && one.0.free() > 0
         };

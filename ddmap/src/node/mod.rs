@@ -9,6 +9,7 @@
 //! | two of the server | answer other nodes and their programs |
 
 mod arrive;
+mod awake;
 mod back;
 pub mod evict;
 mod fetched;
@@ -20,8 +21,10 @@ pub mod members;
 mod metrics;
 mod orders;
 pub mod policy;
+mod prompt;
 mod scrape;
 pub mod service;
+mod turns;
 
 use crate::ground::error::DomainError;
 use crate::ground::maps::Maps;
@@ -32,6 +35,7 @@ use crate::node::evict::Peer;
 use crate::node::going::{Order, Orders};
 use crate::node::host::Hosts;
 use crate::node::members::{Members, SILENT};
+use crate::node::prompt::be_prompt;
 use crate::node::scrape::Scrapes;
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, PAGES, Request};
@@ -112,6 +116,12 @@ struct Shared {
     /// Pages may be counted that are not there.
     uncounted: AtomicBool,
     orders: Orders,
+}
+
+/// Pages that are to leave where so many are missing: whole batches. A message with two pages costs
+/// as much of a processor as one with 64, and the next touch does not wait.
+fn whole_batches(missing: u64, batch: u64) -> u64 {
+    missing.max(1).next_multiple_of(batch.max(1))
 }
 
 /// How a node begins that has something to say, of a volume in a term or of none.
@@ -371,6 +381,7 @@ impl Node {
     pub fn run(mut self, over: &AtomicBool) -> Result<(), DomainError> {
         let mut programs: Vec<Program> = Vec::new();
         while !over.load(Ordering::Relaxed) {
+            self.shared.members.look();
             let mut waited: Vec<_> = std::iter::once(PollFd::new(&self.listener, PollFlags::IN))
                 .chain(programs.iter().map(|one| PollFd::new(&one.socket, PollFlags::IN)))
                 .chain(self.scrapes.iter().flat_map(Scrapes::waited))
@@ -438,6 +449,8 @@ impl Shared {
     }
 
     fn evict(&self) {
+        // A kernel that cannot has it wait for as long as any thread.
+        let _ = be_prompt();
         while !self.over.load(Ordering::Relaxed) {
             self.room.set_reserve(if self.hosts.are_on_demand() { 0 } else { self.reserve });
             let mut missing = self.room.missing();
@@ -451,10 +464,8 @@ impl Shared {
                 // One that has just come has no address otherwise: it would be taken for one that
                 // does not answer, and left alone.
                 self.write_members();
-                // More than is wanted now: the next touch does not wait, and a message to a holder
-                // costs as much for one page as for many.
                 let batch = BATCH.min(self.room.capacity() / 16);
-                let wanted = (missing + missing / 4 + 1).max(batch);
+                let wanted = whole_batches(missing, batch);
                 let mut gone = if over > 0 { self.hosts.trim(&holders) } else { 0 };
                 if missing > gone {
                     gone += self.hosts.make_room(wanted - gone, &holders);

@@ -40,11 +40,22 @@ pub enum On {
     Scaled(u16),
 }
 
+/// Whose processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Used {
+    /// The thread of the host that sends pages away.
+    Evictor,
+    /// All of the nodes that keep them.
+    Holders,
+}
+
 /// All of it; ended and removed when this is dropped.
 pub struct Ground {
     directory: PathBuf,
     size: u64,
+    /// The large domain's first, its host in front.
     nodes: Vec<Child>,
+    holders: usize,
     /// Where the file's bytes lie in the region of the large volume.
     extents: Vec<(u64, u64, u64)>,
 }
@@ -59,7 +70,13 @@ impl Ground {
         let asked = || format!("measure in {}", place.display());
         let real = place.canonicalize().map_err(|error| Failure::io(asked(), &error))?;
         let directory = real.join(format!("solera-bench-ddmap-{}", std::process::id()));
-        let mut ground = Self { directory, size, nodes: Vec::new(), extents: Vec::new() };
+        let mut ground = Self {
+            directory,
+            size,
+            nodes: Vec::new(),
+            holders: usize::from(nodes) - 1,
+            extents: Vec::new(),
+        };
         // Ten nodes besides, of which each keeps as much as a file's size.
         let scaled = 10 * ground.fitting_bytes();
         let needed = size + ground.large_bytes() * 2 + 2 * ground.fitting_bytes() + scaled;
@@ -216,20 +233,31 @@ impl Ground {
         Ok(self.status("large")?["volumes"][0]["evicted_pages"].as_u64().unwrap_or_default())
     }
 
-    /// Microseconds of a processor that the host's evictor has used.
-    pub fn evictor_us(&self) -> Result<f64, Failure> {
-        let tasks = format!("/proc/{}/task", self.nodes[0].id());
-        for task in fs::read_dir(tasks).map_err(|error| failed(&error))?.flatten() {
-            let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-            if read("comm").trim() == "evictor" {
+    /// Microseconds of processors that a part of the large domain has used.
+    pub fn used_us(&self, by: Used) -> Result<f64, Failure> {
+        let (nodes, thread) = match by {
+            Used::Evictor => (&self.nodes[..1], Some("evictor")),
+            Used::Holders => (&self.nodes[1..=self.holders], None),
+        };
+        let (mut sum, mut found) = (0.0, false);
+        for node in nodes {
+            let tasks = format!("/proc/{}/task", node.id());
+            for task in fs::read_dir(tasks).map_err(|error| failed(&error))?.flatten() {
+                let read =
+                    |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+                if thread.is_some_and(|name| read("comm").trim() != name) {
+                    continue;
+                }
                 let text = read("schedstat");
                 let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
-                return ns.map(|ns| ns / 1000.0).ok_or_else(|| {
-                    Failure::new("measure the evictor", "this kernel has no schedstat", "")
-                });
+                sum += ns.ok_or_else(|| {
+                    Failure::new("measure a node", "this kernel has no schedstat", "")
+                })?;
+                found = true;
             }
         }
-        Err(Failure::new("measure the evictor", "the node has no such thread", ""))
+        let none = || Failure::new("measure a node", "it has no such thread", "");
+        found.then_some(sum / 1000.0).ok_or_else(none)
     }
 
     /// Waits until the host has room for so many pages, a second at most: bytes of a file that is

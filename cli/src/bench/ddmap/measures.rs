@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::ground::{FILE, Ground, On, Program};
+use super::ground::{FILE, Ground, On, Program, Used};
 use super::map::Mapping;
 use super::remote::{Connection, PAGE, Remote};
 use super::rows::{Rows, Target, quantile};
 use super::share::{Kind, Share};
-use super::{thread, traps};
+use super::{thread, threads, traps};
 use crate::bench::row::Random;
 use crate::failure::Failure;
 
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 pub type Step = fn(&mut Bench<'_>, &mut Rows) -> Result<(), Failure>;
 
 /// Those of the volume that is larger than its node.
-pub const LARGE: [Step; 8] = [
+pub const LARGE: [Step; 9] = [
     polling,
     blocking,
     in_order_without,
@@ -29,6 +29,7 @@ pub const LARGE: [Step; 8] = [
     traps::measure,
     mapped,
     values,
+    threads::measure,
 ];
 /// Those of a volume that its node has room for.
 pub const LOCAL: [Step; 2] = [calls, attach];
@@ -150,6 +151,11 @@ impl<'r> Bench<'r> {
         &mut self.ground
     }
 
+    /// Bytes of the host's node.
+    pub fn node_bytes(&self) -> u64 {
+        self.size
+    }
+
     /// Bytes of the file that is touched.
     pub fn file_bytes(&self) -> u64 {
         self.file
@@ -166,13 +172,13 @@ impl<'r> Bench<'r> {
         let ground = &self.ground;
         let mut program = ground.program(On::Large(false))?;
         let filler = Ground::at(FILLER);
-        let (evicted, used) = (ground.evicted()?, ground.evictor_us()?);
+        let (evicted, used) = (ground.evicted()?, ground.used_us(Used::Evictor)?);
         let bytes = 2 * self.size;
         let store = json!({ "do": "store", "file": filler, "bytes": bytes, "room": ground.room() });
         let stored = program.ask(&store)?;
         let ns = stored["ns"].as_f64().unwrap_or(f64::NAN);
         let pages = (ground.evicted()? - evicted).max(1);
-        let us = (ground.evictor_us()? - used) / pages as f64;
+        let us = (ground.used_us(Used::Evictor)? - used) / pages as f64;
         rows.add(STORED, "GB/s", bytes as f64 / ns);
         rows.beside(STORED, "memory: a tmpfs file, fresh", Target::Shown, self.tmpfs_store(bytes)?);
         let waited = stored["waited"].as_f64().unwrap_or(f64::NAN);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ddmap::ground::room::Room;
 use ddmap::ground::uffd::Uffd;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::map::{Mapping, word};
@@ -57,6 +58,7 @@ fn work(said: &Value) -> io::Result<Value> {
         "read" => calls(file, count, |file, at, page| file.read_exact_at(page, at))?,
         "values" => values(file, count)?,
         "zipf" => zipf(file, count)?,
+        "at random" => at_random(file, count, number("threads"))?,
         "overwrite" => calls(file, count, |file, at, page| file.write_all_at(page, at))?,
         "append" => append(file, count)?,
         other => return Err(io::Error::other(format!("`{other}` is nothing to do"))),
@@ -249,6 +251,46 @@ fn zipf(path: &Path, count: usize) -> io::Result<Value> {
         }
         Err(io::Error::other(format!("page {page} has {found:#x}")))
     })
+}
+
+/// Touches pages at random of a file that `fill` has made, each third one to store, by so many
+/// threads: nanoseconds of all, and of the processors that this process has used.
+fn at_random(path: &Path, count: usize, threads: usize) -> io::Result<Value> {
+    let (_file, map) = opened(path)?;
+    let touch = |thread: usize| {
+        let (mut random, pages) = (Random::new(), map.pages());
+        for _ in 0..count / threads {
+            // Threads go the same way, each through pages of its own.
+            let page = (random.below(pages as u64) as usize + thread * pages / threads) % pages;
+            if random.below(3) == 0 {
+                map.store(page * PAGE + 8, page as u64);
+            }
+            let found = map.load(page * PAGE);
+            if found != word(page) {
+                return Err(io::Error::other(format!("page {page} has {found:#x}")));
+            }
+        }
+        Ok(())
+    };
+    let used = || {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    };
+    let (begun, before) = (Instant::now(), used());
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn({
+                    let touch = &touch;
+                    move || touch(thread)
+                })
+            })
+            .collect();
+        let lost = |_| Err(io::Error::other("a thread has ended"));
+        all.into_iter().try_for_each(|one| one.join().unwrap_or_else(lost))
+    })?;
+    let ns = begun.elapsed().as_nanos() as u64;
+    Ok(json!({ "ns": ns, "processor_ns": used() - before }))
 }
 
 /// Calls of 4 KiB at random: nanoseconds a call.
