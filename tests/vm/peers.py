@@ -6,20 +6,24 @@ Bytes and faults only: the guest is emulated, so its times say nothing.
 """
 import sys
 
-# Bytes on the wire of a peer over those of the volume, a read: at least. By what the reads are, and
-# how both are read; what the paper's table 6.3 has, where it has it.
+# Bytes on the wire of a peer over those of the volume, a read: at least. By what the reads are, how the
+# peer and the volume are read, and with which options. Behind it the factor of the paper's table 6.3.
 LEAST = {
     "nfs": {
-        ("seq", "map", "map"): (0.4, 7),
-        ("zipf", "map", "map"): (4, 36.8),
-        ("zipf", "map", "read"): (10, 36.8),
-        ("random", "map", "map"): (4, 115),
-        ("random", "map", "read"): (20, 115),
+        ("seq", "map", "map", "-"): (0.2, 7),
+        ("seq", "map", "map", "--prefetch off"): (0.4, 7),
+        ("zipf", "map", "map", "-"): (4, 36.8),
+        ("zipf", "map", "read", "-"): (20, 36.8),
+        ("zipf", "advised", "map", "-"): (0.4, None),
+        ("random", "map", "map", "-"): (4, 115),
+        ("random", "map", "read", "-"): (20, 115),
+        ("random", "advised", "map", "-"): (0.4, None),
     },
     "swap": {
-        ("seq", "map", "map"): (0.4, None),
-        ("zipf", "map", "map"): (0.4, None),
-        ("random", "map", "map"): (0.4, None),
+        ("seq", "map", "map", "-"): (0.2, None),
+        ("seq", "map", "map", "--prefetch off"): (0.4, None),
+        ("zipf", "map", "map", "-"): (0.4, None),
+        ("random", "map", "map", "-"): (0.4, None),
     },
 }
 PATTERNS = {"seq": "in order", "zipf": "zipf 0.99", "random": "random"}
@@ -34,7 +38,7 @@ def records(path):
 
 
 class Counted:
-    """A row: what went over the wire, and how many faults and requests it took, a read."""
+    """A row: what went over the wire, and how many touches waited for it."""
 
     def __init__(self, said):
         self.peer, self.pattern, self.how = said["peer"], said["pattern"], said["how"]
@@ -43,11 +47,12 @@ class Counted:
         self.arrived, self.left = int(said["in"]), int(said["out"])
         self.bytes = (self.arrived + self.left) / self.loads
         number = lambda name: int(said.get(name, 0))
+        # Of a volume: traps that ask a holder, and reads that do; of others: what the kernel counts, which
+        # are no calls.
         if self.peer == "ddmap":
-            # A trap that asks a holder; a load of lines that does.
-            self.faults, self.asked = number("faults-remote"), number("faults-remote") + number("line-miss")
+            self.waits = number("faults-remote") + number("line-miss")
         else:
-            self.faults, self.asked = number("major"), number("requests")
+            self.waits = number("major") if self.how != "read" else None
         self.unused = number("ahead-wasted") << 12
 
     def name(self):
@@ -62,8 +67,9 @@ def mib(count):
 
 
 def table(rows):
-    yield "| reads of 1 KiB | by | reads | came, MiB | of it ahead, not used | left, MiB | faults that waited | requests | bytes a read | beside ddmap, mapped | beside ddmap, pread |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield ("| values | by | reads | came, MiB | ahead and not used | left | touches that waited | "
+           "bytes a read | of ddmap's, mapped | of ddmap's, pread |")
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     # As it comes: those with options stand behind.
     own = {(row.pattern, row.how): row for row in reversed(rows) if row.peer == "ddmap"}
     for pattern, title in PATTERNS.items():
@@ -75,23 +81,27 @@ def table(rows):
                 beside = own.get((pattern, how))
                 shown = row.peer != "ddmap" and beside
                 ratios.append(f"{row.bytes / beside.bytes:.2f}" if shown else "-")
-            asked = row.asked if row.peer != "swap" else "-"
-            yield (f"| {title} | {row.name()} | {row.loads:,} | {mib(row.arrived)} | "
-                   f"{mib(row.unused) if row.peer == 'ddmap' else '-'} | {mib(row.left)} | "
-                   f"{row.faults:,} | {asked} | {row.bytes:,.0f} | {ratios[0]} | {ratios[1]} |")
+            waits = f"{row.waits:,}" if row.waits is not None else "-"
+            unused = mib(row.unused) if row.peer == "ddmap" else "-"
+            yield (f"| {title} | {row.name()} | {row.loads:,} | {mib(row.arrived)} | {unused} | "
+                   f"{mib(row.left)} | {waits} | {row.bytes:,.0f} | {ratios[0]} | {ratios[1]} |")
 
 
 def judged(verb, rows):
     """A line for each promise, and whether it is kept."""
-    # What NFS does by itself, without being told how far to read ahead.
+    # What NFS does by itself, without being told how far to read ahead, stands first.
     found = {}
     for row in rows:
-        found.setdefault((row.peer, row.pattern, row.how), row)
-    for (pattern, how, ours), (least, paper) in LEAST[verb].items():
-        peer, own = found[verb, pattern, how], found["ddmap", pattern, ours]
+        found.setdefault((row.peer, row.pattern, row.how, row.options), row)
+    for (pattern, how, ours, options), (least, paper) in LEAST[verb].items():
+        peer = found.get((verb, pattern, how, "-"))
+        own = found.get(("ddmap", pattern, ours, options))
+        if not peer or not own:
+            yield False, f"{PATTERNS[pattern]}: not counted"
+            continue
         ratio = peer.bytes / own.bytes
-        words = f"{PATTERNS[pattern]}: {verb}, mapped, takes {ratio:.2f} times the bytes of ddmap, " \
-            f"{'mapped' if ours == 'map' else 'pread'}; at least {least:g} is promised"
+        words = (f"{PATTERNS[pattern]}: {peer.name()}: {ratio:.2f} times the bytes of {own.name()}; "
+                 f"at least {least:g} is promised")
         if paper:
             words += f", the paper has {paper:g}"
         yield ratio >= least, words
