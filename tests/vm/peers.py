@@ -14,16 +14,16 @@ LEAST = {
         ("seq", "map", "map", "--prefetch off"): (0.4, 7),
         ("zipf", "map", "map", "-"): (4, 36.8),
         ("zipf", "map", "read", "-"): (20, 36.8),
-        ("zipf", "advised", "map", "-"): (0.4, None),
+        ("zipf", "advised", "map", "-"): (0.3, None),
         ("random", "map", "map", "-"): (4, 115),
         ("random", "map", "read", "-"): (20, 115),
-        ("random", "advised", "map", "-"): (0.4, None),
+        ("random", "advised", "map", "-"): (0.3, None),
     },
     "swap": {
-        ("seq", "map", "map", "-"): (0.2, None),
-        ("seq", "map", "map", "--prefetch off"): (0.4, None),
-        ("zipf", "map", "map", "-"): (0.4, None),
-        ("random", "map", "map", "-"): (0.4, None),
+        ("seq", "map", "map", "-"): (0.1, None),
+        ("seq", "map", "map", "--prefetch off"): (0.2, None),
+        ("zipf", "map", "map", "-"): (0.3, None),
+        ("random", "map", "map", "-"): (0.3, None),
     },
 }
 PATTERNS = {"seq": "in order", "zipf": "zipf 0.99", "random": "random"}
@@ -128,8 +128,8 @@ def lost(said):
             if other == "AGAIN" and same(words):
                 then.append("it is back: all as it was" if words["code"] == "0" else f"it is back: {words['said']}")
         yield (f"| the {one['what']} | {one['peer']} | {became} | {one['after']} s | {'; '.join(then) or '-'} |")
-        if one["said"]:
-            yield f"  it said: {one['said'].replace('_', ' ').strip(';')}"
+    for words in sorted({one["said"] for kind, one in said if kind == "LOST" and one["said"]}):
+        yield f"\nIt said: {words.replace('_', ' ')}"
 
 
 def ends_by_name(said):
