@@ -26,7 +26,7 @@ help:
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
 	@echo 'make test-ddmap nodes in network namespaces, each killed, stopped, cut off; all programs on a domain (as root)'
-	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 2), and programs there'
+	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 2), programs, NFS and swap beside ddmap there'
 	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
 	@echo 'make test-deb   the packages in a bare Debian 12: installed, used, removed, purged (as root)'
 	@echo 'make lint       formatting and lints only'
@@ -142,6 +142,8 @@ test-vm: build
 	@scripts/setup.sh --vm
 	@KILLS=$${KILLS:-20} tests/vm/run || [ $$? -eq 77 ]
 	@tests/vm/run programs || [ $$? -eq 77 ]
+	@tests/vm/run nfs || [ $$? -eq 77 ]
+	@tests/vm/run swap || [ $$? -eq 77 ]
 
 test-bare: setup
 	@scripts/setup.sh --bare

@@ -40,7 +40,8 @@ packaging=(dpkg-shlibdeps:dpkg-dev)
 # What tests/vm/run needs: it skips itself without.
 guest=(
     qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio ndctl:ndctl
-    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs depmod:kmod xz:xz-utils
+    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs depmod:kmod xz:xz-utils ip:iproute2
+    nbd-server:nbd-server nbd-client:nbd-client
 )
 
 # missing COMMAND-OR-HEADER:PACKAGE...: the packages of those that are not there.
@@ -81,8 +82,11 @@ add() {
         --no-install-recommends "$@" > /dev/null 2> "$errors" || code=$?
     starts_again
     [ "$code" -eq 0 ] || { echo "apt-get install failed: $(tail -n 1 "$errors")"; return 1; }
-    # Nor with the machine: the tests run a server of their own.
-    [[ " $* " != *" postgresql "* ]] || as_root update-rc.d postgresql disable > /dev/null 2>&1 || true
+    # Nor with the machine: the tests run servers of their own.
+    local service
+    for service in postgresql nbd-server nbd-client; do
+        [[ " $* " != *" $service "* ]] || as_root update-rc.d "$service" disable > /dev/null 2>&1 || true
+    done
 }
 
 policy=/usr/sbin/policy-rc.d policy_is_ours=

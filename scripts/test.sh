@@ -212,6 +212,8 @@ for name in "${waiting[@]}"; do joined "$name"; done
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage rusqlite env -C sqlite/rusqlite cargo run --release -- "$PWD/target/release/solera_vfs.so" "$PWD/target/rusqlite.db"
     stage machine-programs tests/vm/run programs
+    stage machine-nfs tests/vm/run nfs
+    stage machine-swap tests/vm/run swap
     stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
         cargo test --release --workspace --test crash
     stage packages make --no-print-directory test-deb

@@ -9,7 +9,7 @@ use crate::size;
 /// What volumes of a domain are compared with, besides a plain connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DdmapPeer {
-    /// Swap on a block device of the network: named, not measured.
+    /// Swap on a block device of the network: measured in a guest only (`tests/vm/run swap`).
     Swap,
     /// A thread that serves userfaultfd over the same connection, in a small program.
     Thread,

@@ -137,7 +137,8 @@ fn mount(
         }
     }
     if wants(DdmapPeer::Swap) {
-        let why = "not built: a machine that swaps over a network hangs when the server dies";
+        let why = "not here: this machine would hang with the server; `tests/vm/run swap` of the \
+                   source counts its bytes and faults in a guest";
         rows.skip(format!("swap on a network block device: {why}"));
     }
     Ok(())
