@@ -25,9 +25,10 @@ wished=(
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
     libpmemobj.h:libpmemobj-dev ps:procps ip:iproute2 mariadbd:mariadb-server-core
     mariadb:mariadb-client-core sysbench:sysbench sqlite3.h:libsqlite3-dev tclsh8.6:tcl8.6 tcl8.6/tcl.h:tcl8.6-dev dpkg-source:dpkg-dev patch:patch
-    pkg-config:pkg-config man:man-db mandoc:mandoc "/usr/lib/*/libjemalloc.so.2:libjemalloc2"
+    pkg-config:pkg-config man:man-db mandoc:mandoc zsh:zsh "/usr/lib/*/libjemalloc.so.2:libjemalloc2"
     "/usr/lib/*/libtcmalloc_minimal.so.4:libtcmalloc-minimal4" "/usr/lib/*/libmimalloc.so.2:libmimalloc2.0"
     "/usr/lib/postgresql/*/bin/initdb:postgresql"
+    /usr/lib/python3/dist-packages/prometheus_client:python3-prometheus-client
     sshfs:sshfs /usr/lib/openssh/sftp-server:openssh-sftp-server db_bench:rocksdb-tools
 )
 

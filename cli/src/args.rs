@@ -11,6 +11,7 @@ mod flac;
 mod flex;
 mod generate;
 mod log;
+mod metrics;
 mod numa;
 mod sqlite;
 mod whole;
@@ -32,6 +33,7 @@ pub use flac::{FlacBenchArgs, FlacWorkerArgs};
 pub use flex::FlexBenchArgs;
 pub use generate::{GenerateArgs, GenerateCommand};
 pub use log::{LogArgs, LogCommand, LogFile};
+pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
@@ -69,6 +71,7 @@ pub enum Command {
     Export(ExportArgs),
     Import(ImportArgs),
     Df(DfArgs),
+    Metrics(MetricsArgs),
     Fsck(FsckArgs),
     Recover(RecoverArgs),
     Snapshot(SnapshotArgs),

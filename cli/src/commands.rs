@@ -17,6 +17,7 @@ pub mod info;
 pub mod log;
 pub mod ls;
 pub mod map;
+pub mod metrics;
 pub mod mount;
 pub mod node;
 pub mod numa;

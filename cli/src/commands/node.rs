@@ -45,7 +45,7 @@ pub fn run(args: &NodeArgs) -> Outcome {
 }
 
 /// Becomes true at SIGINT and SIGTERM.
-fn end() -> Result<Arc<AtomicBool>, Failure> {
+pub fn end() -> Result<Arc<AtomicBool>, Failure> {
     let over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&over))

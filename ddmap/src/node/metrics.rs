@@ -1,43 +1,13 @@
-//! What a node tells a monitor: the text that Prometheus reads (exposition format 0.0.4). Counters
-//! are those of all processes that ever had a volume (`ground/counts.rs`), and go on where the node
-//! is started anew.
+//! What a node tells a monitor. Counters are those of all processes that ever had a volume
+//! (`ground/counts.rs`), and go on where the node is started anew.
 
 use super::Shared;
 use crate::ground::counts::{Count, Counted, Times, Touch, end_of};
 use crate::node::host::Hosted;
 use crate::protocol::PAGE;
-use std::fmt::{Display, Write};
+use exposition::Text;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What a text of metrics is, for HTTP.
-pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// A text, family by family.
-struct Text(String);
-
-type Labels<'l> = &'l [(&'l str, &'l str)];
-
-impl Text {
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = self.0.write_fmt(line);
-        self.0.push('\n');
-    }
-
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP solera_ddmap_{name} {help}"));
-        self.line(format_args!("# TYPE solera_ddmap_{name} {kind}"));
-    }
-
-    fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl Display) {
-        let labels: Vec<String> =
-            labels.iter().map(|(label, of)| format!("{label}=\"{of}\"")).collect();
-        let labels =
-            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        self.line(format_args!("solera_ddmap_{name}{labels} {value}"));
-    }
-}
 
 fn seconds(ns: u64) -> f64 {
     Duration::from_nanos(ns).as_secs_f64()
@@ -199,7 +169,7 @@ fn links(text: &mut Text, volumes: &[Of]) {
 impl Shared {
     /// All of it.
     pub(super) fn metrics(&self) -> String {
-        let mut text = Text(String::new());
+        let mut text = Text::new("solera_ddmap_");
         let room = [
             ("capacity_bytes", self.room.capacity(), "Bytes that the node may have."),
             ("used_bytes", self.room.used(), "Bytes that it has, or is about to get."),
@@ -235,6 +205,6 @@ impl Shared {
             counters(&mut text, &volumes, family);
         }
         links(&mut text, &volumes);
-        text.0
+        text.finish()
     }
 }

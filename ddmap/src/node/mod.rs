@@ -22,7 +22,6 @@ mod metrics;
 mod orders;
 pub mod policy;
 mod prompt;
-mod scrape;
 pub mod service;
 mod turns;
 
@@ -36,7 +35,6 @@ use crate::node::going::{Order, Orders};
 use crate::node::host::Hosts;
 use crate::node::members::{Members, SILENT};
 use crate::node::prompt::be_prompt;
-use crate::node::scrape::Scrapes;
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, NodeId, PAGE, TERM};
@@ -47,6 +45,7 @@ use crate::reach::wish::Wish;
 use crate::wire::link::Link;
 use crate::wire::serve::Server;
 use crate::wire::{Hello, NO_VOLUME, Wire};
+use exposition::{NotHeard, Scrapes};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::net::{SocketAddr, TcpListener};
@@ -307,7 +306,7 @@ impl Node {
             let found = format!("{}: {error}", options.listen);
             DomainError::new(&asked, found, "give --listen an address of this machine")
         })?;
-        let scrapes = options.metrics.map(Scrapes::listen).transpose()?;
+        let scrapes = options.metrics.map(listen).transpose()?;
         let io = |error: std::io::Error| DomainError::new(&asked, error, "");
         let address = listener.local_addr().map_err(io)?;
         let capacity = options.capacity / PAGE;
@@ -416,6 +415,13 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// Where monitors connect.
+fn listen(address: SocketAddr) -> Result<Scrapes, DomainError> {
+    Scrapes::listen(address, "--metrics").map_err(|NotHeard { found, advice }| {
+        DomainError::new(format!("give metrics at {address}"), found, advice)
+    })
 }
 
 /// A process of this machine that has connected.

@@ -24,15 +24,18 @@ pub(super) fn apart(ground: &Ground) -> u64 {
 /// order: where a stream goes on that has lasted. They are at this node.
 pub(super) fn next(ground: &Ground, owner: NodeId, pages: &[u64]) -> Vec<(u64, Version)> {
     let (apart, end) = (apart(ground), ground.table.pages());
-    let step_behind = |page: &u64| {
+    let lasting_behind = |page: &u64| {
         let lasting =
             |all: &RefCell<Touches>| all.try_borrow().ok()?.lasting(apart.wrapping_add(*page));
         TOUCHES.with(lasting)
     };
-    let (Some(step), Some(last)) = (pages.iter().find_map(step_behind), pages.last()) else {
+    let (Some(now), Some(last)) = (pages.iter().find_map(lasting_behind), pages.last()) else {
         return Vec::new();
     };
-    let plan = Plan { step, pages: PAGES as u64 };
+    // A window of which only a part has room is followed by such a part: the rest would come in
+    // vain.
+    let most = if pages.len() as u64 > now.pages { PAGES } else { pages.len() };
+    let plan = Plan { pages: most as u64, ..now };
     let held = |page: u64| match ground.place(page) {
         Ok(Place::Held(of, version)) if of == owner && is_absent(ground, page) => {
             Some((page, version))

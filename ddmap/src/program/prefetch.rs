@@ -170,11 +170,13 @@ impl Touches {
         std::mem::take(&mut self.outcome)
     }
 
-    /// The step of the stream of which the newest touch ended at this page, if it has lasted.
-    pub fn lasting(&self, last: u64) -> Option<i64> {
+    /// The stream of which the newest touch ended at this page, if it has lasted: its step, and its
+    /// window.
+    pub fn lasting(&self, last: u64) -> Option<Plan> {
         let is_it =
             |one: &&Stream| one.window >= KNOWN && one.seen == self.count && one.last == last;
-        self.streams.iter().find(is_it).map(|one| one.step)
+        let found = self.streams.iter().find(is_it);
+        found.map(|one| Plan { step: one.step, pages: one.window })
     }
 
     /// The stream that a touch goes on with.

@@ -1,8 +1,7 @@
-//! Answers a monitor over HTTP: `GET /metrics`. It has no thread: the one that listens to programs
-//! looks at it, and nothing here waits.
+//! Answers a monitor over HTTP: `GET /metrics`. It has no thread: the caller waits for it among
+//! others, and nothing here waits.
 
-use crate::ground::error::DomainError;
-use crate::node::metrics::TYPE;
+use crate::TYPE;
 use rustix::event::{PollFd, PollFlags};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -90,21 +89,25 @@ impl Scrape {
     }
 }
 
+/// Why nobody can ask there, and what to do about it.
+#[derive(Debug)]
+pub struct NotHeard {
+    /// What is wrong with the address.
+    pub found: String,
+    /// How to name another one.
+    pub advice: String,
+}
+
 impl Scrapes {
-    /// Listens at an address of this machine.
-    pub fn listen(address: SocketAddr) -> Result<Self, DomainError> {
-        let asked = format!("give metrics at {address}");
+    /// Listens at an address of this machine, which an option names.
+    pub fn listen(address: SocketAddr, option: &str) -> Result<Self, NotHeard> {
         if address.ip().is_unspecified() {
-            let found = "that is every address of this machine";
-            let advice = "name one: --metrics 127.0.0.1:9470";
-            return Err(DomainError::new(asked, found, advice));
+            let found = "that is every address of this machine".to_owned();
+            return Err(NotHeard { found, advice: format!("name one: {option} 127.0.0.1:9470") });
         }
-        let failed = |error: std::io::Error| {
-            DomainError::new(
-                &asked,
-                error,
-                "give --metrics a free port of an address of this machine",
-            )
+        let failed = |error: std::io::Error| NotHeard {
+            found: error.to_string(),
+            advice: format!("give {option} a free port of an address of this machine"),
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
