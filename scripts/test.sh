@@ -73,22 +73,23 @@ in_turn() {
 trap 'for group in $(jobs -p); do kill -- "-$group"; done 2> /dev/null' EXIT
 trap 'exit 130' INT TERM HUP
 
-# ended NAME: waits for what `beside` began, so long as may be; then its log says what it was at.
+# ended NAME: waits for what `beside` began, so long as may be; then its log says what it was at. It
+# looks, since bash's `wait` once came back while the job went on.
 ended() {
-    local group=${begun[$1]} guard
-    set -m
-    (
-        sleep "$late"
-        {
-            echo "FAILED $1: not ended $late s after all before it had; what ran:"
-            ps -eo pgid,pid,ppid,stat,etimes,wchan:24,args --width 200 | awk -v group="$group" 'NR == 1 || $1 == group'
-        } >> "$logs/$1.log"
-        kill -KILL -- "-$group"
-    ) &
-    guard=$!
-    set +m
-    wait "$group"
-    kill -- "-$guard" 2> /dev/null
+    local group=${begun[$1]} end=$((SECONDS + late))
+    until [ -e "$logs/$1.ended" ] || ! kill -0 "$group" 2> /dev/null; do
+        if [ "$SECONDS" -ge "$end" ]; then
+            {
+                echo "FAILED $1: not ended $late s after all before it had; what ran:"
+                ps -eo pgid,pid,ppid,stat,etimes,wchan:24,args --width 200 |
+                    awk -v group="$group" 'NR == 1 || $1 == group'
+            } >> "$logs/$1.log"
+            kill -KILL -- "-$group"
+            break
+        fi
+        sleep 0.2
+    done
+    wait "$group" 2> /dev/null
 }
 
 # stage NAME COMMAND...: runs it; a stage that counts no tests is a test itself.
@@ -109,7 +110,7 @@ joined() {
 # judge NAME: what came out of a stage.
 judge() {
     local name=$1 log="$logs/$1.log" code took ticks p f s
-    read -r code took ticks < <(cat "$logs/$name.ended" 2> /dev/null || echo "124 $late 0")
+    read -r code took ticks < <(cat "$logs/$name.ended" 2> /dev/null || echo "137 0 0")
     # What skips itself says so in its output.
     [ "$code" -ne 77 ] || code=0
     read -r p f s < <(add_up "$log")
