@@ -251,6 +251,8 @@ fn a_cache_that_nobody_uses_shrinks() {
 #[test]
 fn no_old_byte_is_read_while_others_store_and_pages_leave() {
     const PAGES: u64 = 32;
+    /// Pages that come back, at least.
+    const MOVED: u64 = 1000;
     let world = World::wishing(PAGES, PAGES, wishes(LineCache::Bytes(1 << 20)));
     let region = world.region();
     let readers = [0, 1].map(|_| {
@@ -291,8 +293,9 @@ fn no_old_byte_is_read_while_others_store_and_pages_leave() {
         let mut state = 3;
         // As long as it takes to read and move enough, whatever else the machine does.
         let caches = || readers.iter().map(|reader| hits(&reader.1)).sum::<u64>();
+        let came = || world.pager.counted().get(Count::Fetched);
         let mut number = 0;
-        while number < 20_000 || caches() < 2_000 {
+        while number < 20_000 || caches() < 2_000 || came() <= MOVED {
             number += 1;
             let page = drawn(&mut state) % PAGES;
             (0..8).for_each(|part| store(page * PAGE + part * 512, number));
@@ -308,5 +311,4 @@ fn no_old_byte_is_read_while_others_store_and_pages_leave() {
     println!("{} reads, {} of the caches, {moved} pages came", reads.into_inner(), {
         readers.iter().map(|reader| hits(&reader.1)).sum::<u64>()
     });
-    assert!(moved > 1000, "{moved} pages came");
 }

@@ -265,21 +265,13 @@ impl Keeper for Kept {
         })
     }
 
-    /// A file that was cut short, or has a hole where a page is kept, was changed behind the node's
-    /// back: its zeros are no page.
+    /// A file that was cut short, or has a hole where a page is kept: its zeros are no page.
     fn get(&self, page: u64) -> Result<Option<Vec<u8>>, Errno> {
         let mut bytes = Vec::with_capacity(PAGE as usize);
         let read = rustix::io::retry_on_intr(|| {
             rustix::io::pread(self.fd(), spare_capacity(&mut bytes), page * PAGE)
         })?;
         let is_there = read == PAGE as usize && (!is_zero(&bytes) || self.is_in_file(page));
-        if !is_there && !self.is_damaged.swap(true, Ordering::Relaxed) {
-            let folder = self.folder.display();
-            eprintln!(
-                "solera: node: the page file in {folder} was changed: the bytes of page {page} are \
-                 gone, and perhaps others'"
-            );
-        }
         Ok(is_there.then_some(bytes))
     }
 
@@ -290,5 +282,15 @@ impl Keeper for Kept {
         });
         debug_assert_eq!(punched, Ok(()), "a file of memory takes holes");
         Ok(())
+    }
+
+    fn has_gone(&self, page: u64) {
+        if !self.is_damaged.swap(true, Ordering::Relaxed) {
+            let folder = self.folder.display();
+            eprintln!(
+                "solera: node: the page file in {folder} was changed: the bytes of page {page} are \
+                 gone, and perhaps others'"
+            );
+        }
     }
 }

@@ -36,6 +36,9 @@ pub trait Keeper {
 
     /// Makes pages in a row holes.
     fn punch(&self, page: u64, pages: u64) -> Result<(), Self::Error>;
+
+    /// Nobody was at the page, and its bytes were not there: somebody has changed the page file.
+    fn has_gone(&self, _page: u64) {}
 }
 
 /// What came of storing a page.
@@ -131,6 +134,9 @@ fn drop_gone<K: Keeper>(keeper: &K, page: u64, word: Word) -> Result<(), K::Erro
     }
     let found = keeper.get(page);
     let gone = matches!(found, Ok(None));
+    if gone {
+        keeper.has_gone(page);
+    }
     keeper.turn(page, busy, if gone { Word(0) } else { word })?;
     if gone { keeper.give_room() } else { found.map(drop) }
 }
@@ -171,4 +177,76 @@ pub fn restart<K: Keeper>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+
+    /// One page, whose bytes are not there.
+    struct Empty {
+        word: Cell<Word>,
+        /// It is dropped between the look at its word and the read.
+        is_dropped: bool,
+        gone: RefCell<Vec<u64>>,
+    }
+
+    impl Keeper for Empty {
+        type Bytes = ();
+        type Error = ();
+
+        fn word(&self, _page: u64) -> Result<Word, ()> {
+            Ok(self.word.get())
+        }
+
+        fn turn(&self, _page: u64, from: Word, to: Word) -> Result<bool, ()> {
+            let is_from = self.word.get() == from;
+            if is_from {
+                self.word.set(to);
+            }
+            Ok(is_from)
+        }
+
+        fn take_room(&self) -> Result<bool, ()> {
+            Ok(true)
+        }
+
+        fn give_room(&self) -> Result<(), ()> {
+            Ok(())
+        }
+
+        fn put(&self, _page: u64, _bytes: &()) -> Result<Installed, ()> {
+            Ok(Installed::Whole)
+        }
+
+        fn get(&self, _page: u64) -> Result<Option<()>, ()> {
+            if self.is_dropped {
+                self.word.set(Word(0));
+            }
+            Ok(None)
+        }
+
+        fn punch(&self, _page: u64, _pages: u64) -> Result<(), ()> {
+            Ok(())
+        }
+
+        fn has_gone(&self, page: u64) {
+            self.gone.borrow_mut().push(page);
+        }
+    }
+
+    /// A node said that its page file was changed when a page had been dropped as it was read.
+    #[test]
+    fn a_page_that_is_dropped_as_it_is_read_has_not_gone() {
+        let kept = Word::new(State::Kept, Flags::default(), Version::new(1));
+        for is_dropped in [true, false] {
+            let word = Cell::new(kept);
+            let keeper = Empty { word, is_dropped, gone: RefCell::default() };
+            assert_eq!(fetch(&keeper, 7, Version::new(1)), Ok(None));
+            assert_eq!(keeper.word.get(), Word(0));
+            let gone = if is_dropped { vec![] } else { vec![7] };
+            assert_eq!(keeper.gone.into_inner(), gone);
+        }
+    }
 }
