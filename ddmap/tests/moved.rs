@@ -236,7 +236,7 @@ fn pages_leave_for_holders_in_turn() {
         world.pager.begin();
         if refused() != begin {
             println!("a holder was late: {rounds} rounds are what could be had");
-            return;
+            break;
         }
         let [one, other] = [1, 2].map(|node: usize| kept(&world.nodes[node]) / PAGE);
         worst = worst.max(one.abs_diff(other));

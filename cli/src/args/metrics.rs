@@ -23,7 +23,7 @@ pub struct MetricsArgs {
     /// Answer `GET /metrics` at this address and port.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "textfile")]
     pub listen: Option<SocketAddr>,
-    /// Write a file, in one step: who reads it never sees a part.
+    /// Write a file, in one step: a program that reads it never sees a part.
     #[arg(long, value_name = "FILE")]
     pub textfile: Option<PathBuf>,
     /// Write the file again after so many seconds, from 1 on [default: once].

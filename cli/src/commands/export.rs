@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
-use vfs::Kind;
+use vfs::{Kind, Node};
 
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Outcome};
@@ -26,12 +26,8 @@ pub fn run(args: &ExportArgs) -> Outcome {
     }
     let tree = VolumeTree::attach_to_read(&volume)?;
     let asked = format!("export {}", tree.name(&path));
-    let top = tree.meta(&path, true).map_err(|errno| tree.failure(asked.clone(), errno))?;
-    if top.kind != Kind::Directory {
-        let advice = "name the directory that it lies in; `solera cp` copies a file";
-        return Err(Failure::new(asked, "this is no directory", advice));
-    }
-    let node = tree.node(&path).map_err(|errno| tree.failure(asked.clone(), errno))?;
+    let advice = "name the directory that it lies in; `solera cp` copies a file";
+    let node = directory(&tree, &path, &asked, advice)?;
     let counted = if let Some(file) = &args.output {
         to_file(&tree, node, file, &asked)?
     } else {
@@ -48,6 +44,20 @@ pub fn run(args: &ExportArgs) -> Outcome {
     Ok(0)
 }
 
+/// The directory that is asked for; `advice` is for what is none.
+pub fn directory(
+    tree: &VolumeTree,
+    path: &[u8],
+    asked: &str,
+    advice: &str,
+) -> Result<Node, Failure> {
+    let found = tree.node(path).and_then(|node| Ok((node, tree.meta(path, true)?)));
+    match found.map_err(|errno| tree.failure(asked.to_owned(), errno))? {
+        (node, meta) if meta.kind == Kind::Directory => Ok(node),
+        _ => Err(Failure::new(asked, "this is no directory", advice)),
+    }
+}
+
 /// What went through, for people.
 pub fn told(counted: &Counted) -> String {
     let Counted { files, directories, links, others, bytes, sha256 } = counted;
@@ -59,12 +69,7 @@ pub fn told(counted: &Counted) -> String {
 }
 
 /// To a new file, which is gone again if it does not come to its end.
-fn to_file(
-    tree: &VolumeTree,
-    node: vfs::Node,
-    path: &Path,
-    asked: &str,
-) -> Result<Counted, Failure> {
+fn to_file(tree: &VolumeTree, node: Node, path: &Path, asked: &str) -> Result<Counted, Failure> {
     let made = OpenOptions::new().write(true).create_new(true).open(path);
     let file = made.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {

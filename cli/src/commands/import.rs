@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read};
 
 use rustix::io::Errno;
-use vfs::Kind;
 
-use super::export::told;
+use super::export::{directory, told};
 use crate::args::ImportArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -36,12 +35,8 @@ pub fn run(args: &ImportArgs) -> Outcome {
     };
     let tree = VolumeTree::attach(&volume)?;
     let asked = format!("import {name} into {}", tree.name(&path));
-    let into = tree.meta(&path, true).map_err(|errno| tree.failure(asked.clone(), errno))?;
-    if into.kind != Kind::Directory {
-        let advice = "name a directory, which may have other things in it";
-        return Err(Failure::new(asked, "this is no directory", advice));
-    }
-    let node = tree.node(&path).map_err(|errno| tree.failure(asked.clone(), errno))?;
+    let advice = "name a directory, which may have other things in it";
+    let node = directory(&tree, &path, &asked, advice)?;
     let source = BufReader::with_capacity(GATHERED, source);
     let counted = stream::import(tree.volume(), node, source);
     let counted = counted.map_err(|broken| failure(&tree, &asked, &name, broken))?;

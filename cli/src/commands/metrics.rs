@@ -98,7 +98,7 @@ fn rests(time: Duration, over: &AtomicBool) -> bool {
     false
 }
 
-/// Puts a whole file in the place of the one before: who reads it never sees a part.
+/// Puts a whole file in the place of the one before: a program that reads it never sees a part.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
