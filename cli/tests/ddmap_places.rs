@@ -69,8 +69,8 @@ for turn in range(400):
         os.rename(f'{one}/{name}', f'{two}/{name}')
         os.unlink(f'{two}/{name}')
     os.rmdir(one); os.rmdir(two)";
-    let line = "for i in 1 2 3 4 5 6; do python3 -c \"$1\" $i & done; \
-                for i in 1 2 3 4 5 6; do wait -n || exit 1; done; echo all";
+    let line = "for i in 1 2 3 4 5 6; do python3 -c \"$1\" $i & all+=($!); done; \
+                for one in ${all[*]}; do wait $one || exit 1; done; echo all";
     let run = ["run", "--ddmap", "dm/v", "--at", "/dm", "--", "bash", "-c", line, "bash", program];
     assert_eq!(Ran::of(&mut machine.command(&run)).ok(), "all\n");
 }

@@ -405,6 +405,14 @@ static void sandboxed(void) {
     }
 }
 
+/* Reads that pay for looks at all marks, which are limited otherwise. */
+static void pay(void) {
+    char *buffer = memory(4 * PAGE);
+    for (int round = 0; round < 160; round++)
+        CHECK(pread(data, buffer, 4 * PAGE, 0) == 4 * (ssize_t)PAGE);
+    munmap(buffer, 4 * PAGE);
+}
+
 /* What was attached keeps its bytes where a read fails, or is short, or a call is refused. */
 static void failures_of(void) {
     char *buffer = memory(8 * PAGE), path[4096];
@@ -429,6 +437,7 @@ static void failures_of(void) {
     CHECK(madvise(buffer + 1, PAGE, 102) == -1 && is_right(buffer, 0, 4 * PAGE, 0));
     CHECK(mlock(buffer, PAGE) == 0 && madvise(buffer, PAGE, MADV_DONTNEED) == -1 && is_right(buffer, 0, 4 * PAGE, 0));
     CHECK(munlock(buffer, PAGE) == 0);
+    pay();
     /* What is not mapped is reported when all else is given up. */
     buffer = memory(8 * PAGE);
     CHECK(maps(buffer, 0, 4) && munmap(buffer + 2 * PAGE, 4096) == 0);
@@ -441,6 +450,7 @@ static void failures_of(void) {
         CHECK(attached(buffer, PAGE) == 1 && pread(data, buffer + PAGE + 4096, PAGE, 0) == -1 && errno == EFAULT);
         CHECK(reads(buffer + 2 * PAGE, 0, 2 * PAGE));
     }
+    pay();
     /* A child that cannot open anything knows what its parent had attached. */
     buffer = memory(8 * PAGE);
     CHECK(maps(buffer, 0, 4));
@@ -469,6 +479,7 @@ static void marked(void) {
     for (int round = 0; round < 3; round++)
         CHECK(reads(buffer, round * 512, 4 * PAGE) && locked() == 8192);
     CHECK(munlock(buffer, 4 * PAGE) == 0);
+    pay();
     buffer = memory(8 * PAGE);
     CHECK(maps(buffer, 0, 4) && madvise(buffer, 4 * PAGE, MADV_DONTFORK) == 0);
     CHECK(reads(buffer, 0, 4 * PAGE) && reads(buffer, 512, 4 * PAGE));
@@ -481,6 +492,7 @@ static void marked(void) {
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
+    pay();
     /* The first page alone is something else. */
     for (int shared = 0; shared < 2; shared++) {
         buffer = memory(8 * PAGE);
@@ -502,14 +514,6 @@ static void marked(void) {
     char *two = memory(2 * PAGE);
     mprotect(two + PAGE, PAGE, PROT_READ);
     CHECK(mremap(two, 2 * PAGE, 3 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
-}
-
-/* Reads that pay for looks at all marks, which are limited otherwise. */
-static void pay(void) {
-    char *buffer = memory(4 * PAGE);
-    for (int round = 0; round < 160; round++)
-        CHECK(pread(data, buffer, 4 * PAGE, 0) == 4 * (ssize_t)PAGE);
-    munmap(buffer, 4 * PAGE);
 }
 
 /* The same of memory that was not attached, at the same place. */

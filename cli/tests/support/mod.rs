@@ -90,7 +90,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    fn new(what: String, output: &Output) -> Self {
+    pub fn new(what: String, output: &Output) -> Self {
         let status = output.status;
         Self {
             code: status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0)),

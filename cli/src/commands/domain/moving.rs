@@ -1,6 +1,7 @@
 //! `solera domain move`: a volume gets another host. Its present host does it; this asks how far
 //! that is.
 
+use ddmap::ground::error::DomainError;
 use ddmap::ground::store::Store;
 use ddmap::protocol::PAGE;
 use ddmap::reach::local::Said;
@@ -14,29 +15,38 @@ use crate::size;
 
 /// Moves the volume, or says that it is there already.
 pub fn run(name: &str, to: u16, json: bool) -> Outcome {
-    let (domain_of, volume) = registry::parse(name)?;
+    let (_, volume) = registry::parse(name)?;
     let registry = Registry::find()?;
+    // A move that others have asked for may end between two looks: the next ones see it.
+    let from = present(&registry, name, to).or_else(|_| present(&registry, name, to))?;
+    let Some((old, store)) = from else { return told(name, (to, None), json, &registry) };
+    let said = Said::Move { volume: volume.to_owned(), to };
+    let done = domain::order(&store, volume, &format!("move {name} to node {to}"), "moving", &said);
+    if let Err(error) = done {
+        let is_there = present(&registry, name, to).is_ok_and(|from| from.is_none());
+        return if is_there { told(name, (to, None), json, &registry) } else { Err(error) };
+    }
+    told(name, (to, Some(old)), json, &registry)
+}
+
+/// The node of this machine that is to move the volume. `None`: it has moved.
+fn present(registry: &Registry, name: &str, to: u16) -> Result<Option<(u16, Store)>, DomainError> {
+    let (domain_of, volume) = registry::parse(name)?;
     let nodes = registry.living(domain_of);
     let gone = |store: &Store| store.gone().into_iter().find(|moved| moved.name == volume);
     // One that was decided upon goes on at its old host, or comes back there.
     let pending = nodes
         .iter()
         .find(|(number, store)| gone(store).is_some_and(|moved| moved.node == to || *number == to));
-    let from = match pending {
-        Some((number, store)) => Some((*number, store.clone())),
-        None => match registry.host(name)? {
-            Some((host, _)) if host == to => None,
-            _ => {
-                let region = registry.resolve(name)?;
-                let is = |one: &&(u16, Store)| region.starts_with(one.1.path());
-                nodes.iter().find(is).cloned()
-            }
-        },
-    };
-    let Some((old, store)) = from else { return told(name, (to, None), json, &registry) };
-    let said = Said::Move { volume: volume.to_owned(), to };
-    domain::order(&store, volume, &format!("move {name} to node {to}"), "moving", &said)?;
-    told(name, (to, Some(old)), json, &registry)
+    if let Some((number, store)) = pending {
+        return Ok(Some((*number, store.clone())));
+    }
+    if registry.host(name)?.is_some_and(|(host, _)| host == to) {
+        return Ok(None);
+    }
+    let region = registry.resolve(name)?;
+    let is = |one: &(u16, Store)| region.starts_with(one.1.path());
+    Ok(nodes.into_iter().find(is))
 }
 
 /// Says where the volume is now, and what is left with the old host.
