@@ -10,6 +10,7 @@ PYTHON = $(notdir $(realpath /usr/bin/python3))
 # Where mount(8) finds helpers, and zsh completions.
 SBIN ?= /sbin
 ZSH = $(PREFIX)/share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 # The date of what is built: the last commit's, or today's where there is no git.
 DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
@@ -69,7 +70,7 @@ install:
 	install -D -m 644 $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib/libsolera.a
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include capi/include/solera.h capi/include/solera_sqlite.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	umask 022 && sed 's|@PREFIX@|$(PREFIX)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
+	umask 022 && sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man3 capi/solera.3
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/solera-volume.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man7 docs/man/solera.7

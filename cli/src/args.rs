@@ -36,7 +36,7 @@ pub use log::{LogArgs, LogCommand, LogFile};
 pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
-pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
+pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs, UpgradeArgs};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
 #[derive(Parser)]
@@ -78,6 +78,7 @@ pub enum Command {
     Rm(RmArgs),
     Grow(GrowArgs),
     Trim(TrimArgs),
+    Upgrade(UpgradeArgs),
     Cache(CacheArgs),
     Node(NodeArgs),
     Domain(DomainArgs),

@@ -27,5 +27,6 @@ pub mod run;
 pub mod snapshot;
 pub mod trim;
 pub mod umount;
+pub mod upgrade;
 
 mod program;

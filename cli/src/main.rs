@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         Command::Rm(args) => commands::rm::run(args),
         Command::Grow(args) => commands::grow::run(args),
         Command::Trim(args) => commands::trim::run(args),
+        Command::Upgrade(args) => commands::upgrade::run(args),
         Command::Cache(args) => commands::cache::run(args),
         Command::Node(args) => commands::node::run(args),
         Command::Domain(args) => commands::domain::run(args),

@@ -283,6 +283,16 @@ impl Lab {
     /// As [`Lab::new`], but the file keeps the memory that it was given: a format finds no holes to
     /// spare. The volume may be smaller than its file.
     pub fn sized(start: &Start, size: u64) -> Told<Self> {
+        Self::formatted(start, size, FormatOptions::default())
+    }
+
+    /// A volume as builds before 0.2 made it: without room for what later ones keep.
+    pub fn of_earlier(start: &Start) -> Told<Self> {
+        let format = FormatOptions { runtime_slack: Some(0), ..FormatOptions::default() };
+        Self::formatted(start, VOLUME_SIZE, format)
+    }
+
+    fn formatted(start: &Start, size: u64, format: FormatOptions) -> Told<Self> {
         // Which inodes and blocks a call takes is its processor's: the same ones in every image of
         // a start, or a replay finds its failure on other lines.
         let _pinned = Pinned::to(0);
@@ -291,7 +301,7 @@ impl Lab {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
         let open = || Region::open(&path, &options).map_err(told);
-        let format = FormatOptions { groups: Some(1), seed: Some(1), ..FormatOptions::default() };
+        let format = FormatOptions { groups: Some(1), seed: Some(1), ..format };
         format_region(&open()?, &format).map_err(told)?;
         let volume = attach_region(open()?, &AttachOptions::default()).map_err(told)?;
         let free_when_empty = free_space(&volume)?;

@@ -1,8 +1,10 @@
-//! Crashes during operations on whole volumes: attaching, detaching, growing, trimming, formatting.
+//! Crashes during operations on whole volumes: attaching, detaching, growing, trimming, formatting,
+//! upgrading.
 //!
 //! Identities: `mode/class/life/EVENT`. An attach or a detach changes nothing; a volume that is
 //! growing has its old size or the new one; one that is being formatted is the old volume, an empty
-//! one, or none.
+//! one, or none; one that is being upgraded holds what it held, in the old length of its runtime or
+//! in the new one.
 
 use crate::campaign::{Filter, Job, Labs, Stop, Tell, work};
 use crate::engine::Engine;
@@ -19,7 +21,7 @@ use crate::workload::{Action, System};
 use pmem::trace::Event;
 use std::collections::HashSet;
 use std::sync::Arc;
-use volume::{FormatOptions, Volume, format_region};
+use volume::{FormatOptions, Volume, format_region, upgrade_region};
 
 /// Bytes of the volume that grows.
 const SMALL_SIZE: u64 = 18 << 20;
@@ -34,6 +36,7 @@ enum Life {
     Format,
     Recover,
     Undo,
+    Upgrade,
 }
 
 /// A traced life: its events from the mark `begin` on are explored.
@@ -59,6 +62,7 @@ pub fn run(settings: Vec<Setting>, stop: Stop) -> Report {
         Life::Format,
         Life::Recover,
         Life::Undo,
+        Life::Upgrade,
     ];
     let jobs = settings.into_iter().flat_map(move |setting| {
         lives.into_iter().filter_map(move |life| {
@@ -146,6 +150,9 @@ fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
     }
     if life == Life::Undo {
         return undo(lab, setting, id);
+    }
+    if life == Life::Upgrade {
+        return upgrade(setting, id);
     }
     let lived = live_through(lab, setting, life)?;
     let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
@@ -382,6 +389,59 @@ fn last_call(
         report.failures.is_empty()
     });
     report
+}
+
+/// Converts a volume of an earlier build, with a crash anywhere.
+fn upgrade(setting: Setting, id: &str) -> Told<Report> {
+    let lab = Lab::of_earlier(&crate::pairs::start())?;
+    let (file, region) = lab.copied()?;
+    let volume = lab.attach(region, setting)?;
+    let mut model = lab.model.clone();
+    some_calls(&mut Engine::new(volume.clone()), &mut model)?;
+    model.close_all();
+    volume.void_records().map_err(told)?;
+    drop(Arc::try_unwrap(volume).map_err(|_| "the volume is in use")?);
+    let left = lab.with_image(file)?;
+    let recorder = Arc::new(Recorder::default());
+    let mut region = left.region(setting)?;
+    region.set_hook(recorder.clone());
+    recorder.trace.mark("begin");
+    let done = upgrade_region(&region).map_err(told)?;
+    recorder.trace.mark("end");
+    if done.is_none_or(|done| done.is_nothing()) {
+        return Err(format!("{done:?}: there was nothing to convert"));
+    }
+    let events = recorder.trace.take();
+    let first = begin_of(&events)?;
+    let mut tracker = Tracker::new(&left.base, &events, setting.class);
+    tracker.skip(first);
+    let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
+    tracker.explore(first, &Limits::SPARSE, 1, &mut |state, marks| {
+        report.states += 1;
+        report.distinct += 1;
+        let judged = || {
+            let again = upgrade_region(&left.crashed(setting, &state.overlay())?).map_err(told)?;
+            if marks > 1 && again.is_none_or(|again| !again.is_nothing()) {
+                return Err(format!("{again:?} behind the conversion"));
+            }
+            let (recovery, volume) = Recovery::of(&left, setting, state.overlay(), report.states)?;
+            unchanged(&left, setting, &volume, &model, true)?;
+            drop(volume);
+            recovery.crash_again(&|volume| unchanged(&left, setting, volume, &model, false))
+        };
+        match judged() {
+            Ok(nested) => report.nested += nested,
+            Err(text) => {
+                let (name, lost) = (&state.name, state.lost().join(", "));
+                let again = crate::sequences::again(id);
+                report.failures.push(format!(
+                    "{id}: {text}\n  state {name}\n  lost stores: {lost}\n  {again}"
+                ));
+            }
+        }
+        report.failures.is_empty()
+    });
+    Ok(report)
 }
 
 /// Trims a volume, crashes, and recovers what its file holds then.

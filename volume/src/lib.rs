@@ -44,6 +44,7 @@ pub use attach::paged::{FindPager, find_pagers_by};
 pub use attach::remove::{Removed, remove};
 pub use attach::resume::resume;
 pub use attach::snapshot::{SnapshotOptions, SnapshotReport, snapshot};
+pub use attach::upgrade::{Upgrade, upgradable, upgrade, upgrade_region};
 pub use attach::{
     AttachOptions, attach, attach_permitted, attach_region, detach_dead, detach_dead_telling,
 };

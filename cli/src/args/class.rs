@@ -36,6 +36,7 @@ impl Command {
             Self::Fsck(args) => args.class,
             Self::Grow(args) => args.class,
             Self::Trim(args) => args.class,
+            Self::Upgrade(args) => args.class,
             Self::Detach(args) => args.class,
             Self::Defrag(args) => args.class,
             Self::Age(args) => args.class,

@@ -355,6 +355,7 @@ impl Command {
             Self::Metrics(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Fsck(args) => (vec![&mut args.volume], fsck::CODE_NOT_CHECKED),
             Self::Trim(args) => (vec![&mut args.volume], 1),
+            Self::Upgrade(args) => (vec![&mut args.volume], 1),
             Self::Detach(args) => (vec![&mut args.volume], 1),
             Self::Mount(args) => (vec![&mut args.volume], 1),
             Self::Umount(args) => (args.places.iter_mut().collect(), 1),

@@ -33,6 +33,7 @@ pub(crate) mod remove;
 pub(crate) mod resume;
 pub(crate) mod slow;
 pub(crate) mod snapshot;
+pub(crate) mod upgrade;
 pub(crate) mod view;
 
 use crate::Mode;
@@ -189,10 +190,8 @@ fn attach_for(
     let first_look = attempt.superblock(&region)?;
     paged::check(first_look.superblock.incompat, &region, path, "attach")?;
     let unknown = superblock::read_only_features(&first_look.superblock);
-    if unknown != 0 && !options.read_only {
-        let found = format!("it has features ({unknown:#x}) that this build can only read past");
-        let advice = "attach it read-only, or use a newer release";
-        return Err(VolumeError::new(ErrorKind::Unsupported, "attach", path, found, advice));
+    if unknown != 0 {
+        return read_past(unknown, path, options);
     }
     let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
     let directory = liveness::anchor_path(region.fd(), path, &first_look.superblock.uuid())
@@ -232,6 +231,20 @@ fn attach_for(
         }
     }
     Err(liveness::gone("attach", path, &directory))
+}
+
+/// Attaches a volume with features that this build does not know, to read it as it lies.
+fn read_past(
+    features: u32,
+    path: &Path,
+    options: &AttachOptions,
+) -> Result<Arc<Volume>, VolumeError> {
+    if options.read_only {
+        return reading::attach(path, options);
+    }
+    let found = format!("it has features ({features:#x}) that this build can only read past");
+    let advice = "attach it read-only, or use a newer release";
+    Err(VolumeError::new(ErrorKind::Unsupported, "attach", path, found, advice))
 }
 
 /// Recovers what dead processes left on the volume at `path`; gives the processes that have it

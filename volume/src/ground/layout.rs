@@ -399,6 +399,10 @@ const _: () = {
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
 pub const RUNTIME_VERSION: u64 = 15;
+/// Bytes that a new volume's runtime range has beyond what a build needs: room for what builds do
+/// without where it is missing, and for what later builds keep there. It is 1 KiB for each process
+/// slot, of which there are most.
+pub const RUNTIME_SLACK: u64 = PROCESS_SLOTS << 10;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].

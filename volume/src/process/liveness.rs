@@ -712,9 +712,11 @@ impl Drop for Liveness {
 /// The anchor directory was removed under a live attachment.
 pub(crate) fn gone(asked: &'static str, path: &Path, directory: &Path) -> VolumeError {
     let found = format!(
-        "it is in use, but its anchor directory {} was removed or replaced",
+        "it is in use, but its anchor directory {} is not here: it was removed or replaced, or \
+         those that use the volume see it in another place, as from a container",
         directory.display()
     );
-    let advice = "end the programs that use it, then try again";
+    let advice = "end them, or give this container the folder that the volume lies in (not the \
+                  volume's file alone), then try again";
     VolumeError::new(ErrorKind::InUse, asked, path, found, advice)
 }
