@@ -25,7 +25,7 @@ fn kept(was_killed: bool) -> Vec<String> {
     let entries = fs::read_dir(KEPT).expect("volumes are kept").flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let names = names.filter_map(|name| name.strip_suffix(".xz").map(str::to_owned));
-    let mut names: Vec<_> = names.filter(|name| !name.ends_with(".txt")).collect();
+    let mut names: Vec<_> = names.filter(|name| name.strip_suffix(".txt").is_none()).collect();
     names.retain(|name| name.ends_with("-killed") == was_killed);
     names.sort();
     assert!(!names.is_empty(), "{KEPT}: nothing is kept");
