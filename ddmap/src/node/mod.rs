@@ -153,7 +153,7 @@ fn say_within(
     (ask, wire): (&Ask, &Wire),
 ) -> Result<Told, DomainError> {
     let asked = format!("reach the node at {address}");
-    let io = |error: std::io::Error| DomainError::new(&asked, error, "is a node up there?");
+    let io = |error: std::io::Error| DomainError::new(&asked, error, "");
     let hello = say_hello(member, volume)?;
     let mut link = Link::connect(address, patience, &hello, wire).map_err(io)?;
     let text = control::text(ask);
