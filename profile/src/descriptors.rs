@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use record::{By, FILES, KEPT};
+use record::{BYS, By, FILES, KEPT};
 use rustix::fs::FileType;
 use vfs::preloaded::{Preloaded, SYMBOL, Told, VERSION};
 use vfs::waits::Waits;
@@ -62,14 +62,15 @@ impl Known {
         self.0 & (FILES as u32 - 1)
     }
 
-    /// Who serves it.
+    /// Who serves it: a number of [`By`].
     #[inline]
-    pub fn by(self) -> By {
-        match self.0 >> BY & 3 {
-            1 => By::Volume,
-            2 => By::Split,
-            _ => By::Kernel,
-        }
+    pub fn by(self) -> usize {
+        (self.0 >> BY) as usize % BYS
+    }
+
+    /// The same by its name.
+    pub fn server(self) -> By {
+        By::ALL.get(self.by()).copied().unwrap_or(By::Kernel)
     }
 }
 

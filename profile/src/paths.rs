@@ -166,7 +166,8 @@ pub fn whose(dirfd: c_int, path: *const c_char) -> By {
     }
     if dirfd != libc::AT_FDCWD {
         let known = descriptors::get(dirfd);
-        return if known.is_unknown() { descriptors::met(dirfd).by() } else { known.by() };
+        let known = if known.is_unknown() { descriptors::met(dirfd) } else { known };
+        return known.server();
     }
     let mut room = [0; LONGEST];
     let length = directory(&mut room);

@@ -67,6 +67,7 @@ thread_local! {
 
 static MAP: OnceLock<Map> = OnceLock::new();
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
+static TRACES: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicBool = AtomicBool::new(false);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
@@ -115,6 +116,7 @@ fn start() {
         KEY.store(key, Ordering::Relaxed);
     }
     paths::learn();
+    TRACES.store(map.ring() > 0, Ordering::Relaxed);
     if MAP.set(map).is_ok() {
         let page: *mut Page = page.cast();
         // SAFETY: the page of this process, all zero.
@@ -187,6 +189,12 @@ pub fn kept() -> Option<&'static [AtomicU32]> {
 /// The mapped file.
 pub fn map() -> Option<&'static Map> {
     MAP.get()
+}
+
+/// Whether calls are kept one by one.
+#[inline]
+pub fn traces() -> bool {
+    TRACES.load(Ordering::Relaxed)
 }
 
 /// The calling thread's record.

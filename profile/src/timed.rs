@@ -7,12 +7,14 @@ use std::arch::x86_64::_rdtsc;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use record::{Area, By, HOLDERS, Holder, Kind, add, class_of_size, class_of_time, count, longest};
+use record::{
+    Area, BYS, By, HOLDERS, Holder, Kind, add, class_of_size, class_of_time, count, longest,
+};
 
 use crate::descriptors::{self, Known};
 use crate::next::errno;
 use crate::paths;
-use crate::process::{Here, here, map};
+use crate::process::{self, Here, here, map};
 
 /// How a C function of this type says that it failed, and what it moved.
 pub trait Answer: Copy {
@@ -132,7 +134,8 @@ impl Begun {
 /// What is told of a call.
 struct Done {
     kind: Kind,
-    by: By,
+    /// A number of [`By`].
+    by: usize,
     failed: bool,
     bytes: u64,
     /// The number of its file; `None`: it is on a path.
@@ -140,11 +143,13 @@ struct Done {
 }
 
 impl Span {
-    #[inline]
+    /// In each function by itself, so that what its kind decides is decided before.
+    #[expect(clippy::inline_always, reason = "half the instructions of a call")]
+    #[inline(always)]
     fn count(&self, done: &Done) {
         let Some(area) = self.here.area() else { return };
         let calls = &area.calls[done.kind as usize];
-        add(&calls.by[done.by as usize], 1);
+        add(&calls.by[done.by % BYS], 1);
         add(&calls.ticks, self.own);
         count(&calls.times[class_of_time(self.own)]);
         longest(&calls.longest, self.own);
@@ -168,7 +173,7 @@ impl Span {
                 add(if done.kind.reads() { &file.read } else { &file.written }, done.bytes);
             }
         }
-        if map().is_some_and(|map| map.ring() > 0) {
+        if process::traces() {
             self.note(area, done);
         }
     }
@@ -229,7 +234,8 @@ pub fn on<T: Answer>(kind: Kind, fd: c_int, call: impl FnOnce() -> T) -> T {
 }
 
 /// Counts a call on a descriptor, of which this was known before.
-#[inline]
+#[expect(clippy::inline_always, reason = "as `count`")]
+#[inline(always)]
 fn counted<T: Answer>(span: &Span, kind: Kind, (fd, mut known): (c_int, Known), answer: T) {
     let failed = answer.has_failed();
     if known.is_unknown() && !(failed && errno() == libc::EBADF) {
@@ -252,7 +258,7 @@ pub fn at<T: Answer>(kind: Kind, dirfd: c_int, path: *const c_char, call: impl F
     let failed = answer.has_failed();
     // No bytes are there where the kernel found none.
     let by = if failed && errno() == libc::EFAULT { By::Kernel } else { paths::whose(dirfd, path) };
-    span.count(&Done { kind, by, failed, bytes: 0, file: None });
+    span.count(&Done { kind, by: by as usize, failed, bytes: 0, file: None });
     answer
 }
 
@@ -267,7 +273,8 @@ pub fn path<T: Answer>(kind: Kind, path: *const c_char, call: impl FnOnce() -> T
 pub fn all<T: Answer>(kind: Kind, by: By, call: impl FnOnce() -> T) -> T {
     let begun = begin();
     let answer = call();
-    begun.end().count(&Done { kind, by, failed: answer.has_failed(), bytes: 0, file: None });
+    let (by, failed) = (by as usize, answer.has_failed());
+    begun.end().count(&Done { kind, by, failed, bytes: 0, file: None });
     answer
 }
 
@@ -285,7 +292,8 @@ pub fn opened<T: Answer>(
     let failed = answer.has_failed();
     let (by, file) = if failed {
         let fault = errno() == libc::EFAULT;
-        (if fault { By::Kernel } else { paths::whose(dirfd, path) }, None)
+        let by = if fault { By::Kernel } else { paths::whose(dirfd, path) };
+        (by as usize, None)
     } else {
         let known = descriptors::made(number(answer), dirfd, path);
         if known.is_other() {

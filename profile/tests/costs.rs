@@ -15,7 +15,7 @@ use record::Map;
 use step::{Counts, follow};
 
 /// Instructions that a call on a descriptor may take more.
-const MOST: u64 = 150;
+const MOST: u64 = 180;
 /// Operations of one call on a descriptor.
 const CALLS: [&str; 6] =
     ["append 4K", "append 4K, grown", "append 64 B", "read 4K", "pread 64 B", "lseek"];

@@ -65,6 +65,9 @@ impl By {
     }
 }
 
+/// Room for those who serve.
+pub const BYS: usize = 4;
+
 /// The beginning of the file.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -100,7 +103,7 @@ pub struct Path {
 #[derive(Debug)]
 pub struct Calls {
     /// How many, by whom they were served.
-    pub by: [AtomicU64; By::ALL.len()],
+    pub by: [AtomicU64; BYS],
     /// Those that failed.
     pub failed: AtomicU64,
     /// What they took, without the calls that were made inside (by a handler, by a stream).
@@ -195,57 +198,45 @@ pub struct Area {
     pub files: [FileCalls; FILES],
 }
 
-/// The class of a time: exact up to 7, then by a quarter of its power of two.
+/// The class of a time: exact up to 7, then by a quarter of its power of two. What is below 4 counts
+/// as 4.
 #[inline]
 pub fn class_of_time(ticks: u64) -> usize {
-    if ticks < 4 {
-        return ticks as usize;
-    }
-    let power = 63 - ticks.leading_zeros() as usize;
+    let ticks = ticks.clamp(4, TICKS_MAX);
+    let power = ticks.ilog2() as usize;
     let quarter = (ticks >> (power - 2)) as usize & 3;
-    (((power - 1) << 2) | quarter).min(TIMES - 1)
+    (power << 2) + quarter - 4
 }
 
 /// The first time beyond a class.
-pub fn end_of_class(class: usize) -> u64 {
-    if class < 4 {
-        return class as u64 + 1;
-    }
-    let (power, quarter) = (class / 4 + 1, class as u64 % 4);
-    (5 + quarter) << (power - 2)
+pub const fn end_of_class(class: usize) -> u64 {
+    let (power, quarter) = (class as u32 / 4 + 1, class as u64 % 4);
+    if power < 2 { 4 } else { (5 + quarter) << (power - 2) }
 }
+
+/// The longest time of the last class.
+const TICKS_MAX: u64 = end_of_class(TIMES - 1) - 1;
 
 /// The class of a size: the power of two that is not below it.
 #[inline]
 pub fn class_of_size(bytes: u64) -> usize {
     match bytes {
         0 | 1 => 0,
-        more => (64 - (more - 1).leading_zeros() as usize).min(SIZES - 1),
+        more => ((more - 1).ilog2() as usize + 1).min(SIZES - 1),
     }
 }
 
-/// Adds to a word that only this thread, and handlers that interrupt it, change: one instruction,
-/// without the lock prefix.
+/// Adds to a word that only this thread changes, and handlers that interrupt it: which the compiler
+/// makes one instruction, without the lock prefix.
 #[inline]
 pub fn add(word: &AtomicU64, more: u64) {
-    // SAFETY: adds to the word.
-    unsafe {
-        std::arch::asm!(
-            "add qword ptr [{word}], {more}",
-            word = in(reg) word.as_ptr(),
-            more = in(reg) more,
-            options(nostack),
-        );
-    }
+    word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 /// As [`add`], one to a short word.
 #[inline]
 pub fn count(word: &AtomicU32) {
-    // SAFETY: adds to the word.
-    unsafe {
-        std::arch::asm!("inc dword ptr [{word}]", word = in(reg) word.as_ptr(), options(nostack));
-    }
+    word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
 /// Keeps the largest.
@@ -262,7 +253,8 @@ mod tests {
 
     #[test]
     fn classes_of_times_are_in_order_and_hold_what_they_end_with() {
-        for class in 0..TIMES - 1 {
+        assert_eq!(class_of_time(0), class_of_time(4));
+        for class in 4..TIMES - 1 {
             let end = end_of_class(class);
             assert_eq!(class_of_time(end - 1), class, "{end}");
             assert_eq!(class_of_time(end), class + 1, "{end}");

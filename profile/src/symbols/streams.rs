@@ -125,7 +125,7 @@ timed! {
     };
     fn [fclose, _IO_fclose](stream: *mut FILE) -> c_int = |next| {
         let fd = number(stream);
-        if theirs(3) != 0 && descriptors::get(fd).by() == record::By::Volume {
+        if theirs(3) != 0 && descriptors::get(fd).server() == record::By::Volume {
             // Its functions are called from there.
             return on(Kind::Fclose, fd, next);
         }

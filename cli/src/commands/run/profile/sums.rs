@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use record::{Area, By, FILES, Kind, Map, PATH_MAX, SIZES, TIMES, end_of_class};
+use record::{Area, BYS, By, FILES, Kind, Map, PATH_MAX, SIZES, TIMES, end_of_class};
 use serde_json::{Value, json};
 
 use super::Run;
@@ -14,7 +14,7 @@ use crate::commands::run::report::Report;
 pub struct Call {
     pub kind: Kind,
     /// By whom they were served, in the order of [`By::ALL`].
-    pub by: [u64; By::ALL.len()],
+    pub by: [u64; BYS],
     pub failed: u64,
     pub bytes: u64,
     pub time_ns: u64,
@@ -215,7 +215,7 @@ fn call(
     let sum = |word: fn(&record::Calls) -> &AtomicU64| all().map(|one| get(word(one))).sum::<u64>();
     let mut times = [0; TIMES];
     let mut sizes = [(0, 0); SIZES];
-    let mut by = [0; By::ALL.len()];
+    let mut by = [0; BYS];
     for one in all() {
         for (sum, word) in times.iter_mut().zip(&one.times) {
             *sum += u64::from(word.load(Relaxed));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use record::By;
+use record::{BYS, By};
 
 use super::sums::{Call, File, Sums};
 use crate::output;
@@ -22,7 +22,7 @@ fn percent(part: u64, of: u64) -> String {
 }
 
 /// Who served how many, if it was not one alone.
-fn served(by: &[u64; By::ALL.len()]) -> String {
+fn served(by: &[u64; BYS]) -> String {
     let all: u64 = by.iter().sum();
     let part = |who: &By| {
         let count = by[*who as usize];
