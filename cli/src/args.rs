@@ -13,6 +13,7 @@ mod generate;
 mod log;
 mod metrics;
 mod numa;
+mod profile;
 mod sqlite;
 mod whole;
 
@@ -35,6 +36,7 @@ pub use generate::{GenerateArgs, GenerateCommand};
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
+pub use profile::ProfileArg;
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs, UpgradeArgs};
 
@@ -238,6 +240,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
   SOLERA_CACHE_MISS      as --miss
   SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
+  SOLERA_PROFILE, SOLERA_PROFILE_LIBRARY  with --profile or --trace: the file in which processes
+                         count, and the path of libsolera_profile.so, which is in LD_PRELOAD, too
   SOLERA_DDMAP           --patience, --prefetch, --policy, --evict, --local, --line-cache:
                          patience=SECONDS,ahead=auto,policy=lru,evict=background,local=BYTES,
                          lines=BYTES
@@ -250,8 +254,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
                          hang (not set: they say ENOSYS, and programs use threads instead)
   SOLERA_MOUNTED, SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
 A value that is none of these is refused, by the command or by the library (125).
-LD_PRELOAD gets the library first, with --align libsolera_align.so from beside it next, and keeps
-what else is in it.
+LD_PRELOAD gets the library first, with --profile or --trace libsolera_profile.so from beside it
+before, with --align libsolera_align.so next, and keeps what else is in it.
 
 Examples:
   solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db
@@ -265,6 +269,11 @@ Examples:
                                                      what was not served, and why
   solera run --volume v.pm --at /pm --report=5 --json --report-file r.json -- make
                                                      the five most frequent, for programs
+  solera run --volume v.pm --at /pm --profile -- sqlite3 /pm/my.db '.read a.sql'
+                                                     where its time in file calls goes
+  solera run --profile -- rsync -a a/ b/             of a program on kernel file systems
+  solera run --volume v.pm --at /pm --profile-file p.json --json --trace t.json -- make -C /pm/src
+                                                     for programs; each call, for ui.perfetto.dev
   solera run --volume v.pm --at /pm --strict-support -- ./test
                                                      end it at the first call that is not served
   solera run --read-only --volume /backup/v.pm --at /pm -- tar cf v.tar /pm
@@ -281,7 +290,8 @@ Examples:
   solera run --ddmap dm/big --prefetch seq --policy fifo -- grep -c x /dm/log    read once, in order
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
-#[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]
+#[command(group(ArgGroup::new("reported")
+    .args(["report", "report_file", "profile", "profile_file"]).multiple(true)))]
 #[allow(clippy::struct_excessive_bools)] // Switches.
 #[derive(Clone)]
 pub struct RunArgs {
@@ -341,7 +351,9 @@ pub struct RunArgs {
     /// Write that report to FILE instead.
     #[arg(long, value_name = "FILE")]
     pub report_file: Option<PathBuf>,
-    /// Make it JSON.
+    #[command(flatten)]
+    pub profile: ProfileArg,
+    /// Make report and profile JSON.
     #[arg(long, requires = "reported")]
     pub json: bool,
     /// End the program (SIGABRT, with a message) at the first call that is not served (except where

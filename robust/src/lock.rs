@@ -2,7 +2,8 @@
 //!
 //! A word names its owner ([`Owner`]). Taking one is a compare-and-swap; a waiter spins, then
 //! sleeps, and every 20 ms asks whether the owner's process is alive. Finding it dead it recovers
-//! it, by what the caller has for that, which frees the word ([`release`], for the dead owner).
+//! it, by what the caller has for that, which frees the word ([`release`], for the dead owner). The
+//! caller hears of each wait, too, for who counts them.
 //!
 //! The functions differ in what a release costs: [`release`] asks first whether the lock is
 //! the owner's; [`release_quickly`] is for the owner, which knows it.
@@ -15,18 +16,28 @@ use std::time::Duration;
 /// How long a waiter sleeps before it asks whether the owner lives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Takes the lock for `owner`. `recover` is told its owner after a while: if that one's
-/// process is dead, its locks are free afterwards.
+/// What a waiter says of the owner for which it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// It begins.
+    Begins,
+    /// It has been long: if the owner's process is dead, its locks are to be free afterwards.
+    Lasts,
+    /// It is over: this was the first owner that was met.
+    Ends,
+}
+
+/// Takes the lock for `owner`. `waits` is told of each wait.
 #[inline]
 pub fn acquire<W: Word, E: From<W::Error>>(
     word: W,
     epoch: u32,
     owner: Owner,
-    recover: impl FnMut(Owner) -> Result<(), E>,
+    waits: impl FnMut(Owner, Wait) -> Result<(), E>,
 ) -> Result<(), E> {
     match word.cas(free_word(epoch), owner.word(epoch))? {
         Ok(_) => Ok(()),
-        Err(_) => acquire_slowly(word.far(), epoch, owner, recover),
+        Err(_) => acquire_slowly(word.far(), epoch, owner, waits),
     }
 }
 
@@ -36,10 +47,11 @@ fn acquire_slowly<W: Word, E: From<W::Error>>(
     lock: W,
     epoch: u32,
     owner: Owner,
-    mut recover: impl FnMut(Owner) -> Result<(), E>,
+    mut waits: impl FnMut(Owner, Wait) -> Result<(), E>,
 ) -> Result<(), E> {
     let mine = owner.word(epoch);
     let mut spins = 0;
+    let mut first = None;
     loop {
         let word = lock.load()?;
         let Some(holder) = Owner::of_word(word, epoch) else {
@@ -49,10 +61,14 @@ fn acquire_slowly<W: Word, E: From<W::Error>>(
                 return Ok(lock.store(mine | keep)?);
             }
             if lock.cas(word, mine | keep)?.is_ok() {
-                return Ok(());
+                return first.map_or(Ok(()), |holder| waits(holder, Wait::Ends));
             }
             continue;
         };
+        if first.is_none() {
+            first = Some(holder);
+            waits(holder, Wait::Begins)?;
+        }
         spins += 1;
         if spins < W::SPINS {
             W::relax();
@@ -62,7 +78,7 @@ fn acquire_slowly<W: Word, E: From<W::Error>>(
             continue;
         }
         if !lock.wait((word | WAITERS) as u32, PATIENCE) {
-            recover(holder)?;
+            waits(holder, Wait::Lasts)?;
         }
     }
 }

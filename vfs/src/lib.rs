@@ -23,6 +23,7 @@ mod types;
 mod user;
 pub mod variable;
 pub mod versions;
+pub mod waits;
 pub mod walk;
 
 pub use pmem::{UserIn, UserOut, text_length};

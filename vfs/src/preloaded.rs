@@ -6,6 +6,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use crate::waits::Waits;
+
 /// The exported function that gives the table: `extern "C" fn() -> *const Preloaded`.
 pub const SYMBOL: &CStr = c"solera_preloaded";
 
@@ -36,6 +38,8 @@ pub struct Preloaded {
     pub buffer_detach: extern "C" fn(start: usize, length: usize) -> c_int,
     /// The same, with the bytes that it has; no other thread stores to it. 0: as above.
     pub buffer_keep: extern "C" fn(start: usize, length: usize) -> c_int,
+    /// What the calling thread waits for locks, from now on.
+    pub waits: extern "C" fn() -> *const Waits,
 }
 
 // SAFETY: the pointer is to text that stays and is not changed.

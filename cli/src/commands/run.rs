@@ -1,13 +1,15 @@
 //! `solera run`: starts a program with the preload library, which attaches the volume inside it.
 //!
-//! The command itself attaches nothing. Without `--report` it *becomes* the program (exec), so that
-//! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
-//! and prints afterwards what was refused or served by a detour.
+//! The command itself attaches nothing. Without `--report`, `--profile` and `--trace` it *becomes*
+//! the program (exec), so that signals, exit codes and job control are the program's own; with them,
+//! it waits, passes signals on and prints afterwards what was refused or served by a detour, or
+//! where the program's time went.
 
 mod ddmap;
 mod library;
 mod nested;
 mod place;
+mod profile;
 mod report;
 mod split;
 
@@ -25,8 +27,9 @@ use signal_hook::iterator::Signals;
 use vfs::variable;
 
 pub use self::library::find_library;
-use self::library::{ALIGNING, LIBRARY, find_aligning};
+use self::library::{ALIGNING, LIBRARY, PROFILING, find_aligning, find_profiling};
 use self::place::Place;
+use self::profile::Profile;
 use self::report::Report;
 use self::split::Split;
 use crate::args::RunArgs;
@@ -68,8 +71,7 @@ fn start(args: &RunArgs) -> Outcome {
     for place in &places {
         check_medium(args, place)?;
     }
-    let library = find_library()?;
-    let aligning = args.attach.align.then(|| find_aligning(&library)).transpose()?;
+    let libraries = Libraries::find(args)?;
     let mut obstacle = None;
     let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
     let mut command = if places.iter().any(|place| place.alone_has(Path::new(name))) {
@@ -97,7 +99,7 @@ fn start(args: &RunArgs) -> Outcome {
     }
     let places: Vec<Place> = places.into_iter().filter(|place| !by_mount(place)).collect();
     if places.is_empty() && split.is_none() {
-        return Err(not_started(&asked, &command.exec()));
+        return execute(&asked, command, args, &Libraries { serving: None, ..libraries });
     }
     if args.volume.is_empty() {
         for place in &places {
@@ -105,7 +107,7 @@ fn start(args: &RunArgs) -> Outcome {
         }
     }
     let mode = args.mode.as_deref().unwrap_or("strict");
-    serve(&mut command, mode, &library, aligning.as_deref());
+    serve(&mut command, mode, &libraries);
     for (number, place) in (1..).zip(&places) {
         command.envs(variables(place, number, args.read_only));
     }
@@ -122,7 +124,34 @@ fn start(args: &RunArgs) -> Outcome {
     command.envs(ddmap::variable(&args.ddmap));
     let volumes: Vec<&Path> = places.iter().map(|place| &*place.volume).collect();
     command.envs(cache::variables(&args.cache, &args.attach, &volumes)?);
-    execute(&asked, command, args)
+    execute(&asked, command, args, &libraries)
+}
+
+/// What is preloaded.
+#[derive(Default)]
+struct Libraries {
+    /// The library that serves; none: nothing is served.
+    serving: Option<PathBuf>,
+    /// The one that aligns, if there is to be one.
+    aligning: Option<PathBuf>,
+    /// The one that times calls, if they are to be timed.
+    profiling: Option<PathBuf>,
+}
+
+impl Libraries {
+    fn find(args: &RunArgs) -> Result<Self, Failure> {
+        let library = find_library()?;
+        Ok(Self {
+            aligning: args.attach.align.then(|| find_aligning(&library)).transpose()?,
+            profiling: args.profile.is_asked().then(|| find_profiling(&library)).transpose()?,
+            serving: Some(library),
+        })
+    }
+
+    /// In the order in which a call passes them.
+    fn in_order(&self) -> impl Iterator<Item = &Path> {
+        [&self.profiling, &self.serving, &self.aligning].into_iter().flatten().map(|path| &**path)
+    }
 }
 
 /// The kernel knows no such path: a shell that sees the volume starts the program.
@@ -187,45 +216,54 @@ fn way(name: &OsStr, place: &Place, obstacle: Option<&str>) -> String {
 }
 
 /// Becomes the program, or starts it and reports.
-fn execute(asked: &str, mut command: Command, args: &RunArgs) -> Outcome {
+fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Libraries) -> Outcome {
+    let has_report = args.report.is_some() || args.report_file.is_some();
+    if libraries.serving.is_none() && libraries.profiling.is_none() {
+        return Err(not_started(asked, &command.exec()));
+    }
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
     }
     if !args.bypass.is_empty() {
         command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
     }
-    if args.report.is_none() && args.report_file.is_none() {
+    let profile = Profile::begin(args)?;
+    if let (Some(profile), Some(library)) = (&profile, &libraries.profiling) {
+        if libraries.serving.is_none() {
+            preload(&mut command, libraries);
+        }
+        command.envs(profile.variables(library));
+    }
+    if !has_report && profile.is_none() {
         return Err(not_started(asked, &command.exec()));
     }
-    run_and_report(asked, &mut command, args)
+    run_and_report(asked, &mut command, args, profile)
 }
 
 /// Sets what the preload library reads at its start.
 pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, library: &Path) {
-    serve(command, mode, library, None);
+    let serving = Some(library.to_owned());
+    serve(command, mode, &Libraries { serving, ..Libraries::default() });
     let place = Place::alone(volume.to_owned(), at.to_owned());
     command.envs(variables(&place, 1, false));
 }
 
-/// As [`environment`], without a volume; with the library that aligns, if there is to be one.
-fn serve(command: &mut Command, mode: &str, library: &Path, aligning: Option<&Path>) {
-    preload(command, library, aligning);
+/// As [`environment`], without a volume.
+fn serve(command: &mut Command, mode: &str, libraries: &Libraries) {
+    preload(command, libraries);
     command.env("SOLERA_MODE", mode);
 }
 
 /// Puts the libraries in front of what is preloaded, an allocator perhaps, and takes away what an
 /// outer one was told.
-fn preload(command: &mut Command, library: &Path, aligning: Option<&Path>) {
-    let mut preload = OsString::from(library);
-    if let Some(aligning) = aligning {
-        preload.push(":");
-        preload.push(aligning);
-    }
+fn preload(command: &mut Command, libraries: &Libraries) {
+    let own: Vec<&OsStr> = libraries.in_order().map(Path::as_os_str).collect();
+    let mut preload = own.join(OsStr::new(":"));
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
         // A `solera run` inside another one replaces its libraries rather than loading them twice.
         let is_own = |own: &&str| other.ends_with(own.as_bytes());
-        if !other.is_empty() && ![LIBRARY, ALIGNING].iter().any(is_own) {
+        if !other.is_empty() && ![LIBRARY, ALIGNING, PROFILING].iter().any(is_own) {
             preload.push(":");
             preload.push(OsStr::from_bytes(other));
         }
@@ -248,8 +286,10 @@ fn preload(command: &mut Command, library: &Path, aligning: Option<&Path>) {
         .env_remove("SOLERA_CACHE_DIR")
         .env_remove("SOLERA_ALIGN")
         .env_remove("SOLERA_DDMAP")
+        .env_remove("SOLERA_PROFILE")
+        .env_remove("SOLERA_PROFILE_LIBRARY")
         .env_remove("SOLERA_BYPASS");
-    if let Some(aligning) = aligning {
+    if let Some(aligning) = &libraries.aligning {
         // At each exec it is put back.
         command.env("SOLERA_ALIGN", aligning);
     }
@@ -295,18 +335,37 @@ fn bypassed(names: &[OsString]) -> Result<OsString, Failure> {
     }
 }
 
-fn run_and_report(asked: &str, command: &mut Command, args: &RunArgs) -> Outcome {
+fn run_and_report(
+    asked: &str,
+    command: &mut Command,
+    args: &RunArgs,
+    mut profile: Option<Profile>,
+) -> Outcome {
     let failed = |error: io::Error| Failure::new("keep a report", error, "");
     if let Some(file) = &args.report_file {
         ordinary::check(asked_report(file), file)?;
     }
     let record = temporary_file().map_err(failed)?;
     command.env("SOLERA_REPORT", &record);
+    if let Some(profile) = &mut profile {
+        profile.start();
+    }
     let ended = wait_for(command);
     let report = fs::read(&record).map(|lines| Report::from_lines(&lines));
     let removed = fs::remove_file(&record);
     let status = ended.map_err(|error| not_started(asked, &error))?;
     let report = report.and_then(|report| removed.map(|()| report)).map_err(failed)?;
+    if let Some(profile) = &profile {
+        profile.end(args, &report)?;
+    }
+    if args.report.is_some() || args.report_file.is_some() {
+        tell(&report, args)?;
+    }
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(u8::try_from(code.unwrap_or(CODE_OWN_FAILURE.into())).unwrap_or(CODE_OWN_FAILURE))
+}
+
+fn tell(report: &Report, args: &RunArgs) -> Result<(), Failure> {
     let top = args.report.filter(|&top| top > 0).unwrap_or(usize::MAX);
     let text = if args.json { format!("{:#}\n", report.json(top)) } else { report.text(top) };
     match &args.report_file {
@@ -314,8 +373,7 @@ fn run_and_report(asked: &str, command: &mut Command, args: &RunArgs) -> Outcome
         None => drop(io::stderr().write_all(text.as_bytes())),
         Some(file) => ordinary::write(asked_report(file), file, &text)?,
     }
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    Ok(u8::try_from(code.unwrap_or(CODE_OWN_FAILURE.into())).unwrap_or(CODE_OWN_FAILURE))
+    Ok(())
 }
 
 fn asked_report(file: &Path) -> String {

@@ -215,9 +215,10 @@ fn environment(
 ) -> Result<Vec<CString>, Errno> {
     let mut variables = Vec::new();
     let own = process.environment();
-    // With --align: the library that aligns what the allocator gives, before that.
-    let aligning = own.iter().find_map(|variable| variable.strip_prefix(b"SOLERA_ALIGN="));
-    let ours = [Some(&*process.library), aligning];
+    // With --profile: the library that times calls, in front. With --align: the one that aligns what
+    // the allocator gives, before that.
+    let of = |name: &[u8]| own.iter().find_map(|variable| variable.strip_prefix(name));
+    let ours = [of(b"SOLERA_PROFILE_LIBRARY="), Some(&*process.library), of(b"SOLERA_ALIGN=")];
     let mut preload = ours.into_iter().flatten().collect::<Vec<_>>().join(&b':');
     for text in given.texts()? {
         let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;

@@ -7,6 +7,7 @@ mod lock;
 mod slot;
 mod words;
 
+use crate::lock::Wait;
 use crate::owner::Owner;
 use crate::slot::{Claim, FREE, LIVE, SlotState, Slots};
 use crate::word::Word;
@@ -133,7 +134,10 @@ impl Process {
     /// Takes the lock, changes what it keeps, and gives it back.
     pub(crate) fn work(&self, quickly: bool) -> Result<(), Dead> {
         let own = self.own();
-        crate::lock::acquire(self.lock(), EPOCH, own, |holder| self.recover_owner_if_dead(holder))?;
+        crate::lock::acquire(self.lock(), EPOCH, own, |holder, wait| match wait {
+            Wait::Lasts => self.recover_owner_if_dead(holder),
+            Wait::Begins | Wait::Ends => Ok(()),
+        })?;
         self.change_what_is_kept()?;
         if quickly {
             crate::lock::release_quickly(self.lock(), EPOCH, own)

@@ -4,15 +4,15 @@
 use crate::Result;
 use crate::ground::Ground;
 use pmem::{Region, Span};
-use robust::lock;
+use robust::lock::{self, Wait};
 use robust::owner::Owner;
 use robust::word::{At, Of};
 
 /// Takes the lock at `offset` of `map` for `owner`.
 #[inline]
 pub(crate) fn acquire(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
-    let recover = |holder| ground.recover_if_dead(holder);
-    lock::acquire(At(map, offset), ground.epoch, owner, recover)
+    let waits = |holder, wait| waits(ground, holder, wait);
+    lock::acquire(At(map, offset), ground.epoch, owner, waits)
 }
 
 /// As [`acquire`], of the lock that is word number `word` of words that were checked before.
@@ -23,8 +23,19 @@ pub(crate) fn acquire_word<const WORDS: usize>(
     word: usize,
     owner: Owner,
 ) -> Result<()> {
-    let recover = |holder| ground.recover_if_dead(holder);
-    lock::acquire(Of(*words, word), ground.epoch, owner, recover)
+    let waits = |holder, wait| waits(ground, holder, wait);
+    lock::acquire(Of(*words, word), ground.epoch, owner, waits)
+}
+
+/// A lock is waited for.
+#[cold]
+fn waits(ground: &Ground, holder: Owner, wait: Wait) -> Result<()> {
+    match wait {
+        Wait::Begins => vfs::waits::begin(),
+        Wait::Lasts => ground.recover_if_dead(holder)?,
+        Wait::Ends => vfs::waits::end(|| ground.process_of(holder)),
+    }
+    Ok(())
 }
 
 /// Frees the lock if `owner` holds it, and wakes those that wait.

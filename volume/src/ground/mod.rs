@@ -64,6 +64,9 @@ pub(crate) trait Recover: Send + Sync {
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
     fn recover_if_dead(self: Arc<Self>, owner: Owner) -> Result<()>;
 
+    /// The owner's process, if it is visible.
+    fn process_of(self: Arc<Self>, owner: Owner) -> Option<u32>;
+
     /// Recovers a process if it is dead, until its locks are gone, or (`wholly`) all that it held;
     /// whether it is dead. The caller holds no lock.
     fn see_recovered(self: Arc<Self>, slot: u32, generation: u32, wholly: bool) -> Result<bool>;
@@ -102,6 +105,12 @@ impl Ground {
     pub(crate) fn recover_if_dead(&self, owner: Owner) -> Result<()> {
         // `None`: no call is under way.
         self.recover.upgrade().map_or(Ok(()), |rooms| rooms.recover_if_dead(owner))
+    }
+
+    /// As [`Recover::process_of`].
+    #[cold]
+    pub(crate) fn process_of(&self, owner: Owner) -> Option<u32> {
+        self.recover.upgrade().and_then(|rooms| rooms.process_of(owner))
     }
 
     /// As [`Recover::see_recovered`].

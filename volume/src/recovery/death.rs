@@ -59,6 +59,10 @@ impl Recover for Recoveries {
         self.recover_owner_if_dead(owner)
     }
 
+    fn process_of(self: Arc<Self>, owner: Owner) -> Option<u32> {
+        self.liveness.holder_of(owner.slot()).ok().flatten()
+    }
+
     fn see_recovered(self: Arc<Self>, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
         Self::see_recovered(&self, slot, generation, wholly)
     }

@@ -14,6 +14,8 @@ use crate::failure::Failure;
 pub const LIBRARY: &str = "libsolera_preload.so";
 /// The name of the library that aligns blocks of memory (`--align`).
 pub const ALIGNING: &str = "libsolera_align.so";
+/// The name of the library that times calls (`--profile`).
+pub const PROFILING: &str = "libsolera_profile.so";
 /// Symbolic links that the kernel follows in a path.
 const LINKS_MAX: u32 = 40;
 
@@ -35,6 +37,12 @@ pub fn find_library() -> Result<PathBuf, Failure> {
 pub fn find_aligning(library: &Path) -> Result<PathBuf, Failure> {
     let asked = format!("find {ALIGNING}, which --align takes");
     find(asked, &[library.with_file_name(ALIGNING)], "put a copy beside libsolera_preload.so")
+}
+
+/// The library that times calls: beside the preload library.
+pub fn find_profiling(library: &Path) -> Result<PathBuf, Failure> {
+    let asked = format!("find {PROFILING}, which --profile and --trace take");
+    find(asked, &[library.with_file_name(PROFILING)], "put a copy beside libsolera_preload.so")
 }
 
 /// The first of these files that is there; `by_hand`: where to put one by hand.

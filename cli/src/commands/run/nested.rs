@@ -268,6 +268,8 @@ fn check_options(
         "--read-only".to_owned()
     } else if args.report.is_some() || args.report_file.is_some() {
         "--report".to_owned()
+    } else if args.profile.is_asked() {
+        (if args.profile.is_told() { "--profile" } else { "--trace" }).to_owned()
     } else if !wanted.is_empty() && !wanted.as_bytes().split(|&byte| byte == b':').all(is_bypassed)
     {
         format!("--bypass {}", wanted.to_string_lossy())

@@ -64,10 +64,14 @@ impl Place {
 }
 
 /// Finds it, or all that the command line names, and checks that what has to lie on a volume, or
-/// below the directory that is served besides, does. With such a directory there need be none.
+/// below the directory that is served besides, does. With such a directory there need be none, nor
+/// where a profile is asked for and no volume is mounted.
 pub fn find(args: &RunArgs, split: Option<&Split>) -> Result<Vec<Place>, Failure> {
     let places = match (args.volume.as_slice(), args.at.as_slice()) {
         ([], []) if split.is_some() => Vec::new(),
+        ([], []) if args.profile.is_asked() && mounts::list().unwrap_or_default().is_empty() => {
+            Vec::new()
+        }
         ([], []) => vec![mounted(&mounts::list().unwrap_or_default(), None, args)?],
         (volumes, all) => named(volumes, all, args)?,
     };

@@ -104,6 +104,17 @@ impl Report {
         Self { rows, resources: with_quantiles(resources) }
     }
 
+    /// Of calls of this kind: those that were served by a detour, and those that were refused. Which
+    /// name of the function a program used does not matter.
+    pub fn of_call(&self, kind: &str) -> (u64, u64) {
+        let named =
+            |row: &&Row| row.function.trim_start_matches('_').trim_end_matches("64") == kind;
+        self.rows.iter().filter(named).fold((0, 0), |(detours, refused), row| match row.error {
+            None => (detours + row.calls, refused),
+            Some(_) => (detours, refused + row.calls),
+        })
+    }
+
     /// For people: the `top` most frequent.
     pub fn text(&self, top: usize) -> String {
         let mut used = String::new();
