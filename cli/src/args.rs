@@ -13,6 +13,7 @@ mod generate;
 mod log;
 mod metrics;
 mod numa;
+mod programs;
 mod sqlite;
 mod whole;
 
@@ -35,6 +36,7 @@ pub use generate::{GenerateArgs, GenerateCommand};
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
+pub use programs::ProgramsBenchArgs;
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
 
@@ -591,6 +593,7 @@ pub enum BenchCommand {
     Flex(FlexBenchArgs),
     Micro(MicroArgs),
     Mount(MountBenchArgs),
+    Programs(ProgramsBenchArgs),
     Recovery(RecoveryArgs),
     Split(SplitBenchArgs),
     Sqlite(SqliteBenchArgs),

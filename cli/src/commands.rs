@@ -21,11 +21,10 @@ pub mod metrics;
 pub mod mount;
 pub mod node;
 pub mod numa;
+pub mod program;
 pub mod recover;
 pub mod rm;
 pub mod run;
 pub mod snapshot;
 pub mod trim;
 pub mod umount;
-
-mod program;
