@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 # The date of what is built: the last commit's, or today's where there is no git.
 DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
-.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long test-ddmap test-vm test-bare test-deb lint deny bench benchmarks servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
+.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -34,7 +34,8 @@ help:
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make mutate     leaves out each flush and fence of the volume in turn; the explorer must miss it (an hour)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
-	@echo 'make benchmarks docs/benchmarks.md: single calls and whole programs beside tmpfs (as root, minutes)'
+	@echo 'make benchmarks whole programs and single calls beside tmpfs, ext4 and XFS; a page: target/benchmarks.html (as root, an hour)'
+	@echo 'make bench-guard  programs on this build and on an older one, in turns; fails if one is slower (BASE=revision or folder, ONLY=names)'
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
 	@echo 'make servers    docs/servers.md: PostgreSQL, MariaDB, redis, processes beside each other (as root, minutes)'
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
@@ -171,7 +172,14 @@ bench: build
 	target/release/solera bench micro
 
 benchmarks: build setup-tests
-	scripts/benchmarks.py
+	target/release/solera bench programs --report target/benchmarks.html
+	for mode in strict sync posix; do target/release/solera bench micro --mode $$mode || exit 1; done
+
+# What is compared with: a git revision, which is built, or a folder with a build.
+BASE ?=
+ONLY ?= sqlite,leveldb,lmdb,git,tar,threads
+bench-guard: build setup-tests
+	scripts/bench-guard.sh "$(BASE)" --only $(ONLY)
 
 servers: build setup-tests
 	scripts/servers.py

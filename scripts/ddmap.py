@@ -6,7 +6,7 @@ smaller: to see that it works, not for figures.
 """
 import argparse, datetime, json, os, pathlib
 
-import benchmarks
+import measuring
 from wrap import wrapped
 
 BEGIN, END = "<!-- figures: make ddmap -->", "<!-- end of the figures -->"
@@ -71,11 +71,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
-    parser.add_argument("--page", type=pathlib.Path, default=benchmarks.ROOT / "docs/ddmap-figures.md")
+    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/ddmap-figures.md")
     options = parser.parse_args()
-    about = benchmarks.machine()
+    about = measuring.machine()
     words = ["--rounds", 1, "--size", "8M"] if options.quick else ["--rounds", options.rounds]
-    report = json.loads(benchmarks.run(benchmarks.SOLERA, "bench", "ddmap", "--json", *words))
+    report = json.loads(measuring.run(measuring.SOLERA, "bench", "ddmap", "--json", *words))
     text = taken(report, about, f"medians of {report['rounds']}, peers in turns. "
                  f"{report['nodes']} nodes on loopback, the host's {report['size_bytes'] >> 20} MiB, a file of "
                  f"{report['file_bytes'] >> 20} MiB, of which {report['away_percent']:.0f} % were away.")

@@ -8,11 +8,11 @@ those of that loopback. With --quick everything is smaller: to see that it works
 """
 import argparse, contextlib, json, os, pathlib, re, shutil, signal, statistics, subprocess, sys, tempfile, time
 
-import benchmarks, ddmap
+import measuring, ddmap
 
 BEGIN, END = "<!-- programs: make ddmap-programs -->", "<!-- end of the programs -->"
 AT = "/solera-ddmap-programs"
-APPS = benchmarks.ROOT / "scripts/apps"
+APPS = measuring.ROOT / "scripts/apps"
 MIB = 1 << 20
 # The least that `--local` takes.
 LEAST = 4 * MIB
@@ -76,7 +76,7 @@ class Volume:
 
     def prefix(self, local=None, beside=0):
         more = ["--local", local] if self.is_ddmap and local else []
-        return [benchmarks.SOLERA, "run", *self.words, *more, "--at", AT, "--"]
+        return [measuring.SOLERA, "run", *self.words, *more, "--at", AT, "--"]
 
     filling = prefix
 
@@ -87,7 +87,7 @@ class Volume:
         holding = subprocess.Popen([str(word) for word in [*self.prefix(LEAST), "cat"]], stdin=subprocess.PIPE)
         try:
             for _ in range(200):
-                about = json.loads(run([benchmarks.SOLERA, "domain", "status", "--json", "demo"]))["volumes"][0]
+                about = json.loads(run([measuring.SOLERA, "domain", "status", "--json", "demo"]))["volumes"][0]
                 if about["here_bytes"] - about["stays_bytes"] <= LEAST:
                     return
                 time.sleep(0.1)
@@ -290,14 +290,14 @@ def rocksdb(places, rows, options):
 def volumes(scratch, stack, options):
     """A domain of four nodes, of which each has room for all, and a plain volume."""
     capacity = options.mib * MIB * 2
-    nodes, said = begun([benchmarks.SOLERA, "node", "--demo", 4, "--capacity", capacity, "--store", scratch / "nodes"])
+    nodes, said = begun([measuring.SOLERA, "node", "--demo", 4, "--capacity", capacity, "--store", scratch / "nodes"])
     stack.callback(ended, nodes)
     if not said:
         raise Failed("the nodes do not start")
-    run([benchmarks.SOLERA, "format", "--ddmap", "demo/v", "--size", options.mib * MIB * 5])
+    run([measuring.SOLERA, "format", "--ddmap", "demo/v", "--size", options.mib * MIB * 5])
     yield Volume("ddmap", ["--ddmap", "demo/v"], True)
     if "local" in options.peers:
-        run([benchmarks.SOLERA, "format", "--size", options.mib * MIB * 5, scratch / "plain.pm"])
+        run([measuring.SOLERA, "format", "--size", options.mib * MIB * 5, scratch / "plain.pm"])
         yield Volume("local", ["--volume", scratch / "plain.pm"], False)
 
 
@@ -308,7 +308,7 @@ def shares(scratch, stack, rows, options):
     group = Group()
     stack.callback(group.remove)
     for peer in wanted:
-        words = [benchmarks.SOLERA, "bench", "ddmap-worker", "share", SHARES[peer], scratch / peer]
+        words = [measuring.SOLERA, "bench", "ddmap-worker", "share", SHARES[peer], scratch / peer]
         process, said = begun(words, stderr=subprocess.PIPE)
         stack.callback(ended, process)
         if said:
@@ -347,14 +347,14 @@ def main():
     parser.add_argument("--ycsb", action="store_true", help="YCSB's A to F on LMDB, too")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
     parser.add_argument("--json", action="store_true", help="print JSON, and leave the page alone")
-    parser.add_argument("--page", type=pathlib.Path, default=benchmarks.ROOT / "docs/ddmap-figures.md")
+    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/ddmap-figures.md")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("ddmap_programs: it takes root: mounts, and a limit for their cache")
     if options.quick:
         options.rounds, options.mib = 1, min(options.mib, 24)
-    about = benchmarks.machine()
-    benchmarks.own_namespaces("--mount", "--net")
+    about = measuring.machine()
+    measuring.own_namespaces("--mount", "--net")
     run(["ip", "link", "set", "lo", "up"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = Rows()

@@ -6,7 +6,7 @@ memory. With --quick everything is smaller: to see that it works, not for figure
 """
 import argparse, datetime, json, pathlib
 
-import benchmarks
+import measuring
 from wrap import wrapped
 
 BEGIN, END = "<!-- figures: make flac -->", "<!-- end of the figures -->"
@@ -74,11 +74,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=9, help="rounds that count, of each row")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
-    parser.add_argument("--page", type=pathlib.Path, default=benchmarks.ROOT / "docs/flac.md")
+    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/flac.md")
     options = parser.parse_args()
-    about = benchmarks.machine()
+    about = measuring.machine()
     words = ["--repeat", 1, "--size", "16M"] if options.quick else ["--repeat", options.repeat]
-    report = json.loads(benchmarks.run(benchmarks.SOLERA, "bench", "flac", "--json", *words))
+    report = json.loads(measuring.run(measuring.SOLERA, "bench", "flac", "--json", *words))
     skipped = sorted({why for model in report["models"] for why in model["skipped"]})
     told = (f"Taken on {datetime.date.today()}: medians of {report['repeat']}, peers in turns, a file of "
             f"{report['size_bytes'] >> 20} MiB. Pages of the volume {pages(report['volume_page_bytes'])}, of "

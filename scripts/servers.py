@@ -8,7 +8,7 @@ everything is shorter: to see that it works, not for figures.
 """
 import argparse, datetime, glob, os, pathlib, re, shutil, statistics, subprocess, sys, time
 
-from benchmarks import AT, ROOT, SOLERA, Place, machine, mark, own_namespaces, run, two_tmpfs
+from measuring import AT, ROOT, SOLERA, Place, machine, mark, own_namespaces, run, two_tmpfs
 from wrap import wrapped
 
 LIBRARY = SOLERA.parent / "libsolera_preload.so"

@@ -8,7 +8,7 @@ in turns; medians count. With --quick everything is smaller: to see that it work
 """
 import argparse, contextlib, datetime, json, os, pathlib, shutil, statistics, subprocess, sys, tempfile
 
-import benchmarks
+import measuring
 from wrap import wrapped
 
 MOUNTED = "SOLERA_SPLIT_BENCH"
@@ -61,7 +61,7 @@ def image(kind, base, size):
     made = next((make for make in makes if subprocess.run([*make, path], **quiet).returncode == 0), None)
     if not made:
         return False
-    exchange, mount = benchmarks.ROOT / "scripts/exchange-range", ["mount", "-o", "loop", path, at]
+    exchange, mount = measuring.ROOT / "scripts/exchange-range", ["mount", "-o", "loop", path, at]
     if kind == "xfs":
         subprocess.run([exchange, "on", path], **quiet)
         if subprocess.run(mount, **quiet).returncode == 0:
@@ -80,38 +80,38 @@ def places(base, options):
             continue
         for name in ("kernel", "split"):
             (at / name).mkdir()
-        engine = [benchmarks.SOLERA, "run", "--split", at / "split", "--"]
-        yield kind, [benchmarks.Place("kernel", at / "kernel", []),
-                     benchmarks.Place("split", at / "split", engine)]
+        engine = [measuring.SOLERA, "run", "--split", at / "split", "--"]
+        yield kind, [measuring.Place("kernel", at / "kernel", []),
+                     measuring.Place("split", at / "split", engine)]
 
 
 def shell(row, command, files):
     """A job: a shell's command in a new directory; nanoseconds a file."""
     return lambda place, scratch: {
-        row: benchmarks.timed(place, command.format(scratch=scratch), place.fresh()) / files * 1000}
+        row: measuring.timed(place, command.format(scratch=scratch), place.fresh()) / files * 1000}
 
 
 def jobs(scratch, options):
     """What runs: functions of a place, and rows with their times."""
     scale = 10 if options.quick else 1
-    found = [lambda place, scratch: benchmarks.redis(place, scratch, 10000 // scale)]
+    found = [lambda place, scratch: measuring.redis(place, scratch, 10000 // scale)]
     counts = {"sqlite": (10000, "sqlite.c"), "tpcc": (4000, "tpcc.c"), "ycsb": (60000, "ycsb.cc"),
               "leveldb": (20000, "leveldb.cc")}
     for name, (count, source) in counts.items():
         compiler = ["c++", "-O2"] if source.endswith("cc") else ["cc", "-O2"]
         library = "-lleveldb" if source.endswith("cc") else "-lsqlite3"
-        words = [*compiler, "-o", scratch / name, benchmarks.ROOT / "scripts/apps" / source, library]
+        words = [*compiler, "-o", scratch / name, measuring.ROOT / "scripts/apps" / source, library]
         if subprocess.run(words, stderr=subprocess.DEVNULL).returncode != 0:
             print(f"without {name}: it does not compile here", file=sys.stderr)
             continue
         found.append(lambda place, scratch, name=name, count=count // scale:
-                     benchmarks.told(place.run(scratch / name, place.fresh(), count)))
+                     measuring.told(place.run(scratch / name, place.fresh(), count)))
     tree, files = scratch / "tree", 1000 if options.quick else 6000
     for index in range(files):
         path = tree / f"d{index // 100}" / f"f{index}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * (index * 37 % 8192))
-    benchmarks.run("tar", "cf", scratch / "tree.tar", "-C", tree, ".")
+    measuring.run("tar", "cf", scratch / "tree.tar", "-C", tree, ".")
     found += [shell("untar, a file", "tar xf {scratch}/tree.tar", files),
               shell("tar, a file", "tar cf all.tar -C {scratch}/tree .", files),
               shell("git add + commit, a file",
@@ -145,7 +145,7 @@ def apps(scratch, options):
     """Times by file system, row and place; and what relinks cost."""
     base = scratch / "memory"
     base.mkdir()
-    benchmarks.run("mount", "-t", "tmpfs", "-o", "size=6g,huge=never", "tmpfs", base)
+    measuring.run("mount", "-t", "tmpfs", "-o", "size=6g,huge=never", "tmpfs", base)
     times, costs = {}, []
     with contextlib.ExitStack() as stack:
         stack.callback(subprocess.run, ["umount", "-R", base])
@@ -168,7 +168,7 @@ def apps(scratch, options):
 
 def aimed(ratio, target):
     """Whether a ratio is at most what was aimed at, as both are printed."""
-    return benchmarks.mark(ratio, round(ratio, 2) <= target)
+    return measuring.mark(ratio, round(ratio, 2) <= target)
 
 
 def relink_table(costs):
@@ -217,9 +217,9 @@ def call_table(rows, names, ratios):
 
 
 def calls(size, options):
-    words = [benchmarks.SOLERA, "bench", "split", "--json", "--repeat", options.repeat, "--size",
+    words = [measuring.SOLERA, "bench", "split", "--json", "--repeat", options.repeat, "--size",
              "16M" if options.quick else size]
-    return json.loads(benchmarks.run(*words))["file_systems"]
+    return json.loads(measuring.run(*words))["file_systems"]
 
 
 def large_table(rows):
@@ -273,7 +273,7 @@ def page(about, found, large, times, costs, pictures, options):
         if name in times:
             table, ratios = app_table(times[name])
             picture = pictures / f"{name}.svg"
-            benchmarks.bars(ratios, f"Programs on {name}: time over the kernel's; shorter is better", picture)
+            measuring.bars(ratios, f"Programs on {name}: time over the kernel's; shorter is better", picture)
             parts.append(f"### Programs among equals\n\n{table}\n\n![programs]({pictures.name}/{name}.svg)\n")
     return "\n".join(parts)
 
@@ -284,12 +284,12 @@ def main():
     parser.add_argument("--size", default="32M", help="working set of the single calls")
     parser.add_argument("--large", default="128M", help="the same, so large that it is written back")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
-    parser.add_argument("--output", type=pathlib.Path, default=benchmarks.ROOT / "docs")
+    parser.add_argument("--output", type=pathlib.Path, default=measuring.ROOT / "docs")
     options = parser.parse_args()
     if MOUNTED not in os.environ:
         os.environ[MOUNTED] = "1"
         os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
-    about = benchmarks.machine()
+    about = measuring.machine()
     found, large = calls(options.size, options), calls(options.large, options)
     with tempfile.TemporaryDirectory(prefix="solera-split-") as scratch:
         times, costs = apps(pathlib.Path(scratch), options)

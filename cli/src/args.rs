@@ -14,6 +14,7 @@ mod log;
 mod metrics;
 mod numa;
 mod profile;
+mod programs;
 mod sqlite;
 mod whole;
 
@@ -37,6 +38,7 @@ pub use log::{LogArgs, LogCommand, LogFile};
 pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
 pub use profile::ProfileArg;
+pub use programs::ProgramsBenchArgs;
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs, UpgradeArgs};
 
@@ -604,6 +606,7 @@ pub enum BenchCommand {
     Flex(FlexBenchArgs),
     Micro(MicroArgs),
     Mount(MountBenchArgs),
+    Programs(ProgramsBenchArgs),
     Recovery(RecoveryArgs),
     Split(SplitBenchArgs),
     Sqlite(SqliteBenchArgs),

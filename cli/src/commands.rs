@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod mount;
 pub mod node;
 pub mod numa;
+pub mod program;
 pub mod recover;
 pub mod rm;
 pub mod run;
@@ -28,5 +29,3 @@ pub mod snapshot;
 pub mod trim;
 pub mod umount;
 pub mod upgrade;
-
-mod program;

@@ -133,6 +133,7 @@ fn benchmark(args: &BenchArgs) -> Outcome {
         BenchCommand::Flex(args) => bench::flex(args),
         BenchCommand::Micro(args) => bench::micro(args),
         BenchCommand::Mount(args) => bench::mount(args),
+        BenchCommand::Programs(args) => bench::programs(args),
         BenchCommand::Recovery(args) => bench::recovery(args),
         BenchCommand::Split(args) => bench::split(args),
         BenchCommand::Sqlite(args) => bench::sqlite(args),

@@ -105,6 +105,11 @@ impl Progress {
         Self { bar, begun: Instant::now(), patience: patience(), shown: false }
     }
 
+    /// Another word before the bar.
+    pub fn name(&self, what: &str) {
+        self.bar.set_prefix(what.to_owned());
+    }
+
     /// `done` of `total`, in any unit.
     pub fn update(&mut self, done: u64, total: u64) {
         self.show();

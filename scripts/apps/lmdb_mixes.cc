@@ -1,5 +1,6 @@
 // Mixes on LMDB, which reads through its mapping, and writes by calls; in the way `stores`, through
-// its mapping, too (MDB_WRITEMAP), and in the way `random` it has nothing read ahead (MDB_NORDAHEAD).
+// its mapping, too (MDB_WRITEMAP), in the way `random` it has nothing read ahead (MDB_NORDAHEAD), and in
+// the way `locks` it shares its file with other processes, as it comes; in the others it takes no locks.
 // Each operation that writes is a transaction, with its sync. See stores.h.
 #include <cstdint>
 #include <cstdio>
@@ -19,12 +20,14 @@ struct Store {
     MDB_txn *txn = nullptr, *reader = nullptr;
     char name[17];
 
-    // One thread of one process uses it: no locks, which no network file system takes.
+    // One thread of one process uses it: without locks, which no network file system takes.
     Store(const char* path, long count, size_t bytes, std::string way) {
         must(mdb_env_create(&env), "env");
         must(mdb_env_set_mapsize(env, count * (bytes + 64) * 3 + (64 << 20)), "mapsize");
         unsigned flags = way == "stores" ? MDB_WRITEMAP : way == "random" ? MDB_NORDAHEAD : 0;
-        must(mdb_env_open(env, path, MDB_NOSUBDIR | MDB_NOLOCK | flags, 0644), "open");
+        // What begins here is gone on with by the thread of the mix.
+        flags |= way == "locks" ? MDB_NOTLS : MDB_NOLOCK;
+        must(mdb_env_open(env, path, MDB_NOSUBDIR | flags, 0644), "open");
         must(mdb_txn_begin(env, nullptr, 0, &txn), "begin");
         must(mdb_dbi_open(txn, nullptr, 0, &dbi), "dbi");
         must(mdb_txn_commit(txn), "commit");

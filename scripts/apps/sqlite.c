@@ -1,4 +1,5 @@
-// SQLite, WAL, synchronous=FULL: one insert of 100 bytes a transaction. sqlite DIRECTORY COUNT
+// SQLite: one insert of 100 bytes a transaction; WAL, synchronous=FULL, or as it is told.
+// sqlite DIRECTORY COUNT [JOURNAL SYNCHRONOUS]
 #include <err.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -19,12 +20,14 @@ static void run(sqlite3 *db, const char *text) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3 || chdir(argv[1])) return 2;
+    if ((argc != 3 && argc != 5) || chdir(argv[1])) return 2;
     int count = atoi(argv[2]);
+    const char *journal = argc == 5 ? argv[3] : "WAL", *synchronous = argc == 5 ? argv[4] : "FULL";
     sqlite3 *db;
     if (sqlite3_open("test.db", &db)) return 1;
-    run(db, "PRAGMA journal_mode=WAL");
-    run(db, "PRAGMA synchronous=FULL");
+    char text[100];
+    snprintf(text, sizeof text, "PRAGMA journal_mode=%s; PRAGMA synchronous=%s", journal, synchronous);
+    run(db, text);
     run(db, "CREATE TABLE t(id INTEGER PRIMARY KEY, value BLOB)");
     sqlite3_stmt *insert;
     if (sqlite3_prepare_v2(db, "INSERT INTO t(value) VALUES(?)", -1, &insert, 0)) return 1;
@@ -38,7 +41,7 @@ int main(int argc, char **argv) {
         if (sqlite3_step(insert) != SQLITE_DONE) return 1;
         sqlite3_reset(insert);
     }
-    printf("sqlite WAL FULL insert\t%.1f\n", (now() - begun) / count);
+    printf("sqlite %s %s insert\t%.1f\n", journal, synchronous, (now() - begun) / count);
     sqlite3_finalize(insert);
     return sqlite3_close(db);
 }

@@ -3,14 +3,14 @@
 //! The mounts are made in a mount namespace of this process, so that they go with it however it
 //! ends; the directory is removed at an orderly end.
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 
+use crate::bench::mounts;
 use crate::failure::Failure;
 use crate::size::show;
 
@@ -43,7 +43,7 @@ impl Ground {
     /// Prepares everything for a working set of `size` bytes.
     pub fn make(size: u64) -> Result<Self, Failure> {
         let region_bytes = 3 * size + VOLUME_SLACK_BYTES;
-        check_room(2 * region_bytes + size + 2 * 2 * size)?;
+        check_room(2 * region_bytes + size + 2 * 2 * size, "give a smaller --size")?;
         let failed = |error: io::Error| Failure::new("prepare the benchmark", error, "");
         let ground = match Self::on_own_mounts(2 * region_bytes + 2 * size) {
             Ok(ground) => ground,
@@ -60,10 +60,7 @@ impl Ground {
     }
 
     fn on_own_mounts(bytes: u64) -> io::Result<Self> {
-        // SAFETY: only the view of mounts becomes this process's own, nothing that Rust relies on.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
-        let all = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        rustix::mount::mount_change("/", all)?;
+        mounts::own_namespace()?;
         let dir = own_directory(&std::env::temp_dir())?;
         let (huge, small) = (dir.join("huge"), dir.join("small"));
         let mut ground = Self {
@@ -77,11 +74,9 @@ impl Ground {
             dir,
             mounted: Vec::new(),
         };
-        for (point, pages) in [(huge, "always"), (small, "never")] {
+        for (point, with_huge) in [(huge, true), (small, false)] {
             fs::create_dir(&point)?;
-            let options = CString::new(format!("size={},huge={pages}", bytes * 2))?;
-            let flags = MountFlags::NOSUID | MountFlags::NODEV;
-            rustix::mount::mount("tmpfs", &point, "tmpfs", flags, options.as_c_str())?;
+            mounts::tmpfs(&point, bytes * 2, with_huge)?;
             ground.mounted.push(point);
         }
         fs::create_dir(&ground.tmpfs[1].dir)?;
@@ -114,13 +109,15 @@ impl Drop for Ground {
     }
 }
 
-fn own_directory(parent: &Path) -> io::Result<PathBuf> {
+/// A new directory there, by the name that all benchmarks use.
+pub fn own_directory(parent: &Path) -> io::Result<PathBuf> {
     let dir = parent.join(format!("solera-bench-{}", std::process::id()));
     fs::create_dir(&dir)?;
     Ok(dir)
 }
 
-fn check_room(bytes: u64) -> Result<(), Failure> {
+/// Refuses what is more than the machine has free.
+pub fn check_room(bytes: u64, advice: &str) -> Result<(), Failure> {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text
         .lines()
@@ -130,7 +127,7 @@ fn check_room(bytes: u64) -> Result<(), Failure> {
         Some(kib) if kib.saturating_mul(1024) < bytes => Err(Failure::new(
             format!("measure with {} of memory", show(bytes)),
             format!("only {} are available", show(kib * 1024)),
-            "give a smaller --size",
+            advice,
         )),
         _ => Ok(()),
     }

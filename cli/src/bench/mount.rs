@@ -19,12 +19,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 use serde_json::{Value, json};
 use volume::FormatOptions;
 
 use crate::args::MountBenchArgs;
 use crate::bench::calls;
+use crate::bench::mounts;
+use crate::bench::report::median_and_middle_half;
 use crate::bench::row::Random;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Progress};
@@ -210,11 +212,8 @@ struct Ground {
 impl Ground {
     fn make(args: &MountBenchArgs) -> Result<Self, Failure> {
         let fail = |error: Error| Failure::new("make a place for the benchmark", error, "");
-        // SAFETY: this thread is the only one so far, so no other keeps the old name space.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
-            .map_err(|errno| Failure::new("measure mounts", errno, "this needs root"))?;
-        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        rustix::mount::mount_change("/", private).map_err(|errno| fail(errno.into()))?;
+        mounts::own_namespace()
+            .map_err(|error| Failure::new("measure mounts", error, "this needs root"))?;
         let dir = PathBuf::from(format!("/dev/shm/solera-bench-{}", std::process::id()));
         let mut ground = Self { dir: dir.clone(), servers: Vec::new(), mounts: Vec::new() };
         for name in ["", "mnt", "bare", "passed", "bind", "passed-cached", "cached"] {
@@ -311,12 +310,10 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
     Ok(0)
 }
 
-/// The median, and the middle half of all in percent of it.
-fn median(peer: &Peer, row: Row) -> (f64, f64) {
-    let mut times = peer.times[&row].clone();
-    times.sort_unstable_by(f64::total_cmp);
-    let at = |part: usize| times[(times.len() - 1) * part / 4];
-    (at(2), (at(3) - at(1)) * 100.0 / at(2))
+/// The time of the mount over bindfs's.
+fn ratio(peers: &[Peer; PEERS], row: Row) -> f64 {
+    let median = |peer: &Peer| median_and_middle_half(&peer.times[&row]).0;
+    median(&peers[0]) / median(&peers[1])
 }
 
 fn to_json(args: &MountBenchArgs, peers: &[Peer; PEERS]) -> Value {
@@ -326,12 +323,11 @@ fn to_json(args: &MountBenchArgs, peers: &[Peer; PEERS]) -> Value {
             let times: serde_json::Map<String, Value> = peers
                 .iter()
                 .map(|peer| {
-                    let (ns, spread) = median(peer, row);
+                    let (ns, spread) = median_and_middle_half(&peer.times[&row]);
                     (peer.name.to_owned(), json!({ "ns": ns, "spread_percent": spread }))
                 })
                 .collect();
-            let ratio = median(&peers[0], row).0 / median(&peers[1], row).0;
-            json!({ "row": row.name(), "peers": times, "ratio": ratio })
+            json!({ "row": row.name(), "peers": times, "ratio": ratio(peers, row) })
         })
         .collect();
     json!({ "mode": args.mode, "size_bytes": args.size, "repeat": args.repeat, "rows": rows })
@@ -345,10 +341,10 @@ fn to_text(args: &MountBenchArgs, peers: &[Peer; PEERS]) -> String {
         .map(|row| {
             let mut line = vec![row.name()];
             for peer in peers {
-                let (ns, spread) = median(peer, row);
+                let (ns, spread) = median_and_middle_half(&peer.times[&row]);
                 line.push(format!("{ns:.0} ({spread:.0} %)"));
             }
-            line.push(format!("{:.2}", median(&peers[0], row).0 / median(&peers[1], row).0));
+            line.push(format!("{:.2}", ratio(peers, row)));
             line
         })
         .collect();

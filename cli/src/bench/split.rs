@@ -7,17 +7,15 @@
 //! it would be behind DAX, but the page cache lies between. A third table says what each technique
 //! of the engine is worth (split alone, with staging, with relinks).
 
-use std::ffi::CString;
 use std::fs;
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use serde_json::{Value, json};
 
 use crate::args::SplitBenchArgs;
 use crate::bench::ground::touch;
+use crate::bench::mounts;
 use crate::bench::peer::{Part, Peer, worker};
 use crate::bench::report::median_and_spread;
 use crate::bench::row::Row;
@@ -64,11 +62,8 @@ struct Ground {
 impl Ground {
     fn make(size: u64) -> Result<Self, Failure> {
         let fail = |error: Error| Failure::new("make a place for the benchmark", error, "");
-        // SAFETY: this thread is the only one so far, so no other keeps the old name space.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
-            .map_err(|errno| Failure::new("measure on file systems", errno, "this needs root"))?;
-        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        rustix::mount::mount_change("/", private).map_err(|errno| fail(errno.into()))?;
+        mounts::own_namespace()
+            .map_err(|error| Failure::new("measure on file systems", error, "this needs root"))?;
         let dir = std::env::temp_dir().join(format!("solera-bench-{}", std::process::id()));
         fs::create_dir(&dir).map_err(fail)?;
         let memory = dir.join("tmpfs");
@@ -76,11 +71,8 @@ impl Ground {
         let mut ground = Self { dir, mounted: Vec::new(), memory: limit, kinds: Vec::new() };
         // Workers' files, what is staged, and logs; three file systems.
         let bytes = size * 12 + (2 << 30);
-        let options = CString::new(format!("size={},huge=never", bytes * 3)).unwrap_or_default();
         fs::create_dir(&memory).map_err(fail)?;
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        rustix::mount::mount("tmpfs", &memory, "tmpfs", flags, options.as_c_str())
-            .map_err(|errno| fail(errno.into()))?;
+        mounts::tmpfs(&memory, bytes * 3, false).map_err(fail)?;
         ground.mounted.push(memory.clone());
         touch(&ground.memory, size).map_err(fail)?;
         for kind in KINDS {
@@ -98,19 +90,7 @@ impl Ground {
     /// `false`: not with these tools.
     fn mount(&mut self, kind: &str, memory: &Path, bytes: u64) -> io::Result<bool> {
         let (image, at) = (memory.join(format!("{kind}.image")), self.dir.join(kind));
-        fs::File::create_new(&image)?.set_len(bytes)?;
-        fs::create_dir(&at)?;
-        let made = match kind {
-            "ext4" => does(Command::new("mkfs.ext4").arg("-qF").arg(&image)),
-            _ => {
-                does(Command::new("mkfs.xfs").args(["-qf", "-i", "exchange=1"]).arg(&image))
-                    || does(Command::new("mkfs.xfs").arg("-qf").arg(&image))
-            }
-        };
-        // For a mkfs.xfs that does not know it; where that fails, blocks are cloned.
-        let _ = kind == "xfs" && made && allow(&image, true);
-        let mount = || does(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
-        let mounted = made && (mount() || kind == "xfs" && without_exchange(&image) && mount());
+        let mounted = mounts::image(kind, &image, &at, bytes)?;
         if mounted {
             self.mounted.push(at);
         }
@@ -118,47 +98,10 @@ impl Ground {
     }
 }
 
-/// For a kernel that does not mount what may exchange ranges.
-fn without_exchange(image: &Path) -> bool {
-    let off = allow(image, false);
-    if off {
-        eprintln!("solera: xfs without exchange-range: this kernel refuses it");
-    }
-    off
-}
-
-/// Sets or clears what `mkfs.xfs -i exchange=1` sets: bit 6 of the features.
-fn allow(image: &Path, exchange: bool) -> bool {
-    let ask = |words: &[&str]| {
-        let all = words.iter().flat_map(|word| ["-c", word]);
-        let output = Command::new("xfs_db").arg("-x").args(all).arg(image).output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        output.status.success().then_some(text)
-    };
-    let found = ask(&["sb 0", "p features_incompat"]);
-    let digits = found.as_deref().and_then(|text| text.rsplit("0x").next()).map(str::trim);
-    let Some(bits) = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else {
-        return false;
-    };
-    let bits = if exchange { bits | 1 << 6 } else { bits & !(1 << 6) };
-    ask(&["sb 0", &format!("write -d features_incompat {bits:#x}")]).is_some()
-}
-
-fn does(command: &mut Command) -> bool {
-    let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
-    quiet.status().is_ok_and(|status| status.success())
-}
-
 impl Drop for Ground {
     fn drop(&mut self) {
         for point in self.mounted.iter().rev() {
-            // Not detached: the loop device goes with its mount. A worker may take a moment to end.
-            for _ in 0..100 {
-                if rustix::mount::unmount(point, UnmountFlags::empty()).is_ok() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
+            mounts::unmount(point);
         }
         // What stays behind is empty, and in a place for temporary things.
         let _ = fs::remove_dir_all(&self.dir);
