@@ -2,8 +2,8 @@
 //!
 //! The command itself attaches nothing. Without `--report`, `--profile` and `--trace` it *becomes*
 //! the program (exec), so that signals, exit codes and job control are the program's own; with
-//! them, it waits, passes signals on and prints afterwards what was refused or served by a detour, or
-//! where the program's time went.
+//! them, it waits, passes signals on and prints afterwards what was refused or served by a detour,
+//! or where the program's time went.
 
 mod ddmap;
 mod library;
