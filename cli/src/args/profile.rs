@@ -17,7 +17,7 @@ pub struct ProfileArg {
     /// Write that profile to FILE instead.
     #[arg(long, value_name = "FILE")]
     pub profile_file: Option<PathBuf>,
-    /// Write each file call to FILE, for chrome://tracing or ui.perfetto.dev (JSON).
+    /// Write each file call to FILE, as Chrome and Perfetto read it (trace events in JSON).
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Calls that the trace has at most: the last ones, of each thread and of all.

@@ -1,9 +1,9 @@
 //! `solera run`: starts a program with the preload library, which attaches the volume inside it.
 //!
 //! The command itself attaches nothing. Without `--report`, `--profile` and `--trace` it *becomes*
-//! the program (exec), so that signals, exit codes and job control are the program's own; with them,
-//! it waits, passes signals on and prints afterwards what was refused or served by a detour, or
-//! where the program's time went.
+//! the program (exec), so that signals, exit codes and job control are the program's own; with
+//! them, it waits, passes signals on and prints afterwards what was refused or served by a detour,
+//! or where the program's time went.
 
 mod ddmap;
 mod library;

@@ -215,8 +215,8 @@ fn environment(
 ) -> Result<Vec<CString>, Errno> {
     let mut variables = Vec::new();
     let own = process.environment();
-    // With --profile: the library that times calls, in front. With --align: the one that aligns what
-    // the allocator gives, before that.
+    // With --profile: the library that times calls, in front. With --align: the one that aligns
+    // what the allocator gives, before that.
     let of = |name: &[u8]| own.iter().find_map(|variable| variable.strip_prefix(name));
     let ours = [of(b"SOLERA_PROFILE_LIBRARY="), Some(&*process.library), of(b"SOLERA_ALIGN=")];
     let mut preload = ours.into_iter().flatten().collect::<Vec<_>>().join(&b':');

@@ -198,8 +198,8 @@ pub struct Area {
     pub files: [FileCalls; FILES],
 }
 
-/// The class of a time: exact up to 7, then by a quarter of its power of two. What is below 4 counts
-/// as 4.
+/// The class of a time: exact up to 7, then by a quarter of its power of two. Below 4 it counts as
+/// 4.
 #[inline]
 pub fn class_of_time(ticks: u64) -> usize {
     let ticks = ticks.clamp(4, TICKS_MAX);

@@ -5,8 +5,8 @@ mod bytes;
 mod names;
 mod streams;
 
-/// Defines functions: `fn [name, alias](argument: type, ..) -> type = |next| ..`, where `next` calls
-/// the next function of the name with the same arguments.
+/// Defines functions: `fn [name, alias](argument: type, ..) -> type = |next| ..`, where `next`
+/// calls the next function of the name with the same arguments.
 macro_rules! timed {
     ($(
         fn [$($name:ident),+] $args:tt -> $ret:ty = |$next:ident| $body:expr;

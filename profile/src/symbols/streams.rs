@@ -1,6 +1,6 @@
 //! Streams. What glibc's own streams read and write is not seen: that happens inside glibc. The
-//! streams of a volume's files are such that call back into the preload library, and those calls are
-//! seen here: as reads and writes of the stream's descriptor, which they are.
+//! streams of a volume's files call back into the preload library, and those calls are seen here:
+//! as reads and writes of the stream's descriptor, which they are.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};

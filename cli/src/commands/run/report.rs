@@ -104,8 +104,8 @@ impl Report {
         Self { rows, resources: with_quantiles(resources) }
     }
 
-    /// Of calls of this kind: those that were served by a detour, and those that were refused. Which
-    /// name of the function a program used does not matter.
+    /// Of calls of this kind: those that were served by a detour, and those that were refused,
+    /// under whichever name of the function.
     pub fn of_call(&self, kind: &str) -> (u64, u64) {
         let named =
             |row: &&Row| row.function.trim_start_matches('_').trim_end_matches("64") == kind;

@@ -81,7 +81,7 @@ pub fn of(sums: &Sums, top: usize) -> String {
     let whole = sums.in_calls_ns();
     let count: u64 = sums.calls.iter().map(Call::count).sum();
     let mut text = format!(
-        "solera: {}, and in it {} in {count} file calls ({} of the time of one thread), of {}, {}\n",
+        "solera: {}, of it {} in {count} file calls ({} of the time of one thread), of {}, {}\n",
         time(sums.wall_ns),
         time(whole),
         percent(whole, sums.wall_ns),
