@@ -12,8 +12,9 @@ use crate::attach::{AttachOptions, attach, is_attached};
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     BLOCK, CHUNK, COMMIT, Commit, DATA_AREA_MAX, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
-    IDENTITY, INCOMPAT_ABSENT, INODE, INODE_EXTENT, Identity, LANE, LANES, MAGIC, RuntimeLayout,
-    STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN, checksum,
+    IDENTITY, INCOMPAT_ABSENT, INODE, INODE_EXTENT, Identity, LANE, LANES, MAGIC, RUNTIME_SLACK,
+    RuntimeLayout, STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN,
+    checksum,
 };
 use crate::ground::superblock::{self, random, write_copy, write_state};
 use crate::ground::{Ground, now};
@@ -245,8 +246,9 @@ fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
     Ok(words)
 }
 
-/// Bytes of a volume from which on the lanes' data areas are made room for.
-const WORTH_DATA_AREAS: u64 = 512 << 20;
+/// Bytes of a volume from which on the lanes' data areas are made room for: a chunk at most, of 64.
+/// Smaller ones have it anyway.
+const WORTH_DATA_AREAS: u64 = 128 << 20;
 
 /// Plans the layout of a volume in a region of `size` bytes.
 ///
@@ -267,10 +269,10 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
     let tables = (size / (256 << 10)).clamp(1024, 65536);
     let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
     let runtime = LANES + lanes * LANE;
-    let layout = RuntimeLayout::new(lanes, tables, chunks_max);
+    let runtime_length = RuntimeLayout::new(lanes, tables, chunks_max).length + RUNTIME_SLACK;
     // The lanes' data areas share what is left before the pool, and get a chunk where it is little.
     let data_areas = if size >= WORTH_DATA_AREAS { lanes * DATA_AREA_MAX } else { 0 };
-    let pool = (runtime + layout.length + data_areas).next_multiple_of(CHUNK);
+    let pool = (runtime + runtime_length + data_areas).next_multiple_of(CHUNK);
     let chunks = size.saturating_sub(pool) / CHUNK;
     if chunks < 2 {
         return invalid(format!("{size} bytes leave no room for data"), "give a larger --size");
@@ -299,7 +301,7 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
         lanes: lanes as u32,
         groups: groups as u32,
         runtime,
-        runtime_length: layout.length,
+        runtime_length,
         pool,
         chunks,
         chunks_max,

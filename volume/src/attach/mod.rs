@@ -41,7 +41,7 @@ use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED, HEADER_SIZE, OP_RECORD,
-    RESERVE_MAX, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
+    RESERVE_MAX, RUNTIME_HEADER, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
 };
 use crate::ground::runtime::Runtime;
 use crate::ground::superblock;
@@ -534,11 +534,29 @@ impl Volume {
     /// counters of the free map stay: they are saved with it.
     pub(crate) fn clear_runtime(&self) -> Result<(), Errno> {
         let (map, base) = self.rt.place();
+        let left = self.rt.load(HEADER_FORMAT)?;
+        if left != 0 && left != RuntimeLayout::format() {
+            self.clear_strange_runtime()?;
+        }
         map.shared_zero(base, HEADER_FREE)?;
         map.shared_zero(base + self.rt.layout.ops, self.rt.layout.op_count * OP_RECORD)?;
         self.rt.store(HEADER_SIZE, self.size())?;
         self.rt.store(HEADER_EPOCH, u64::from(self.epoch))?;
         Ok(self.rt.store(HEADER_FORMAT, RuntimeLayout::format())?)
+    }
+
+    /// Another build's words mean something else, and may look like tags of this epoch: all of the
+    /// range is zeroed, before the header says whose it is. What has no memory is zero.
+    fn clear_strange_runtime(&self) -> Result<(), Errno> {
+        let (map, base) = self.rt.place();
+        let end = base + self.superblock.runtime_length;
+        let mut at = map.next_data(base + RUNTIME_HEADER);
+        while at < end {
+            let piece = map.next_hole(at).min(end);
+            map.shared_zero(at, piece - at)?;
+            at = map.next_data(piece);
+        }
+        Ok(())
     }
 
     /// Takes a process slot.

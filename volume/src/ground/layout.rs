@@ -82,7 +82,8 @@ pub struct Superblock {
     pub lanes: u32,
     /// Number of allocation groups.
     pub groups: u32,
-    /// Offset and length of the runtime range, bytes.
+    /// Offset and length of the runtime range, bytes. A build uses as much of it as it needs
+    /// ([`RuntimeLayout::length`]); it needs no more than there is.
     pub runtime: u64,
     pub runtime_length: u64,
     /// Offset of the first chunk of the pool, bytes.
@@ -399,6 +400,10 @@ const _: () = {
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
 pub const RUNTIME_VERSION: u64 = 15;
+/// Bytes that a new volume's runtime range has beyond what its own build needs: room for what later
+/// builds keep there. It is 1 KiB for each process slot, of which there are most; what grows with
+/// the volume does so by chunk, and a later build can do without it in earlier volumes.
+pub const RUNTIME_SLACK: u64 = PROCESS_SLOTS << 10;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].
@@ -481,7 +486,7 @@ pub struct RuntimeLayout {
     /// The tables of `owners.rs`, [`OWNER_TABLE`] bytes each.
     pub owners: u64,
     pub owner_tables: u64,
-    /// Whole length, bytes.
+    /// Bytes that all this needs: the range has as many, or more.
     pub length: u64,
 }
 
@@ -532,7 +537,8 @@ impl RuntimeLayout {
         }
     }
 
-    /// The runtime's format number: builds whose structures differ refuse each other.
+    /// The runtime's format number: builds whose structures differ refuse each other, and who comes
+    /// first clears what one of another number has left.
     pub const fn format() -> u64 {
         let sizes = PROCESS_SLOT << 48 ^ OP_RECORD << 40 ^ DESCRIPTION << 28 ^ LOCK_RECORD << 20;
         RUNTIME_VERSION << 56 ^ sizes ^ CHUNK_RECORD << 8 ^ VOLATILE_LENGTH

@@ -58,7 +58,7 @@ impl Superblock {
             && self.lanes < 1000
             && (1..=GROUPS_MAX).contains(&u64::from(self.groups))
             && self.runtime == LANES + u64::from(self.lanes) * LANE
-            && self.runtime + self.runtime_length <= self.pool
+            && self.runtime.checked_add(self.runtime_length).is_some_and(|end| end <= self.pool)
             && self.pool.is_multiple_of(CHUNK)
             && self.chunks > 0
             && self.chunks <= self.chunks_max
@@ -180,13 +180,18 @@ fn check(superblock: &Superblock, path: &Path, asked: &'static str) -> Result<()
         let found = format!("it needs features that this build does not know ({unknown:#x})");
         return fail(ErrorKind::Unsupported, found, "use a newer release");
     }
-    if superblock.runtime_length != RuntimeLayout::of(superblock).length {
-        let found = "its runtime range has another length than this build's".to_owned();
-        return fail(ErrorKind::Unsupported, found, "use the release that made it");
-    }
     if !superblock.consistent() {
         let found = "the numbers in its superblock contradict each other".to_owned();
         return fail(ErrorKind::Damaged, found, "check it with `solera fsck`");
+    }
+    let needed = RuntimeLayout::of(superblock).length;
+    if superblock.runtime_length < needed {
+        let found = format!(
+            "its runtime range has {} bytes; this build needs {needed}",
+            superblock.runtime_length
+        );
+        let advice = "export it with the release that made it (`solera export`), and import that";
+        return fail(ErrorKind::Unsupported, found, advice);
     }
     Ok(())
 }
