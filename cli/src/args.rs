@@ -14,6 +14,7 @@ mod log;
 mod metrics;
 mod numa;
 mod sqlite;
+mod top;
 mod whole;
 
 use std::ffi::OsString;
@@ -36,6 +37,7 @@ pub use log::{LogArgs, LogCommand, LogFile};
 pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
+pub use top::{Column, TopArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
@@ -71,6 +73,7 @@ pub enum Command {
     Export(ExportArgs),
     Import(ImportArgs),
     Df(DfArgs),
+    Top(TopArgs),
     Metrics(MetricsArgs),
     Fsck(FsckArgs),
     Recover(RecoverArgs),

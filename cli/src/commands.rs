@@ -25,6 +25,7 @@ pub mod recover;
 pub mod rm;
 pub mod run;
 pub mod snapshot;
+pub mod top;
 pub mod trim;
 pub mod umount;
 

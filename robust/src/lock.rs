@@ -16,16 +16,16 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Takes the lock for `owner`. `recover` is told its owner after a while: if that one's
-/// process is dead, its locks are free afterwards.
+/// process is dead, its locks are free afterwards. Gives whether it had to wait for an owner.
 #[inline]
 pub fn acquire<W: Word, E: From<W::Error>>(
     word: W,
     epoch: u32,
     owner: Owner,
     recover: impl FnMut(Owner) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<bool, E> {
     match word.cas(free_word(epoch), owner.word(epoch))? {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(false),
         Err(_) => acquire_slowly(word.far(), epoch, owner, recover),
     }
 }
@@ -37,7 +37,7 @@ fn acquire_slowly<W: Word, E: From<W::Error>>(
     epoch: u32,
     owner: Owner,
     mut recover: impl FnMut(Owner) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<bool, E> {
     let mine = owner.word(epoch);
     let mut spins = 0;
     loop {
@@ -46,10 +46,11 @@ fn acquire_slowly<W: Word, E: From<W::Error>>(
             // A free word of this epoch may carry the waiters' bit: keep it.
             let keep = if (word >> 32) as u32 == epoch { word & WAITERS } else { 0 };
             if made(Mistake::TakenByStore) {
-                return Ok(lock.store(mine | keep)?);
+                lock.store(mine | keep)?;
+                return Ok(spins > 0);
             }
             if lock.cas(word, mine | keep)?.is_ok() {
-                return Ok(());
+                return Ok(spins > 0);
             }
             continue;
         };

@@ -570,8 +570,8 @@ impl Volume {
     /// In a forked child: until a slot is taken nothing of the attachment is this process's.
     pub(crate) fn forget_parent(&self) {
         self.volatile_map().set_alone(false);
-        self.attached.store(false, Ordering::Relaxed);
-        self.remains.store(false, Ordering::Relaxed);
+        self.standing.detach();
+        self.standing.set_remains(false);
         self.finishing.store(false, Ordering::Relaxed);
         self.has_locked.store(false, Ordering::Relaxed);
         self.set_slot(u32::MAX, 0);
@@ -665,7 +665,7 @@ impl Volume {
     /// the slots then (to leave, or to recover a dead one) may find none in use while it does.
     pub(crate) fn leave_as(&self, quiet: bool) -> Result<(), Errno> {
         // The process first: one that shares this one's memory must not end its attachment.
-        if !self.is_own_process() || !self.attached.swap(false, Ordering::SeqCst) {
+        if !self.is_own_process() || !self.standing.detach() {
             return Ok(());
         }
         self.set_leaving();
@@ -756,7 +756,7 @@ impl Drop for Volume {
         if !self.is_own_process() {
             return;
         }
-        if !self.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
+        if !self.standing.is_attached(Ordering::Relaxed) && self.slot() != u32::MAX {
             // Attached in part, or detached: the slot, if it is still this process's, is not used
             // now.
             let _ = self.liveness.release(self.slot());

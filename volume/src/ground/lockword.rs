@@ -3,6 +3,7 @@
 
 use crate::Result;
 use crate::ground::Ground;
+use crate::ground::counted::LOCK_WAITS;
 use pmem::{Region, Span};
 use robust::lock;
 use robust::owner::Owner;
@@ -12,7 +13,11 @@ use robust::word::{At, Of};
 #[inline]
 pub(crate) fn acquire(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
     let recover = |holder| ground.recover_if_dead(holder);
-    lock::acquire(At(map, offset), ground.epoch, owner, recover)
+    let waited = lock::acquire(At(map, offset), ground.epoch, owner, recover)?;
+    if waited {
+        ground.counters.one::<LOCK_WAITS>();
+    }
+    Ok(())
 }
 
 /// As [`acquire`], of the lock that is word number `word` of words that were checked before.
@@ -24,7 +29,11 @@ pub(crate) fn acquire_word<const WORDS: usize>(
     owner: Owner,
 ) -> Result<()> {
     let recover = |holder| ground.recover_if_dead(holder);
-    lock::acquire(Of(*words, word), ground.epoch, owner, recover)
+    let waited = lock::acquire(Of(*words, word), ground.epoch, owner, recover)?;
+    if waited {
+        ground.counters.one::<LOCK_WAITS>();
+    }
+    Ok(())
 }
 
 /// Frees the lock if `owner` holds it, and wakes those that wait.
