@@ -180,7 +180,7 @@ fn to_text(activity: &Activity, rows: &[Row], rates: Option<Rates>) -> String {
         text.push('\n');
     }
     if let Some(why) = activity.info.unasked {
-        text.push_str(&format!("which processes live may not be asked: {why}\n"));
+        text.extend(["which processes live may not be asked: ", why, "\n"]);
     }
     if rows.is_empty() {
         text.push_str("no process has attached it\n");

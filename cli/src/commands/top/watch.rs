@@ -43,7 +43,9 @@ impl Shown {
     /// The first look; so nothing is known of what is done in a second.
     fn new(first: Sample, sort: Column) -> Self {
         let mut rows = first.rows(&first);
-        rows.iter_mut().for_each(|row| row.rates = None);
+        for row in &mut rows {
+            row.rates = None;
+        }
         Self { last: first, rows: sorted(rows, sort), rates: None, sort, first: 0, problem: None }
     }
 
