@@ -16,6 +16,7 @@ mod numa;
 mod profile;
 mod programs;
 mod sqlite;
+mod top;
 mod whole;
 
 use std::ffi::OsString;
@@ -40,6 +41,7 @@ pub use numa::{NumaArgs, NumaCommand};
 pub use profile::ProfileArg;
 pub use programs::ProgramsBenchArgs;
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
+pub use top::{Column, TopArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs, UpgradeArgs};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
@@ -75,6 +77,7 @@ pub enum Command {
     Export(ExportArgs),
     Import(ImportArgs),
     Df(DfArgs),
+    Top(TopArgs),
     Metrics(MetricsArgs),
     Fsck(FsckArgs),
     Recover(RecoverArgs),

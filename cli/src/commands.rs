@@ -26,6 +26,7 @@ pub mod recover;
 pub mod rm;
 pub mod run;
 pub mod snapshot;
+pub mod top;
 pub mod trim;
 pub mod umount;
 pub mod upgrade;

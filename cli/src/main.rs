@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         Command::Export(args) => commands::export::run(args),
         Command::Import(args) => commands::import::run(args),
         Command::Df(args) => commands::df::run(args),
+        Command::Top(args) => commands::top::run(args),
         Command::Metrics(args) => commands::metrics::run(args),
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Recover(args) => commands::recover::run(args),

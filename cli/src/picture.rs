@@ -85,8 +85,25 @@ fn mix(from: Colour, to: Colour, part: f64) -> Colour {
     std::array::from_fn(|index| (to[index] - from[index]).mul_add(part, from[index]))
 }
 
+fn bytes(colour: Colour) -> [u8; 3] {
+    colour.map(|part| part.round().clamp(0.0, 255.0) as u8)
+}
+
+/// A square where there are letters only: its colour, and a letter that says how full it is.
+pub type Square = ([u8; 3], char);
+
+/// The picture in so many squares at most.
+pub fn squares(chunks: &[Chunk], most: usize) -> Vec<Square> {
+    const FILLS: [char; 5] = ['\u{b7}', '\u{2591}', '\u{2592}', '\u{2593}', '\u{2588}'];
+    let square = |group: &[Chunk]| {
+        let fill = (used(group) * (FILLS.len() - 1) as f64).ceil() as usize;
+        (bytes(mean(group)), FILLS[fill.min(FILLS.len() - 1)])
+    };
+    chunks.chunks(chunks.len().div_ceil(most.max(1)).max(1)).map(square).collect()
+}
+
 fn hex(colour: Colour) -> String {
-    let [red, green, blue] = colour.map(|part| part.round().clamp(0.0, 255.0) as u8);
+    let [red, green, blue] = bytes(colour);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
@@ -153,9 +170,14 @@ fn mean(group: &[Chunk]) -> Colour {
     sum
 }
 
+/// How much of some chunks is in use, from 0 to 1.
+fn used(group: &[Chunk]) -> f64 {
+    group.iter().map(|chunk| chunk.used()).sum::<f64>() / group.len() as f64
+}
+
 /// What is said of a square.
 fn label(first: usize, group: &[Chunk]) -> String {
-    let used = 100.0 * group.iter().map(|chunk| chunk.used()).sum::<f64>() / group.len() as f64;
+    let used = 100.0 * used(group);
     match group {
         [chunk] => format!("chunk {first}: {}, {used:.0} % in use", chunk.name()),
         _ => format!("chunks {first} to {}: {used:.0} % in use", first + group.len() - 1),
@@ -227,7 +249,21 @@ mod tests {
     }
 
     #[test]
+    fn letters_say_how_full_a_square_is() {
+        let chunks = [Chunk::Free, Chunk::Free, Chunk::Free, Chunk::Huge, Chunk::Mixed(0.01)];
+        let found = squares(&chunks, 100);
+        assert_eq!(
+            found.iter().map(|one| one.1).collect::<String>(),
+            "\u{b7}\u{b7}\u{b7}\u{2588}\u{2591}"
+        );
+        assert_eq!(found[3].0, [22, 128, 105]);
+        assert_eq!(squares(&chunks, 2).len(), 2);
+        assert_eq!(squares(&chunks, 0).len(), 1);
+    }
+
+    #[test]
     fn nothing_is_drawn_of_nothing() {
+        assert!(squares(&[], 7).is_empty());
         assert!(draw("", &[]).ends_with("</svg>\n"));
     }
 }

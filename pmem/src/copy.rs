@@ -137,6 +137,41 @@ pub(crate) unsafe fn add64(at: *mut u8, delta: u64) -> Option<u64> {
     if fault == 0 { Some(found) } else { lost() }
 }
 
+/// Adds to word number `WORD` of a line by one plain instruction; nothing happens if it faults.
+#[expect(clippy::inline_always, reason = "an instruction")]
+#[inline(always)]
+pub(crate) unsafe fn count64<const WORD: usize>(line: *mut u8, number: u64) {
+    // SAFETY: guarded; the caller vouches for the target.
+    unsafe {
+        asm!(
+            "2: add qword ptr [{line} + 8 * {word}], {number}",
+            "3:",
+            guarded!("2b", "3b", "3b"),
+            line = in(reg) line,
+            number = in(reg) number,
+            word = const WORD,
+            options(nostack),
+        );
+    }
+}
+
+/// As [`count64`], of one.
+#[expect(clippy::inline_always, reason = "an instruction")]
+#[inline(always)]
+pub(crate) unsafe fn count_one<const WORD: usize>(line: *mut u8) {
+    // SAFETY: guarded; the caller vouches for the target.
+    unsafe {
+        asm!(
+            "2: add qword ptr [{line} + 8 * {word}], 1",
+            "3:",
+            guarded!("2b", "3b", "3b"),
+            line = in(reg) line,
+            word = const WORD,
+            options(nostack),
+        );
+    }
+}
+
 /// Atomic exchange of an aligned word; `None` if it faulted.
 #[inline]
 pub(crate) unsafe fn swap64(at: *mut u8, value: u64) -> Option<u64> {

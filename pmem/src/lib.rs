@@ -24,6 +24,7 @@ mod checksum;
 mod copy;
 mod copy_asm;
 mod copy_words;
+pub mod counters;
 pub mod counts;
 mod cpu;
 mod cut;

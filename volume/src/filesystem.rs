@@ -5,12 +5,14 @@
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 mod absent;
+mod attached;
 mod maps;
 
 use crate::Result;
 use crate::cache::Target;
 use crate::data::fallocate::check_request;
 use crate::data::plan::{Plan, Position};
+use crate::ground::counted::{BYTES_READ, BYTES_WRITTEN, NAMES, OPENS, READS, SYNCS, WRITES};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::inode::opens::Opened;
 use crate::inode::opens::not_open;
@@ -19,8 +21,6 @@ use crate::namespace::{Names, align};
 use crate::open::Opens;
 use crate::open::close::Promise;
 use crate::open::description::truncates;
-use crate::process::liveness;
-use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
@@ -28,9 +28,9 @@ use pmem::Access;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Attached, Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LastName, LockKind,
-    LockOwner, Locks, NewNode, Node, Of, Open, OpenFlags, RecordLock, Removes, RenameFlags,
-    SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
+    At, Attr, Desc, DirEntry, FileSystem, FsStat, Kind, LastName, LockKind, LockOwner, Locks,
+    NewNode, Node, Of, Open, OpenFlags, RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn,
+    UserOut, Want, Whence, Where, Which,
 };
 
 /// An offset that a file may have.
@@ -49,8 +49,7 @@ impl Volume {
     #[inline]
     fn call(&self) -> Result<&Recoveries> {
         let rooms = self.rooms();
-        let calm = rooms.attached.load(Ordering::Relaxed) && !rooms.remains.load(Ordering::Relaxed);
-        if calm && rooms.rt.load(HEADER_SIZE) == Ok(rooms.calm_size()) {
+        if rooms.standing.is_calm() && rooms.has_size(rooms.calm_size()) {
             return Ok(rooms);
         }
         self.call_anyway()
@@ -65,10 +64,10 @@ impl Volume {
     /// The same, where something has to be done first.
     #[cold]
     fn call_anyway(&self) -> Result<&Recoveries> {
-        if !self.attached.load(Ordering::Relaxed) {
+        if !self.standing.is_attached(Ordering::Relaxed) {
             return Err(Errno::BADF);
         }
-        if self.remains.load(Ordering::Relaxed) {
+        if self.standing.remains() {
             self.finish_recoveries()?;
         }
         if self.rt.load(HEADER_SIZE)? != self.size() {
@@ -88,6 +87,23 @@ impl Volume {
         let done = change(rooms)?;
         rooms.keep_up();
         Ok(done)
+    }
+
+    /// As [`Volume::call`], of names and attributes.
+    #[inline]
+    fn names(&self) -> Result<&Recoveries> {
+        let rooms = self.call()?;
+        rooms.counters.one::<NAMES>();
+        Ok(rooms)
+    }
+
+    /// As [`Volume::change`], of names and attributes.
+    #[inline]
+    fn change_names<T>(&self, change: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
+        self.change(|rooms| {
+            rooms.counters.one::<NAMES>();
+            change(rooms)
+        })
     }
 
     /// The same of record locks, which make no upkeep due.
@@ -175,13 +191,16 @@ impl Volume {
         let rooms = self.call()?;
         let opened = rooms.opened_data(desc, false)?;
         if let Some(offset) = at.given() {
-            return rooms.read_opened(desc, &opened, offset_of(offset)?, out);
+            let read = rooms.read_opened(desc, &opened, offset_of(offset)?, out)?;
+            rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
+            return Ok(read);
         }
         loop {
             // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
             let position = rooms.position(desc)?;
             let read = rooms.read_opened(desc, &opened, position, out)?;
             if rooms.advance(desc, position, position + read as u64)? {
+                rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
                 return Ok(read);
             }
         }
@@ -232,6 +251,37 @@ impl Volume {
         Ok(self.write_on(data, written, |_, rest| self.write_here_paged(desc, rest)))
     }
 
+    /// Writes at an offset, or at the end.
+    #[expect(clippy::inline_always, reason = "the way of a write")]
+    #[inline(always)]
+    fn write_at(&self, desc: Desc, data: &[UserIn<'_>], offset: u64) -> Result<usize> {
+        let rooms = self.call()?;
+        let opened = rooms.opened_data(desc, true)?;
+        let offset = offset_of(offset)?;
+        let place = if opened.flags.appends() { Position::End } else { Position::At(offset) };
+        let _exclusive = rooms.exclusive();
+        let anchor = Anchor::Open(desc, opened.state);
+        if let [only] = data {
+            match rooms.write_at_once(opened.node, anchor, place, only) {
+                Ok(Some(_)) => {
+                    rooms.write_through(opened.node, opened.flags)?;
+                    return Ok(only.len());
+                }
+                // A page that was absent, or is lost: it is to wait.
+                Ok(None) | Err(Errno::IO) => {}
+                Err(errno) => return Err(not_open(errno)),
+            }
+        }
+        let range = || (offset, data.iter().map(|part| part.len() as u64).sum());
+        let write = || self.write_waiting(&opened, place, data);
+        let mut written = self.paged_idle(opened.node, range, write)?.0;
+        if self.region.pager().is_some() {
+            written = self.write_rest(&opened, offset, data, written);
+        }
+        rooms.write_through(opened.node, opened.flags)?;
+        Ok(written)
+    }
+
     /// Writes at the position, or at the end: too much for the frame of a write at an offset.
     /// `at_once`: all of it, if it is simple.
     #[inline(never)]
@@ -272,11 +322,6 @@ impl Volume {
         drop(moving);
         rooms.write_through(opened.node, opened.flags)?;
         Ok(written)
-    }
-
-    fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
-        let generation = (ticket.word() >> 32) as u32;
-        (ticket.word() as u32, SlotState { state: SLOT_FORK, generation })
     }
 
     fn make_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
@@ -349,7 +394,7 @@ impl FileSystem for Volume {
     }
 
     fn find(&self, from: Of, names: &[u8], attr: &mut Attr) -> bool {
-        let Ok(rooms) = self.call() else { return false };
+        let Ok(rooms) = self.names() else { return false };
         match from.which() {
             Which::Node(node) => rooms.find_path(node, names, attr),
             // Not among the whole paths: mostly it is one name of many.
@@ -360,7 +405,7 @@ impl FileSystem for Volume {
     }
 
     fn walk(&self, dir: Node, names: &[u8], want: Want<'_>) -> Result<usize> {
-        let rooms = self.call()?;
+        let rooms = self.names()?;
         match want {
             Want::Name(node) => *node = Names::lookup(rooms, dir, names)?,
             Want::Directory(node) => match rooms.find_prefix(dir, names) {
@@ -376,7 +421,7 @@ impl FileSystem for Volume {
     }
 
     fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
-        let rooms = self.call()?;
+        let rooms = self.names()?;
         let node = match of.which() {
             Which::Desc(desc) => rooms.opened_here(desc)?.node,
             Which::Node(node) => node,
@@ -385,23 +430,25 @@ impl FileSystem for Volume {
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
-        self.change(|rooms| Names::set_attr(rooms, node, change))
+        self.change_names(|rooms| Names::set_attr(rooms, node, change))
     }
 
     fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
-        Names::read_link(self.call()?, node, out)
+        Names::read_link(self.names()?, node, out)
     }
 
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.change(|rooms| rooms.with_orphans_dropped(|| Names::create(rooms, dir, name, new)))
+        self.change_names(|rooms| {
+            rooms.with_orphans_dropped(|| Names::create(rooms, dir, name, new))
+        })
     }
 
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
-        self.change(|rooms| Names::link(rooms, node, dir, name))
+        self.change_names(|rooms| Names::link(rooms, node, dir, name))
     }
 
     fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
-        self.change(|rooms| match what {
+        self.change_names(|rooms| match what {
             Removes::Name => rooms.unlink_known(at.dir, at.name, at.found.map(target)),
             Removes::Directory => rooms.remove_dir(at.dir, at.name),
         })
@@ -409,7 +456,7 @@ impl FileSystem for Volume {
 
     fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()> {
         let found = from.found.map(|source| (target(source), to.found.map(target)));
-        self.change(|rooms| {
+        self.change_names(|rooms| {
             rooms.rename_known((from.dir, from.name), (to.dir, to.name), flags, found)
         })
     }
@@ -420,15 +467,15 @@ impl FileSystem for Volume {
         cookie: i64,
         each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        Names::read_dir(self.call()?, dir, cookie, each)
+        Names::read_dir(self.names()?, dir, cookie, each)
     }
 
     fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        Names::get_xattr(self.call()?, node, name, out)
+        Names::get_xattr(self.names()?, node, name, out)
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        self.change(|rooms| {
+        self.change_names(|rooms| {
             Names::set_xattr(rooms, node, name, value, flags)?;
             if name == align::NAME {
                 rooms.rewrite_aligned(node);
@@ -438,15 +485,16 @@ impl FileSystem for Volume {
     }
 
     fn list_xattr(&self, node: Node, out: &mut [u8]) -> Result<usize> {
-        Names::list_xattr(self.call()?, node, out)
+        Names::list_xattr(self.names()?, node, out)
     }
 
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        self.change(|rooms| Names::remove_xattr(rooms, node, name))
+        self.change_names(|rooms| Names::remove_xattr(rooms, node, name))
     }
 
     fn open(&self, what: Open<'_>, flags: OpenFlags, place: Option<Node>) -> Result<Desc> {
         self.change(|rooms| {
+            rooms.counters.one::<OPENS>();
             let desc = match what {
                 Open::Node(node, Some(kind)) => self.open_and_truncate(node, kind, flags)?,
                 Open::New(at, new) => return rooms.create_opened(at.dir, at.name, new, flags),
@@ -488,39 +536,18 @@ impl FileSystem for Volume {
             && let Some(read) = rooms.read_again(desc, from, only)
             && (at != Where::POSITION || rooms.advance(desc, from, from + read as u64) == Ok(true))
         {
+            rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
             return Ok(read);
         }
         self.read_further(desc, out, at)
     }
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
-        let Some(offset) = at.given() else {
-            return self.write_here_paged(desc, data);
+        let written = match at.given() {
+            Some(offset) => self.write_at(desc, data, offset)?,
+            None => self.write_here_paged(desc, data)?,
         };
-        let rooms = self.call()?;
-        let opened = rooms.opened_data(desc, true)?;
-        let offset = offset_of(offset)?;
-        let place = if opened.flags.appends() { Position::End } else { Position::At(offset) };
-        let _exclusive = rooms.exclusive();
-        let anchor = Anchor::Open(desc, opened.state);
-        if let [only] = data {
-            match rooms.write_at_once(opened.node, anchor, place, only) {
-                Ok(Some(_)) => {
-                    rooms.write_through(opened.node, opened.flags)?;
-                    return Ok(only.len());
-                }
-                // A page that was absent, or is lost: it is to wait.
-                Ok(None) | Err(Errno::IO) => {}
-                Err(errno) => return Err(not_open(errno)),
-            }
-        }
-        let range = || (offset, data.iter().map(|part| part.len() as u64).sum());
-        let write = || self.write_waiting(&opened, place, data);
-        let mut written = self.paged_idle(opened.node, range, write)?.0;
-        if self.region.pager().is_some() {
-            written = self.write_rest(&opened, offset, data, written);
-        }
-        rooms.write_through(opened.node, opened.flags)?;
+        self.counters.one_and::<WRITES, BYTES_WRITTEN>(written as u64);
         Ok(written)
     }
 
@@ -542,6 +569,7 @@ impl FileSystem for Volume {
     }
 
     fn sync(&self, what: Synced) -> Result<()> {
+        self.counters.one::<SYNCS>();
         if self.region.pager().is_some() {
             return self.sync_beyond(what);
         }
@@ -609,6 +637,8 @@ impl FileSystem for Volume {
             let done = rooms.copy_file(source.node, from_offset, target.node, to_offset, length)?;
             rooms.keep_up();
             rooms.write_through(target.node, target.flags)?;
+            rooms.counters.one_and::<READS, BYTES_READ>(done);
+            rooms.counters.one_and::<WRITES, BYTES_WRITTEN>(done);
             Ok(done)
         })
     }
@@ -688,101 +718,5 @@ impl Locks for Volume {
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
         self.lock(|rooms| rooms.set_flock(desc, kind, wait))
-    }
-}
-
-impl Attached for Volume {
-    fn hand_over(&self, desc: Desc) -> Result<u64> {
-        self.call()?.hand_over_description(desc)
-    }
-
-    fn adopt(&self, name: u64) -> Result<Desc> {
-        self.call()?.adopt_name(name)
-    }
-
-    fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
-        self.call()?.set_executed(before, now)
-    }
-
-    fn host_execution(&self, node: Node, begins: bool) -> Result<()> {
-        self.call()?.host_executed(node, begins)
-    }
-
-    fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket> {
-        self.call()?;
-        if self.anchor().is_none() {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let (slot, generation) = match self.take_fork_slot() {
-            // A shell whose commands get killed never attaches anew: none has recovered them.
-            Err(Errno::USERS) => {
-                self.recover_the_dead()?;
-                self.take_fork_slot()?
-            }
-            taken => taken?,
-        };
-        for &desc in held {
-            if let Err(errno) = self.share_description(desc, slot) {
-                self.drop_fork_slot(slot, SlotState { state: SLOT_FORK, generation })?;
-                return Err(errno);
-            }
-        }
-        Ok(ForkTicket::new(u64::from(generation) << 32 | u64::from(slot)))
-    }
-
-    fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>) {
-        let (slot, prepared) = Self::slot_of_ticket(ticket);
-        // If the runtime has vanished, every other call fails too.
-        let _ = match child {
-            Some(pid) => {
-                self.set_slot_pid(slot, pid).and_then(|()| self.wait_for_child(slot, prepared, pid))
-            }
-            None => self.drop_fork_slot(slot, prepared),
-        };
-    }
-
-    fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
-        let (slot, prepared) = Self::slot_of_ticket(ticket);
-        self.region.born()?;
-        self.forget_parent();
-        while !self.liveness.hold(slot)? {
-            // A recoverer looks at it; it will find that the slot is not dead.
-            std::hint::spin_loop();
-        }
-        self.set_slot_pid(slot, liveness::own_pid())?;
-        self.separate_region();
-        let live = SlotState { state: SLOT_LIVE, ..prepared };
-        if !self.turn_slot(slot, prepared, live)? {
-            self.liveness.release(slot)?;
-            return Err(Errno::STALE);
-        }
-        self.wake_slot(slot);
-        self.set_slot(slot, prepared.generation);
-        self.begin_idle()?;
-        self.note_home()?;
-        self.set_attached();
-        Ok(())
-    }
-
-    fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
-        self.region.born()?;
-        self.forget_parent();
-        self.rejoin()?;
-        held.retain(|&desc| self.share_description(desc, self.slot()).is_ok());
-        Ok(())
-    }
-
-    fn exec_prepare(&self) -> Result<String> {
-        self.call()?;
-        self.prepare_exec()
-    }
-
-    fn exec_failed(&self) {
-        self.undo_exec();
-    }
-
-    fn detach(&self) -> Result<()> {
-        // Another thread may be inside a call, and go on with it for a moment.
-        self.leave_as(self.is_single())
     }
 }

@@ -36,7 +36,7 @@ mod words;
 
 pub use attach::checking::{fsck, repair};
 pub use attach::format::{FormatOptions, format, format_region, own_bytes};
-pub use attach::looking::{info, uuid_of};
+pub use attach::looking::{Activity, activity, info, uuid_of};
 pub use attach::ordinary::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,
 };
@@ -51,10 +51,12 @@ pub use attach::{
 pub use check::extents::{ChunkUse, Extent};
 pub use check::fsck::{FsckOptions, FsckReport};
 pub use check::info::{Info, RuntimeUse};
+pub use check::processes::{Life, ProcessUse};
 pub use check::repair::{RepairOptions, RepairReport};
 pub use ground::error::{ErrorKind, VolumeError};
 pub use ground::layout::{BLOCK, CHUNK};
 pub use process::Attached;
+pub use process::counts::{Counts, Death};
 pub use process::liveness::{HANDING_MODE, work_beside_another};
 pub use recovery::Recovery;
 pub use recovery::fault::{FsckFault, Remedy};

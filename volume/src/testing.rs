@@ -1,7 +1,7 @@
 //! What unit tests share: volumes in memory, something in them, repeatable randomness.
 
 use crate::Mode;
-use crate::attach::format::{FormatOptions, format_region};
+use crate::attach::format::{FormatOptions, format_region, own_bytes};
 use crate::attach::{AttachOptions, attach_region};
 use crate::check::fsck::compare;
 use crate::data::plan::Position;
@@ -15,8 +15,10 @@ use vfs::{Kind, NewNode, Node, OpenFlags};
 
 /// A formatted region in private memory, for a pool of `chunks` chunks (at least 7).
 pub(crate) fn region(chunks: u64, groups: u32) -> Region {
-    let region = Region::zeros((chunks + 1) * CHUNK, None);
     let options = FormatOptions { groups: Some(groups), ..FormatOptions::default() };
+    let metadata = CHUNK;
+    let before_pool = own_bytes((chunks + 1) * CHUNK, &options).unwrap() - metadata;
+    let region = Region::zeros(before_pool + chunks * CHUNK, None);
     format_region(&region, &options).unwrap();
     region
 }

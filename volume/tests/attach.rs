@@ -332,6 +332,72 @@ fn a_build_with_another_runtime_is_refused_and_told_who_holds_it() {
     assert!(place.attach().attributes(volume.root()).is_ok());
 }
 
+/// Rewrites the length of the runtime range in both superblocks by the one there is.
+fn change_runtime_length(place: &Place, change: impl Fn(u64) -> u64) -> u64 {
+    let file = std::fs::File::options().read(true).write(true).open(place.path()).expect("opened");
+    let mut block = [0; SUPERBLOCK_LENGTH];
+    file.read_exact_at(&mut block, 0).expect("read");
+    let at = RUNTIME_FIELD as usize + 8;
+    let length = u64::from_le_bytes(block[at..at + 8].try_into().expect("a word"));
+    block[at..at + 8].copy_from_slice(&change(length).to_le_bytes());
+    seal_superblock(&mut block);
+    file.write_all_at(&block, 0).expect("written");
+    file.write_all_at(&block, 4096).expect("written");
+    length
+}
+
+/// What a new volume's range has beyond what its build needs (`docs/format.md`).
+const SLACK: u64 = 512 << 10;
+
+#[test]
+fn a_runtime_range_may_be_longer_than_needed_and_not_shorter() {
+    let place = Place::formatted("length");
+    put(&place.attach(), "a", b"kept");
+    // As a later build may make it, and as builds did that gave no slack.
+    for (name, change) in [("b", 4096), ("c", -(SLACK as i64 + 4096))] {
+        change_runtime_length(&place, |length| length.wrapping_add_signed(change));
+        let volume = place.attach();
+        assert_eq!(get(&volume, "a").expect("read"), b"kept");
+        put(&volume, name, &vec![7; 1 << 20]);
+        drop(volume);
+        assert_eq!(get(&place.attach(), name).expect("read"), vec![7; 1 << 20]);
+    }
+    change_runtime_length(&place, |length| length - 4096);
+    let before = std::fs::read(place.path()).expect("read");
+    let error = attach(place.path(), &AttachOptions::default()).err().expect("it is too short");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("this build needs"), "{error}");
+    assert!(std::fs::read(place.path()).expect("read") == before, "nothing was changed");
+    // Longer than there is room for.
+    change_runtime_length(&place, |length| length + (64 << 20));
+    let error = attach(place.path(), &AttachOptions::default()).err().expect("it is too long");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn what_another_build_has_left_in_the_runtime_is_cleared() {
+    let place = Place::formatted("left");
+    put(&place.attach(), "a", b"kept");
+    let file = std::fs::File::options().read(true).write(true).open(place.path()).expect("opened");
+    let mut words = [0; 16];
+    file.read_exact_at(&mut words, RUNTIME_FIELD).expect("read");
+    let word = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("a word"));
+    let (runtime, length) = (word(0), word(8));
+    let mut found = [0; 8];
+    file.read_exact_at(&mut found, runtime).expect("read");
+    // Its first number is another one, and behind the header everything looks like something.
+    file.write_all_at(&(u64::from_le_bytes(found) ^ 1).to_le_bytes(), runtime).expect("written");
+    file.write_all_at(&vec![0xFF; (length - 4096) as usize], runtime + 4096).expect("written");
+    let volume = place.attach();
+    assert_eq!(get(&volume, "a").expect("read"), b"kept");
+    put(&volume, "b", b"new");
+    drop(volume);
+    let mut slack = vec![1; 4096];
+    file.read_exact_at(&mut slack, runtime + length - 4096).expect("read");
+    assert!(slack.iter().all(|&byte| byte == 0), "also what this build does not use");
+    assert_eq!(get(&place.attach(), "b").expect("read"), b"new");
+}
+
 #[test]
 fn bad_input_gets_a_clear_error() {
     let place = Place::new("bad");

@@ -352,6 +352,7 @@ impl Command {
         let (volumes, code): (Vec<&mut PathBuf>, u8) = match self {
             Self::Info(args) => (vec![&mut args.volume], 1),
             Self::Df(args) => (args.volumes.iter_mut().collect(), 1),
+            Self::Top(args) => (vec![&mut args.volume], 1),
             Self::Metrics(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Fsck(args) => (vec![&mut args.volume], fsck::CODE_NOT_CHECKED),
             Self::Trim(args) => (vec![&mut args.volume], 1),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Tell a monitor about volumes: space, processes, open files, locks.
+/// Tell a monitor about volumes: space, processes, open files, locks, calls.
 ///
 /// The text is Prometheus's (exposition format 0.0.4). Looking at a volume attaches nothing, and
 /// nobody waits for it. A volume that cannot be read has `solera_volume_up` 0. What the nodes of a

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use exposition::{NotHeard, Scrapes, Text};
 use rustix::event::{self, Timespec};
 use rustix::io::Errno;
-use volume::{Info, RuntimeUse, VolumeError};
+use volume::{Activity, Counts, Info, RuntimeUse, VolumeError};
 
 use crate::args::MetricsArgs;
 use crate::commands::node::end;
@@ -35,16 +35,16 @@ pub fn run(args: &MetricsArgs) -> Outcome {
 }
 
 /// A volume, as it is named, and what it says of itself.
-type Looked = Vec<(String, Result<Info, VolumeError>)>;
+type Looked = Vec<(String, Result<Activity, VolumeError>)>;
 
 fn look(volumes: &[PathBuf]) -> Looked {
-    let look = |path: &PathBuf| (path.to_string_lossy().into_owned(), volume::info(path));
+    let look = |path: &PathBuf| (path.to_string_lossy().into_owned(), volume::activity(path));
     volumes.iter().map(look).collect()
 }
 
 /// Says which volumes cannot be read; whether there are any.
 fn complain(looked: &Looked) -> bool {
-    let wrong = looked.iter().filter_map(|(_, info)| info.as_ref().err());
+    let wrong = looked.iter().filter_map(|(_, found)| found.as_ref().err());
     wrong.map(output::tell).count() > 0
 }
 
@@ -150,18 +150,65 @@ const GAUGES: [Gauge; 17] = [
     ("calls", "Calls under way that change something.", |of| Some(of_use(of, |used| used.calls))),
 ];
 
+/// What is counted: a name, its help, and the values with the kinds that they have, if any.
+type Counter = (&'static str, &'static str, &'static [(Option<&'static str>, fn(&Counts) -> u64)]);
+
+const COUNTERS: [Counter; 4] = [
+    (
+        "calls_total",
+        "Calls of programs that the volume has served.",
+        &[
+            (Some("read"), |of| of.reads),
+            (Some("write"), |of| of.writes),
+            (Some("open"), |of| of.opens),
+            (Some("name"), |of| of.names),
+            (Some("sync"), |of| of.syncs),
+        ],
+    ),
+    ("read_bytes_total", "What reads gave.", &[(None, |of| of.bytes_read)]),
+    ("written_bytes_total", "What writes took.", &[(None, |of| of.bytes_written)]),
+    (
+        "lock_waits_total",
+        "Waits for a lock of another thread or process.",
+        &[(None, |of| of.lock_waits)],
+    ),
+];
+
+/// A volume that was read.
+type Read<'l> = (&'l str, &'l Activity);
+
+fn counters(text: &mut Text, read: &[Read<'_>]) {
+    for (counter, help, values) in COUNTERS {
+        text.family(counter, "counter", help);
+        for (name, found) in read {
+            // A volume without room for them has none.
+            let Some(counts) = &found.counts else { continue };
+            for (kind, value) in values {
+                let kind = kind.map(|kind| ("kind", kind));
+                let labels: Vec<_> = [("volume", *name)].into_iter().chain(kind).collect();
+                text.sample(counter, &labels, value(counts));
+            }
+        }
+    }
+    text.family("deaths_total", "counter", "Processes that were found dead.");
+    for (name, found) in read {
+        text.sample("deaths_total", &[("volume", name)], found.deaths);
+    }
+}
+
 fn text(looked: &Looked) -> String {
     let mut text = Text::new("solera_volume_");
-    let read = || looked.iter().filter_map(|(name, info)| Some((&**name, info.as_ref().ok()?)));
+    let read = looked.iter().filter_map(|(name, found)| Some((&**name, found.as_ref().ok()?)));
+    let read: Vec<Read<'_>> = read.collect();
     text.family("up", "gauge", "Whether the volume could be read.");
-    for (name, info) in looked {
-        text.sample("up", &[("volume", name)], u8::from(info.is_ok()));
+    for (name, found) in looked {
+        text.sample("up", &[("volume", name)], u8::from(found.is_ok()));
     }
     text.family("info", "gauge", "1; the labels say what the volume is.");
-    for (name, info) in read() {
+    for (name, Activity { info, .. }) in &read {
         let version = info.version.to_string();
         let labels = [
-            ("volume", name),
+            ("volume", *name),
             ("label", &*info.label),
             ("uuid", &*info.uuid),
             ("class", &*info.class),
@@ -171,11 +218,12 @@ fn text(looked: &Looked) -> String {
     }
     for (gauge, help, value) in GAUGES {
         text.family(gauge, "gauge", help);
-        for (name, info) in read() {
-            if let Some(value) = value(info) {
+        for (name, found) in &read {
+            if let Some(value) = value(&found.info) {
                 text.sample(gauge, &[("volume", name)], value);
             }
         }
     }
+    counters(&mut text, &read);
     text.finish()
 }

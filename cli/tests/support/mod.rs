@@ -227,7 +227,14 @@ impl Mounted {
     #[track_caller]
     pub fn end(self) {
         self.unmount();
-        solera(["detach", &self.volume]).ok();
+        // Another test's mount name space may have a copy of the mount for a moment.
+        let begun = Instant::now();
+        let mut detached = solera(["detach", &self.volume]);
+        while detached.code != 0 && begun.elapsed() < Duration::from_mins(1) {
+            std::thread::sleep(Duration::from_millis(50));
+            detached = solera(["detach", &self.volume]);
+        }
+        detached.ok();
         solera(["fsck", &self.volume]).ok();
     }
 }

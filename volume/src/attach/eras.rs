@@ -72,10 +72,10 @@ impl Versions for Volume {
     }
 
     fn version(&self, desc: Desc) -> Result<Version> {
-        if !self.attached.load(Ordering::Relaxed) {
+        if !self.standing.is_attached(Ordering::Relaxed) {
             return Err(Errno::BADF);
         }
-        if self.remains.load(Ordering::Relaxed) {
+        if self.standing.remains() {
             // A recovery is to be finished first, by a call of the other traits.
             return Err(Errno::BUSY);
         }

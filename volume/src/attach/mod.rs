@@ -42,7 +42,7 @@ use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED, HEADER_SIZE, OP_RECORD,
-    RESERVE_MAX, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
+    RESERVE_MAX, RUNTIME_HEADER, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
 };
 use crate::ground::runtime::Runtime;
 use crate::ground::superblock;
@@ -547,11 +547,29 @@ impl Volume {
     /// counters of the free map stay: they are saved with it.
     pub(crate) fn clear_runtime(&self) -> Result<(), Errno> {
         let (map, base) = self.rt.place();
+        let left = self.rt.load(HEADER_FORMAT)?;
+        if left != 0 && left != RuntimeLayout::format() {
+            self.clear_strange_runtime()?;
+        }
         map.shared_zero(base, HEADER_FREE)?;
         map.shared_zero(base + self.rt.layout.ops, self.rt.layout.op_count * OP_RECORD)?;
         self.rt.store(HEADER_SIZE, self.size())?;
         self.rt.store(HEADER_EPOCH, u64::from(self.epoch))?;
         Ok(self.rt.store(HEADER_FORMAT, RuntimeLayout::format())?)
+    }
+
+    /// Another build's words mean something else, and may look like tags of this epoch: all of the
+    /// range is zeroed, before the header says whose it is. What has no memory is zero.
+    fn clear_strange_runtime(&self) -> Result<(), Errno> {
+        let (map, base) = self.rt.place();
+        let end = base + self.superblock.runtime_length;
+        let mut at = map.next_data(base + RUNTIME_HEADER);
+        while at < end {
+            let piece = map.next_hole(at).min(end);
+            map.shared_zero(at, piece - at)?;
+            at = map.next_data(piece);
+        }
+        Ok(())
     }
 
     /// Takes a process slot.
@@ -565,8 +583,8 @@ impl Volume {
     /// In a forked child: until a slot is taken nothing of the attachment is this process's.
     pub(crate) fn forget_parent(&self) {
         self.volatile_map().set_alone(false);
-        self.attached.store(false, Ordering::Relaxed);
-        self.remains.store(false, Ordering::Relaxed);
+        self.standing.detach();
+        self.standing.set_remains(false);
         self.finishing.store(false, Ordering::Relaxed);
         self.has_locked.store(false, Ordering::Relaxed);
         self.set_slot(u32::MAX, 0);
@@ -660,7 +678,7 @@ impl Volume {
     /// the slots then (to leave, or to recover a dead one) may find none in use while it does.
     pub(crate) fn leave_as(&self, quiet: bool) -> Result<(), Errno> {
         // The process first: one that shares this one's memory must not end its attachment.
-        if !self.is_own_process() || !self.attached.swap(false, Ordering::SeqCst) {
+        if !self.is_own_process() || !self.standing.detach() {
             return Ok(());
         }
         self.set_leaving();
@@ -751,7 +769,7 @@ impl Drop for Volume {
         if !self.is_own_process() {
             return;
         }
-        if !self.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
+        if !self.standing.is_attached(Ordering::Relaxed) && self.slot() != u32::MAX {
             // Attached in part, or detached: the slot, if it is still this process's, is not used
             // now.
             let _ = self.liveness.release(self.slot());

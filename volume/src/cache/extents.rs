@@ -23,6 +23,7 @@ use crate::inode::Run;
 use crate::inode::opens::Opened;
 use crate::inode::opens::is_generation;
 use pmem::{APART, Pager};
+use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use vfs::{Desc, Node, UserOut};
@@ -106,7 +107,8 @@ const FAR: std::ops::RangeInclusive<usize> = 512..=8 << 10;
 /// looks for that ([`pmem::Region::read_apart`]).
 const AWAY: u64 = 1 << 31;
 
-/// What a thread knows of its own reads.
+/// What a thread knows of its own reads; zero in a new thread.
+#[repr(C)]
 struct Reader {
     /// Those that may still be served from the table.
     left: Cell<u32>,
@@ -114,8 +116,38 @@ struct Reader {
     end: Cell<u64>,
 }
 
-thread_local! {
-    static READER: Reader = const { Reader { left: Cell::new(SERVES), end: Cell::new(0) } };
+const READER: usize = size_of::<Reader>();
+
+// In the static TLS block, where it is found without a call: that would cost each read the
+// registers in which it keeps what it knows.
+global_asm!(
+    ".pushsection .tbss.solera_reader,\"awT\",@nobits",
+    ".balign 16",
+    ".globl solera_reader",
+    ".hidden solera_reader",
+    ".type solera_reader, @object",
+    ".size solera_reader, {bytes}",
+    "solera_reader:",
+    ".zero {bytes}",
+    ".popsection",
+    bytes = const READER,
+);
+
+/// Gives the calling thread's.
+#[inline]
+fn with_reader<T>(with: impl FnOnce(&Reader) -> T) -> T {
+    let at: *const Reader;
+    // SAFETY: the thread pointer (which points at itself) plus the distance that the dynamic linker
+    // put into the table. The reference ends with this call, which stays in this thread.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + solera_reader@GOTTPOFF]",
+            at = out(reg) at,
+            options(nostack, readonly),
+        );
+        with(&*at)
+    }
 }
 
 /// Where the run is remembered in which a byte of a description's file lies.
@@ -129,7 +161,7 @@ fn entry(desc: Desc, offset: u64) -> &'static Entry {
 /// the last one ended.
 #[inline]
 fn may_be_served(place: u64, end: u64) -> Option<bool> {
-    READER.with(|reader| match reader.left.get() {
+    with_reader(|reader| match reader.left.get() {
         0 => {
             reader.left.set(SERVES);
             None
@@ -245,7 +277,7 @@ impl Caches {
     /// attached.
     #[inline]
     fn is_calm(&self) -> bool {
-        self.attached.load(Ordering::Relaxed) && !self.remains.load(Ordering::Relaxed)
+        self.standing.is_calm()
     }
 
     /// How far a read at `offset` should look: further than it goes, if it follows the last one.

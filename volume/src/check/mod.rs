@@ -10,6 +10,7 @@ pub(crate) mod info;
 #[cfg(test)]
 mod media_tests;
 mod mend;
+pub(crate) mod processes;
 pub(crate) mod repair;
 #[cfg(test)]
 mod repair_tests;

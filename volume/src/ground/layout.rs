@@ -8,6 +8,7 @@
 //! | superblock A | superblock B | state | lanes | runtime (volatile) | pool of 2 MiB chunks ... |
 //! ```
 
+use pmem::counters;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a block, the unit of allocation.
@@ -82,7 +83,8 @@ pub struct Superblock {
     pub lanes: u32,
     /// Number of allocation groups.
     pub groups: u32,
-    /// Offset and length of the runtime range, bytes.
+    /// Offset and length of the runtime range, bytes. A build uses as much of it as it needs
+    /// ([`RuntimeLayout::length`]); it needs no more than there is.
     pub runtime: u64,
     pub runtime_length: u64,
     /// Offset of the first chunk of the pool, bytes.
@@ -398,10 +400,10 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 15;
+pub const RUNTIME_VERSION: u64 = 16;
 /// Bytes that a new volume's runtime range has beyond what a build needs: room for what builds do
-/// without where it is missing, and for what later builds keep there. It is 1 KiB for each process
-/// slot, of which there are most.
+/// without where it is missing ([`COUNTERS_LENGTH`]), and for what later builds keep there. It is 1
+/// KiB for each process slot, of which there are most; half of it is used.
 pub const RUNTIME_SLACK: u64 = PROCESS_SLOTS << 10;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
@@ -464,6 +466,15 @@ pub const DESCRIPTION: u64 = 64 + PROCESS_SLOTS / 8;
 pub const LOCK_RECORD: u64 = 64;
 /// Bytes of a chunk record: the bitmap line and the attributes' line.
 pub const CHUNK_RECORD: u64 = 128;
+/// Bytes of a process slot's counters for one group of its threads.
+pub const COUNTERS: u64 = LINE;
+/// Slots whose counters lie together: in a page for each group of threads.
+pub const COUNTERS_TOGETHER: u64 = counters::APART / COUNTERS;
+/// Bytes of all counters. They lie in what a new volume's range has beyond
+/// [`RuntimeLayout::length`].
+pub const COUNTERS_LENGTH: u64 = PROCESS_SLOTS * COUNTERS * counters::GROUPS;
+const _: () = assert!(COUNTERS_LENGTH <= RUNTIME_SLACK);
+const _: () = assert!(PROCESS_SLOTS.is_multiple_of(COUNTERS_TOGETHER) && counters::APART == BLOCK);
 /// Bytes of the owners of a chunk's blocks.
 pub const OWNER_TABLE: u64 = CHUNK_BLOCKS * 4;
 
@@ -485,7 +496,9 @@ pub struct RuntimeLayout {
     /// The tables of `owners.rs`, [`OWNER_TABLE`] bytes each.
     pub owners: u64,
     pub owner_tables: u64,
-    /// Whole length, bytes.
+    /// The counters of the process slots, where the range has room for them.
+    pub counters: Option<u64>,
+    /// Bytes that all this needs: the range has as many, or more.
     pub length: u64,
 }
 
@@ -502,11 +515,13 @@ impl RuntimeLayout {
     /// The layout of a volume.
     pub(crate) fn of(superblock: &Superblock) -> Self {
         let (lanes, tables) = (u64::from(superblock.lanes), u64::from(superblock.tables));
-        Self::new(lanes, tables, superblock.chunks_max)
+        let layout = Self::new(lanes, tables, superblock.chunks_max);
+        let counters = superblock.runtime_length >= layout.length + COUNTERS_LENGTH;
+        Self { counters: counters.then_some(layout.length), ..layout }
     }
 
     /// The layout for a volume of `lanes` lanes, `tables` descriptions and locks, `chunks_max`
-    /// chunks.
+    /// chunks, in a range that is no longer than needed.
     pub const fn new(lanes: u64, tables: u64, chunks_max: u64) -> Self {
         let processes = RUNTIME_HEADER;
         let ops = processes + PROCESS_SLOTS * PROCESS_SLOT;
@@ -532,11 +547,13 @@ impl RuntimeLayout {
             fullness,
             owners,
             owner_tables,
+            counters: None,
             length,
         }
     }
 
-    /// The runtime's format number: builds whose structures differ refuse each other.
+    /// The runtime's format number: builds whose structures differ refuse each other, and who comes
+    /// first clears what one of another number has left.
     pub const fn format() -> u64 {
         let sizes = PROCESS_SLOT << 48 ^ OP_RECORD << 40 ^ DESCRIPTION << 28 ^ LOCK_RECORD << 20;
         RUNTIME_VERSION << 56 ^ sizes ^ CHUNK_RECORD << 8 ^ VOLATILE_LENGTH

@@ -3,6 +3,7 @@
 
 use crate::Result;
 use crate::ground::Ground;
+use crate::ground::counted::LOCK_WAITS;
 use pmem::{Region, Span};
 use robust::lock::{self, Wait};
 use robust::owner::Owner;
@@ -33,7 +34,10 @@ fn waits(ground: &Ground, holder: Owner, wait: Wait) -> Result<()> {
     match wait {
         Wait::Begins => vfs::waits::begin(),
         Wait::Lasts => ground.recover_if_dead(holder)?,
-        Wait::Ends => vfs::waits::end(|| ground.process_of(holder)),
+        Wait::Ends => {
+            ground.counters.one::<LOCK_WAITS>();
+            vfs::waits::end(|| ground.process_of(holder));
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! it (`volume.rs`).
 
 pub(crate) mod by_words;
+pub(crate) mod counted;
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod lockword;
@@ -19,6 +20,7 @@ use crate::ground::layout::{
 };
 use crate::ground::runtime::Runtime;
 use crate::{Mode, Result};
+use pmem::counters::Counters;
 use pmem::key::Unguarded;
 use pmem::{Class, Region};
 use robust::owner::Owner;
@@ -44,6 +46,8 @@ pub struct Ground {
     /// Bytes of a lane's data area.
     pub(crate) data_area_bytes: u64,
     recover: Weak<dyn Recover>,
+    /// Where this process counts its calls.
+    pub(crate) counters: Counters,
 }
 
 /// What a ground is made of.
@@ -86,6 +90,7 @@ impl Ground {
         let spare = superblock.pool - (superblock.runtime + superblock.runtime_length);
         let calm_size = if parts.region.pager().is_some() { u64::MAX } else { superblock.size };
         Self {
+            counters: Counters::new(&parts.region),
             rt: Runtime::new(parts.volatile, superblock.runtime, layout),
             region: parts.region,
             superblock,

@@ -5,8 +5,10 @@
 //! whoever takes the lock, a process slot by its process, an operation record by its operation.
 
 use crate::ground::layout::{
-    CHUNK_RECORD, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT, RuntimeLayout,
+    CHUNK_RECORD, COUNTERS, COUNTERS_TOGETHER, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT,
+    RuntimeLayout,
 };
+use pmem::counters::{APART, GROUPS};
 use pmem::{Fault, Region, Span};
 use robust::word::{At, Contended};
 use std::sync::Arc;
@@ -48,6 +50,14 @@ impl Runtime {
     pub(crate) fn chunk(&self, chunk: u64) -> u64 {
         debug_assert!(chunk < self.layout.chunk_count);
         self.layout.chunks + chunk * CHUNK_RECORD
+    }
+
+    /// Where the counters of a slot's first group of threads lie, if there are any.
+    pub(crate) fn counters(&self, slot: u32) -> Option<u64> {
+        let (set, place) =
+            (u64::from(slot) / COUNTERS_TOGETHER, u64::from(slot) % COUNTERS_TOGETHER);
+        let set = set * GROUPS * APART;
+        self.layout.counters.map(|at| at + set + place * COUNTERS)
     }
 
     /// A word, for what is written over any.

@@ -10,6 +10,7 @@ mod in_flight;
 mod lock_table;
 mod position;
 mod record_lock;
+mod uses;
 
 use crate::namespace::Names;
 use crate::open::description::{HINTS, Hint};

@@ -9,6 +9,7 @@
 //! Locks: one chain at a time; the waiting room with no chain held.
 
 use crate::Result;
+use crate::ground::counted::LOCK_WAITS;
 use crate::open::Opens;
 use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who};
 use crate::process::SLOT_FREE;
@@ -103,6 +104,7 @@ impl Opens {
         }
         let write = lock.kind == LockKind::Write;
         let wanted = Lock { holder, write, start: lock.start, end: lock.end };
+        let mut waits = false;
         loop {
             let chain = self.chain(ino)?;
             if chain.set_alone(ino, &wanted, unlock)? || chain.set_apart(ino, &wanted, unlock)? {
@@ -123,6 +125,10 @@ impl Opens {
                     continue;
                 }
                 return Err(Errno::AGAIN);
+            }
+            if !waits {
+                self.counters.one::<LOCK_WAITS>();
+                waits = true;
             }
             self.wait_for(chain, ino, (holder, wait), refuser.holder)?;
         }
@@ -223,7 +229,7 @@ impl Opens {
                     // The last holder gave it up and is about to drop it, or died before that.
                     self.begin_recoveries()?;
                 }
-                let recovered = self.remains.load(Ordering::Acquire);
+                let recovered = self.standing.remains();
                 self.finish_recoveries()?;
                 Ok(any || recovered)
             }

@@ -40,7 +40,7 @@
 //! slot says [`IDLE`].
 
 use crate::Result;
-use crate::ground::layout::{HEADER_SHARED_RUNNING, PROCESS_SLOT, PROCESS_SLOTS};
+use crate::ground::layout::{HEADER_SHARED_RUNNING, HEADER_SIZE, PROCESS_SLOT, PROCESS_SLOTS};
 use crate::ground::runtime::Runtime;
 use crate::process::Processes;
 use crate::process::{EXCLUSIVE, SLOT_FREE, SLOT_LIVE};
@@ -176,6 +176,15 @@ impl Processes {
             self.single.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Whether the header says that the volume has so many bytes, as every call asks.
+    #[inline]
+    pub(crate) fn has_size(&self, size: u64) -> bool {
+        match &self.words {
+            Some(words) => words.header.span().load(HEADER_SIZE as usize / 8) == Ok(size),
+            None => self.rt.load(HEADER_SIZE) == Ok(size),
+        }
     }
 
     /// Whether this process has one thread, as far as it has said.

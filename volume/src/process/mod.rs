@@ -8,19 +8,24 @@
 //! | parent | slot owner that prepared a fork slot | the parent |
 //! | recoverer | slot owner that recovers it | the recoverer |
 //! | exclusive | whether it is in a call that runs exclusively (`exclusive.rs`) | the process |
+//! | begun | what its counters said when it was taken (`counts.rs`) | as pid |
+//! | deaths; pid, finder, time of the last one | of its processes (`counts.rs`) | recoverers |
 //!
 //! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the
 //! recoverer that holds the byte). free -> fork slot (the parent, before fork) -> live (the child)
 //! or dying. live -> dying (its recoverer) -> free.
 
+pub(crate) mod counts;
 pub(crate) mod exclusive;
 pub(crate) mod liveness;
+mod standing;
 
-use crate::Result;
-use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOTS};
+use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOT, PROCESS_SLOTS};
 use crate::ground::{Ground, now};
 use crate::process::exclusive::Words;
 use crate::process::liveness::{Liveness, lock_slots, own_pid};
+use crate::process::standing::Standing;
+use crate::{Mode, Result};
 use robust::owner::Owner;
 use robust::slot::{self, Slots};
 pub(crate) use robust::slot::{
@@ -43,6 +48,10 @@ const RECOVERER: u64 = 40;
 pub(crate) const HOME: u64 = 48;
 /// Slot word, in a line of its own: `exclusive.rs`.
 pub(crate) const EXCLUSIVE: u64 = 64;
+/// Slot words of `counts.rs`.
+const BEGUN: u64 = 128;
+const DEATHS: u64 = BEGUN + 64;
+const _: () = assert!(DEATHS + 32 <= PROCESS_SLOT);
 
 /// Prepared by a parent for a child that has not come yet: it has no byte.
 pub(crate) const SLOT_FORK: u64 = 2;
@@ -58,12 +67,10 @@ pub struct Processes {
     slot_generation: AtomicU32,
     /// The process whose attachment this is: a child that was forked behind our back has none.
     process: AtomicU32,
-    /// Fully attached; otherwise calls give `EBADF`.
-    pub(crate) attached: AtomicBool,
+    /// Whether calls are served at once.
+    pub(crate) standing: Standing,
     /// The thread that attaches or detaches it, which works although it is not attached.
     leaving: AtomicU32,
-    /// It has recovered a process whose descriptions are still to be dropped.
-    pub(crate) remains: AtomicBool,
     /// A thread of it is dropping the holds of processes it has recovered.
     pub(crate) finishing: AtomicBool,
     /// Not 0 only while the process has one thread, if it may work alone; else null.
@@ -147,9 +154,8 @@ impl Processes {
             slot: AtomicU32::new(u32::MAX),
             slot_generation: AtomicU32::new(0),
             process: AtomicU32::new(0),
-            attached: AtomicBool::new(false),
+            standing: Standing::default(),
             leaving: AtomicU32::new(0),
-            remains: AtomicBool::new(false),
             finishing: AtomicBool::new(false),
             single: AtomicPtr::default(),
         }
@@ -167,6 +173,7 @@ impl Processes {
 
     /// A forked child has its own slot.
     pub(crate) fn set_slot(&self, slot: u32, generation: u32) {
+        self.count_in(slot);
         self.slot.store(slot, Ordering::Relaxed);
         self.slot_generation.store(generation, Ordering::Relaxed);
     }
@@ -174,7 +181,7 @@ impl Processes {
     /// From now on calls are served.
     pub(crate) fn set_attached(&self) {
         self.process.store(own_pid(), Ordering::Relaxed);
-        self.attached.store(true, Ordering::Release);
+        self.standing.attach();
     }
 
     /// Whether the calling thread is the one that attaches or detaches this process.
@@ -257,6 +264,7 @@ impl Processes {
         self.rt.store(at + SINCE, now() as u64)?;
         self.rt.store(at + MODE, self.mode as u64 | u64::from(self.is_read_only()) << 8)?;
         self.rt.store(at + HOME, 0)?;
+        self.begin_counting(slot)?;
         Ok(self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?)
     }
 
@@ -292,6 +300,14 @@ impl Processes {
     /// The parent of a fork slot.
     pub(crate) fn slot_parent(&self, slot: u32) -> Result<Option<Owner>> {
         Ok(Owner::of_word(self.rt.load(self.rt.process(slot) + PARENT)?, self.epoch))
+    }
+
+    /// The mode of a slot's process, and whether it only reads.
+    pub(crate) fn slot_mode(&self, slot: u32) -> Result<(Mode, bool)> {
+        let word = self.rt.load(self.rt.process(slot) + MODE)?;
+        let modes = [Mode::Posix, Mode::Sync, Mode::Strict];
+        let mode = modes.into_iter().find(|&mode| mode as u64 == word & 0xFF);
+        Ok((mode.unwrap_or_default(), word >> 8 & 1 != 0))
     }
 
     /// When the slot was taken, ns since 1970.

@@ -203,7 +203,7 @@ impl Recoveries {
     /// processes find it dead. For tests in which a thread stands for a process.
     #[doc(hidden)]
     pub fn forsake(&self) -> Result<()> {
-        self.attached.store(false, Ordering::SeqCst);
+        self.standing.detach();
         let slot = self.slot();
         self.set_slot(u32::MAX, 0);
         self.liveness.release(slot)
@@ -220,11 +220,12 @@ impl Recoveries {
         self.free_chain_locks(slot, state.generation)?;
         self.drop_process_locks(slot, state.generation)?;
         self.drop_position_locks(slot, state.generation)?;
+        self.note_death(slot)?;
         // The next process to find it does the rest: this one may make no other call for long.
         let guard = lock_slots();
         slot::finish_recovery(self.process_slots(), slot, state, SLOT_DYING)?;
         drop(guard);
-        self.remains.store(true, Ordering::Release);
+        self.standing.set_remains(true);
         Ok(())
     }
 
@@ -248,12 +249,12 @@ impl Recoveries {
     /// The second part of all recoveries that this process has begun. The caller holds no lock.
     #[cold]
     pub(crate) fn finish_recoveries(&self) -> Result<()> {
-        while self.remains.load(Ordering::Acquire) {
+        while self.standing.remains() {
             if self.finishing.swap(true, Ordering::Acquire) {
                 // Another thread does this, and looks again at its end.
                 return Ok(());
             }
-            self.remains.store(false, Ordering::Release);
+            self.standing.set_remains(false);
             let mut result = Ok(());
             for slot in 0..PROCESS_SLOTS as u32 {
                 result = result.and(self.finish_recovery(slot));
@@ -291,7 +292,7 @@ impl Recoveries {
         for slot in 0..PROCESS_SLOTS as u32 {
             if slot::recoverer(self.process_slots(), slot)? == Some(self.own()) {
                 self.give_up_recovery(slot)?;
-                self.remains.store(true, Ordering::Release);
+                self.standing.set_remains(true);
             }
         }
         Ok(())

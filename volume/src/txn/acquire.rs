@@ -117,7 +117,7 @@ impl Operations {
             cold_path();
             return Ok(None);
         }
-        if !self.attached.load(Ordering::SeqCst) && !self.is_leaving_thread() {
+        if !self.standing.is_attached(Ordering::SeqCst) && !self.is_leaving_thread() {
             cold_path();
             // Another thread is detaching this process, and looks for operations after it has said
             // so: it has seen this one, or this one sees that it must not be.

@@ -84,6 +84,23 @@ impl Operations {
         Ok(Owner::of_word(self.rt.load(self.rt.op(index) + RECORD_OWNER)?, self.epoch))
     }
 
+    /// Of an operation: whose it is, how many locks it holds, and for how many it waits. It goes on
+    /// meanwhile, so this is for people.
+    pub(crate) fn operation_locks(&self, at: u32) -> Result<Option<(Owner, u64, u64)>> {
+        let Some(owner) = self.operation_owner(at)? else { return Ok(None) };
+        let (mut held, mut named) = (0, 0);
+        for word in 0..LOCKS_MAX as u64 {
+            let lock = self.rt.load(self.rt.op(at) + RECORD_LOCKS + word * 8)?;
+            if lock == 0 {
+                continue;
+            }
+            let (map, offset) = self.lock_place(lock);
+            named += 1;
+            held += u64::from(Owner::of_word(map.shared_load(offset)?, self.epoch) == Some(owner));
+        }
+        Ok(Some((owner, held, named - held)))
+    }
+
     /// The operation of a record that is past its locking phase.
     pub(crate) fn working_operation(&self, index: u32) -> Result<Option<Owner>> {
         let record = self.rt.op(index);

@@ -5,7 +5,7 @@
 //! to wait. It says so anew if it does, and looks for circles then. So nobody is refused for a lock
 //! that was given meanwhile to a waiter that has not run since.
 
-use super::{CHANGE, Chain, END, HOLDER, Holder, INO, START, STATE, WAITS, Who};
+use super::{CHANGE, Chain, END, HOLDER, Holder, INO, READ, START, STATE, WAITS, WRITE, Who};
 use crate::Result;
 use crate::open::Opens;
 use smallvec::SmallVec;
@@ -57,7 +57,25 @@ impl Opens {
         Ok(found)
     }
 
-    fn each_wait(&self, mut see: impl FnMut(Holder, Holder) -> Result<()>) -> Result<()> {
+    /// Tells of each lock that a program has taken whose it is. What is executed is locked too,
+    /// which is not told.
+    pub(crate) fn each_lock(&self, mut see: impl FnMut(Who) -> Result<()>) -> Result<()> {
+        for index in 0..self.locks_used()? {
+            let at = self.rt.lock_record(index);
+            let holder = Holder(self.rt.load(at + HOLDER)?);
+            let is_lock = matches!(self.lock_kind(at)?, READ | WRITE);
+            if is_lock && holder.0 >> 60 != Holder::EXECUTION {
+                see(holder.who())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells who waits for whom.
+    pub(crate) fn each_wait(
+        &self,
+        mut see: impl FnMut(Holder, Holder) -> Result<()>,
+    ) -> Result<()> {
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             if self.lock_kind(at)? != WAITS {

@@ -1,0 +1,109 @@
+//! What a process holds of a volume when it forks, executes, hands descriptions over and ends.
+
+use crate::Result;
+use crate::process::liveness;
+use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
+use crate::volume::Volume;
+use rustix::io::Errno;
+use vfs::{Attached, Desc, ForkTicket, Node};
+
+fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
+    let generation = (ticket.word() >> 32) as u32;
+    (ticket.word() as u32, SlotState { state: SLOT_FORK, generation })
+}
+
+impl Attached for Volume {
+    fn hand_over(&self, desc: Desc) -> Result<u64> {
+        self.call()?.hand_over_description(desc)
+    }
+
+    fn adopt(&self, name: u64) -> Result<Desc> {
+        self.call()?.adopt_name(name)
+    }
+
+    fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
+        self.call()?.set_executed(before, now)
+    }
+
+    fn host_execution(&self, node: Node, begins: bool) -> Result<()> {
+        self.call()?.host_executed(node, begins)
+    }
+
+    fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket> {
+        self.call()?;
+        if self.anchor().is_none() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let (slot, generation) = match self.take_fork_slot() {
+            // A shell whose commands get killed never attaches anew: none has recovered them.
+            Err(Errno::USERS) => {
+                self.recover_the_dead()?;
+                self.take_fork_slot()?
+            }
+            taken => taken?,
+        };
+        for &desc in held {
+            if let Err(errno) = self.share_description(desc, slot) {
+                self.drop_fork_slot(slot, SlotState { state: SLOT_FORK, generation })?;
+                return Err(errno);
+            }
+        }
+        Ok(ForkTicket::new(u64::from(generation) << 32 | u64::from(slot)))
+    }
+
+    fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>) {
+        let (slot, prepared) = slot_of_ticket(ticket);
+        // If the runtime has vanished, every other call fails too.
+        let _ = match child {
+            Some(pid) => {
+                self.set_slot_pid(slot, pid).and_then(|()| self.wait_for_child(slot, prepared, pid))
+            }
+            None => self.drop_fork_slot(slot, prepared),
+        };
+    }
+
+    fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
+        let (slot, prepared) = slot_of_ticket(ticket);
+        self.region.born()?;
+        self.forget_parent();
+        while !self.liveness.hold(slot)? {
+            // A recoverer looks at it; it will find that the slot is not dead.
+            std::hint::spin_loop();
+        }
+        self.set_slot_pid(slot, liveness::own_pid())?;
+        self.separate_region();
+        let live = SlotState { state: SLOT_LIVE, ..prepared };
+        if !self.turn_slot(slot, prepared, live)? {
+            self.liveness.release(slot)?;
+            return Err(Errno::STALE);
+        }
+        self.wake_slot(slot);
+        self.set_slot(slot, prepared.generation);
+        self.begin_idle()?;
+        self.note_home()?;
+        self.set_attached();
+        Ok(())
+    }
+
+    fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
+        self.region.born()?;
+        self.forget_parent();
+        self.rejoin()?;
+        held.retain(|&desc| self.share_description(desc, self.slot()).is_ok());
+        Ok(())
+    }
+
+    fn exec_prepare(&self) -> Result<String> {
+        self.call()?;
+        self.prepare_exec()
+    }
+
+    fn exec_failed(&self) {
+        self.undo_exec();
+    }
+
+    fn detach(&self) -> Result<()> {
+        // Another thread may be inside a call, and go on with it for a moment.
+        self.leave_as(self.is_single())
+    }
+}
