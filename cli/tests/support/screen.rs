@@ -61,13 +61,14 @@ impl Screen {
         }
         let end = || Stdio::from(other.try_clone().unwrap());
         command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color");
+        let settings = settings(&other);
         let child = command.spawn().expect("it starts");
         drop(command);
         let cells = vec![(' ', false); usize::from(size.0) * usize::from(size.1)];
         Self {
             child,
             side: side.into(),
-            settings: settings(&other),
+            settings,
             other,
             size,
             cells,
