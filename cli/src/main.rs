@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{BenchCommand, Cli, Command};
+use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let line = command_line();
@@ -86,22 +86,7 @@ fn main() -> ExitCode {
         Command::Map(args) => commands::map::run(args),
         Command::Age(args) => age::run(args),
         Command::Generate(args) => commands::generate::run(args),
-        Command::Bench(args) => match &args.command {
-            BenchCommand::Compaction(args) => bench::compaction(args),
-            BenchCommand::Ddmap(args) => bench::ddmap(args),
-            BenchCommand::DdmapWorker(args) => bench::ddmap_worker(args),
-            BenchCommand::Flac(args) => bench::flac(args),
-            BenchCommand::FlacWorker(args) => bench::flac_worker(args),
-            BenchCommand::Flex(args) => bench::flex(args),
-            BenchCommand::Micro(args) => bench::micro(args),
-            BenchCommand::Mount(args) => bench::mount(args),
-            BenchCommand::Programs(args) => bench::programs(args),
-            BenchCommand::Recovery(args) => bench::recovery(args),
-            BenchCommand::Split(args) => bench::split(args),
-            BenchCommand::Sqlite(args) => bench::sqlite(args),
-            BenchCommand::SqliteWorker(args) => bench::sqlite_worker(args),
-            BenchCommand::Worker(args) => bench::worker(args),
-        },
+        Command::Bench(args) => bench::run(&args.command),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -40,8 +40,8 @@ fn head(out: &mut String, results: &Results) {
         out,
         "<p>Time of unchanged programs, beside what else they run on; shorter is better. Medians \
          of {} ({}{aged}), places in turns, after a turn that does not count. A ratio below \
-         1 is faster; the line on a bar goes from the fastest turn to the slowest, which lie so far \
-         apart as the percentage says.</p>",
+         1 is faster; the line on a bar goes from the fastest turn to the slowest; the percentage \
+         says how far these lie apart.</p>",
         results.repeat,
         results.scale.name(),
     );
