@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::args::MicroArgs;
+use crate::args::{BenchCommand, MicroArgs};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Progress};
 
@@ -38,19 +38,28 @@ use ground::Ground;
 use peer::Peer;
 use row::Row;
 
-pub use compaction::run as compaction;
-pub use ddmap::{run as ddmap, worker as ddmap_worker};
-pub use explicit::run as flex;
-pub use flac::{run as flac, worker as flac_worker};
-pub use mount::run as mount;
-pub use programs::run as programs;
-pub use recovery::run as recovery;
-pub use split::run as split;
-pub use sqlite::{run as sqlite, worker as sqlite_worker};
-pub use worker::run as worker;
+/// Measures what is asked for.
+pub fn run(command: &BenchCommand) -> Outcome {
+    match command {
+        BenchCommand::Compaction(args) => compaction::run(args),
+        BenchCommand::Ddmap(args) => ddmap::run(args),
+        BenchCommand::DdmapWorker(args) => ddmap::worker(args),
+        BenchCommand::Flac(args) => flac::run(args),
+        BenchCommand::FlacWorker(args) => flac::worker(args),
+        BenchCommand::Flex(args) => explicit::run(args),
+        BenchCommand::Micro(args) => micro(args),
+        BenchCommand::Mount(args) => mount::run(args),
+        BenchCommand::Programs(args) => programs::run(args),
+        BenchCommand::Recovery(args) => recovery::run(args),
+        BenchCommand::Split(args) => split::run(args),
+        BenchCommand::Sqlite(args) => sqlite::run(args),
+        BenchCommand::SqliteWorker(args) => sqlite::worker(args),
+        BenchCommand::Worker(args) => worker::run(args),
+    }
+}
 
 /// Measures all rows and prints the table.
-pub fn micro(args: &MicroArgs) -> Outcome {
+fn micro(args: &MicroArgs) -> Outcome {
     if args.size < row::SIZE_MIN || !args.size.is_multiple_of(row::SIZE_MIN) {
         return Err(Failure::new(
             format!("measure over {} bytes", args.size),

@@ -29,8 +29,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{BenchArgs, BenchCommand, Cli, Command};
-use failure::Outcome;
+use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let line = command_line();
@@ -89,7 +88,7 @@ fn main() -> ExitCode {
         Command::Map(args) => commands::map::run(args),
         Command::Age(args) => age::run(args),
         Command::Generate(args) => commands::generate::run(args),
-        Command::Bench(args) => benchmark(args),
+        Command::Bench(args) => bench::run(&args.command),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -120,25 +119,5 @@ fn usage_code(code: i32) -> u8 {
         _ if command == "run" => commands::run::CODE_OWN_FAILURE,
         _ if command == "fsck" => commands::fsck::CODE_USAGE,
         _ => 2,
-    }
-}
-
-/// Does what `solera bench` is asked for.
-fn benchmark(args: &BenchArgs) -> Outcome {
-    match &args.command {
-        BenchCommand::Compaction(args) => bench::compaction(args),
-        BenchCommand::Ddmap(args) => bench::ddmap(args),
-        BenchCommand::DdmapWorker(args) => bench::ddmap_worker(args),
-        BenchCommand::Flac(args) => bench::flac(args),
-        BenchCommand::FlacWorker(args) => bench::flac_worker(args),
-        BenchCommand::Flex(args) => bench::flex(args),
-        BenchCommand::Micro(args) => bench::micro(args),
-        BenchCommand::Mount(args) => bench::mount(args),
-        BenchCommand::Programs(args) => bench::programs(args),
-        BenchCommand::Recovery(args) => bench::recovery(args),
-        BenchCommand::Split(args) => bench::split(args),
-        BenchCommand::Sqlite(args) => bench::sqlite(args),
-        BenchCommand::SqliteWorker(args) => bench::sqlite_worker(args),
-        BenchCommand::Worker(args) => bench::worker(args),
     }
 }

@@ -46,10 +46,10 @@ impl Children {
 
     /// Fails after a signal.
     pub fn go_on(&self) -> Result<(), Failure> {
-        match self.stopped.load(Ordering::SeqCst) {
-            true => Err(Failure::new("measure", "interrupted", "").code(130)),
-            false => Ok(()),
+        if self.stopped.load(Ordering::SeqCst) {
+            return Err(Failure::new("measure", "interrupted", "").code(130));
         }
+        Ok(())
     }
 
     /// Runs a program to its end, and ends what it has left running. After a signal that fails, as

@@ -11,7 +11,7 @@ use crate::bench::report::median_and_spread;
 
 const STYLE: &str = include_str!("page.css");
 /// No bar is longer than so many times its peer's.
-const LONGEST: f64 = 4.0;
+const LONGEST: f64 = 2.0;
 
 /// The whole page.
 pub fn page(results: &Results) -> String {
@@ -39,8 +39,9 @@ fn head(out: &mut String, results: &Results) {
     let _ = writeln!(
         out,
         "<p>Time of unchanged programs, beside what else they run on; shorter is better. Medians \
-         of {} turns ({}{aged}), places in turns, after a turn that does not count. A ratio below \
-         1 is faster; the line on a bar goes from the fastest turn to the slowest.</p>",
+         of {} ({}{aged}), places in turns, after a turn that does not count. A ratio below \
+         1 is faster; the line on a bar goes from the fastest turn to the slowest; the percentage \
+         says how far these lie apart.</p>",
         results.repeat,
         results.scale.name(),
     );
@@ -68,7 +69,7 @@ fn overview(out: &mut String, results: &Results) {
             .iter()
             .filter_map(|measured| Some((measured.program.name, mean(measured, own, peer)?)))
             .collect();
-        let longest = means.iter().fold(1.0, |most: f64, (_, mean)| most.max(*mean));
+        let longest = means.iter().fold(1.0, |most: f64, (_, mean)| most.max(*mean)).min(LONGEST);
         let class = class(&results.places[own]);
         for (name, mean) in means {
             let bar = Bar { class, value: mean, least: mean, most: mean, scale: longest };
@@ -130,7 +131,7 @@ fn value(cell: Cell, whole: f64) -> String {
     let share = cell
         .in_file_calls
         .map_or_else(String::new, |share| format!(", {:.0} % in file calls", share * 100.0));
-    format!("{:.2} · {} ± {:.0} %{share}", cell.ns / whole, time(cell.ns), cell.spread)
+    format!("{:.2} · {} ({:.0} %){share}", cell.ns / whole, time(cell.ns), cell.spread)
 }
 
 fn table(out: &mut String, results: &Results, row: &Row) {

@@ -56,9 +56,10 @@ impl Machine {
             Ok(()) => "used: a stray pointer does not reach a volume".to_owned(),
             Err(why) => format!("none: {why}"),
         };
-        let pages = match self.huge {
-            true => "volumes lie on pages of 2 MiB",
-            false => "none: volumes lie in /dev/shm (as root: on pages of 2 MiB)",
+        let pages = if self.huge {
+            "volumes lie on pages of 2 MiB"
+        } else {
+            "none: volumes lie in /dev/shm (as root: on pages of 2 MiB)"
         };
         [
             ("CPU", self.cpu.clone()),

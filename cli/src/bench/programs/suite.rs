@@ -43,7 +43,8 @@ impl Driver {
     }
 
     pub fn compiler(&self) -> &'static str {
-        if self.source.ends_with(".cc") { CXX.0 } else { CC.0 }
+        let is_c = Path::new(self.source).extension() == Some(OsStr::new("c"));
+        if is_c { CC.0 } else { CXX.0 }
     }
 }
 
