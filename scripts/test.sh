@@ -194,8 +194,8 @@ if [ -x tests/ddmap/run ]; then
     fi
 fi
 if [ -x tests/sqlite/run ]; then
-    # SQLite's own suite by our VFS, on tmpfs and on a volume: there, in the short run, what touches a VFS.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(full veryquick); else suites=(veryquick ci); fi
+    # SQLite's own suite by our VFS, on tmpfs and on a volume: in the short run, what touches a VFS.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(full veryquick); else suites=(ci ci); fi
     stage sqlite-vfs capi/link.sh target/release/libsolera.a target/release
     behind=conformance-split beside sqlite tests/sqlite/run -j 2 --set "${suites[0]}"
     behind=sqlite beside sqlite-volume tests/sqlite/run -j 2 --volume --set "${suites[1]}"

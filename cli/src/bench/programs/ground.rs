@@ -27,6 +27,7 @@ const SHM: &str = "/dev/shm";
 const WORK_BYTES: u64 = 1 << 30;
 const ADVICE: &str = "give --quick, or fewer --modes and --peers";
 const LIBRARY: &str = "libsolera_preload.so";
+const PROFILING: &str = "libsolera_profile.so";
 
 /// A peer's own directory: what its programs make, and what ageing makes, lie in it.
 struct Peer {
@@ -48,6 +49,8 @@ pub struct Ground {
     pub aged: Vec<(PathBuf, PathBuf)>,
     /// Whether volumes lie on huge pages.
     pub huge: bool,
+    /// Whether file calls are profiled: two builds are compared by their times alone.
+    pub profiles: bool,
 }
 
 impl Ground {
@@ -69,6 +72,7 @@ impl Ground {
             missing: Vec::new(),
             aged: Vec::new(),
             huge: own_mounts,
+            profiles: args.against.is_none(),
         };
         let volumes_at = ground.memory(own_mounts, bytes, volumes, made).map_err(failed)?;
         for name in ["", "bin", "src", "tmp", "input", "home", "lib"] {
@@ -114,14 +118,19 @@ impl Ground {
         Ok(huge)
     }
 
-    /// A build, with a copy of its library that every user may load.
+    /// A build, with copies of its libraries that every user may load.
     fn build(&self, command: &Path, name: &str, library: &Path) -> Result<Build, Failure> {
         let copy = self.work.join("lib").join(name);
         open_directory(&copy).map_err(failed)?;
-        let copy = copy.join(LIBRARY);
-        fs::copy(library, &copy).map_err(failed)?;
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        Ok(Build { command: command.to_owned(), library: copy })
+        // A build of before has none that profiles.
+        let profiling = library.with_file_name(PROFILING);
+        let profiling = profiling.exists().then_some((profiling, PROFILING));
+        for (from, name) in [(library.to_owned(), LIBRARY)].into_iter().chain(profiling) {
+            let to = copy.join(name);
+            fs::copy(from, &to).map_err(failed)?;
+            fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        }
+        Ok(Build { command: command.to_owned(), library: copy.join(LIBRARY) })
     }
 
     fn other(&self, dir: &Path) -> Result<Build, Failure> {

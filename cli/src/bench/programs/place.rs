@@ -68,7 +68,15 @@ impl Place {
         (words, Some(build.library.as_path()))
     }
 
-    /// The same for people.
+    /// The same, with the file calls of what runs there profiled. Of a place that Solera serves.
+    pub fn profiled(&self, outside: &[&str], file: &Path) -> (Vec<OsString>, Option<&Path>) {
+        let (mut words, library) = self.before(outside);
+        let end = words.len().saturating_sub(1);
+        words.splice(end..end, ["--json".into(), "--profile-file".into(), file.into()]);
+        (words, library)
+    }
+
+    /// The words of [`Place::before`] for people.
     pub fn shown(&self, outside: &[&str]) -> String {
         let words = self.before(outside).0;
         let mut words = words.iter().map(|word| word.to_string_lossy().into_owned());

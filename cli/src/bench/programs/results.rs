@@ -18,7 +18,7 @@ pub struct Cell {
     pub ns: f64,
     /// Largest less smallest, in percent of the median.
     pub spread: f64,
-    /// The share of its time that the program spent in file calls, if that was looked at.
+    /// The share of a whole turn's time that was spent in file calls, if that was looked at.
     pub in_file_calls: Option<f64>,
 }
 
@@ -47,11 +47,11 @@ pub struct Results {
 impl Results {
     /// What each place took.
     pub fn cells(row: &Row) -> Vec<Option<Cell>> {
-        let cell = |times: &Vec<f64>| {
+        let cell = |(times, &in_file_calls): (&Vec<f64>, &Option<f64>)| {
             let (ns, spread) = (!times.is_empty()).then(|| median_and_spread(times))?;
-            Some(Cell { ns, spread, in_file_calls: None })
+            Some(Cell { ns, spread, in_file_calls })
         };
-        row.times.iter().map(cell).collect()
+        row.times.iter().zip(&row.in_file_calls).map(cell).collect()
     }
 
     /// The places by number that others are compared with: the kernel's, and of two builds the

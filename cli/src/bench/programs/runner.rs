@@ -59,6 +59,9 @@ pub struct Failed {
 pub struct Row {
     pub name: String,
     pub times: Vec<Vec<f64>>,
+    /// The share of a turn's time that was spent in file calls, in each place, where that was
+    /// looked at: of all of the turn, what is timed for the row and the rest.
+    pub in_file_calls: Vec<Option<f64>>,
 }
 
 /// What was found of a program.
@@ -83,7 +86,8 @@ type Step = Result<Result<String, Failed>, Failure>;
 impl Runner<'_> {
     /// Steps of a program, as `step` is called for them.
     pub fn steps(&self) -> u64 {
-        (u64::from(self.repeat) + 2) * self.ground.places.len() as u64
+        let profiles = u64::from(self.ground.profiles);
+        (u64::from(self.repeat) + 2 + profiles) * self.ground.places.len() as u64
     }
 
     /// Measures a program in all places, in turns. `step` is told the place's name ahead of each.
@@ -108,7 +112,9 @@ impl Runner<'_> {
                     continue;
                 }
                 let told = match turn {
-                    0 => self.step(program, Some(place), "prepare", turn)?.map(|_| Vec::new()),
+                    0 => {
+                        self.step(program, Some(place), "prepare", turn, None)?.map(|_| Vec::new())
+                    }
                     _ => self.turn(program, place, turn)?,
                 };
                 match told {
@@ -121,14 +127,46 @@ impl Runner<'_> {
                 }
             }
         }
+        if self.ground.profiles {
+            self.profile(&works, &mut measured, step)?;
+        }
         for place in places {
-            if let Err(failed) = self.step(program, Some(place), "clean", 0)? {
+            if let Err(failed) = self.step(program, Some(place), "clean", 0, None)? {
                 measured.failed.push(failed);
             }
         }
         let input = self.ground.work.join("input").join(program.script);
         fs::remove_dir_all(input).map_err(|error| Failure::new("remove its input", error, ""))?;
         Ok(measured)
+    }
+
+    /// One more turn in each place that works and that Solera serves, for the share of its time in
+    /// file calls. Of servers that would be a part only: their clients are outside, and some run as
+    /// other users.
+    fn profile(
+        &self,
+        works: &[bool],
+        measured: &mut Measured,
+        step: &mut dyn FnMut(&str),
+    ) -> Result<(), Failure> {
+        let program = measured.program;
+        let file = self.ground.work.join("profile.json");
+        let mut shares = Vec::new();
+        for (place, works) in self.ground.places.iter().zip(works) {
+            step(&place.name);
+            if !works || !place.is_served() || !program.outside.is_empty() {
+                shares.push(None);
+                continue;
+            }
+            let turn = self.repeat + 2;
+            let turned = self.step(program, Some(place), "turn", turn, Some(&file))?;
+            shares.push(turned.as_ref().ok().and_then(|_| share(&file)));
+            measured.failed.extend(turned.err());
+        }
+        for row in &mut measured.rows {
+            row.in_file_calls.clone_from(&shares);
+        }
+        Ok(())
     }
 
     /// Compiles its driver, and makes what it reads.
@@ -138,7 +176,7 @@ impl Runner<'_> {
         {
             return Ok(Err(failed));
         }
-        self.step(program, None, "input", 0)
+        self.step(program, None, "input", 0, None)
     }
 
     fn compile(&self, driver: &Driver) -> Step {
@@ -161,7 +199,7 @@ impl Runner<'_> {
         place: &Place,
         turn: u32,
     ) -> Result<Result<Vec<(String, f64)>, Failed>, Failure> {
-        Ok(self.step(program, Some(place), "turn", turn)?.and_then(|text| {
+        Ok(self.step(program, Some(place), "turn", turn, None)?.and_then(|text| {
             parse(&text).map_err(|found| Failed {
                 place: place.name.clone(),
                 command: shown(program, Some(place), "turn"),
@@ -170,10 +208,21 @@ impl Runner<'_> {
         }))
     }
 
-    fn step(&self, program: &Program, place: Option<&Place>, step: &str, turn: u32) -> Step {
+    /// `profile`: the file for a profile of it.
+    fn step(
+        &self,
+        program: &Program,
+        place: Option<&Place>,
+        step: &str,
+        turn: u32,
+        profile: Option<&Path>,
+    ) -> Step {
         let work = &self.ground.work;
-        let (before, library) =
-            place.map(|place| place.before(program.outside)).unwrap_or_default();
+        let (before, library) = match (place, profile) {
+            (Some(place), Some(file)) => place.profiled(program.outside, file),
+            (Some(place), None) => place.before(program.outside),
+            (None, _) => (Vec::new(), None),
+        };
         let limit: OsString = self.scale.limit().to_string().into();
         let mut command = Command::new("timeout");
         command.args(["--kill-after=10".into(), limit]).args(before);
@@ -246,12 +295,19 @@ impl Measured {
         for (name, ns) in told {
             let known = self.rows.iter().position(|row| row.name == name);
             let at = known.unwrap_or_else(|| {
-                self.rows.push(Row { name, times: vec![Vec::new(); places] });
+                let in_file_calls = vec![None; places];
+                self.rows.push(Row { name, times: vec![Vec::new(); places], in_file_calls });
                 self.rows.len() - 1
             });
             self.rows[at].times[place].push(ns);
         }
     }
+}
+
+/// What a profile says of the share of its time in file calls.
+fn share(file: &Path) -> Option<f64> {
+    let profile: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    profile["share_of_wall"].as_f64()
 }
 
 /// A step as a person would type it.
