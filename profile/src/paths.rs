@@ -92,7 +92,7 @@ struct Directory {
     path: UnsafeCell<([u8; LONGEST], usize)>,
 }
 
-// SAFETY: `path` is reached by who has set `busy`.
+// SAFETY: `path` is reached by the thread that has set `busy`.
 unsafe impl Sync for Directory {}
 
 static DIRECTORY: Directory =
@@ -103,7 +103,7 @@ pub fn changed_directory() {
     with_directory(|place| place.1 = 0);
 }
 
-/// In a child: whoever looked at it is not here.
+/// In a child: the thread that looked at it is not here.
 pub fn forget_directory() {
     DIRECTORY.busy.store(false, Ordering::Relaxed);
     changed_directory();

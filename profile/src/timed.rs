@@ -34,29 +34,23 @@ impl Answer for c_int {
     }
 }
 
-impl Answer for i64 {
-    #[inline]
-    fn has_failed(self) -> bool {
-        self == -1
-    }
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Answer for $number {
+            #[inline]
+            fn has_failed(self) -> bool {
+                self == -1
+            }
 
-    #[inline]
-    fn bytes(self) -> u64 {
-        self.max(0) as u64
-    }
+            #[inline]
+            fn bytes(self) -> u64 {
+                self.max(0) as u64
+            }
+        }
+    )*};
 }
 
-impl Answer for isize {
-    #[inline]
-    fn has_failed(self) -> bool {
-        self == -1
-    }
-
-    #[inline]
-    fn bytes(self) -> u64 {
-        self.max(0) as u64
-    }
-}
+numbers! { i64 isize }
 
 impl Answer for () {
     fn has_failed(self) -> bool {

@@ -2,7 +2,7 @@
 //! reads when they have ended.
 //!
 //! ```text
-//! | header, who has which area | paths | area, its ring of events | area, ring | ...
+//! | header, owners of areas | paths | area, its ring of events | area, ring | ...
 //! ```
 //!
 //! A thread has an *area* of its own and changes it by plain stores, so nothing is waited for; what

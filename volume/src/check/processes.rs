@@ -1,4 +1,5 @@
-//! Tells what each process does with a volume: what it has called, what it holds, who is dead.
+//! Tells what each process does with a volume: what it has called and what it holds, and which ones
+//! were found dead.
 //!
 //! A look at what goes on: no lock is taken, nothing is stored, and the numbers are of slightly
 //! different moments.

@@ -1,9 +1,10 @@
-//! What processes have called, and who was found dead, summed for people and monitors.
+//! What processes have called, and which ones were found dead, summed for people and monitors.
 //!
 //! A reader takes no lock and stores nothing: it loads the words of `ground/counted.rs`, which grow
 //! meanwhile. The counts of a process are what its slot's words say more than when it took the
-//! slot; those of the volume are the words of all slots, whoever has or had them. So a dead
-//! process's calls stay in the sum, until a build with another runtime format begins anew.
+//! slot; those of the volume are the words of all slots, of processes that live and that have gone.
+//! So a dead process's calls stay in the sum, until a build with another runtime format begins
+//! anew.
 
 use crate::Result;
 use crate::ground::layout::{HEADER_FORMAT, PROCESS_SLOTS, RuntimeLayout};
