@@ -9,6 +9,7 @@ use ddmap::ground::room::Room;
 use ddmap::ground::view::{Hands, REGION, View};
 use ddmap::node::evict::Made;
 use ddmap::node::kept::Kept;
+use ddmap::program::pager::Wishes;
 use ddmap::program::prefetch::Ahead;
 use ddmap::protocol::keep::Stored;
 use ddmap::protocol::messages::{Answer, Request};
@@ -161,6 +162,25 @@ fn a_process_that_lives_is_reached_though_a_connection_of_it_has_ended() {
     // It has met its node twice, in two threads: the first connection ends behind the second hello.
     world.evictor.remove(world.pager.ground().table.me());
     assert_eq!(world.evict(1), Made::Room(1));
+}
+
+#[test]
+fn what_a_process_wishes_stays_though_its_node_fetches_what_it_has_handed_over() {
+    let world = World::new(4096, 4096);
+    let me = world.pager.ground().table.me();
+    let share = || world.pager.ground().table.share().local();
+    let local = |pages| Wish { local: Some(pages), ..Wish::default() };
+    world.meet(me, local(2048));
+    // It is fetched while it comes.
+    world.fetch(me);
+    let second = world.second_pager(Wishes::default());
+    world.meet(second.ground().table.me(), local(1024));
+    assert_eq!(share(), Some(1024));
+    drop(second);
+    world.evictor.bury().unwrap();
+    assert_eq!(share(), Some(2048));
+    world.meet(me, Wish::default());
+    assert_eq!(share(), None);
 }
 
 #[test]

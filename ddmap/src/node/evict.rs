@@ -175,9 +175,15 @@ impl Evictor {
         &self.ground
     }
 
-    /// A process has handed over what is needed.
+    /// A process has handed over what is needed, or it was fetched. It may have been handed over
+    /// while it was fetched: then that stays, with the wish that came along.
     pub fn add(&self, peer: Peer) {
-        let mut peers = lock(&self.peers);
+        let (table, mut peers) = (&self.ground.table, lock(&self.peers));
+        let living = |one: &Peer| !table.is_dead(one.claimant);
+        let mut in_slot = peers.iter().filter(|one| one.claimant.slot == peer.claimant.slot);
+        if peer.wish.is_none() && in_slot.any(living) {
+            return;
+        }
         peers.retain(|one| one.claimant.slot != peer.claimant.slot);
         peers.push(peer);
         self.share_out(&peers);

@@ -91,6 +91,11 @@ pub fn node(number: u16) -> NodeId {
     NodeId::new(number).unwrap()
 }
 
+fn handed_over(pager: &RegionPager) -> (Uffd, Maps) {
+    let [uffd, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+    (Uffd::of_other(uffd), Maps::of_other(maps).unwrap())
+}
+
 impl World {
     /// A region of so many pages on a node that has room for `local`, and a holder.
     pub fn new(pages: u64, local: u64) -> Self {
@@ -136,9 +141,14 @@ impl World {
     }
 
     fn meet_pager(&self, pager: &RegionPager, claimant: Claimant, wish: Wish) {
-        let [uffd, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-        let (uffd, maps) = (Uffd::of_other(uffd), Maps::of_other(maps).unwrap());
+        let (uffd, maps) = handed_over(pager);
         self.evictor.add(Peer::new(claimant, uffd, maps, wish));
+    }
+
+    /// The node has fetched what the process has to hand over.
+    pub fn fetch(&self, claimant: Claimant) {
+        let (uffd, maps) = handed_over(&self.pager);
+        self.evictor.add(Peer::found(claimant, uffd, maps));
     }
 
     /// A mapping that no pager knows.
