@@ -1,10 +1,12 @@
 //! Counters: words of a region that many threads add to and a reader sums.
 //!
 //! A *set* is a line of eight words for each of [`GROUPS`] groups of threads, [`APART`] bytes from
-//! one to the next. A thread belongs to a group by its thread pointer, so it needs no number of its
-//! own, and two threads seldom add in one line. A word changes by one plain instruction: no lock
-//! prefix, no wait. Two threads of a group that add to a word at the same moment may lose one of
-//! the two additions; nothing else is ever lost.
+//! one to the next. A thread belongs to a group by where its vector of thread-local storage lies
+//! (the word behind the thread pointer: System V ABI, thread-local storage, variant II), so it needs
+//! no number of its own, and two threads seldom add in one line. A word changes by one plain
+//! instruction: no lock prefix, no wait. Three instructions count one, a fourth one a number with
+//! it. Two threads of a group that add to a word at the same moment may lose one of the two
+//! additions; nothing else is ever lost.
 //!
 //! An addition that faults (a page has vanished, or the file system beneath has no memory) counts
 //! nowhere. No locks.
@@ -23,48 +25,55 @@ pub const GROUPS: u64 = 8;
 pub const APART: u64 = 4096;
 /// Words of a line.
 const WORDS: usize = 8;
-/// The bits of the thread pointer's hash that choose: as they stand they are a line's distance.
-const CHOOSES: u64 = (GROUPS - 1) * APART;
-const _: () = assert!(GROUPS.is_power_of_two() && APART.is_power_of_two());
+/// From the first line of a set to the last one.
+const LAST: u64 = (GROUPS - 1) * APART;
+/// Vectors are told apart by a byte of their address, bits 8 to 15: each is some 300 bytes long.
+const TOLD: usize = 256;
 
 /// Where is counted what nobody asks for: as long as a set. Nothing reads it.
-static NOWHERE: [AtomicU64; (CHOOSES as usize + WORDS * 8) / 8] =
-    [const { AtomicU64::new(0) }; (CHOOSES as usize + WORDS * 8) / 8];
+static NOWHERE: [AtomicU64; (LAST as usize + WORDS * 8) / 8] =
+    [const { AtomicU64::new(0) }; (LAST as usize + WORDS * 8) / 8];
 
 /// The set in which this process counts.
 pub struct Counters {
     region: Arc<Region>,
-    first: AtomicPtr<u8>,
+    /// The line of each thread, as its group has it.
+    lines: [AtomicPtr<u8>; TOLD],
 }
 
 impl Counters {
     /// It counts nowhere yet.
     pub fn new(region: &Arc<Region>) -> Self {
-        Self { region: Arc::clone(region), first: AtomicPtr::new(nowhere()) }
+        let lines = std::array::from_fn(|told| AtomicPtr::new(line_of(nowhere(), told)));
+        Self { region: Arc::clone(region), lines }
     }
 
     /// From now on counts in the set whose first line is at this multiple of 64; `None`: nowhere.
     pub fn set(&self, at: Option<u64>) {
         let inside = at.filter(|at| at.is_multiple_of(64) && self.region.writable());
-        let first = inside.and_then(|at| self.region.range(at, CHOOSES + 64).ok());
-        self.first.store(first.unwrap_or_else(nowhere), Ordering::Relaxed);
+        let first = inside.and_then(|at| self.region.range(at, LAST + 64).ok());
+        let first = first.unwrap_or_else(nowhere);
+        for (told, line) in self.lines.iter().enumerate() {
+            line.store(line_of(first, told), Ordering::Relaxed);
+        }
     }
 
     /// The line of this thread's group.
     #[inline(always)]
     fn line(&self) -> *mut u8 {
-        let group: u64;
-        // SAFETY: reads the thread pointer, which points at itself. Not `pure`: code may go on in
+        let told: usize;
+        // SAFETY: reads a byte of the word behind the thread pointer. Not `pure`: code may go on in
         // another thread.
         unsafe {
             asm!(
-                "xor {group:e}, {group:e}",
-                "crc32 {group}, qword ptr fs:[0]",
-                group = out(reg) group,
-                options(nostack, readonly),
+                "movzx {told:e}, byte ptr fs:[9]",
+                told = out(reg) told,
+                options(nostack, readonly, preserves_flags),
             );
+            // A byte was read. (A mask of it would be an instruction more.)
+            std::hint::assert_unchecked(told < TOLD);
         }
-        self.first.load(Ordering::Relaxed).wrapping_add((group & CHOOSES) as usize)
+        self.lines[told].load(Ordering::Relaxed)
     }
 
     /// Adds one to a word.
@@ -86,6 +95,10 @@ impl Counters {
             count64::<NEXT>(line, number);
         }
     }
+}
+
+fn line_of(first: *mut u8, told: usize) -> *mut u8 {
+    first.wrapping_add(told % GROUPS as usize * APART as usize)
 }
 
 fn nowhere() -> *mut u8 {
