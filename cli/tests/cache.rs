@@ -57,7 +57,14 @@ fn what_one_program_read_the_next_one_finds() {
     // All of it, and in granules of 64 KiB, once.
     let length = fs::metadata(&file).expect("it is there").len();
     assert_eq!(count(&first, "bytes_filled"), length);
+    // Reads that the cache serves are counted with the others.
+    let counted = || {
+        let look = solera(["top", "--once", "--json", "--interval", "0.1", &volume]).json();
+        count(&look["counts"], "read_bytes")
+    };
+    let before = counted();
     let second = grep();
+    assert_eq!(counted() - before, length);
     assert_eq!(count(&second, "bytes_filled"), length);
     assert_eq!(count(&second, "misses"), count(&first, "misses"));
     assert!(count(&second, "hits") >= count(&first, "hits") + length / (96 << 10));

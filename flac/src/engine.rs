@@ -254,6 +254,7 @@ impl FileSystem for Cached {
             None => self.read_on(desc, out)?,
         };
         if let Some(read) = read {
+            self.under.served(read);
             return Ok(read);
         }
         self.before_copy(desc, out, at);

@@ -69,6 +69,9 @@ pub trait Versions: Send + Sync {
     /// be copied in part: versions tell.
     fn copy_out(&self, desc: Desc, range: (u64, u64), to: Place<'_>) -> Result<u64>;
 
+    /// A read of so many bytes was served by the cache: it is counted with those of the engine.
+    fn served(&self, bytes: usize);
+
     /// `act` runs at the end of the era if this process ends it in order: nobody else is there, and
     /// nothing changes any more.
     fn at_end(&self, act: AtEnd);

@@ -579,7 +579,7 @@ impl FileSystem for Volume {
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
         let end = || Ok((node, (size, BLOCK)));
         self.paged(Access::Store, end, || {
-            self.change(|rooms| {
+            self.change_names(|rooms| {
                 self.before_change(node)?;
                 rooms.truncate_file(node, size)
             })

@@ -9,6 +9,7 @@
 //! Locks: none; the header's words are stored while the caller holds the attach byte.
 
 use crate::Result;
+use crate::ground::counted::{BYTES_READ, READS};
 use crate::ground::layout::{HEADER_ERA, HEADER_ERA_BEFORE, HEADER_FORMAT, RuntimeLayout};
 use crate::ground::superblock;
 use crate::inode::Inodes;
@@ -98,6 +99,10 @@ impl Versions for Volume {
             return Ok(0);
         }
         self.number_and_size(node).map(|(number, _)| number)
+    }
+
+    fn served(&self, bytes: usize) {
+        self.counters.one_and::<READS, BYTES_READ>(bytes as u64);
     }
 
     fn position(&self, desc: Desc) -> Result<u64> {
