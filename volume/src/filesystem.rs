@@ -82,7 +82,14 @@ impl Volume {
     /// What every call does that changes something: alone, where nobody else can be.
     #[inline]
     fn change<T>(&self, change: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
-        let rooms = self.call()?;
+        Self::change_in(self.call()?, change)
+    }
+
+    #[inline]
+    fn change_in<T>(
+        rooms: &Recoveries,
+        change: impl FnOnce(&Recoveries) -> Result<T>,
+    ) -> Result<T> {
         let _exclusive = rooms.exclusive();
         let done = change(rooms)?;
         rooms.keep_up();
@@ -100,10 +107,7 @@ impl Volume {
     /// As [`Volume::change`], of names and attributes.
     #[inline]
     fn change_names<T>(&self, change: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
-        self.change(|rooms| {
-            rooms.counters.one::<NAMES>();
-            change(rooms)
-        })
+        Self::change_in(self.names()?, change)
     }
 
     /// The same of record locks, which make no upkeep due.

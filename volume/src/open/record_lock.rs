@@ -104,7 +104,7 @@ impl Opens {
         }
         let write = lock.kind == LockKind::Write;
         let wanted = Lock { holder, write, start: lock.start, end: lock.end };
-        let mut waits = false;
+        let mut is_first = true;
         loop {
             let chain = self.chain(ino)?;
             if chain.set_alone(ino, &wanted, unlock)? || chain.set_apart(ino, &wanted, unlock)? {
@@ -126,23 +126,24 @@ impl Opens {
                 }
                 return Err(Errno::AGAIN);
             }
-            if !waits {
-                self.counters.one::<LOCK_WAITS>();
-                waits = true;
-            }
-            self.wait_for(chain, ino, (holder, wait), refuser.holder)?;
+            self.wait_for(chain, ino, (holder, wait, is_first), refuser.holder)?;
+            is_first = false;
         }
     }
 
     /// Sleeps until something changes in the chain, or the refuser turns out to be dead, or a
     /// signal comes (`INTERRUPTED`, `BEGIN_ANEW`).
+    #[cold]
     fn wait_for(
         &self,
         chain: Chain<'_>,
         ino: u64,
-        (me, wait): (Holder, Wait),
+        (me, wait, is_first): (Holder, Wait, bool),
         refuser: Holder,
     ) -> Result<()> {
+        if is_first {
+            self.counters.one::<LOCK_WAITS>();
+        }
         let change = chain.at + CHANGE;
         // A full table finds no circles.
         let said = (wait == Wait::InCircles && refuser.is_process())
