@@ -218,6 +218,7 @@ if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
         cargo test --release --workspace --test crash
     stage packages make --no-print-directory test-deb
+    stage tarball make --no-print-directory tarball
     stage containers tests/containers/run
     # In it the short run: what it shows is that nothing is missing.
     stage bare scripts/test-bare.sh

@@ -32,8 +32,66 @@ impl Drop for Running {
     }
 }
 
+/// What Prometheus asks of names and texts beside the format (`promtool check metrics`).
+fn is_conventional(text: &str) {
+    let (mut family, mut kind, mut seen) = (String::new(), String::new(), Vec::new());
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        if line.starts_with('#') {
+            let (what, name) = (words.nth(1).unwrap(), words.next().unwrap());
+            let said = words.next().unwrap_or_default();
+            match what {
+                "HELP" => {
+                    assert!(!seen.contains(&name.to_owned()), "{name} comes twice");
+                    assert!(said.ends_with('.') && said.len() > 8, "{line}");
+                    seen.push(name.to_owned());
+                    family = name.to_owned();
+                }
+                "TYPE" => {
+                    assert_eq!(name, family, "{line}");
+                    kind = said.to_owned();
+                    assert!(matches!(said, "gauge" | "counter"), "{line}");
+                    assert_eq!(name.ends_with("_total"), said == "counter", "{line}");
+                }
+                _ => panic!("{line}"),
+            }
+            let letters = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+            assert!(name.chars().all(letters) && !name.contains("__"), "{line}");
+            // Base units, in full; no kind of metric in its name.
+            for word in name.split('_') {
+                let wrong = ["ms", "us", "ns", "kb", "mb", "kib", "mib", "bits", "milliseconds"];
+                assert!(!wrong.contains(&word), "{line}");
+                assert!(!["gauge", "counter", "count", "sum", "bucket"].contains(&word), "{line}");
+            }
+            continue;
+        }
+        assert!(!kind.is_empty() && line.starts_with(&family), "{line} is not of {family}");
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert_eq!(name, family, "{line}");
+        assert!(line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() >= 0.0, "{line}");
+        assert!(!seen.contains(&line.to_owned()), "{line} comes twice");
+        seen.push(line.to_owned());
+    }
+    assert!(text.ends_with('\n') && seen.len() > 30, "{text}");
+}
+
+/// Prometheus's own tool says so, where it is installed.
+fn is_checked(text: &str) {
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut promtool) = promtool.stdout(Stdio::piped()).spawn() else {
+        println!("skipped: promtool is not installed (Debian's package prometheus has it)");
+        return;
+    };
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let ended = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.is_empty(), "{said}\n{text}");
+}
+
 /// Whoever knows the format finds nothing wrong: by Debian's parser of Prometheus's own client.
 fn is_read(text: &str) {
+    is_checked(text);
     let lines = "import sys\nfrom prometheus_client.parser import text_string_to_metric_families\n\
                  found = list(text_string_to_metric_families(sys.stdin.read()))\n\
                  assert len(found) > 15, found\n\
@@ -100,6 +158,7 @@ fn values_are_those_of_info() {
     assert_eq!(of(&text, "clean", &volume), Some(0));
     assert_eq!(of(&text, "up", &volume), Some(1));
     is_read(&text);
+    is_conventional(&text);
     drop(program.stdin.take());
     program.wait().unwrap();
     let text = solera(["metrics", &volume]).ok();
@@ -203,7 +262,7 @@ fn a_file_is_replaced_whole() {
     Ran::of(command().args(["metrics", "--every", "1", &volume])).ended_with(2);
 }
 
-/// What the dashboard asks for is told.
+/// What the dashboard asks for is told: its names, and the labels that it shows.
 #[test]
 fn the_dashboard_knows_the_names() {
     let place = Place::new();
@@ -211,11 +270,38 @@ fn the_dashboard_knows_the_names() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/grafana.json");
     let board: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let name_of = |asked: &str| {
+        let of = asked.strip_prefix("label_values(")?.strip_suffix(")")?;
+        let (name, label) = of.split_once(", ")?;
+        assert!(text.contains(&format!("{name}{{{label}=\"")), "{asked}");
+        Some(())
+    };
+    let variables = board["templating"]["list"].as_array().unwrap();
+    let asked: Vec<_> = variables.iter().filter(|one| one["type"] == "query").collect();
+    assert!(!asked.is_empty());
+    for variable in asked {
+        let query = variable["query"].as_str().unwrap();
+        name_of(query).unwrap_or_else(|| panic!("{query}"));
+    }
+    let name = |one: &serde_json::Value| format!("${{{}}}", one["name"].as_str().unwrap());
+    let known: Vec<String> = variables.iter().map(name).collect();
     let panels = board["panels"].as_array().unwrap();
     assert!(panels.len() > 4);
     for panel in panels {
+        assert!(known.contains(&panel["datasource"]["uid"].as_str().unwrap().to_owned()));
         for target in panel["targets"].as_array().unwrap() {
             let asked = target["expr"].as_str().unwrap();
+            // Labels that the legend names are there.
+            let legend = target["legendFormat"].as_str().unwrap();
+            for label in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
+                let first = asked[asked.find("solera_").unwrap()..].split('{').next().unwrap();
+                let told = text.lines().find(|line| line.starts_with(&format!("{first}{{")));
+                assert!(told.is_none_or(|line| line.contains(&format!("{label}=\""))), "{legend}");
+            }
+            assert_eq!(asked.matches('(').count(), asked.matches(')').count(), "{asked}");
+            assert!(
+                asked.contains("_total") == asked.contains("rate(") || asked.contains("deaths")
+            );
             let names =
                 asked.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
             let names: Vec<_> = names.filter(|name| name.starts_with("solera_")).collect();

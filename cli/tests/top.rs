@@ -6,6 +6,7 @@ mod screen;
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -218,6 +219,8 @@ fn what_cannot_be_shown_is_refused() {
 fn top(volume: &str, size: (u16, u16)) -> Screen {
     let mut command = command();
     command.args(["top", "--interval", "0.2", volume]).env_remove("NO_COLOR");
+    // As a shell starts it: so it can be stopped.
+    command.process_group(0);
     Screen::start(command, size)
 }
 
@@ -259,10 +262,22 @@ fn a_session_shows_processes_and_hears_keys() {
     screen.shows("no such file");
     std::fs::rename(&away, &volume).unwrap();
     screen.until("what was wrong has gone", |screen| !screen.text().contains("no such file"));
-    screen.resize((40, 6));
-    screen.shows("too small");
+    for (size, words) in [((40, 6), "too small"), ((20, 5), "small: 20x5"), ((1, 1), "t")] {
+        screen.resize(size);
+        screen.shows(words);
+    }
     screen.resize((110, 24));
     screen.shows("q: quit");
+    screen.key("q");
+    screen.ends_well();
+}
+
+#[test]
+fn a_terminal_that_is_too_small_can_be_left() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let mut screen = top(&volume, (20, 5));
+    screen.shows("small: 20x5");
     screen.key("q");
     screen.ends_well();
 }
@@ -271,14 +286,206 @@ fn a_session_shows_processes_and_hears_keys() {
 fn the_terminal_is_given_back_after_signals() {
     let place = Place::new();
     let volume = place.volume("64M");
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut screen = top(&volume, (80, 24));
         screen.shows("q: quit");
         kill_process(Pid::from_child(screen.child()), signal).unwrap();
         screen.ends_well();
     }
+    // Also while a key has not come whole.
+    let mut screen = top(&volume, (80, 24));
+    screen.shows("q: quit");
+    screen.key("\x1b[");
+    screen.shows("0 calls/s");
+    kill_process(Pid::from_child(screen.child()), Signal::TERM).unwrap();
+    screen.ends_well();
     let mut screen = top(&volume, (80, 24));
     screen.shows("q: quit");
     screen.key("\x03");
     screen.ends_well();
+}
+
+/// A connection is lost, and no signal comes: nothing is left that works in vain.
+#[test]
+fn it_ends_when_the_terminal_has_gone() {
+    let place = Place::new();
+    let mut screen = top(&place.volume("64M"), (80, 24));
+    screen.shows("q: quit");
+    assert!(screen.hang_up().success());
+}
+
+/// Whether the kernel has stopped a process.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.starts_with('T')
+}
+
+#[test]
+fn a_shell_has_the_terminal_while_it_is_stopped() {
+    let place = Place::new();
+    let mut screen = top(&place.volume("64M"), (80, 24));
+    screen.shows("q: quit");
+    for round in 1..3 {
+        screen.key("\x1a");
+        screen.until("it is stopped", |screen| is_stopped(screen.child().id()));
+        while screen.read(Duration::from_millis(20)) {}
+        screen.is_given_back();
+        screen.all.clear();
+        kill_process(Pid::from_child(screen.child()), Signal::CONT).unwrap();
+        screen.until(&format!("it goes on, {round}"), |screen| {
+            let all = String::from_utf8_lossy(&screen.all);
+            all.find("\x1b[?1049h") < all.find("in order, attached by no process")
+        });
+    }
+    screen.shows("q: quit");
+    screen.key("q");
+    screen.ends_well();
+}
+
+/// Writes a file of its own, over and over.
+const WRITER: &str = "import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+block = bytes(16 << 20)
+print('there', flush=True)
+while True: os.pwrite(fd, block, 0)
+";
+
+/// A program that writes all the time, and ends with the test.
+struct Writer(Child);
+
+impl Writer {
+    fn start(volume: &str, at: &str, name: &str) -> Self {
+        let mut run = command();
+        run.args(["run", "--volume", volume, "--at", at, "--", "python3", "-uc", WRITER]);
+        run.arg(format!("{at}/{name}"));
+        let mut child = run.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "there\n");
+        Self(child)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Stops it inside a call that changes something.
+    fn stop_in_a_call(&self, volume: &str) {
+        let begun = Instant::now();
+        loop {
+            self.signal(Signal::STOP);
+            while !is_stopped(self.0.id()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let look = look(volume);
+            if process(&look, self.0.id().into())["calls_under_way"] != 0 {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_mins(2), "{look:#}");
+            self.signal(Signal::CONT);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One dies inside a call; whoever recovers it waits until all others have left theirs. One of them
+/// is stopped there: so the recovery goes on until it may leave.
+#[test]
+fn a_recovery_in_progress_is_shown() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("256M"), place.prefix());
+    let (slow, mut dies) = (Writer::start(&volume, &at, "a"), Writer::start(&volume, &at, "b"));
+    slow.stop_in_a_call(&volume);
+    dies.stop_in_a_call(&volume);
+    let mut screen = top(&volume, (110, 24));
+    screen.shows("attached by 2 processes");
+    dies.0.kill().unwrap();
+    dies.0.wait().unwrap();
+    screen.shows("1 dead: whoever waits for a lock there, or attaches it, recovers that");
+    assert_eq!(process(&look(&volume), dies.0.id().into())["state"], "dead");
+    let mut next = command();
+    next.args(["run", "--volume", &volume, "--at", &at, "--", "stat", &format!("{at}/b")]);
+    let mut next = next.stdout(Stdio::null()).spawn().unwrap();
+    let told = format!(
+        "recovery in progress: process {} recovers what process {} left",
+        next.id(),
+        dies.0.id()
+    );
+    screen.shows(&told);
+    screen.shows(&format!("recovered by {}", next.id()));
+    let during = look(&volume);
+    let dead = process(&during, dies.0.id().into());
+    assert_eq!((&dead["state"], &dead["recovered_by"]), (&"recovering".into(), &next.id().into()));
+    assert_eq!((&during["recoveries"], &during["deaths"]), (&1.into(), &0.into()));
+    let text = solera(["top", "--once", "--interval", "0.1", &volume]).ok();
+    assert!(text.contains(&told), "{text}");
+    // It may leave its call.
+    slow.signal(Signal::CONT);
+    assert!(next.wait().unwrap().success());
+    screen.shows(&format!("1 found dead, the last one process {}", dies.0.id()));
+    screen.until("it is over", |screen| !screen.text().contains("recovery in progress"));
+    let after = look(&volume);
+    assert_eq!((&after["recoveries"], &after["deaths"]), (&0.into(), &1.into()));
+    assert_eq!(after["last_deaths"][0]["found_by"], next.id());
+    assert_eq!(process(&after, slow.0.id().into())["state"], "lives");
+    screen.key("q");
+    screen.ends_well();
+}
+
+/// Takes a lock of a file, as it is told, and says so.
+const LOCKER: &str = "import fcntl, sys
+file = open(sys.argv[1], 'w')
+print('there', flush=True)
+(fcntl.flock if sys.argv[2] == 'flock' else fcntl.lockf)(file, fcntl.LOCK_EX)
+print('locked', flush=True)
+sys.stdin.readline()
+";
+
+/// Both kinds of locks of files, and who waits for them.
+#[test]
+fn locks_of_files_are_shown_with_those_who_wait() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    for kind in ["flock", "record"] {
+        let start = || {
+            let mut run = command();
+            run.args(["run", "--volume", &volume, "--at", &at, "--", "python3", "-uc", LOCKER]);
+            run.args([&format!("{at}/f"), kind]);
+            let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let out = BufReader::new(child.stdout.take().unwrap());
+            let mut program = Program { child, out };
+            program.answers("there");
+            program
+        };
+        let mut holder = start();
+        holder.answers("locked");
+        let mut waiter = start();
+        let locks = |look: &Value, of: &Program| {
+            let one = process(look, of.pid());
+            ["file_locks", "file_locks_awaited"].map(|name| one[name].as_u64().unwrap())
+        };
+        let begun = Instant::now();
+        let seen = loop {
+            let seen = look(&volume);
+            if locks(&seen, &waiter) == [0, 1] {
+                break seen;
+            }
+            assert!(begun.elapsed() < Duration::from_mins(1), "{kind}: {seen:#}");
+        };
+        assert_eq!(locks(&seen, &holder), [1, 0], "{kind}");
+        let text = solera(["top", "--once", "--sort", "awaited", "--interval", "0.1", &volume]);
+        let text = text.ok();
+        let first = text.lines().skip_while(|line| !line.starts_with("pid")).nth(1).unwrap();
+        assert!(first.starts_with(&waiter.pid().to_string()), "{kind}: {text}");
+        drop(holder);
+        waiter.answers("locked");
+        assert_eq!(locks(&look(&volume), &waiter), [1, 0], "{kind}");
+    }
 }

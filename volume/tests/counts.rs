@@ -159,17 +159,19 @@ fn what_a_process_holds_is_told() {
     assert_eq!((one.open_files, one.file_locks, one.file_locks_awaited), (2, 2, 0));
     assert_eq!((one.calls, one.locks_held, one.locks_awaited), (0, 0, 0));
     assert_eq!((one.mode, one.read_only), (volume::Mode::Strict, false));
-    // A second thread waits for the `flock` lock: counted when it begins to.
+    // A second thread waits for the `flock` lock: counted when it begins to, and seen.
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| volume.flock(first, LockKind::Write, true));
         let begun = Instant::now();
-        while own(&place).lock_waits == 0 {
+        while look(&place).processes[0].file_locks_awaited == 0 {
             assert!(begun.elapsed() < Duration::from_mins(1), "it waits");
             std::thread::sleep(Duration::from_millis(2));
         }
+        assert!(own(&place).lock_waits > 0);
         volume.flock(second, LockKind::Unlock, false).expect("unlocked");
         waiter.join().expect("it ends").expect("locked");
     });
+    assert_eq!(look(&place).processes[0].file_locks_awaited, 0);
     // The two may have met at the word of the table, too.
     assert!((1..=3).contains(&own(&place).lock_waits), "{}", own(&place).lock_waits);
     volume.close(first).expect("closed");

@@ -240,6 +240,74 @@ fn a_lock_that_was_given_closes_no_circle() {
     }
 }
 
+/// How many threads wait for a lock of another's, as each process is told to have some.
+fn waiting(place: &Place) -> Vec<u64> {
+    let seen = volume::activity(place.path()).expect("looked at");
+    seen.processes.iter().map(|one| one.file_locks_awaited).collect()
+}
+
+/// Waits until they wait for so many.
+fn until_waiting(place: &Place, awaited: &[u64]) {
+    let begun = Instant::now();
+    while waiting(place) != awaited {
+        assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", waiting(place));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A description is in no circle, as on Linux: whose locks it has is not for a process to say. Who
+/// waits for one is told all the same.
+#[test]
+fn descriptions_are_waited_for_and_in_no_circle() {
+    let (place, _node, a, b) = two("no-circle");
+    assert_eq!(a.set(&write(0, 0)), Ok(()));
+    let of_b = |lock: &RecordLock, wait| b.volume.record_lock(b.desc, DESCRIPTION, lock, wait);
+    assert_eq!(of_b(&write(1, 1), false), Ok(()));
+    until_waiting(&place, &[0, 0]);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| a.wait(&write(1, 1)));
+        until_waiting(&place, &[1, 0]);
+        let second = scope.spawn(|| b.wait(&write(0, 0)));
+        let third = scope.spawn(|| of_b(&write(0, 0), true));
+        until_waiting(&place, &[1, 2]);
+        assert_eq!(of_b(&unlock(1, 1), false), Ok(()));
+        assert_eq!(first.join().expect("joined"), Ok(()));
+        assert_eq!(a.set(&unlock(0, 0)), Ok(()));
+        // One of the two has it, for which the other waits.
+        until_waiting(&place, &[0, 1]);
+        assert_eq!((b.set(&unlock(0, 0)), of_b(&unlock(0, 0), false)), (Ok(()), Ok(())));
+        let got = [second, third].map(|waiter| waiter.join().expect("joined"));
+        assert_eq!(got, [Ok(()), Ok(())]);
+    });
+    until_waiting(&place, &[0, 0]);
+}
+
+/// Who is killed while it waits is not told to wait, nor is its place in the table lost.
+#[test]
+fn a_killed_waiter_waits_no_more() {
+    if role("flock-waiter") {
+        let volume = Place::of_parent().attach();
+        let node = volume.lookup(volume.root(), b"file").expect("found");
+        let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
+        let _ = volume.flock(desc, LockKind::Read, true);
+        return;
+    }
+    let (place, _node, a, _b) = two("killed-waiter");
+    assert_eq!(a.flock(LockKind::Write), Ok(()));
+    let used = || {
+        let info = volume::info(place.path()).expect("looked at");
+        info.runtime.expect("it is in use").file_locks
+    };
+    let before = used();
+    let mut waiter = child("a_killed_waiter_waits_no_more", "flock-waiter", &place);
+    until_waiting(&place, &[0, 0, 1]);
+    assert_eq!(used(), before + 1);
+    waiter.kill().expect("killed");
+    waiter.wait().expect("waited");
+    drop(place.attach());
+    assert_eq!((waiting(&place), used()), (vec![0, 0], before));
+}
+
 #[test]
 fn a_killed_holder_lets_go() {
     if role("lock-holder") {

@@ -9,11 +9,12 @@ use clap::{Args, ValueEnum};
 ///
 /// Shows the space of the volume as a picture, and each process that has attached it: what it calls
 /// and moves in a second, the locks that it holds and waits for, its open files and mapped bytes.
-/// Dead processes are shown until another one has recovered what they left. Looking attaches
-/// nothing, and no process waits for it.
+/// Dead processes are shown until another one has recovered what they left, and who does so.
+/// Looking attaches nothing, and no process waits for it.
 ///
 /// Keys: p sorts by pid, n by program, c calls, r read, w written, l locks, a awaited, f files, m
-/// mapped; left and right by the next column; space looks at once, q ends.
+/// mapped; left and right by the next column; space looks at once, Ctrl-Z gives the terminal to
+/// the shell until `fg`, q ends.
 #[derive(Args)]
 #[command(after_help = "\
 Where the output is no terminal it prints once, as with --once. Rates are those between two looks,

@@ -160,6 +160,25 @@ fn unclean(activity: &Activity) -> Option<&'static str> {
     left.then_some("it was not left in order: the next process to attach it recovers it")
 }
 
+/// What dead processes have left that is not recovered, or not all of it.
+fn recoveries(rows: &[Row]) -> Vec<String> {
+    let under_way = rows.iter().filter_map(|row| {
+        let Life::Recovered(by) = row.is.life else { return None };
+        let dead = row.is.attached.pid;
+        Some(match by {
+            Some(by) => {
+                format!("recovery in progress: process {by} recovers what process {dead} left")
+            }
+            None => format!("recovery in progress: what process {dead} had open is still held"),
+        })
+    });
+    let dead = rows.iter().filter(|row| row.is.life == Life::Dead).count();
+    let found = (dead > 0).then(|| {
+        format!("{dead} dead: whoever waits for a lock there, or attaches it, recovers that")
+    });
+    under_way.chain(found).collect()
+}
+
 /// Who died, where anybody did.
 fn deaths(activity: &Activity) -> Option<String> {
     let last = activity.last_deaths.first()?;
@@ -174,8 +193,8 @@ fn deaths(activity: &Activity) -> Option<String> {
 
 fn to_text(activity: &Activity, rows: &[Row], rates: Option<Rates>) -> String {
     let mut text = String::new();
-    let unclean = unclean(activity).map(str::to_owned);
-    for line in summary(activity, rates).into_iter().chain(unclean).chain(deaths(activity)) {
+    let notes = recoveries(rows).into_iter().chain(unclean(activity).map(str::to_owned));
+    for line in summary(activity, rates).into_iter().chain(notes).chain(deaths(activity)) {
         text.push_str(&line);
         text.push('\n');
     }

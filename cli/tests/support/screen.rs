@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -190,10 +190,9 @@ impl Screen {
         self.until(words, |screen| screen.text().contains(words));
     }
 
-    /// The program ends with 0 and gives the terminal back: its settings, the other screen, the
-    /// cursor.
+    /// Waits until the program ends.
     #[track_caller]
-    pub fn ends_well(mut self) {
+    pub fn ended(&mut self) -> ExitStatus {
         let begun = Instant::now();
         let status = loop {
             self.read(Duration::from_millis(20));
@@ -203,7 +202,12 @@ impl Screen {
             assert!(begun.elapsed() < PATIENCE, "it goes on\n{}", self.text());
         };
         while self.read(Duration::from_millis(20)) {}
-        assert!(status.success(), "{status}\n{}", self.text());
+        status
+    }
+
+    /// The terminal is as it was before: its settings, the other screen, the cursor.
+    #[track_caller]
+    pub fn is_given_back(&self) {
         let (now, before) = (settings(&self.other), self.settings);
         assert_eq!(
             (now.c_iflag, now.c_oflag, now.c_cflag, now.c_lflag),
@@ -213,6 +217,29 @@ impl Screen {
         for (on, off) in [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h")] {
             let (last_on, last_off) = (all.rfind(on), all.rfind(off));
             assert!(last_on.is_some() && last_off > last_on, "{on:?}: {last_on:?} {last_off:?}");
+        }
+    }
+
+    /// The program ends with 0 and gives the terminal back.
+    #[track_caller]
+    pub fn ends_well(mut self) {
+        let status = self.ended();
+        assert!(status.success(), "{status}\n{}", self.text());
+        self.is_given_back();
+    }
+
+    /// The terminal goes away, as a connection that is lost; the program has not the terminal for
+    /// its own, and gets no signal. How it ends.
+    #[track_caller]
+    pub fn hang_up(mut self) -> ExitStatus {
+        drop(std::mem::replace(&mut self.side, File::open("/dev/null").unwrap()));
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it goes on");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

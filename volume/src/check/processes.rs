@@ -35,7 +35,7 @@ pub struct ProcessUse {
     pub open_files: u64,
     /// Record locks and `flock` locks that it holds.
     pub file_locks: u64,
-    /// Record locks of others for which it waits.
+    /// Record locks and `flock` locks of others for which it waits.
     pub file_locks_awaited: u64,
 }
 

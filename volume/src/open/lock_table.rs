@@ -75,6 +75,11 @@ const fn claimer(slot: u32, generation: u32) -> u64 {
     (slot as u64 | (generation as u64 & 0x7FF) << 9) << 8
 }
 
+/// The slot of who has claimed an entry.
+const fn claiming_slot(state: u64) -> u32 {
+    (state >> 8 & 0x1FF) as u32
+}
+
 /// Whose a lock is: as it stands in the table, kind (4 bits), then two numbers of 24 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holder(u64);

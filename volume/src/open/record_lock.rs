@@ -145,18 +145,16 @@ impl Opens {
             self.counters.one::<LOCK_WAITS>();
         }
         let change = chain.at + CHANGE;
-        // A full table finds no circles.
-        let said = (wait == Wait::InCircles && refuser.is_process())
-            .then(|| chain.say_waiting(ino, me, refuser).ok())
-            .flatten();
+        // A full table finds no circles, and tells nobody.
+        let said = chain.say_waiting(ino, me, refuser).ok();
         let seen = self.rt.add(change, WAITER)?;
         drop(chain);
         let circle = match said {
-            Some(entry) => {
+            Some(entry) if wait == Wait::InCircles && refuser.is_process() => {
                 let near = self.refuse_circle(me, refuser, entry);
                 near.and_then(|()| self.refuse_wider_circle(entry))
             }
-            None => Ok(()),
+            _ => Ok(()),
         };
         let wait = |()| {
             let _waiting = self.stay_idle();

@@ -15,7 +15,7 @@ pub(crate) struct Uses {
     pub(crate) open_files: u64,
     /// Record locks and `flock` locks.
     pub(crate) file_locks: u64,
-    /// Record locks of other processes for which it waits.
+    /// Record locks and `flock` locks of others for which it waits.
     pub(crate) file_locks_awaited: u64,
 }
 
@@ -44,10 +44,8 @@ impl Opens {
             }
             Ok(())
         })?;
-        self.each_wait(|waiter, _| {
-            if let Who::Process { slot, .. } | Who::Guest { slot, .. } = waiter.who() {
-                uses[slot as usize % PROCESS_SLOTS as usize].file_locks_awaited += 1;
-            }
+        self.each_wait(|slot, _, _| {
+            uses[slot as usize % PROCESS_SLOTS as usize].file_locks_awaited += 1;
             Ok(())
         })?;
         Ok(uses)

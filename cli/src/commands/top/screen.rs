@@ -9,7 +9,7 @@ use volume::{Activity, Life};
 
 use crate::args::Column;
 use crate::commands::top::rows::{HEAD, Rates, Row, cells};
-use crate::commands::top::{deaths, summary, unclean};
+use crate::commands::top::{deaths, recoveries, summary, unclean};
 use crate::picture::{self, Chunk};
 
 /// What it takes, at least: columns and lines.
@@ -103,10 +103,7 @@ fn notes<'v>(view: &View<'v>) -> Vec<Line<'v>> {
     };
     let mut lines: Vec<Line<'v>> =
         view.problem.map(|why| warning(why.to_owned())).into_iter().collect();
-    let dead = view.rows.iter().filter(|row| row.is.life != Life::Lives).count();
-    if dead > 0 {
-        lines.push(warning(format!("recovery: what {dead} dead left is to be recovered")));
-    }
+    lines.extend(recoveries(view.rows).into_iter().map(warning));
     lines.extend(unclean(view.activity).map(|text| warning(text.to_owned())));
     if let Some(why) = view.activity.info.unasked {
         lines.push(Line::from(format!("which processes live may not be asked: {why}")));

@@ -1,15 +1,26 @@
 //! `solera top` on a terminal: looks, draws, and hears keys, until it is ended.
 //!
 //! The terminal is given back as it was, however this ends: by a key, a signal, an error, or a
-//! panic (whose hook restores it before it prints).
+//! panic (whose hook restores it before it prints); also while it is stopped.
+//!
+//! Keys are read by a thread of their own, which nobody waits for: crossterm's reader neither comes
+//! back from half a sequence of a key, nor from a terminal that has gone.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGTSTP};
+use signal_hook::low_level::raise;
 
 use crate::args::{Column, TopArgs};
 use crate::commands::node::end;
@@ -26,6 +37,8 @@ enum Asked {
     Nothing,
     Draw,
     Look,
+    /// The shell is to have the terminal for a while.
+    Stop,
     End,
 }
 
@@ -90,6 +103,7 @@ impl Shown {
             KeyCode::Char('q' | 'Q') | KeyCode::Esc => Asked::End,
             KeyCode::Char(' ') => Asked::Look,
             KeyCode::Char('l') if control => Asked::Look,
+            KeyCode::Char('z') if control => Asked::Stop,
             KeyCode::Char(letter) => match letter.to_ascii_lowercase() {
                 'p' => self.sort(Column::Pid),
                 'n' => self.sort(Column::Program),
@@ -116,22 +130,83 @@ impl Shown {
 /// Shows it until a key or a signal ends it.
 pub fn run(args: &TopArgs, first: Sample) -> Outcome {
     let over = end()?;
-    let failed = |error: io::Error| Failure::io("use the terminal", &error);
-    let outcome = ratatui::try_init().and_then(|mut terminal| {
+    signal_hook::flag::register(SIGHUP, Arc::clone(&over))
+        .map_err(|error| Failure::io("wait for signals", &error))?;
+    let outcome = on_terminal(|terminal| {
         let mut shown = Shown::new(first, args.sort);
-        watch(&mut terminal, args, &mut shown, &over)
+        watch(terminal, args, &mut shown, &Heard { events: listen(), over })
+    });
+    match outcome {
+        // Nobody is left to be told.
+        Err(_) if has_gone() => Ok(0),
+        other => other.map(|()| 0).map_err(|error| Failure::io("use the terminal", &error)),
+    }
+}
+
+/// Has the terminal for a full screen meanwhile.
+fn on_terminal(body: impl FnOnce(&mut DefaultTerminal) -> io::Result<()>) -> io::Result<()> {
+    let outcome = ratatui::try_init().and_then(|mut terminal| {
+        let outcome = body(&mut terminal);
+        if has_gone() {
+            // Its end would show the cursor, complain where nobody hears it, and panic.
+            std::mem::forget(terminal);
+        }
+        outcome
     });
     // Also what was begun by a start that failed.
     let restored = ratatui::try_restore();
-    outcome.and(restored).map_err(failed)?;
-    Ok(0)
+    outcome.and(restored)
+}
+
+/// Gives the terminal back, and is stopped by its shell until it is to go on.
+fn stop(terminal: &mut DefaultTerminal) -> io::Result<()> {
+    terminal.show_cursor()?;
+    ratatui::try_restore()?;
+    // Where no shell could wake it this does nothing.
+    raise(SIGTSTP)?;
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen)?;
+    // All of it is drawn anew. (`clear` asks the terminal where the cursor is, and its answer goes
+    // to whoever reads keys.)
+    let size = terminal.size()?;
+    terminal.resize(size.into())
+}
+
+/// What ends or changes what is shown.
+struct Heard {
+    events: Receiver<io::Result<Event>>,
+    /// A signal came.
+    over: Arc<AtomicBool>,
+}
+
+/// What is typed from here on.
+fn listen() -> Receiver<io::Result<Event>> {
+    let (sender, events) = mpsc::channel();
+    thread::spawn(move || {
+        loop {
+            let event = event::read();
+            let failed = event.is_err();
+            if sender.send(event).is_err() || failed {
+                break;
+            }
+        }
+    });
+    events
+}
+
+/// Whether the terminal's other side is closed.
+fn has_gone() -> bool {
+    let stdin = io::stdin();
+    let mut asked = [PollFd::new(&stdin, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&at_once)).is_ok_and(|found| found > 0)
 }
 
 fn watch(
     terminal: &mut DefaultTerminal,
     args: &TopArgs,
     shown: &mut Shown,
-    over: &AtomicBool,
+    heard: &Heard,
 ) -> io::Result<()> {
     let name = args.volume.display().to_string();
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -149,9 +224,13 @@ fn watch(
                 colours,
             };
             terminal.draw(|frame| screen::draw(frame, &view))?;
-            match asked(args, shown, looked, over)? {
+            match asked(args, shown, looked, heard)? {
                 Asked::End => return Ok(()),
                 Asked::Look => break,
+                Asked::Stop => {
+                    stop(terminal)?;
+                    break;
+                }
                 Asked::Draw | Asked::Nothing => {}
             }
         }
@@ -160,27 +239,58 @@ fn watch(
 }
 
 /// Waits until something is to be done.
-fn asked(
-    args: &TopArgs,
-    shown: &mut Shown,
-    looked: Instant,
-    over: &AtomicBool,
-) -> io::Result<Asked> {
-    while !over.load(Ordering::Relaxed) {
+fn asked(args: &TopArgs, shown: &mut Shown, looked: Instant, heard: &Heard) -> io::Result<Asked> {
+    while !heard.over.load(Ordering::Relaxed) && !has_gone() {
         let Some(left) = args.interval.checked_sub(looked.elapsed()) else {
             return Ok(Asked::Look);
         };
-        if !event::poll(left.min(TICK))? {
-            continue;
-        }
-        let asked = match event::read()? {
-            Event::Key(key) => shown.hear(key),
-            Event::Resize(..) => Asked::Draw,
-            _ => Asked::Nothing,
+        let asked = match heard.events.recv_timeout(left.min(TICK)) {
+            Ok(Ok(Event::Key(key))) => shown.hear(key),
+            Ok(Ok(Event::Resize(..))) => Asked::Draw,
+            Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => Asked::Nothing,
+            Ok(Err(error)) => return Err(error),
+            Err(RecvTimeoutError::Disconnected) => Asked::End,
         };
         if asked != Asked::Nothing {
             return Ok(asked);
         }
     }
     Ok(Asked::End)
+}
+
+#[cfg(test)]
+#[path = "../../../tests/support/screen.rs"]
+#[allow(dead_code, reason = "a part of it is for others")]
+mod pty;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pty::Screen;
+    use std::process::Command;
+
+    /// Says that this is the process that panics.
+    const PANICS: &str = "SOLERA_TEST_PANICS";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        if std::env::var_os(PANICS).is_some() {
+            let _ = on_terminal(|terminal| {
+                terminal.draw(|frame| frame.render_widget("drawn", frame.area()))?;
+                panic!("as planned");
+            });
+            return;
+        }
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let name = "commands::top::watch::tests::a_panic_gives_the_terminal_back";
+        command.args(["--exact", name, "--nocapture"]).env(PANICS, "1");
+        let mut screen = Screen::start(command, (80, 24));
+        let status = screen.ended();
+        let all = String::from_utf8_lossy(&screen.all).into_owned();
+        assert_eq!(status.code(), Some(101), "{all}");
+        screen.is_given_back();
+        // What it died of is read on the terminal that was there before.
+        assert!(all.contains("drawn"), "{all}");
+        assert!(all.find("as planned") > all.rfind("\x1b[?1049l"), "{all}");
+    }
 }

@@ -1,18 +1,22 @@
-//! Which holder waits for which: an entry of the table says so, and circles are looked for in them.
+//! Which holder waits for which: an entry of the table says so. Circles are looked for in them,
+//! among processes alone, and people are told.
 //!
-//! The entry's start is the awaited holder. Its end is the chain's count of unlocks, as it was when
+//! The entry's state word says which process waits, since descriptions have several. Its start is
+//! the awaited holder. Its end is the chain's count of unlocks, as it was when
 //! the wait began: once something was unlocked there the waiter looks again, and is not yet known
 //! to wait. It says so anew if it does, and looks for circles then. So nobody is refused for a lock
 //! that was given meanwhile to a waiter that has not run since.
 
-use super::{CHANGE, Chain, END, HOLDER, Holder, INO, READ, START, STATE, WAITS, WRITE, Who};
+use super::{
+    CHANGE, Chain, END, HOLDER, Holder, INO, READ, START, STATE, WAITS, WRITE, Who, claiming_slot,
+};
 use crate::Result;
 use crate::open::Opens;
 use smallvec::SmallVec;
 use vfs::Wait;
 
 impl Chain<'_> {
-    /// Says that `me` waits for `other`, both processes (or guests). Gives the entry that says so.
+    /// Says that `me` waits for `other`. Gives the entry that says so.
     pub(crate) fn say_waiting(&self, ino: u64, me: Holder, other: Holder) -> Result<u32> {
         let volume = self.volume;
         let index = volume.claim_lock(self.index)?;
@@ -33,11 +37,11 @@ impl Opens {
         self.free_lock(index)
     }
 
-    /// The holders for which a holder waits, by any of its threads.
+    /// The processes (and guests) for which one waits, by any of its threads.
     pub(crate) fn waits_for(&self, holder: Holder) -> Result<SmallVec<[Holder; 4]>> {
         let mut found = SmallVec::new();
-        self.each_wait(|waiter, awaited| {
-            if waiter == holder {
+        self.each_wait(|_, waiter, awaited| {
+            if waiter == holder && awaited.is_process() {
                 found.push(awaited);
             }
             Ok(())
@@ -48,7 +52,7 @@ impl Opens {
     /// Which processes wait for which.
     pub(crate) fn waits_of_processes(&self) -> Result<Vec<Wait>> {
         let mut found = Vec::new();
-        self.each_wait(|waiter, awaited| {
+        self.each_wait(|_, waiter, awaited| {
             if let (Some(waiter), Some(awaited)) = (self.pid_of(waiter)?, self.pid_of(awaited)?) {
                 found.push((waiter, awaited));
             }
@@ -71,21 +75,22 @@ impl Opens {
         Ok(())
     }
 
-    /// Tells who waits for whom.
+    /// Tells who waits for whom: the slot of the process whose thread it is, and both holders.
     pub(crate) fn each_wait(
         &self,
-        mut see: impl FnMut(Holder, Holder) -> Result<()>,
+        mut see: impl FnMut(u32, Holder, Holder) -> Result<()>,
     ) -> Result<()> {
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             if self.lock_kind(at)? != WAITS {
                 continue;
             }
+            let slot = claiming_slot(self.rt.load(at + STATE)?);
             let (waiter, ino) = (Holder(self.rt.load(at + HOLDER)?), self.rt.load(at + INO)?);
             let awaited = Holder(self.rt.load(at + START)?);
             let chain = self.rt.lock_record(self.chain_of(ino));
             if unlocks(self.rt.load(chain + CHANGE)?) == self.rt.load(at + END)? {
-                see(waiter, awaited)?;
+                see(slot, waiter, awaited)?;
             }
         }
         Ok(())
