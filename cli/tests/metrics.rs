@@ -45,11 +45,11 @@ fn is_conventional(text: &str) {
                     assert!(!seen.contains(&name.to_owned()), "{name} comes twice");
                     assert!(said.ends_with('.') && said.len() > 8, "{line}");
                     seen.push(name.to_owned());
-                    family = name.to_owned();
+                    name.clone_into(&mut family);
                 }
                 "TYPE" => {
                     assert_eq!(name, family, "{line}");
-                    kind = said.to_owned();
+                    said.clone_into(&mut kind);
                     assert!(matches!(said, "gauge" | "counter"), "{line}");
                     assert_eq!(name.ends_with("_total"), said == "counter", "{line}");
                 }

@@ -4,7 +4,7 @@
 //! one to the next. A thread belongs to a group by where its vector of thread-local storage lies
 //! (the word behind the thread pointer, x86-64's variant of it), so it needs no number of its own,
 //! and two threads seldom add in one line. A word changes by one plain instruction: no lock prefix,
-//! no wait. Three instructions count one, a fourth one a number with it. Two threads of a group that
+//! no wait. Three instructions count one, a fourth a number with it. Two threads of a group that
 //! add to a word at the same moment may lose one of the two additions; nothing else is ever lost.
 //!
 //! An addition that faults (a page has vanished, or the file system beneath has no memory) counts
