@@ -38,7 +38,7 @@ pub use generate::{GenerateArgs, GenerateCommand};
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
-pub use profile::ProfileArg;
+pub use profile::{ProfileArg, ProfileBenchArgs};
 pub use programs::ProgramsBenchArgs;
 pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
 pub use top::{Column, TopArgs};
@@ -276,7 +276,7 @@ Examples:
                                                      the five most frequent, for programs
   solera run --volume v.pm --at /pm --profile -- sqlite3 /pm/my.db '.read a.sql'
                                                      where its time in file calls goes
-  solera run --profile -- rsync -a a/ b/             of a program on kernel file systems
+  solera run --profile --no-volume -- rsync -a a/ b/   of a program on kernel file systems
   solera run --volume v.pm --at /pm --profile-file p.json --json --trace t.json -- make -C /pm/src
                                                      for programs; each call, for ui.perfetto.dev
   solera run --volume v.pm --at /pm --strict-support -- ./test
@@ -297,6 +297,8 @@ Examples:
                                                      the debugger alone sees no volume")]
 #[command(group(ArgGroup::new("reported")
     .args(["report", "report_file", "profile", "profile_file"]).multiple(true)))]
+#[command(group(ArgGroup::new("profiled")
+    .args(["profile", "profile_file", "trace"]).multiple(true)))]
 #[allow(clippy::struct_excessive_bools)] // Switches.
 #[derive(Clone)]
 pub struct RunArgs {
@@ -609,6 +611,7 @@ pub enum BenchCommand {
     Flex(FlexBenchArgs),
     Micro(MicroArgs),
     Mount(MountBenchArgs),
+    Profile(ProfileBenchArgs),
     Programs(ProgramsBenchArgs),
     Recovery(RecoveryArgs),
     Split(SplitBenchArgs),

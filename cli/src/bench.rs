@@ -16,6 +16,7 @@ mod memory;
 mod mount;
 mod mounts;
 mod peer;
+mod profile;
 mod programs;
 mod recovery;
 mod report;
@@ -49,6 +50,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
         BenchCommand::Flex(args) => explicit::run(args),
         BenchCommand::Micro(args) => micro(args),
         BenchCommand::Mount(args) => mount::run(args),
+        BenchCommand::Profile(args) => profile::run(args),
         BenchCommand::Programs(args) => programs::run(args),
         BenchCommand::Recovery(args) => recovery::run(args),
         BenchCommand::Split(args) => split::run(args),
@@ -60,27 +62,14 @@ pub fn run(command: &BenchCommand) -> Outcome {
 
 /// Measures all rows and prints the table.
 fn micro(args: &MicroArgs) -> Outcome {
-    if args.size < row::SIZE_MIN || !args.size.is_multiple_of(row::SIZE_MIN) {
-        return Err(Failure::new(
-            format!("measure over {} bytes", args.size),
-            "the size is no multiple of 2 MiB",
-            "give for example --size 256M",
-        )
-        .code(2));
-    }
+    check_size(args.size)?;
     if args.counts {
         let rows = counts::measure(args)?;
         return counts::print(&rows, args.json).map(|()| 0);
     }
-    // Workers of this process group die of the same signal; what was mounted or made is removed on
-    // the way out, so the signal must not end this process at once.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Failure::new("watch for signals", error, ""))?;
-    }
+    let stop = Stop::watch()?;
     let mut progress = Progress::new("measuring");
-    let ground = Ground::make(args.size)?;
+    let ground = Ground::make(args.size, peer::VOLUMES.len() as u64)?;
     let mut peers = Peer::start_all(&ground, args)?;
     // Round 0 warms caches, page tables and the host's memory; it does not count.
     let rounds = args.repeat + 1;
@@ -88,9 +77,7 @@ fn micro(args: &MicroArgs) -> Outcome {
     for round in 0..rounds {
         for (index, row) in Row::ALL.iter().enumerate() {
             for peer in &mut peers {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Failure::new("measure", "interrupted", "").code(130));
-                }
+                stop.go_on()?;
                 let time = peer.measure(*row)?;
                 if round > 0 {
                     peer.keep(*row, time);
@@ -107,4 +94,35 @@ fn micro(args: &MicroArgs) -> Outcome {
         output::emit(results.to_text().as_bytes())?;
     }
     Ok(0)
+}
+
+fn check_size(size: u64) -> Result<(), Failure> {
+    if size >= row::SIZE_MIN && size.is_multiple_of(row::SIZE_MIN) {
+        return Ok(());
+    }
+    let asked = format!("measure over {size} bytes");
+    let found = "the size is no multiple of 2 MiB";
+    Err(Failure::new(asked, found, "give for example --size 256M").code(2))
+}
+
+/// Whether a signal has come. Workers of this process group die of the same one; what was mounted
+/// or made is removed on the way out, so the signal must not end this process at once.
+struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    fn watch() -> Result<Self, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop))
+                .map_err(|error| Failure::new("watch for signals", error, ""))?;
+        }
+        Ok(Self(stop))
+    }
+
+    fn go_on(&self) -> Result<(), Failure> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Failure::new("measure", "interrupted", "").code(130));
+        }
+        Ok(())
+    }
 }

@@ -1,13 +1,17 @@
 //! `solera run --profile` and `--trace`: what a program in C is known to call (`c/profiled.c`) is
 //! what they tell, to the call and to the byte.
 
+#[path = "support/domain.rs"]
+mod domain;
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use domain::Machine;
 use serde_json::Value;
-use support::{Place, Ran, solera};
+use support::{Place, Ran, can_mount, solera, with_own_mounts};
 
 /// The program, compiled.
 fn program(place: &Place) -> String {
@@ -41,9 +45,14 @@ impl World {
 
     /// The profile of the program on the volume.
     fn profile(&self, what: &str) -> Value {
+        self.said_and_profile(what).1
+    }
+
+    /// The same, and the numbers that it has said.
+    fn said_and_profile(&self, what: &str) -> (Vec<u64>, Value) {
         let file = self.place.text("profile.json");
-        self.run(&["--profile-file", &file, "--json"], what, &self.at).ok();
-        parsed(&file)
+        let said = self.run(&["--profile-file", &file, "--json"], what, &self.at).ok();
+        (said.split_whitespace().filter_map(|word| word.parse().ok()).collect(), parsed(&file))
     }
 }
 
@@ -194,6 +203,76 @@ fn threads_children_and_the_killed_are_counted() {
     solera(["fsck", &world.volume]).ok();
 }
 
+/// For whose locks the profile says that the program has waited, how often and for how long.
+fn waited_for(profile: &Value) -> Vec<(Option<u64>, u64, u64)> {
+    let number = |of: &Value, name: &str| of[name].as_u64();
+    let rows = profile["waited_for"].as_array().expect("a list").iter();
+    let row = |it| Some((number(it, "process"), number(it, "count")?, number(it, "time_ns")?));
+    rows.map(|it| row(it).unwrap_or_else(|| panic!("{it}"))).collect()
+}
+
+/// Two processes write to one file: each wait is one for the lock of the other.
+#[test]
+fn a_wait_for_the_lock_of_another_process_names_it() {
+    let world = World::new();
+    let (both, profile) = world.said_and_profile("contend");
+    let waits = waited_for(&profile);
+    assert!(waits.iter().any(|(process, ..)| process.is_some()), "{profile:#}");
+    for (process, count, time) in &waits {
+        assert!(process.is_none_or(|process| both.contains(&process)), "{both:?}: {profile:#}");
+        assert!(*count > 0 && *time > 0, "{profile:#}");
+    }
+    // All of them in the calls that write.
+    let row = call(&profile, "pwrite");
+    has(row, "lock_waits", waits.iter().map(|wait| wait.1).sum());
+    let (waited, took) = (row["lock_wait_ns"].as_u64(), row["time_ns"].as_u64());
+    assert!(waited > Some(0) && waited < took, "{row:#}");
+    let file = world.place.text("profile.txt");
+    world.run(&["--profile-file", &file], "contend", &world.at).ok();
+    let text = fs::read_to_string(&file).expect("a profile");
+    assert!(text.contains(" waits for locks of process "), "{text}");
+}
+
+/// A program's own locks, of the process and of a description: the wait is what the call takes,
+/// and is one for whoever has the lock. That was not told.
+#[test]
+fn a_wait_for_a_record_lock_names_the_process_that_has_it() {
+    let world = World::new();
+    let (parent, profile) = world.said_and_profile("locked");
+    let waits = waited_for(&profile);
+    let of_parent = waits.iter().find(|wait| wait.0 == parent.first().copied());
+    // When it unlocks they may meet at the table of locks besides.
+    let &(_, count, waited) = of_parent.unwrap_or_else(|| panic!("{parent:?}: {profile:#}"));
+    assert!(count >= 2, "{profile:#}");
+    let row = call(&profile, "lock");
+    has(row, "lock_waits", waits.iter().map(|wait| wait.1).sum());
+    assert!(waited > 200_000_000 && Some(waited) <= row["time_ns"].as_u64(), "{profile:#}");
+    has(row, "count", 3 + 3);
+    has(row, "failed", 0);
+    // Two of six wait for 200 ms, but for what the child needs to come there.
+    assert!(row["time_ns"].as_u64() > Some(200_000_000), "{row:#}");
+    assert!(row["max_ns"].as_u64() > Some(100_000_000), "{row:#}");
+    assert!(row["p50_ns"].as_u64() < Some(50_000_000), "{row:#}");
+}
+
+/// A program on the volume of a domain, most of which lies on other nodes.
+#[test]
+fn a_profile_of_a_domains_volume_is_exact() {
+    let machine = Machine::new();
+    let _nodes = machine.domain_of_three();
+    let (program, file) = (program(&machine.0), machine.0.text("profile.json"));
+    let options = ["run", "--ddmap", "dm/v", "--profile-file", &file, "--json", "--"];
+    machine.solera(&[&options[..], &[&program, "alone", "/dm"]].concat()).ok();
+    let profile = parsed(&file);
+    check(&profile, "volume", &STREAM);
+    check_files(&profile, "/dm", "volume");
+    machine.solera(&[&options[..], &[&program, "many", "/dm"]].concat()).ok();
+    let profile = parsed(&file);
+    has(call(&profile, "pwrite"), "bytes", 3 * 4 * 250 * 64);
+    has(call(&profile, "write"), "bytes", 1000 + 210 + 1 + 1000);
+    has(&profile, "processes", 4);
+}
+
 #[test]
 fn a_program_sees_no_difference() {
     let world = World::new();
@@ -268,9 +347,138 @@ fn the_text_names_calls_and_files() {
     assert!(told.contains("through the kernel on tmpfs (/dev/shm)"), "{told}");
 }
 
+/// Shell lines that write to `$ONE` and `$TWO`, of which no argument speaks.
+const TWO_FILES: &str = r#"'echo 1 > "$ONE/f"; echo 22 > "$TWO/f"'"#;
+
+/// Where several volumes are mounted, and none is meant, a profile was refused.
+#[test]
+fn of_several_mounted_volumes_all_are_seen_or_none() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let volumes = ["1.pm", "2.pm"].map(|name| place.text(name));
+    let mounts = ["m1", "m2"].map(|name| place.text(name));
+    let [all, none] = ["all.json", "none.json"].map(|name| place.text(name));
+    for (volume, mount) in volumes.iter().zip(&mounts) {
+        solera(["format", "--size", "64M", volume]).ok();
+        fs::create_dir(mount).expect("a directory");
+    }
+    let lines = format!(
+        "set -e; S={solera}; export ONE={} TWO={}; $S mount {} $ONE; $S mount {} $TWO; cd /
+         $S run --json --profile-file {all} -- sh -c {TWO_FILES}
+         $S run --json --profile-file {none} --no-volume -- sh -c {TWO_FILES}
+         ! $S run -- true
+         $S umount $ONE $TWO",
+        mounts[0],
+        mounts[1],
+        volumes[0],
+        volumes[1],
+        solera = env!("CARGO_BIN_EXE_solera"),
+    );
+    let output = with_own_mounts("", &lines);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("several volumes are mounted"), "{said}");
+    for (profile, by) in [(all, "volume"), (none, "kernel")] {
+        let profile = parsed(&profile);
+        for (mount, bytes) in mounts.iter().zip([2, 3]) {
+            let row = file(&profile, &format!("{mount}/f"));
+            has(row, "written_bytes", bytes);
+            assert_eq!(row["served_by"], by, "{row:#}");
+        }
+    }
+    for volume in &volumes {
+        solera(["fsck", volume]).ok();
+    }
+}
+
+/// Nothing but the programs' own calls, on a directory of the kernel's: the profile, with these
+/// options.
+fn without_a_volume(place: &Place, options: &[&str], program: &[&str]) -> Value {
+    let file = place.text("profile.json");
+    let head = ["run", "--no-volume", "--json", "--profile-file", &file];
+    let mut command = support::command();
+    command.args(head).args(options).arg("--").args(program);
+    command.env("SOLERA_PRELOAD", readable(place)).current_dir("/");
+    Ran::of(&mut command).ok();
+    parsed(&file)
+}
+
+/// A copy of the libraries that each user may load.
+fn readable(place: &Place) -> String {
+    let built = Path::new(env!("CARGO_BIN_EXE_solera")).parent().expect("a directory");
+    for name in ["libsolera_preload.so", "libsolera_profile.so"] {
+        if !place.path(name).exists() {
+            fs::copy(built.join(name), place.path(name)).expect("a copy");
+        }
+    }
+    place.text("libsolera_preload.so")
+}
+
+#[test]
+fn a_bypassed_program_is_not_profiled_what_it_starts_is() {
+    let place = Place::new();
+    let script = "dd if=/dev/zero of=$0/a bs=1024 count=3 2>&1; cp $0/a $0/b; env cp $0/b $0/c";
+    let program = ["sh", "-c", script, &place.text("")];
+    let path = |name: &str| place.text("") + "/" + name;
+    let profile = without_a_volume(&place, &[], &program);
+    has(file(&profile, &path("a")), "written_bytes", 3072);
+    let profile = without_a_volume(&place, &["--bypass", "dd", "--bypass", "env"], &program);
+    has(file(&profile, &path("a")), "written_bytes", 0);
+    has(file(&profile, &path("b")), "written_bytes", 3072);
+    has(file(&profile, &path("c")), "written_bytes", 3072);
+}
+
+/// redis, whose allocator is jemalloc, hung before its `main`: the library was looked for then.
+#[test]
+fn an_allocator_that_opens_files_begins_while_the_library_does() {
+    let place = Place::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/own_malloc.c");
+    support::compile(&source, &place.path("own_malloc"), &["-fno-builtin"]);
+    let program = place.text("own_malloc");
+    let line = ["timeout", "-s", "KILL", "60", &program, &place.text("file")];
+    for options in [&[][..], &["--bypass", "own_malloc"]] {
+        let profile = without_a_volume(&place, options, &line);
+        if options.is_empty() {
+            has(file(&profile, &place.text("file")), "written_bytes", 10);
+        }
+    }
+    let head =
+        ["run", "--volume", &place.volume("64M"), "--at", &place.prefix()].map(str::to_owned);
+    let line = line.map(str::to_owned);
+    solera(head.into_iter().chain(["--profile".into(), "--".into()]).chain(line)).ok();
+}
+
+/// A server that root starts as another user was not seen: it may not open what root counts in.
+#[test]
+fn a_program_that_becomes_another_users_is_profiled() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("root is needed: nothing tested");
+        return;
+    }
+    let place = Place::new();
+    let directory = place.text("open");
+    fs::create_dir(&directory).expect("a directory");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("its mode");
+    let as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    // One more exec, and a child.
+    let script = "exec sh -c 'dd if=/dev/zero of=$0/a bs=1024 count=3 2>&1; id -u > $0/b' $0";
+    let program = [&as_nobody[..], &["sh", "-c", script, &directory]].concat();
+    let profile = without_a_volume(&place, &[], &program);
+    assert_eq!(fs::read_to_string(format!("{directory}/b")).expect("a number"), "65534\n");
+    has(file(&profile, &format!("{directory}/a")), "written_bytes", 3072);
+}
+
 #[test]
 fn what_is_wrong_is_refused() {
     let world = World::new();
+    let none = |options: &[&str]| solera([options, &["--", "true"]].concat());
+    let said = none(&["run", "--no-volume"]).ended_with(125).err;
+    assert!(said.contains("--profile"), "{said}");
+    let said = none(&["run", "--no-volume", "--profile", "--mode", "sync"]).ended_with(125).err;
+    assert!(said.contains("--mode") && said.contains("--no-volume"), "{said}");
+    world.run(&["--profile", "--no-volume"], "alone", &world.at).ended_with(125);
     world.run(&["--profile", "--trace-max", "5"], "alone", &world.at).ended_with(125);
     world.run(&["--trace", "/dev/shm/t.json", "--json"], "alone", &world.at).ended_with(125);
     let no_directory = world.place.text("none/profile");

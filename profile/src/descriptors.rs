@@ -10,8 +10,7 @@
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use record::{BYS, By, FILES, KEPT};
 use rustix::fs::FileType;
@@ -125,24 +124,13 @@ pub fn keep(kept: &[AtomicU32; KEPT]) {
     }
 }
 
-/// What the preload library tells; `None`: it is not there, or of another version.
+/// What the preload library tells, once [`learn`] has found it.
+static PRELOADED: AtomicPtr<Preloaded> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The same; `None`: it is not there, or of another version.
 fn preloaded() -> Option<&'static Preloaded> {
-    static FOUND: OnceLock<usize> = OnceLock::new();
-    type Gives = extern "C" fn() -> *const Preloaded;
-    let found = *FOUND.get_or_init(|| {
-        // SAFETY: a name.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
-        if found.is_null() {
-            return 0;
-        }
-        // SAFETY: the library's function of this name has this signature, in all versions.
-        let table = unsafe { std::mem::transmute::<*mut libc::c_void, Gives>(found) }();
-        // SAFETY: the table stays, and begins so in all versions.
-        let version = unsafe { std::ffi::CStr::from_ptr((*table).version) };
-        if version == VERSION { table as usize } else { 0 }
-    });
-    // SAFETY: 0, or a table that stays.
-    unsafe { (found as *const Preloaded).as_ref() }
+    // SAFETY: none, or a table that stays.
+    unsafe { PRELOADED.load(Ordering::Acquire).as_ref() }
 }
 
 /// What the calling thread waits for locks of volumes, from now on.
@@ -151,9 +139,23 @@ pub fn waits() -> Option<&'static Waits> {
     preloaded().and_then(|table| unsafe { (table.waits)().as_ref() })
 }
 
-/// Finds the preload library, while nothing else can be interrupted.
+/// Finds the preload library. Where there is none the dynamic linker allocates the message that
+/// says so, and the program's allocator may begin by opening files: those calls come here,
+/// meanwhile.
 pub fn learn() {
-    preloaded();
+    type Gives = extern "C" fn() -> *const Preloaded;
+    // SAFETY: a name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
+    if found.is_null() {
+        return;
+    }
+    // SAFETY: the library's function of this name has this signature, in all versions.
+    let table = unsafe { std::mem::transmute::<*mut libc::c_void, Gives>(found) }();
+    // SAFETY: the table stays, and begins so in all versions.
+    let version = unsafe { std::ffi::CStr::from_ptr((*table).version) };
+    if version == VERSION {
+        PRELOADED.store(table.cast_mut(), Ordering::Release);
+    }
 }
 
 fn is_of_volume(fd: c_int) -> bool {
@@ -172,6 +174,10 @@ fn is_file(fd: c_int) -> Option<bool> {
 
 /// A descriptor has been made, by a path. What it is.
 pub fn made(fd: c_int, dirfd: c_int, path: *const c_char) -> Known {
+    if process::map().is_none() {
+        // Nothing is counted, or whose it is cannot be known yet.
+        return Known(UNKNOWN);
+    }
     let known = keeping_errno(|| {
         if is_of_volume(fd) {
             return Known::file(paths::number(dirfd, path), By::Volume);
@@ -193,7 +199,7 @@ pub fn made(fd: c_int, dirfd: c_int, path: *const c_char) -> Known {
 #[cold]
 pub fn met(fd: c_int) -> Known {
     let known = keeping_errno(|| {
-        if fd < 0 {
+        if fd < 0 || process::map().is_none() {
             return Known(UNKNOWN);
         }
         if is_of_volume(fd) {

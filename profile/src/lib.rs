@@ -11,7 +11,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `symbols` | the exported functions: bytes, names, streams, calls by number |
+//! | `symbols` | the exported functions: bytes, names, streams, users, calls by number |
 //! | `timed` | a call around which the time is taken; what is counted of it |
 //! | `process` | the mapped file, the process's place in it, its threads' |
 //! | `descriptors` | which file a descriptor is of, and who serves it |

@@ -4,18 +4,25 @@
 //! its first call that its thread's area is its parent's, however it was made. A child that shares
 //! the memory (`vfork`) counts for its parent.
 //!
+//! The file is reached by the command's own path to it, which other users may not follow. Where
+//! root becomes one of those a descriptor stays open for what is executed then.
+//!
 //! A thread that ends gives its area back, by a key of glibc's: one below the first 32, which need
 //! no memory. What a dead process has left is taken when there is no other area.
 
+use std::arch::{asm, global_asm};
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use record::{AREAS, Area, Map};
-use rustix::fs::{Mode, OFlags};
+use record::{AREAS, Area, LINK, Map, Unmapped};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-use rustix::process::{Pid, getpid, test_kill_process};
+use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 use rustix::thread::gettid;
 use vfs::waits::Waits;
 
@@ -25,6 +32,8 @@ use crate::paths;
 
 /// The variable that names the file.
 const FILE: &CStr = c"SOLERA_PROFILE";
+/// The descriptor by which programs of other users have it, which may not open it by that name.
+const HELD: c_int = 1000;
 const PAGE_BYTES: usize = 4096;
 /// Keys of glibc's with a place in each thread's own memory.
 const KEYS_AT_HAND: u32 = 32;
@@ -38,7 +47,8 @@ struct Page {
     first: AtomicPtr<Area>,
 }
 
-/// A thread's record.
+/// A thread's record; all zero in a new thread.
+#[repr(C, align(64))]
 pub struct Here {
     /// For which process the area was taken.
     process: Cell<u32>,
@@ -52,18 +62,20 @@ pub struct Here {
     pub inner: Cell<u64>,
 }
 
-thread_local! {
-    static HERE: Here = const {
-        Here {
-            process: Cell::new(0),
-            thread: Cell::new(0),
-            area: Cell::new(None),
-            waits: Cell::new(None),
-            waited: Cell::new([0; 2]),
-            inner: Cell::new(0),
-        }
-    };
-}
+// In the thread's static block, as the preload library's (`preload/src/entry/thread.rs`): found in
+// two loads, without `__tls_get_addr`.
+global_asm!(
+    ".pushsection .tbss.solera_profiled,\"awT\",@nobits",
+    ".balign 64",
+    ".globl solera_profiled",
+    ".hidden solera_profiled",
+    ".type solera_profiled, @object",
+    ".size solera_profiled, {bytes}",
+    "solera_profiled:",
+    ".zero {bytes}",
+    ".popsection",
+    bytes = const size_of::<Here>(),
+);
 
 static MAP: OnceLock<Map> = OnceLock::new();
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
@@ -93,11 +105,12 @@ pub fn variable(name: &CStr) -> Option<&'static CStr> {
 
 /// Takes part, if the environment says so. What fails leaves the program without a profile.
 fn start() {
-    let Some(path) = variable(FILE) else { return };
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
-    let Ok(map) = Map::new(&file) else { return };
-    drop(file);
+    let Some(path) = variable(FILE).filter(|_| !is_bypassed()) else { return };
+    let map = match open(path) {
+        Ok(file) => Map::new(file),
+        Err(_) => held().ok_or(Unmapped).and_then(Map::new),
+    };
+    let Ok(map) = map else { return };
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new page, which stays.
     let page = unsafe {
@@ -122,6 +135,50 @@ fn start() {
         // SAFETY: the page of this process, all zero.
         unsafe { (*page).process.store(resume(), Ordering::Relaxed) };
         PAGE.store(page, Ordering::Release);
+    }
+}
+
+fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Whether this program is left alone: it is named in `SOLERA_BYPASS`.
+fn is_bypassed() -> bool {
+    unsafe extern "C" {
+        static program_invocation_name: *const c_char;
+    }
+    let Some(names) = variable(c"SOLERA_BYPASS") else { return false };
+    let mut room = [const { MaybeUninit::uninit() }; paths::LONGEST];
+    let executable = rustix::fs::readlinkat_raw(CWD, c"/proc/self/exe", &mut room);
+    // SAFETY: glibc's, which is a text in each program.
+    let called = unsafe { CStr::from_ptr(program_invocation_name) };
+    executable.is_ok_and(|(path, _)| {
+        vfs::variable::names_program(names.to_bytes(), path, called.to_bytes())
+    })
+}
+
+/// The file by [`HELD`], if it is that.
+fn held() -> Option<BorrowedFd<'static>> {
+    let mut room = [const { MaybeUninit::uninit() }; paths::LONGEST];
+    let link = rustix::fs::readlinkat_raw(CWD, c"/proc/self/fd/1000", &mut room);
+    // SAFETY: it is open, and nobody has a reason to close it while the program starts.
+    link.is_ok_and(|(path, _)| path == LINK).then(|| unsafe { BorrowedFd::borrow_raw(HELD) })
+}
+
+/// The process is about to become one of these users: what it executes then has the file by
+/// [`HELD`]. A process of another user than root cannot become any that matters.
+pub fn hand_on(users: &[c_uint]) {
+    let stays = |&user: &c_uint| user == 0 || user == c_uint::MAX;
+    if map().is_none() || users.iter().all(stays) || !geteuid().is_root() || held().is_some() {
+        return;
+    }
+    let file = variable(FILE).and_then(|path| open(path).ok());
+    let held = file.and_then(|file| fcntl_dupfd_cloexec(file, HELD).ok());
+    if let Some(held) = held.filter(|held| held.as_raw_fd() == HELD)
+        && fcntl_setfd(&held, FdFlags::empty()).is_ok()
+    {
+        // It stays open.
+        let _ = held.into_raw_fd();
     }
 }
 
@@ -156,10 +213,10 @@ fn resume() -> u32 {
 
 /// A thread has ended: what is set for the key is its area.
 extern "C" fn ended(area: *mut c_void) {
-    HERE.with(|here| {
-        here.area.set(None);
-        here.process.set(0);
-    });
+    // SAFETY: the thread is still there.
+    let here = unsafe { here() };
+    here.area.set(None);
+    here.process.set(0);
     let Some(map) = MAP.get() else { return };
     // The first area of a process stays: it has the descriptors.
     if first() == area.cast() {
@@ -204,8 +261,18 @@ pub fn traces() -> bool {
 /// It is used by this thread only, and no longer than it lives.
 #[inline]
 pub unsafe fn here() -> &'static Here {
-    // SAFETY: the caller's promise; it has no destructor.
-    HERE.with(|here| unsafe { &*std::ptr::from_ref(here) })
+    let at: *const Here;
+    // SAFETY: the thread pointer, which points at itself, and the distance that the dynamic linker
+    // has put into the table; the caller's promise.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + solera_profiled@GOTTPOFF]",
+            at = out(reg) at,
+            options(nostack, readonly),
+        );
+        &*at
+    }
 }
 
 impl Here {

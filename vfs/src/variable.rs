@@ -23,6 +23,15 @@ pub fn is(name: &str, word: &str, others: &[&str]) -> Result<bool, String> {
     Ok(found? == Some(true))
 }
 
+/// Whether a list of names, with colons between them (`SOLERA_BYPASS`), has a program: by what it
+/// was called as, or by its executable, whole if the name has a slash. Allocates nothing.
+pub fn names_program(names: &[u8], executable: &[u8], called: &[u8]) -> bool {
+    let last = |path| <[u8]>::rsplit(path, |&byte| byte == b'/').next().unwrap_or_default();
+    let own = [executable, last(executable), last(called)];
+    let mut names = names.split(|&byte| byte == b':').filter(|name| !name.is_empty());
+    names.any(|name| own.contains(&name))
+}
+
 fn read<T>(
     name: &str,
     meaning: impl FnOnce(&str) -> Result<T, String>,

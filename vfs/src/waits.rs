@@ -53,6 +53,12 @@ pub fn begin() {
 /// It has what it waited for; `whose` says which process had it.
 #[cold]
 pub fn end(whose: impl FnOnce() -> Option<u32>) {
+    end_part(true, whose);
+}
+
+/// It has waited for a while, and may go on; only the `first` time of a wait counts as one.
+#[cold]
+pub fn end_part(first: bool, whose: impl FnOnce() -> Option<u32>) {
     if !ASKED.load(Ordering::Relaxed) {
         return;
     }
@@ -67,6 +73,6 @@ pub fn end(whose: impl FnOnce() -> Option<u32>) {
             add(&here.ticks, now().saturating_sub(begun));
         }
         here.whose.store(whose, Ordering::Relaxed);
-        add(&here.count, 1);
+        add(&here.count, first.into());
     });
 }

@@ -1,22 +1,30 @@
-//! Options of `solera run` that say where a program's time goes.
+//! Options of `solera run` that say where a program's time goes, and what that costs.
 
 use std::path::PathBuf;
 
 use clap::Args;
+
+use crate::size;
 
 /// A profile of the program's file calls.
 #[derive(Args, Clone)]
 pub struct ProfileArg {
     /// When the program has ended, say on standard error where its time in file calls went, of it
     /// and of all that it started: by kind of call, beside what the same calls would take through
-    /// the kernel on tmpfs, and by file, the N that took longest [default: 20]. Without a volume,
-    /// and where none is mounted, the program is the kernel's alone.
+    /// the kernel on tmpfs, and by file, the N that took longest [default: 20]. Where no volume
+    /// is named, the program sees what is mounted, all of it if it is not known what is meant.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
           default_missing_value = "20")]
     pub profile: Option<usize>,
     /// Write that profile to FILE instead.
     #[arg(long, value_name = "FILE")]
     pub profile_file: Option<PathBuf>,
+    /// Profile the program as it runs without Solera: it sees no volume, also where some are
+    /// mounted, and all of its calls are the kernel's.
+    #[arg(long, requires = "profiled", conflicts_with_all = [
+        "volume", "at", "split", "ddmap", "require", "mode", "class", "read_only", "numa", "cache",
+        "report", "report_file", "strict_support", "no_guard"])]
+    pub no_volume: bool,
     /// Write each file call to FILE, as Chrome and Perfetto read it (trace events in JSON).
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -36,4 +44,33 @@ impl ProfileArg {
     pub fn is_told(&self) -> bool {
         self.profile.is_some() || self.profile_file.is_some()
     }
+}
+
+/// What `solera run --profile` costs a call: the same calls with a profile and without.
+///
+/// Three programs, each alone on a new volume in memory (as root on a tmpfs with huge pages that is
+/// mounted for the run), make the same calls in turns: without a profile, with one, and without one
+/// more time.
+#[derive(Args)]
+#[command(after_help = "\
+The ratio is the time of a turn with a profile over that of the turn without beside it; the median
+of all pairs is shown, and how far the middle half of them lies apart. The control is the same of
+the two without: how much of a ratio the places and the noise of the machine can be.
+
+Examples:
+  solera bench profile
+  solera bench profile --repeat 301 --json         a busy machine")]
+pub struct ProfileBenchArgs {
+    /// What a write promises on the volumes: posix, sync or strict.
+    #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
+    pub mode: String,
+    /// Bytes that the reads range over, and that the appends of a turn add.
+    #[arg(long, default_value = "64M", value_parser = size::parse)]
+    pub size: u64,
+    /// Pairs of turns.
+    #[arg(long, default_value_t = 51, value_parser = clap::value_parser!(u32).range(1..10_000))]
+    pub repeat: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }

@@ -18,7 +18,7 @@ use vfs::{
 use volume::{AttachOptions, FormatOptions, Volume};
 
 use crate::args::MicroArgs;
-use crate::bench::row::{BLOCK_BYTES, LONGEST_BYTES, Random, Row, SCATTERED_BYTES, offset};
+use crate::bench::row::{BLOCK_BYTES, LONGEST_BYTES, Random, Row, offset, scattered_bytes};
 use crate::failure::Failure;
 use crate::output;
 
@@ -150,9 +150,10 @@ impl Ground {
             volume.open(node.into(), OpenFlags(libc::O_WRONLY | libc::O_APPEND), None)?;
         // Every other block is a hole.
         let file_of_pieces = volume.create(volume.root(), b"scattered", &new_file())?;
-        volume.truncate(file_of_pieces, SCATTERED_BYTES)?;
+        let size = scattered_bytes(FILE_BYTES);
+        volume.truncate(file_of_pieces, size)?;
         let scattered = volume.open(file_of_pieces.into(), OpenFlags(libc::O_RDWR), None)?;
-        for at in (0..SCATTERED_BYTES).step_by(2 * BLOCK_BYTES) {
+        for at in (0..size).step_by(2 * BLOCK_BYTES) {
             volume.write(scattered, &[UserIn::new(&piece[..BLOCK_BYTES])], Where::offset(at))?;
         }
         let mut deep = volume.root();

@@ -30,8 +30,8 @@ pub struct Tmpfs {
 pub struct Ground {
     dir: PathBuf,
     mounted: Vec<PathBuf>,
-    /// The regions of the two volumes, touched.
-    pub regions: [PathBuf; 2],
+    /// The regions of the volumes, touched.
+    pub regions: Vec<PathBuf>,
     /// The region for the memory's own limit, touched.
     pub memory: PathBuf,
     pub tmpfs: Vec<Tmpfs>,
@@ -40,18 +40,21 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Prepares everything for a working set of `size` bytes.
-    pub fn make(size: u64) -> Result<Self, Failure> {
+    /// Prepares everything for a working set of `size` bytes on so many volumes.
+    pub fn make(size: u64, volumes: u64) -> Result<Self, Failure> {
         let region_bytes = 3 * size + VOLUME_SLACK_BYTES;
-        check_room(2 * region_bytes + size + 2 * 2 * size, "give a smaller --size")?;
+        check_room(volumes * region_bytes + size + 2 * 2 * size, "give a smaller --size")?;
         let failed = |error: io::Error| Failure::new("prepare the benchmark", error, "");
-        let ground = match Self::on_own_mounts(2 * region_bytes + 2 * size) {
-            Ok(ground) => ground,
+        let made = match Self::on_own_mounts(volumes * region_bytes + 2 * size) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Self::in_shared_memory().map_err(failed)?
+                Self::in_shared_memory()
             }
-            Err(error) => return Err(failed(error)),
+            made => made,
         };
+        let mut ground = made.map_err(failed)?;
+        let beside = ground.memory.clone();
+        ground.regions =
+            (1..=volumes).map(|number| beside.with_file_name(format!("{number}.pm"))).collect();
         for region in &ground.regions {
             touch(region, region_bytes).map_err(failed)?;
         }
@@ -64,7 +67,7 @@ impl Ground {
         let dir = own_directory(&std::env::temp_dir())?;
         let (huge, small) = (dir.join("huge"), dir.join("small"));
         let mut ground = Self {
-            regions: [huge.join("v.pm"), huge.join("w.pm")],
+            regions: Vec::new(),
             memory: huge.join("memory"),
             tmpfs: vec![
                 Tmpfs { name: "tmpfs 4K", dir: small.clone() },
@@ -88,7 +91,7 @@ impl Ground {
         let files = dir.join("files");
         fs::create_dir(&files)?;
         Ok(Self {
-            regions: [dir.join("v.pm"), dir.join("w.pm")],
+            regions: Vec::new(),
             memory: dir.join("memory"),
             tmpfs: vec![Tmpfs { name: "tmpfs 4K", dir: files }],
             huge: false,

@@ -24,12 +24,16 @@ pub enum Part {
     Limit,
 }
 
+/// Those that have a volume.
+pub const VOLUMES: [(&str, Part); 2] = [("solera", Part::Volume), ("no guard", Part::Unguarded)];
+
 /// A worker process, with what it took, in nanoseconds per call.
 pub struct Peer {
     pub name: &'static str,
     pub part: Part,
     child: Child,
-    input: ChildStdin,
+    /// `None`: it was told to end.
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     times: BTreeMap<Row, Vec<f64>>,
     cpu_times: BTreeMap<Row, Vec<f64>>,
@@ -61,11 +65,10 @@ impl Peer {
             }
             Ok(peer)
         };
-        let [region, other] = &ground.regions;
-        let mut peers = vec![
-            on_volume("solera", Part::Volume, region)?,
-            on_volume("no guard", Part::Unguarded, other)?,
-        ];
+        let mut peers = Vec::new();
+        for ((name, part), region) in VOLUMES.into_iter().zip(&ground.regions) {
+            peers.push(on_volume(name, part, region)?);
+        }
         for tmpfs in &ground.tmpfs {
             peers.push(Self::start(
                 tmpfs.name,
@@ -88,6 +91,7 @@ impl Peer {
         };
         let output = BufReader::new(output);
         let (times, cpu_times) = (BTreeMap::new(), BTreeMap::new());
+        let input = Some(input);
         let mut peer = Self { name, part, child, input, output, times, cpu_times, beside: None };
         match peer.answer()?.as_str() {
             "ready" => Ok(peer),
@@ -100,7 +104,8 @@ impl Peer {
         if self.part == Part::Limit && row.bytes() == 0 {
             return Ok(None);
         }
-        writeln!(self.input, "{}", row.name()).map_err(|error| self.lost(&error))?;
+        let told = self.input.as_mut().map(|input| writeln!(input, "{}", row.name()));
+        told.transpose().map_err(|error| self.lost(&error))?;
         let text = self.answer()?;
         let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
         let Some((Ok(clock), Ok(cpu))) = words else {
@@ -108,6 +113,16 @@ impl Peer {
             return Err(Failure::new(asked, format!("it says `{text}`"), ""));
         };
         Ok(Some(Took { clock, cpu }))
+    }
+
+    /// Lets it end by itself.
+    pub fn end(&mut self) -> Result<(), Failure> {
+        drop(self.input.take());
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(self.lost(&std::io::Error::other(status.to_string()))),
+            Err(error) => Err(self.lost(&error)),
+        }
     }
 
     /// Remembers what a run took.

@@ -57,12 +57,17 @@ pub const FILES: u64 = 800;
 /// The most calls of a run in which `fsync` follows often, where there is a medium: it takes its
 /// time.
 const SYNCED: u64 = 2000;
-/// Size of the file whose blocks are scattered: between two of them there is always a hole. (Of
-/// files that grow in turns a volume makes whole chunks.)
-pub const SCATTERED_BYTES: u64 = 16 << 20;
+/// The largest size of the file whose blocks are scattered.
+const SCATTERED_BYTES: u64 = 16 << 20;
 
 /// The working set is a multiple of this.
 pub const SIZE_MIN: u64 = 2 << 20;
+
+/// Size of the file whose blocks are scattered, of a working set of `size` bytes: between two of
+/// them there is always a hole. (Of files that grow in turns a volume makes whole chunks.)
+pub const fn scattered_bytes(size: u64) -> u64 {
+    if size < SCATTERED_BYTES { size } else { SCATTERED_BYTES }
+}
 
 impl Row {
     pub const ALL: [Self; 19] = [
@@ -232,7 +237,7 @@ pub const fn offset(row: Row, call: u64, random: &mut Random, size: u64) -> u64 
         Row::Append128 | Row::Append64 | Row::Read64K | Row::Read2M => {
             call * row.bytes() as u64 % size
         }
-        Row::OverwriteScattered => call * 2 * BLOCK_BYTES as u64 % SCATTERED_BYTES,
+        Row::OverwriteScattered => call * 2 * BLOCK_BYTES as u64 % scattered_bytes(size),
         _ => call % blocks * BLOCK_BYTES as u64,
     }
 }

@@ -14,7 +14,7 @@ use crate::args::WorkerArgs;
 use crate::bench::calls;
 use crate::bench::memory::Memory;
 use crate::bench::row::{
-    BLOCK_BYTES, FILES, LISTED, LONGEST_BYTES, Random, Row, SCATTERED_BYTES, offset,
+    BLOCK_BYTES, FILES, LISTED, LONGEST_BYTES, Random, Row, offset, scattered_bytes,
 };
 use crate::failure::{Failure, Outcome};
 
@@ -151,7 +151,7 @@ impl Files {
             small_path,
             new_path: path("new")?,
             appended: -1,
-            scattered: Self::scatter(&path("scattered")?)?,
+            scattered: Self::scatter(&path("scattered")?, scattered_bytes(size))?,
             deep_path,
             renamed,
             many: calls::Listing::open(&path("many")?)?,
@@ -164,10 +164,10 @@ impl Files {
     }
 
     /// A file of which every other block is a hole.
-    fn scatter(path: &CStr) -> Result<i32> {
+    fn scatter(path: &CStr, size: u64) -> Result<i32> {
         let fd = calls::open(path, libc::O_RDWR | libc::O_CREAT)?;
-        calls::resize(fd, SCATTERED_BYTES)?;
-        for at in (0..SCATTERED_BYTES).step_by(2 * BLOCK_BYTES) {
+        calls::resize(fd, size)?;
+        for at in (0..size).step_by(2 * BLOCK_BYTES) {
             calls::pwrite(fd, &[0x5A; BLOCK_BYTES], at)?;
         }
         Ok(fd)

@@ -207,12 +207,7 @@ fn way(name: &OsStr, place: &Place, obstacle: Option<&str>) -> String {
         None => format!("{name} goes past the kernel below {at} (the volume {volume})"),
         Some(found) => format!("{name} uses the mount at {at} (the volume {volume}): {found}"),
     };
-    if place.guessed {
-        let why =
-            "no other volume is mounted; neither the working directory nor an argument is there";
-        return format!("{way}: {why}");
-    }
-    way
+    place.guessed.map_or_else(|| way.clone(), |why| format!("{way}: {why}"))
 }
 
 /// Becomes the program, or starts it and reports.
@@ -220,6 +215,10 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     let has_report = args.report.is_some() || args.report_file.is_some();
     if libraries.serving.is_none() && libraries.profiling.is_none() {
         return Err(not_started(asked, &command.exec()));
+    }
+    if libraries.serving.is_none() {
+        // First: it takes away what an outer one was told.
+        preload(&mut command, libraries);
     }
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
@@ -229,9 +228,6 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     }
     let profile = Profile::begin(args)?;
     if let (Some(profile), Some(library)) = (&profile, &libraries.profiling) {
-        if libraries.serving.is_none() {
-            preload(&mut command, libraries);
-        }
         command.envs(profile.variables(library));
     }
     if !has_report && profile.is_none() {

@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MUST(call) \
@@ -179,6 +181,57 @@ static void same(void) {
     puts("as ever");
 }
 
+// Two processes write to one range at a time: each waits for the other one's lock of the inode.
+static void contend(void) {
+    static char large[1 << 20];
+    int fd = open("both", O_RDWR | O_CREAT | O_TRUNC, 0644), pair[2];
+    MUST(fd);
+    CHECK(pwrite(fd, large, sizeof large, 0) == sizeof large);
+    MUST(pipe(pair));
+    pid_t child = fork();
+    MUST(child);
+    // They begin together.
+    if (child == 0) CHECK(write(pair[1], "x", 1) == 1);
+    else CHECK(read(pair[0], buffer, 1) == 1);
+    struct timespec begun, now;
+    MUST(clock_gettime(CLOCK_MONOTONIC, &begun));
+    do {
+        CHECK(pwrite(fd, large, sizeof large, 0) == sizeof large);
+        MUST(clock_gettime(CLOCK_MONOTONIC, &now));
+    } while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < 700);
+    if (child == 0) _exit(0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    printf("%d %d\n", getpid(), child);
+}
+
+// A child waits 200 ms for a record lock of its parent's, and as long for a `flock`.
+static void locked(void) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET}, unlock = lock;
+    unlock.l_type = F_UNLCK;
+    int fd = open("locked", O_RDWR | O_CREAT | O_TRUNC, 0644), pair[2], status;
+    MUST(fd);
+    for (int way = 0; way < 2; way++) {
+        MUST(way ? flock(fd, LOCK_EX) : fcntl(fd, F_SETLK, &lock));
+        MUST(pipe(pair));
+        pid_t child = fork();
+        MUST(child);
+        if (child == 0) {
+            // Of its own: a description's lock is no other process's.
+            int own = open("locked", O_RDWR);
+            MUST(own);
+            CHECK(write(pair[1], "x", 1) == 1);
+            MUST(way ? flock(own, LOCK_EX) : fcntl(own, F_SETLKW, &lock));
+            _exit(0);
+        }
+        CHECK(read(pair[0], buffer, 1) == 1);
+        usleep(200000);
+        MUST(way ? flock(fd, LOCK_UN) : fcntl(fd, F_SETLK, &unlock));
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    printf("%d\n", getpid());
+}
+
 int main(int count, char **words) {
     CHECK(count == 3);
     if (!strcmp(words[1], "inherits")) {
@@ -194,5 +247,7 @@ int main(int count, char **words) {
     if (!strcmp(words[1], "alone")) alone();
     if (!strcmp(words[1], "many")) many(self);
     if (!strcmp(words[1], "same")) same();
+    if (!strcmp(words[1], "contend")) contend();
+    if (!strcmp(words[1], "locked")) locked();
     return 0;
 }

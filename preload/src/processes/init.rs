@@ -95,13 +95,8 @@ pub fn is_bypassed() -> bool {
     let Some(names) = std::env::var_os("SOLERA_BYPASS") else { return false };
     let Ok(path) = std::fs::read_link("/proc/self/exe") else { return false };
     let called = std::env::args_os().next().unwrap_or_default();
-    let base =
-        |path: &OsStr| path.as_bytes().rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec);
-    let known = [Some(path.as_os_str().as_bytes().to_vec()), base(path.as_os_str()), base(&called)];
-    names
-        .as_bytes()
-        .split(|&byte| byte == b':')
-        .any(|name| known.iter().flatten().any(|own| own == name))
+    let path = path.as_os_str().as_bytes();
+    variable::names_program(names.as_bytes(), path, called.as_bytes())
 }
 
 /// A volume that the environment asks for. The variables of another than the first have its number

@@ -22,6 +22,10 @@ pub use map::{Map, Unmapped, bytes};
 
 /// The library and the command are of one build.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"solprof1");
+/// The name of the file, which lies in memory.
+pub const NAME: &str = "solera-profile";
+/// What /proc calls it.
+pub const LINK: &[u8] = b"/memfd:solera-profile (deleted)";
 /// Threads at once that are profiled.
 pub const AREAS: usize = 1024;
 /// Files with a row of their own; number 0 stands for all others.

@@ -4,6 +4,7 @@ mod by_number;
 mod bytes;
 mod names;
 mod streams;
+mod users;
 
 /// Defines functions: `fn [name, alias](argument: type, ..) -> type = |next| ..`, where `next`
 /// calls the next function of the name with the same arguments.

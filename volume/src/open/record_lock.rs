@@ -126,22 +126,23 @@ impl Opens {
                 }
                 return Err(Errno::AGAIN);
             }
-            self.wait_for(chain, ino, (holder, wait, is_first), refuser.holder)?;
+            self.wait_for(chain, ino, (holder, wait), refuser.holder, is_first)?;
             is_first = false;
         }
     }
 
     /// Sleeps until something changes in the chain, or the refuser turns out to be dead, or a
-    /// signal comes (`INTERRUPTED`, `BEGIN_ANEW`).
+    /// signal comes (`INTERRUPTED`, `BEGIN_ANEW`). `first`: in this call.
     #[cold]
     fn wait_for(
         &self,
         chain: Chain<'_>,
         ino: u64,
-        (me, wait, is_first): (Holder, Wait, bool),
+        (me, wait): (Holder, Wait),
         refuser: Holder,
+        first: bool,
     ) -> Result<()> {
-        if is_first {
+        if first {
             self.counters.one::<LOCK_WAITS>();
         }
         let change = chain.at + CHANGE;
@@ -158,7 +159,10 @@ impl Opens {
         };
         let wait = |()| {
             let _waiting = self.stay_idle();
-            self.rt.wait_interruptible(change, seen as u32, PATIENCE)
+            vfs::waits::begin();
+            let waited = self.rt.wait_interruptible(change, seen as u32, PATIENCE);
+            vfs::waits::end_part(first, || self.process_of_holder(refuser));
+            waited
         };
         let waited = circle.and_then(wait);
         self.rt.add(change, WAITER.wrapping_neg())?;
@@ -170,6 +174,19 @@ impl Opens {
             self.recover_holder(refuser)?;
         }
         waited.map(|_| ())
+    }
+
+    /// The process that a lock is of; of a description: one that has it, another than this.
+    fn process_of_holder(&self, holder: Holder) -> Option<u32> {
+        let slot = match holder.who() {
+            Who::Process { slot, .. } => slot,
+            Who::Guest { pid, .. } => return Some(pid),
+            Who::Description(desc) | Who::Flock(desc) => {
+                let holders = self.holders(desc.index()).ok()?;
+                holders.into_iter().find(|&slot| slot != self.slot())?
+            }
+        };
+        self.slot_pid(slot).ok()
     }
 
     /// `EDEADLK` if the refuser waits, over others, for `me`, which then waits no more.

@@ -205,7 +205,8 @@ impl Ground {
             self.place(format!("split {}", peer.name), way, peer.at.join("split"))?;
         }
         for peer in found {
-            self.place(peer.name.clone(), Way::Kernel, peer.at.join("kernel"))?;
+            let way = Way::Kernel { build: own.clone() };
+            self.place(peer.name.clone(), way, peer.at.join("kernel"))?;
             let aged = peer.at.join("aged");
             fs::create_dir(&aged).map_err(failed)?;
             self.aged.push((own.command.clone(), aged));

@@ -41,7 +41,8 @@ fn head(out: &mut String, results: &Results) {
         "<p>Time of unchanged programs, beside what else they run on; shorter is better. Medians \
          of {} ({}{aged}), places in turns, after a turn that does not count. A ratio below \
          1 is faster; the line on a bar goes from the fastest turn to the slowest; the percentage \
-         says how far these lie apart.</p>",
+         says how far these lie apart. What of it was spent in file calls, by all threads and \
+         processes together, is told by one more turn, which is profiled.</p>",
         results.repeat,
         results.scale.name(),
     );

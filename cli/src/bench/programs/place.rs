@@ -21,8 +21,8 @@ pub enum Way {
     Volume { region: PathBuf, mode: String, build: Build },
     /// A directory that `solera run --split` serves.
     Split { build: Build },
-    /// By the kernel alone.
-    Kernel,
+    /// By the kernel alone; what its file calls take is told by a build.
+    Kernel { build: Build },
 }
 
 pub struct Place {
@@ -41,12 +41,21 @@ impl Place {
 
     /// Whether Solera serves it.
     pub fn is_served(&self) -> bool {
-        !matches!(self.way, Way::Kernel)
+        !matches!(self.way, Way::Kernel { .. })
     }
 
     /// What stands before a program's name, and the library that is then preloaded. `outside`:
     /// programs that see the place as the kernel has it.
     pub fn before(&self, outside: &[&str]) -> (Vec<OsString>, Option<&Path>) {
+        if self.is_served() { self.run(outside, &[]) } else { (Vec::new(), None) }
+    }
+
+    /// The same, with the file calls of what runs there profiled, but for what is outside.
+    pub fn profiled(&self, outside: &[&str], file: &Path) -> (Vec<OsString>, Option<&Path>) {
+        self.run(outside, &["--json".into(), "--profile-file".into(), file.into()])
+    }
+
+    fn run(&self, outside: &[&str], options: &[OsString]) -> (Vec<OsString>, Option<&Path>) {
         let (build, at) = match &self.way {
             Way::Volume { region, mode, build } => {
                 let region = region.as_os_str().to_owned();
@@ -57,23 +66,16 @@ impl Place {
                 let over = self.directory.as_os_str().to_owned();
                 (build, vec!["--split".into(), over])
             }
-            Way::Kernel => return (Vec::new(), None),
+            Way::Kernel { build } => (build, vec!["--no-volume".into()]),
         };
         let mut words: Vec<OsString> = vec![build.command.clone().into(), "run".into()];
         words.extend(at);
+        words.extend_from_slice(options);
         for name in outside {
             words.extend(["--bypass".into(), name.into()]);
         }
         words.push("--".into());
         (words, Some(build.library.as_path()))
-    }
-
-    /// The same, with the file calls of what runs there profiled. Of a place that Solera serves.
-    pub fn profiled(&self, outside: &[&str], file: &Path) -> (Vec<OsString>, Option<&Path>) {
-        let (mut words, library) = self.before(outside);
-        let end = words.len().saturating_sub(1);
-        words.splice(end..end, ["--json".into(), "--profile-file".into(), file.into()]);
-        (words, library)
     }
 
     /// The words of [`Place::before`] for people.

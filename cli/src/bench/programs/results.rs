@@ -168,8 +168,8 @@ impl Results {
         let aged = self.aged.map_or_else(String::new, |part| format!(", aged to {part}"));
         let _ = writeln!(
             text,
-            "scale {}{aged}, median of {}, spread: largest less smallest; x: time of a place over \
-             the peer's, below 1 it is faster",
+            "scale {}{aged}, median of {}, spread: largest less smallest; in file calls: of all \
+             threads, of one more turn; x: time of a place over the peer's, below 1 it is faster",
             self.scale.name(),
             self.repeat,
         );
@@ -178,13 +178,16 @@ impl Results {
 
     fn row_text(&self, row: &Row) -> String {
         let (cells, peers) = (Self::cells(row), self.peers());
-        let mut head = vec![row.name.clone(), "time".to_owned(), "spread".to_owned()];
+        let mut head = ["", "time", "spread", "in file calls"].map(str::to_owned).to_vec();
+        head[0].clone_from(&row.name);
         head.extend(peers.iter().map(|peer| format!("x {}", self.places[*peer])));
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
         let lines = self.places.iter().enumerate().filter_map(|(number, place)| {
             let cell = cells[number]?;
-            let mut line =
-                vec![format!("  {place}"), time(cell.ns), format!("{:.0} %", cell.spread)];
+            let percent = |part: f64| format!("{part:.0} %");
+            let share = cell.in_file_calls.map(|share| percent(share * 100.0));
+            let mut line = vec![format!("  {place}"), time(cell.ns), percent(cell.spread)];
+            line.push(share.unwrap_or_else(|| "-".to_owned()));
             line.extend(peers.iter().map(|peer| ratio_text(ratio(&cells, number, *peer))));
             Some(line)
         });

@@ -60,7 +60,8 @@ pub struct Row {
     pub name: String,
     pub times: Vec<Vec<f64>>,
     /// The share of a turn's time that was spent in file calls, in each place, where that was
-    /// looked at: of all of the turn, what is timed for the row and the rest.
+    /// looked at: of all of the turn, what is timed for the row and the rest. What several threads
+    /// or processes spend at once adds up.
     pub in_file_calls: Vec<Option<f64>>,
 }
 
@@ -140,9 +141,8 @@ impl Runner<'_> {
         Ok(measured)
     }
 
-    /// One more turn in each place that works and that Solera serves, for the share of its time in
-    /// file calls. Of servers that would be a part only: their clients are outside, and some run as
-    /// other users.
+    /// One more turn in each place that works, for the share of its time in file calls: of servers
+    /// from their start to their end, in all of their processes; their clients do not count.
     fn profile(
         &self,
         works: &[bool],
@@ -154,7 +154,7 @@ impl Runner<'_> {
         let mut shares = Vec::new();
         for (place, works) in self.ground.places.iter().zip(works) {
             step(&place.name);
-            if !works || !place.is_served() || !program.outside.is_empty() {
+            if !works {
                 shares.push(None);
                 continue;
             }

@@ -29,14 +29,20 @@ pub struct Place {
     pub by_mount_only: bool,
     /// What the mount says that it serves.
     pub serves: Option<Identity>,
-    /// It was chosen as the only mounted one: neither command line nor working directory name it.
-    pub guessed: bool,
+    /// Why it was chosen, though neither command line nor working directory name it.
+    pub guessed: Option<&'static str>,
 }
+
+/// Why it may be guessed.
+const ONLY: &str =
+    "no other volume is mounted; neither the working directory nor an argument is there";
+/// See `ONLY`.
+const ALL: &str = "it is profiled, and several volumes are mounted (--no-volume for none of them)";
 
 impl Place {
     /// One that is not mounted.
     pub fn alone(volume: PathBuf, at: PathBuf) -> Self {
-        let (mounted, by_mount_only, serves, guessed) = (false, false, None, false);
+        let (mounted, by_mount_only, serves, guessed) = (false, false, None, None);
         Self { volume, at, mounted, by_mount_only, serves, guessed }
     }
 
@@ -59,19 +65,17 @@ impl Place {
             ));
         }
         let (volume, at) = (mount.volume, mount.at);
-        Ok(Self { volume, at, mounted: true, by_mount_only, serves, guessed: false })
+        Ok(Self { volume, at, mounted: true, by_mount_only, serves, guessed: None })
     }
 }
 
 /// Finds it, or all that the command line names, and checks that what has to lie on a volume, or
 /// below the directory that is served besides, does. With such a directory there need be none, nor
-/// where a profile is asked for and no volume is mounted.
+/// where a profile is asked for.
 pub fn find(args: &RunArgs, split: Option<&Split>) -> Result<Vec<Place>, Failure> {
     let places = match (args.volume.as_slice(), args.at.as_slice()) {
-        ([], []) if split.is_some() => Vec::new(),
-        ([], []) if args.profile.is_asked() && mounts::list().unwrap_or_default().is_empty() => {
-            Vec::new()
-        }
+        ([], []) if split.is_some() || args.profile.no_volume => Vec::new(),
+        ([], []) if args.profile.is_asked() => profiled(&mounts::list().unwrap_or_default(), args)?,
         ([], []) => vec![mounted(&mounts::list().unwrap_or_default(), None, args)?],
         (volumes, all) => named(volumes, all, args)?,
     };
@@ -191,8 +195,41 @@ fn mount_of(listed: &[Mount], directory: &Path) -> Option<Mount> {
     }
 }
 
-/// The mount that is meant: the volume's; or that which a --require names, or of the working
-/// directory, or which the program's arguments speak of, or the only one.
+/// What a program is to see whose calls are profiled: what it would see without. Where that is not
+/// known it is nothing if nothing is mounted, and all that is mounted if that is more than one.
+fn profiled(listed: &[Mount], args: &RunArgs) -> Result<Vec<Place>, Failure> {
+    if listed.is_empty() {
+        return Ok(Vec::new());
+    }
+    if listed.len() == 1 || meant(listed, args)?.is_some() {
+        return Ok(vec![mounted(listed, None, args)?]);
+    }
+    let place = |mount: &Mount| Ok(Place { guessed: Some(ALL), ..Place::of_mount(mount.clone())? });
+    let places = listed.iter().map(place).collect::<Result<Vec<_>, Failure>>()?;
+    match apart(&places) {
+        Ok(()) => Ok(places),
+        // One lies in another, or is there twice.
+        Err(_) => Err(several()),
+    }
+}
+
+fn several() -> Failure {
+    let asked = "find out which volume the program is to see";
+    let advice = "say which: --at, or --volume; or, for a profile, none: --no-volume";
+    Failure::new(asked, "several volumes are mounted", advice)
+}
+
+/// The mount that a --require names, or of the working directory, or which the program's arguments
+/// speak of.
+fn meant(listed: &[Mount], args: &RunArgs) -> Result<Option<Mount>, Failure> {
+    // What is required lies on a mount, or there is nothing to choose from.
+    require(&args.require, &[])?;
+    let required = args.require.iter().find_map(|directory| mount_of(listed, directory));
+    let here = || mounts::around(listed, &std::env::current_dir().ok()?);
+    Ok(required.or_else(here).or_else(|| spoken_of(listed, &args.program)))
+}
+
+/// The mount that is meant: the volume's; or without one see [`meant`], or the only one.
 fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Place, Failure> {
     if let Some(volume) = volume {
         let mount = listed.iter().rev().find(|mount| mount.is_of(volume));
@@ -202,24 +239,17 @@ fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Pl
         })?;
         return Place::of_mount(mount);
     }
-    // What is required lies on a mount, or there is nothing to choose from.
-    require(&args.require, &[])?;
-    let required = args.require.iter().find_map(|directory| mount_of(listed, directory));
-    let here = || mounts::around(listed, &std::env::current_dir().ok()?);
-    if let Some(mount) = required.or_else(here).or_else(|| spoken_of(listed, &args.program)) {
+    if let Some(mount) = meant(listed, args)? {
         return Place::of_mount(mount);
     }
-    let asked = "find out which volume the program is to see";
     match listed {
         [] => {
+            let asked = "find out which volume the program is to see";
             let advice = "`solera mount` one, or say --volume and --at";
             Err(Failure::new(asked, "no volume is mounted", advice))
         }
-        [mount] => Ok(Place { guessed: true, ..Place::of_mount(mount.clone())? }),
-        _ => {
-            let advice = "say which: --at, or --volume";
-            Err(Failure::new(asked, "several volumes are mounted", advice))
-        }
+        [mount] => Ok(Place { guessed: Some(ONLY), ..Place::of_mount(mount.clone())? }),
+        _ => Err(several()),
     }
 }
 

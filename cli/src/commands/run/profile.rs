@@ -79,7 +79,7 @@ impl Profile {
         }
         let failed = |found: &dyn std::fmt::Display| Failure::new("keep a profile", found, "");
         let ring = asked.trace.as_ref().map_or(0, |_| asked.trace_max);
-        let file = memfd_create("solera-profile", MemfdFlags::CLOEXEC)
+        let file = memfd_create(record::NAME, MemfdFlags::CLOEXEC)
             .and_then(|file| ftruncate(&file, record::bytes(ring) as u64).map(|()| file))
             .map_err(|error| failed(&error))?;
         let map =
