@@ -34,7 +34,7 @@ impl Drop for Running {
 
 /// What Prometheus asks of names and texts beside the format (`promtool check metrics`).
 fn is_conventional(text: &str) {
-    let (mut family, mut kind, mut seen) = (String::new(), String::new(), Vec::new());
+    let (mut family, mut kind, mut seen) = ("", "", Vec::new());
     for line in text.lines() {
         let mut words = line.splitn(4, ' ');
         if line.starts_with('#') {
@@ -42,14 +42,14 @@ fn is_conventional(text: &str) {
             let said = words.next().unwrap_or_default();
             match what {
                 "HELP" => {
-                    assert!(!seen.contains(&name.to_owned()), "{name} comes twice");
+                    assert!(!seen.contains(&name), "{name} comes twice");
                     assert!(said.ends_with('.') && said.len() > 8, "{line}");
-                    seen.push(name.to_owned());
-                    name.clone_into(&mut family);
+                    seen.push(name);
+                    family = name;
                 }
                 "TYPE" => {
                     assert_eq!(name, family, "{line}");
-                    said.clone_into(&mut kind);
+                    kind = said;
                     assert!(matches!(said, "gauge" | "counter"), "{line}");
                     assert_eq!(name.ends_with("_total"), said == "counter", "{line}");
                 }
@@ -65,12 +65,12 @@ fn is_conventional(text: &str) {
             }
             continue;
         }
-        assert!(!kind.is_empty() && line.starts_with(&family), "{line} is not of {family}");
+        assert!(!kind.is_empty() && line.starts_with(family), "{line} is not of {family}");
         let name = line.split(['{', ' ']).next().unwrap();
         assert_eq!(name, family, "{line}");
         assert!(line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() >= 0.0, "{line}");
-        assert!(!seen.contains(&line.to_owned()), "{line} comes twice");
-        seen.push(line.to_owned());
+        assert!(!seen.contains(&line), "{line} comes twice");
+        seen.push(line);
     }
     assert!(text.ends_with('\n') && seen.len() > 30, "{text}");
 }
