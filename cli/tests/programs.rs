@@ -216,10 +216,11 @@ fn a_signal_leaves_no_mount_no_folder_and_no_process_behind() {
     let peer = place.text("peer");
     fs::create_dir(&peer).expect("a directory");
     let peers = format!("tmpfs,ext4,{peer}");
-    let options = ["--only", "rsync", "--modes", "strict", "--peers", &peers];
+    let options = ["--only", "tar,rsync", "--modes", "strict", "--peers", &peers];
     let mut child = bench(&place, &options)
+        .arg("--json")
         .env("PATH", ahead_of_path(&bin))
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
@@ -228,8 +229,13 @@ fn a_signal_leaves_no_mount_no_folder_and_no_process_behind() {
     assert!(runs(sleeper));
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     let pid = child.id();
-    let status = child.wait().expect("it ends");
-    assert_eq!(status.code(), Some(130));
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(130));
+    // What was measured by then is not lost.
+    let report = json(&String::from_utf8(ended.stdout).expect("text"));
+    assert_eq!(report["interrupted"], true);
+    assert_eq!(names(list(&report, "programs"), "program"), ["tar"]);
+    has_rows(&report, "tar", &["untar, a file", "tar, a file"], &["volume strict", "tmpfs"]);
     let begun = Instant::now();
     while runs(sleeper) && begun.elapsed() < PATIENCE {
         sleep(Duration::from_millis(20));

@@ -23,7 +23,8 @@ another take turns, and rows that are slower by more than --tolerance, beyond th
 measured once more. What is slower in both is told, and the exit code is 1.
 
 Exit code: 0; 1 if a program failed (what ran is printed all the same), or if something is slower
-than in the build --against; 130 after a signal, when all that was made has been removed.
+than in the build --against; 130 after a signal: all that was made is removed, and programs that
+were measured by then are printed.
 
 Examples:
   solera bench programs --list               what there is, and what is missing for it

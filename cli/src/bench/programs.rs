@@ -62,7 +62,7 @@ pub fn run(args: &ProgramsBenchArgs) -> Outcome {
     } else {
         output::emit(results.to_text().as_bytes())?;
     }
-    Ok(u8::from(results.failed()))
+    Ok(if results.interrupted { 130 } else { results.failed().into() })
 }
 
 /// Programs that are installed, and the others.
@@ -127,7 +127,7 @@ fn measure(
     if let Some(part) = args.aged {
         age(&runner, part, bytes)?;
     }
-    let measured = all(&runner, programs)?;
+    let (measured, interrupted) = all(&runner, programs)?;
     let mut results = Results {
         scale,
         repeat,
@@ -138,9 +138,10 @@ fn measure(
         missing: ground.missing.clone(),
         measured,
         skipped,
+        interrupted,
         slower: None,
     };
-    if args.against.is_some() {
+    if args.against.is_some() && !interrupted {
         again(&runner, args, &mut results)?;
     }
     Ok(results)
@@ -157,7 +158,8 @@ fn age(runner: &Runner, part: f64, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn all(runner: &Runner, programs: &[&'static Program]) -> Result<Vec<Measured>, Failure> {
+/// Measures them; after a signal what was measured until then, if that is whole programs.
+fn all(runner: &Runner, programs: &[&'static Program]) -> Result<(Vec<Measured>, bool), Failure> {
     let mut progress = Progress::new("measuring");
     let total = runner.steps() * programs.len() as u64;
     let mut measured = Vec::new();
@@ -168,8 +170,12 @@ fn all(runner: &Runner, programs: &[&'static Program]) -> Result<Vec<Measured>, 
             progress.name(&format!("{} on {place}", program.name));
             progress.update(done, total);
             done += 1;
-        })?;
-        measured.push(found);
+        });
+        match found {
+            Ok(found) => measured.push(found),
+            Err(_) if runner.children.go_on().is_err() && !measured.is_empty() => break,
+            Err(failure) => return Err(failure),
+        }
     }
     drop(progress);
     for measured in &measured {
@@ -178,7 +184,8 @@ fn all(runner: &Runner, programs: &[&'static Program]) -> Result<Vec<Measured>, 
             output::tell(format!("{name} failed: {command}: {}", failed.found));
         }
     }
-    Ok(measured)
+    let interrupted = measured.len() < programs.len();
+    Ok((measured, interrupted))
 }
 
 /// Judges this build; what seems slower is measured once more, and only what is so again counts.
@@ -190,9 +197,10 @@ fn again(runner: &Runner, args: &ProgramsBenchArgs, results: &mut Results) -> Re
         .map(|measured| measured.program)
         .filter(|program| first.iter().any(|slower| slower.program == program.name))
         .collect();
-    let once = std::mem::replace(&mut results.measured, all(runner, &suspected)?);
+    let (measured, interrupted) = all(runner, &suspected)?;
+    let once = std::mem::replace(&mut results.measured, measured);
     let second = guard::slower(results, args.tolerance);
-    results.measured = once;
+    (results.measured, results.interrupted) = (once, interrupted);
     let is_again = |slower: &guard::Slower| {
         second.iter().any(|other| other.row == slower.row && other.place == slower.place)
     };

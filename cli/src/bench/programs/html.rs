@@ -161,10 +161,14 @@ fn table(out: &mut String, results: &Results, row: &Row) {
 }
 
 fn left_out(out: &mut String, results: &Results) {
-    if results.skipped.is_empty() && results.missing.is_empty() && results.slower.is_none() {
+    let nothing = results.skipped.is_empty() && results.missing.is_empty();
+    if nothing && results.slower.is_none() && !results.interrupted {
         return;
     }
     *out += "<h2>Besides</h2>\n<dl>\n";
+    if results.interrupted {
+        *out += "<dt>interrupted</dt><dd>what was not whole is not shown</dd>\n";
+    }
     for skipped in &results.skipped {
         let (name, packages) = (skipped.program.name, skipped.packages.join(" "));
         let _ = writeln!(out, "<dt>{name}</dt><dd>not installed: apt install {packages}</dd>");

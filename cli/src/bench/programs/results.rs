@@ -40,6 +40,8 @@ pub struct Results {
     pub missing: Vec<(String, String)>,
     pub measured: Vec<Measured>,
     pub skipped: Vec<Skipped>,
+    /// A signal came before all were measured.
+    pub interrupted: bool,
     /// What is slower than on another build, if there was one.
     pub slower: Option<Vec<Slower>>,
 }
@@ -94,7 +96,8 @@ impl Results {
             "machine": self.machine.to_json(), "places": places,
             "missing_peers": missing.collect::<Vec<_>>(),
             "programs": self.measured.iter().map(|it| self.program(it)).collect::<Vec<_>>(),
-            "skipped": skipped.collect::<Vec<_>>(), "slower": slower,
+            "skipped": skipped.collect::<Vec<_>>(), "interrupted": self.interrupted,
+            "slower": slower,
         })
     }
 
@@ -164,6 +167,9 @@ impl Results {
                 "slower: {}, {} on {}: by {:.1} %, spread {:.1} %",
                 it.program, it.row, it.place, it.percent, it.spread_percent
             );
+        }
+        if self.interrupted {
+            text += "interrupted: what was not whole is not shown\n";
         }
         let aged = self.aged.map_or_else(String::new, |part| format!(", aged to {part}"));
         let _ = writeln!(
