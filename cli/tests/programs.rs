@@ -217,7 +217,7 @@ fn a_signal_leaves_no_mount_no_folder_and_no_process_behind() {
     fs::create_dir(&peer).expect("a directory");
     let peers = format!("tmpfs,ext4,{peer}");
     let options = ["--only", "tar,rsync", "--modes", "strict", "--peers", &peers];
-    let mut child = bench(&place, &options)
+    let child = bench(&place, &options)
         .arg("--json")
         .env("PATH", ahead_of_path(&bin))
         .stdout(Stdio::piped())
