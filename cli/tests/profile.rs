@@ -234,7 +234,7 @@ fn a_wait_for_the_lock_of_another_process_names_it() {
 }
 
 /// A program's own locks, of the process and of a description: the wait is what the call takes,
-/// and is one for whoever has the lock. That was not told.
+/// and is one for the process that has the lock. That was not told.
 #[test]
 fn a_wait_for_a_record_lock_names_the_process_that_has_it() {
     let world = World::new();

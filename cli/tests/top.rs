@@ -395,8 +395,8 @@ impl Drop for Writer {
     }
 }
 
-/// One dies inside a call; whoever recovers it waits until all others have left theirs. One of them
-/// is stopped there: so the recovery goes on until it may leave.
+/// One dies inside a call; what recovers it waits until all others have left theirs. One of them is
+/// stopped there: so the recovery goes on until it may leave.
 #[test]
 fn a_recovery_in_progress_is_shown() {
     let place = Place::new();
@@ -408,7 +408,7 @@ fn a_recovery_in_progress_is_shown() {
     screen.shows("attached by 2 processes");
     dies.0.kill().unwrap();
     dies.0.wait().unwrap();
-    screen.shows("1 dead: whoever waits for a lock there, or attaches it, recovers that");
+    screen.shows("1 dead: the next that waits for a lock there, or attaches, recovers that");
     assert_eq!(process(&look(&volume), dies.0.id().into())["state"], "dead");
     let mut next = command();
     next.args(["run", "--volume", &volume, "--at", &at, "--", "stat", &format!("{at}/b")]);

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 ///
 /// Shows the space of the volume as a picture, and each process that has attached it: what it calls
 /// and moves in a second, the locks that it holds and waits for, its open files and mapped bytes.
-/// Dead processes are shown until another one has recovered what they left, and who does so.
+/// Dead processes are shown until another one has recovered what they left, with its number.
 /// Looking attaches nothing, and no process waits for it.
 ///
 /// Keys: p sorts by pid, n by program, c calls, r read, w written, l locks, a awaited, f files, m

@@ -174,7 +174,7 @@ fn recoveries(rows: &[Row]) -> Vec<String> {
     });
     let dead = rows.iter().filter(|row| row.is.life == Life::Dead).count();
     let found = (dead > 0).then(|| {
-        format!("{dead} dead: whoever waits for a lock there, or attaches it, recovers that")
+        format!("{dead} dead: the next that waits for a lock there, or attaches, recovers that")
     });
     under_way.chain(found).collect()
 }

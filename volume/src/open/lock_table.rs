@@ -75,7 +75,7 @@ const fn claimer(slot: u32, generation: u32) -> u64 {
     (slot as u64 | (generation as u64 & 0x7FF) << 9) << 8
 }
 
-/// The slot of who has claimed an entry.
+/// The slot of the process that has claimed an entry.
 const fn claiming_slot(state: u64) -> u32 {
     (state >> 8 & 0x1FF) as u32
 }

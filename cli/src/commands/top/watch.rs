@@ -167,7 +167,7 @@ fn stop(terminal: &mut DefaultTerminal) -> io::Result<()> {
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen)?;
     // All of it is drawn anew. (`clear` asks the terminal where the cursor is, and its answer goes
-    // to whoever reads keys.)
+    // to the thread that reads keys.)
     let size = terminal.size()?;
     terminal.resize(size.into())
 }
