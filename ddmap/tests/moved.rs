@@ -122,60 +122,10 @@ fn page_files_have_as_many_bytes_as_there_are_pages() {
     }
 }
 
-/// The threads that make room, and those that take what leaves.
-struct Makers(Vec<PathBuf>);
-
-impl Makers {
-    fn find() -> Self {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-        let makes = |task: &PathBuf| {
-            let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-            name.starts_with("evictor") || name.starts_with("solera-wire")
-        };
-        Self(tasks.map(|task| task.path()).filter(makes).collect())
-    }
-
-    /// How long they were ready to run, and had no processor (`proc(5)`, schedstat).
-    fn kept_off(&self) -> Duration {
-        let of = |task: &PathBuf| {
-            let text = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-            text.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
-        };
-        Duration::from_nanos(self.0.iter().map(of).sum())
-    }
-}
-
-/// Times of the last touches, each with how long the makers were kept off by then: of as many as
-/// bring more pages than are kept free.
-struct Lately {
-    makers: Makers,
-    looks: std::collections::VecDeque<(Instant, Duration)>,
-}
-
-impl Lately {
-    const EVERY: u64 = 64;
-    const LOOKS: usize = 6;
-
-    fn look(&mut self) {
-        self.looks.push_back((Instant::now(), self.makers.kept_off()));
-        if self.looks.len() > Self::LOOKS {
-            self.looks.pop_front();
-        }
-    }
-
-    /// Whether somebody else had the processors for a good part of that time.
-    fn had_no_processor(&mut self) -> bool {
-        self.look();
-        let [first, last] = [self.looks.front(), self.looks.back()].map(|one| *one.unwrap());
-        let (kept_off, passed) = (last.1.saturating_sub(first.1), last.0 - first.0);
-        println!("short of room: the makers were kept off for {kept_off:?} of {passed:?}");
-        kept_off * 4 > passed
-    }
-}
-
-/// Room is made ahead: where every second touch finds its page, none waits for an eviction, and a
-/// hundredth of the room is free at each, as long as those that make room have a processor: others
-/// have this machine's, too. At length (`SOLERA_TEST_LONG`) with 10^6 faults.
+/// Room is made ahead: where every second touch finds its page, of a thousand faults at most one
+/// waits for an eviction, and at most one sees less than a hundredth of the room free. None would
+/// where those that make room always had a processor when they want one: others have this
+/// machine's, too. At length (`SOLERA_TEST_LONG`) with 10^6 faults.
 #[test]
 fn no_touch_of_a_paced_program_waits_for_an_eviction() {
     let world = World::new();
@@ -190,34 +140,28 @@ fn no_touch_of_a_paced_program_waits_for_an_eviction() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let begin = [Count::Fetched, Count::WaitedForRoom].map(count);
-    let mut lately = Lately { makers: Makers::find(), looks: [].into() };
-    let (mut touches, mut waited, mut least) = (0_u64, begin[1], u64::MAX);
-    let (mut without_reason, mut is_short, mut missed) = (0, false, false);
+    let (mut touches, mut least) = (0_u64, u64::MAX);
+    let (mut times_short, mut is_short) = (0_u64, false);
     while count(Count::Fetched) - begin[0] < wanted {
-        if touches.is_multiple_of(Lately::EVERY) && !missed {
-            lately.look();
-        }
         world.touch_some(&mut state, &mut value);
         world.pager.begin();
         touches += 1;
-        let (free, now) = (room.free(), count(Count::WaitedForRoom));
+        let free = room.free();
         least = least.min(free);
         // One that is short of it is so for some touches.
         let was_short = std::mem::replace(&mut is_short, free * 100 < ROOM);
-        missed |= now > waited || is_short && !was_short;
-        // What a thread waits is counted when it has its processor: then there is room again.
-        if missed && !room.is_short() {
-            without_reason += u64::from(!lately.had_no_processor());
-            missed = false;
-        }
-        waited = now;
+        times_short += u64::from(is_short && !was_short);
         std::thread::sleep(PACE);
     }
-    let (fetched, waited) = (count(Count::Fetched) - begin[0], waited - begin[1]);
-    println!("{touches} touches, {fetched} faults, {waited} waited, {least} pages free at least");
+    let [fetched, waited] =
+        [count(Count::Fetched) - begin[0], count(Count::WaitedForRoom) - begin[1]];
+    println!(
+        "{touches} touches, {fetched} faults, {waited} waited, {times_short} times short of room, \
+         {least} pages free at least"
+    );
     let percent = fetched * 100 / touches;
     assert!((40..60).contains(&percent), "{percent} % of the touches find no page");
-    assert_eq!(without_reason, 0, "touches that were short of room");
+    assert!(times_short * 1000 <= fetched, "{times_short} times short of room in {fetched} faults");
     assert!(waited * 1000 <= fetched, "{waited} of {fetched} faults");
 }
 

@@ -231,7 +231,7 @@ fn deaths_inside_recovery() {
         let mut recoverer = ground.recoverer().expect("a recoverer");
         let points = recoverer.points().expect("its points");
         assert!(points.len() > 20, "{mode}, {call}: only {} points", points.len());
-        let chosen = some_of(points.len(), POINTS / 2, &mut random);
+        let chosen = some_of(points.len(), POINTS / 8, &mut random);
         for &at in &chosen {
             if let Err(error) = ground.trial_of_recovery(call, death, &points[at]) {
                 failures.push(format!("{mode}, {call}@{at}: {error}; {:?}", points[at]));

@@ -31,7 +31,7 @@ use walk::{Point, Walk};
 /// A trial that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(100);
 /// Points of each case that are tried by default.
-const POINTS: usize = 4;
+const POINTS: usize = 2;
 
 fn long() -> bool {
     std::env::var_os("SOLERA_TEST_LONG").is_some()

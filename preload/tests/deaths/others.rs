@@ -209,7 +209,7 @@ fn while_recovering_a_death() {
         walk.kill().expect("its end");
         world.judge(case.0).expect("the first death is mended");
         count += steps.len();
-        for chosen in some_of(steps.len(), 6, &mut random) {
+        for chosen in some_of(steps.len(), 2, &mut random) {
             let mut at = || -> Result<(), String> {
                 world.build()?;
                 die(&world)?;
@@ -251,7 +251,7 @@ fn while_recovering_a_death_inside_a_call() {
     walk.kill().expect("its end");
     world.look(second.0).expect("the call of the one that waited");
     world.judge(first.0).expect("the first death is mended");
-    for chosen in some_of(steps.len(), 30, &mut random) {
+    for chosen in some_of(steps.len(), 15, &mut random) {
         let mut at = || -> Result<(), String> {
             let mut walk = both(&mut world)?;
             walk.reach_point(&steps[chosen]).map_err(text)?;
