@@ -36,7 +36,7 @@ help:
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
 	@echo 'make benchmarks whole programs and single calls beside tmpfs, ext4 and XFS; a page: target/benchmarks.html (as root, an hour)'
 	@echo 'make bench-guard  programs on this build and on an older one, in turns; fails if one is slower (BASE=revision or folder, ONLY=names)'
-	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
+	@echo 'make baseline   preload/tests/costs*.txt: what key operations execute, which a test guards'
 	@echo 'make servers    docs/servers.md: PostgreSQL, MariaDB, redis, processes beside each other (as root, minutes)'
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
 	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
@@ -144,7 +144,7 @@ test-ddmap: build setup-tests
 
 test-vm: build
 	@scripts/setup.sh --vm
-	@KILLS=$${KILLS:-20} tests/vm/run || [ $$? -eq 77 ]
+	@KILLS=$${KILLS:-20} CUTS=$${CUTS:-20} tests/vm/run || [ $$? -eq 77 ]
 	@tests/vm/run programs || [ $$? -eq 77 ]
 	@tests/vm/run nfs || [ $$? -eq 77 ]
 	@tests/vm/run swap || [ $$? -eq 77 ]

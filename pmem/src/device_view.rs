@@ -15,6 +15,7 @@
 
 use crate::copy;
 use crate::cpu::dispatch;
+use crate::guard::expect_faults;
 use crate::region::Region;
 use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
 use rustix::fs::FileType;
@@ -61,6 +62,7 @@ fn memory(len: usize) -> Result<*mut c_void, Errno> {
 pub(crate) fn add(base: *mut u8, len: usize, piece: usize) -> Result<(), Errno> {
     let pieces = len.div_ceil(piece);
     let copied = memory(pieces)?;
+    expect_faults();
     for view in &VIEWS {
         let free = view.piece.compare_exchange(0, piece, Ordering::AcqRel, Ordering::Relaxed);
         if free.is_ok() {

@@ -70,8 +70,11 @@ fn target(field: &i32) -> usize {
 /// A guarded range, and where a fault in it goes on.
 type Range = (usize, usize, usize);
 
-/// The table in ascending order, in memory that is never freed; null until a handler stands.
+/// The table in ascending order, in memory that is never freed; null until faults are expected.
 static SORTED: AtomicPtr<Range> = AtomicPtr::new(std::ptr::null_mut());
+/// Where guarded code begins and ends; 0 until a fault has asked.
+static BEGIN: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
 
 /// The linker's table: in no order.
 fn table() -> &'static [Entry] {
@@ -82,27 +85,51 @@ fn table() -> &'static [Entry] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// A signal handler has to look through some thousand entries at each fault, of the program's, too:
-/// from here on it finds them in order.
-fn sort_table() {
-    let range = |entry: &Entry| (target(&entry.first), target(&entry.end), target(&entry.landing));
-    let mut sorted: Vec<Range> = table().iter().map(range).collect();
-    sorted.sort_unstable();
-    SORTED.store(sorted.leak().as_mut_ptr(), Ordering::Release);
+fn range(entry: &Entry) -> Range {
+    (target(&entry.first), target(&entry.end), target(&entry.landing))
+}
+
+/// Guarded instructions are going to fault often: a handler finds their ranges in order from here
+/// on. Not at a process's start: to sort some thousand ranges is a good part of that.
+pub(crate) fn expect_faults() {
+    static SORTING: Once = Once::new();
+    SORTING.call_once(|| {
+        let mut sorted: Vec<Range> = table().iter().map(range).collect();
+        sorted.sort_unstable();
+        SORTED.store(sorted.leak().as_mut_ptr(), Ordering::Release);
+    });
+}
+
+/// Whether guarded code may be there. The faults of a program's own code, which may be many, end
+/// here.
+fn is_near(rip: usize) -> bool {
+    if END.load(Ordering::Acquire) == 0 {
+        // Handlers of several threads may find this at once: they find the same.
+        let bounds = table()
+            .iter()
+            .map(range)
+            .fold((usize::MAX, 0), |(begin, end), range| (begin.min(range.0), end.max(range.1)));
+        BEGIN.store(bounds.0, Ordering::Relaxed);
+        END.store(bounds.1, Ordering::Release);
+    }
+    (BEGIN.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)).contains(&rip)
 }
 
 /// The landing address for a fault at instruction `rip`, if that instruction is guarded.
 fn landing_for(rip: usize) -> Option<usize> {
-    let sorted = SORTED.load(Ordering::Acquire);
-    if sorted.is_null() {
-        // A fault before any region was opened.
+    if !is_near(rip) {
         return None;
     }
-    // SAFETY: leaked by `sort_table`, with as many ranges as the table has.
-    let sorted = unsafe { std::slice::from_raw_parts(sorted, table().len()) };
-    let behind = sorted.partition_point(|range| range.0 <= rip);
-    let (_, end, landing) = *sorted.get(behind.checked_sub(1)?)?;
-    (rip < end).then_some(landing)
+    let sorted = SORTED.load(Ordering::Acquire);
+    let found = if sorted.is_null() {
+        table().iter().map(range).find(|range| (range.0..range.1).contains(&rip))
+    } else {
+        // SAFETY: leaked by `expect_faults`, with as many ranges as the table has.
+        let sorted = unsafe { std::slice::from_raw_parts(sorted, table().len()) };
+        let behind = sorted.partition_point(|range| range.0 <= rip);
+        sorted.get(behind.checked_sub(1)?).copied().filter(|range| rip < range.1)
+    };
+    found.map(|range| range.2)
 }
 
 /// Serves a SIGBUS or SIGSEGV if it came from a guarded instruction of this crate.
@@ -271,7 +298,6 @@ static INSTALLED: Once = Once::new();
 /// Does so once a process; opening a region calls it.
 pub fn install_fault_handler() {
     INSTALLED.call_once(|| {
-        sort_table();
         for (signal, previous) in [(libc::SIGBUS, &PREVIOUS_BUS), (libc::SIGSEGV, &PREVIOUS_SEGV)] {
             let old = exchange_action(signal, None);
             previous.flags.store(old.flags as usize, Ordering::Relaxed);
@@ -291,7 +317,7 @@ pub fn install_fault_handler() {
 /// first: none is installed here. For a face that owns the program's `sigaction`, before it opens
 /// a region.
 pub fn own_fault_handler() {
-    INSTALLED.call_once(sort_table);
+    INSTALLED.call_once(|| {});
 }
 
 #[cfg(test)]
@@ -300,8 +326,14 @@ mod tests {
 
     #[test]
     fn each_guarded_instruction_is_found() {
-        install_fault_handler();
         assert!(!table().is_empty());
+        each_is_found();
+        expect_faults();
+        assert!(!SORTED.load(Ordering::Acquire).is_null());
+        each_is_found();
+    }
+
+    fn each_is_found() {
         for entry in table() {
             let (first, end) = (target(&entry.first), target(&entry.end));
             let landing = Some(target(&entry.landing));

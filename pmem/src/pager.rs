@@ -7,7 +7,7 @@
 //! for: [`Pager::fault`] and [`Pager::ready`] may take as long as a network does, and are called
 //! where nothing is held; all others never wait.
 
-use crate::guard::take_last_fault;
+use crate::guard::{expect_faults, take_last_fault};
 use crate::region::Region;
 use crate::user::{Fault, UserOut};
 use rustix::io::Errno;
@@ -139,6 +139,7 @@ static TOUCHED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// From here on a guarded access that faults with SIGBUS is made again if this serves it: so what a
 /// pager can do where the touch happens costs the call nothing.
 pub fn serve_touches(serve: Touched) {
+    expect_faults();
     TOUCHED.store(serve as *mut (), Ordering::Release);
 }
 

@@ -185,11 +185,12 @@ mod tests {
     /// What is on a screen of this size, line by line.
     fn screen(width: u16, height: u16, rows: &[Row], first: usize) -> Vec<String> {
         let place = format!("/dev/shm/solera-screen-{}-{width}-{first}", std::process::id());
-        let path = std::path::Path::new(&place);
+        std::fs::create_dir(&place).expect("a place for a volume");
+        let path = &std::path::Path::new(&place).join("v.pm");
         let options = volume::FormatOptions { size: Some(64 << 20), ..Default::default() };
         volume::format(path, &options).expect("a volume");
         let activity = volume::activity(path);
-        std::fs::remove_file(path).expect("removed");
+        std::fs::remove_dir_all(&place).expect("removed");
         let view = View {
             name: "v.pm",
             activity: &activity.expect("looked at"),
