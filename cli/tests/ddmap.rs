@@ -279,7 +279,7 @@ fn a_full_volume_is_a_full_disk() {
     };
     let begun = std::time::Instant::now();
     while free().0 > 0 {
-        assert!(begun.elapsed().as_secs() < 20, "{}", free().1);
+        assert!(begun.elapsed().as_secs() < 120, "{}", free().1);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert!(run(fill).ended_with(1).out.trim().parse::<u64>().expect("a number") >= bytes);
@@ -322,7 +322,7 @@ fn nodes_and_volumes_are_removed() {
     drop(third);
     let begun = std::time::Instant::now();
     while kept_by(3).expect("it is listed")["silent_seconds"].as_u64() < Some(8) {
-        assert!(begun.elapsed().as_secs() < 60);
+        assert!(begun.elapsed().as_secs() < 120);
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     domain(&["drain", "dm", "3"]).refused(1, &["not heard of", "domain forget dm 3"]);
@@ -346,7 +346,7 @@ fn nodes_and_volumes_are_removed() {
     let used = || kept_by(1).expect("it is there")["used_bytes"].as_u64();
     let begun = std::time::Instant::now();
     while used() != Some(0) {
-        assert!(begun.elapsed().as_secs() < 20, "{}", machine.status());
+        assert!(begun.elapsed().as_secs() < 120, "{}", machine.status());
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     drop(fourth);
@@ -533,7 +533,7 @@ fn a_node_that_cannot_leave_says_why() {
     let domain = |line: &[&str]| machine.solera(&[&["domain"], line].concat());
     let begun = std::time::Instant::now();
     while machine.status()["nodes"][1]["promised_bytes"] != 40 << 20 {
-        assert!(begun.elapsed().as_secs() < 20, "{}", machine.status());
+        assert!(begun.elapsed().as_secs() < 120, "{}", machine.status());
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     domain(&["leave", "dm", "2"]).refused(1, &["40.00 MiB: v", "domain move dm/VOLUME", "rm dm/"]);
@@ -545,7 +545,7 @@ fn a_node_that_cannot_leave_says_why() {
         .expect("it is there");
     let silent = || machine.status()["nodes"][1]["silent_seconds"].as_u64() >= Some(8);
     while !silent() {
-        assert!(begun.elapsed().as_secs() < 60, "{}", machine.status());
+        assert!(begun.elapsed().as_secs() < 120, "{}", machine.status());
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     let left = domain(&["leave", "--patience", "7s", "dm", "3"]).ended_with(3);
