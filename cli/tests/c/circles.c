@@ -33,21 +33,37 @@ static void hear(int pipe) {
     if (read(pipe, &byte, 1) != 1) fail("read");
 }
 
+// Waits until a process sleeps.
+static void asleep(pid_t process) {
+    char path[40], line[200], *end;
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    do {
+        usleep(1000);
+        FILE *stat = fopen(path, "r");
+        if (!stat || !fgets(line, sizeof line, stat) || !(end = strrchr(line, ')'))) fail(path);
+        fclose(stat);
+    } while (end[2] != 'S');
+}
+
 static void closed(int count) {
-    int ready[2], status;
-    if (pipe(ready)) fail("pipe");
+    int ready[2], go[2], status;
+    pid_t others[3];
+    if (pipe(ready) || pipe(go)) fail("pipe");
     // Process n holds file n, and waits for file n + 1.
     for (int n = 1; n < count; n++) {
-        if (fork()) continue;
+        if ((others[n] = fork())) continue;
         if (set(n, F_WRLCK, 0)) fail("a free lock");
         say(ready[1]);
-        usleep(100000);
+        hear(go[0]);
+        say(ready[1]);
         if (set((n + 1) % count, F_WRLCK, 1)) fail("a wait that closes nothing");
         _exit(0);
     }
     if (set(0, F_WRLCK, 0)) fail("the first lock");
     for (int n = 1; n < count; n++) hear(ready[0]);
-    usleep(300000);
+    for (int n = 1; n < count; n++) say(go[1]);
+    for (int n = 1; n < count; n++) hear(ready[0]);
+    for (int n = 1; n < count; n++) asleep(others[n]);
     if (set(1, F_WRLCK, 1) == 0 || errno != EDEADLK) fail("the wait that closes the circle");
     if (set(0, F_UNLCK, 0)) fail("unlock");
     for (int n = 1; n < count; n++)
