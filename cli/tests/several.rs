@@ -350,8 +350,11 @@ fn circles_of_locks_run_over_volumes() {
         "./circles closed $A1/f $A2/f",
         "./circles closed $A1/f $A1/g $A2/f",
         "./circles closed $A3/f $A2/f $A1/f",
+        "./circles stopped $A1/f $A1/g",
+        "./circles stopped $A1/f $A2/f",
         // The kernel's say the same.
         "./circles passed f g && ./circles closed f g && ./circles closed f g h",
+        "./circles stopped f g",
     ] {
         println!("{line}");
         all.line(&all.named(3), line).ended_with(0);

@@ -1,6 +1,8 @@
 // Record locks on files of two volumes, by two processes and by three.
 //   circles closed A B [C]: each process locks its file and waits for the next one's; the last one
 //     closes a circle, and gets EDEADLK.
+//   circles stopped A B: one closes a circle again and again, and is stopped for a while at any moment of
+//     that; the other waits on.
 //   circles passed A B: a lock is given up before its holder waits in turn: no circle, 200 times.
 #include <errno.h>
 #include <fcntl.h>
@@ -70,6 +72,34 @@ static void closed(int count) {
         if (wait(&status) < 0 || status) fail("another process");
 }
 
+static void stopped(void) {
+    int to[2], status;
+    pid_t first = getpid(), waits, stops;
+    if (pipe(to)) fail("pipe");
+    if (set(0, F_WRLCK, 0)) fail("the first lock");
+    if (!(waits = fork())) {
+        if (set(1, F_WRLCK, 0)) fail("a free lock");
+        say(to[1]);
+        if (set(0, F_WRLCK, 1)) fail("the wait of the other");
+        _exit(0);
+    }
+    hear(to[0]);
+    asleep(waits);
+    if (!(stops = fork())) {
+        for (int i = 0; i < 30; i++) {
+            usleep(700 + 37 * i);
+            kill(first, SIGSTOP);
+            usleep(45000);
+            kill(first, SIGCONT);
+        }
+        _exit(0);
+    }
+    while (waitpid(stops, &status, WNOHANG) == 0)
+        if (set(1, F_WRLCK, 1) == 0 || errno != EDEADLK) fail("the wait that closes the circle");
+    if (set(0, F_UNLCK, 0)) fail("unlock");
+    if (wait(&status) < 0 || status) fail("the one that waited");
+}
+
 static void passed(void) {
     int to[2], back[2], status;
     if (pipe(to) || pipe(back)) fail("pipe");
@@ -104,6 +134,7 @@ int main(int count, char **arguments) {
     for (int i = 2; i < count; i++)
         if ((files[i - 2] = open(arguments[i], O_RDWR | O_CREAT, 0600)) < 0) fail(arguments[i]);
     if (strcmp(arguments[1], "closed") == 0) closed(count - 2);
+    else if (strcmp(arguments[1], "stopped") == 0) stopped();
     else passed();
     puts("as expected");
 }

@@ -34,6 +34,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Guest};
+pub(crate) use waits::unlocks;
 
 const STATE: u64 = 0;
 const INO: u64 = 8;

@@ -11,7 +11,7 @@
 use crate::Result;
 use crate::ground::counted::LOCK_WAITS;
 use crate::open::Opens;
-use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who};
+use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who, unlocks};
 use crate::process::SLOT_FREE;
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -23,6 +23,28 @@ use vfs::{Desc, LockKind, LockOwner, Node, RecordLock};
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Longest circle of processes waiting for each other that is found, as on Linux.
 const HOPS: u32 = 10;
+
+/// What the table says of a call that waits: the entry, the holder it waits for, and how often
+/// something had been unlocked in the chain by then. It waits no more when this is dropped.
+struct Said<'a> {
+    opens: &'a Opens,
+    entry: Option<(u32, Holder, u64)>,
+}
+
+impl Said<'_> {
+    fn unsay(&mut self) {
+        if let Some((entry, ..)) = self.entry.take() {
+            // Memory that is lost says nothing either.
+            let _ = self.opens.unsay_waiting(entry);
+        }
+    }
+}
+
+impl Drop for Said<'_> {
+    fn drop(&mut self) {
+        self.unsay();
+    }
+}
 
 /// Whether, and how, a lock is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,6 +127,7 @@ impl Opens {
         let write = lock.kind == LockKind::Write;
         let wanted = Lock { holder, write, start: lock.start, end: lock.end };
         let mut is_first = true;
+        let mut said = Said { opens: self, entry: None };
         loop {
             let chain = self.chain(ino)?;
             if chain.set_alone(ino, &wanted, unlock)? || chain.set_apart(ino, &wanted, unlock)? {
@@ -126,37 +149,48 @@ impl Opens {
                 }
                 return Err(Errno::AGAIN);
             }
-            self.wait_for(chain, ino, (holder, wait), refuser.holder, is_first)?;
+            self.wait_for(chain, ino, (holder, wait), (refuser.holder, &mut said), is_first)?;
             is_first = false;
         }
     }
 
     /// Sleeps until something changes in the chain, or the refuser turns out to be dead, or a
-    /// signal comes (`INTERRUPTED`, `BEGIN_ANEW`). `first`: in this call.
+    /// signal comes (`INTERRUPTED`, `BEGIN_ANEW`). `first`: in this call. The table has the wait as
+    /// long as it is for this refuser: a process that closes a circle over it finds it, and only
+    /// that one looks for circles.
     #[cold]
     fn wait_for(
         &self,
         chain: Chain<'_>,
         ino: u64,
         (me, wait): (Holder, Wait),
-        refuser: Holder,
+        (refuser, said): (Holder, &mut Said<'_>),
         first: bool,
     ) -> Result<()> {
         if first {
             self.counters.one::<LOCK_WAITS>();
         }
         let change = chain.at + CHANGE;
-        // A full table finds no circles, and tells nobody.
-        let said = chain.say_waiting(ino, me, refuser).ok();
+        let unlocks = unlocks(self.rt.load(change)?);
+        let stands = said.entry.is_some_and(|entry| (entry.1, entry.2) == (refuser, unlocks));
+        if !stands {
+            said.unsay();
+            // A full table finds no circles, and tells nobody.
+            let index = chain.say_waiting(ino, me, refuser).ok();
+            said.entry = index.map(|index| (index, refuser, unlocks));
+        }
         let seen = self.rt.add(change, WAITER)?;
         drop(chain);
-        let circle = match said {
-            Some(entry) if wait == Wait::InCircles && refuser.is_process() => {
+        let circle = match said.entry {
+            Some((entry, ..)) if !stands && wait == Wait::InCircles && refuser.is_process() => {
                 let near = self.refuse_circle(me, refuser, entry);
                 near.and_then(|()| self.refuse_wider_circle(entry))
             }
             _ => Ok(()),
         };
+        if circle == Err(Errno::DEADLK) {
+            said.entry = None;
+        }
         let wait = |()| {
             let _waiting = self.stay_idle();
             vfs::waits::begin();
@@ -166,9 +200,6 @@ impl Opens {
         };
         let waited = circle.and_then(wait);
         self.rt.add(change, WAITER.wrapping_neg())?;
-        if let (Some(entry), Ok(())) = (said, circle) {
-            self.unsay_waiting(entry)?;
-        }
         // Also after a signal: where they come often, no wait lasts until the end of patience.
         if waited != Ok(true) {
             self.recover_holder(refuser)?;

@@ -107,6 +107,6 @@ impl Opens {
 }
 
 /// The lower half of a chain's change word.
-fn unlocks(change: u64) -> u64 {
+pub(crate) fn unlocks(change: u64) -> u64 {
     change & u64::from(u32::MAX)
 }
