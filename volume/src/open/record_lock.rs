@@ -136,6 +136,8 @@ impl Opens {
             let all = chain.locks(ino)?;
             let refuser = all.iter().find(|(_, lock)| !unlock && lock.refuses(&wanted));
             let Some(&(_, refuser)) = refuser else {
+                // Before the lock is there: one that holds it waits for nobody.
+                said.unsay();
                 return chain.set(ino, &all, &wanted, unlock);
             };
             if holder.is_flock() {
