@@ -6,6 +6,7 @@ mod screen;
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -93,9 +94,10 @@ fn done(before: &Value, after: &Value) -> impl Fn(&str) -> u64 {
     move |name| after[name].as_u64().unwrap() - before[name].as_u64().unwrap()
 }
 
-fn is_work(done: impl Fn(&str) -> u64, opens: u64) {
-    let found = ["writes", "written_bytes", "opens", "syncs", "reads", "read_bytes"].map(&done);
-    assert_eq!(found, [10, 10_000, opens, 1, 10, 5120]);
+fn is_work(done: impl Fn(&str) -> u64, opens: RangeInclusive<u64>) {
+    let found = ["writes", "written_bytes", "syncs", "reads", "read_bytes"].map(&done);
+    assert_eq!(found, [10, 10_000, 1, 10, 5120]);
+    assert!(opens.contains(&done("opens")), "{} opens, not {opens:?}", done("opens"));
     assert!(done("names") > 0);
 }
 
@@ -109,8 +111,8 @@ fn calls_of_a_preloaded_program_are_counted_exactly() {
     program.work();
     let after = look(&volume);
     let pid = program.pid();
-    is_work(done(process(&before, pid), process(&after, pid)), 2);
-    is_work(done(&before, &after), 2);
+    is_work(done(process(&before, pid), process(&after, pid)), 2..=2);
+    is_work(done(&before, &after), 2..=2);
     let one = process(&after, pid);
     assert_eq!((&one["state"], &one["mode"]), (&"lives".into(), &"strict".into()));
     assert_eq!(one["program"], "python3");
@@ -148,11 +150,12 @@ fn calls_through_a_mount_are_the_servers() {
     let before = look(&mounted.volume);
     program.work();
     let after = look(&mounted.volume);
-    // What is to be truncated the server opens once more.
-    is_work(done(&before, &after), 3);
+    // What is to be truncated the server opens once more; and what either open looks up, where it
+    // no longer holds it since the lookup before.
+    is_work(done(&before, &after), 3..=5);
     let all = after["processes"].as_array().unwrap();
     assert_eq!(all.len(), 1, "the server: {after:#}");
-    is_work(done(&before["processes"][0], &all[0]), 3);
+    is_work(done(&before["processes"][0], &all[0]), 3..=5);
     assert_ne!(all[0]["pid"], program.pid());
     drop(program);
     mounted.end();
@@ -175,7 +178,7 @@ fn totals_stay_and_the_death_is_told() {
     // Whoever attaches finds it.
     solera(["detach", &volume]).ended_with(1);
     let after = look(&volume);
-    is_work(done(&before, &after), 2);
+    is_work(done(&before, &after), 2..=2);
     assert_eq!((&after["deaths"], &after["recoveries"]), (&1.into(), &0.into()));
     assert_eq!(after["last_deaths"][0]["pid"], program.pid());
     assert!(after["processes"].as_array().unwrap().iter().all(|one| one["pid"] != program.pid()));
