@@ -233,3 +233,95 @@ fn the_calls_of_a_start_are_counted() {
     assert!(first - plain <= START_CALLS_MAX, "{first} instead of {plain}");
     assert!(beside - plain <= START_CALLS_MAX, "{beside} instead of {plain}");
 }
+
+/// A program whose allocator holds its lock while it asks for something, so that the library
+/// attaches inside its first `malloc`.
+fn allocator(place: &Place) -> std::path::PathBuf {
+    let (library, program) = (place.0.join("allocator.so"), place.0.join("allocator"));
+    compile("allocator.c", &library, &["-DLIBRARY", "-O1", "-fno-builtin", "-fPIC", "-shared"]);
+    let library = library.to_str().expect("UTF-8");
+    compile("allocator.c", &program, &["-O1", "-fno-builtin", "-Wl,--no-as-needed", library]);
+    program
+}
+
+/// Runs it in `directory`, with these words in its environment.
+fn allocates(program: &Path, directory: &Path, part: &str, words: &[(&str, &Path)]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "120", "env"]);
+    // Of these two none attaches.
+    for (name, word) in words.iter().copied().chain([("LD_PRELOAD", &*library())]) {
+        command.arg(format!("{name}={}", word.display()));
+    }
+    command.arg(program).arg(directory).arg(part).output().expect("the program runs")
+}
+
+#[track_caller]
+fn is_killed(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    // `timeout` ends by the same signal.
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(9), "{said}");
+}
+
+/// redis, whose allocator is jemalloc, hung for ever if it was the first to attach a volume after a
+/// crash: recovery made threads, whose making asks for memory.
+#[test]
+fn what_a_crash_left_is_recovered_inside_the_first_malloc() {
+    let place = Place::new("allocator");
+    let program = allocator(&place);
+    let (at, volume, cache) = (Path::new(PREFIX), place.volume(), place.0.join("cache"));
+    std::fs::create_dir(&cache).expect("a directory");
+    for mode in ["strict", "sync", "posix"] {
+        let own = [("SOLERA_VOLUME", &*volume), ("SOLERA_AT", at), ("SOLERA_MODE", mode.as_ref())];
+        let bytes = "67108864".as_ref();
+        let cached = [
+            ("SOLERA_CACHE", bytes),
+            ("SOLERA_CACHE_DIR", &*cache),
+            ("SOLERA_CACHE_ATTACH", bytes),
+            ("SOLERA_CACHE_MISS", "ahead".as_ref()),
+        ];
+        let reads = [("SOLERA_READ_ONLY", "1".as_ref())];
+        for words in [&[][..], &cached, &reads] {
+            let _ = std::fs::remove_file(&volume);
+            format(&volume);
+            let words = [&own[..], words].concat();
+            is_killed(&allocates(&program, at, "die", &own));
+            assert_eq!(text(&allocates(&program, at, "look", &words)), "right\n", "{words:?}");
+            // One that only reads has left it as it was.
+            assert_eq!(text(&allocates(&program, at, "look", &own)), "right\n", "{words:?}");
+            check_left_in_order(&volume);
+        }
+        // It dies beside another one.
+        let _ = std::fs::remove_file(&volume);
+        format(&volume);
+        let mut other = on_volume(&place, "cat");
+        let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat");
+        let (to, from) = (other.stdin.take(), other.stdout.take());
+        let (mut to, mut from) = (to.expect("its input"), from.expect("its output"));
+        to.write_all(b"x").expect("it reads");
+        from.read_exact(&mut [0]).expect("it has attached");
+        is_killed(&allocates(&program, at, "die", &own));
+        assert_eq!(text(&allocates(&program, at, "look", &own)), "right\n", "{mode}");
+        drop(to);
+        assert!(other.wait().expect("it ends").success());
+        check_left_in_order(&volume);
+    }
+}
+
+/// The same over a kernel file system.
+#[test]
+fn what_was_staged_is_recovered_inside_the_first_malloc() {
+    let place = Place::new("allocator-split");
+    let program = allocator(&place);
+    for mode in ["strict", "sync", "posix"] {
+        let directory = place.0.join(mode);
+        std::fs::create_dir(&directory).expect("a directory");
+        let words = [
+            ("SOLERA_SPLIT", &*directory),
+            ("SOLERA_MODE", mode.as_ref()),
+            ("SOLERA_EMULATE", "1".as_ref()),
+            ("SOLERA_SPLIT_PATIENCE", "0".as_ref()),
+        ];
+        is_killed(&allocates(&program, &directory, "die", &words));
+        assert_eq!(text(&allocates(&program, &directory, "look", &words)), "right\n", "{mode}");
+    }
+}

@@ -316,7 +316,9 @@ fn take_over_or_attach(asked: &Asked) -> Result<(Arc<Volume>, bool), String> {
         }
         _ => {}
     }
-    let options = AttachOptions { mode: asked.mode, read_only, ..AttachOptions::default() };
+    // This may be inside the program's first `malloc`, which a new thread would ask for memory.
+    let alone = true;
+    let options = AttachOptions { mode: asked.mode, read_only, alone, ..AttachOptions::default() };
     let volume = volume::attach_permitted(path, &options).map_err(|error| error.to_string())?;
     if let Err(found) = mounted::check(&volume, asked.mounted.as_deref()) {
         // Where that fails, the next one to attach cleans up.

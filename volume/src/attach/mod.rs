@@ -84,6 +84,9 @@ pub struct AttachOptions {
     pub hook: Option<Arc<dyn Hook>>,
     /// Brings pages of the region that are absent.
     pub pager: Option<Arc<dyn Pager>>,
+    /// What a crash left is recovered by this thread alone: in a process where the C library may
+    /// not be asked for another one, as inside its own `malloc`.
+    pub alone: bool,
 }
 
 impl std::fmt::Debug for AttachOptions {
@@ -475,7 +478,7 @@ impl Attempt<'_> {
         } else if saved {
             volume.local.saved.store(u64::from(crc) + 1, Ordering::Relaxed);
         } else {
-            step(volume.recover_all(), "recovering it")?;
+            step(volume.recover_all(self.options.alone), "recovering it")?;
         }
         volume.set_attached();
         Ok(volume)
@@ -609,13 +612,13 @@ impl Volume {
 
     /// The volume was not left in order: undoes all lanes and rebuilds the free map. Damage makes
     /// this a read-only attachment; nothing is freed then.
-    fn recover_all(&self) -> Result<(), Errno> {
-        let mut done = self.recover();
+    fn recover_all(&self, alone: bool) -> Result<(), Errno> {
+        let mut done = self.recover(alone);
         // The end of a file that was just written may be absent, or what a dead process was
         // bringing. Nothing is held, and each step of a recovery may be done again.
         while let Some(page) = done.as_ref().err().and_then(|error| self.absent_at(*error)) {
             self.bring(page)?;
-            done = self.recover();
+            done = self.recover(alone);
         }
         match done.map_err(pmem::or_no_memory) {
             Err(Errno::IO) => self.mark_damaged(),

@@ -275,7 +275,7 @@ impl Reader<'_> {
     fn recover(&self, volume: &Volume) -> std::result::Result<(), VolumeError> {
         self.changed.recording.store(true, Ordering::Relaxed);
         volume.set_read_only(false);
-        let recovered = volume.recover();
+        let recovered = volume.recover(self.options.alone);
         volume.set_read_only(true);
         self.changed.recording.store(false, Ordering::Relaxed);
         match recovered {

@@ -7,7 +7,9 @@
 //!
 //! Several threads share the work: an item is a directory, or some buckets of one, so that a single
 //! directory with a million names is shared out as well. The work grows with the number of files
-//! and of map nodes, not with the size of the volume (but for one record a chunk).
+//! and of map nodes, not with the size of the volume (but for one record a chunk). A mark of one
+//! thread asks nothing of the C library: it may run inside the program's first `malloc`, and to
+//! make a thread, or only a scope of threads, takes memory from there.
 //!
 //! Nothing changes meanwhile: the caller is the first to attach, keeps the gate closed, or works on
 //! a private copy.
@@ -188,6 +190,30 @@ impl<'v> Shared<'v> {
             }
         }
     }
+
+    /// Works until all is done, beside other threads; gives what these found.
+    fn work_with_helpers(
+        &self,
+        visit: &mut Visit<'_, 'v>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Vec<Found> {
+        std::thread::scope(|scope| {
+            self.volume.bring_helpers();
+            let helper = || {
+                let mut visit = Visit::new(self);
+                self.work(&mut visit, |_, _| {});
+                visit.found
+            };
+            // Where no thread can be had, this one does it all.
+            let helpers: Vec<_> = (1..self.threads)
+                .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, helper).ok())
+                .collect();
+            self.work(visit, progress);
+            let joined = helpers.into_iter().map(std::thread::ScopedJoinHandle::join);
+            // A thread that panicked has not found all.
+            joined.map(|found| found.unwrap_or_else(|why| std::panic::resume_unwind(why))).collect()
+        })
+    }
 }
 
 /// A mark in progress, then its result.
@@ -229,27 +255,14 @@ impl<'v> Mark<'v> {
     pub(crate) fn run(&mut self, extra_roots: &[Inode], progress: &mut dyn FnMut(u64, u64)) {
         let mut visit = Visit::new(&self.shared);
         visit.root();
-        let small = self.shared.work_alone(&mut visit);
-        let more: Vec<Found> = std::thread::scope(|scope| {
-            if small {
-                return Vec::new();
-            }
-            let shared = &self.shared;
-            shared.volume.bring_helpers();
-            let helper = || {
-                let mut visit = Visit::new(shared);
-                shared.work(&mut visit, |_, _| {});
-                visit.found
-            };
-            // Where no thread can be had, this one does it all.
-            let helpers: Vec<_> = (1..shared.threads)
-                .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, helper).ok())
-                .collect();
-            shared.work(&mut visit, &mut *progress);
-            let joined = helpers.into_iter().map(std::thread::ScopedJoinHandle::join);
-            // A thread that panicked has not found all.
-            joined.map(|found| found.unwrap_or_else(|why| std::panic::resume_unwind(why))).collect()
-        });
+        let more = if self.shared.work_alone(&mut visit) {
+            Vec::new()
+        } else if self.shared.threads == 1 {
+            self.shared.work(&mut visit, &mut *progress);
+            Vec::new()
+        } else {
+            self.shared.work_with_helpers(&mut visit, &mut *progress)
+        };
         // After everything that has a name: some of these may have one.
         for &inode in extra_roots {
             if visit.nameless(inode) {

@@ -99,8 +99,8 @@ pub(crate) struct Rebuilt {
 
 impl Recoveries {
     /// Makes the volume ready after an unclean end: the caller is the first to attach in this
-    /// epoch. `EIO` if there is damage: attach read-only then.
-    pub(crate) fn recover(&self) -> Result<Recovery> {
+    /// epoch. `alone`: makes no thread. `EIO` if there is damage: attach read-only then.
+    pub(crate) fn recover(&self, alone: bool) -> Result<Recovery> {
         let mut done = Recovery::default();
         let begun = Instant::now();
         let mut lanes = u64::from(self.superblock.lanes);
@@ -116,7 +116,7 @@ impl Recoveries {
         // PERSIST: the transactions are void before others may change what they covered.
         let _ = numbers.fence();
         done.undo = begun.elapsed();
-        let rebuilt = self.rebuild_with(&[], all_threads())?;
+        let rebuilt = self.rebuild_with(&[], if alone { 1 } else { all_threads() })?;
         (done.mark, done.publish) = (rebuilt.mark, rebuilt.publish);
         let Counts { files, directories, others, metadata_blocks, .. } = rebuilt.counts;
         done.inodes = files + directories + others;
