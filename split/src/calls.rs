@@ -19,7 +19,7 @@ use crate::grow::Grown;
 use crate::home::HOME_NAME;
 use crate::log::Log;
 use crate::records::Word;
-use crate::{Mode, Result, recovery, sys};
+use crate::{Mode, Result, recovery, streams, sys};
 
 /// A description in use. If it is closed meanwhile, the last call that uses it finishes it.
 struct Held<'a> {
@@ -102,6 +102,10 @@ impl Engine {
 
     /// Takes a fresh descriptor over, if its file is one of ours.
     fn adopt(&self, fd: RawFd, calls: usize) -> Option<Held<'_>> {
+        if streams::is_standard(fd) {
+            let _ = descriptors::replace_fresh(fd, calls, Slot::Unknown);
+            return None;
+        }
         let position = rustix::fs::tell(sys::borrow(fd).ok()?);
         let Some((file, flags)) = position.ok().and_then(|_| self.file_of(fd)) else {
             // Another name of a served file is not served, but its reader must not miss staged
@@ -242,7 +246,7 @@ impl Engine {
 
     /// Before the kernel does anything with a number of which nothing is known: what is staged for
     /// its file goes to its place, and appends to it go to the kernel from then on.
-    fn drain_number(&self, fd: RawFd) {
+    pub(crate) fn drain_number(&self, fd: RawFd) {
         if !self.anything_staged() {
             return;
         }
@@ -291,6 +295,7 @@ impl Engine {
     /// A call of the program has opened `fd` with `flags`.
     pub fn opened(&self, fd: RawFd, flags: i32) {
         self.release(fd, Slot::Fresh(0));
+        streams::forget(fd);
         if flags & libc::O_TRUNC != 0 && self.anything_staged() {
             self.truncated(fd);
         } else if self.others_staged()
@@ -334,16 +339,7 @@ impl Engine {
         self.release(fd, Slot::Unknown);
     }
 
-    /// A stream of the C library works on the number by itself.
-    pub fn left_to_stream(&self, fd: RawFd) {
-        if !matches!(self.look(fd), Found::Unknown | Found::Plain) || self.anything_staged() {
-            self.hand_over(fd);
-            self.drain_number(fd);
-            self.release(fd, Slot::Unknown);
-        }
-    }
-
-    fn release(&self, fd: RawFd, slot: Slot) {
+    pub(crate) fn release(&self, fd: RawFd, slot: Slot) {
         if let Some(description) = descriptors::set(fd, slot) {
             // The call that replaced the number has no way to tell of an error.
             let _ = self.drop_description(description);
@@ -360,8 +356,13 @@ impl Engine {
     /// Lets the kernel make `new` a duplicate of `old`, in one step for all threads that use `new`.
     pub fn replace(&self, old: RawFd, new: RawFd, kernel: impl FnOnce() -> i32) -> i32 {
         self.duplicates(old);
+        let streams = streams::may_work_on(new);
+        if streams {
+            self.hand_over(old);
+        }
         let before = self.look(new);
         let position = match &before {
+            _ if streams => None,
             Found::Served(description) => Some(description.position()),
             _ => None,
         };
@@ -371,14 +372,6 @@ impl Engine {
         }
         drop(position);
         result
-    }
-
-    /// `new` is a duplicate of `old`.
-    pub fn duplicated(&self, old: RawFd, new: RawFd) {
-        if old != new {
-            let slot = descriptors::get(old);
-            self.release(new, slot);
-        }
     }
 
     /// Before the kernel closes `fd`.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::file::File;
 
 /// Descriptors at and beyond this number are the kernel's.
-const NUMBERS: usize = 1 << 20;
+pub const NUMBERS: usize = 1 << 20;
 
 const UNKNOWN: usize = 0;
 const PLAIN: usize = 2;
@@ -133,6 +133,11 @@ pub fn get(fd: RawFd) -> Slot {
 pub fn fresh(fd: RawFd) -> Option<usize> {
     let value = word(fd)?.load(Ordering::Acquire) & !LOCKED;
     (FRESH..ADDRESSES).contains(&value).then(|| value / FRESH_STEP - 1)
+}
+
+/// Whether nothing is known of `fd`.
+pub fn is_unknown(fd: RawFd) -> bool {
+    word(fd).is_none_or(|word| word.load(Ordering::Acquire) & !LOCKED == UNKNOWN)
 }
 
 /// Whether `fd` still stands for `description`.

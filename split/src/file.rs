@@ -110,6 +110,8 @@ pub enum Left {
     ShortRuns = 4,
     /// Appends to a file that is mapped, or cannot be opened by the engine.
     Mapped = 8,
+    /// Appends to a file on which a stream of the C library works.
+    Streams = 16,
 }
 
 impl Left {
@@ -120,6 +122,7 @@ impl Left {
             Self::LongAppends => "long-appends",
             Self::ShortRuns => "appends-in-short-runs",
             Self::Mapped => "appends-to-a-mapped-file",
+            Self::Streams => "appends-beside-a-stream",
         }
     }
 }

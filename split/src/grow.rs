@@ -74,12 +74,28 @@ impl State {
     /// It writes page by page and looks for a kill in between: an append that is not staged is
     /// whole or not there only in one page. `posix` mode promises no more than that, and relinks of
     /// short runs are slow.
-    fn is_left_to_kernel(&self, cx: &Engine, offset: Option<u64>, len: usize) -> bool {
-        if self.direct || !cx.stages() {
+    fn is_left_to_kernel(
+        &self,
+        cx: &Engine,
+        (offset, len): (Option<u64>, usize),
+        streams: bool,
+    ) -> bool {
+        if self.direct || streams || !cx.stages() {
             return cx.may_be_direct();
         }
         let page = offset.unwrap_or(self.size) % BLOCK + len as u64 <= BLOCK;
         self.direct_in_page && (page || cx.leaves())
+    }
+
+    /// Why it is.
+    fn why_by_kernel(&self, streams: bool) -> Left {
+        if self.direct {
+            Left::Mapped
+        } else if streams {
+            Left::Streams
+        } else {
+            Left::ShortRuns
+        }
     }
 
     /// Makes the length durable at which a run is about to begin, if that is not known to be done.
@@ -110,8 +126,9 @@ impl File {
             return self.by_kernel(cx, &mut state, fd, offset, from);
         }
         if state.run.is_none() {
-            if state.is_left_to_kernel(cx, offset, len) {
-                self.leaves(cx, if state.direct { Left::Mapped } else { Left::ShortRuns });
+            let streams = cx.has_stream(self.ino);
+            if state.is_left_to_kernel(cx, (offset, len), streams) {
+                self.leaves(cx, state.why_by_kernel(streams));
                 return self.by_kernel(cx, &mut state, fd, offset, from);
             }
             self.refresh_locked(cx, &mut state, fd)?;
@@ -200,7 +217,8 @@ impl File {
     /// Begins a run at the end. `false`: not here, not now.
     fn begin(&self, cx: &Engine, state: &mut State, fd: i32, len: usize) -> bool {
         let far = state.size.saturating_add(cx.options.staging_bytes) >= OFFSETS;
-        if far || state.direct || !cx.stages() || self.own(cx, state, fd).is_none() {
+        let kernels = state.direct || cx.has_stream(self.ino) || !cx.stages();
+        if far || kernels || self.own(cx, state, fd).is_none() {
             return false;
         }
         // The end of the file as the kernel knows it, just now.

@@ -32,6 +32,7 @@ mod records;
 mod recovery;
 mod relink;
 mod staging;
+mod streams;
 mod sys;
 mod warmth;
 mod worker;

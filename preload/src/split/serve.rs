@@ -408,25 +408,33 @@ pub fn mapped(fd: c_int) {
 /// A call of the C library that opens a stream.
 pub fn stream(mode: Text, kernel: impl FnOnce() -> *mut libc::FILE) -> *mut libc::FILE {
     let stream = kernel();
-    if let Some(engine) = asked()
-        && !stream.is_null()
-    {
-        // SAFETY: a stream that was just opened.
-        let fd = unsafe { fileno(stream) };
+    if stream.is_null() || !is_here() || !calls() {
+        return stream;
+    }
+    // SAFETY: a stream that was just opened.
+    let fd = unsafe { fileno(stream) };
+    if let Some(engine) = asked() {
         inside(|| {
             if mode.bytes().is_ok_and(|mode| mode.starts_with(b"w")) {
                 // What was staged before is void.
                 engine.opened(fd, libc::O_TRUNC);
             }
             engine.unknown(fd);
+            Engine::note_stream(fd);
             engine.before_kernel(fd);
         });
+    } else {
+        Engine::note_stream(fd);
     }
     stream
 }
 
 /// The C library works on `fd` from here on.
 pub fn left_to_stream(fd: c_int) {
+    if !is_here() || !calls() {
+        return;
+    }
+    Engine::note_stream(fd);
     if let Some(engine) = asked() {
         inside(|| engine.left_to_stream(fd));
     }

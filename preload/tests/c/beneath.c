@@ -562,6 +562,118 @@ static void grows_mapped(void) {
     SAY(close(fd));
 }
 
+// A line that a stream reads, if there is one.
+static void line_of(FILE *stream) {
+    char line[100];
+    clearerr(stream);
+    SAY_TEXT(fgets(line, sizeof line, stream));
+}
+
+// Streams read and write by themselves. What a descriptor of the same process had appended they did
+// not see, and what they appended came before it.
+static void beside_streams(void) {
+    char line[100];
+    int fd = open("lines", O_WRONLY | O_CREAT | O_APPEND | O_TRUNC, 0644);
+    FILE *before = fopen("lines", "r"), *over = fdopen(open("lines", O_RDONLY), "r"), *late = NULL;
+    for (int round = 0; round < 6; round++) {
+        SAY(write(fd, line, sprintf(line, "line %d\n", round)));
+        line_of(before);
+        line_of(over);
+        if (round == 2)
+            late = fopen("lines", "r");
+        if (late)
+            line_of(late);
+    }
+    // In a child the stream goes on.
+    if (fork() == 0) {
+        int own = open("lines", O_WRONLY | O_APPEND);
+        for (int round = 0; round < 4; round++) {
+            SAY(write(own, line, sprintf(line, "child's %d\n", round)));
+            line_of(before);
+        }
+        _exit(0);
+    }
+    wait(NULL);
+    SAY(fclose(before) | fclose(over) | fclose(late));
+    // Appended by both, in turns.
+    FILE *writer = fopen("lines", "a"), *both = fopen("lines", "a+");
+    for (int round = 0; round < 4; round++) {
+        SAY(write(fd, "number,", 7));
+        fputs("stream,", writer);
+        SAY(fflush(writer));
+        SAY(write(fd, "number again,", 13));
+        fputs("the other\n", both);
+        SAY(fflush(both));
+    }
+    SAY(fclose(writer) | fclose(both) | close(fd));
+    SHOW("lines");
+    // Its number belongs to a descriptor by now.
+    int again = open("lines", O_WRONLY | O_APPEND), reader = open("lines", O_RDONLY);
+    for (int round = 0; round < 4; round++) {
+        SAY(write(again, "staged", 6));
+        SAY(read(reader, line, 100));
+    }
+    SAY(close(again) | close(reader));
+    SHOW("lines");
+}
+
+// The standard streams, on numbers that became a file's: as a shell redirects a group. What the
+// shell wrote itself was written over by the first program that it started.
+static void standard_streams(void) {
+    int input = dup(0), output = dup(1);
+    fflush(stdout);
+    int fd = open("group", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    dup2(fd, 1);
+    close(fd);
+    printf("first line, long enough\n");
+    if (fork() == 0) {
+        dprintf(1, "second\n");
+        _exit(0);
+    }
+    wait(NULL);
+    printf("third\n");
+    SAY(write(1, "fourth\n", 7));
+    printf("fifth\n");
+    dup2(output, 1);
+    SHOW("group");
+    // The number was free, and opened.
+    close(1);
+    SAY(open("alone", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644) == 1);
+    for (int round = 0; round < 3; round++) {
+        SAY(write(1, "by number\n", 10));
+        printf("by stream\n");
+    }
+    int other = open("alone", O_WRONLY | O_APPEND);
+    for (int round = 0; round < 3; round++) {
+        SAY(write(other, "by another\n", 11));
+        printf("by stream\n");
+    }
+    close(other);
+    close(1);
+    dup2(output, 1);
+    SHOW("alone");
+    fd = open("group", O_RDWR | O_APPEND);
+    int from = open("group", O_RDONLY);
+    dup2(from, 0);
+    for (int round = 0; round < 6; round++) {
+        SAY(write(fd, "more\n", 5));
+        line_of(stdin);
+    }
+    dup2(input, 0);
+    SAY(close(fd) | close(from) | close(input) | close(output));
+    SHOW("group");
+    // Another number that a stream has.
+    FILE *stream = fopen("other", "w");
+    fd = open("group", O_RDWR | O_TRUNC);
+    SAY(write(fd, "by number, ", 11));
+    SAY(dup2(fd, fileno(stream)) == fileno(stream));
+    fputs("by stream, ", stream);
+    SAY(fflush(stream));
+    SAY(write(fd, "and by number\n", 14));
+    SAY(fclose(stream) | close(fd));
+    SHOW("group");
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -580,5 +692,7 @@ int main(int argc, char **argv) {
     between();
     locked();
     positions();
+    beside_streams();
+    standard_streams();
     return 0;
 }
