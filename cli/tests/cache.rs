@@ -196,6 +196,102 @@ fn a_cache_that_cannot_be_had_is_no_failure() {
         .ended_with(125);
 }
 
+/// What nobody can mean was taken: no bytes at all, more than the machine has, a directory on a
+/// disk.
+#[test]
+fn a_cache_that_cannot_be_meant_is_refused() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    let mounted = place.text("mounted");
+    fs::create_dir(&mounted).expect("a directory");
+    let cases = [
+        (&["--cache", "0"][..], ["keep a cache of 0 B", "2.00 MiB"]),
+        (&["--cache", "1K"], ["1.00 KiB", "without --cache there is no cache"]),
+        (&["--cache", "90T"], ["90.00 TiB", "this machine has"]),
+        (&["--cache", "16M", "--cache-dir", "/proc"], ["/proc", "on a tmpfs"]),
+    ];
+    for (options, words) in cases {
+        let run = [&["run"], options, &["--volume", &volume, "--at", &at, "--", "true"]].concat();
+        solera(run).refused(125, &words);
+        let mount = [&["mount"], options, &[&volume[..], &mounted]].concat();
+        solera(mount).refused(1, &words);
+    }
+    assert_eq!(solera(["info", "--json", &volume]).json()["attached"], serde_json::json!([]));
+}
+
+/// `--attach` did nothing where the cache has small pages, and only the report told.
+#[test]
+fn a_wish_that_the_pages_do_not_grant_is_told_of() {
+    let place = Place::new();
+    let (volume, dir) = (place.volume("64M"), place.text("cache"));
+    fs::create_dir(&dir).expect("a directory");
+    let run =
+        ["run", "--volume", &volume, "--at", "/cached", "--cache", "16M", "--cache-dir", &dir];
+    for (wish, told) in [(&["--attach"][..], true), (&[], false)] {
+        let ran = solera([&run[..], wish, &["--", "true"]].concat()).ended_with(0);
+        assert_eq!(ran.err.contains("--attach does nothing here"), told, "{}", ran.err);
+    }
+}
+
+/// The cache of a volume that is gone could not be named any more, and kept its memory.
+#[test]
+fn caches_of_volumes_that_are_gone_are_found_and_removed() {
+    let place = Place::new();
+    let (volume, dir) = (place.volume("64M"), place.text("cache"));
+    let line = "seq 100000 > /cached/file; cat /cached/file > /dev/null";
+    Ran::of(cached(&place, &volume).args(["sh", "-c", line])).ok();
+    let list = || solera(["cache", "list", "--json", "--cache-dir", &dir]).json();
+    let found = list();
+    let uuid = found[0]["uuid"].as_str().expect("one cache").to_owned();
+    assert!(count(&found[0], "used_bytes") > 0, "{found}");
+    fs::remove_file(&volume).expect("it is gone");
+    let _ = fs::remove_dir_all(format!("{volume}.solera"));
+    let on = ["--cache-dir", &dir];
+    solera([&["cache", "destroy"], &on[..], &[&volume]].concat())
+        .refused(1, &["no such volume", "solera cache list", "--uuid"]);
+    for wrong in ["../..", "1", ""] {
+        solera([&["cache", "destroy"], &on[..], &["--uuid", wrong]].concat()).ended_with(2);
+    }
+    let by = [&on[..], &["--uuid", &uuid]].concat();
+    let told = solera([&["cache", "status", "--json"], &by[..]].concat()).json();
+    assert_eq!(told["used_bytes"], found[0]["used_bytes"]);
+    let text = solera(["cache", "list", "--cache-dir", &dir]).ok();
+    assert!(text.starts_with(&uuid) && text.contains(&dir), "{text}");
+    let dropped = solera([&["cache", "drop"], &by[..]].concat()).ok();
+    assert_eq!(dropped, "1 segments dropped\n");
+    solera([&["cache", "destroy"], &by[..]].concat()).ok();
+    assert_eq!(list(), serde_json::json!([]));
+    solera([&["cache", "destroy"], &by[..]].concat()).refused(1, &[&uuid, "there is no cache"]);
+    assert_eq!(fs::read_dir(&dir).expect("the directory").count(), 0);
+}
+
+/// One that programs had made, and then one with huge pages: `destroy` had to be said twice, and
+/// nobody told.
+#[test]
+fn both_caches_of_a_volume_go_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let line = "seq 100000 > /cached/file; cat /cached/file > /dev/null";
+    let run = ["run", "--volume", &volume, "--at", "/cached", "--cache", "32M", "--"];
+    solera([&run[..], &["sh", "-c", line]].concat()).ended_with(0);
+    let first = solera(["cache", "status", "--json", &volume]).json();
+    let first = first["place"].as_str().expect("a place").to_owned();
+    let made = solera(["cache", "create", &volume]).ok();
+    let made = made.trim_end();
+    solera([&run[..], &["sh", "-c", line]].concat()).ok();
+    let both = solera(["cache", "status", "--json", &volume]).json();
+    assert_eq!((&both["place"], &both["other_places"][0]), (&made.into(), &first.clone().into()));
+    let text = solera(["cache", "status", &volume]).ok();
+    assert!(text.contains(&first) && text.contains("not used any more"), "{text}");
+    assert!(Path::new(made).is_dir() && Path::new(&first).is_dir());
+    solera(["cache", "destroy", &volume]).ok();
+    assert!(!Path::new(made).exists() && !Path::new(&first).exists());
+    solera(["cache", "destroy", &volume]).refused(1, &["there is no cache"]);
+}
+
 /// A program that gives its rights away, moves to where the cache is not, or forbids itself the
 /// calls by which it is reached. Some files it has read before, others not.
 #[test]

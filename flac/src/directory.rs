@@ -29,6 +29,8 @@ const INDEX: &str = "index";
 const MADE: &str = "/run/solera";
 /// Where a process makes one itself.
 const SHARED: &str = "/dev/shm";
+/// How the directory is called that a process makes itself, before the UUID.
+const OWN: &str = "solera-cache-";
 /// A text of the kernel's, another one in each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// How a directory is called that is being made.
@@ -61,16 +63,74 @@ pub(crate) struct Directory {
 /// The directory of a volume's cache: what was asked for, or the one that is there.
 #[must_use]
 pub fn place(whose: &Whose, asked: Option<&Path>) -> PathBuf {
-    if let Some(asked) = asked {
-        return asked.join(format!("solera-cache-{}", whose.uuid));
-    }
     let made = made(whose);
-    if is_dir(&made) {
-        made
-    } else {
-        Path::new(SHARED).join(format!("solera-cache-{}", whose.uuid))
-    }
+    if asked.is_none() && is_dir(&made) { made } else { below(asked, &whose.uuid) }
 }
+
+/// The directory that a process makes itself.
+fn below(asked: Option<&Path>, uuid: &str) -> PathBuf {
+    asked.unwrap_or(Path::new(SHARED)).join(format!("{OWN}{uuid}"))
+}
+
+/// All directories that the caches of a volume have: what programs have made before `solera cache
+/// create` stays beside what that makes. The one that is used comes first.
+pub fn places(whose: &Whose, asked: Option<&Path>) -> Result<Vec<PathBuf>, Refusal> {
+    let own = below(asked, &whose.uuid);
+    let mut all = if asked.is_none() { vec![made(whose), own] } else { vec![own] };
+    all.retain(|place| is_dir(place));
+    if all.is_empty() {
+        let place = place(whose, asked);
+        return Err(format!(
+            "there is no cache in {}; `solera run --cache SIZE` makes one",
+            place.display()
+        ));
+    }
+    Ok(all)
+}
+
+/// The caches that are there, of all volumes, those that are gone as well: their UUIDs and where
+/// they lie.
+pub(crate) fn everywhere(asked: Option<&Path>) -> Vec<(String, PathBuf)> {
+    let names_of = |dir: &Path| {
+        let dir = open_dir(rustix::fs::CWD, dir).ok();
+        dir.and_then(|dir| names(dir.as_fd()).ok()).unwrap_or_default()
+    };
+    let mut all = Vec::new();
+    let own = asked.unwrap_or(Path::new(SHARED));
+    for name in names_of(own) {
+        if let Some(uuid) = name.strip_prefix(OWN).filter(|uuid| is_uuid(uuid)) {
+            all.push((uuid.to_owned(), own.join(&name)));
+        }
+    }
+    let made = if asked.is_none() { names_of(Path::new(MADE)) } else { Vec::new() };
+    for uuid in made.into_iter().filter(|uuid| is_uuid(uuid)) {
+        let place = Path::new(MADE).join(&uuid).join("cache");
+        if is_dir(&place) {
+            all.push((uuid, place));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Whether a text is a UUID in its usual form.
+#[must_use]
+pub fn is_uuid(text: &str) -> bool {
+    let parts = text.split('-').map(str::len);
+    let is_plain = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-');
+    parts.eq([8, 4, 4, 4, 12]) && text.bytes().all(is_plain)
+}
+
+/// Whether a directory, or where it is to be made, is memory: on a disk a cache would only be a
+/// slower copy of the volume.
+#[must_use]
+pub fn is_memory(place: &Path) -> bool {
+    let found = place.ancestors().find_map(|place| rustix::fs::statfs(place).ok());
+    found.is_some_and(|found| found.f_type == libc::TMPFS_MAGIC || found.f_type == RAMFS_MAGIC)
+}
+
+/// Of a file system like tmpfs, without a limit.
+const RAMFS_MAGIC: i64 = 0x8584_58F6;
 
 /// Where `solera cache create` makes a volume's.
 #[must_use]
@@ -101,6 +161,14 @@ pub(crate) fn open_place(whose: &Whose, path: &Path) -> Result<OwnedFd, Refusal>
         // Where one may not write there may be one all the same.
         Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) if is_dir(path) => {}
         Err(errno) => return Err(told(path, errno)),
+    }
+    if !is_memory(path) {
+        // An empty one that was just made: of another's nothing goes.
+        let _ = rustix::fs::rmdir(path);
+        return Err(format!(
+            "the cache's directory {} is on no tmpfs; choose one that is by --cache-dir",
+            path.display()
+        ));
     }
     let dir = open_dir(rustix::fs::CWD, path).map_err(|errno| told(path, errno))?;
     let found = rustix::fs::fstat(&dir).map_err(|errno| told(path, errno))?;
@@ -381,5 +449,36 @@ impl Directory {
             }
         }
         Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{everywhere, is_memory, is_uuid};
+    use std::path::Path;
+
+    /// A UUID becomes a part of a path, and what is found there is removed.
+    #[test]
+    fn only_a_uuid_is_one() {
+        assert!(is_uuid("0123abcd-4567-89ef-0000-0123456789ab"));
+        for text in [
+            "",
+            "0123abcd",
+            "0123abcd-4567-89ef-0000-0123456789a",
+            "0123abcd-4567-89ef-0000-0123456789ag",
+            "0123ABCD-4567-89ef-0000-0123456789ab",
+            "0123abcd-4567-89ef-0000-0123456789ab-",
+            "../../..-....-....-....-............",
+        ] {
+            assert!(!is_uuid(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn caches_lie_in_memory() {
+        assert!(is_memory(Path::new("/dev/shm/not/there/yet")));
+        assert!(!is_memory(Path::new("/proc")) && !is_memory(Path::new("/proc/none")));
+        assert_eq!(everywhere(Some(Path::new("/proc"))), []);
+        assert_eq!(everywhere(Some(Path::new("/dev/shm/not/there"))), []);
     }
 }

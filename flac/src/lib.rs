@@ -31,8 +31,8 @@ mod segments;
 mod status;
 
 pub use ahead::Spawn;
-pub use directory::{Refusal, Whose, made, place};
+pub use directory::{Refusal, Whose, is_memory, is_uuid, made, place, places};
 pub use engine::{Cached, Options, Told, Under};
 pub use index::{COUNTS, Count};
 pub use layout::{CHUNK, GRANULE};
-pub use status::{Status, destroy, drop_all, drop_file, has_huge_pages, status};
+pub use status::{Listed, Status, destroy, drop_all, drop_file, has_huge_pages, list, status};

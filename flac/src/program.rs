@@ -48,6 +48,12 @@ pub fn begin(is_own: IsOwn) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether the kernel can do what [`begin`] asks for, by its number.
+#[must_use]
+pub fn is_possible() -> bool {
+    kernel::is_new_enough()
+}
+
 /// Whether [`begin`] has begun.
 #[inline]
 pub(crate) fn is_on() -> bool {

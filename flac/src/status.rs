@@ -13,6 +13,8 @@ use vfs::Node;
 pub struct Status {
     /// Where it lies.
     pub place: PathBuf,
+    /// Where another lies that was made before, and is not used any more.
+    pub others: Vec<PathBuf>,
     /// Bytes that the process that came last may use.
     pub budget: u64,
     /// Bytes in use.
@@ -25,23 +27,43 @@ pub struct Status {
     pub huge_pages: bool,
 }
 
-/// Opens the directory of a cache that is there.
-fn open(whose: &Whose, asked: Option<&Path>) -> Result<(PathBuf, OwnedFd), Refusal> {
-    let place = directory::place(whose, asked);
-    if rustix::fs::stat(&place).is_err() {
-        return Err(format!(
-            "there is no cache in {}; `solera run --cache SIZE` makes one",
-            place.display()
-        ));
-    }
-    let all = directory::open_place(whose, &place)?;
-    Ok((place, all))
+/// Opens the directories of the caches that are there.
+fn open(whose: &Whose, asked: Option<&Path>) -> Result<Vec<(PathBuf, OwnedFd)>, Refusal> {
+    let places = directory::places(whose, asked)?.into_iter();
+    places.map(|place| Ok((place.clone(), directory::open_place(whose, &place)?))).collect()
+}
+
+/// A cache, of whichever volume.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The volume's UUID.
+    pub uuid: String,
+    /// Where it lies.
+    pub place: PathBuf,
+    /// Bytes in use; `None`: it is another user's.
+    pub used: Option<u64>,
+}
+
+/// All caches that are there, of all volumes, by UUID: in the directory that was asked for, or
+/// where caches lie.
+#[must_use]
+pub fn list(asked: Option<&Path>) -> Vec<Listed> {
+    let used = |uuid: &str, place: &Path| {
+        let owner = rustix::fs::stat(place).ok()?.st_uid;
+        let all = directory::open_place(&Whose { uuid: uuid.to_owned(), owner }, place).ok()?;
+        let indexes = directory::eras(&all, place).into_iter().filter_map(|(_, _, index)| index);
+        Some(indexes.filter_map(|index| index.named().ok()).flatten().map(|one| one.bytes).sum())
+    };
+    let all = directory::everywhere(asked).into_iter();
+    all.map(|(uuid, place)| Listed { used: used(&uuid, &place), uuid, place }).collect()
 }
 
 /// What the cache of a volume holds, whoever uses it.
 pub fn status(whose: &Whose, asked: Option<&Path>) -> Result<Status, Refusal> {
-    let (place, all) = open(whose, asked)?;
+    let mut open = open(whose, asked)?.into_iter();
+    let Some((place, all)) = open.next() else { return Err("there is no cache".to_owned()) };
     let mut status = Status {
+        others: open.map(|(place, _)| place).collect(),
         budget: 0,
         used: 0,
         segments: 0,
@@ -65,15 +87,16 @@ pub fn status(whose: &Whose, asked: Option<&Path>) -> Result<Status, Refusal> {
 
 /// Empties the cache of a volume; whoever uses it goes on. Gives how many segments went.
 pub fn drop_all(whose: &Whose, asked: Option<&Path>) -> Result<usize, Refusal> {
-    let (place, all) = open(whose, asked)?;
     let mut gone = 0;
-    for (name, dir, index) in directory::eras(&all, &place) {
-        let Some(index) = index else {
-            // Nobody can use it.
-            directory::remove(&all, &name);
-            continue;
-        };
-        gone += empty(&index, &dir);
+    for (place, all) in open(whose, asked)? {
+        for (name, dir, index) in directory::eras(&all, &place) {
+            let Some(index) = index else {
+                // Nobody can use it.
+                directory::remove(&all, &name);
+                continue;
+            };
+            gone += empty(&index, &dir);
+        }
     }
     Ok(gone)
 }
@@ -91,9 +114,10 @@ fn empty(index: &Index, dir: &OwnedFd) -> usize {
 
 /// Empties the cache of one file; gives how many segments went.
 pub fn drop_file(whose: &Whose, asked: Option<&Path>, node: Node) -> Result<usize, Refusal> {
-    let (place, all) = open(whose, asked)?;
     let mut gone = 0;
-    for (_, dir, index) in directory::eras(&all, &place) {
+    let open = open(whose, asked)?;
+    let eras = open.iter().flat_map(|(place, all)| directory::eras(all, place));
+    for (_, dir, index) in eras {
         let Some(index) = index else { continue };
         let _ = index.clear_file(node, &mut |segment| {
             segments::remove(dir.as_fd(), segment);
@@ -104,14 +128,15 @@ pub fn drop_file(whose: &Whose, asked: Option<&Path>, node: Node) -> Result<usiz
     Ok(gone)
 }
 
-/// Removes all that processes have made in the cache of a volume. Who uses it goes on without.
-pub fn destroy(whose: &Whose, asked: Option<&Path>) -> Result<PathBuf, Refusal> {
-    let (place, all) = open(whose, asked)?;
-    for (name, ..) in directory::eras(&all, &place) {
+/// Removes all that processes have made in one of the [`places`](directory::places) of a volume's
+/// caches. Who uses it goes on without.
+pub fn destroy(whose: &Whose, place: &Path) -> Result<(), Refusal> {
+    let all = directory::open_place(whose, place)?;
+    for (name, ..) in directory::eras(&all, place) {
         directory::remove(&all, &name);
     }
-    let _ = rustix::fs::unlinkat(rustix::fs::CWD, &place, AtFlags::REMOVEDIR);
-    Ok(place)
+    let _ = rustix::fs::unlinkat(rustix::fs::CWD, place, AtFlags::REMOVEDIR);
+    Ok(())
 }
 
 /// Whether a directory's memory gives huge pages: by the options of its mount.

@@ -11,7 +11,8 @@ use crate::size;
 pub struct CacheArg {
     /// Keep what is read in a cache of so many bytes in DRAM, for a volume whose memory is slower
     /// (CXL, one DIMM of Optane). Writes go to the volume, with its guarantees; programs without
-    /// --cache see the same. See `solera cache --help`.
+    /// --cache see the same. 2M at least, and no more than the machine has. See `solera cache
+    /// --help`.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
     /// The directory in which the cache lies, on a tmpfs [default: what `solera cache create` has
@@ -69,7 +70,9 @@ Examples:
   solera run --cache 2G --volume v.pm --at /pm -- ./program
   solera cache status v.pm
   solera cache drop v.pm                                  for measurements: the next reads miss
-  solera cache destroy v.pm")]
+  solera cache destroy v.pm
+  solera cache list                                       those of volumes that are gone, too
+  solera cache destroy --uuid UUID                        of such a one")]
 pub struct CacheArgs {
     #[command(subcommand)]
     pub command: CacheCommand,
@@ -78,7 +81,19 @@ pub struct CacheArgs {
 #[derive(Subcommand)]
 pub enum CacheCommand {
     /// Make a tmpfs with huge pages for the volume's cache, as root.
-    Create(CacheVolume),
+    Create {
+        /// The volume's file or device.
+        volume: PathBuf,
+    },
+    /// Show the caches that are there, of all volumes, those that are gone as well.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// The directory that was given as --cache-dir.
+        #[arg(long, value_name = "DIR")]
+        cache_dir: Option<PathBuf>,
+    },
     /// Show what the cache holds, and how often it served.
     Status {
         /// Print JSON.
@@ -90,12 +105,13 @@ pub enum CacheCommand {
     /// Empty the cache. Programs that use it go on.
     Drop {
         /// Only what is cached of this file, by its path on the volume.
-        #[arg(long, value_name = "PATH")]
+        #[arg(long, value_name = "PATH", conflicts_with = "uuid")]
         file: Option<PathBuf>,
         #[command(flatten)]
         of: CacheVolume,
     },
-    /// Remove the cache. Programs that use it go on without.
+    /// Remove the cache, and what programs made before `cache create`. Programs that use it go on
+    /// without.
     Destroy(CacheVolume),
 }
 
@@ -104,6 +120,16 @@ pub struct CacheVolume {
     /// The directory that was given as --cache-dir.
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
+    /// The volume by its UUID, as `solera cache list` shows it: where the volume is gone.
+    #[arg(long, value_name = "UUID", value_parser = uuid)]
+    pub uuid: Option<String>,
     /// The volume's file or device.
-    pub volume: PathBuf,
+    #[arg(required_unless_present = "uuid", conflicts_with = "uuid")]
+    pub volume: Option<PathBuf>,
+}
+
+fn uuid(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    let advice = "it is no UUID as `solera cache list` shows them";
+    if flac::is_uuid(&lower) { Ok(lower) } else { Err(advice.to_owned()) }
 }

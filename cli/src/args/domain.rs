@@ -365,10 +365,11 @@ impl Command {
             Self::Snapshot(args) => (vec![&mut args.volume], 1),
             Self::Rm(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Cache(args) => match &mut args.command {
-                CacheCommand::Create(of)
-                | CacheCommand::Status { of, .. }
+                CacheCommand::Create { volume } => (vec![volume], 1),
+                CacheCommand::Status { of, .. }
                 | CacheCommand::Drop { of, .. }
-                | CacheCommand::Destroy(of) => (vec![&mut of.volume], 1),
+                | CacheCommand::Destroy(of) => (of.volume.iter_mut().collect(), 1),
+                CacheCommand::List { .. } => return Ok(()),
             },
             _ => return Ok(()),
         };

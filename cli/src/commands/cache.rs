@@ -21,7 +21,8 @@ use crate::tree::VolumeTree;
 /// Does what is asked of the cache of a volume.
 pub fn run(args: &CacheArgs) -> Outcome {
     match &args.command {
-        CacheCommand::Create(of) => create(of),
+        CacheCommand::Create { volume } => create(volume),
+        CacheCommand::List { json, cache_dir } => list(cache_dir.as_deref(), *json),
         CacheCommand::Status { json, of } => status(of, *json),
         CacheCommand::Drop { file, of } => empty(of, file.as_deref()),
         CacheCommand::Destroy(of) => destroy(of),
@@ -34,9 +35,32 @@ fn whose(volume: &Path) -> Result<Whose, Failure> {
     Ok(Whose { uuid, owner })
 }
 
-fn create(of: &CacheVolume) -> Outcome {
-    let whose = whose(&of.volume)?;
-    let asked = format!("make a cache for {}", of.volume.display());
+/// Whose caches a command is about.
+fn whose_of(of: &CacheVolume) -> Result<Whose, Failure> {
+    if let Some(volume) = &of.volume {
+        return whose(volume)
+            .map_err(|failure| if volume.exists() { failure } else { gone(volume) });
+    }
+    let uuid = of.uuid.clone().unwrap_or_default();
+    // It is the owner's of the cache, then: nobody else is known.
+    let mut whose = Whose { uuid, owner: rustix::process::geteuid().as_raw() };
+    let places = flac::places(&whose, of.cache_dir.as_deref());
+    let places = places.map_err(|found| refused(of, &found))?;
+    let found = places.first().and_then(|place| fs::symlink_metadata(place).ok());
+    whose.owner = found.map_or(whose.owner, |found| found.uid());
+    Ok(whose)
+}
+
+fn gone(volume: &Path) -> Failure {
+    let asked = format!("find the cache of {}", volume.display());
+    let advice = "`solera cache list` shows the caches of volumes that are gone, `solera cache \
+                  destroy --uuid UUID` removes one";
+    Failure::new(asked, "there is no such volume", advice)
+}
+
+fn create(volume: &Path) -> Outcome {
+    let whose = whose(volume)?;
+    let asked = format!("make a cache for {}", volume.display());
     let at = flac::made(&whose);
     let fail = |what: &str, errno| {
         let advice = "it takes root to mount a tmpfs; without, the cache lies in /dev/shm";
@@ -51,7 +75,7 @@ fn create(of: &CacheVolume) -> Outcome {
         .mode(0o755)
         .create(&at)
         .map_err(|error| Failure::new(&asked, error, "it takes root to make it"))?;
-    let group = fs::metadata(&of.volume).map_or(0, |found| found.gid());
+    let group = fs::metadata(volume).map_or(0, |found| found.gid());
     let options = format!("huge=within_size,mode=0700,uid={},gid={group}", whose.owner);
     let options = CString::new(options).unwrap_or_default();
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -73,13 +97,15 @@ fn is_mount(at: &Path) -> bool {
 }
 
 fn status(of: &CacheVolume, as_json: bool) -> Outcome {
-    let whose = whose(&of.volume)?;
-    let found = flac::status(&whose, of.cache_dir.as_deref())
-        .map_err(|found| refused(&of.volume, &found))?;
+    let whose = whose_of(of)?;
+    let found = flac::status(&whose, of.cache_dir.as_deref());
+    let found = found.map_err(|found| refused(of, &found))?;
     let pages = if found.huge_pages { 2 << 20 } else { 4096 };
     if as_json {
         let mut value = json!({
             "place": found.place.display().to_string(),
+            "other_places": found.others.iter().map(|place| place.display().to_string())
+                .collect::<Vec<_>>(),
             "budget_bytes": found.budget,
             "used_bytes": found.used,
             "segments": found.segments,
@@ -103,43 +129,81 @@ fn status(of: &CacheVolume, as_json: bool) -> Outcome {
         let shown = if name.starts_with("bytes") { size::show(*count) } else { count.to_string() };
         line(&name.replace('_', " "), shown);
     }
+    for other in &found.others {
+        let _ = writeln!(
+            text,
+            "{}\n  not used any more; `solera cache destroy` removes both",
+            other.display()
+        );
+    }
     output::emit(text.as_bytes())?;
     Ok(0)
 }
 
-fn refused(volume: &Path, found: &str) -> Failure {
-    Failure::new(format!("use the cache of {}", volume.display()), found, "")
+fn list(place: Option<&Path>, as_json: bool) -> Outcome {
+    let all = flac::list(place);
+    if as_json {
+        let rows = all.iter().map(|one| {
+            let place = one.place.display().to_string();
+            json!({ "uuid": one.uuid, "place": place, "used_bytes": one.used })
+        });
+        output::emit_json(&rows.collect())?;
+        return Ok(0);
+    }
+    let mut text = String::new();
+    for one in &all {
+        let used = one.used.map_or_else(|| "another user's".to_owned(), size::show);
+        let _ = writeln!(text, "{}  {used:>14}  {}", one.uuid, one.place.display());
+    }
+    output::emit(text.as_bytes())?;
+    Ok(0)
+}
+
+fn refused(of: &CacheVolume, found: &str) -> Failure {
+    let volume = of.volume.as_ref().map(|volume| volume.display().to_string());
+    let volume = volume.or_else(|| of.uuid.clone()).unwrap_or_default();
+    Failure::new(format!("use the cache of {volume}"), found, "")
 }
 
 fn empty(of: &CacheVolume, file: Option<&Path>) -> Outcome {
-    let whose = whose(&of.volume)?;
+    let whose = whose_of(of)?;
     let place = of.cache_dir.as_deref();
-    let gone = match file {
+    let gone = match file.zip(of.volume.as_deref()) {
         None => flac::drop_all(&whose, place),
-        Some(file) => {
-            let tree = VolumeTree::attach(&of.volume)?;
+        Some((file, volume)) => {
+            let tree = VolumeTree::attach(volume)?;
             let node = tree
                 .node(file.as_os_str().as_encoded_bytes())
                 .map_err(|errno| Failure::errno(format!("look up {}", file.display()), errno))?;
             flac::drop_file(&whose, place, node)
         }
     };
-    let gone = gone.map_err(|found| refused(&of.volume, &found))?;
+    let gone = gone.map_err(|found| refused(of, &found))?;
     output::emit(format!("{gone} segments dropped\n").as_bytes())?;
     Ok(0)
 }
 
 fn destroy(of: &CacheVolume) -> Outcome {
-    let whose = whose(&of.volume)?;
-    let at = flac::destroy(&whose, of.cache_dir.as_deref())
-        .map_err(|found| refused(&of.volume, &found))?;
-    if is_mount(&at) {
+    let whose = whose_of(of)?;
+    let places = flac::places(&whose, of.cache_dir.as_deref());
+    let mut all = Ok(0);
+    // One that cannot be removed keeps no other.
+    for at in places.map_err(|found| refused(of, &found))? {
+        let gone = flac::destroy(&whose, &at).map_err(|found| refused(of, &found));
+        all = all.and(gone.and_then(|()| unmount(&at)));
+    }
+    all
+}
+
+/// Removes what `create` has made, if a directory is that.
+fn unmount(at: &Path) -> Outcome {
+    if is_mount(at) {
         // Programs that use it keep its memory until they end.
-        rustix::mount::unmount(&at, UnmountFlags::DETACH).map_err(|errno| {
+        rustix::mount::unmount(at, UnmountFlags::DETACH).map_err(|errno| {
             let asked = format!("unmount {}", at.display());
             Failure::new(asked, describe(errno), "it takes root to do so")
         })?;
-        let _ = fs::remove_dir(&at);
+        let _ = fs::remove_dir(at);
         let _ = at.parent().map(fs::remove_dir);
     }
     Ok(0)
@@ -151,11 +215,11 @@ pub fn variables(
     attach: &AttachArg,
     volumes: &[&Path],
 ) -> Result<Vec<(&'static str, std::ffi::OsString)>, Failure> {
-    let Some(budget) = args.cache else { return Ok(Vec::new()) };
+    let Some(budget) = budget(args)? else { return Ok(Vec::new()) };
     let mut all = vec![("SOLERA_CACHE", budget.to_string().into())];
     let place = directory(args)?;
     for volume in volumes {
-        tell_of_pages(&whose(volume)?, place.as_deref());
+        tell_of_place(&whose(volume)?, place.as_deref(), budget, attach.attach);
     }
     all.extend(place.map(|place| ("SOLERA_CACHE_DIR", place.into())));
     if let Some(miss) = &attach.miss {
@@ -168,21 +232,70 @@ pub fn variables(
     Ok(all)
 }
 
+/// The bytes that were asked for. Fewer than one chunk cache nothing, and more than the machine has
+/// are a slip of the keyboard.
+fn budget(args: &CacheArg) -> Result<Option<u64>, Failure> {
+    let Some(budget) = args.cache else { return Ok(None) };
+    let asked = format!("keep a cache of {}", size::show(budget));
+    if budget < flac::CHUNK {
+        let least = size::show(flac::CHUNK);
+        let found = format!("it holds pieces of files of {least}, so that is the least");
+        return Err(Failure::new(asked, found, "give more; without --cache there is no cache"));
+    }
+    let memory = memory();
+    if budget > memory {
+        let found = format!("this machine has {} of memory", size::show(memory));
+        return Err(Failure::new(asked, found, "give less: programs need some of it, too"));
+    }
+    Ok(Some(budget))
+}
+
+/// Bytes of the machine's memory, as far as the kernel tells.
+fn memory() -> u64 {
+    let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|total| total.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib << 10)
+}
+
 /// The directory that was asked for, as every process finds it.
 fn directory(args: &CacheArg) -> Result<Option<PathBuf>, Failure> {
     let absolute = |place: &PathBuf| {
-        place.canonicalize().map_err(|error| {
-            let asked = format!("use the directory {}", place.display());
-            Failure::new(asked, error, "give a directory that is there, on a tmpfs")
-        })
+        let asked = format!("use the directory {}", place.display());
+        let advice = "give a directory that is there, on a tmpfs";
+        let found = place.canonicalize();
+        let place = found.map_err(|error| Failure::new(&asked, error, advice))?;
+        if !flac::is_memory(&place) {
+            let found = "it is on no tmpfs: a cache there would be slower than the volume";
+            return Err(Failure::new(&asked, found, advice));
+        }
+        Ok(place)
     };
     args.cache_dir.as_ref().map(absolute).transpose()
 }
 
-/// Says what small pages cost.
-fn tell_of_pages(whose: &Whose, asked: Option<&Path>) {
+/// Says what a small tmpfs and small pages cost.
+fn tell_of_place(whose: &Whose, asked: Option<&Path>, budget: u64, attach: bool) {
     let place = flac::place(whose, asked);
-    if !flac::has_huge_pages(&place) {
+    let found = place.ancestors().find_map(|place| rustix::fs::statfs(place).ok());
+    let room = found.map_or(0, |found| found.f_blocks.saturating_mul(found.f_bsize as u64));
+    // 0: without a limit.
+    if (1..budget).contains(&room) {
+        output::tell(format!(
+            "the cache lies in {}, which has {} in all: it holds no more than that",
+            place.display(),
+            size::show(room)
+        ));
+    }
+    if attach && !flac::program::is_possible() {
+        output::tell("--attach does nothing here: it takes Linux 6.12");
+    } else if attach && !flac::has_huge_pages(&place) {
+        output::tell(format!(
+            "--attach does nothing here: the cache lies in {}, with pages of 4 KiB; `solera cache \
+             create`, as root, gives it pages of 2 MiB",
+            place.display()
+        ));
+    } else if !flac::has_huge_pages(&place) {
         output::tell(format!(
             "the cache lies in {}, with pages of 4 KiB: filling it takes longer; `solera cache \
              create`, as root, gives it pages of 2 MiB",
@@ -193,12 +306,12 @@ fn tell_of_pages(whose: &Whose, asked: Option<&Path>) {
 
 /// Lays the cache that is asked for over an engine of this process.
 pub fn over(volume: &Arc<Volume>, args: &CacheArg) -> Result<Arc<dyn vfs::Engine>, Failure> {
-    let Some(budget) = args.cache else { return Ok(Arc::clone(volume) as _) };
+    let Some(budget) = budget(args)? else { return Ok(Arc::clone(volume) as _) };
     let place = directory(args)?;
     let (uuid, owner) =
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
-    tell_of_pages(&whose, place.as_deref());
+    tell_of_place(&whose, place.as_deref(), budget, false);
     let options = Options { budget, place, whose, attach: None, ahead: None, told: |_, _| {} };
     match Cached::over(Arc::clone(volume) as _, &options) {
         Ok(cached) => Ok(Arc::new(cached)),
