@@ -141,14 +141,16 @@ fn what_is_not_whole_leaves_nothing() {
     solera(["export", "-o", &stream, &from]).ok();
     let whole = fs::read(&stream).unwrap();
     let end = whole.len() - 1024;
-    // Cut at each block, and within; behind the end nothing is missed but zeros.
-    for length in (0..end).step_by(512).flat_map(|at| [at, at + 100]).filter(|at| *at < end) {
-        import(&to, &whole[..length]).refused(1, &["import", "nothing of it was kept"]);
+    // Cut at each block, and within. One that lacked the last zeros, or some of them, was taken:
+    // who had sent it was told by nobody that it had not sent all.
+    let cuts = (0..whole.len()).step_by(512).flat_map(|at| [at, at + 100, at + 511]);
+    for length in cuts {
+        let torn = "it ends before its end: a part is missing";
+        import(&to, &whole[..length]).refused(1, &["import", torn, "nothing of it was kept"]);
     }
     has_nothing(&to);
-    // A bit that is wrong anywhere before the end.
-    let told = |at: &usize| *at < end - 512 || whole[*at] != 0;
-    for at in (0..end).step_by(511).filter(told) {
+    // A bit that is wrong anywhere.
+    for at in (0..whole.len()).step_by(511) {
         let mut wrong = whole.clone();
         wrong[at] ^= 1;
         import(&to, &wrong).ended_with(1);
@@ -158,7 +160,19 @@ fn what_is_not_whole_leaves_nothing() {
     let twice = [&whole[..end], &whole].concat();
     import(&to, &twice).refused(1, &["something follows the end"]);
     has_nothing(&to);
-    import(&to, &whole).ok();
+    // An end that lacks what it is to say: the message had a gap in its place.
+    for (name, lacks) in [("SOLERA.objects", "how many objects"), ("SOLERA.sha256", "the sum")] {
+        let at = whole.windows(name.len()).rposition(|found| found == name.as_bytes()).unwrap();
+        let mut wrong = whole.clone();
+        wrong[at] ^= 1;
+        let told = format!("the end in it does not say {lacks}");
+        import(&to, &wrong).refused(1, &[&told, "nothing of it was kept"]);
+    }
+    let fewer = [&whole[..1024], &whole[end - 1024..]].concat();
+    import(&to, &fewer).refused(1, &["0 objects came, 5 had left"]);
+    has_nothing(&to);
+    // What fills the blocks of a tape is no part of it.
+    import(&to, &[&whole[..], &[0; 9000]].concat()).ok();
     assert_eq!(solera(["ls", &to]).ok(), "d\nh\nl\n");
 }
 

@@ -25,7 +25,7 @@ use crate::output::Progress;
 const STAGED: &[u8] = b".solera-import";
 
 /// Sums up what is read, the last block apart: when the header of the end has been read, that is
-/// all before it.
+/// all before it. Before its end a stream does not end.
 struct Summing<R> {
     inner: R,
     sum: Rc<RefCell<Context>>,
@@ -35,6 +35,9 @@ struct Summing<R> {
 impl<R: Read> Read for Summing<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(out)?;
+        if length == 0 && !out.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         self.last.extend_from_slice(&out[..length]);
         let over = self.last.len().saturating_sub(BLOCK);
         self.sum.borrow_mut().update(&self.last[..over]);
@@ -122,28 +125,45 @@ fn fill(volume: &Volume, (into, staged): (Node, Node), stream: impl Read) -> Res
     let mut import = Import { volume, staged, directories, top: None, counted, progress };
     let mut archive = Archive::new(summing);
     let mut told = Told::default();
-    let mut ended = false;
+    let mut last = None;
     for entry in archive.entries()?.raw(true) {
-        if ended {
-            return Err(Broken::Wrong("something follows the end of the stream".into()));
-        }
-        let mut entry = entry?;
+        let mut entry = entry.map_err(torn)?;
         let header = entry.header().clone();
         match header.entry_type() {
             EntryType::XHeader => told = told_by(&records(&mut entry)?)?,
             EntryType::XGlobalHeader => {
                 let found = hexadecimal(&sum.borrow().clone().finish());
                 import.ends(&records(&mut entry)?, found)?;
-                ended = true;
+                last = Some(header.size()?);
+                break;
             }
             kind => import.object(kind, &header, std::mem::take(&mut told), &mut entry)?,
         }
     }
-    if !ended {
-        return Err(Broken::Wrong("it ends before its end: a part is missing".into()));
-    }
+    let Some(length) = last else { return Err(Broken::Wrong(TORN.into())) };
+    only_zeros(&mut archive.into_inner().inner, length)?;
     import.arrive(into, was_empty)?;
     Ok(import.counted)
+}
+
+/// What follows an end with so many bytes of records: zeros up to the next block, two blocks of
+/// them, and as many more as a program in between has put there to fill its own blocks.
+fn only_zeros(stream: &mut impl Read, length: u64) -> Result<()> {
+    let mut wanted = length.wrapping_neg() as usize % BLOCK + 2 * BLOCK;
+    let mut bytes = [0; 16 * BLOCK];
+    loop {
+        let came = match stream.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            came => came?,
+        };
+        if bytes[..came].iter().any(|byte| *byte != 0) {
+            return Err(Broken::Wrong("something follows the end of the stream".into()));
+        }
+        if came == 0 {
+            return if wanted == 0 { Ok(()) } else { Err(Broken::Wrong(TORN.into())) };
+        }
+        wanted = wanted.saturating_sub(came);
+    }
 }
 
 impl Import<'_> {
@@ -154,9 +174,14 @@ impl Import<'_> {
             found.next().map(|(_, value)| value.clone()).unwrap_or_default()
         };
         let (objects, sum) = (value(OBJECTS), value(SHA256));
-        if number_of(&objects) != Some(self.counted.objects()) {
-            let (told, came) = (String::from_utf8_lossy(&objects), self.counted.objects());
-            return Err(Broken::Wrong(format!("{came} objects came, {told} had left")));
+        let lacks = |what| Broken::Wrong(format!("the end in it does not say {what}"));
+        let (left, came) = (number_of(&objects), self.counted.objects());
+        let left = left.ok_or_else(|| lacks("how many objects it has (SOLERA.objects)"))?;
+        if left != came {
+            return Err(Broken::Wrong(format!("{came} objects came, {left} had left")));
+        }
+        if sum.is_empty() {
+            return Err(lacks("the sum of its bytes (SOLERA.sha256)"));
         }
         if sum != found.as_bytes() {
             let told = String::from_utf8_lossy(&sum);
@@ -482,12 +507,13 @@ fn map_from(data: &mut impl Read, length: u64, size: u64) -> Result<Vec<(u64, u6
     Ok(parts)
 }
 
-/// A stream that ends within an object.
+/// What is wrong with a stream that ends too early.
+const TORN: &str = "it ends before its end: a part is missing";
+
+/// A stream that ends before its end.
 fn torn(error: io::Error) -> Broken {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            Broken::Wrong("it ends before its end: a part is missing".into())
-        }
+        io::ErrorKind::UnexpectedEof => Broken::Wrong(TORN.into()),
         _ => error.into(),
     }
 }
