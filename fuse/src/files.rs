@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use vfs::{
-    Desc, Errno, Node, OpenFlags, Result, SetAttr, Simply, Synced, UserIn, UserOut, Whence, Where,
+    Desc, Errno, Node, OpenFlags, Result, SetAttr, Simply, Synced, UserIn, UserOut,
+    Whence, Where,
 };
 
 use crate::abi::{
@@ -18,6 +19,9 @@ use crate::session::{Session, Worker, send};
 
 /// The kernel is to serve an open file past its page cache, which may be stale.
 pub const ANSWER_FILE: u32 = OPEN_DIRECT_IO | OPEN_PARALLEL_WRITES;
+
+/// Bytes of a page of the kernel's.
+const PAGE: u64 = 4096;
 
 /// How often a refused lock is tried again, where a release may be under way.
 const RELEASE_TRIES: u32 = 5;
@@ -81,9 +85,11 @@ impl Session {
         let OpenIn { flags, open_flags: asked } = request.take()?;
         let node = self.node(request)?;
         if let Some(fh) = self.adopted.claim(&*self.fs, &request.header, node)? {
+            self.twins.open(request.header.nodeid, flags);
             return answer.put(&OpenOut { fh, open_flags: ANSWER_FILE, ..OpenOut::default() });
         }
         let executes = flags & OPEN_EXEC != 0;
+        let access = flags;
         let flags = open_flags(flags);
         if asked & OPEN_KILL_SUIDGID != 0 && flags.has(libc::O_TRUNC) {
             self.drop_privileges(node)?;
@@ -97,13 +103,15 @@ impl Session {
             self.fs.close(desc)?;
             return Err(errno);
         }
+        self.opened(request.header.nodeid, access);
         let open_flags = if directory { 0 } else { ANSWER_FILE };
         answer.put(&OpenOut { fh: handle_of(desc), open_flags, ..OpenOut::default() })
     }
 
     pub fn read(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
         let ReadIn { fh, offset, size, read_flags, .. } = request.take()?;
-        if read_flags & READ_LOCKOWNER == 0 {
+        let fills_cache = read_flags & READ_LOCKOWNER == 0;
+        if fills_cache {
             let attr = self.fs.attributes(self.node(request)?)?;
             if self.cached.watch(request.header.nodeid, &attr) {
                 self.wake_watcher();
@@ -111,7 +119,7 @@ impl Session {
         }
         let size = (size as usize).min(DATA_MAX);
         let out = &mut [UserOut::new(answer.space(size)?)];
-        let length = if Adopted::is(fh) && read_flags & READ_LOCKOWNER != 0 {
+        let length = if Adopted::is(fh) && !fills_cache {
             let desc = self.adopted.seek(&*self.fs, fh, offset)?;
             let length = self.fs.read(desc, out, Where::POSITION)?;
             self.adopted.moved(fh, offset + length as u64);
@@ -119,6 +127,10 @@ impl Session {
         } else {
             self.fs.read(self.desc(fh)?, out, Where::offset(offset))?
         };
+        if fills_cache {
+            let data = &answer.space(size)?[..length];
+            self.twins.give(request.header.nodeid, offset, data, size);
+        }
         answer.grow(length);
         Ok(())
     }
@@ -130,9 +142,11 @@ impl Session {
             self.drop_privileges(self.node(request)?)?;
         }
         let written = if asked.write_flags & WRITE_CACHE == 0 {
+            let file = self.twins.of(request.header.nodeid);
+            let _changing = file.as_ref().map(|file| file.change());
             self.write_call(&asked, data)?
         } else {
-            self.write_back(self.node(request)?, &asked, data)?
+            self.write_back(request, &asked, data)?
         };
         answer.put(&WriteOut { size: written as u32, padding: 0 })
     }
@@ -157,25 +171,18 @@ impl Session {
 
     /// Writes back what was stored through a mapping: never beyond the file's end, and always to
     /// its place, also if the handle that the kernel chose appends.
-    fn write_back(&self, node: Node, asked: &WriteIn, data: &[u8]) -> Result<usize> {
+    fn write_back(&self, request: &Request<'_>, asked: &WriteIn, data: &[u8]) -> Result<usize> {
+        let node = self.node(request)?;
         let room = self.fs.attributes(node)?.size.saturating_sub(asked.offset);
         let inside = &data[..data.len().min(room as usize)];
         if !inside.is_empty() {
-            let desc = self.fs.open(node.into(), OpenFlags(libc::O_WRONLY), None)?;
-            let result = self.write_whole(desc, asked.offset, inside);
+            let file = self.twins.of(request.header.nodeid).unwrap_or_default();
+            let desc = self.fs.open(node.into(), OpenFlags(libc::O_RDWR), None)?;
+            let result = file.write_back(&*self.fs, desc, asked.offset, inside);
             self.fs.close(desc)?;
             result?;
         }
         Ok(data.len())
-    }
-
-    fn write_whole(&self, desc: Desc, offset: u64, data: &[u8]) -> Result<()> {
-        let mut done = 0;
-        while done < data.len() {
-            let rest = &[UserIn::new(&data[done..])];
-            done += self.fs.write(desc, rest, Where::offset(offset + done as u64))?;
-        }
-        Ok(())
     }
 
     pub fn flush(&self, request: &mut Request<'_>) -> Result<()> {
@@ -184,9 +191,16 @@ impl Session {
         Ok(())
     }
 
+    /// A handle is open now, with these `O_*` flags.
+    pub fn opened(&self, number: u64, flags: u32) {
+        self.twins.open(number, flags);
+    }
+
     pub fn release(&self, request: &mut Request<'_>) -> Result<()> {
-        let ReleaseIn { fh, .. } = request.take()?;
+        let ReleaseIn { fh, flags, .. } = request.take()?;
+        let number = request.header.nodeid;
         self.locks.release(&*self.fs, self.desc(fh)?, fh);
+        self.twins.release(number, flags);
         self.executed.release(&*self.fs, fh)?;
         if Adopted::is(fh) {
             return self.adopted.close(&*self.fs, fh);
@@ -239,12 +253,31 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the kernel would lose stores. Behind a copy it drops the pages of the target, and
+    /// does not write back what was stored meanwhile in the rest of the first and last one.
+    fn copy_loses_stores(&self, number: u64, to: (Desc, u64), length: u64) -> Result<bool> {
+        if self.twins.of(number).is_none() {
+            return Ok(false);
+        }
+        let (desc, start) = to;
+        let end = start.saturating_add(length);
+        let size = self.fs.attributes(self.fs.describe(desc)?.0)?.size;
+        Ok(start % PAGE != 0 || end % PAGE != 0 && end < size)
+    }
+
     pub fn copy_range(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
-        let CopyFileRangeIn { fh_in, off_in, fh_out, off_out, len, .. } = request.take()?;
+        let CopyFileRangeIn { fh_in, off_in, nodeid_out, fh_out, off_out, len, .. } =
+            request.take()?;
         let ((from, from_at), (to, to_at)) =
             (self.place(fh_in, off_in)?, self.place(fh_out, off_out)?);
         // The answer has 32 bits for it.
         let length = len.min(1 << 30);
+        if self.copy_loses_stores(nodeid_out, (to, to_at), length)? {
+            // The kernel then reads and writes.
+            return Err(Errno::OPNOTSUPP);
+        }
+        let file = self.twins.of(nodeid_out);
+        let _changing = file.as_ref().map(|file| file.change());
         let copy = || self.fs.copy_range(from, from_at, to, to_at, length);
         let size = self.with_room(copy)? as u32;
         self.gone_on(fh_in, (from, from_at, off_in), size)?;

@@ -5,7 +5,8 @@
 //! preloaded ones. It keeps nothing of its own about files: names and attributes are asked for anew
 //! at each call, data goes past the kernel's page cache, locks stand in the engine's table. So what
 //! one face does the other sees at once; what the kernel must cache (pages of mappings) is dropped
-//! when it changes (`cached.rs`).
+//! when it changes (`cached.rs`), and of what comes back from there only that is written which
+//! programs have stored (`twins.rs`).
 //!
 //! The protocol is spoken here rather than by a crate: `fuser` 0.18 and `fuse-backend-rs` 0.14
 //! answer no `INTERRUPT` (a program that waits for a lock could not be killed) and know neither
@@ -30,6 +31,7 @@ mod names;
 mod nodes;
 mod request;
 mod session;
+mod twins;
 
 pub use attrs::PROCESS;
 pub use mounting::{Made, MountOptions, mount, unmount};

@@ -159,9 +159,11 @@ impl Session {
             Err(Errno::EXIST) if flags as i32 & libc::O_EXCL == 0 => return Err(Errno::STALE),
             made => made?,
         };
+        let access = flags;
         let flags = files::open_flags(flags & !(libc::O_TRUNC as u32));
         let desc = self.with_room(|| self.fs.open(node.into(), flags, Some(dir)))?;
         answer.put(&self.entry(node)?)?;
+        self.opened(self.nodes.number(node), access);
         answer.put(&OpenOut {
             fh: handle_of(desc),
             open_flags: files::ANSWER_FILE,
@@ -173,11 +175,13 @@ impl Session {
         let CreateIn { flags, mode, .. } = request.take()?;
         let dir = self.node(request)?;
         let new = self.new_node(request, Kind::File, mode)?;
+        let access = flags;
         let excl = OpenFlags(flags as i32 & libc::O_EXCL);
         let flags = OpenFlags(files::open_flags(flags).0 | excl.0);
         let desc = self.with_room(|| self.fs.open(Open::Unnamed(dir, &new), flags, None))?;
         let (node, _) = self.fs.describe(desc)?;
         answer.put(&self.entry(node)?)?;
+        self.opened(self.nodes.number(node), access);
         answer.put(&OpenOut {
             fh: handle_of(desc),
             open_flags: files::ANSWER_FILE,

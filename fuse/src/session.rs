@@ -3,8 +3,8 @@
 //!
 //! No request waits for another one, except for a lock that another program holds: such a wait gets
 //! a thread of its own (`locks.rs`). One more thread watches what the kernel keeps in its page
-//! cache (`cached.rs`), ends the short holds of `nodes.rs`, and sees to it that enough threads read
-//! (`crew.rs`). A file's set-id bits and capabilities go when a request says so
+//! cache (`cached.rs`, `twins.rs`), ends the short holds of `nodes.rs`, and sees to it that enough
+//! threads read (`crew.rs`). A file's set-id bits and capabilities go when a request says so
 //! (`FUSE_HANDLE_KILLPRIV_V2`): only the kernel knows whether the writer may keep them.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -27,6 +27,7 @@ use crate::executed::Executed;
 use crate::locks::Locks;
 use crate::nodes::{Nodes, lock};
 use crate::request::{Answer, DATA_MAX, REQUEST_MAX, Request};
+use crate::twins::Twins;
 
 /// `FUSE_DEV_IOC_CLONE`: one more descriptor of the same mount.
 const CLONE: libc::c_ulong = 0x8004_E500;
@@ -41,6 +42,8 @@ pub struct Session {
     pub locks: Locks,
     /// What is in the kernel's page cache.
     pub cached: Cached,
+    /// What the kernel's page cache was given of files that may be mapped for writing.
+    pub twins: Twins,
     /// Programs that run from files of the mount.
     pub executed: Executed,
     /// Descriptions of preloaded programs, used through the mount.
@@ -62,6 +65,7 @@ pub fn serve(fs: Arc<dyn Engine>, identity: &Identity, device: OwnedFd) -> Resul
         fs,
         locks: Locks::default(),
         cached: Cached::default(),
+        twins: Twins::new(),
         executed: Executed::default(),
         adopted: Adopted::default(),
         identity: identity.to_string(),
@@ -138,7 +142,11 @@ impl Session {
             let busy = self.crew.look(&mut looks);
             let held = self.nodes.drop_recent(&*self.fs, false);
             for number in self.cached.changed(&*self.fs) {
-                self.invalidate(number);
+                self.invalidate(number, 0, 0);
+            }
+            for going in self.twins.going() {
+                self.invalidate(going.number, going.offset, going.length);
+                self.twins.drop_old(&going);
             }
             let mut woken = lock(&self.watch.0);
             if busy || held || !self.cached.is_empty() {
@@ -157,14 +165,15 @@ impl Session {
         }
     }
 
-    /// Tells the kernel to drop the pages of a node.
-    fn invalidate(&self, number: u64) {
+    /// Tells the kernel to drop pages of a node, and to write back first what was stored in them.
+    /// `length` 0: all from there on.
+    fn invalidate(&self, number: u64, offset: u64, length: u64) {
         let header = OutHeader {
             len: (size_of::<OutHeader>() + size_of::<InvalidateInodeOut>()) as u32,
             error: NOTIFY_INVALIDATE_INODE,
             unique: 0,
         };
-        let body = InvalidateInodeOut { ino: number, off: 0, len: 0 };
+        let body = InvalidateInodeOut { ino: number, off: offset as i64, len: length as i64 };
         send(&self.device, &[header.as_bytes(), body.as_bytes()].concat());
     }
 }
