@@ -625,3 +625,50 @@ fn no_write_of_another_face_is_lost_beside_stores() {
     assert!(writer.wait().unwrap().success());
     mounted.end();
 }
+
+/// An open file that lost its name took a second place in the volume's table: half as many could be
+/// open at once.
+#[test]
+fn an_open_file_without_a_name_has_one_place() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    let script = "import errno, os, resource, sys
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+files = []
+try:
+    while True:
+        files.append(os.open('f%d' % len(files), os.O_CREAT | os.O_RDWR))
+        if sys.argv[1] == 'unlinked': os.unlink('f%d' % (len(files) - 1))
+except OSError as error:
+    assert error.errno == errno.ENFILE, error
+print(len(files))";
+    let count = |kind: &str| -> usize {
+        let mut python = Command::new("python3");
+        let output = python.args(["-c", script, kind]).current_dir(&mounted.at).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{kind}: {said}");
+        String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
+    };
+    let named = count("named");
+    // What was looked up just now has a place for a moment; and a close is told late.
+    wait_until("as many without a name", || count("unlinked") + 70 > named);
+    wait_until("all places are back", || count("unlinked") + 70 > named);
+    // The last handle goes, and the kernel still has the node by a descriptor that opens nothing.
+    fs::write(mounted.path("last"), "kept").unwrap();
+    let handle = fs::File::open(mounted.path("last")).unwrap();
+    let flags = rustix::fs::OFlags::PATH;
+    let path_only =
+        rustix::fs::open(mounted.path("last"), flags, rustix::fs::Mode::empty()).unwrap();
+    fs::remove_file(mounted.path("last")).unwrap();
+    drop(handle);
+    let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&path_only));
+    for _ in 0..3 {
+        assert_eq!(fs::read(&again).unwrap(), b"kept");
+    }
+    drop(path_only);
+    mounted.end();
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vfs::{
-    Desc, Errno, Node, OpenFlags, Result, SetAttr, Simply, Synced, UserIn, UserOut,
+    Desc, Errno, LockKind, Node, OpenFlags, Result, SetAttr, Simply, Synced, UserIn, UserOut,
     Whence, Where,
 };
 
@@ -193,6 +193,7 @@ impl Session {
 
     /// A handle is open now, with these `O_*` flags.
     pub fn opened(&self, number: u64, flags: u32) {
+        self.nodes.opened(number);
         self.twins.open(number, flags);
     }
 
@@ -205,7 +206,32 @@ impl Session {
         if Adopted::is(fh) {
             return self.adopted.close(&*self.fs, fh);
         }
-        self.fs.close(desc_of(fh))
+        let desc = desc_of(fh);
+        if self.nodes.released(number) {
+            return self.hold_nameless(self.nodes.node(number)?, desc);
+        }
+        self.fs.close(desc)
+    }
+
+    /// Closes the last handle of a node that has lost its name, and keeps the node until the kernel
+    /// forgets it.
+    fn hold_nameless(&self, node: Node, desc: Desc) -> Result<()> {
+        match self.fs.open(node.into(), OpenFlags(libc::O_PATH), None) {
+            Ok(hold) => {
+                if let Some(hold) = self.nodes.hold(node, hold) {
+                    self.fs.close(hold)?;
+                }
+                self.fs.close(desc)
+            }
+            // No room for another one: the handle's own stays, without its lock.
+            Err(_) => {
+                let unlocked = self.fs.flock(desc, LockKind::Unlock, false);
+                match self.nodes.hold(node, desc) {
+                    Some(desc) => self.fs.close(desc),
+                    None => unlocked,
+                }
+            }
+        }
     }
 
     pub fn sync(&self, request: &mut Request<'_>) -> Result<()> {

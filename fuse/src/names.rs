@@ -200,12 +200,14 @@ impl Session {
     fn removing(&self, dir: Node, name: &[u8], remove: impl FnOnce() -> Result<()>) -> Result<()> {
         let path_only = OpenFlags(libc::O_PATH);
         let victim = self.fs.lookup(dir, name).ok();
-        let opened =
-            victim.and_then(|node| Some((node, self.fs.open(node.into(), path_only, None).ok()?)));
+        let opened = victim.and_then(|node| self.fs.open(node.into(), path_only, None).ok());
         let result = remove();
-        if let Some((node, desc)) = opened {
-            let gone = result.is_ok() && self.fs.attributes(node).is_ok_and(|attr| attr.nlink == 0);
-            if let Some(desc) = if gone { self.nodes.hold(node, desc) } else { Some(desc) } {
+        let Some(node) = victim else { return result };
+        let gone = result.is_ok() && self.fs.attributes(node).is_ok_and(|attr| attr.nlink == 0);
+        let kept = gone && self.nodes.keeps_handle(node);
+        if let Some(desc) = opened {
+            let left = if gone && !kept { self.nodes.hold(node, desc) } else { Some(desc) };
+            if let Some(desc) = left {
                 // What cannot be closed is dropped when this process ends.
                 let _ = self.fs.close(desc);
             }

@@ -6,8 +6,10 @@
 //!
 //! The kernel keeps a file that it knows usable when its last name goes; the engine keeps what is
 //! open. So a process that takes a name through the mount *holds* the node until the kernel forgets
-//! it. A file that another process unlinks is gone for the kernel too, but not at once: a node is
-//! held for a moment after its lookup, since the call that it was for follows.
+//! it. An open handle does that as well: then the hold begins when the last one is released, and a
+//! file that is open has one place in the engine's table. A file that another process unlinks is
+//! gone for the kernel too, but not at once: a node is held for a moment after its lookup, since
+//! the call that it was for follows.
 //!
 //! Locks: a shard's; `recent`'s. Neither with the other, and no call of the engine's under them.
 
@@ -34,6 +36,10 @@ struct Known {
     node: Node,
     lookups: u64,
     hold: Option<Desc>,
+    /// Open handles, which keep the node too.
+    handles: u64,
+    /// Its last name is gone, and a handle keeps it.
+    nameless: bool,
 }
 
 /// What was looked up just now.
@@ -94,7 +100,13 @@ impl Nodes {
         let number = self.number(node);
         if number != ROOT {
             let mut shard = self.shard(number);
-            let known = shard.entry(number).or_insert(Known { node, lookups: 0, hold: None });
+            let known = shard.entry(number).or_insert(Known {
+                node,
+                lookups: 0,
+                hold: None,
+                handles: 0,
+                nameless: false,
+            });
             // If the number stands for another object by now, the kernel drops the older one.
             known.node = node;
             known.lookups += 1;
@@ -144,6 +156,34 @@ impl Nodes {
                 return;
             }
             std::thread::sleep(HOLDS_STEP);
+        }
+    }
+
+    /// A handle of a node has been opened.
+    pub fn opened(&self, number: u64) {
+        if let Some(known) = self.shard(number).get_mut(&number) {
+            known.handles += 1;
+        }
+    }
+
+    /// A handle is being closed; gives whether it is the last one of a node without a name, which
+    /// is to be held in its stead.
+    pub fn released(&self, number: u64) -> bool {
+        let mut shard = self.shard(number);
+        let Some(known) = shard.get_mut(&number) else { return false };
+        known.handles = known.handles.saturating_sub(1);
+        known.handles == 0 && known.nameless && known.hold.is_none()
+    }
+
+    /// Whether a handle keeps a node that has lost its last name: it need not be held before that
+    /// is [`released`](Self::released).
+    pub fn keeps_handle(&self, node: Node) -> bool {
+        match self.shard(node.ino).get_mut(&node.ino) {
+            Some(known) if known.node == node && known.handles > 0 => {
+                known.nameless = true;
+                true
+            }
+            _ => false,
         }
     }
 
@@ -231,5 +271,24 @@ mod tests {
         assert_eq!(nodes.forget(number, 1), Some(desc));
         assert_eq!(nodes.node(number), Err(Errno::STALE));
         assert_eq!(nodes.hold(node(5, 2), desc), Some(desc));
+    }
+
+    #[test]
+    fn the_last_handle_of_a_nameless_node_leaves_a_hold() {
+        let nodes = Nodes::new(node(77, 1));
+        let number = nodes.tell(node(5, 2));
+        assert!(!nodes.keeps_handle(node(5, 2)), "none is open");
+        nodes.opened(number);
+        nodes.opened(number);
+        assert!(!nodes.keeps_handle(node(5, 1)), "another object of that number");
+        assert!(nodes.keeps_handle(node(5, 2)));
+        assert!(!nodes.released(number), "one is left");
+        assert!(nodes.released(number));
+        let desc = Desc::new(1, 1);
+        assert_eq!(nodes.hold(node(5, 2), desc), None);
+        nodes.opened(number);
+        assert!(!nodes.released(number), "it is held already");
+        assert_eq!(nodes.forget(number, 1), Some(desc));
+        assert!(!nodes.released(number), "it is forgotten");
     }
 }
