@@ -672,3 +672,48 @@ print(len(files))";
     drop(path_only);
     mounted.end();
 }
+
+/// overlayfs refused a mount as its upper layer: there was no `RENAME_WHITEOUT`. What is removed,
+/// moved and made anew in it is as with an upper layer on tmpfs, also after it is mounted again.
+#[test]
+fn a_mount_is_the_upper_layer_of_an_overlay() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    let (lower, merged, plain) = (place.text("lower"), place.text("merged"), place.text("plain"));
+    for dir in [&lower, &merged, &plain] {
+        fs::create_dir(dir).unwrap();
+    }
+    let lines = format!(
+        "mkdir -p {lower}/dir/sub {lower}/kept {lower}/gone/sub; cd {lower}; echo 1 > one; \
+         echo 2 > two; echo in > dir/sub/in; echo x > kept/x; echo y > kept/y; echo z > kept/z"
+    );
+    assert!(shell(&lines).0);
+    let run = |upper: &str| {
+        let layers = format!("lowerdir={lower},upperdir={upper}/upper,workdir={upper}/work");
+        let mount = format!("mount -t overlay none -o {layers} {merged}");
+        let script = format!(
+            "set -e; mkdir {upper}/upper {upper}/work; {mount}; cd {merged}; \
+             rm one; mv two moved; rm -r dir; mkdir dir; echo new > dir/new; echo more >> kept/x; \
+             ln kept/y hard; mv kept/z z; rm -r gone; mkdir made; echo a > made/a; \
+             mv made again; chmod 640 again/a; echo b > gone; rm gone; mv z one; \
+             cd /; umount {merged}; {mount}; cd {merged}; find . -printf '%P %y %m\\n' | sort; \
+             find . -type f -exec cksum {{}} + | sort; cd /; umount {merged}; cd {upper}/upper; \
+             find . -printf '%P %y %m\\n' | sort; stat -c '%n %F %t:%T' two gone kept/z"
+        );
+        let output = with_own_mounts(&mounted.at, &script);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{upper}: {errors}");
+        let mut opaque = [0; 8];
+        let dir = format!("{upper}/upper/dir");
+        let length = rustix::fs::getxattr(dir, "trusted.overlay.opaque", &mut opaque[..]).unwrap();
+        assert_eq!(&opaque[..length], b"y", "{upper}: what the lower layer has there is hidden");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let expected = run(&plain);
+    assert!(expected.contains("gone character special file 0:0"), "{expected}");
+    assert_eq!(run(&mounted.at), expected);
+    mounted.end();
+}

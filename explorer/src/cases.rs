@@ -334,6 +334,11 @@ fn rename_calls() -> Vec<(&'static str, Vec<Action>)> {
         to: to.into(),
         flags: libc::RENAME_NOREPLACE,
     };
+    let leaving = |from: &str, to: &str| Action::Rename {
+        from: from.into(),
+        to: to.into(),
+        flags: libc::RENAME_WHITEOUT,
+    };
     vec![
         ("rename-here", vec![rename("f", "new")]),
         ("rename-below", vec![rename("f", "d/new")]),
@@ -356,6 +361,14 @@ fn rename_calls() -> Vec<(&'static str, Vec<Action>)> {
         ("exchange-file-and-dir", vec![exchange("f", "d/e")]),
         ("exchange-dirs", vec![exchange("d/e", "other")]),
         ("exchange-dirs-here", vec![exchange("empty", "other")]),
+        ("whiteout-here", vec![leaving("f", "new")]),
+        ("whiteout-below", vec![leaving("f", "d/new")]),
+        ("whiteout-from-long", vec![leaving(&long_name('L'), "short")]),
+        ("whiteout-over-here", vec![leaving("f", "s")]),
+        ("whiteout-over-last", vec![leaving("g", "d/h")]),
+        ("whiteout-dir", vec![leaving("d/e", "other/new")]),
+        ("whiteout-dir-over", vec![leaving("d/e/below", "empty")]),
+        ("whiteout-again", vec![leaving("f", "new"), leaving("new", "f")]),
     ]
 }
 

@@ -130,6 +130,7 @@ fn calls() -> Vec<Named> {
         "rename-over",
         "rename-dir",
         "exchange",
+        "whiteout",
         "xattr",
     ];
     pairs::calls().into_iter().filter(|(name, _)| wanted.contains(name)).collect()

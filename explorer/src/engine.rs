@@ -136,7 +136,7 @@ impl Engine {
     fn rename(&self, from: &str, to: &str, flags: u32) -> Outcome {
         let ((from_dir, from), (to_dir, to)) = (self.place(from)?, self.place(to)?);
         let (from, to) = (At::new(from_dir, from), At::new(to_dir, to));
-        self.fs.rename(&from, &to, RenameFlags(flags)).map(|()| Value::Done)
+        self.fs.rename(&from, &to, RenameFlags::new(flags)).map(|()| Value::Done)
     }
 
     fn set_attr(&self, path: &str, change: &SetAttr) -> Outcome {

@@ -306,7 +306,8 @@ impl Model {
 
     fn check_rename(&self, from: &str, to: &str, flags: u32) -> Found<bool> {
         let (no_replace, exchange) = (libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE);
-        if flags & !(no_replace | exchange) != 0 || flags == no_replace | exchange {
+        let known = no_replace | exchange | libc::RENAME_WHITEOUT;
+        if flags & !known != 0 || flags & exchange != 0 && flags != exchange {
             return Err(Errno::INVAL);
         }
         let (from_dir, from_name) = self.place(from)?;
@@ -315,7 +316,7 @@ impl Model {
         let target = self.entry(to_dir, to_name);
         let exchange = flags == exchange;
         match target {
-            Ok(_) if flags == no_replace => return Err(Errno::EXIST),
+            Ok(_) if flags & no_replace != 0 => return Err(Errno::EXIST),
             Err(errno) if exchange => return Err(errno),
             _ => {}
         }
@@ -362,6 +363,10 @@ impl Model {
             }
             self.entries_mut(from_dir).remove(from_name.as_bytes());
             self.entries_mut(to_dir).insert(to_name.into(), source);
+        }
+        if flags & libc::RENAME_WHITEOUT != 0 {
+            let left = self.add(Object::new(Kind::CharDevice, 0, Body::Other));
+            self.entries_mut(from_dir).insert(from_name.into(), left);
         }
         self.set_parent(source, to_dir);
         Ok(Value::Done)

@@ -111,6 +111,11 @@ pub fn name_calls() -> Vec<Named> {
         to: to.into(),
         flags: libc::RENAME_EXCHANGE,
     };
+    let leaving = |from: &str, to: &str| Action::Rename {
+        from: from.into(),
+        to: to.into(),
+        flags: libc::RENAME_WHITEOUT,
+    };
     let temporary = Action::Temporary { dir: "d".into(), slot: 3, exclusive: false };
     vec![
         ("create", file("d/n")),
@@ -128,6 +133,7 @@ pub fn name_calls() -> Vec<Named> {
         ("rename-dir-over", rename("d", "e")),
         ("exchange", exchange("a", "d/c")),
         ("exchange-dirs", exchange("d", "e")),
+        ("whiteout", leaving("a", "d/n")),
         ("mode", Action::SetMode { path: "a".into(), mode: 0o400 }),
         ("xattr", xattr("a", "user.x", 80, 200)),
         ("xattr-remove", Action::RemoveXattr { path: "a".into(), name: "user.x".into() }),
@@ -162,6 +168,7 @@ pub fn is_journaled(call: &str) -> bool {
         "rename-dir",
         "exchange",
         "exchange-dirs",
+        "whiteout",
         "mode",
         "xattr",
     ];

@@ -238,6 +238,7 @@ impl Drawer<'_> {
             libc::RENAME_EXCHANGE,
             libc::RENAME_EXCHANGE,
             libc::RENAME_NOREPLACE,
+            libc::RENAME_WHITEOUT,
         ]);
         match self.random.below(20) {
             0..=4 => file(&path),
@@ -409,7 +410,7 @@ fn total(model: &Model) -> u64 {
     model.objects().filter_map(|(_, object)| object.content()).map(pages).sum()
 }
 
-/// Fifos are opened by the face, and the owner changes for root only.
+/// Fifos and devices are opened by the face, and the owner changes for root only.
 fn opens_what_faces_open(model: &Model, action: &Action) -> bool {
     let path = match action {
         Action::Open { path, .. } => path,
@@ -418,7 +419,8 @@ fn opens_what_faces_open(model: &Model, action: &Action) -> bool {
     };
     let mut model = model.clone();
     let found = model.apply(&Action::Stat { path: path.clone() });
-    matches!(found, Ok(crate::workload::Value::Stat(stat)) if stat.kind == Kind::Fifo.d_type())
+    let faces = [Kind::Fifo, Kind::CharDevice].map(Kind::d_type);
+    matches!(found, Ok(crate::workload::Value::Stat(stat)) if faces.contains(&stat.kind))
 }
 
 /// Blocks that are moved take along what their caches hold: the model does not follow that.

@@ -58,7 +58,8 @@ fn length() -> impl Strategy<Value = u64> {
 }
 
 fn name_action() -> impl Strategy<Value = Action> {
-    let flags = prop::sample::select(vec![0, 0, 0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE]);
+    let (once, both, left) = (libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE, libc::RENAME_WHITEOUT);
+    let flags = prop::sample::select(vec![0, 0, 0, once, both, left, left | once]);
     let kinds = [Kind::File, Kind::File, Kind::Directory, Kind::Directory, Kind::Fifo];
     let kind = prop::sample::select(kinds.to_vec());
     let slashes = prop::sample::select(vec![0, 60, 100, 2000]);
@@ -167,7 +168,7 @@ fn common_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Whether the contract leaves the action to the face (fifos), Linux forbids it (the mode of a
+/// Whether the contract leaves the action to the face (fifos, devices), Linux forbids it (the mode of a
 /// link, the owner of anything unless root asks), or file systems differ in it (positions in
 /// directories).
 fn foreign(model: &mut Model, action: &Action) -> bool {
@@ -180,12 +181,12 @@ fn foreign(model: &mut Model, action: &Action) -> bool {
         _ => return false,
     };
     let Ok(Value::Stat(stat)) = model.apply(&look) else { return false };
-    let kind = match action {
-        Action::Open { .. } => Kind::Fifo,
-        Action::SetMode { .. } => Kind::Symlink,
-        _ => Kind::Directory,
+    let kinds: &[Kind] = match action {
+        Action::Open { .. } => &[Kind::Fifo, Kind::CharDevice],
+        Action::SetMode { .. } => &[Kind::Symlink],
+        _ => &[Kind::Directory],
     };
-    stat.kind == kind.d_type()
+    kinds.iter().any(|kind| stat.kind == kind.d_type())
 }
 
 /// A fresh directory on tmpfs, removed when dropped.

@@ -235,9 +235,20 @@ impl Session {
         };
         let (from_dir, to_dir) = (self.node(request)?, self.nodes.node(to_dir)?);
         let (from, to) = (request.name()?, request.name()?);
-        let rename =
-            || self.fs.rename(&At::new(from_dir, from), &At::new(to_dir, to), RenameFlags(flags));
-        if flags == 0 { self.removing(to_dir, to, rename) } else { rename() }
+        let mut how = RenameFlags::new(flags);
+        let whiteout = flags & libc::RENAME_WHITEOUT != 0;
+        if whiteout {
+            let left = self.new_node(request, Kind::CharDevice, 0)?;
+            how.owner = (left.uid, left.gid);
+        }
+        let (from, to) = (At::new(from_dir, from), At::new(to_dir, to));
+        let rename = || self.fs.rename(&from, &to, how);
+        let rename = || if whiteout { self.with_room(rename) } else { rename() };
+        if flags & (libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) == 0 {
+            self.removing(to_dir, to.name, rename)
+        } else {
+            rename()
+        }
     }
 
     // ---- listing --------------------------------------------------------------------------------

@@ -93,8 +93,9 @@ pub trait FileSystem: Send + Sync {
     /// `ENOTDIR`: it leads to something else than `what` says. `ENOTEMPTY`, `EBUSY` (the root).
     fn remove(&self, at: &At<'_>, what: Removes) -> Result<()>;
 
-    /// `renameat2`: `flags` is 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE` (`EINVAL` otherwise).
-    /// What was found at the target counts only where it was told of the source.
+    /// `renameat2`: `RENAME_EXCHANGE`, or `RENAME_NOREPLACE` and `RENAME_WHITEOUT` or neither
+    /// (`EINVAL` otherwise). A whiteout, the character device 0:0 of mode 0, takes the old name in
+    /// the same step. What was found at the target counts only where it was told of the source.
     fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()>;
 
     /// Calls `each` for the entries after position `cookie` (0 = from the start), `.` and `..`

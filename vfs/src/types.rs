@@ -378,9 +378,22 @@ impl From<Node> for Open<'_> {
     }
 }
 
-/// The flags of `renameat2`.
+/// The flags of `renameat2`, and whose the whiteout is that may be left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RenameFlags(pub u32);
+pub struct RenameFlags {
+    /// `RENAME_*`.
+    pub bits: u32,
+    /// User and group of the whiteout of `RENAME_WHITEOUT`.
+    pub owner: (u32, u32),
+}
+
+impl RenameFlags {
+    /// Flags of a rename that leaves no whiteout, or root's.
+    #[must_use]
+    pub const fn new(bits: u32) -> Self {
+        Self { bits, owner: (0, 0) }
+    }
+}
 
 /// One directory entry as told by `read_dir`.
 #[derive(Clone, Copy, Debug)]

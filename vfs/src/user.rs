@@ -299,7 +299,12 @@ impl<'a> User<'a> {
         let from = At { dir: from.dir, name: from_name.as_bytes(), found: Some(is(moved)) };
         let found = to.attr.as_ref().map(is);
         let to = At { dir: to.dir, name: to_name.as_bytes(), found };
-        self.fs().rename(&from, &to, RenameFlags(flags))
+        let mut flags = RenameFlags::new(flags);
+        if flags.bits & libc::RENAME_WHITEOUT != 0 {
+            let whiteout = self.new_node(from.dir, Kind::CharDevice, 0)?;
+            flags.owner = (whiteout.uid, whiteout.gid);
+        }
+        self.fs().rename(&from, &to, flags)
     }
 
     /// `chmod`: only the owner; the set-group bit goes unless the owner is in the group.

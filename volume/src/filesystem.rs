@@ -460,8 +460,12 @@ impl FileSystem for Volume {
 
     fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()> {
         let found = from.found.map(|source| (target(source), to.found.map(target)));
+        let (from, to) = ((from.dir, from.name), (to.dir, to.name));
         self.change_names(|rooms| {
-            rooms.rename_known((from.dir, from.name), (to.dir, to.name), flags, found)
+            if flags.bits & libc::RENAME_WHITEOUT == 0 {
+                return rooms.rename_known(from, to, flags, found);
+            }
+            rooms.with_orphans_dropped(|| rooms.rename_known(from, to, flags, found))
         })
     }
 

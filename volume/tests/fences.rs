@@ -174,7 +174,7 @@ fn attributes_of_a_file_take_two_and_what_comes_then_one_more_at_most() {
         assert_eq!(changed(node, 0o600), 2, "{mode}");
         assert_eq!(changed(node, 0o640), 2, "{mode}: by the same lane");
         let (from, to) = (At::new(root, b"f"), At::new(root, b"g"));
-        let moved = counted.cost(|volume| volume.rename(&from, &to, RenameFlags(0)));
+        let moved = counted.cost(|volume| volume.rename(&from, &to, RenameFlags::new(0)));
         // Of a file whose size is lazy it waits for locks, and for its record to be void.
         assert_eq!(moved.0, if mode == Mode::Posix { 3 } else { 2 }, "{mode}: a rename");
         assert_eq!(counted.cost(append(desc, 100)).0, 1, "{mode}: an append to its last block");

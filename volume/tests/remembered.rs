@@ -124,11 +124,11 @@ fn change(volume: &Volume, dirs: &[(Vec<u8>, Node)], random: &mut Random) {
         2..4 => volume.create(dir, name, &new(Kind::Directory)).map(drop),
         4 => volume.remove(&At::new(dir, name), Removes::Name),
         5 => volume.remove(&At::new(dir, name), Removes::Directory),
-        6..9 => volume.rename(&At::new(dir, name), &At::new(to, other), RenameFlags(0)),
+        6..9 => volume.rename(&At::new(dir, name), &At::new(to, other), RenameFlags::new(0)),
         9 => volume.rename(
             &At::new(dir, name),
             &At::new(to, other),
-            RenameFlags(libc::RENAME_EXCHANGE),
+            RenameFlags::new(libc::RENAME_EXCHANGE),
         ),
         10 => volume.lookup(dir, name).and_then(|node| volume.link(node, to, other)),
         _ => volume.set_attr(dir, &SetAttr { mode: Some(0o700), ..SetAttr::default() }),

@@ -73,7 +73,7 @@ fn write_for_ever(volume: &Volume, name: &str) {
         let kept = format!("{name}-{}", number % KEPT);
         let (draft, kept) = (draft.as_bytes(), kept.as_bytes());
         volume
-            .rename(&At::new(root, draft), &At::new(root, kept), RenameFlags(0))
+            .rename(&At::new(root, draft), &At::new(root, kept), RenameFlags::new(0))
             .expect("renamed");
         let bytes = [number as u8; WHOLE];
         assert_eq!(volume.write(whole, &[UserIn::new(&bytes)], Where::offset(0)), Ok(WHOLE));

@@ -220,7 +220,7 @@ impl Ground {
                 let names: [&[u8]; 2] = [b"one", b"two"];
                 let [from, to] = [call % 2, 1 - call % 2].map(|at| names[at as usize]);
                 let root = volume.root();
-                volume.rename(&At::new(root, from), &At::new(root, to), RenameFlags(0))
+                volume.rename(&At::new(root, from), &At::new(root, to), RenameFlags::new(0))
             }
             Row::StatDeep => {
                 let mut node = volume.root();

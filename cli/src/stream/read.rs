@@ -348,7 +348,7 @@ impl Import<'_> {
             }
         }
         for name in &staged {
-            let flags = RenameFlags(libc::RENAME_NOREPLACE);
+            let flags = RenameFlags::new(libc::RENAME_NOREPLACE);
             let (from, to) = (At::new(self.staged, name), At::new(into, name));
             volume.rename(&from, &to, flags).map_err(of(name))?;
         }

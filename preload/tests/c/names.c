@@ -232,6 +232,30 @@ static void directories(void) {
     close(fd);
 }
 
+static void leaving_whiteouts(void) {
+    SAY(mkdir("w", 0700));
+    put("w/one", "one");
+    SAY(renameat2(AT_FDCWD, "w/one", AT_FDCWD, "w/two", RENAME_WHITEOUT));
+    describe("w/one");
+    describe("w/two");
+    SAY(renameat2(AT_FDCWD, "w/two", AT_FDCWD, "w/one", RENAME_WHITEOUT | RENAME_NOREPLACE));
+    SAY(renameat2(AT_FDCWD, "w/two", AT_FDCWD, "w/one", RENAME_WHITEOUT | RENAME_EXCHANGE));
+    SAY(renameat2(AT_FDCWD, "w/two", AT_FDCWD, "w/two", RENAME_WHITEOUT));
+    describe("w/two");
+    SAY(renameat2(AT_FDCWD, "w/two", AT_FDCWD, "w/one", RENAME_WHITEOUT));
+    SAY(renameat2(AT_FDCWD, "w/none", AT_FDCWD, "w/one", RENAME_WHITEOUT));
+    SAY(renameat2(AT_FDCWD, "w", AT_FDCWD, "w/one/w", RENAME_WHITEOUT));
+    SAY(renameat2(AT_FDCWD, "w", AT_FDCWD, "v", RENAME_WHITEOUT));
+    describe("v");
+    describe("w");
+    describe("v/one");
+    describe("v/two");
+    SAY(unlink("v/one"));
+    SAY(unlink("v/two"));
+    SAY(rmdir("v"));
+    SAY(unlink("w"));
+}
+
 static void moving(void) {
     SAY(rename("f", "moved"));
     SAY(rename("f", "moved"));
@@ -258,6 +282,7 @@ static void moving(void) {
     SAY(rmdir("dd/."));
     SAY(rmdir("dd/.."));
     SAY(rmdir("dd"));
+    leaving_whiteouts();
     SAY(unlink("none"));
     SAY(unlink("f/"));
     SAY(remove("f"));

@@ -341,11 +341,14 @@ impl Base {
         for (parent, name) in self.names.iter().skip(turn as usize % 16).step_by(16) {
             let to = parents[random.below(parents.len() as u64) as usize];
             if volume
-                .rename(&At::new(*parent, name), &At::new(to, b"moved"), RenameFlags(0))
+                .rename(&At::new(*parent, name), &At::new(to, b"moved"), RenameFlags::new(0))
                 .is_ok()
             {
-                let _ =
-                    volume.rename(&At::new(to, b"moved"), &At::new(*parent, name), RenameFlags(0));
+                let _ = volume.rename(
+                    &At::new(to, b"moved"),
+                    &At::new(*parent, name),
+                    RenameFlags::new(0),
+                );
             }
             if let Ok(node) = volume.lookup(*parent, name) {
                 let _ = volume.link(node, to, b"linked");

@@ -309,7 +309,7 @@ fn a_rename_at_once_does_what_one_that_waits_does() {
         }
         let found = Some((source, None));
         volume
-            .rename_waiting((dir, b"b"), (dir, b"a"), RenameFlags(0), found)
+            .rename_waiting((dir, b"b"), (dir, b"a"), RenameFlags::new(0), found)
             .expect("the long way");
         assert_eq!(told(&volume, dir, node), once);
         assert_eq!(volume.lookup(dir, b"a"), Ok(node));
@@ -360,7 +360,7 @@ fn an_unusual_rename_is_left_to_an_operation() {
             quick += 1;
         } else {
             volume
-                .rename(&At::new(root, from), &At::new(root, to), RenameFlags(0))
+                .rename(&At::new(root, from), &At::new(root, to), RenameFlags::new(0))
                 .expect("the long way");
         }
         assert_eq!(volume.lookup(root, to), Ok(source.node));

@@ -9,9 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use vfs::{At, FileSystem as _, Open, Removes};
 use vfs::{Kind, NewNode, Node, OpenFlags, RenameFlags, SetAttr};
 
-const PLAIN: RenameFlags = RenameFlags(0);
-const NOREPLACE: RenameFlags = RenameFlags(libc::RENAME_NOREPLACE);
-const EXCHANGE: RenameFlags = RenameFlags(libc::RENAME_EXCHANGE);
+const PLAIN: RenameFlags = RenameFlags::new(0);
+const NOREPLACE: RenameFlags = RenameFlags::new(libc::RENAME_NOREPLACE);
+const EXCHANGE: RenameFlags = RenameFlags::new(libc::RENAME_EXCHANGE);
+const WHITEOUT: RenameFlags =
+    RenameFlags { bits: libc::RENAME_WHITEOUT, owner: (WHITEOUT_OWNER, WHITEOUT_OWNER + 1) };
+const WHITEOUT_OWNER: u32 = 4321;
 
 fn list(volume: &Volume, dir: Node) -> BTreeSet<Vec<u8>> {
     let mut names = BTreeSet::new();
@@ -231,7 +234,7 @@ fn the_rename_matrix() {
             Some(made)
         }
     };
-    for flags in [PLAIN, NOREPLACE, EXCHANGE] {
+    for flags in [PLAIN, NOREPLACE, EXCHANGE, WHITEOUT] {
         for source in [Nothing, File, Empty, Full] {
             for target in [Nothing, File, Empty, Full] {
                 for across in [false, true] {
@@ -263,6 +266,9 @@ fn the_rename_matrix() {
                     if expected == Ok(()) {
                         (s, t) = (if flags == EXCHANGE { over } else { None }, old);
                     }
+                    if flags == WHITEOUT && expected == Ok(()) {
+                        s = Some(check_whiteout(&volume, a, b"s", &what));
+                    }
                     assert_eq!(volume.lookup(a, b"s").ok(), s, "{what}");
                     assert_eq!(volume.lookup(to, b"t").ok(), t, "{what}");
                     check_counts(&volume, a, &what);
@@ -271,6 +277,16 @@ fn the_rename_matrix() {
             }
         }
     }
+}
+
+/// A name leads to the character device 0:0, its owner's whose it should be.
+fn check_whiteout(volume: &Volume, dir: Node, name: &[u8], what: &str) -> Node {
+    let node = volume.lookup(dir, name).expect("a whiteout");
+    let attr = volume.attributes(node).expect("its attributes");
+    assert_eq!((attr.kind, attr.mode, attr.rdev), (Kind::CharDevice, 0, 0), "{what}");
+    assert_eq!((attr.uid, attr.gid), (WHITEOUT_OWNER, WHITEOUT_OWNER + 1), "{what}");
+    assert_eq!(attr.nlink, 1, "{what}");
+    node
 }
 
 /// A directory's size, its links and its children's `..` say what its entries say.
@@ -316,7 +332,7 @@ fn no_directory_lands_inside_itself() {
         Err(Errno::EXIST)
     );
     assert_eq!(
-        volume.rename(&At::new(root, b"c"), &At::new(root, b"d"), RenameFlags(64)),
+        volume.rename(&At::new(root, b"c"), &At::new(root, b"d"), RenameFlags::new(64)),
         Err(Errno::INVAL)
     );
 }

@@ -6,7 +6,8 @@
 //! ([`Names::rename_at_once`]: one look at the bucket for both). Else: where the new name exists,
 //! its entry is changed in place (so a rename over a file needs no room, even on a full volume); if
 //! not, a new entry is put aside and its word published. The old entry's occupancy word goes in the
-//! same transaction.
+//! same transaction; or it leads to a whiteout from then on: a new inode, which nothing reaches
+//! before.
 //!
 //! Lock order: the volume-wide rename lock if a directory changes its parent, so that nobody else
 //! moves one meanwhile and the check that none lands inside itself holds; then the inodes.
@@ -33,7 +34,7 @@ use crate::txn::release::Freed;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::{Kind, Node, RenameFlags};
+use vfs::{Kind, NewNode, Node, RenameFlags};
 
 /// What was asked for, and what the names meant before the locks.
 struct Request<'a> {
@@ -42,6 +43,8 @@ struct Request<'a> {
     to_dir: Node,
     to: &'a [u8],
     exchange: bool,
+    /// User and group of the whiteout that is left.
+    whiteout: Option<(u32, u32)>,
     source: Target,
     target: Option<Target>,
 }
@@ -112,7 +115,7 @@ impl Names {
         found: Option<(Target, Option<Target>)>,
     ) -> Result<()> {
         let mut found = found;
-        if from_dir == to_dir && flags.0 & !libc::RENAME_NOREPLACE == 0 {
+        if from_dir == to_dir && flags.bits & !libc::RENAME_NOREPLACE == 0 {
             if found.is_none() {
                 check_name(from).and(check_name(to))?;
                 found = Some(self.meaning_of(from_dir, from, to_dir, to)?);
@@ -180,10 +183,11 @@ impl Names {
         flags: RenameFlags,
         found: Option<(Target, Option<Target>)>,
     ) -> Result<()> {
-        let exchange = flags.0 & libc::RENAME_EXCHANGE != 0;
-        let noreplace = flags.0 & libc::RENAME_NOREPLACE != 0;
-        let unknown = flags.0 & !(libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0;
-        if unknown || exchange && noreplace {
+        let exchange = flags.bits & libc::RENAME_EXCHANGE != 0;
+        let noreplace = flags.bits & libc::RENAME_NOREPLACE != 0;
+        let whiteout = (flags.bits & libc::RENAME_WHITEOUT != 0).then_some(flags.owner);
+        let known = libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE | libc::RENAME_WHITEOUT;
+        if flags.bits & !known != 0 || exchange && flags.bits != libc::RENAME_EXCHANGE {
             return Err(Errno::INVAL);
         }
         let mut found = found;
@@ -196,7 +200,8 @@ impl Names {
             if noreplace && target.is_some() {
                 return Err(Errno::EXIST);
             }
-            let request = Request { from_dir, from, to_dir, to, exchange, source, target };
+            let request =
+                Request { from_dir, from, to_dir, to, exchange, whiteout, source, target };
             self.check_kinds(&request)?;
             if target.is_some_and(|target| target.node == source.node) {
                 // Two names, or one that has just become the other: then there is nothing to
@@ -415,12 +420,12 @@ impl Names {
         found: Found<'v>,
     ) -> Result<()> {
         let mut found = found;
-        if self.move_in_bucket(op, request, target, &mut found)? {
+        if request.whiteout.is_none() && self.move_in_bucket(op, request, target, &mut found)? {
             return Ok(());
         }
         let Found { mut locked, from_at, to_at, mut source_hit, target_search } = found;
         let mut words: SmallVec<[Store; 2]> = SmallVec::new();
-        let mut slots: SmallVec<[SlotStore; 1]> = SmallVec::new();
+        let mut slots: SmallVec<[SlotStore; 2]> = SmallVec::new();
         if let Some(hit) = &target_search.hit {
             slots.push(retarget(self, hit, request.source)?);
         } else {
@@ -434,33 +439,71 @@ impl Names {
             }
             words.push(self.insertion(op, to_at, key, bucket, request.to, request.source)?);
         }
-        let with = words.first().copied().filter(|_| from_at == to_at);
-        let removal = self.removal(op, from_at, &source_hit, with)?;
-        words.retain(|word| word.at != removal.at);
-        words.push(removal);
-        if injected(Bug::RenameDropsFirst) {
+        let left = self.whiteout(op, request, locked.get(request.from_dir)?)?;
+        let removal = match left {
+            Some(whiteout) => {
+                slots.push(retarget(self, &source_hit, whiteout)?);
+                None
+            }
+            None => {
+                let with = words.first().copied().filter(|_| from_at == to_at);
+                let removal = self.removal(op, from_at, &source_hit, with)?;
+                words.retain(|word| word.at != removal.at);
+                words.push(removal);
+                Some(removal)
+            }
+        };
+        if let Some(removal) = removal.filter(|_| injected(Bug::RenameDropsFirst)) {
             let after = op.fence();
             op.commit_word(removal.at, removal.value, &after)?;
         }
 
-        let directories = i32::from(request.source_is_dir());
-        let replaced = i32::from(request.target_is_dir());
-        let gained = i64::from(target.is_none());
-        locked.get(request.from_dir)?.change_entries(-1, -directories);
-        locked.get(request.to_dir)?.change_entries(gained, directories - replaced);
-        set_parent(&mut locked, request.source.node, request.to_dir)?;
-        if let Some(target) = target {
-            let held = locked.get(target.node)?;
-            let left = held.identity.nlink.saturating_sub(1);
-            held.identity.nlink = if held.is_directory() { 0 } else { left };
-            held.touch();
-        }
+        self.count_moved(&mut locked, request, left)?;
         self.commit_held(op, &locked.all(), &words, &slots)?;
-        self.carry_renamed(request, None)?;
+        self.carry_renamed(request, left)?;
         if let Some(target) = target {
             self.drop_if_closed(op, locked.get(target.node)?)?;
         }
-        self.prune_after(op, from_at, &source_hit, removal.value)
+        removal.map_or(Ok(()), |word| self.prune_after(op, from_at, &source_hit, word.value))
+    }
+
+    /// Makes the whiteout that is asked for.
+    fn whiteout<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        request: &Request<'_>,
+        parent: &Held,
+    ) -> Result<Option<Target>> {
+        let Some((uid, gid)) = request.whiteout else { return Ok(None) };
+        let new = NewNode { kind: Kind::CharDevice, mode: 0, uid, gid, rdev: 0, target: b"" };
+        let made = self.new_inode(op, &new, parent)?;
+        // PERSIST: the commit fences it before the entry leads to it.
+        // CRASH: until then nothing reaches the inode, so it is not allocated.
+        op.pend(made.store(self)?);
+        Ok(Some(made.target()))
+    }
+
+    /// The directories' counts, the links of what is replaced, and the parent of what is moved,
+    /// after a rename that left this under the old name.
+    fn count_moved(
+        &self,
+        locked: &mut LockedInodes,
+        request: &Request<'_>,
+        left: Option<Target>,
+    ) -> Result<()> {
+        let directories = i32::from(request.source_is_dir());
+        let replaced = i32::from(request.target_is_dir());
+        let (lost, gained) = (i64::from(left.is_none()), i64::from(request.target.is_none()));
+        locked.get(request.from_dir)?.change_entries(-lost, -directories);
+        locked.get(request.to_dir)?.change_entries(gained, directories - replaced);
+        set_parent(locked, request.source.node, request.to_dir)?;
+        if let Some(target) = request.target {
+            let held = locked.get(target.node)?;
+            let links = held.identity.nlink.saturating_sub(1);
+            held.identity.nlink = if held.is_directory() { 0 } else { links };
+            held.touch();
+        }
+        Ok(())
     }
 
     /// Renames within one bucket by a new entry and one store of the occupancy word

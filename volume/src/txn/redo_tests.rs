@@ -155,7 +155,7 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         }),
         ("a name", |volume, _, _, _| {
             let (from, to) = (At::new(root(volume), b"f"), At::new(root(volume), b"g"));
-            volume.rename(&from, &to, RenameFlags(0)).unwrap();
+            volume.rename(&from, &to, RenameFlags::new(0)).unwrap();
         }),
         ("other data in its blocks", |volume, node, desc, _| {
             volume.close(desc).unwrap();
@@ -260,7 +260,7 @@ fn what_changes_an_inode_after_its_mode_stands() {
         }),
         ("name", |volume, _| {
             let (from, to) = (At::new(root(volume), b"f"), At::new(root(volume), b"other"));
-            volume.rename(&from, &to, RenameFlags(0)).unwrap();
+            volume.rename(&from, &to, RenameFlags::new(0)).unwrap();
         }),
         ("bytes", |volume, node| {
             volume.write_file(node, Position::At(0), &[UserIn::new(&[3; 9000])]).unwrap();
