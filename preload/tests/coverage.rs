@@ -156,7 +156,7 @@ fn every_function_of_glibc_is_classified() {
 /// Exported although they take neither path nor descriptor: so that handlers and cancellation wait
 /// until a thread has left the library, missing pages of mappings can come at any time, and the
 /// number that was closed last is free before there are threads or sandboxes.
-const SIGNALS: [&str; 30] = [
+const SIGNALS: [&str; 31] = [
     "__sigaction",
     "__sysv_signal",
     "bsd_signal",
@@ -168,6 +168,7 @@ const SIGNALS: [&str; 30] = [
     "pthread_setcanceltype",
     "pthread_sigmask",
     "sigaction",
+    "sigaltstack",
     "sigblock",
     "siggetmask",
     "sighold",

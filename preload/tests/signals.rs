@@ -16,6 +16,11 @@ fn the_rules_are_the_kernels() {
 }
 
 #[test]
+fn the_least_signal_stack_is_enough() {
+    same("small_stack");
+}
+
+#[test]
 fn a_fork_gives_way_to_who_holds_the_c_librarys_locks() {
     same("gives_way");
 }

@@ -1,5 +1,6 @@
 //! Signals: actions, masks, and the way to the program's handlers.
 
+pub(crate) mod altstack;
 pub(crate) mod sigaction;
 pub(crate) mod sigmask;
 pub(crate) mod signal;

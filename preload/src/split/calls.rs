@@ -395,6 +395,12 @@ macro_rules! call {
             || $h($signal),
         )
     };
+    (sigaltstack $h:ident ($new:ident, $old:ident)) => {
+        $crate::split::engine::instead(
+            || $crate::signals::altstack::exchange($new, $old),
+            || $h($new, $old),
+        )
+    };
     (setrlimit $h:ident ($resource:ident, $limit:ident)) => {
         $crate::split::engine::limited(|| $h($resource, $limit))
     };
