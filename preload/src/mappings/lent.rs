@@ -133,12 +133,6 @@ pub const fn controls(request: u32) -> bool {
 /// A system call by number that marks memory; `None`: it is none. `answer` makes it.
 pub fn called(number: c_long, flags: usize, answer: impl FnOnce() -> c_long) -> Option<c_long> {
     match number {
-        libc::SYS_mlockall => Some(locks_all(flags as c_int, answer)),
-        libc::SYS_munlockall => {
-            let answer = answer();
-            program::locks_all(false);
-            Some(answer)
-        }
         libc::SYS_seccomp | libc::SYS_prctl => {
             let sandboxes = match number {
                 libc::SYS_seccomp => flags as u32 != libc::SECCOMP_GET_ACTION_AVAIL,
@@ -149,13 +143,9 @@ pub fn called(number: c_long, flags: usize, answer: impl FnOnce() -> c_long) -> 
             }
             None
         }
-        libc::SYS_mlock
-        | libc::SYS_mlock2
-        | libc::SYS_munlock
-        | libc::SYS_mbind
-        | libc::SYS_set_mempolicy
-        | libc::SYS_set_mempolicy_home_node
-        | libc::SYS_pkey_mprotect => Some(marking(answer)),
+        libc::SYS_mbind | libc::SYS_set_mempolicy | libc::SYS_set_mempolicy_home_node => {
+            Some(marking(answer))
+        }
         _ => None,
     }
 }

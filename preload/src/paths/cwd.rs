@@ -3,7 +3,7 @@
 //! While the working directory is on a mounted volume, the kernel's is the same. Else the kernel's
 //! is a *removed* directory: a relative path that slips past us finds nothing and creates nothing.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_long};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use vfs::cred::EXECUTE;
@@ -52,10 +52,25 @@ pub fn entered_kernel_directory(process: &Process) {
     process.set_cwd(Cwd { node, path });
 }
 
-/// The working directory's path, as the program asks for it.
+/// The working directory's path, as the program asks for it: of any length, since glibc goes
+/// upwards itself where the kernel gives up.
 fn current(process: &Process) -> Served<CString> {
     let node: Node = process.cwd().node.ok_or(Stop::Kernel)?;
-    Ok(paths::c_text(&paths::directory_path(process, node)?)?)
+    Ok(paths::c_text(&process.walk(node).path_of(node)?)?)
+}
+
+/// `getcwd` by number: into a buffer of `len` bytes; gives the bytes with the NUL.
+pub fn by_number(process: &Process, to: Bytes, len: usize) -> Served<c_long> {
+    let path = current(process)?;
+    let bytes = path.as_bytes_with_nul();
+    if bytes.len() > libc::PATH_MAX as usize {
+        return Err(Stop::Errno(Errno::NAMETOOLONG));
+    }
+    if bytes.len() > len {
+        return Err(Stop::Errno(Errno::RANGE));
+    }
+    to.put(bytes)?;
+    Ok(bytes.len() as c_long)
 }
 
 /// `getcwd`: into a buffer of `len` bytes, or into memory of the program's heap.

@@ -4,7 +4,7 @@
 //! A C function of any number of arguments: the six that a system call can have are taken from
 //! their registers and the stack.
 
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{c_int, c_long, c_void};
 
 use vfs::Errno;
 
@@ -15,76 +15,34 @@ use crate::entry::pointers::Bytes;
 use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments, IntCall, LongCall, Route, route};
-use crate::entry::{Served, Stop, outside, set_errno};
+use crate::entry::{Served, Stop, outside};
 use crate::files::rings;
 use crate::interposed::interpose;
 use crate::mappings::lent;
 use crate::names::dir;
 use crate::paths::credentials;
+use crate::paths::cwd;
 use crate::processes::lifecycle;
 
-unsafe extern "C" {
-    fn futimesat(dirfd: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
-}
-
-/// System calls that differ from the C library's functions of their names.
+/// System calls for which the C library has no function, or one that says less. All that are not
+/// named here change the identity.
 fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
-    let [a, b, c, d, _, f] = *given;
-    let (fd, text) = (a as c_int, b as *const c_char);
+    let [a, b, c, ..] = *given;
     match number {
-        libc::SYS_openat2 => return openat2::open(process, given),
-        libc::SYS_io_setup => return Err(rings::begun("io_setup")),
-        libc::SYS_io_uring_setup => return Err(rings::begun("io_uring_setup")),
+        libc::SYS_openat2 => openat2::open(process, given),
+        libc::SYS_io_setup => Err(rings::begun("io_setup")),
+        libc::SYS_io_uring_setup => Err(rings::begun("io_uring_setup")),
         libc::SYS_getdents => {
-            let entries = dir::read_old_entries(process, fd, Bytes(b as *mut c_void), c);
-            return entries.map(|bytes| bytes as c_long);
+            let to = (Bytes(b as *mut c_void), c as u32 as usize);
+            Ok(dir::read_old_entries(process, a as c_int, to.0, to.1)? as c_long)
         }
+        libc::SYS_getcwd => cwd::by_number(process, Bytes(a as *mut c_void), b),
         libc::SYS_exit_group => {
             lifecycle::leave(process);
-            return Err(Stop::Kernel);
+            Err(Stop::Kernel)
         }
-        libc::SYS_setuid..=libc::SYS_setgid
-        | libc::SYS_setreuid..=libc::SYS_setregid
-        | libc::SYS_setgroups
-        | libc::SYS_setresuid
-        | libc::SYS_setresgid
-        | libc::SYS_setfsuid..=libc::SYS_setfsgid
-        | libc::SYS_capset
-        | libc::SYS_unshare
-        | libc::SYS_setns => {
-            return Ok(credentials::by_number(process, number, *given));
-        }
-        _ => {}
+        _ => Ok(credentials::by_number(process, number, *given)),
     }
-    // SAFETY: the program's own arguments, as it passed them to the kernel.
-    Ok(outside(|| unsafe {
-        match number {
-            libc::SYS_faccessat => libc::faccessat(fd, text, c as c_int, 0).into(),
-            libc::SYS_fchmodat => libc::fchmodat(fd, text, c as u32, 0).into(),
-            libc::SYS_futimesat => futimesat(fd, text, c as *const _).into(),
-            libc::SYS_preadv2 => {
-                libc::preadv2(fd, b as *const _, c as c_int, d as i64, f as c_int) as c_long
-            }
-            libc::SYS_pwritev2 => {
-                libc::pwritev2(fd, b as *const _, c as c_int, d as i64, f as c_int) as c_long
-            }
-            libc::SYS_fadvise64 => match libc::posix_fadvise(fd, b as i64, c as i64, d as c_int) {
-                0 => 0,
-                error => {
-                    set_errno(error);
-                    -1
-                }
-            },
-            libc::SYS_getcwd => {
-                let text = libc::getcwd(a as *mut c_char, b);
-                if text.is_null() { -1 } else { libc::strlen(text) as c_long + 1 }
-            }
-            _ => {
-                libc::sync();
-                0
-            }
-        }
-    }))
 }
 
 fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
