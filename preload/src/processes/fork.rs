@@ -11,7 +11,8 @@
 //!
 //! A child that a raw system call made finds the page with the attachment's address empty
 //! (`MADV_WIPEONFORK`, see `init`): its first call gives it a place of its own, or ends it with a
-//! message. It never acts as its parent.
+//! message. It never acts as its parent. One that was to share the table of descriptors gets a
+//! copy: what the numbers stand for is noted in memory that it does not share.
 //!
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
 //! a thread that it does not have: the turn to fork, structure, working directory, streams of
@@ -25,6 +26,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
 
+use pmem::interrupt::system_call;
 use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 
@@ -378,6 +380,9 @@ pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int
 #[cold]
 pub fn adopt(process: &'static Process) {
     let inside = Inside::new();
+    // Also the kernel's locks that show who is alive belong to the table.
+    // SAFETY: a number. Without a table to share nothing happens.
+    let _ = unsafe { system_call(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0]) };
     let free = heap::is_free() && sigaction::is_free() && spawn::children_are_free();
     if !free || !lock::no_thread_forks() || process.cwd.try_lock().is_none() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
@@ -477,8 +482,9 @@ enum Kind {
     /// Shares the memory until it executes something.
     Vfork,
     Process,
-    /// Shares descriptors or the working directory, but not the memory that says what they are; or
-    /// the memory but not the descriptors.
+    /// Shares descriptors, but not the memory that says what they are: it gets a copy.
+    Copy,
+    /// The same of the working directory; or shares the memory but not the descriptors.
     Odd,
 }
 
@@ -488,6 +494,7 @@ fn kind(flags: c_int) -> Kind {
         (true, true) => Kind::Thread,
         (true, false) if has(libc::CLONE_VFORK) && !has(libc::CLONE_FS) => Kind::Vfork,
         (false, false) if !has(libc::CLONE_FS) => Kind::Process,
+        (false, true) if !has(libc::CLONE_FS) => Kind::Copy,
         _ => Kind::Odd,
     }
 }
@@ -507,8 +514,12 @@ pub fn clone_by(
         }
         _ if stack.is_null() => Err(Stop::Errno(Errno::INVAL)),
         Kind::Odd => Err(Stop::Refused("clone-shares-half", Errno::INVAL)),
-        Kind::Process => {
+        kind @ (Kind::Process | Kind::Copy) => {
+            if let Kind::Copy = kind {
+                report::fell_back("clone", "clone-shares-descriptors");
+            }
             let mut start = Start { main, argument, told: -1, elsewhere };
+            let flags = flags & !libc::CLONE_FILES;
             Ok(without_handlers(process, || own(flags, &raw mut start))?)
         }
         Kind::Vfork => {
