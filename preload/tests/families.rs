@@ -20,6 +20,21 @@ fn names() {
 }
 
 #[test]
+fn unknown_flags() {
+    same("flags");
+}
+
+#[test]
+fn slashes_behind_names() {
+    same("slashes");
+}
+
+#[test]
+fn seldom_answers() {
+    same("answers");
+}
+
+#[test]
 fn streams() {
     same("streams");
 }

@@ -275,14 +275,17 @@ impl<'a> User<'a> {
     /// `renameat2`.
     pub fn rename(&self, from: &Found<'_>, to: &Found<'_>, flags: u32) -> Result<()> {
         let (Last::Name(from_name), Last::Name(to_name)) = (&from.last, &to.last) else {
-            return Err(Errno::BUSY);
+            let is_there = matches!(from.last, Last::Name(_)) && flags == libc::RENAME_NOREPLACE;
+            return Err(if is_there { Errno::EXIST } else { Errno::BUSY });
         };
         let moved = from.there().map_err(|errno| self.denied(errno))?;
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         if flags & libc::RENAME_NOREPLACE != 0 && to.attr.is_some() {
             return Err(if exchange { Errno::INVAL } else { Errno::EXIST });
         }
-        if to.slash && moved.kind != Kind::Directory && !exchange {
+        // Where names are exchanged, what each of them names now counts.
+        let there = if exchange { to.attr.as_ref() } else { Some(moved) };
+        if to.slash && there.is_some_and(|attr| attr.kind != Kind::Directory) {
             return Err(Errno::NOTDIR);
         }
         self.may_delete(from.dir, moved)?;

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::{DupFlags, FdFlags};
 use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Simply, Whence};
 
+use crate::descriptors::hints;
 use crate::descriptors::owners;
 use crate::entry::cached;
 use crate::entry::fdtable;
@@ -148,8 +149,8 @@ pub fn device_control(
     DONE
 }
 
-/// Asks how long written data will live: not set.
-const F_GET_RW_HINT: c_int = 1035;
+/// Whether two numbers stand for one description.
+const F_DUPFD_QUERY: c_int = 1027;
 
 /// The status flags that `F_SETFL` changes.
 const CHANGEABLE: c_int =
@@ -175,7 +176,12 @@ pub fn control(
         return if path_only { Err(Stop::Errno(Errno::BADF)) } else { set };
     }
     match command {
-        libc::F_GETFD | libc::F_SETFD | libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL => {}
+        libc::F_GETFD
+        | libc::F_SETFD
+        | libc::F_DUPFD
+        | libc::F_DUPFD_CLOEXEC
+        | libc::F_GETFL
+        | F_DUPFD_QUERY => {}
         _ if process.fs.describe(desc)?.1.path_only() => return Err(Stop::Errno(Errno::BADF)),
         _ => {}
     }
@@ -225,9 +231,11 @@ pub fn control(
         libc::F_GET_SEALS => Ok(libc::F_SEAL_SEAL),
         libc::F_ADD_SEALS => Err(Stop::Errno(Errno::PERM)),
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
-        F_GET_RW_HINT => {
-            Out(argument as *mut u64).put(0)?;
-            DONE
+        // There is none to be given back.
+        libc::F_SETLEASE if argument as c_int == libc::F_UNLCK => Err(Stop::Errno(Errno::AGAIN)),
+        F_DUPFD_QUERY => same_description(desc, argument as c_int),
+        hints::F_GET_RW_HINT | hints::F_SET_RW_HINT => {
+            hints::control(process, desc, command, Out(argument as *mut u64))
         }
         _ => {
             if let Some(value) = owners::control(desc, command, argument)? {
@@ -237,6 +245,15 @@ pub fn control(
             Err(Stop::Refused("fcntl-command", Errno::INVAL))
         }
     }
+}
+
+/// `F_DUPFD_QUERY`.
+fn same_description(desc: Desc, other: c_int) -> Served<c_int> {
+    if let Some(other) = fdtable::get(other) {
+        return Ok(c_int::from(other == desc));
+    }
+    rustix::io::fcntl_getfd(fdtable::borrow_checked(other)?)?;
+    Ok(0)
 }
 
 /// The absolute byte range of a C lock.

@@ -2,6 +2,7 @@
 
 mod fcntl;
 pub(crate) mod handover;
+mod hints;
 mod messages;
 pub(crate) mod open;
 pub(crate) mod openat2;

@@ -46,7 +46,13 @@ pub fn open_at(
             opened => return Ok(process.install(opened?, 0, flags & libc::O_CLOEXEC != 0)?),
         }
     }
-    let target = match paths::resolve(process, dirfd, text, follow)? {
+    let resolved = if flags & libc::O_CREAT != 0 && text.ends_with(b"/") {
+        // A name that is to be made is not followed. (It cannot be: a directory is meant.)
+        paths::resolve_name(process, dirfd, text)
+    } else {
+        paths::resolve(process, dirfd, text, follow)
+    };
+    let target = match resolved? {
         Target::Kernel => return identity::open(process, text, flags),
         Target::Elsewhere(path) => {
             cached::give_back();

@@ -208,13 +208,16 @@ impl Restricted<'_> {
                 }
                 Some(attr) => attr,
             };
+            let slash = !rest.is_empty() && !more && matches!(found.last, Last::Name(_));
+            if slash && self.how.flags & libc::O_CREAT != 0 {
+                return Err(Stop::Errno(Errno::ISDIR));
+            }
             if attr.kind == Kind::Symlink && (more || follow || !rest.is_empty()) {
                 links += 1;
                 (dir, text) = self.follow(dir, &attr, rest, links)?;
                 continue;
             }
             if !more {
-                let slash = !rest.is_empty() && matches!(found.last, Last::Name(_));
                 return Ok(Found { slash, ..found.into_owned() });
             }
             if attr.kind != Kind::Directory {

@@ -191,7 +191,7 @@ interpose! {
     fn [bind](socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
         let path = sockets::path_of(address, len).ok_or(Stop::Kernel)?;
         let bind = |real: &Real| kernel(socket, real.parts().0, real.parts().1);
-        match paths::resolve(process, libc::AT_FDCWD, &path, false)? {
+        match paths::resolve_name(process, libc::AT_FDCWD, &path)? {
             Target::Kernel => Err(Stop::Kernel),
             Target::Elsewhere(path) => Ok(bind(&Real::new(path.as_bytes())?)),
             Target::Descriptor(_) => Err(Stop::Errno(Errno::ADDRINUSE)),

@@ -13,6 +13,7 @@ use crate::entry::process::Process;
 use crate::entry::{DONE, Served, Stop};
 use crate::files::rw::offset_of;
 use crate::files::stat::attr_of_descriptor;
+use crate::paths::flags;
 use crate::paths::{self, Target};
 
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
@@ -86,6 +87,11 @@ fn times_of(given: Option<[libc::timespec; 2]>) -> Result<(SetAttr, bool), Errno
     }
     let both_now = times.iter().all(|time| time.tv_nsec == libc::UTIME_NOW);
     Ok((SetAttr { atime: values[0], mtime: values[1], ..SetAttr::default() }, both_now))
+}
+
+/// Whether neither time is to change.
+pub fn keeps_times(given: Option<[libc::timespec; 2]>) -> bool {
+    given.is_some_and(|times| times.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT))
 }
 
 pub fn times(process: &Process, attr: &Attr, given: Option<[libc::timespec; 2]>) -> Served<c_int> {
@@ -191,9 +197,7 @@ pub fn set(
     flags: c_int,
 ) -> Served<c_int> {
     let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
-    if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
+    flags::SET_ATTRIBUTE.check(flags)?;
     if len > XATTR_SIZE_MAX {
         return Err(Stop::Errno(Errno::TOOBIG));
     }

@@ -16,6 +16,7 @@ use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::Process;
 use crate::entry::waiting;
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX};
+use crate::paths::flags;
 
 /// A file offset from a signed argument.
 pub fn offset_of(offset: i64) -> Result<u64, Errno> {
@@ -77,13 +78,32 @@ pub fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<
 
 #[inline]
 pub fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) -> Served<isize> {
-    let at = offset_of(at)?;
-    let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink, Where::offset(at))? as isize)
+    let memory = to.check(len);
+    // Neither it nor the end may lie beyond the largest offset that there is.
+    if (at | at.wrapping_add(len as i64)) < 0 {
+        let errno = if at < 0 { Errno::INVAL } else { memory.err().unwrap_or(Errno::INVAL) };
+        return Err(Stop::Errno(errno));
+    }
+    let mut sink = [memory?.sink(len.min(TRANSFER_BYTES_MAX))];
+    Ok(process.fs.read(desc, &mut sink, Where::offset(at.cast_unsigned()))? as isize)
 }
 
-/// The `RWF_*` flags that change nothing here: everything is high priority and nothing waits.
-const HINTS: c_int = libc::RWF_HIPRI | libc::RWF_NOWAIT;
+/// Why nothing was written of `len` bytes at `at`, or where `desc` stands: what reaches beyond the
+/// largest offset that there is is no range at all to the kernel.
+#[cold]
+pub fn why_not(
+    process: &Process,
+    (desc, at): (Desc, Option<u64>),
+    len: usize,
+    errno: Errno,
+) -> Errno {
+    if errno != Errno::FBIG {
+        return errno;
+    }
+    let at = at.map_or_else(|| process.fs.seek(desc, 0, Whence::Current), Ok);
+    let beyond = at.is_ok_and(|at| at.saturating_add(len as u64) > i64::MAX as u64);
+    if beyond { Errno::INVAL } else { errno }
+}
 
 pub fn read_vectors(
     process: &Process,
@@ -93,9 +113,7 @@ pub fn read_vectors(
     at: i64,
     flags: c_int,
 ) -> Served<isize> {
-    if flags & !HINTS != 0 {
-        return Err(Stop::Errno(Errno::OPNOTSUPP));
-    }
+    flags::check_vectors(flags)?;
     let mut sinks = sinks(list, count)?;
     let at = if at == -1 { Where::POSITION } else { Where::offset(offset_of(at)?) };
     let bytes = process.fs.read(desc, &mut sinks, at)?;
@@ -111,12 +129,15 @@ pub fn write_vectors(
     flags: c_int,
 ) -> Served<isize> {
     let durable = libc::RWF_SYNC | libc::RWF_DSYNC;
-    if flags & !(HINTS | durable | libc::RWF_APPEND) != 0 {
-        return Err(Stop::Errno(Errno::OPNOTSUPP));
-    }
+    flags::check_vectors(flags)?;
     let place = if at == -1 { None } else { Some(offset_of(at)?) };
-    let bytes = if flags & libc::RWF_APPEND != 0 {
-        append(process, desc, (list, count), at)?
+    let anew = match flags & (libc::RWF_APPEND | flags::RWF_NOAPPEND) {
+        0 => None,
+        libc::RWF_APPEND => Some(libc::O_APPEND),
+        _ => process.fs.describe(desc)?.1.appends().then_some(0),
+    };
+    let bytes = if let Some(how) = anew {
+        write_as(process, (desc, how), (list, count), at)?
     } else {
         let sources = sources(process, (desc, place), list, count)?;
         process.fs.write(desc, &sources, place.into())?
@@ -127,13 +148,27 @@ pub fn write_vectors(
     Ok(bytes as isize)
 }
 
-/// Writes at the end, as through a description with `O_APPEND`: one is opened for the call.
-fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) -> Served<usize> {
+/// Writes as through a description with `O_APPEND`, or without: one is opened for the call.
+fn write_as(
+    process: &Process,
+    (desc, how): (Desc, c_int),
+    from: (Out<Vector>, c_int),
+    at: i64,
+) -> Served<usize> {
     let (node, flags) = process.fs.describe(desc)?;
     if !flags.writes() {
         return Err(Stop::Errno(Errno::BADF));
     }
-    let own = process.fs.open(node.into(), OpenFlags(libc::O_WRONLY | libc::O_APPEND), None)?;
+    let at_end = how == libc::O_APPEND;
+    let place = match at {
+        _ if at_end => None,
+        -1 => Some(process.fs.seek(desc, 0, Whence::Current)?),
+        at => Some(offset_of(at)?),
+    };
+    let own = process.fs.open(node.into(), OpenFlags(libc::O_WRONLY | how), None)?;
+    if let Some(place) = place {
+        process.fs.seek(own, place as i64, Whence::Set)?;
+    }
     let sources = sources(process, (own, None), from.0, from.1);
     let written = sources.and_then(|from| Ok(process.fs.write(own, &from, Where::POSITION)?));
     let end = process.fs.seek(own, 0, Whence::Current);
@@ -194,6 +229,18 @@ pub fn copy_across(process: &Process, from: c_int, to: c_int) -> Result<Errno, E
         (Kind::File, Kind::File) => Errno::XDEV,
         _ => Errno::INVAL,
     })
+}
+
+/// Whether the one may be read and the other written, as the kernel looks before it moves a byte.
+pub fn check_transfer(process: &Process, from: c_int, to: c_int) -> Result<(), Errno> {
+    let flags = |fd| -> Result<OpenFlags, Errno> {
+        if let Some(desc) = fdtable::get(fd) {
+            return Ok(process.fs.describe(desc)?.1);
+        }
+        let flags = rustix::fs::fcntl_getfl(fdtable::borrow_checked(fd)?)?;
+        Ok(OpenFlags(flags.bits().cast_signed()))
+    };
+    if flags(from)?.reads() && flags(to)?.writes() { Ok(()) } else { Err(Errno::BADF) }
 }
 
 /// Copies through a buffer between a descriptor of ours and any other, at positions or given

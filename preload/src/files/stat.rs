@@ -10,9 +10,10 @@ use vfs::{Attr, Errno, Kind, Nanos, Of, Simply};
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::process::Process;
+use crate::entry::process::{Process, Seen};
 use crate::entry::{Served, Stop};
 use crate::paths::credentials;
+use crate::paths::flags;
 use crate::paths::{self, Target};
 
 const SECOND: i64 = 1_000_000_000;
@@ -76,7 +77,36 @@ const fn split(time: Nanos) -> (i64, i64) {
     (time.div_euclid(SECOND), time.rem_euclid(SECOND))
 }
 
-pub fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
+/// What a file's `statx` says beyond its `stat`: that it lies below no automount and is not
+/// immutable, append-only, left out of dumps or mapped past the page cache by the kernel.
+const NEVER_SET: u64 = (libc::STATX_ATTR_IMMUTABLE
+    | libc::STATX_ATTR_APPEND
+    | libc::STATX_ATTR_NODUMP
+    | libc::STATX_ATTR_AUTOMOUNT
+    | libc::STATX_ATTR_DAX) as u64;
+const MOUNT_ROOT: u64 = libc::STATX_ATTR_MOUNT_ROOT as u64;
+/// Asks for a number that no later mount gets.
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
+/// The bit of the mask and the number of the mount: the kernel's, if the volume is mounted; else
+/// one of the volume's own, which the kernel gives to no mount, since it counts them from below.
+fn mount_of(seen: &Seen, mask: u32) -> (u32, u64) {
+    let unique = mask & STATX_MNT_ID_UNIQUE != 0;
+    let bit = if unique { STATX_MNT_ID_UNIQUE } else { libc::STATX_MNT_ID };
+    if seen.mounted {
+        let prefix = &seen.texts.prefix;
+        // SAFETY: all zeros is a value of this plain structure, which the kernel fills in.
+        let mut told: libc::statx = unsafe { std::mem::zeroed() };
+        let (path, out) = (prefix.as_ptr() as usize, (&raw mut told) as usize);
+        let arguments = [libc::AT_FDCWD as usize, path, 0, bit as usize, out, 0];
+        // SAFETY: a text and a structure of our own.
+        let asked = unsafe { pmem::interrupt::system_call(libc::SYS_statx, arguments) };
+        return if asked.is_ok() { (told.stx_mask & bit, told.stx_mnt_id) } else { (0, 0) };
+    }
+    (bit, if unique { 1 << 63 | seen.device } else { 1 << 30 | seen.device })
+}
+
+pub fn statx_of(process: &Process, attr: &Attr, mask: u32) -> libc::statx {
     let time = |nanos| {
         let (seconds, rest) = split(nanos);
         // SAFETY: all zeros is a value of this plain structure.
@@ -86,7 +116,14 @@ pub fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
     };
     // SAFETY: as above.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
-    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    let seen = process.volume_of(attr.node);
+    let (bit, mount) = mount_of(seen, mask);
+    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME | bit;
+    statx.stx_mnt_id = mount;
+    statx.stx_attributes_mask = NEVER_SET | MOUNT_ROOT;
+    if attr.node == seen.root {
+        statx.stx_attributes = MOUNT_ROOT;
+    }
     statx.stx_blksize = BLOCK_BYTES as u32;
     statx.stx_nlink = attr.nlink;
     statx.stx_uid = attr.uid;
@@ -101,7 +138,7 @@ pub fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
     statx.stx_mtime = time(attr.mtime);
     statx.stx_rdev_major = libc::major(attr.rdev);
     statx.stx_rdev_minor = libc::minor(attr.rdev);
-    let device = process.volume_of(attr.node).device;
+    let device = seen.device;
     statx.stx_dev_major = libc::major(device);
     statx.stx_dev_minor = libc::minor(device);
     statx
@@ -115,7 +152,11 @@ pub fn ask(
     (dirfd, path, flags): (c_int, Text, c_int),
     attr: &mut Attr,
 ) -> Served<Option<CString>> {
-    let text = path.bytes()?;
+    // Since Linux 6.11 no path at all is as good as an empty one.
+    let text = path.bytes().or_else(|errno| {
+        let none = path.0.is_null() && flags & libc::AT_EMPTY_PATH != 0;
+        if none { Ok(b"".as_slice()) } else { Err(errno) }
+    })?;
     if !text.is_empty() && paths::plain(process, dirfd, text, attr) {
         return Ok(None);
     }
@@ -180,6 +221,7 @@ pub fn may(
     place: (c_int, Text, c_int),
     mode: c_int,
 ) -> Served<c_int> {
+    flags::PERMISSIONS.check(mode)?;
     if place.2 & libc::AT_EACCESS == 0
         && let Some(real) = credentials::real(process)
     {
@@ -213,7 +255,7 @@ fn may_as(
     if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
         return Ok(kernel(path.as_ptr()));
     }
-    let mode = u32::try_from(mode).ok().filter(|mode| mode & !7 == 0).ok_or(Errno::INVAL)?;
+    let mode = mode.cast_unsigned();
     let inert =
         matches!(attr.kind, Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice);
     if mode & WRITE != 0 && !inert && !process.fs.region_descriptor(attr.node.into()).1 {

@@ -29,6 +29,7 @@ use crate::files::{rings, splice};
 use crate::interposed::{interpose, serve};
 use crate::mappings::page_faults::{self, ready_all, ready_all_for};
 use crate::mappings::{hinted, lent};
+use crate::paths::flags;
 
 // ---- bytes in and out
 
@@ -89,9 +90,9 @@ interpose! {
     = |process, _| {
         let desc = ours_or_ready(fd, from, len)?;
         let from = from.check(len)?;
-        let len = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write(desc, &[from.source(len)], Where::POSITION)?;
-        Ok(bytes as isize)
+        let room = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
+        let written = process.fs.write(desc, &[from.source(room)], Where::POSITION);
+        Ok(written.map_err(|errno| rw::why_not(process, (desc, None), len, errno))? as isize)
     }
     fn [pwrite, pwrite64, __pwrite64, __libc_pwrite](
         fd: c_int, from: Bytes, len: usize, at: i64,
@@ -99,9 +100,9 @@ interpose! {
         let desc = ours_or_ready(fd, from, len)?;
         let at = offset_of(at)?;
         let from = from.check(len)?;
-        let len = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write(desc, &[from.source(len)], Where::offset(at))?;
-        Ok(bytes as isize)
+        let room = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
+        let written = process.fs.write(desc, &[from.source(room)], Where::offset(at));
+        Ok(written.map_err(|errno| rw::why_not(process, (desc, Some(at)), len, errno))? as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
         read_vectors(process, ours_or_all_filled(fd, list, count, None)?, list, count, -1, 0)
@@ -149,6 +150,7 @@ interpose! {
         if fdtable::get(out).is_none() && fdtable::get(from).is_none() {
             return Err(Stop::Kernel);
         }
+        rw::check_transfer(process, from, out)?;
         match fdtable::get(from) {
             // To a pipe it is a splice: once something was moved it does not wait for room.
             Some(file) if splice::is_pipe(out) => {
@@ -189,7 +191,7 @@ interpose! {
         if advice == libc::POSIX_FADV_WILLNEED {
             hinted::wanted(process, desc, offset, len);
         }
-        Ok(if (0..=5).contains(&advice) { 0 } else { libc::EINVAL })
+        Ok(if (0..=5).contains(&advice) && len >= 0 { 0 } else { libc::EINVAL })
     }
     fn [fsync](fd: c_int) -> c_int = |process, _| {
         process.fs.sync(Synced::File(ours(fd)?))?;
@@ -200,9 +202,9 @@ interpose! {
         Ok(0)
     }
     fn [sync_file_range](fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {
-        let _ = flags;
         let desc = ours(fd)?;
-        if offset < 0 || len < 0 {
+        flags::SYNC_RANGE.check(flags.cast_signed())?;
+        if offset < 0 || len < 0 || offset.checked_add(len).is_none() {
             return Err(Stop::Errno(Errno::INVAL));
         }
         process.fs.sync(Synced::Data(desc))?;
@@ -239,10 +241,11 @@ interpose! {
         if source.is_none() && target.is_none() {
             return Err(Stop::Kernel);
         }
-        let flags = SpliceFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         if len == 0 {
             return Ok(0);
         }
+        flags::SPLICE.check(flags.cast_signed())?;
+        let flags = SpliceFlags::from_bits_retain(flags);
         match (source, target) {
             (Some(_), None) if !to_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
             (None, Some(_)) if !from_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
@@ -252,9 +255,11 @@ interpose! {
         }
     }
     fn [tee](from: c_int, to: c_int, len: usize, flags: c_uint) -> isize = |_, _| {
-        let _ = (len, flags);
-        let ours = fdtable::get(from).is_some() || fdtable::get(to).is_some();
-        Err(if ours { Stop::Errno(Errno::INVAL) } else { Stop::Kernel })
+        if fdtable::get(from).is_none() && fdtable::get(to).is_none() {
+            return Err(Stop::Kernel);
+        }
+        flags::SPLICE.check(flags.cast_signed())?;
+        if len == 0 { Ok(0) } else { Err(Stop::Errno(Errno::INVAL)) }
     }
 }
 
@@ -278,6 +283,7 @@ interpose! {
     }
     fn [fstatat, fstatat64](dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int) -> c_int
     = |process, kernel| {
+        flags::STAT.check_at(process, (dirfd, path), flags)?;
         let kernel = |path| kernel(HERE, Text(path), out, flags);
         stat_path(process, kernel, (dirfd, path, flags), out)
     }
@@ -296,16 +302,18 @@ interpose! {
     fn [__fxstatat, __fxstatat64](
         version: c_int, dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int,
     ) -> c_int = |process, kernel| {
+        flags::STAT.check_at(process, (dirfd, path), flags)?;
         let kernel = |path| kernel(version, HERE, Text(path), out, flags);
         stat_path(process, kernel, (dirfd, path, flags), out)
     }
     fn [statx](dirfd: c_int, path: Text, flags: c_int, mask: c_uint, out: Out<libc::statx>)
     -> c_int = |process, kernel| {
+        flags::check_statx(process, (dirfd, path), flags, mask)?;
         let mut attr = Attr::NONE;
         if let Some(path) = stat::ask(process, (dirfd, path, flags), &mut attr)? {
             return Ok(kernel(HERE, Text(path.as_ptr()), flags, mask, out));
         }
-        out.put(stat::statx_of(process, &attr))?;
+        out.put(stat::statx_of(process, &attr, mask))?;
         Ok(0)
     }
     fn [access](path: Text, mode: c_int) -> c_int = |process, kernel| {
@@ -313,6 +321,7 @@ interpose! {
     }
     fn [faccessat](dirfd: c_int, path: Text, mode: c_int, flags: c_int) -> c_int
     = |process, kernel| {
+        flags::ACCESS.check_at(process, (dirfd, path), flags)?;
         let kernel = |path| kernel(HERE, Text(path), mode, flags);
         may(process, kernel, (dirfd, path, flags), mode)
     }
@@ -376,6 +385,7 @@ interpose! {
     }
     fn [fchmodat](dirfd: c_int, path: Text, to: c_uint, flags: c_int) -> c_int
     = |process, kernel| {
+        flags::CHANGE.check_at(process, (dirfd, path), flags)?;
         let kernel = |path| kernel(HERE, Text(path), to, flags);
         at_path(process, (dirfd, path, flags), kernel, |attr| mode(process, attr, to))
     }
@@ -392,6 +402,7 @@ interpose! {
     }
     fn [fchownat](dirfd: c_int, path: Text, uid: u32, gid: u32, flags: c_int) -> c_int
     = |process, kernel| {
+        flags::CHANGE.check_at(process, (dirfd, path), flags)?;
         let kernel = |path| kernel(HERE, Text(path), uid, gid, flags);
         at_path(process, (dirfd, path, flags), kernel, |attr| owner(process, attr, uid, gid))
     }
@@ -424,8 +435,14 @@ interpose! {
             // glibc's to refuse: `EINVAL`.
             return Err(Stop::Kernel);
         }
+        let given = to.get()?;
+        if attrs::keeps_times(given) {
+            // As the kernel: it does not look at the path.
+            return DONE;
+        }
+        flags::CHANGE.check_at(process, (dirfd, path), flags)?;
         let kernel = |path| kernel(HERE, Text(path), to, flags);
-        at_path(process, (dirfd, path, flags), kernel, |attr| times(process, attr, to.get()?))
+        at_path(process, (dirfd, path, flags), kernel, |attr| times(process, attr, given))
     }
     fn [futimens](fd: c_int, to: Times) -> c_int = |process, _| {
         at_descriptor(process, fd, |attr| times(process, attr, to.get()?))
@@ -484,12 +501,14 @@ interpose! {
     }
     fn [setxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, kernel| {
+        flags::SET_ATTRIBUTE.check_at(process, (HERE, path), flags)?;
         let kernel = |path| kernel(Text(path), name, from, len, flags);
         let at = (HERE, path, 0);
         at_path(process, at, kernel, |attr| attrs::set(process, attr, name, (from, len), flags))
     }
     fn [lsetxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, kernel| {
+        flags::SET_ATTRIBUTE.check_at(process, (HERE, path), flags)?;
         let kernel = |path| kernel(Text(path), name, from, len, flags);
         let at = (HERE, path, NOFOLLOW);
         at_path(process, at, kernel, |attr| attrs::set(process, attr, name, (from, len), flags))

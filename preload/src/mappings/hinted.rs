@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use ddmap::program::hints::{self, Way};
 use ddmap::program::paged;
+use pmem::interrupt::system_call;
 use vfs::{Desc, UserOut, Where};
 
 use crate::entry::process::Process;
@@ -35,7 +36,14 @@ pub fn advise(start: usize, len: usize, advice: c_int) -> bool {
 
 /// A mapping was made with these flags. As for the kernel, it stands if pages cannot be had.
 pub fn mapped(start: usize, len: usize, flags: c_int) {
-    if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) == 0 || !paged::any() {
+    if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) == 0 {
+        return;
+    }
+    if !paged::any() {
+        if flags & libc::MAP_LOCKED != 0 {
+            // SAFETY: what was mapped just now. Its pieces were mapped without that flag.
+            let _ = unsafe { system_call(libc::SYS_mlock, [start, len, 0, 0, 0, 0]) };
+        }
         return;
     }
     if flags & libc::MAP_LOCKED == 0 || hints::lock(start, len).is_err() {

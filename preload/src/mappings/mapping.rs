@@ -35,6 +35,7 @@ use crate::entry::fdtable;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
 use crate::entry::process::Process;
 use crate::mappings::large;
+use crate::paths::flags;
 
 /// A huge page.
 const HUGE: usize = 2 << 20;
@@ -452,8 +453,8 @@ pub fn map_locked(
     desc: Desc,
     wish: Wish,
 ) -> Result<(usize, Vec<Desc>), Errno> {
-    let (node, flags) = process.fs.describe(desc)?;
-    if flags.path_only() {
+    let (node, opened) = process.fs.describe(desc)?;
+    if opened.path_only() {
         return Err(Errno::BADF);
     }
     let attr = process.fs.attributes(node)?;
@@ -465,8 +466,9 @@ pub fn map_locked(
     if wish.len == 0 || !wish.offset.is_multiple_of(PAGE as u64) {
         return Err(Errno::INVAL);
     }
-    let writes = flags.reads() && flags.writes() && comes_later(process, desc);
-    if !flags.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
+    flags::check_map(wish.flags)?;
+    let writes = opened.reads() && opened.writes() && comes_later(process, desc);
+    if !opened.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
         return Err(Errno::ACCESS);
     }
     if attr.kind != Kind::File {

@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use pmem::interrupt::system_call;
 use vfs::{Desc, Errno, Fill, Mapped};
 
 use crate::entry::maptable::{Mapping, PAGE, any};
@@ -120,6 +121,15 @@ pub fn parts(process: &Process, start: usize, end: usize) -> (Vec<(Desc, u64, u6
     (parts, bytes)
 }
 
+/// Whether the kernel keeps some of this memory from being swapped (`mlock`): it says so where
+/// pages were to be invalidated.
+pub fn is_locked(start: usize, end: usize) -> bool {
+    let arguments = [start, end - start, libc::MS_INVALIDATE as usize, 0, 0, 0];
+    // SAFETY: of mappings of the region it does nothing else.
+    let asked = unsafe { system_call(libc::SYS_msync, arguments) };
+    asked == Err(Errno::BUSY)
+}
+
 /// `madvise(MADV_REMOVE)`: makes holes, mapping by mapping in their order, up to one that has none.
 pub fn remove(
     process: &Process,
@@ -152,6 +162,9 @@ pub fn remove(
             }
             continue;
         };
+        if is_locked(from, to) {
+            return Err(Stop::Errno(Errno::INVAL));
+        }
         if !map.shared || !map.may_write {
             return Err(Stop::Errno(Errno::ACCESS));
         }

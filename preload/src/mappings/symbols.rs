@@ -92,6 +92,9 @@ interpose! {
         {
             return Err(Stop::Errno(Errno::INVAL));
         }
+        if flags & libc::MS_INVALIDATE != 0 && mmap::is_locked(start, end) {
+            return Err(Stop::Errno(Errno::BUSY));
+        }
         for (desc, offset, length) in parts {
             process.fs.sync(Synced::Range { desc, offset, length })?;
         }

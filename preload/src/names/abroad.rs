@@ -26,6 +26,9 @@ impl<'p> Name<'p> {
             Target::Kernel => {
                 // A text of the program's, which lives for the call.
                 let path = path.bytes()?;
+                if dirfd < 0 && dirfd != libc::AT_FDCWD && path.first() != Some(&b'/') {
+                    return Err(Errno::BADF);
+                }
                 Some(Self { directory: fdtable::borrow_directory(dirfd), path })
             }
         })

@@ -34,7 +34,7 @@ fn place(
     (dirfd, path): (c_int, Text),
     kernel: impl Fn(*const c_char) -> c_int,
 ) -> Served<Result<Found<'static>, c_int>> {
-    match paths::resolve(process, dirfd, path.bytes()?, false)? {
+    match paths::resolve_name(process, dirfd, path.bytes()?)? {
         Target::Volume(found) => Ok(Ok(found)),
         Target::Kernel => Err(Stop::Kernel),
         Target::Elsewhere(path) => Ok(Err(kernel(path.as_ptr()))),
@@ -56,6 +56,10 @@ pub fn one(
 }
 
 pub fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> Result<(), Errno> {
+    if device > u64::from(u32::MAX) {
+        // The kernel has 32 bits for it.
+        return Err(Errno::INVAL);
+    }
     let kind = match mode & libc::S_IFMT {
         0 => Kind::File,
         libc::S_IFDIR => return Err(Errno::PERM),
@@ -71,14 +75,6 @@ pub fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
     process.user(found.dir).unlink(found)?;
     crate::descriptors::sockets::unnamed(process, found);
     Ok(())
-}
-
-/// Flags that cannot be, of `renameat2`: the kernel refuses them before it looks at the names.
-pub fn check_move(flags: c_uint) -> Result<(), Errno> {
-    let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT;
-    let exchange = flags & libc::RENAME_EXCHANGE != 0;
-    let fits = flags & !known == 0 && !(exchange && flags != libc::RENAME_EXCHANGE);
-    if fits { Ok(()) } else { Err(Errno::INVAL) }
 }
 
 /// Gives a name to another file; the one that had it may lose its last name.
@@ -101,11 +97,10 @@ pub fn move_name(
 }
 
 pub fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), Errno> {
-    match flags {
-        0 => take_name(process, found),
-        libc::AT_REMOVEDIR => process.user(found.dir).remove_dir(found),
-        _ => Err(Errno::INVAL),
+    if flags & libc::AT_REMOVEDIR != 0 {
+        return process.user(found.dir).remove_dir(found);
     }
+    take_name(process, found)
 }
 
 /// Serves a call with two paths by `served`; by `kernel` if neither is the volume's.
@@ -116,8 +111,8 @@ pub fn two(
     kernel: impl Fn(*const c_char, *const c_char) -> c_int,
     served: impl FnOnce(&Found<'_>, &Found<'_>) -> Result<(), Errno>,
 ) -> Served<c_int> {
-    let mut source = paths::resolve(process, from.0, from.1.bytes()?, false)?;
-    let mut target = paths::resolve(process, to.0, to.1.bytes()?, false);
+    let mut source = paths::resolve_name(process, from.0, from.1.bytes()?)?;
+    let mut target = paths::resolve_name(process, to.0, to.1.bytes()?);
     // A path that the kernel does not find may lead to a volume by its symlinks.
     match (&source, &target) {
         (Target::Kernel, Ok(Target::Volume(_))) => source = behind_links(process, from)?,
@@ -148,7 +143,7 @@ pub fn two(
 /// Where a path of the kernel's leads, by its symlinks too.
 fn behind_links(process: &Process, (dirfd, path): (c_int, Text)) -> Result<Target<'static>, Errno> {
     let path = path.bytes()?;
-    links::walked(|| paths::resolve(process, dirfd, path, false))
+    links::walked(|| paths::resolve_name(process, dirfd, path))
 }
 
 /// A path for the kernel that does not depend on the directory descriptor it came with.
@@ -198,7 +193,7 @@ pub fn link_at(
         // A descriptor's link in /proc leads to the file itself when it is followed.
         Target::Volume(_) | Target::Descriptor(_) => paths::existing(process, &source)?.node,
         source => {
-            let target = paths::resolve(process, to.0, to.1.bytes()?, false);
+            let target = paths::resolve_name(process, to.0, to.1.bytes()?);
             if let Ok(Target::Kernel | Target::Elsewhere(_)) = target {
                 return two(process, from, to, kernel, |_, _| Err(Errno::XDEV));
             }
@@ -209,7 +204,7 @@ pub fn link_at(
             };
         }
     };
-    match paths::resolve(process, to.0, to.1.bytes()?, false)? {
+    match paths::resolve_name(process, to.0, to.1.bytes()?)? {
         Target::Volume(found) if found.dir.member() != node.member() => {
             return Err(Stop::Errno(between(process, &found)));
         }
@@ -236,7 +231,9 @@ pub fn read_link(
     } else {
         paths::resolve(process, dirfd, text, false)?
     };
-    if len == 0 || len > isize::MAX as usize {
+    // The kernel has an `int` for it.
+    let room = len as c_int;
+    if room <= 0 {
         return if matches!(target, Target::Kernel) {
             Err(Stop::Kernel)
         } else {
@@ -267,7 +264,7 @@ pub fn read_link(
             &buffer[..whole.min(PATH_BYTES_MAX)]
         }
     };
-    let len = bytes.len().min(len);
+    let len = bytes.len().min(room as usize);
     to.put(&bytes[..len])?;
     Ok(len as isize)
 }

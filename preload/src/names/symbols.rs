@@ -14,9 +14,9 @@ use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
 use crate::names::tree::{self, Glob, GlobError, Visit};
 use crate::names::{
-    HERE, check_move, link_at, make, move_name, one, read_link, real_path, take_name, temp, two,
-    unlink_at,
+    HERE, link_at, make, move_name, one, read_link, real_path, take_name, temp, two, unlink_at,
 };
+use crate::paths::flags;
 use crate::paths::{self, Target};
 
 // ---- names
@@ -76,6 +76,7 @@ interpose! {
         one(process, (HERE, path), |path| kernel(Text(path)), |found| take_name(process, found))
     }
     fn [unlinkat](dirfd: c_int, path: Text, flags: c_int) -> c_int = |process, kernel| {
+        flags::UNLINK.check_at(process, (dirfd, path), flags)?;
         one(process, (dirfd, path), |path| kernel(HERE, Text(path), flags), |found| {
             unlink_at(process, found, flags)
         })
@@ -101,7 +102,7 @@ interpose! {
     }
     fn [renameat2](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_uint) -> c_int
     = |process, kernel| {
-        check_move(flags)?;
+        flags::check_rename(flags)?;
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
         two(process, (from_dir, from), (to_dir, to), kernel,
             |from, to| move_name(process, from, to, flags))
@@ -112,6 +113,7 @@ interpose! {
     }
     fn [linkat](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_int) -> c_int
     = |process, kernel| {
+        flags::LINK.check_at(process, (from_dir, from), flags)?;
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
         link_at(process, (from_dir, from), (to_dir, to), flags, kernel)
     }
@@ -320,9 +322,6 @@ interpose! {
     fn [nftw, nftw64](path: Text, visit: Option<Visit>, depth: c_int, flags: c_int) -> c_int
     = |_, _| {
         let _ = depth;
-        if flags & tree::CHDIR != 0 && path.bytes()?.first() == Some(&b'/') {
-            return Err(Stop::Kernel);
-        }
         tree::tree(path, visit, flags, false)
     }
     fn [ftw, ftw64](path: Text, visit: Option<Visit>, depth: c_int) -> c_int = |_, _| {

@@ -1,7 +1,8 @@
 //! Functions of glibc that read directories inside themselves, where nothing can be interposed:
 //! `glob` (which takes other functions: ours), `nftw` and `ftw` (walked here).
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use vfs::Errno;
 
@@ -78,7 +79,7 @@ struct Depth {
 
 const PHYSICAL: c_int = 1;
 const MOUNT: c_int = 2;
-pub const CHDIR: c_int = 4;
+const CHDIR: c_int = 4;
 const DEPTH: c_int = 8;
 const ACTION: c_int = 16;
 const FILE: c_int = 0;
@@ -101,22 +102,98 @@ struct TreeWalk {
     above: Vec<(u64, u64)>,
 }
 
+/// Where the last name of a path begins. (Of `/` alone: at its end.)
+fn base_of(path: &[u8]) -> usize {
+    path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1)
+}
+
+/// The working directory, to come back to.
+fn here() -> Option<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a path of our own. What is opened is nobody else's.
+    unsafe {
+        let fd = libc::open(c".".as_ptr(), flags);
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// A working directory, left again by [`Way::back`].
+enum Way {
+    /// It stayed as it was.
+    Stayed,
+    /// Upwards.
+    Up,
+    /// To this directory: by a symlink it is not above.
+    To(OwnedFd),
+}
+
+impl Way {
+    /// Enters a directory by its name. `None`: it cannot be entered.
+    fn into(name: &CStr, physical: bool) -> Option<Self> {
+        let way = if physical { Self::Up } else { Self::To(here()?) };
+        // SAFETY: a text.
+        (unsafe { libc::chdir(name.as_ptr()) } == 0).then_some(way)
+    }
+
+    fn back(&self) -> bool {
+        // SAFETY: a text, and a number of our own.
+        unsafe {
+            match self {
+                Self::Stayed => true,
+                Self::Up => libc::chdir(c"..".as_ptr()) == 0,
+                Self::To(directory) => libc::fchdir(directory.as_raw_fd()) == 0,
+            }
+        }
+    }
+}
+
 impl TreeWalk {
+    /// What the calls about a path are given: with `FTW_CHDIR` its last name alone.
+    fn name_of<'p>(&self, path: &'p CStr) -> &'p CStr {
+        let base = base_of(path.to_bytes());
+        if self.flags & CHDIR != 0 && base < path.count_bytes() {
+            return &path[base..];
+        }
+        path
+    }
+
     fn tell(&self, path: &[u8], stat: &libc::stat, mut what: c_int, level: c_int) -> c_int {
         if self.plain && what == DANGLING {
             what = NO_STAT;
         }
-        let base = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        let mut depth = Depth { base: base as c_int, level };
+        let mut depth = Depth { base: base_of(path) as c_int, level };
         let Ok(path) = paths::c_text(path) else { return -1 };
         // SAFETY: the program's own function with the arguments of its manual.
         unsafe { (self.visit)(path.as_ptr(), stat, what, (&raw mut depth).cast()) }
     }
 
+    /// As [`TreeWalk::walk`], in the directory of `path`; the working directory is then as before.
+    fn there(&mut self, path: &[u8]) -> c_int {
+        let Some(before) = here() else { return -1 };
+        let base = base_of(path);
+        if base > 0 {
+            let directory = path[..base.max(2) - 1].to_vec();
+            let Ok(directory) = paths::c_text(&directory) else { return -1 };
+            // SAFETY: a text.
+            if unsafe { libc::chdir(directory.as_ptr()) } != 0 {
+                return -1;
+            }
+        }
+        let told = self.walk(path, 0);
+        let failed = crate::entry::errno();
+        // SAFETY: a number of our own.
+        let back = unsafe { libc::fchdir(before.as_raw_fd()) };
+        if told == -1 {
+            crate::entry::set_errno(failed);
+        }
+        if back == 0 { told } else { -1 }
+    }
+
     /// Tells of `path` and what is below it. Runs outside: all calls are interposed as the
     /// program's.
     fn walk(&mut self, path: &[u8], level: c_int) -> c_int {
-        let Ok(text) = paths::c_text(path) else { return -1 };
+        let Ok(whole) = paths::c_text(path) else { return -1 };
+        let text = self.name_of(&whole);
         // SAFETY: all zeros is a value of this plain structure; then libc fills it.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         let physical = self.flags & PHYSICAL != 0;
@@ -151,40 +228,15 @@ impl TreeWalk {
         }
         let here = (stat.st_dev, stat.st_ino);
         if what == DIRECTORY && (physical || !self.above.contains(&here)) {
-            return self.directory(path, &text, &stat, level);
+            return self.directory(path, text, &stat, level);
         }
         if what == DIRECTORY || !found { 0 } else { self.tell(path, &stat, what, level) }
     }
 
-    fn directory(
-        &mut self,
-        path: &[u8],
-        text: &std::ffi::CStr,
-        stat: &libc::stat,
-        level: c_int,
-    ) -> c_int {
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        // SAFETY: a stream that is opened, read and closed here.
-        let readable = unsafe {
-            let dir = libc::opendir(text.as_ptr());
-            while !dir.is_null() {
-                let entry = libc::readdir64(dir);
-                if entry.is_null() {
-                    break;
-                }
-                let name = std::ffi::CStr::from_ptr((*entry).d_name.as_ptr()).to_bytes();
-                if name != b"." && name != b".." {
-                    names.push(name.to_vec());
-                }
-            }
-            if !dir.is_null() {
-                libc::closedir(dir);
-            }
-            !dir.is_null()
-        };
-        if !readable {
+    fn directory(&mut self, path: &[u8], text: &CStr, stat: &libc::stat, level: c_int) -> c_int {
+        let Some(names) = names_in(text) else {
             return self.tell(path, stat, UNREADABLE, level);
-        }
+        };
         let after = self.flags & DEPTH != 0;
         if !after {
             match self.tell(path, stat, DIRECTORY, level) {
@@ -193,6 +245,12 @@ impl TreeWalk {
                 other => return other,
             }
         }
+        let way = if self.flags & CHDIR == 0 {
+            Way::Stayed
+        } else {
+            let Some(way) = Way::into(text, self.flags & PHYSICAL != 0) else { return -1 };
+            way
+        };
         self.above.push((stat.st_dev, stat.st_ino));
         for name in names {
             let mut below = path.to_vec();
@@ -208,16 +266,47 @@ impl TreeWalk {
             }
         }
         self.above.pop();
-        if after { self.tell(path, stat, DIRECTORY_AFTER, level) } else { 0 }
+        // As in glibc, it is told of from inside.
+        let told = if after { self.tell(path, stat, DIRECTORY_AFTER, level) } else { 0 };
+        if way.back() { told } else { -1 }
     }
+}
+
+/// The names in a directory; `None`: it cannot be read.
+fn names_in(path: &CStr) -> Option<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    // SAFETY: a stream that is opened, read and closed here.
+    unsafe {
+        let dir = libc::opendir(path.as_ptr());
+        if dir.is_null() {
+            return None;
+        }
+        loop {
+            let entry = libc::readdir64(dir);
+            if entry.is_null() {
+                break;
+            }
+            let name = CStr::from_ptr((*entry).d_name.as_ptr()).to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        libc::closedir(dir);
+    }
+    Some(names)
 }
 
 /// Walks a tree that may be on the volume in part, wholly, or not at all.
 pub fn tree(path: Text, visit: Option<Visit>, flags: c_int, plain: bool) -> Served<c_int> {
-    let (Some(visit), true) = (visit, flags & CHDIR == 0) else {
-        return Err(Stop::Refused("nftw-with-chdir", Errno::INVAL));
-    };
-    let path = path.bytes()?.to_vec();
+    let known = PHYSICAL | MOUNT | CHDIR | DEPTH | ACTION;
+    let visit = visit.filter(|_| flags & !known == 0).ok_or(Errno::INVAL)?;
+    let mut path = path.bytes()?.to_vec();
+    if path.is_empty() {
+        return Err(Stop::Errno(Errno::NOENT));
+    }
+    while path.len() > 1 && path.ends_with(b"/") {
+        path.pop();
+    }
     let mut walk = TreeWalk { visit, flags, plain, device: 0, above: Vec::new() };
-    Ok(outside(|| walk.walk(&path, 0)))
+    Ok(outside(|| if flags & CHDIR == 0 { walk.walk(&path, 0) } else { walk.there(&path) }))
 }

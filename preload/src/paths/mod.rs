@@ -9,6 +9,7 @@
 
 pub(crate) mod credentials;
 pub(crate) mod cwd;
+pub(crate) mod flags;
 pub(crate) mod identity;
 pub(crate) mod links;
 pub(crate) mod mounted;
@@ -61,6 +62,28 @@ pub fn resolve<'t>(
         Some(Start::Descriptor(_)) if !follow => Ok(Target::Kernel),
         Some(start) => walk(process, start, follow),
     }
+}
+
+/// Resolves the path of a call that makes, moves or removes the name at its end: so no symlink
+/// there is followed, even if a slash follows it.
+pub fn resolve_name<'t>(
+    process: &Process,
+    dirfd: c_int,
+    path: &'t [u8],
+) -> Result<Target<'t>, Errno> {
+    let slashes = path.iter().rev().take_while(|&&byte| byte == b'/').count();
+    let plain = &path[..path.len() - slashes];
+    if slashes == 0 || plain.is_empty() {
+        return resolve(process, dirfd, path, false);
+    }
+    Ok(match resolve(process, dirfd, plain, false)? {
+        Target::Volume(found) => {
+            let slash = matches!(found.last, Last::Name(_));
+            Target::Volume(Found { slash, ..found })
+        }
+        Target::Elsewhere(path) => Target::Elsewhere(c_text(&[path.as_bytes(), b"/"].concat())?),
+        target => target,
+    })
 }
 
 /// A walk's beginning.

@@ -109,6 +109,7 @@ interpose! {
             Target::Kernel | Target::Elsewhere(_) => Err(Stop::Kernel),
             target => {
                 let found = paths::existing(process, &target)?;
+                paths::require_directory(&found)?;
                 report::about(found.node.member());
                 Err(Stop::Refused("chroot-onto-volume", Errno::PERM))
             }

@@ -17,6 +17,7 @@ use vfs::preloaded::Preloaded;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::{Stop, outside};
 use crate::interposed::interpose;
+use crate::paths::flags;
 use crate::processes::exec::{List, exec, exec_search, failed, image_at, open_image, run};
 use crate::processes::fork::{
     self, Main, Start, clone_by, fork_with_handlers, fork_without_handlers, real_clone, real_fork,
@@ -102,6 +103,7 @@ interpose! {
     fn [execveat](
         dirfd: c_int, path: Text, arguments: List, environment: List, flags: c_int,
     ) -> c_int = |process, _| {
+        flags::EXECUTE.check_at(process, (dirfd, path), flags)?;
         let path = path.bytes()?;
         let image = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
             open_image(process, dirfd)?

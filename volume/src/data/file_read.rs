@@ -151,7 +151,7 @@ impl Files {
     }
 
     fn read_done(&self, node: Node, done: u64, flags: OpenFlags) -> Result<usize> {
-        if done > 0 && !flags.has(libc::O_NOATIME) && !self.is_read_only() {
+        if !flags.has(libc::O_NOATIME) && !self.is_read_only() {
             self.touch_access(Inode(node.ino))?;
         }
         Ok(done as usize)
