@@ -121,3 +121,58 @@ fn both_faces_meet() {
     assert_eq!(said, [once.as_str(), once.as_str()].concat());
     mounted.end();
 }
+
+/// A library found nothing beside itself (`$ORIGIN`), since it was loaded from a copy in memory:
+/// half of the packages of a Python environment on the volume could not be imported.
+#[test]
+fn libraries_are_loaded_from_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/loads.c");
+    let loads = place.text("loads");
+    compile(&source, Path::new(&loads), &[]);
+    // `outer` needs `inner`, which lies beside it.
+    let make = "set -e; cd $0; L='-shared -fPIC -Wl,--enable-new-dtags,-rpath,$ORIGIN'
+        mkdir -p sub; cd sub; echo \"int number(void) { return $1; }\" | cc $L -xc - -o new
+        mv new libinner.so; echo 'int number(void); int again(void) { return number(); }' |
+        cc $L -xc - -xnone libinner.so -o libouter.so";
+    let made = |number: &str| {
+        let arguments = ["run", "--", "sh", "-c", make, &mounted.at, number];
+        solera(arguments).ok();
+    };
+    made("1");
+    let (at, outer) = (&mounted.at, format!("{}/sub/libouter.so", mounted.at));
+    let inner = format!("{at}/sub/libinner.so");
+    let head = ["run", "--report", "--"];
+    let ran = solera(head.iter().chain(&[&*loads, &outer, &inner])).ended_with(0);
+    assert_eq!(ran.out, format!("1 {inner}\n1 {inner}\n"), "{}", ran.err);
+    assert!(!ran.err.contains("library-copied-to-memory"), "{}", ran.err);
+    let link = place.text("link");
+    let script = "ln -s $1/sub $3; cd $1/sub; $2 ./libouter.so; cd ..; $2 $3/libouter.so";
+    let said = bash(script, &["sh", at, &loads, &link]).ok();
+    assert_eq!(said, format!("1 {at}/sub/./libinner.so\n1 {link}/libinner.so\n"));
+    made("2");
+    let said = solera(["run", "--", &loads, &outer]).ok();
+    assert_eq!(said, format!("2 {inner}\n"), "another file by now");
+    // The program sees the volume at another place than the mount's.
+    let (volume, prefix) = (&mounted.volume, place.prefix());
+    let other = ["run", "--report", "--volume", volume, "--at", &prefix, "--", &loads];
+    let ran = solera(other.iter().chain(&[&*format!("{prefix}/sub/libouter.so")])).ended_with(0);
+    assert_eq!(ran.out, format!("2 {inner}\n"), "{}", ran.err);
+    assert!(!ran.err.contains("library-copied-to-memory"), "{}", ran.err);
+    // The mount forbids it, and then there is none: a copy has nothing beside it.
+    mounted.unmount();
+    let forbidding = Mounted::again(&place, volume.clone(), &["-o", "noexec"]);
+    for mount in [Some(forbidding), None] {
+        let inner = format!("{prefix}/sub/libinner.so");
+        let ran = solera(other.iter().chain(&[&*inner])).ended_with(0);
+        assert!(ran.out.starts_with("2 /proc/self/fd/"), "{}", ran.out);
+        assert!(ran.err.contains("library-copied-to-memory"), "{}", ran.err);
+        if let Some(mount) = mount {
+            mount.end();
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Libraries and message catalogues on the volume: `dlopen`, `dlmopen`, `catopen`. The dynamic
-//! linker and the C library open and map such files inside themselves, so they get a copy in
-//! memory, named through `/proc/self/fd`.
+//! linker and the C library open and map such files inside themselves. Where a mount of the volume
+//! is, the linker loads a library from there, and finds what that needs beside it (`$ORIGIN`).
+//! Elsewhere it gets a copy in memory, named through `/proc/self/fd`.
 //!
 //! The copy of a library stays open under its number, hidden from the program, for as long as the
 //! process lives: the linker tells libraries apart by name, so the same file gets the same name
@@ -33,6 +34,12 @@ struct Copied {
     number: c_int,
 }
 
+impl Copied {
+    fn is_of(&self, attr: &Attr) -> bool {
+        (self.node, self.size, self.mtime) == (attr.node, attr.size, attr.mtime)
+    }
+}
+
 static COPIES: Mutex<Vec<Copied>> = Mutex::new(Vec::new());
 
 /// Numbers of copies start here: out of the program's way.
@@ -49,13 +56,18 @@ pub fn readable(process: &Process, path: &[u8]) -> Option<Attr> {
     (attr.kind == Kind::File && allowed).then_some(attr)
 }
 
+/// Whether a library was copied: then the linker knows it by that name.
+pub fn is_copied(process: &Process, attr: &Attr) -> bool {
+    let _structure = process.lock();
+    let copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
+    copies.iter().any(|copy| copy.is_of(attr))
+}
+
 /// The number of the copy of a library; copies it if it is new or has changed.
 pub fn copy_of(process: &Process, attr: &Attr, path: &[u8]) -> Option<c_int> {
     let _structure = process.lock();
     let mut copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
-    let same =
-        |copy: &&Copied| (copy.node, copy.size, copy.mtime) == (attr.node, attr.size, attr.mtime);
-    if let Some(copy) = copies.iter().find(same) {
+    if let Some(copy) = copies.iter().find(|copy| copy.is_of(attr)) {
         return Some(copy.number);
     }
     let memory = copy_to_memory(process, attr, path).ok()?;

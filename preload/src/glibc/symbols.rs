@@ -20,6 +20,7 @@ use crate::glibc::loader;
 use crate::glibc::stdio::{open_number, open_stream, print_error, reopen};
 use crate::glibc::wide::{self, BYTES_MAX, Wide, bytes_of, get_line, put_all};
 use crate::interposed::interpose;
+use crate::paths::mounted;
 
 unsafe extern "C" {
     fn vasprintf(to: *mut *mut c_char, format: *const c_char, arguments: Arguments) -> c_int;
@@ -218,8 +219,8 @@ with_list!(__wprintf_chk, 16, "rdx", __vwprintf_chk);
 
 // ---- libraries and catalogues
 
-/// The name to load instead of `path`; `None`: the path is not the volume's, or nothing there can
-/// be loaded, which glibc says best.
+/// The name to load instead of `path`; `None`: the path is not the volume's, or a mount's as well,
+/// or nothing there can be loaded, which glibc says best.
 fn instead(path: *const c_char) -> Option<CString> {
     if Inside::already() {
         return None;
@@ -232,6 +233,11 @@ fn instead(path: *const c_char) -> Option<CString> {
         return None;
     }
     let attr = loader::readable(process, path)?;
+    if !loader::is_copied(process, &attr)
+        && let Some(there) = mounted::executable_path(process, path, attr.node)
+    {
+        return (there.as_bytes() != path).then_some(there);
+    }
     let number = loader::copy_of(process, &attr, path)?;
     report::about(attr.node.member());
     report::fell_back("dlopen", "library-copied-to-memory");

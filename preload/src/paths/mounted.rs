@@ -5,7 +5,7 @@
 //! working directory is a directory of the mount, programs are executed from where they lie, fifos
 //! and sockets are the mount's, and a program that cannot be preloaded gets descriptors of the
 //! mount ([`give`]). All else is served here as always, faster than by the mount. `st_dev` is the
-//! mount's.
+//! mount's. A shared library is loaded from a mount wherever that is.
 //!
 //! The mount may be forbidden to this process, or its server may die: then all is done as without a
 //! mount.
@@ -15,14 +15,15 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags};
 use rustix::io::DupFlags;
-use vfs::mounts::Identity;
+use vfs::mounts::{Identity, Mount};
 use vfs::walk::Place;
 use vfs::{Desc, Errno, Kind, Node, Simply, Whence, mounts};
 use volume::Volume;
 
 use crate::entry::process::Process;
+use crate::paths::Target;
 
 /// Environment variable: set if the prefix is a mount of the volume; of another than the first,
 /// with its number behind. Its value is what the mount says that it serves, or `1` if it does not
@@ -73,6 +74,31 @@ pub fn leads_to(process: &Process, path: &[u8], node: Node) -> bool {
     seen.mounted
         && rustix::fs::stat(path)
             .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (seen.device, node.number()))
+}
+
+/// A path by which the kernel finds this file and maps it as a program: `path` itself, in the mount
+/// at the prefix, or one in another mount of the volume. `None`: there is none, or programs may not
+/// be executed there.
+pub fn executable_path(process: &Process, path: &[u8], node: Node) -> Option<CString> {
+    let executes = |path: &CString| {
+        let mount = rustix::fs::statvfs(path);
+        mount.is_ok_and(|mount| !mount.f_flag.contains(StatVfsMountFlags::NOEXEC))
+    };
+    if leads_to(process, path, node) {
+        return CString::new(path).ok().filter(executes);
+    }
+    let seen = process.volume_of(node);
+    let serves =
+        |mount: &Mount| mount.serves().is_some_and(|served| served.file == seen.texts.file);
+    let mount = mounts::list().ok()?.into_iter().rev().find(serves)?;
+    let target = crate::paths::resolve(process, libc::AT_FDCWD, path, true).ok()?;
+    let Target::Volume(found) = target else { return None };
+    let name = crate::paths::name_of(process, &found).ok()?;
+    let below = name.strip_prefix(seen.prefix.as_slice())?;
+    let there = CString::new([mount.at.as_os_str().as_bytes(), below].concat()).ok()?;
+    let stat = rustix::fs::stat(&there).ok()?;
+    let is_it = (stat.st_dev, stat.st_ino) == (mount.device, node.number());
+    Some(there).filter(|there| is_it && executes(there))
 }
 
 /// The node of the kernel's working directory, whose path this is, if it lies in a mount.
