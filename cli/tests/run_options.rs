@@ -1,4 +1,5 @@
-//! `solera run`: the report of a program and all that it starts, strictness, bypassed programs.
+//! `solera run`: the report of a program and all that it starts, strictness, bypassed programs,
+//! programs that the dynamic loader starts.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Place, Ran, solera};
+use support::{Place, Ran, compile, solera};
 
 /// Four processes make the volume their root, which it does not serve. One program is executed from
 /// the volume, which is a detour.
@@ -233,4 +234,56 @@ fn a_volume_is_as_slow_as_the_model_of_its_memory() {
     assert!(read >= least, "reading behind an exec took {read:?}");
     let both = took("cat $0/file > /dev/null & cat $0/file > /dev/null; wait");
     assert!(both >= 2 * least, "two processes took {both:?}");
+}
+
+/// The kernel sees no interpreter in it, so it was taken for a static program: `ldd` failed in
+/// every directory of the volume, and whoever asks it for the version of the C library.
+#[test]
+fn the_dynamic_loader_starts_programs_that_see_the_volume() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    let script = format!(
+        "set -e; cd $0; echo text > f; cp /bin/true prog; exec 9< f; L={loader}
+         $L /bin/cat $0/f; $L --argv0 own /bin/sh -c 'echo $0; cat f; read x <&9; echo $x'
+         $L --version | grep -c ld.so; $L --verify ./prog && $L --list /bin/true | grep -c libc.so
+         ldd --version | grep -c ldd; ldd $0/prog | grep -c libc.so; ldd ./prog > listed
+         grep -c libc.so listed; LD_TRACE_LOADED_OBJECTS=1 $L prog/../prog 2>&1 | grep -c prog
+         ! grep libsolera listed; $L --list ../no-such || echo $?"
+    );
+    let ran = run(&place, &volume, &[], &script);
+    let expected = "text\nown\ntext\ntext\n1\n1\n1\n1\n1\n1\n127\n";
+    assert_eq!(ran.out, expected, "{}", ran.err);
+    // It would open these itself.
+    for refused in ["$L $0/prog", "cd $0; $L ./prog", "$L --library-path /x:$0 /bin/true"] {
+        let ran = run(&place, &volume, &[], &format!("L={loader}; {refused}; exit $?"));
+        assert!(ran.code == 126 && ran.err.contains("it is the dynamic loader"), "{}", ran.err);
+        assert!(ran.err.contains("its argument"), "{}", ran.err);
+    }
+    let ran = run(&place, &volume, &[], &format!("cd $0; {loader} --list /bin/true > listed"));
+    assert!(ran.code == 126 && ran.err.contains("descriptor 1"), "{}", ran.err);
+    let ran = run(&place, &volume, &[], &format!("cd $0; {loader} --of-tomorrow /bin/true"));
+    assert!(ran.code == 126 && ran.err.contains("option that is not known"), "{}", ran.err);
+    let head = ["run", "--volume", &volume, "--at", &at, "--", loader];
+    let own = format!("{at}/f");
+    assert_eq!(solera(head.iter().chain(&["/bin/cat", &own])).ok(), "text\n");
+    assert!(solera(head.iter().chain(&["--version"])).ok().contains("ld.so"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/alone.c");
+    let alone = place.text("alone");
+    compile(&source, Path::new(&alone), &["-static"]);
+    solera(head.iter().chain(&[alone.as_str()])).refused(126, &[&alone, "statically linked"]);
+}
+
+/// It is static, and was refused where the working directory is on the volume, though it does not
+/// look there: Python's `find_library` found nothing.
+#[test]
+fn ldconfig_tells_its_cache_from_a_directory_of_the_volume() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let script = "cd $0; /sbin/ldconfig -p | grep -c libc.so.6; /sbin/ldconfig -n .; echo $?";
+    let ran = run(&place, &volume, &["--report"], script).ended_with(0);
+    assert_eq!(ran.out, "1\n126\n", "{}", ran.err);
+    assert!(ran.err.contains("its working directory is there"), "{}", ran.err);
+    let row = ran.err.lines().find(|line| line.contains("working-directory-not-seen"));
+    assert!(row.is_some_and(|row| row.contains("detour") && row.ends_with(" 1")), "{}", ran.err);
 }

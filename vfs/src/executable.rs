@@ -14,6 +14,8 @@ pub enum Linkage {
     Foreign,
     /// No dynamic loader starts it (`PT_INTERP` is missing), position-independent or not.
     Static,
+    /// The dynamic loader itself: what it starts is named by its arguments ([`loader_task`]).
+    Loader,
     /// Go's runtime is in it, which makes its system calls itself.
     Go,
     /// The dynamic loader starts it, and it calls the C library.
@@ -22,8 +24,16 @@ pub enum Linkage {
 
 const CLASS_64: u8 = 2;
 const MACHINE_X86_64: u64 = 62;
+const TYPE_SHARED: u64 = 3;
+const PT_LOAD: u64 = 1;
+const PT_DYNAMIC: u64 = 2;
 const PT_INTERP: u64 = 3;
 const PT_NOTE: u64 = 4;
+const DT_STRTAB: u64 = 5;
+const DT_SONAME: u64 = 14;
+const DYNAMIC_ENTRY_BYTES: usize = 16;
+/// The name that glibc's dynamic loader gives itself.
+const LOADER: &[u8] = b"ld-linux-x86-64.so.2";
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: u64 = 56;
 const SECTION_HEADER_BYTES: u64 = 64;
@@ -51,7 +61,9 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
     };
     let programs = || table.chunks_exact(size as usize);
     if !programs().any(|one| field(one, 0, 4) == PT_INTERP) {
-        return Linkage::Static;
+        let is_loader = field(&header, 16, 2) == TYPE_SHARED
+            && shared_name(read, &table, size).as_deref() == Some(LOADER);
+        return if is_loader { Linkage::Loader } else { Linkage::Static };
     }
     let is_go_note = |one: &[u8]| {
         field(one, 0, 4) == PT_NOTE
@@ -61,6 +73,63 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
         return Linkage::Go;
     }
     Linkage::Dynamic
+}
+
+/// The name that a shared object gives itself, if it could be the loader's.
+fn shared_name(read: &dyn Fn(u64, &mut [u8]) -> usize, table: &[u8], size: u64) -> Option<Vec<u8>> {
+    let programs = || table.chunks_exact(size as usize);
+    let dynamic = programs().find(|one| field(one, 0, 4) == PT_DYNAMIC)?;
+    let entries = part(read, field(dynamic, 8, 8), field(dynamic, 32, 8))?;
+    let value = |tag| {
+        let mut all = entries.chunks_exact(DYNAMIC_ENTRY_BYTES);
+        all.find(|one| field(one, 0, 8) == tag).map(|one| field(one, 8, 8))
+    };
+    let address = value(DT_STRTAB)?.checked_add(value(DT_SONAME)?)?;
+    let place = programs().filter(|one| field(one, 0, 4) == PT_LOAD).find_map(|one| {
+        let into = address.checked_sub(field(one, 16, 8))?;
+        (into < field(one, 32, 8)).then(|| field(one, 8, 8).checked_add(into))?
+    })?;
+    let name = part(read, place, LOADER.len() as u64 + 1)?;
+    name.strip_suffix(b"\0").map(<[u8]>::to_vec)
+}
+
+/// What the dynamic loader does with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoaderTask {
+    /// It starts the program that this argument names.
+    Start(usize),
+    /// It tells something and ends: of the object that this argument names, if there is one.
+    Tell(Option<usize>),
+    /// It has an option that is not known here.
+    Unknown,
+}
+
+/// What glibc's loader does with these arguments, the first of which is its own name.
+pub fn loader_task(arguments: &[&[u8]]) -> LoaderTask {
+    let (mut at, mut tells) = (1, false);
+    while let Some(&argument) = arguments.get(at) {
+        at += match argument {
+            b"--help" | b"--version" | b"--list-tunables" | b"--list-diagnostics" => {
+                return LoaderTask::Tell(None);
+            }
+            b"--list" | b"--verify" => {
+                tells = true;
+                1
+            }
+            b"--inhibit-cache" => 1,
+            b"--library-path"
+            | b"--inhibit-rpath"
+            | b"--audit"
+            | b"--preload"
+            | b"--argv0"
+            | b"--glibc-hwcaps-prepend"
+            | b"--glibc-hwcaps-mask" => 2,
+            option if option.starts_with(b"--") => return LoaderTask::Unknown,
+            _ if tells => return LoaderTask::Tell(Some(at)),
+            _ => return LoaderTask::Start(at),
+        };
+    }
+    LoaderTask::Tell(None)
 }
 
 /// A little-endian number; zero beyond the end.
@@ -113,7 +182,7 @@ fn has_section_of_go(read: &dyn Fn(u64, &mut [u8]) -> usize, header: &[u8]) -> b
 
 #[cfg(test)]
 mod tests {
-    use super::{Linkage, linkage};
+    use super::{Linkage, LoaderTask, linkage, loader_task};
 
     fn of(program: &[u8]) -> Linkage {
         linkage(&|at, to| {
@@ -153,6 +222,39 @@ mod tests {
         assert_eq!(of(&narrow), Linkage::Foreign);
         let own = std::fs::read("/proc/self/exe").expect("this program");
         assert_eq!(of(&own), Linkage::Dynamic);
+    }
+
+    /// It has no interpreter, and was taken for a static program.
+    #[test]
+    fn the_loader_is_no_static_program() {
+        let loader = std::fs::read("/lib64/ld-linux-x86-64.so.2").expect("glibc's loader");
+        assert_eq!(of(&loader), Linkage::Loader);
+        let mut renamed = loader.clone();
+        let name = b"ld-linux-x86-64.so.2\0";
+        let places: Vec<usize> =
+            (0..renamed.len() - name.len()).filter(|&at| renamed[at..].starts_with(name)).collect();
+        for at in places {
+            renamed[at] = b'x';
+        }
+        assert_eq!(of(&renamed), Linkage::Static);
+        for length in (0..loader.len()).step_by(997) {
+            assert_ne!(of(&loader[..length]), Linkage::Dynamic);
+        }
+    }
+
+    #[test]
+    fn the_loader_is_asked_for_a_program_or_for_itself() {
+        let asked = |line: &str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            loader_task(&words)
+        };
+        assert_eq!(asked("ld.so prog --list"), LoaderTask::Start(1));
+        assert_eq!(asked("ld.so --library-path --list --argv0 x -p y"), LoaderTask::Start(5));
+        assert_eq!(asked("ld.so --inhibit-cache --verify prog"), LoaderTask::Tell(Some(3)));
+        assert_eq!(asked("ld.so --list"), LoaderTask::Tell(None));
+        assert_eq!(asked("ld.so"), LoaderTask::Tell(None));
+        assert_eq!(asked("ld.so --preload a --version"), LoaderTask::Tell(None));
+        assert_eq!(asked("ld.so --of-tomorrow prog"), LoaderTask::Unknown);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tells beforehand whether the dynamic loader will preload a library into a program: else that is
 //! refused with a reason, instead of a program that silently sees no volume.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use vfs::executable::{self, Linkage};
+use vfs::executable::{self, Linkage, LoaderTask};
 
 /// Why a program is not run. The exit code tells the shell's three cases apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,6 +81,34 @@ fn check_deep(path: &Path, depth: u32) -> Result<(), Refusal> {
     check_elf(&file)
 }
 
+/// What the dynamic loader, if that is the program at `path`, is told of, and whether it is to
+/// start that.
+pub fn given_to_loader(path: &Path, arguments: &[OsString]) -> Option<(PathBuf, bool)> {
+    if linkage(&File::open(path).ok()?) != Linkage::Loader {
+        return None;
+    }
+    let words = arguments.iter().map(|word| word.as_bytes());
+    let words: Vec<&[u8]> = std::iter::once(path.as_os_str().as_bytes()).chain(words).collect();
+    let (at, starts) = match executable::loader_task(&words) {
+        LoaderTask::Start(at) => (at, true),
+        LoaderTask::Tell(at) => (at?, false),
+        LoaderTask::Unknown => return None,
+    };
+    Some((PathBuf::from(OsStr::from_bytes(words[at])), starts))
+}
+
+/// Checks that the loader, told to start this program, preloads a library into it. What it cannot
+/// start at all it says itself.
+pub fn check_loaded(path: &Path) -> Result<(), Refusal> {
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    match check_elf(&file) {
+        Err(Refusal::Unserved(reason)) => {
+            Err(Refusal::Unserved(format!("it would load {}: {reason}", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Set-id programs and those with file capabilities ignore `LD_PRELOAD` when they gain something.
 fn gains_privileges(path: &Path, meta: &std::fs::Metadata) -> Option<String> {
     let mode = meta.permissions().mode();
@@ -109,13 +137,16 @@ fn script_interpreter(line: &[u8]) -> Option<&Path> {
     (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)))
 }
 
+fn linkage(file: &File) -> Linkage {
+    executable::linkage(&|at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0))
+}
+
 /// A program must be started by the dynamic loader, and leave its system calls to the C library.
 fn check_elf(file: &File) -> Result<(), Refusal> {
-    let read = |at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0);
     let unrunnable = |found: &str| Err(Refusal::Unrunnable(found.into()));
     let unserved = |found: &str| Err(Refusal::Unserved(found.into()));
-    match executable::linkage(&read) {
-        Linkage::Dynamic => Ok(()),
+    match linkage(file) {
+        Linkage::Dynamic | Linkage::Loader => Ok(()),
         Linkage::OtherFormat => unrunnable("it is neither a program nor a script with #!"),
         Linkage::Damaged => unrunnable("its ELF header is damaged"),
         Linkage::Foreign => unserved("it is not a 64-bit x86 program"),

@@ -54,7 +54,7 @@ pub fn run(args: &RunArgs) -> Outcome {
 
 fn start(args: &RunArgs) -> Outcome {
     check_variables()?;
-    let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
+    let Some(name) = args.program.first() else { return Ok(CODE_OWN_FAILURE) };
     let asked = format!("run {}", name.to_string_lossy());
     if name.as_bytes().starts_with(b"-") {
         let found =
@@ -62,7 +62,7 @@ fn start(args: &RunArgs) -> Outcome {
         return Err(Failure::new(asked, found, "see `solera run --help`; or say ./-NAME"));
     }
     if let Some(served) = nested::serving() {
-        return nested::start(args, &served, &asked, (name, arguments));
+        return nested::start(args, &served, &asked, (name, &args.program[1..]));
     }
     // No thread has been started yet.
     args.class.force();
@@ -72,24 +72,8 @@ fn start(args: &RunArgs) -> Outcome {
         check_medium(args, place)?;
     }
     let libraries = Libraries::find(args)?;
-    let mut obstacle = None;
-    let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
-    let mut command = if places.iter().any(|place| place.alone_has(Path::new(name))) {
-        by_shell(name)
-    } else {
-        let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
-        match program::check(&path) {
-            // Programs that it starts find the volume again.
-            Err(Refusal::Unserved(reason)) if all_mounted && !args.read_only => {
-                obstacle = Some(reason);
-            }
-            checked => checked.map_err(|refusal| refused(&asked, refusal))?,
-        }
-        let mut command = Command::new(path);
-        command.arg0(name);
-        command
-    };
-    command.args(arguments);
+    let (mut command, obstacle) =
+        command(args, &places).map_err(|refusal| refused(&asked, refusal))?;
     let by_mount = |place: &Place| place.by_mount_only && !args.read_only;
     for place in places.iter().filter(|place| by_mount(place)) {
         let (volume, at) = (place.volume.display(), place.at.display());
@@ -125,6 +109,36 @@ fn start(args: &RunArgs) -> Outcome {
     let volumes: Vec<&Path> = places.iter().map(|place| &*place.volume).collect();
     command.envs(cache::variables(&args.cache, &args.attach, &volumes)?);
     execute(&asked, command, args, &libraries)
+}
+
+/// The program with its arguments, and why it cannot be preloaded, if mounts serve it.
+fn command(args: &RunArgs, places: &[Place]) -> Result<(Command, Option<String>), Refusal> {
+    let [name, arguments @ ..] = args.program.as_slice() else { return Err(Refusal::Missing) };
+    let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
+    let alone = |path: &Path| places.iter().any(|place| place.alone_has(path));
+    let mut obstacle = None;
+    let path = if alone(Path::new(name)) { None } else { Some(program::find(name)?) };
+    let loaded = path.as_ref().and_then(|path| program::given_to_loader(path, arguments));
+    let mut command = match path {
+        Some(path) if !loaded.as_ref().is_some_and(|(loaded, _)| alone(loaded)) => {
+            let starts = loaded.filter(|&(_, starts)| starts);
+            let checked = program::check(&path)
+                .and_then(|()| starts.map_or(Ok(()), |(path, _)| program::check_loaded(&path)));
+            match checked {
+                // Programs that it starts find the volume again.
+                Err(Refusal::Unserved(reason)) if all_mounted && !args.read_only => {
+                    obstacle = Some(reason);
+                }
+                checked => checked?,
+            }
+            let mut command = Command::new(path);
+            command.arg0(name);
+            command
+        }
+        _ => by_shell(name),
+    };
+    command.args(arguments);
+    Ok((command, obstacle))
 }
 
 /// What is preloaded.

@@ -25,15 +25,16 @@ use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::files::rw::{copy_to_memory, read_at};
 use crate::paths::links;
 use crate::paths::mounted;
 use crate::paths::{self, Target};
+use crate::processes::by_loader::{self, Way};
 use crate::processes::lifecycle;
-use crate::processes::loadable;
+use crate::processes::loadable::{self, Obstacle};
 use crate::signals::sigaction;
 
 /// A NULL-terminated list of strings of the program's.
@@ -82,7 +83,7 @@ pub struct Image {
     /// For a script: what stands in place of the first argument: interpreter, its argument, script.
     leading: Vec<CString>,
     /// Why the program cannot be preloaded.
-    obstacle: Option<&'static str>,
+    obstacle: Option<Obstacle>,
 }
 
 impl Image {
@@ -107,7 +108,7 @@ const INTERPRETERS_MAX: u32 = 4;
 const SCRIPT_LINE_MAX: usize = 256;
 
 /// Longest argument or variable, as the kernel's (`MAX_ARG_STRLEN`, its NUL left out).
-const ARGUMENT_MAX: usize = (128 << 10) - 1;
+pub const ARGUMENT_MAX: usize = (128 << 10) - 1;
 
 /// Interpreter and argument of a script's first line; `None` if it is not a script.
 pub fn interpreter(first: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -207,6 +208,39 @@ fn outside_script(process: &Process, path: &CString) -> Option<Image> {
     script(image, (name, argument), path.as_bytes()).ok()
 }
 
+/// The libraries that are preloaded, in their order, from our own variables. With --profile: the
+/// one that times calls, in front. With --align: the one that aligns what the allocator gives,
+/// before that.
+fn libraries<'t>(process: &'t Process, own: &'t [Vec<u8>]) -> [Option<&'t [u8]>; 3] {
+    let of = |name: &[u8]| own.iter().find_map(|variable| variable.strip_prefix(name));
+    [of(b"SOLERA_PROFILE_LIBRARY="), Some(&*process.library), of(b"SOLERA_ALIGN=")]
+}
+
+/// Those of the program's `LD_PRELOAD` that are not ours.
+fn others<'t>(value: &'t [u8], ours: &[Option<&[u8]>]) -> impl Iterator<Item = &'t [u8]> {
+    let libraries = value.split(|&byte| byte == b':' || byte == b' ');
+    libraries.filter(|library| !library.is_empty() && !ours.contains(&Some(library)))
+}
+
+/// The program's environment, in which nothing of ours is loaded.
+fn without_libraries(process: &Process, given: List) -> Result<Vec<CString>, Errno> {
+    let own = process.environment();
+    let ours = libraries(process, &own);
+    let mut variables = Vec::new();
+    for text in given.texts()? {
+        let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
+        let Some(value) = variable.strip_prefix(b"LD_PRELOAD=") else {
+            variables.push(paths::c_text(variable)?);
+            continue;
+        };
+        let rest: Vec<_> = others(value, &ours).collect();
+        if !rest.is_empty() {
+            variables.push(paths::c_text(&[b"LD_PRELOAD=", &*rest.join(&b':')].concat())?);
+        }
+    }
+    Ok(variables)
+}
+
 /// The environment of the new image: the program's, with our variables put back.
 fn environment(
     process: &Process,
@@ -215,19 +249,14 @@ fn environment(
 ) -> Result<Vec<CString>, Errno> {
     let mut variables = Vec::new();
     let own = process.environment();
-    // With --profile: the library that times calls, in front. With --align: the one that aligns
-    // what the allocator gives, before that.
-    let of = |name: &[u8]| own.iter().find_map(|variable| variable.strip_prefix(name));
-    let ours = [of(b"SOLERA_PROFILE_LIBRARY="), Some(&*process.library), of(b"SOLERA_ALIGN=")];
+    let ours = libraries(process, &own);
     let mut preload = ours.into_iter().flatten().collect::<Vec<_>>().join(&b':');
     for text in given.texts()? {
         let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
         if let Some(value) = variable.strip_prefix(b"LD_PRELOAD=") {
-            for library in value.split(|&byte| byte == b':' || byte == b' ') {
-                if !library.is_empty() && !ours.contains(&Some(library)) {
-                    preload.push(b':');
-                    preload.extend_from_slice(library);
-                }
+            for library in others(value, &ours) {
+                preload.push(b':');
+                preload.extend_from_slice(library);
             }
         } else if !variable.starts_with(b"SOLERA_") {
             variables.push(paths::c_text(variable)?);
@@ -251,35 +280,54 @@ fn pointers(texts: impl IntoIterator<Item = *const c_char>) -> Vec<*const c_char
 
 /// Executes; comes back only with the error.
 pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno {
-    let own = match arguments.texts() {
+    let mut own = match arguments.texts() {
         Ok(own) => own,
         Err(errno) => return errno,
     };
-    let result = match image.obstacle {
-        Some(reason) => match inherits(process, image, &own) {
+    let way = match image.obstacle {
+        None => Way::Enters(None),
+        Some(Obstacle::Never(reason)) => Way::Apart(reason),
+        Some(Obstacle::Loader) if image.leading.is_empty() => by_loader::way(process, &own, given),
+        Some(Obstacle::Loader) => Way::Apart("its interpreter is the dynamic loader"),
+    };
+    if let Way::Enters(Some(renamed)) | Way::Tells(Some(renamed)) = &way {
+        own[renamed.at] = Text(renamed.name.as_ptr());
+    }
+    let result = match way {
+        Way::Enters(_) => enter(process, image, &own, given),
+        // Programs that it starts may see the volume again.
+        Way::Apart(reason) => match inherits(process, image, &own) {
             Some(what) => return refuse(image, reason, &what),
-            // Programs that it starts may see the volume again.
             None => environment(process, given, None)
                 .map(|variables| execute(process, image, &own, &variables)),
         },
-        None => process.fs.exec_prepare().and_then(|token| {
-            let resumed = Some((token.as_str(), image.program));
-            if image.program.is_some() {
-                // From the system call on no process may write to it.
-                process.fs.execute(None, image.program)?;
-            }
-            let prepared = still_unwritten(process, image)
-                .and_then(|()| handover::prepare(process))
-                .and_then(|()| environment(process, given, resumed));
-            let errno = prepared.map(|variables| execute(process, image, &own, &variables));
-            process.fs.exec_failed();
-            if image.program.is_some() {
-                process.fs.execute(image.program, process.program)?;
-            }
-            errno
-        }),
+        Way::Refused(reason, what) => return refuse(image, reason, &what),
+        Way::Tells(_) => match unusable(process, |fd| matches!(fd, 1 | 2)) {
+            Some(what) => return refuse(image, "it is the dynamic loader", &what),
+            None => without_libraries(process, given)
+                .map(|variables| execute(process, image, &own, &variables)),
+        },
     };
     result.unwrap_or_else(|errno| errno)
+}
+
+/// Executes a program that this library goes on in.
+fn enter(process: &Process, image: &Image, own: &[Text], given: List) -> Result<Errno, Errno> {
+    let token = process.fs.exec_prepare()?;
+    let resumed = Some((token.as_str(), image.program));
+    if image.program.is_some() {
+        // From the system call on no process may write to it.
+        process.fs.execute(None, image.program)?;
+    }
+    let prepared = still_unwritten(process, image)
+        .and_then(|()| handover::prepare(process))
+        .and_then(|()| environment(process, given, resumed));
+    let errno = prepared.map(|variables| execute(process, image, own, &variables));
+    process.fs.exec_failed();
+    if image.program.is_some() {
+        process.fs.execute(image.program, process.program)?;
+    }
+    errno
 }
 
 /// Whether no process had opened the program for writing before it counted as executed: `ETXTBSY`.
@@ -291,32 +339,64 @@ fn still_unwritten(process: &Process, image: &Image) -> Result<(), Errno> {
     }
 }
 
-/// What a program that cannot be preloaded would inherit of the volume, and cannot use.
-fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<String> {
+/// A descriptor, among those asked for, that a program which cannot be preloaded would inherit of
+/// the volume, and cannot use.
+fn unusable(process: &Process, asked: impl Fn(c_int) -> bool) -> Option<String> {
     let kept = |fd| {
         rustix::io::fcntl_getfd(fdtable::borrow(fd))
             .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
     };
-    let unusable = |fd, desc: Desc| {
+    let found = |fd, desc: Desc| {
         let in_mount = process.volume_of(desc).mounted;
-        kept(fd) && !(in_mount && mounted::give(process, fd, desc).is_ok())
+        asked(fd) && kept(fd) && !(in_mount && mounted::give(process, fd, desc).is_ok())
     };
-    if let Some((fd, _)) = fdtable::all().find(|&(fd, desc)| unusable(fd, desc)) {
-        return Some(format!("descriptor {fd}, which it would inherit, is a file there"));
+    let (fd, _) = fdtable::all().find(|&(fd, desc)| found(fd, desc))?;
+    Some(format!("descriptor {fd}, which it would inherit, is a file there"))
+}
+
+/// What a program that cannot be preloaded would inherit of the volume, and cannot use.
+fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<String> {
+    if let Some(what) = unusable(process, |_| true) {
+        return Some(what);
     }
     if let Some(node) = process.cwd().node
         && !mounted::leads_to(process, b".", node)
     {
-        return Some("its working directory is there".to_owned());
+        if !is_indifferent(image, arguments) {
+            return Some("its working directory is there".to_owned());
+        }
+        report::about(node.member());
+        report::fell_back("execve", "working-directory-not-seen");
     }
     let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
     let mut texts = image.leading.iter().skip(1).map(CString::as_bytes).chain(given);
-    let unseen = |seen: &Seen, text: &[u8]| {
-        let rest = text.strip_prefix(seen.prefix.as_slice()).filter(|_| !seen.mounted);
-        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
-    };
-    let text = texts.find(|text| process.volumes().any(|seen| unseen(seen, text)))?;
+    let text = texts.find(|text| by_loader::is_unseen(process, text))?;
     Some(format!("its argument {} is there", String::from_utf8_lossy(text)))
+}
+
+/// Options of `ldconfig` that name no file.
+const PATHLESS: [&[u8]; 13] = [
+    b"-p",
+    b"--print-cache",
+    b"-v",
+    b"--verbose",
+    b"-N",
+    b"-X",
+    b"-V",
+    b"--version",
+    b"-i",
+    b"--ignore-aux-cache",
+    b"-?",
+    b"--help",
+    b"--usage",
+];
+
+/// Whether it is `ldconfig`, a static program, and is given no file's name: then it does not look
+/// at its working directory.
+fn is_indifferent(image: &Image, arguments: &[Text]) -> bool {
+    let name = image.path.as_bytes().rsplit(|&byte| byte == b'/').next();
+    let pathless = |text: &Text| text.bytes().is_ok_and(|text| PATHLESS.contains(&text));
+    matches!(name, Some(b"ldconfig" | b"ldconfig.real")) && arguments.iter().skip(1).all(pathless)
 }
 
 /// Says why a program is not run.

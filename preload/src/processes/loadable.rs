@@ -23,19 +23,41 @@ const FOREIGN: &str = "it is no 64-bit x86 program";
 const GAINS: &str = "it changes its user or group, or has capabilities";
 const DIFFERS: &str = "this process's real and effective user or group differ";
 
+/// Why a program is not preloaded.
+#[derive(Clone, Copy)]
+pub enum Obstacle {
+    /// For this reason, whatever it is given.
+    Never(&'static str),
+    /// It is the dynamic loader: that depends on what it is given.
+    Loader,
+}
+
 /// Why a kernel's program is not preloaded; `None`: it is, or it cannot be read or executed.
-pub fn obstacle(dirfd: BorrowedFd<'_>, path: &CString) -> Option<&'static str> {
+pub fn obstacle(dirfd: BorrowedFd<'_>, path: &CString) -> Option<Obstacle> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     look(&rustix::fs::openat(dirfd, path, flags, Mode::empty()).ok()?, INTERPRETERS_MAX)
 }
 
 /// The same for an open program.
-pub fn obstacle_of(program: BorrowedFd<'_>) -> Option<&'static str> {
+pub fn obstacle_of(program: BorrowedFd<'_>) -> Option<Obstacle> {
     let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&program));
     obstacle(rustix::fs::CWD, &CString::new(link).ok()?)
 }
 
-fn look(file: &OwnedFd, depth: u32) -> Option<&'static str> {
+/// Why the dynamic loader, told to start this program, preloads nothing into it: who it belongs to
+/// does not matter then.
+pub fn obstacle_of_contents(path: &CString) -> Option<&'static str> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let read = |at, to: &mut [u8]| rustix::io::pread(&file, to, at).unwrap_or(0);
+    match obstacle_in(&read)? {
+        Obstacle::Never(reason) => Some(reason),
+        // It does not load itself.
+        Obstacle::Loader => None,
+    }
+}
+
+fn look(file: &OwnedFd, depth: u32) -> Option<Obstacle> {
     let stat = rustix::fs::fstat(file).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
@@ -50,7 +72,10 @@ fn look(file: &OwnedFd, depth: u32) -> Option<&'static str> {
         return depth.checked_sub(1).and_then(|depth| look(&next, depth));
     }
     let read = |at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0);
-    obstacle_in(&read).or_else(|| gains(file, &stat))
+    match obstacle_in(&read) {
+        Some(Obstacle::Never(reason)) => Some(Obstacle::Never(reason)),
+        found => gains(file, &stat).map(Obstacle::Never).or(found),
+    }
 }
 
 /// Whether the linker will be in its secure mode, in which it preloads nothing.
@@ -73,11 +98,12 @@ fn gains(file: &OwnedFd, stat: &Stat) -> Option<&'static str> {
 }
 
 /// Why the program that `read` reads is not preloaded, as far as its contents show.
-pub fn obstacle_in(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<&'static str> {
+pub fn obstacle_in(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<Obstacle> {
     match executable::linkage(read) {
-        Linkage::Foreign => Some(FOREIGN),
-        Linkage::Static => Some(STATIC),
-        Linkage::Go => Some(GO),
+        Linkage::Foreign => Some(Obstacle::Never(FOREIGN)),
+        Linkage::Static => Some(Obstacle::Never(STATIC)),
+        Linkage::Go => Some(Obstacle::Never(GO)),
+        Linkage::Loader => Some(Obstacle::Loader),
         // The kernel refuses it, or knows its format by other means.
         Linkage::OtherFormat | Linkage::Damaged | Linkage::Dynamic => None,
     }

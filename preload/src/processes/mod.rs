@@ -1,5 +1,6 @@
 //! Processes: how one attaches the volume, forks, executes programs and ends.
 
+mod by_loader;
 mod caching;
 pub(crate) mod exec;
 pub(crate) mod fork;
