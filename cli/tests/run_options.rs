@@ -1,11 +1,12 @@
 //! `solera run`: the report of a program and all that it starts, strictness, bypassed programs,
-//! programs that the dynamic loader starts.
+//! volumes that are only read, programs that the dynamic loader starts.
 
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{Place, Ran, compile, solera};
@@ -234,6 +235,42 @@ fn a_volume_is_as_slow_as_the_model_of_its_memory() {
     assert!(read >= least, "reading behind an exec took {read:?}");
     let both = took("cat $0/file > /dev/null & cat $0/file > /dev/null; wait");
     assert!(both >= 2 * least, "two processes took {both:?}");
+}
+
+/// By a user who may write to the volume, beside others who do: every mapping failed with `EROFS`,
+/// also one that only reads. What others write must be seen in it.
+#[test]
+fn what_is_only_read_can_be_mapped() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/still.c");
+    let program = place.text("still");
+    compile(&source, Path::new(&program), &[]);
+    let ways: [&[&str]; 4] =
+        [&["--mode", "strict"], &["--mode", "sync"], &["--mode", "posix"], &["--cache", "16M"]];
+    for way in ways {
+        let fill = "cd $0; rm -f f sparse
+                    i=0; while [ $i -lt 3000 ]; do printf abc; i=$((i + 1)); done > f
+                    fallocate -l 64K sparse; truncate -s 1048575 sparse; printf x >> sparse";
+        run(&place, &volume, &[], fill).ok();
+        let mut command = support::command();
+        command.args(["run", "--read-only", "--volume", &volume, "--at", &at]).args(way);
+        command.args(["--", &program, &at]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut reader = command.spawn().expect("it starts");
+        let mut said = BufReader::new(reader.stdout.take().expect("its output"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("a line");
+        assert_eq!(line, "mapped\n", "{way:?}");
+        let write = "cd $0; printf y | dd of=sparse bs=1 seek=524288 conv=notrunc status=none
+                     printf tail >> f; truncate -s 12288 f; printf t >> f";
+        run(&place, &volume, &[], write).ok();
+        reader.stdin.take().expect("its input").write_all(b"go\n").expect("it reads");
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).expect("text");
+        assert_eq!(rest, "seen\n", "{way:?}");
+        assert!(reader.wait().expect("its end").success(), "{way:?}");
+        solera(["fsck", &volume]).ok();
+    }
 }
 
 /// The kernel sees no interpreter in it, so it was taken for a static program: `ldd` failed in

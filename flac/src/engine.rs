@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vfs::versions::Versions;
 use vfs::{
-    At, Attached, Attr, Beyond, Desc, DirEntry, Engine, FileSystem, Fill, ForkTicket, FsStat,
-    LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
+    At, Attached, Attr, Beyond, Changing, Desc, DirEntry, Engine, FileSystem, Fill, ForkTicket,
+    FsStat, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
     RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want, Whence,
     Where,
 };
@@ -335,7 +335,7 @@ impl Maps for Cached {
         self.under.map(desc, range, mapped, fill)
     }
 
-    fn region_descriptor(&self, of: Of) -> (i32, bool) {
+    fn region_descriptor(&self, of: Of) -> (i32, Changing) {
         self.under.region_descriptor(of)
     }
 

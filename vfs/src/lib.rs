@@ -219,8 +219,8 @@ pub trait Maps: Send + Sync {
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>>;
 
     /// The open file whose pages are mapped with [`Maps::map`], as a descriptor of this
-    /// process (of the region), and whether it may be mapped writable.
-    fn region_descriptor(&self, of: Of) -> (i32, bool);
+    /// process (of the region), and who may change what lies in it.
+    fn region_descriptor(&self, of: Of) -> (i32, Changing);
 
     /// Where the engine itself has that region in this process's memory: a face may move page-table
     /// entries away from there, which come back when the engine touches them. 0: nowhere.

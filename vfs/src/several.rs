@@ -8,10 +8,10 @@
 //! No locks, and nothing is kept.
 
 use crate::{
-    At, Attached, Attr, Desc, DirEntry, Engine, Errno, FileSystem, Fill, ForkTicket, FsStat,
-    LastName, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
-    RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want, Whence,
-    Where, Which,
+    At, Attached, Attr, Changing, Desc, DirEntry, Engine, Errno, FileSystem, Fill, ForkTicket,
+    FsStat, LastName, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags,
+    Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want,
+    Whence, Where, Which,
 };
 use std::sync::{Arc, Weak};
 
@@ -420,8 +420,8 @@ impl Maps for Several {
         member.map(desc, range, mapped, fill)
     }
 
-    fn region_descriptor(&self, of: Of) -> (i32, bool) {
-        self.of(of).map_or((-1, false), |(member, of)| member.region_descriptor(of))
+    fn region_descriptor(&self, of: Of) -> (i32, Changing) {
+        self.of(of).map_or((-1, Changing::Nowhere), |(member, of)| member.region_descriptor(of))
     }
 
     fn region_address(&self, of: Of) -> usize {

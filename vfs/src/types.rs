@@ -481,6 +481,17 @@ pub enum Mapped {
     Write,
 }
 
+/// What a process that maps the region must expect of the files in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Changing {
+    /// This process may change them, as others may: pages may be mapped writable.
+    Here,
+    /// Others may, this process not.
+    Elsewhere,
+    /// Nobody does.
+    Nowhere,
+}
+
 /// Which holes are filled before pieces of a file are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]

@@ -6,7 +6,7 @@
 use std::ffi::{CString, c_char, c_int, c_long, c_ulong};
 
 use vfs::cred::{Cred, WRITE};
-use vfs::{Attr, Errno, Kind, Nanos, Of, Simply};
+use vfs::{Attr, Changing, Errno, Kind, Nanos, Of, Simply};
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
@@ -258,7 +258,8 @@ fn may_as(
     let mode = mode.cast_unsigned();
     let inert =
         matches!(attr.kind, Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice);
-    if mode & WRITE != 0 && !inert && !process.fs.region_descriptor(attr.node.into()).1 {
+    let may_change = || process.fs.region_descriptor(attr.node.into()).1 == Changing::Here;
+    if mode & WRITE != 0 && !inert && !may_change() {
         return Err(Stop::Errno(Errno::ROFS));
     }
     process.cred().check(&attr, mode)?;

@@ -29,7 +29,7 @@ use pmem::UserOut;
 use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
-use vfs::{Desc, Errno, Fill, Kind, Node, Piece, Simply, Where};
+use vfs::{Changing, Desc, Errno, Fill, Kind, Node, Piece, Simply, Where};
 
 use crate::entry::fdtable;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
@@ -241,8 +241,8 @@ fn pieces_of(process: &Process, map: &Mapping) -> Result<Vec<Piece>, Errno> {
 /// The pages that a mapping is made of: where those of the region are larger, and it is no copy,
 /// they are.
 fn unit(process: &Process, desc: Desc, shared: bool) -> usize {
-    let later = shared && comes_later(process, desc);
-    if later { process.fs.can_map(desc.into()).0.max(PAGE) } else { PAGE }
+    let whole = shared && may_change(process, desc);
+    if whole { process.fs.can_map(desc.into()).0.max(PAGE) } else { PAGE }
 }
 
 /// Whether a mapping has copies of the pages, made at once.
@@ -251,13 +251,18 @@ pub fn is_copied(process: &Process, map: &Mapping) -> bool {
     if map.shared { unit != map.unit } else { !privately }
 }
 
-/// Whether a page fault can fill a hole.
+/// Whether what is a hole now may have a page later.
 fn comes_later(process: &Process, desc: Desc) -> bool {
-    process.fs.region_descriptor(desc.into()).1
+    process.fs.region_descriptor(desc.into()).1 != Changing::Nowhere
 }
 
-/// Where a volume is only read, what lies behind a file's end in its last page cannot be made zeros
-/// there: the page is copied.
+/// Whether this process may store into the file.
+fn may_change(process: &Process, desc: Desc) -> bool {
+    process.fs.region_descriptor(desc.into()).1 == Changing::Here
+}
+
+/// Where nobody changes a volume, what lies behind a file's end in its last page cannot be made
+/// zeros there: the page is copied.
 fn copy_tail(process: &Process, map: &mut Mapping, piece: &Piece) -> Result<(), Errno> {
     let size = process.fs.attributes(map.node)?.size;
     let tail = size - size % PAGE as u64;
@@ -467,7 +472,7 @@ pub fn map_locked(
         return Err(Errno::INVAL);
     }
     flags::check_map(wish.flags)?;
-    let writes = opened.reads() && opened.writes() && comes_later(process, desc);
+    let writes = opened.reads() && opened.writes() && may_change(process, desc);
     if !opened.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
         return Err(Errno::ACCESS);
     }

@@ -29,7 +29,7 @@ use ddmap::program::paged;
 use pmem::interrupt::system_call;
 use rustix::fs::{FileType, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use vfs::{Errno, Fill, Mapped, UserIn};
+use vfs::{Errno, Fill, Mapped, Piece, Simply, UserIn};
 
 use crate::entry::attached;
 use crate::entry::fdtable;
@@ -375,17 +375,44 @@ fn give(
             .map(|()| map.empty_at(address).is_none()),
         // A page that is only read, or private, is shown as the zeros that it is.
         Err(Errno::NOSPC) if map.usage() != Mapped::Write && !map.is_large() => {
-            show_zeros(map, address, (from, to)).map(|()| true)
+            let hole = hole_around(process, map, address, (from, to))?;
+            show_zeros(map, hole).map(|()| true)
         }
         Err(errno) => Err(errno),
     }
 }
 
-/// Shows zeros around `address`. Of a shared mapping the table says that the part has no pages: if
-/// it is to be written after all, it will have none again.
-fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> Result<(), Errno> {
-    let first = address / ZEROS * ZEROS;
+/// The part of `from..to` around `address`, at most [`ZEROS`] bytes, that is a hole of the file
+/// now. The rest may have been written since it was mapped, or lie beyond the end.
+fn hole_around(
+    process: &Process,
+    map: &Mapping,
+    address: usize,
+    (from, to): (usize, usize),
+) -> Result<(usize, usize), Errno> {
+    let (page, first) = (address / PAGE * PAGE, address / ZEROS * ZEROS);
     let (first, last) = (first.max(from), (first + ZEROS).min(to));
+    let size = process.fs.attributes(map.node)?.size;
+    let end = map.start + (size.saturating_sub(map.offset) as usize).next_multiple_of(PAGE);
+    let (start, last) = (map.offset_of(first), last.min(end));
+    let length = last.saturating_sub(first) as u64;
+    let pieces = match length {
+        0 => Vec::new(),
+        _ => process.fs.map(map.desc, (start, length), map.usage(), Fill::None)?,
+    };
+    let part = |piece: &Piece| {
+        let from = first + (piece.file_offset - start) as usize;
+        (from, from + piece.length as usize)
+    };
+    let mut holes = pieces.iter().filter(|piece| piece.region_offset.is_none()).map(part);
+    let found = holes.find(|hole| (hole.0..hole.1).contains(&page));
+    // It was a hole a moment ago.
+    Ok(found.unwrap_or((page, page + PAGE)))
+}
+
+/// Shows zeros. Of a shared mapping the table says that the part has no pages: if it is to be
+/// written after all, it will have none again.
+fn show_zeros(map: &mut Mapping, (first, last): (usize, usize)) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let prot = ProtFlags::from_bits_retain(map.prot as u32);
     // SAFETY: inside the range of this mapping.

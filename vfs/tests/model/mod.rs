@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
-    At, Attached, Attr, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat, Kind,
-    LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
+    At, Attached, Attr, Changing, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat,
+    Kind, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
     RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Want, Whence,
     Where, Which,
 };
@@ -367,8 +367,8 @@ impl Maps for Model {
         0
     }
 
-    fn region_descriptor(&self, _: Of) -> (i32, bool) {
-        (-1, false)
+    fn region_descriptor(&self, _: Of) -> (i32, Changing) {
+        (-1, Changing::Nowhere)
     }
     fn can_map(&self, _: Of) -> (usize, bool) {
         (0, false)

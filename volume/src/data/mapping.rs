@@ -43,7 +43,7 @@ use vfs::{Mapped, Node, Piece};
 /// Blocks that are much on any volume: 128 MiB.
 const MUCH: u64 = 64 * CHUNK_BLOCKS;
 /// Blocks that a page fault fills where a whole chunk is too much.
-const AROUND: u64 = 16;
+pub(crate) const AROUND: u64 = 16;
 
 /// What becomes of the holes in a range that is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Files {
         let file = self.work_on(&mut op, node)?;
         self.clear_tail_sum(&mut op, &file)?;
         let inside = last.min(self.shown_end(&file)).max(first);
-        if fill == Fill::All && !self.maps_chunks() {
+        if fill == Fill::All && !self.maps_chunks() && !self.is_read_only() {
             self.fill_for_mapping(&mut op, &file, first, inside)?;
         }
         let pieces = self.map_blocks(&mut op, &file, (first, inside, last), mapped, PIECES_MAX)?;
@@ -170,13 +170,11 @@ impl Files {
         Ok(pieces)
     }
 
-    /// `None`: nothing of the volume changes (it is only read, or damage was found), so blocks stay
-    /// where they are without a word to anybody.
+    /// `None`: nothing of the volume changes, so blocks stay where they are without a word to
+    /// anybody. A read-only attachment must tell others, which write, that the file is mapped.
     fn begin_mapping(&self) -> Result<Option<Op<'_>>> {
-        match self.begin() {
-            Err(Errno::ROFS) if self.is_reader() || self.damaged()? => Ok(None),
-            begun => begun.map(Some),
-        }
+        let is_still = self.check_writable().is_err() && self.is_unchanging();
+        if is_still { Ok(None) } else { self.begin_any().map(Some) }
     }
 
     /// The pieces of blocks `first..last` of a file that nobody changes. Unlike other mappings' its

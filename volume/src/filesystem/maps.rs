@@ -6,7 +6,7 @@ use crate::ground::layout::{BLOCK, CHUNK};
 use crate::volume::Volume;
 use pmem::Access;
 use rustix::io::Errno;
-use vfs::{Desc, Fill, Kind, Mapped, Maps, Of, Piece};
+use vfs::{Changing, Desc, Fill, Kind, Mapped, Maps, Of, Piece};
 
 impl Maps for Volume {
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>> {
@@ -34,8 +34,15 @@ impl Maps for Volume {
         })
     }
 
-    fn region_descriptor(&self, _: Of) -> (i32, bool) {
-        (self.region.fd(), self.region.writable() && self.check_writable().is_ok())
+    fn region_descriptor(&self, _: Of) -> (i32, Changing) {
+        let changing = if self.region.writable() && self.check_writable().is_ok() {
+            Changing::Here
+        } else if self.is_unchanging() {
+            Changing::Nowhere
+        } else {
+            Changing::Elsewhere
+        };
+        (self.region.fd(), changing)
     }
 
     fn region_address(&self, _: Of) -> usize {

@@ -228,6 +228,12 @@ impl Ground {
         !std::ptr::eq(self.volatile_map(), &raw const *self.region)
     }
 
+    /// Whether nothing in it changes while this process has it: readers keep writers out, and where
+    /// damage was found nobody may change anything.
+    pub(crate) fn is_unchanging(&self) -> bool {
+        self.is_reader() || self.damaged() != Ok(false)
+    }
+
     /// The map that holds the inodes' volatile lines: where the runtime is.
     #[inline]
     pub(crate) fn volatile_map(&self) -> &Region {

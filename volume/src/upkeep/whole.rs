@@ -12,7 +12,7 @@ use crate::Result;
 use crate::data::edit::{Change, Target};
 use crate::data::file::expect_file;
 use crate::data::map::Map;
-use crate::data::mapping::{Fill, PageFault, whole_blocks};
+use crate::data::mapping::{AROUND, Fill, PageFault, whole_blocks};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::inode::{LIVE_DIRTY, Run};
 use crate::space::numa::pinned;
@@ -59,19 +59,41 @@ impl Upkeep {
             });
         }
         let map = |frugal| self.map_faulted_page(node, fault, mapped, frugal);
+        if self.is_read_only() && !self.is_unchanging() {
+            // Others may store into what is shared: zeros of its own would not show that.
+            return if mapped == Mapped::Private { self.show(node, fault) } else { map(true) };
+        }
         match self.with_orphans_dropped(|| map(false)) {
             Err(Errno::NOSPC) => self.with_orphans_dropped(|| map(true)),
             done => done,
         }
     }
 
+    /// The pieces around a page of a private mapping that faulted, of which none is filled; none if
+    /// it lies beyond the end.
+    fn show(&self, node: Node, fault: &PageFault) -> Result<Vec<Piece>> {
+        let (page, end) = (fault.page, self.blocks_shown(node)?.min(fault.within.1));
+        if !(fault.within.0..end).contains(&page) {
+            return Ok(Vec::new());
+        }
+        let first = (page - page % AROUND).max(fault.within.0);
+        let last = (first + AROUND).min(end);
+        let range = (first * BLOCK, (last - first) * BLOCK);
+        self.map_pieces(node, range, Mapped::Private, Fill::None)
+    }
+
+    /// One behind the last block of a file.
+    fn blocks_shown(&self, node: Node) -> Result<u64> {
+        self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            Ok(self.current(inode)?.size.div_ceil(BLOCK))
+        })
+    }
+
     /// Makes whole what a mapping of `first..last` that is populated shows.
     fn make_all_whole(&self, node: Node, first: u64, last: u64) -> Result<()> {
-        let size = self.read_steadily(node, |inode, identity| {
-            expect_file(identity)?;
-            Ok(self.current(inode)?.size)
-        })?;
-        let chunks = first / CHUNK_BLOCKS..last.min(size.div_ceil(BLOCK)).div_ceil(CHUNK_BLOCKS);
+        let end = self.blocks_shown(node)?;
+        let chunks = first / CHUNK_BLOCKS..last.min(end).div_ceil(CHUNK_BLOCKS);
         for chunk in chunks {
             self.make_whole(node, chunk * CHUNK_BLOCKS)?;
         }
