@@ -30,6 +30,11 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &action, NULL);
     const off_t size = (off_t)16 << 30;
+    int beside = open("beside", O_RDWR | O_CREAT, 0644);
+    SAY(ftruncate(beside, 8 * PAGE));
+    char *partly = mmap(NULL, 2 * MIB, PROT_READ, MAP_SHARED, beside, 0);
+    WORKS(partly);
+    SAY(pwrite(beside, "b", 1, 4 * PAGE));
     int fd = open("sparse", O_RDWR | O_CREAT | O_TRUNC, 0644);
     SAY(ftruncate(fd, size));
     char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -72,6 +77,10 @@ int main(int argc, char **argv) {
     char *reader = mmap(NULL, MIB, PROT_READ, MAP_SHARED, fd, size - MIB);
     WORKS(reader);
     SAY(touch(reader, 0) || reader[5 * PAGE] != 0);
+    // No zeros over what was written since it was mapped, nor behind the end.
+    SAY(touch(partly, 0) || partly[0] != 0);
+    SAY(touch(partly + 4 * PAGE, 0) || partly[4 * PAGE] != 'b');
+    SAY(touch(partly + 8 * PAGE, 0));
     SAY(mprotect(reader, MIB, PROT_READ | PROT_WRITE));
     SAY(touch(reader, 1));
     SAY(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, MIB));
