@@ -168,8 +168,8 @@ fn common_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Whether the contract leaves the action to the face (fifos, devices), Linux forbids it (the mode of a
-/// link, the owner of anything unless root asks), or file systems differ in it (positions in
+/// Whether the contract leaves the action to the face (fifos, devices), Linux forbids it (the mode
+/// of a link, the owner of anything unless root asks), or file systems differ in it (positions in
 /// directories).
 fn foreign(model: &mut Model, action: &Action) -> bool {
     let look = match action {
