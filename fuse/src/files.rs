@@ -216,21 +216,17 @@ impl Session {
     /// Closes the last handle of a node that has lost its name, and keeps the node until the kernel
     /// forgets it.
     fn hold_nameless(&self, node: Node, desc: Desc) -> Result<()> {
-        match self.fs.open(node.into(), OpenFlags(libc::O_PATH), None) {
-            Ok(hold) => {
-                if let Some(hold) = self.nodes.hold(node, hold) {
-                    self.fs.close(hold)?;
-                }
-                self.fs.close(desc)
+        if let Ok(hold) = self.fs.open(node.into(), OpenFlags(libc::O_PATH), None) {
+            if let Some(hold) = self.nodes.hold(node, hold) {
+                self.fs.close(hold)?;
             }
-            // No room for another one: the handle's own stays, without its lock.
-            Err(_) => {
-                let unlocked = self.fs.flock(desc, LockKind::Unlock, false);
-                match self.nodes.hold(node, desc) {
-                    Some(desc) => self.fs.close(desc),
-                    None => unlocked,
-                }
-            }
+            return self.fs.close(desc);
+        }
+        // No room for another one: the handle's own stays, without its lock.
+        let unlocked = self.fs.flock(desc, LockKind::Unlock, false);
+        match self.nodes.hold(node, desc) {
+            Some(desc) => self.fs.close(desc),
+            None => unlocked,
         }
     }
 

@@ -364,6 +364,28 @@ fn set_parent(locked: &mut LockedInodes, moved: Node, parent: Node) -> Result<()
     Ok(())
 }
 
+/// The directories' counts, the links of what is replaced, and the parent of what is moved,
+/// after a rename that left this under the old name.
+fn count_moved(
+    locked: &mut LockedInodes,
+    request: &Request<'_>,
+    left: Option<Target>,
+) -> Result<()> {
+    let directories = i32::from(request.source_is_dir());
+    let replaced = i32::from(request.target_is_dir());
+    let (lost, gained) = (i64::from(left.is_none()), i64::from(request.target.is_none()));
+    locked.get(request.from_dir)?.change_entries(-lost, -directories);
+    locked.get(request.to_dir)?.change_entries(gained, directories - replaced);
+    set_parent(locked, request.source.node, request.to_dir)?;
+    if let Some(target) = request.target {
+        let held = locked.get(target.node)?;
+        let links = held.identity.nlink.saturating_sub(1);
+        held.identity.nlink = if held.is_directory() { 0 } else { links };
+        held.touch();
+    }
+    Ok(())
+}
+
 impl<'v, const N: usize> Named<'v, N> {
     /// Gives the second inode, `from.1`, the step's name by the word that takes the name `from.0`
     /// away, and the step's name from the third inode, if there is one, which goes with it.
@@ -440,25 +462,22 @@ impl Names {
             words.push(self.insertion(op, to_at, key, bucket, request.to, request.source)?);
         }
         let left = self.whiteout(op, request, locked.get(request.from_dir)?)?;
-        let removal = match left {
-            Some(whiteout) => {
-                slots.push(retarget(self, &source_hit, whiteout)?);
-                None
-            }
-            None => {
-                let with = words.first().copied().filter(|_| from_at == to_at);
-                let removal = self.removal(op, from_at, &source_hit, with)?;
-                words.retain(|word| word.at != removal.at);
-                words.push(removal);
-                Some(removal)
-            }
+        let removal = if let Some(whiteout) = left {
+            slots.push(retarget(self, &source_hit, whiteout)?);
+            None
+        } else {
+            let with = words.first().copied().filter(|_| from_at == to_at);
+            let removal = self.removal(op, from_at, &source_hit, with)?;
+            words.retain(|word| word.at != removal.at);
+            words.push(removal);
+            Some(removal)
         };
         if let Some(removal) = removal.filter(|_| injected(Bug::RenameDropsFirst)) {
             let after = op.fence();
             op.commit_word(removal.at, removal.value, &after)?;
         }
 
-        self.count_moved(&mut locked, request, left)?;
+        count_moved(&mut locked, request, left)?;
         self.commit_held(op, &locked.all(), &words, &slots)?;
         self.carry_renamed(request, left)?;
         if let Some(target) = target {
@@ -481,29 +500,6 @@ impl Names {
         // CRASH: until then nothing reaches the inode, so it is not allocated.
         op.pend(made.store(self)?);
         Ok(Some(made.target()))
-    }
-
-    /// The directories' counts, the links of what is replaced, and the parent of what is moved,
-    /// after a rename that left this under the old name.
-    fn count_moved(
-        &self,
-        locked: &mut LockedInodes,
-        request: &Request<'_>,
-        left: Option<Target>,
-    ) -> Result<()> {
-        let directories = i32::from(request.source_is_dir());
-        let replaced = i32::from(request.target_is_dir());
-        let (lost, gained) = (i64::from(left.is_none()), i64::from(request.target.is_none()));
-        locked.get(request.from_dir)?.change_entries(-lost, -directories);
-        locked.get(request.to_dir)?.change_entries(gained, directories - replaced);
-        set_parent(locked, request.source.node, request.to_dir)?;
-        if let Some(target) = request.target {
-            let held = locked.get(target.node)?;
-            let links = held.identity.nlink.saturating_sub(1);
-            held.identity.nlink = if held.is_directory() { 0 } else { links };
-            held.touch();
-        }
-        Ok(())
     }
 
     /// Renames within one bucket by a new entry and one store of the occupancy word
