@@ -7,7 +7,9 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, same, text};
+use support::{
+    PREFIX, Place, assert_same, check_left_in_order, compile, format, library, run, same, text,
+};
 
 #[test]
 fn files() {
@@ -32,6 +34,24 @@ fn slashes_behind_names() {
 #[test]
 fn seldom_answers() {
     same("answers");
+}
+
+/// The second engine leaves these calls to the kernel, for the most part: an unknown flag of
+/// `close_range` once closed its files, and a forked child was told of a signal stack of ours.
+#[test]
+fn seldom_answers_over_a_kernel_file_system() {
+    for name in ["flags", "slashes", "answers", "small_stack"] {
+        let place = Place::new(&format!("{name}-split"));
+        let (program, directory) = (place.0.join(name), place.0.join("split"));
+        compile(&format!("{name}.c"), &program, &["-O1"]);
+        std::fs::create_dir(&directory).expect("a directory");
+        let expected = text(&run(&program, &place.0.join("reference"), None));
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", "120", "env"]).arg(&program).arg(&directory);
+        command.env("SOLERA_SPLIT", &directory).env("SOLERA_MODE", "posix");
+        let found = command.env("LD_PRELOAD", library()).output().expect("the program runs");
+        assert_same(name, &expected, &text(&found));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::arch::asm;
 use std::ffi::{c_char, c_int, c_long, c_uint};
 
-use crate::entry::set_errno;
+use crate::entry::{errno, set_errno};
 
 /// Of any system call.
 pub type Arguments = [usize; 6];
@@ -74,6 +74,15 @@ kernels! {
     }
     fn fchmodat(dirfd: c_int, path: *const c_char, mode: c_uint) -> c_int {
         libc::fchmodat(dirfd, path, mode, 0)
+    }
+    // Until 2.39 glibc's knows no empty path. A file of a volume is served by then.
+    fn fchmodat2(dirfd: c_int, path: *const c_char, mode: c_uint, flags: c_int) -> c_int {
+        let answer = libc::fchmodat(dirfd, path, mode, flags);
+        if answer == 0 || flags & libc::AT_EMPTY_PATH == 0 || errno() != libc::EINVAL {
+            return answer;
+        }
+        let given = [dirfd as usize, path as usize, mode as usize, flags as usize, 0, 0];
+        kernel(libc::SYS_fchmodat2, given) as c_int
     }
     // Without a path it is `futimens`, to which there are no flags.
     fn utimensat(
@@ -147,7 +156,7 @@ pub fn route(number: c_long) -> Route {
             SYS_unlinkat => libc::unlinkat, SYS_rename => libc::rename,
             SYS_renameat => libc::renameat, SYS_renameat2 => libc::renameat2,
             SYS_chmod => libc::chmod, SYS_fchmod => libc::fchmod, SYS_fchmodat => fchmodat,
-            SYS_fchmodat2 => libc::fchmodat, SYS_chown => libc::chown, SYS_fchown => libc::fchown,
+            SYS_fchmodat2 => fchmodat2, SYS_chown => libc::chown, SYS_fchown => libc::fchown,
             SYS_lchown => libc::lchown, SYS_fchownat => libc::fchownat, SYS_utime => libc::utime,
             SYS_utimes => libc::utimes, SYS_futimesat => futimesat, SYS_utimensat => utimensat,
             SYS_setxattr => libc::setxattr, SYS_lsetxattr => libc::lsetxattr,

@@ -21,7 +21,7 @@
 //! child's place is prepared anew, with what those threads changed.
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
@@ -37,6 +37,7 @@ use crate::entry::heap;
 use crate::entry::hooks;
 use crate::entry::lock::{self, Guard, Turn};
 use crate::entry::maptable::Mappings;
+use crate::entry::pointers::Out;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
 use crate::entry::{Inside, Real, Served, Stop, errno, outside, set_errno};
@@ -375,14 +376,32 @@ pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int
 
 // ---- children made by raw system calls ----------------------------------------------------------
 
+/// Some child of a system call by number was to share the table of descriptors.
+static SHARES: AtomicBool = AtomicBool::new(false);
+
+/// Before a system call by number: a child that it makes learns whether it shares the table.
+pub fn before_number(number: c_long, first: usize) {
+    let flags = match number {
+        libc::SYS_clone => first as u64,
+        libc::SYS_clone3 => Out(first as *mut u64).value().unwrap_or(0),
+        _ => return,
+    };
+    if flags & (libc::CLONE_FILES | libc::CLONE_VM) as u64 == libc::CLONE_FILES as u64 {
+        SHARES.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The first call of a process that inherited this library's state by a raw system call: takes a
 /// place of its own for it, and hold of its parent's descriptions as far as they are still there.
 #[cold]
 pub fn adopt(process: &'static Process) {
     let inside = Inside::new();
-    // Also the kernel's locks that show who is alive belong to the table.
-    // SAFETY: a number. Without a table to share nothing happens.
-    let _ = unsafe { system_call(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0]) };
+    if SHARES.load(Ordering::Relaxed) {
+        // Also the kernel's locks that show who is alive belong to the table.
+        let flags = [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0];
+        // SAFETY: a number. Without a table to share nothing happens.
+        let _ = unsafe { system_call(libc::SYS_unshare, flags) };
+    }
     let free = heap::is_free() && sigaction::is_free() && spawn::children_are_free();
     if !free || !lock::no_thread_forks() || process.cwd.try_lock().is_none() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);

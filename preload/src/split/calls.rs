@@ -396,7 +396,7 @@ macro_rules! call {
         )
     };
     (sigaltstack $h:ident ($new:ident, $old:ident)) => {
-        $crate::split::engine::instead(
+        $crate::split::engine::always(
             || $crate::signals::altstack::exchange($new, $old),
             || $h($new, $old),
         )

@@ -254,7 +254,8 @@ pub fn close_range(
     kernel: impl Fn(c_uint, c_uint) -> c_int,
 ) -> c_int {
     let Some(engine) = engine() else { return kernel(first, last) };
-    if first > last || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
+    // It closes nothing, or refuses the flags.
+    if first > last || flags & !(libc::CLOSE_RANGE_UNSHARE as c_int) != 0 {
         return kernel(first, last);
     }
     let end = last.min(c_int::MAX as c_uint) as c_int;
@@ -560,6 +561,18 @@ pub fn next_entry(kernel: impl Fn() -> *mut libc::dirent64) -> *mut libc::dirent
 /// Serves a call by `body` while there is an engine.
 pub fn instead<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce() -> T) -> T {
     if engine().is_none() {
+        return kernel();
+    }
+    match inside(body) {
+        Ok(value) => value,
+        Err(Stop::Errno(errno)) => fail(errno),
+        Err(_) => kernel(),
+    }
+}
+
+/// As [`instead`], also where the engine is yet to start, as in a forked child.
+pub fn always<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce() -> T) -> T {
+    if !is_here() || !calls() {
         return kernel();
     }
     match inside(body) {

@@ -22,7 +22,7 @@ use crate::mappings::lent;
 use crate::names::dir;
 use crate::paths::credentials;
 use crate::paths::cwd;
-use crate::processes::lifecycle;
+use crate::processes::{fork, lifecycle};
 
 /// System calls for which the C library has no function, or one that says less. All that are not
 /// named here change the identity.
@@ -67,6 +67,7 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
         }
         Route::Unserved | Route::Kernel => {
             cached::before_call(number);
+            fork::before_number(number, a);
             let call = || syscall::kernel(number, *given);
             lent::called(number, a, call).ok_or(Stop::Kernel)
         }
