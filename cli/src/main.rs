@@ -14,6 +14,7 @@ mod commands;
 mod domain;
 mod failure;
 mod line;
+mod lost;
 mod ordinary;
 mod output;
 mod owner;

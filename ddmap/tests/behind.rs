@@ -5,16 +5,17 @@ mod memory;
 
 use ddmap::protocol::keep::{self, Keeper, Stored};
 use ddmap::protocol::{
-    Eviction, Fault, Installed, Next, NodeId, Progress, State, Version, Why, Word,
+    Discard, Eviction, Fault, Host, Installed, Next, NodeId, Place, Progress, State, Version, Why,
+    Word,
 };
 use memory::holder::{Desk, HolderMemory};
-use memory::{Bytes, HostMemory, Process, Seat};
+use memory::{Bytes, HostMemory, Process, Seat, Work};
 use std::cell::{Cell, RefCell};
 
 /// Runs a fault to its end.
 fn end(memory: &RefCell<HostMemory>, slot: usize) -> Next {
     let mut fault = Fault::new(0);
-    let seat = Seat { memory, slot, thread: 0 };
+    let seat = Seat::new(memory, slot, 0);
     let ends = |next: &Next| *next != Next::Step;
     std::iter::repeat_with(|| fault.step(&seat)).take(50).find(ends).expect("it ends")
 }
@@ -48,7 +49,7 @@ fn an_owned_page_that_is_a_hole_is_not_sent_away_as_zeros() {
     host.borrow_mut().file[0] = None;
     let word = host.borrow().words[0];
     let mut eviction = Eviction::new(NodeId::new(2).unwrap(), [(0, word)]);
-    let seat = Seat { memory: &host, slot: 0, thread: 0 };
+    let seat = Seat::new(&host, 0, 0);
     let done = |progress: &Progress| *progress != Progress::Step;
     let last = std::iter::repeat_with(|| eviction.step(&seat)).take(50).find(done);
     assert_eq!(last, Some(Progress::Done { gone: 1, zeros: 0 }));
@@ -74,7 +75,7 @@ fn bytes_where_a_hole_must_be_stay_and_are_not_shown() {
 fn what_the_dead_have_installed_stays_while_the_directory_cannot_be_read() {
     let host = host();
     let mut fault = Fault::new(0);
-    let seat = Seat { memory: &host, slot: 0, thread: 0 };
+    let seat = Seat::new(&host, 0, 0);
     while host.borrow().file[0].is_none() {
         assert_eq!(fault.step(&seat), Next::Step);
     }
@@ -152,4 +153,50 @@ fn a_page_that_a_holder_cannot_read_now_stays_kept() {
     memory.borrow().check().unwrap();
     assert_eq!((memory.borrow().claims(), memory.borrow().taken), (Vec::new(), 0));
     assert_eq!(keep::store(&holder, 0, version, &6), Ok(Stored::Kept));
+}
+
+/// What a holder had lost stayed lost for ever: nobody could write there, also in another file. It
+/// is void once nobody wants it, later than what the holder had; whatever its word says by then.
+#[test]
+fn a_lost_page_that_nobody_wants_is_zeros_again() {
+    let holder = NodeId::new(2).unwrap();
+    let (none, version) = (ddmap::protocol::Flags::default(), Version::new(6));
+    for (state, by_store) in [(State::Lost, false), (State::Absent, false), (State::Lost, true)] {
+        let host = host();
+        let seat = Seat::new(&host, 0, 0);
+        host.borrow_mut().gone.insert((2, 0, 6));
+        seat.set_place(0, Place::Held(holder, version));
+        seat.set_place(0, Place::Lost(Some(holder), version));
+        let word = Word::new(state, none, Version::new(5));
+        (host.borrow_mut().words[0], host.borrow_mut().truth[0]) = (word, 9);
+        assert_eq!(end(&host, 1), Next::Fail(Why::Lost));
+        let word = host.borrow().words[0];
+        let (mut discard, work) = if by_store {
+            (Discard::of_lost(0, word), Work::Renew)
+        } else {
+            (Discard::new([(0, word)]), Work::Discard)
+        };
+        while !discard.step(&Seat { work, ..Seat::new(&host, 0, 0) }) {}
+        assert_eq!(discard.owed().count(), 0, "it is asked for nothing");
+        assert_eq!(seat.place(0), Ok(Place::Void(version.later(1))));
+        assert_eq!(end(&host, 1), Next::Done(None));
+        assert_eq!(seat.place(0), Ok(Place::Held(memory::host::here(), version.later(2))));
+        assert_eq!((host.borrow().file[0], host.borrow().taken), (Some(0), 1));
+        host.borrow().check(|_, _| None).unwrap();
+    }
+}
+
+/// A page that is stored to whole is given up only if it is lost.
+#[test]
+fn what_is_not_lost_is_not_given_up() {
+    let host = host();
+    let holder = NodeId::new(2).unwrap();
+    let seat = Seat { work: Work::Renew, ..Seat::new(&host, 0, 0) };
+    let word = Word::new(State::Absent, ddmap::protocol::Flags::default(), Version::new(5));
+    host.borrow_mut().words[0] = word;
+    Seat::new(&host, 0, 0).set_place(0, Place::Held(holder, Version::new(6)));
+    let mut discard = Discard::of_lost(0, word);
+    while !discard.step(&seat) {}
+    assert_eq!(seat.place(0), Ok(Place::Held(holder, Version::new(6))));
+    assert_eq!((host.borrow().words[0], host.borrow().wrong.clone()), (word, None));
 }

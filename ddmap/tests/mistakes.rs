@@ -14,7 +14,7 @@ const SEEDS: u64 = 400;
 const STATES: usize = 200_000;
 
 /// The mistakes of machines.
-const MISTAKES: [Mistake; 23] = [
+const MISTAKES: [Mistake; 27] = [
     Mistake::FinishedUndone,
     Mistake::NamedLate,
     Mistake::NamesCollectedEarly,
@@ -38,6 +38,10 @@ const MISTAKES: [Mistake; 23] = [
     Mistake::KeptEarly,
     Mistake::PlaceFirst,
     Mistake::LeavingReconciled,
+    Mistake::LostKeepsVersion,
+    Mistake::VoidedLate,
+    Mistake::DroppedInFile,
+    Mistake::FoundGivenUp,
 ];
 
 /// The first seed at which the simulation fails, and how.

@@ -34,6 +34,8 @@ fn add(sum: &mut Counts, one: Counts) {
     sum.in_vain += one.in_vain;
     sum.again += one.again;
     sum.refused += one.refused;
+    sum.discarded += one.discarded;
+    sum.renewed += one.renewed;
 }
 
 #[test]
@@ -87,6 +89,8 @@ fn pages_move_among_nodes_that_fail() {
         sum.in_vain,
         sum.again,
         sum.refused,
+        sum.discarded,
+        sum.renewed,
     ];
     assert!(happened.iter().all(|count| *count > seeds / 10), "{sum:?}");
 }

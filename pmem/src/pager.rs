@@ -26,6 +26,8 @@ pub enum Access {
     Load,
     /// It stores to parts of it, or may.
     Store,
+    /// It stores to all of the range that it names, and reads none of it.
+    Whole,
 }
 
 /// What is known of a range.
@@ -103,6 +105,12 @@ pub trait Pager: Send + Sync {
 
     /// Whether a page's bytes are gone for good, as far as is known. Never waits.
     fn is_lost(&self, page: u64) -> bool;
+
+    /// All of a page is about to be stored to. If its bytes are lost, it holds zeros from here on:
+    /// whether they were. Never waits.
+    fn renew(&self, _page: u64) -> bool {
+        false
+    }
 
     /// These ranges are about to be accessed, in this order. May wait.
     fn ready(&self, ranges: &[(u64, u64)], access: Access);

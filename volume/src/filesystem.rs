@@ -163,8 +163,9 @@ impl Volume {
     #[cold]
     fn truncate_opened(&self, desc: Desc, node: Node) -> Result<()> {
         let truncate = || self.with_orphans_dropped(|| self.truncate_file(node, 0));
+        let first = (node, Access::Store);
         let truncated =
-            self.before_change(node).and_then(|()| self.paged_idle(node, || (0, BLOCK), truncate));
+            self.before_change(node).and_then(|()| self.paged_idle(first, || (0, BLOCK), truncate));
         truncated.or_else(|errno| self.close_description(desc).and(Err(errno)))
     }
 
@@ -245,7 +246,8 @@ impl Volume {
             Err(Errno::IO) => {
                 let length = data.iter().map(UserIn::len).sum();
                 let range = move || self.range_of(desc, Where::POSITION, length);
-                self.again(Access::Store, range, move || self.write_here(desc, data, false))?
+                let access = absent::stores(self.opened(desc)?.flags.appends());
+                self.again(access, range, move || self.write_here(desc, data, false))?
             }
             done => done?,
         };
@@ -278,7 +280,8 @@ impl Volume {
         }
         let range = || (offset, data.iter().map(|part| part.len() as u64).sum());
         let write = || self.write_waiting(&opened, place, data);
-        let mut written = self.paged_idle(opened.node, range, write)?.0;
+        let to = (opened.node, absent::stores(opened.flags.appends()));
+        let mut written = self.paged_idle(to, range, write)?.0;
         if self.region.pager().is_some() {
             written = self.write_rest(&opened, offset, data, written);
         }

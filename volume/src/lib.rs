@@ -59,7 +59,7 @@ pub use process::Attached;
 pub use process::counts::{Counts, Death};
 pub use process::liveness::{HANDING_MODE, work_beside_another};
 pub use recovery::Recovery;
-pub use recovery::fault::{FsckFault, Remedy};
+pub use recovery::fault::{FsckFault, LostData, Remedy};
 pub use space::numa::{Numa, NumaUse, check_simulated};
 pub use volume::Volume;
 

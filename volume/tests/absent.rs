@@ -38,6 +38,8 @@ struct Away {
     /// What others do while a page is brought.
     others: Mutex<Option<Others>>,
     refuses: AtomicBool,
+    /// Pages whose bytes are gone.
+    lost: Mutex<BTreeSet<u64>>,
     /// A signal comes while a page is waited for.
     interrupted: AtomicBool,
     faults: AtomicU64,
@@ -111,7 +113,7 @@ impl Pager for Away {
 
     fn fault(&self, page: u64, _access: Access) -> Result<(), Errno> {
         self.faults.fetch_add(1, Ordering::SeqCst);
-        if self.refuses.load(Ordering::SeqCst) {
+        if self.refuses.load(Ordering::SeqCst) || lock(&self.lost).contains(&page) {
             return Err(Errno::IO);
         }
         if self.interrupted.load(Ordering::SeqCst) {
@@ -135,8 +137,12 @@ impl Pager for Away {
         Ok(())
     }
 
-    fn is_lost(&self, _: u64) -> bool {
-        false
+    fn is_lost(&self, page: u64) -> bool {
+        lock(&self.lost).contains(&page)
+    }
+
+    fn renew(&self, page: u64) -> bool {
+        lock(&self.lost).remove(&page)
     }
 
     fn ready(&self, ranges: &[(u64, u64)], _access: Access) {
@@ -147,7 +153,8 @@ impl Pager for Away {
         lock(&self.hints).insert(at, hint);
     }
 
-    fn discard(&self, (_at, length): (u64, u64)) {
+    fn discard(&self, (at, length): (u64, u64)) {
+        lock(&self.lost).retain(|page| !(at..at + length).contains(page));
         self.discarded.fetch_add(length, Ordering::SeqCst);
     }
 
@@ -602,6 +609,48 @@ fn a_write_goes_in_steps_of_what_may_be_here() {
         assert!(found[..sure] == model[..sure], "{mode:?} in part");
         two.here.close(desc).expect("closed");
         two.end();
+    }
+}
+
+/// What is lost is fresh for a write of all of it, in place or elsewhere; one of a part is refused,
+/// and changes nothing.
+#[test]
+fn a_lost_page_is_fresh_for_a_write_of_all_of_it() {
+    for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
+        for mapped in [false, true] {
+            let two = Two::new(&format!("absent-lost-{mode:?}-{mapped}"), mode);
+            let mut model = bytes(1, 20 * 4096 + 77);
+            let file = put(&two.here, "file", &model);
+            let desc = two.open(file);
+            if mapped {
+                two.here.map(desc, (0, PAGE), Mapped::Write, Fill::None).expect("mapped");
+            }
+            let pages = two.pages(file);
+            let lose = |at: &[usize]| {
+                let pages: Vec<u64> = at.iter().map(|at| pages[*at]).collect();
+                two.away.take(pages.iter().copied());
+                lock(&two.away.lost).extend(pages);
+            };
+            let write =
+                |new: &[u8], at: u64| two.here.write(desc, &[UserIn::new(new)], Where::offset(at));
+            lose(&[3, 4, 7, 20]);
+            for (at, length) in [(3 * PAGE + 1, 10), (2 * PAGE, PAGE + 1), (20 * PAGE, 76)] {
+                let refused = write(&bytes(7, length as usize), at);
+                assert_eq!(refused, Err(Errno::IO), "{mode:?} {mapped}: {length} at {at}");
+            }
+            assert_eq!(lock(&two.away.lost).len(), 4, "{mode:?} {mapped}: nothing is given up");
+            let new = bytes(8, 9 * 4096);
+            assert_eq!(write(&new, 2 * PAGE), Ok(new.len()), "{mode:?} {mapped}");
+            // Up to the end of the file.
+            assert_eq!(write(&new[..77], 20 * PAGE), Ok(77), "{mode:?} {mapped}");
+            model[2 * 4096..11 * 4096].copy_from_slice(&new);
+            model[20 * 4096..].copy_from_slice(&new[..77]);
+            two.away.bring_all();
+            let found = get(&two.other, "file");
+            assert!(found.as_ref() == Ok(&model), "{mode:?} {mapped}");
+            two.here.close(desc).expect("closed");
+            two.end();
+        }
     }
 }
 

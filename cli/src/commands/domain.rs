@@ -3,6 +3,7 @@
 mod leaving;
 mod moving;
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +15,12 @@ use ddmap::reach::registry::{self, Registry};
 use ddmap::reach::status::Status;
 use ddmap::wire::key::Key;
 use serde_json::{Value, json};
+use volume::{FsckOptions, LostData};
 
 use crate::args::{DomainArgs, DomainCommand};
 use crate::domain;
 use crate::failure::{Failure, Outcome};
+use crate::lost::{self, Loss};
 use crate::output;
 use crate::size;
 
@@ -68,12 +71,22 @@ fn repair(name: &str, dry_run: bool, json: bool) -> Outcome {
     let found = output::busy("comparing", || repair::repair(&store, volume, !dry_run))?;
     let Repaired { looked_at, found, lost, silent } = found;
     let code = if lost.is_empty() && silent.is_empty() { 0 } else { CODE_LOST };
+    // What would be lost is not known to be so, of any file.
+    let files = if lost.is_empty() || dry_run { Vec::new() } else { files_of(&region)? };
+    let rest = rest_of(&lost, &files);
     if json {
+        let mut losses: Vec<Value> = Vec::new();
+        for (data, loss) in &files {
+            losses.extend(loss.to_json(Some(&data.place)));
+        }
+        losses.extend(rest.to_json(None));
+        let lost: Vec<u64> = lost.iter().map(|one| one.0).collect();
         output::emit_json(&json!({
             "dry_run": dry_run,
             "pages": looked_at,
             "found_pages": found,
             "lost_pages": lost,
+            "lost": losses,
             "silent_nodes": silent,
         }))?;
         return Ok(code);
@@ -85,10 +98,32 @@ fn repair(name: &str, dry_run: bool, json: bool) -> Outcome {
     )];
     let of_silent = |node: u16| format!("node {node} does not answer: no page is called lost");
     lines.extend(silent.into_iter().map(of_silent));
-    let of_lost = |page: u64| format!("lost: page {page}, byte {} of the region", page * PAGE);
-    lines.extend(lost.into_iter().map(of_lost));
+    let of_file = |(data, loss): &(LostData, Loss)| format!("{}: {}", data.place, loss.text());
+    lines.extend(files.iter().map(of_file));
+    if !rest.is_none() {
+        let of = if dry_run { "all files" } else { "no file" };
+        lines.push(format!("{of}: {}", rest.text()));
+    }
+    if !files.is_empty() {
+        lines.push("restore these files from copies, remove them, or overwrite them".to_owned());
+    }
     output::emit((lines.join("\n") + "\n").as_bytes())?;
     Ok(code)
+}
+
+/// What is known to be lost of each file.
+fn files_of(region: &Path) -> Result<Vec<(LostData, Loss)>, Failure> {
+    let options = FsckOptions { known_lost: true, ..FsckOptions::default() };
+    let report = output::busy("naming files", || volume::fsck(region, &options, &mut |_, _| {}))?;
+    let losses = lost::by_file(region, &report.lost)?.unwrap_or_default();
+    Ok(report.lost.into_iter().zip(losses).collect())
+}
+
+/// What is lost besides that of files.
+fn rest_of(lost: &[(u64, Option<u16>)], files: &[(LostData, Loss)]) -> Loss {
+    let named: BTreeSet<u64> = files.iter().flat_map(|(data, _)| lost::pages(data)).collect();
+    let rest = lost.iter().filter(|(page, _)| !named.contains(page));
+    Loss::of_pages(rest.map(|one| one.1))
 }
 
 fn status(name: &str, json: bool, watch: bool) -> Outcome {
@@ -131,6 +166,7 @@ fn to_json(name: &str, told: &[Status]) -> Value {
         status.volumes.iter().map(|volume| {
             json!({
                 "name": volume.name,
+                "uuid": volume.uuid,
                 "host": status.node,
                 "size_bytes": volume.pages * PAGE,
                 "here_bytes": volume.here * PAGE,
@@ -142,9 +178,14 @@ fn to_json(name: &str, told: &[Status]) -> Value {
         })
     });
     let kept = told.iter().flat_map(|status| {
-        status.kept.iter().map(
-            |kept| json!({ "node": status.node, "uuid": kept.uuid, "bytes": kept.pages * PAGE }),
-        )
+        status.kept.iter().map(|kept| {
+            json!({
+                "node": status.node,
+                "uuid": kept.uuid,
+                "volume": name_of(told, &kept.uuid),
+                "bytes": kept.pages * PAGE,
+            })
+        })
     });
     json!({
         "domain": name,
@@ -153,6 +194,12 @@ fn to_json(name: &str, told: &[Status]) -> Value {
         "volumes": volumes.collect::<Vec<_>>(),
         "kept": kept.collect::<Vec<_>>(),
     })
+}
+
+/// The name of the volume of a number, if its host is a node of this machine.
+fn name_of<'a>(told: &'a [Status], uuid: &str) -> Option<&'a str> {
+    let mut volumes = told.iter().flat_map(|status| &status.volumes);
+    volumes.find(|volume| volume.uuid == uuid).map(|volume| volume.name.as_str())
 }
 
 fn to_text(name: &str, told: &[Status]) -> String {
@@ -203,7 +250,11 @@ fn to_text(name: &str, told: &[Status]) -> String {
         text.push_str(&output::table(&head, &volumes));
     }
     let kept = told.iter().flat_map(|status| {
-        let row = |uuid: &String, pages| vec![uuid.clone(), status.node.to_string(), bytes(pages)];
+        let row = |uuid: &String, pages| {
+            // By its number where its host is elsewhere, or is gone.
+            let name = name_of(told, uuid).map_or_else(|| uuid.clone(), ToOwned::to_owned);
+            vec![name, status.node.to_string(), bytes(pages)]
+        };
         status.kept.iter().map(move |kept| row(&kept.uuid, kept.pages))
     });
     let kept: Vec<Vec<String>> = kept.collect();
@@ -226,9 +277,10 @@ mod tests {
         let address = SocketAddr::from(([10, 0, 0, 1], 7470));
         let (passive, silent) = (true, 3);
         let node = Member { passive, capacity: 1024, used: 256, silent, ..Member::new(2, address) };
-        let (name, pages, here) = ("big".to_owned(), 2048, 512);
+        let (name, uuid, pages, here) = ("big".to_owned(), "cd".to_owned(), 2048, 512);
         let volume = VolumeStatus {
             name,
+            uuid,
             pages,
             here,
             processes: 1,
@@ -236,9 +288,9 @@ mod tests {
             stays: 64,
             local: Some(1024),
         };
-        let kept = KeptStatus { uuid: "ab".to_owned(), pages: 128 };
+        let kept = ["ab", "cd"].map(|uuid| KeptStatus { uuid: uuid.to_owned(), pages: 128 });
         let (domain, nodes) = ("dm".to_owned(), vec![node]);
-        let told = Status { domain, node: 2, nodes, volumes: vec![volume], kept: vec![kept] };
+        let told = Status { domain, node: 2, nodes, volumes: vec![volume], kept: kept.to_vec() };
         let expected = "\
 dm, as node 2 of this machine says
 
@@ -250,6 +302,7 @@ big        2  8.00 MiB     2.00 MiB  256 KiB  4.00 MiB          1   1.00 MiB
 
 kept for others  by node    pages
 ab                     2  512 KiB
+big                    2  512 KiB
 ";
         assert_eq!(to_text("dm", &[told]), expected);
     }

@@ -5,6 +5,7 @@ use volume::{FsckFault, FsckOptions, FsckReport, Remedy, RepairOptions, RepairRe
 
 use crate::args::FsckArgs;
 use crate::failure::{Failure, Outcome};
+use crate::lost;
 use crate::output::{self, Progress};
 use crate::size;
 
@@ -28,9 +29,11 @@ pub fn run(args: &FsckArgs) -> Outcome {
         checked.map(|after| RepairReport { after, ..RepairReport::default() })
     };
     drop(progress);
-    let report = done.map_err(|error| Failure::from(error).code(CODE_NOT_CHECKED))?;
+    let mut report = done.map_err(|error| Failure::from(error).code(CODE_NOT_CHECKED))?;
+    let lost = name_nodes(args, &mut report.after);
+    let lost = lost.map_err(|failure| failure.code(CODE_NOT_CHECKED))?;
     let printed = if args.json {
-        output::emit_json(&to_json(&report))
+        output::emit_json(&to_json(&report, &lost))
     } else {
         output::emit(to_text(&report, args).as_bytes())
     };
@@ -40,6 +43,29 @@ pub fn run(args: &FsckArgs) -> Outcome {
         (true, false) => CODE_MENDED,
         (false, _) => CODE_FAULTS_LEFT,
     })
+}
+
+/// Of a domain's volume: says in each file's fault how much of it is lost with which node. Gives
+/// that for programs.
+fn name_nodes(args: &FsckArgs, report: &mut FsckReport) -> Result<Vec<Value>, Failure> {
+    let FsckReport { faults, lost, .. } = report;
+    if lost.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(losses) = lost::by_file(&args.volume, lost)? else { return Ok(Vec::new()) };
+    let mut told = Vec::new();
+    for (data, loss) in lost.iter().zip(&losses) {
+        let is_its = |fault: &&mut FsckFault| fault.code == "media" && fault.place == data.place;
+        if let Some(fault) = faults.iter_mut().find(is_its) {
+            fault.meaning = format!(
+                "of it {}, the first at byte {}; restore the file from a copy, or overwrite it",
+                loss.text(),
+                data.first
+            );
+        }
+        told.extend(loss.to_json(Some(&data.place)));
+    }
+    Ok(told)
 }
 
 fn faults_to_json(faults: &[FsckFault]) -> Vec<Value> {
@@ -54,12 +80,13 @@ fn faults_to_json(faults: &[FsckFault]) -> Vec<Value> {
     faults.iter().map(one).collect()
 }
 
-fn to_json(report: &RepairReport) -> Value {
+fn to_json(report: &RepairReport, lost: &[Value]) -> Value {
     let RepairReport { mended, orphans, after } = report;
     json!({
         "clean": after.faults.is_empty(),
         "faults": faults_to_json(&after.faults),
         "faults_omitted": after.faults_omitted,
+        "lost": lost,
         "mended": faults_to_json(mended),
         "lost_and_found": orphans,
         "files": after.files,

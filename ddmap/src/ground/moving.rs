@@ -458,7 +458,7 @@ fn word_at_arrival(here: NodeId, place: Place, kept: Option<Word>) -> Word {
             Word::new(State::Absent, none, before)
         }
         Place::Void(_) if version != Version::default() => Word(0).emptied(version),
-        Place::Void(_) | Place::Lost(_) => Word::new(State::Absent, none, version),
+        Place::Void(_) | Place::Lost(..) => Word::new(State::Absent, none, version),
     }
 }
 

@@ -143,7 +143,8 @@ impl Ground {
     pub fn directory_pages(&self) -> impl Iterator<Item = u64> + '_ {
         let all = (0..self.table.pages()).step_by(WORDS);
         let said = |first: &u64| self.directory.has_memory(*first);
-        all.filter(said).flat_map(|first| first..first + WORDS as u64)
+        let end = self.table.pages();
+        all.filter(said).flat_map(move |first| first..(first + WORDS as u64).min(end))
     }
 
     /// Makes pages holes, in the file and in every process.

@@ -186,12 +186,15 @@ impl Hosted {
 
     fn status(&self) -> VolumeStatus {
         let ground = self.evictor.ground();
+        let table = &ground.table;
+        // The node has a slot, too; the dead are there until they are buried.
+        let others = table.processes().into_iter().filter(|one| *one != table.me());
         VolumeStatus {
             name: self.name.clone(),
+            uuid: format!("{:032x}", u128::from_be_bytes(self.uuid)),
             pages: ground.table.pages(),
             here: ground.pages_in_file(),
-            // The node has a slot, too.
-            processes: ground.table.processes().len().saturating_sub(1) as u64,
+            processes: others.filter(|one| !table.is_dead(*one)).count() as u64,
             evicted: self.evictor.gone.load(Ordering::Relaxed),
             stays: ground.table.share().stays(),
             local: ground.table.share().local(),

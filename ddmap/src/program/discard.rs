@@ -1,62 +1,72 @@
-//! Pages that nobody wants any more.
+//! Pages that nobody wants any more, and pages whose bytes are lost.
 
 use crate::ground::view::View;
 use crate::program::hands::Fingers;
 use crate::program::pager::RegionPager;
-use crate::protocol::{Flags, Host, Place, State, Word};
+use crate::protocol::{Discard, Flags, Place, State, Word};
 
 /// Pages that are made holes by one call, at most: they are busy that long.
 const RUN: usize = 64;
 
 impl RegionPager {
-    /// Makes pages holes, wherever they are; zeros are there from now on. Pages that somebody is at
-    /// stay as they are; so do those that must stay, which an operation may need again where it
-    /// cannot wait for room.
+    /// Makes pages holes, wherever they are, also those that are lost; zeros are there from now on.
+    /// Pages that somebody is at stay as they are; so do those that must stay, which an operation
+    /// may need again where it cannot wait for room.
     pub(super) fn drop_pages(&self, first: u64, pages: u64) {
-        let view = View::new(&self.ground, Fingers::new(self, 0, None));
         let table = &self.ground.table;
-        let mut run: Vec<(u64, Word, Word)> = Vec::new();
-        for page in first..(first + pages).min(table.pages()) {
-            if run.len() == RUN || run.last().is_some_and(|last| last.0 + 1 != page) {
-                self.drop_run(&mut run);
+        let end = (first + pages).min(table.pages());
+        let words = (first..end).map(|page| (page, table.word(page)));
+        let mut unwanted = words.filter(|(page, word)| self.is_to_go(*page, *word));
+        loop {
+            let some: Vec<_> = unwanted.by_ref().take(RUN).collect();
+            if some.is_empty() {
+                return;
             }
-            let word = table.word(page);
-            let is_idle = matches!(word.state(), State::Owned | State::Absent);
-            if !is_idle || word.0 == 0 || word.flags().has(Flags::STAYS) {
-                continue;
-            }
-            let busy = word.turned(State::Busy, word.version()).claimed(table.me());
-            if !table.turn(page, word, busy) {
-                continue;
-            }
-            let mut after = if word.state() == State::Owned {
-                word.turned(State::Absent, word.version())
-            } else {
-                word
-            };
-            if let Ok(Place::Held(owner, version)) = self.ground.place(page) {
-                after = word.emptied(version.later(1));
-                view.set_place(page, Place::Void(version.later(1)));
-                if owner != self.ground.here() {
-                    self.owe(page, Some((owner, version)));
-                }
-            }
-            if word.state() == State::Owned {
-                run.push((page, busy, after));
-            } else {
-                table.turn(page, busy, after);
-            }
+            self.discard_by(Discard::new(some));
         }
-        self.drop_run(&mut run);
     }
 
-    /// Makes claimed pages in a row holes: each with its claim, and its word behind that.
-    fn drop_run(&self, run: &mut Vec<(u64, Word, Word)>) {
-        let Some(first) = run.first().map(|one| one.0) else { return };
-        self.ground.punch(first, run.len() as u64);
-        self.ground.give_room(run.len() as u64);
-        for (page, busy, after) in run.drain(..) {
-            self.ground.table.turn(page, busy, after);
+    fn discard_by(&self, mut discard: Discard) {
+        let view = View::new(&self.ground, Fingers::new(self, 0, None));
+        while !discard.step(&view) {}
+        for (page, owner, version) in discard.owed() {
+            self.owe(page, Some((owner, version)));
         }
+    }
+
+    /// Whether there is something to do for a page that nobody wants.
+    fn is_to_go(&self, page: u64, word: Word) -> bool {
+        match word.state() {
+            State::Lost => true,
+            // Void, or never touched.
+            State::Absent if word.flags().has(Flags::EMPTY) => false,
+            State::Absent if word.0 == 0 => self.is_placed_nowhere(page),
+            State::Absent | State::Owned => {
+                !word.flags().has(Flags::STAYS) || self.is_placed_nowhere(page)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_placed_nowhere(&self, page: u64) -> bool {
+        matches!(self.ground.place(page), Ok(Place::Lost(..)))
+    }
+
+    /// Whether a page's bytes are gone for good, as far as is known.
+    pub(super) fn has_lost(&self, page: u64) -> bool {
+        match self.ground.table.word(page).state() {
+            State::Lost => true,
+            State::Absent => self.is_placed_nowhere(page),
+            _ => false,
+        }
+    }
+
+    /// All of a page is about to be stored to: if its bytes are lost, zeros are there from now on.
+    pub(super) fn renew_lost(&self, page: u64) -> bool {
+        let is_lost = self.has_lost(page);
+        if is_lost {
+            self.discard_by(Discard::of_lost(page, self.ground.table.word(page)));
+        }
+        is_lost
     }
 }

@@ -641,7 +641,11 @@ impl Pager for RegionPager {
     }
 
     fn is_lost(&self, page: u64) -> bool {
-        self.ground.table.word(page / PAGE).state() == State::Lost
+        self.has_lost(page / PAGE)
+    }
+
+    fn renew(&self, page: u64) -> bool {
+        self.renew_lost(page / PAGE)
     }
 
     fn ready(&self, ranges: &[(u64, u64)], _: Access) {

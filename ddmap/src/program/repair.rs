@@ -31,8 +31,9 @@ pub struct Repaired {
     pub looked_at: u64,
     /// Pages whose place is known again.
     pub found: u64,
-    /// Pages that nobody has.
-    pub lost: Vec<u64>,
+    /// Pages that nobody has, also those that were known to be lost; and the node that had them,
+    /// if that is known.
+    pub lost: Vec<(u64, Option<u16>)>,
     /// Nodes that did not answer: what the directory places there is left as it is.
     pub silent: Vec<u16>,
 }
@@ -60,23 +61,25 @@ fn decide(here: NodeId, place: Result<Place, DamagedPlace>, claims: &Claims) -> 
         (Some(own), _) => Some((here, own)),
         (None, kept) => kept,
     };
-    let or_lost = |known: Version| {
+    let or_lost = |owner: Option<NodeId>, known: Version| {
         let found = latest.map(|(node, version)| Place::Held(node, version));
-        found.or(claims.empty.map(Place::Void)).unwrap_or(Place::Lost(known))
+        found.or(claims.empty.map(Place::Void)).unwrap_or(Place::Lost(owner, known))
     };
     match place {
         // A file that is new, or a word that was zeroed.
         Ok(Place::Void(version)) if version == Version::default() => {
-            (latest.is_some() || claims.touched).then(|| or_lost(version.later(1)))
+            (latest.is_some() || claims.touched).then(|| or_lost(None, version.later(1)))
         }
         Ok(Place::Void(_)) => None,
         Ok(Place::Held(owner, version)) if owner == here => {
-            claims.here.is_none().then(|| or_lost(version))
+            claims.here.is_none().then(|| or_lost(Some(owner), version))
         }
-        Ok(Place::Held(_, version)) => claims.denied.then(|| or_lost(version)),
-        Ok(lost @ Place::Lost(version)) => Some(or_lost(version)).filter(|right| *right != lost),
+        Ok(Place::Held(owner, version)) => claims.denied.then(|| or_lost(Some(owner), version)),
+        Ok(lost @ Place::Lost(owner, version)) => {
+            Some(or_lost(owner, version)).filter(|right| *right != lost)
+        }
         Err(_) if !claims.touched && latest.is_none() => Some(Place::Void(Version::default())),
-        Err(_) => Some(or_lost(Version::default().later(1))),
+        Err(_) => Some(or_lost(None, Version::default().later(1))),
     }
 }
 
@@ -160,7 +163,8 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<Repaired, Dom
     };
     let mut pages: Vec<u64> = ground.table.touched().collect();
     pages.extend(ground.directory_pages());
-    pages.extend(kept.latest.keys());
+    // A holder may keep pages that the volume has not.
+    pages.extend(kept.latest.keys().filter(|page| **page < ground.table.pages()));
     pages.sort_unstable();
     pages.dedup();
     for page in pages {
@@ -192,11 +196,17 @@ fn look(ground: &Ground, page: u64, kept: &Kept, wanted: bool, repaired: &mut Re
         touched: word.version() != Version::default(),
         empty: word.flags().has(Flags::EMPTY).then(|| word.version()),
     };
-    let Some(right) = decide(ground.here(), place, &claims) else { return };
+    let number = |owner: Option<NodeId>| owner.map(NodeId::number);
+    let Some(right) = decide(ground.here(), place, &claims) else {
+        if let Ok(Place::Lost(owner, _)) = place {
+            repaired.lost.push((page, number(owner)));
+        }
+        return;
+    };
     match right {
         // A node that is silent may have it.
-        Place::Lost(_) if !kept.silent.is_empty() => return,
-        Place::Lost(_) => repaired.lost.push(page),
+        Place::Lost(..) if !kept.silent.is_empty() => return,
+        Place::Lost(owner, _) => repaired.lost.push((page, number(owner))),
         _ => repaired.found += 1,
     }
     if wanted {
@@ -227,6 +237,7 @@ mod tests {
         let none = Claims::default();
         let kept = |node, number| Claims { kept: Some((node, version(number))), ..none };
         let held = |node, number| Place::Held(node, version(number));
+        let lost = |node, number| Place::Lost(node, version(number));
         let damaged = || Err(DamagedPlace(7));
         let empty = |number| Claims { empty: Some(version(number)), touched: true, ..none };
         for (place, claims, right) in [
@@ -235,22 +246,18 @@ mod tests {
             (Ok(held(other, 5)), kept(other, 5), None),
             (Ok(Place::Void(version(6))), kept(other, 5), None),
             (Ok(Place::Void(version(0))), none, None),
-            (Ok(Place::Lost(version(4))), none, None),
+            (Ok(lost(None, 4)), none, None),
             // It is damaged, or new.
             (damaged(), kept(other, 5), Some(held(other, 5))),
             (damaged(), Claims { here: Some(version(6)), ..kept(other, 5) }, Some(held(here, 6))),
             (damaged(), Claims { here: Some(version(4)), ..kept(other, 5) }, Some(held(here, 6))),
-            (damaged(), Claims { touched: true, ..none }, Some(Place::Lost(version(1)))),
+            (damaged(), Claims { touched: true, ..none }, Some(lost(None, 1))),
             (damaged(), none, Some(Place::Void(version(0)))),
             (Ok(Place::Void(version(0))), kept(other, 5), Some(held(other, 5))),
-            (
-                Ok(Place::Void(version(0))),
-                Claims { touched: true, ..none },
-                Some(Place::Lost(version(1))),
-            ),
+            (Ok(Place::Void(version(0))), Claims { touched: true, ..none }, Some(lost(None, 1))),
             // The one that it names has not got it.
-            (Ok(held(here, 5)), none, Some(Place::Lost(version(5)))),
-            (Ok(held(other, 5)), Claims { denied: true, ..none }, Some(Place::Lost(version(5)))),
+            (Ok(held(here, 5)), none, Some(lost(Some(here), 5))),
+            (Ok(held(other, 5)), Claims { denied: true, ..none }, Some(lost(Some(other), 5))),
             (Ok(held(other, 5)), Claims { denied: true, ..kept(third, 4) }, Some(held(third, 4))),
             // Zeros: nobody has them.
             (Ok(Place::Void(version(0))), empty(5), Some(Place::Void(version(5)))),
@@ -261,9 +268,10 @@ mod tests {
                 Claims { denied: true, ..empty(5) },
                 Some(Place::Void(version(5))),
             ),
-            (Ok(Place::Lost(version(5))), empty(5), Some(Place::Void(version(5)))),
+            (Ok(lost(None, 5)), empty(5), Some(Place::Void(version(5)))),
             // It has come back.
-            (Ok(Place::Lost(version(5))), kept(other, 5), Some(held(other, 5))),
+            (Ok(lost(Some(other), 5)), kept(other, 5), Some(held(other, 5))),
+            (Ok(lost(Some(other), 5)), none, None),
         ] {
             assert_eq!(decide(here, place, &claims), right, "{place:?}, {claims:?}");
         }

@@ -66,7 +66,7 @@ enum Stage<B> {
     Install { busy: Word, from: Option<NodeId>, version: Version, bytes: Option<B> },
     Settle { busy: Word, from: Option<NodeId>, version: Version },
     Turn { busy: Word, owed: Option<(NodeId, Version)>, version: Version },
-    Lose { busy: Word, version: Version },
+    Lose { busy: Word, owner: NodeId, version: Version },
     Undo { busy: Word, to: Word, next: Next },
     UndoRoom(Next),
     End(Next),
@@ -110,16 +110,16 @@ impl<B> Fault<B> {
 
     /// The owner is there, and has not got the page in that version.
     pub fn refused(&mut self) {
-        if let Stage::Asked { busy, version, .. } = self.stage {
-            self.stage = Stage::Lose { busy, version };
+        if let Stage::Asked { busy, owner, version } = self.stage {
+            self.stage = Stage::Lose { busy, owner, version };
         }
     }
 
     /// The owner could not be asked, or has not answered.
     pub fn unanswered(&mut self) {
-        if let Stage::Asked { busy, version, .. } = self.stage {
+        if let Stage::Asked { busy, owner, version } = self.stage {
             if made(Mistake::UnansweredLost) {
-                self.stage = Stage::Lose { busy, version };
+                self.stage = Stage::Lose { busy, owner, version };
                 return;
             }
             self.stage = undo(busy, Next::Again);
@@ -212,7 +212,7 @@ impl<B> Fault<B> {
                 Ok(Place::Held(owner, version)) => {
                     Stage::Settle { busy, from: Some(owner), version }
                 }
-                Ok(Place::Void(version) | Place::Lost(version)) => {
+                Ok(Place::Void(version) | Place::Lost(_, version)) => {
                     Stage::Settle { busy, from: None, version }
                 }
                 Err(_) => Stage::Leave { busy, was },
@@ -235,9 +235,11 @@ impl<B> Fault<B> {
                 Ok(Place::Void(version)) => {
                     Stage::Install { busy, from: None, version, bytes: None }
                 }
-                Ok(Place::Held(owner, version)) if owner == here => Stage::Lose { busy, version },
+                Ok(Place::Held(owner, version)) if owner == here => {
+                    Stage::Lose { busy, owner, version }
+                }
                 Ok(Place::Held(owner, version)) => Stage::Asked { busy, owner, version },
-                Ok(Place::Lost(_)) => lose(busy),
+                Ok(Place::Lost(..)) => lose(busy),
                 Err(_) => undo(busy, Next::Fail(Why::Damaged)),
             },
             Stage::Install { busy, from, version, bytes } => {
@@ -272,8 +274,8 @@ impl<B> Fault<B> {
                 host.turn(page, busy, busy.turned(State::Owned, version));
                 Stage::End(Next::Done(owed))
             }
-            Stage::Lose { busy, version } => {
-                host.set_place(page, Place::Lost(version));
+            Stage::Lose { busy, owner, version } => {
+                host.set_place(page, Place::Lost(Some(owner), version));
                 lose(busy)
             }
             Stage::Undo { busy, to, next } => {

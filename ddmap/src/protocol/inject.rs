@@ -51,6 +51,14 @@ pub enum Mistake {
     PlaceFirst,
     /// What a holder keeps is compared with the directory while the page is leaving.
     LeavingReconciled,
+    /// A page that is lost becomes void in the version that was lost.
+    LostKeepsVersion,
+    /// A page that nobody wants is absent before the directory says that it is void.
+    VoidedLate,
+    /// A page that nobody wants is absent before it is a hole.
+    DroppedInFile,
+    /// A page that is stored to whole is given up, though it is not lost.
+    FoundGivenUp,
 }
 
 #[cfg(feature = "inject")]

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`Fault`] | a thread that touched a page | finds the page, brings it here |
 //! | [`Eviction`] | the host's node | sends pages to a holder |
+//! | [`Discard`] | a thread that frees pages | makes them void, wherever they were |
 //! | [`keep`] | a holder | stores, gives and drops pages |
 //! | [`reconcile`] | the host's node | drops what a holder keeps in vain |
 //!
@@ -37,7 +38,11 @@
 //!    the end; who evicts it changes the word first, lets all processors see that, and looks at the
 //!    names then. One of the two sees the other. A mapping whose pages are to stay is a name, too,
 //!    from before its first page is shown until it is gone.
+//! 7. A page that is *lost* is a hole. It is void again, in the version behind the lost one, when
+//!    nobody wants what it held: it was freed, or is stored to whole. So what a holder that comes
+//!    back has of it is stale.
 
+mod discard;
 mod evict;
 mod fault;
 mod inject;
@@ -46,6 +51,7 @@ pub mod messages;
 mod reconcile;
 mod words;
 
+pub use discard::Discard;
 pub use evict::{Eviction, Progress};
 pub use fault::{Fault, Next, Why};
 pub use inject::Mistake;

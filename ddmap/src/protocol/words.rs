@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A word of zeros says that a page was never touched: both tables are sparse files. `backup` and
-//! the states that are not named here are for a second copy of each page.
+//! the states that are not named here are for a second copy of each page. `owner` of a page that
+//! is lost is the node that had it, or 0.
 
 /// A node of a domain: 1 to 4095.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -270,8 +271,8 @@ pub enum Place {
     Void(Version),
     /// A node has them.
     Held(NodeId, Version),
-    /// The only node that had them has lost them.
-    Lost(Version),
+    /// The only node that had them has lost them: which one, if that is known.
+    Lost(Option<NodeId>, Version),
 }
 
 /// A word of the directory that no build has written.
@@ -288,7 +289,7 @@ impl Place {
     /// The version of the bytes.
     pub fn version(self) -> Version {
         match self {
-            Self::Void(version) | Self::Held(_, version) | Self::Lost(version) => version,
+            Self::Void(version) | Self::Held(_, version) | Self::Lost(_, version) => version,
         }
     }
 
@@ -298,7 +299,7 @@ impl Place {
             Self::Void(Version(0)) => return 0,
             Self::Void(_) => (0, 0),
             Self::Held(owner, _) => (1, u64::from(owner.0)),
-            Self::Lost(_) => (2, 0),
+            Self::Lost(owner, _) => (2, owner.map_or(0, |owner| u64::from(owner.0))),
         };
         let word = state << 62 | owner << 50 | u64::from(self.version().0) << 10;
         word | check(word, page)
@@ -314,7 +315,7 @@ impl Place {
         let place = match (word >> 62, owner) {
             (0, None) => Self::Void(version),
             (1, Some(owner)) => Self::Held(owner, version),
-            (2, None) => Self::Lost(version),
+            (2, owner) => Self::Lost(owner, version),
             _ => return Err(DamagedPlace(word)),
         };
         if place.word(page) == word { Ok(place) } else { Err(DamagedPlace(word)) }
@@ -334,10 +335,11 @@ mod tests {
 
     fn places() -> impl Strategy<Value = Place> {
         let version = (0_u32..1 << 28).prop_map(Version::new);
-        (0..3, 1_u16..4096, version).prop_map(|(kind, owner, version)| match kind {
+        (0..4, 1_u16..4096, version).prop_map(|(kind, owner, version)| match kind {
             0 => Place::Void(version),
             1 => Place::Held(NodeId::new(owner).unwrap(), version),
-            _ => Place::Lost(version),
+            2 => Place::Lost(None, version),
+            _ => Place::Lost(NodeId::new(owner), version),
         })
     }
 

@@ -23,6 +23,9 @@ pub struct Status {
 pub struct VolumeStatus {
     /// Its name.
     pub name: String,
+    /// The region's number, by which other nodes know what they keep of it.
+    #[serde(default)]
+    pub uuid: String,
     /// Pages of its region.
     pub pages: u64,
     /// Pages that are here.

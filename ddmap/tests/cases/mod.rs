@@ -5,14 +5,18 @@
 
 #![allow(dead_code)] // Without the feature `inject`, no mistake is made.
 
-use crate::memory::{Answer, Bytes, Desk, HolderMemory, HostMemory, Process, Request, Seat, serve};
-use ddmap::protocol::{Eviction, Fault, Mistake, Next, NodeId, Progress, Reconcile, State};
-use ddmap::protocol::{Version, Word, keep, reconcile};
+use crate::memory::serve;
+use crate::memory::{Answer, Bytes, Desk, HolderMemory, HostMemory, Process, Request, Seat, Work};
+use ddmap::protocol::{Discard, Eviction, Fault, Mistake, Next, NodeId, Progress, Reconcile};
+use ddmap::protocol::{State, Version, Why, Word, keep, reconcile};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::cell::RefCell;
 
 /// A program's access: the page, and what it stores there.
 pub type Access = (u64, Option<Bytes>);
+
+/// Stored to a page: nobody wants what it holds.
+const NOTHING: Option<Bytes> = Some(Bytes::MAX);
 
 /// A small case.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub struct Case {
     pub losses: u8,
     /// The holder may die while it serves what it is sent, which is a loss.
     pub holder_dies: bool,
+    /// The holder may lose what it has, once.
+    pub memory_lost: bool,
     /// The node compares the holder's claims with the directory so often.
     pub looks: u8,
     /// Stores to names may be late.
@@ -44,6 +50,7 @@ enum At {
     Access,
     Fault(Fault<Bytes>),
     Asked(Fault<Bytes>, Version),
+    Discard(Discard),
     /// It waits for the word to change.
     Waits(Word),
     /// It waits for room.
@@ -98,6 +105,8 @@ pub struct World {
     /// In ascending order: any may be next.
     wire: Vec<Frame>,
     lost: u8,
+    /// The holder has lost what it had.
+    is_memory_lost: bool,
     /// Processes that have died.
     died: Vec<usize>,
 }
@@ -117,6 +126,8 @@ pub enum Step {
     Arrives(usize),
     /// A frame arrives, and the holder dies behind so many accesses; it starts again at once.
     Half(usize, u32),
+    /// The holder loses what it has.
+    Forgets,
     /// A store to a name is seen.
     Flush(usize),
     Dies(usize),
@@ -149,7 +160,7 @@ impl World {
     fn with<R>(&mut self, slot: usize, act: impl FnOnce(&Seat<'_>) -> R) -> R {
         let nothing = HostMemory::new(0, Version::default(), 0, Vec::new());
         let memory = RefCell::new(std::mem::replace(&mut self.host, nothing));
-        let result = act(&Seat { memory: &memory, slot, thread: 0 });
+        let result = act(&Seat::new(&memory, slot, 0));
         self.host = memory.into_inner();
         result
     }
@@ -174,11 +185,28 @@ impl World {
         match self.programs[at].at.clone() {
             At::Access => {
                 let (page, store) = case.programs[at][made];
-                if self.host.access(slot, page, store) {
+                if store == NOTHING {
+                    let word = self.host.words[page as usize];
+                    self.programs[at].at = At::Discard(Discard::new([(page, word)]));
+                } else if self.host.access(slot, page, store) {
                     self.programs[at].made += 1;
                 } else {
                     self.programs[at].at = At::Fault(Fault::new(page));
                 }
+            }
+            At::Discard(mut discard) => {
+                let is_over = self.with(slot, |seat| {
+                    discard.step(&Seat { work: Work::Discard, ..Seat::new(seat.memory, slot, 0) })
+                });
+                self.programs[at].at = if is_over {
+                    for (page, _, version) in discard.owed() {
+                        self.send(Frame::Release(page, version.number()));
+                    }
+                    self.programs[at].made += 1;
+                    At::Access
+                } else {
+                    At::Discard(discard)
+                };
             }
             At::Fault(mut fault) => {
                 let page = fault.page();
@@ -198,6 +226,10 @@ impl World {
                     Next::Wait(_) | Next::Room if settles => At::Rest,
                     Next::Wait(word) => At::Waits(word),
                     Next::Room => At::Room,
+                    Next::Fail(Why::Lost) if self.is_memory_lost => {
+                        self.programs[at].made += usize::from(!settles);
+                        retry
+                    }
                     Next::Fail(why) => {
                         self.host.wrong(format!("page {page} fails: {why:?}"));
                         At::Rest
@@ -328,6 +360,16 @@ impl World {
         }
     }
 
+    /// The holder loses what it has.
+    fn forgets(&mut self) {
+        for (page, version) in self.holder.claims() {
+            self.host.gone.insert((holder().number(), page, version.number()));
+        }
+        let pages = self.host.words.len();
+        self.holder = HolderMemory::new(pages, pages as u32);
+        self.is_memory_lost = true;
+    }
+
     fn dies(&mut self, slot: usize) {
         self.host.die(slot);
         self.died.push(slot);
@@ -354,7 +396,9 @@ impl Case {
         match &program.at {
             At::Access if settles || program.made == self.programs[at].len() => {}
             At::Room if self.has_no_room(world, at) => {}
-            At::Access | At::Fault(_) | At::Room => steps.push(Step::Program(at)),
+            At::Access | At::Fault(_) | At::Discard(_) | At::Room => {
+                steps.push(Step::Program(at));
+            }
             At::Asked(..) => {
                 steps.push(Step::Answer(at));
                 if world.lost < self.losses {
@@ -400,7 +444,7 @@ impl Case {
     fn has_no_room(&self, world: &World, at: usize) -> bool {
         let (page, _) = self.programs[at][world.programs[at].made];
         let absent = world.host.words[page as usize].state() == State::Absent;
-        absent && world.host.taken == world.host.capacity
+        absent && world.host.taken == world.host.capacity as i32
     }
 
     /// Whether all that was to be done is done, but for what there is no room for.
@@ -440,6 +484,7 @@ impl Model for Case {
             looked: 0,
             wire: Vec::new(),
             lost: 0,
+            is_memory_lost: false,
             died: Vec::new(),
         }]
     }
@@ -452,6 +497,9 @@ impl Model for Case {
             if self.holder_dies && world.lost < self.losses {
                 steps.extend((1..8).map(|accesses| Step::Half(at, accesses)));
             }
+        }
+        if self.memory_lost && !world.is_memory_lost {
+            steps.push(Step::Forgets);
         }
         for slot in 0..=self.programs.len() {
             if self.late_names && world.host.processes[slot].has_late_names() {
@@ -483,6 +531,7 @@ impl Model for Case {
             Step::Look => world.step_look(),
             Step::Arrives(at) => world.arrives(at),
             Step::Half(at, accesses) => world.arrives_half(at, accesses),
+            Step::Forgets => world.forgets(),
             Step::Flush(slot) => {
                 world.host.processes[slot].flush_one(0);
             }
@@ -565,6 +614,7 @@ pub fn cases() -> Vec<Case> {
         mortal: Vec::new(),
         losses: 1,
         holder_dies: false,
+        memory_lost: false,
         looks: 0,
         late_names: true,
         mistake: None,
@@ -608,6 +658,22 @@ pub fn cases() -> Vec<Case> {
             evictions: vec![vec![0, 1], vec![0, 1]],
             capacity: 2,
             mortal: vec![0],
+            late_names: long,
+            ..case.clone()
+        },
+        Case {
+            name: "a page that nobody wants while it moves, whose program dies",
+            programs: vec![vec![(0, Some(1)), (0, NOTHING), (0, None)], vec![(0, Some(2))]],
+            mortal: vec![1],
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a page that is lost, and that nobody wants then",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
+            mortal: vec![1],
+            memory_lost: true,
+            looks: 1,
             late_names: long,
             ..case
         },

@@ -27,7 +27,9 @@ pub struct Process {
     pub alive: bool,
     pub stopped: bool,
     /// Rooms that it has taken for no page yet, or that it is about to give back.
-    in_hand: u32,
+    in_hand: i32,
+    /// The same of its discards, which claim pages that are absent without room: less than 0 then.
+    of_discards: i32,
     /// Of each thread: the page that it has named, as others see it.
     names: Vec<Option<u64>>,
     /// Of each thread: what it has stored there, and others do not see.
@@ -44,6 +46,7 @@ impl Process {
             alive: true,
             stopped: false,
             in_hand: 0,
+            of_discards: 0,
             names: vec![None; threads],
             buffers: vec![Vec::new(); threads],
             view: vec![Access::None; pages],
@@ -100,12 +103,16 @@ pub struct HostMemory {
     /// The newest value of each page.
     pub truth: Vec<Bytes>,
     pub capacity: u32,
-    pub taken: u32,
+    pub taken: i32,
     /// Rooms that processes had in hand when they died.
-    pub leaked: u32,
+    pub leaked: i32,
     pub processes: Vec<Process>,
     /// What holders have lost with their memory: node, page, version.
     pub gone: BTreeSet<(u16, u64, u32)>,
+    /// Pages that nobody wanted, and that were void when who discarded them died: if the
+    /// directory's word cannot be read when that is met, their word does not say that they are
+    /// zeros.
+    cut_short: BTreeSet<u64>,
     /// Pages whose directory words cannot be read.
     pub damaged: BTreeSet<u64>,
     /// The memory beneath the page file is used up.
@@ -136,6 +143,7 @@ impl HostMemory {
             leaked: 0,
             processes,
             gone: BTreeSet::new(),
+            cut_short: BTreeSet::new(),
             damaged: BTreeSet::new(),
             tight: false,
             maps: true,
@@ -176,13 +184,22 @@ impl HostMemory {
     /// that it has in hand is taken for ever: at most one for each thread, and one for each page of
     /// an eviction.
     pub fn die(&mut self, slot: usize) {
-        self.leaked += std::mem::take(&mut self.processes[slot].in_hand);
+        let me = Claimant { slot: slot as u16, life: self.processes[slot].life };
+        for (page, word) in (0..).zip(&self.words) {
+            let is_void = matches!(self.place(page), Ok(Place::Void(_)));
+            if word.state() == State::Busy && word.claimant() == me && is_void {
+                self.cut_short.insert(page);
+            }
+        }
+        let process = &mut self.processes[slot];
+        self.leaked += std::mem::take(&mut process.in_hand);
+        self.leaked += std::mem::take(&mut process.of_discards);
         self.processes[slot].die();
     }
 
     /// Rooms that the dead had in hand are given back.
     pub fn recover_rooms(&mut self) {
-        self.taken = self.taken.saturating_sub(std::mem::take(&mut self.leaked));
+        self.taken -= std::mem::take(&mut self.leaked);
     }
 
     /// Keeps what went wrong first.
@@ -191,14 +208,14 @@ impl HostMemory {
     }
 
     /// How many pages have room here by right: what is in the file, and what somebody is at.
-    pub fn rightly_taken(&self) -> u32 {
+    pub fn rightly_taken(&self) -> i32 {
         let has = |word: &&Word| !matches!(word.state(), State::Absent | State::Lost);
-        self.words.iter().filter(has).count() as u32
+        self.words.iter().filter(has).count() as i32
     }
 
     /// Pages in the file.
-    pub fn in_file(&self) -> u32 {
-        self.file.iter().flatten().count() as u32
+    pub fn in_file(&self) -> i32 {
+        self.file.iter().flatten().count() as i32
     }
 
     /// What must hold at all times. `kept`: what a holder has of a page.
@@ -213,7 +230,7 @@ impl HostMemory {
             self.check_page(page, &kept)
                 .map_err(|what| format!("page {page}: {what}; {}", self.told(page)))?;
         }
-        let in_hand: u32 = self.processes.iter().map(|process| process.in_hand).sum();
+        let in_hand = self.processes.iter().map(|one| one.in_hand + one.of_discards).sum::<i32>();
         let (taken, claimed, leaked) = (self.taken, self.rightly_taken(), self.leaked);
         if taken != claimed + in_hand + leaked {
             return Err(format!(
@@ -235,7 +252,7 @@ impl HostMemory {
         let at = page as usize;
         let Ok(place) = self.place(page) else { return Ok(()) };
         if matches!(place, Place::Held(owner, _) if owner == node)
-            || matches!(place, Place::Lost(_))
+            || matches!(place, Place::Lost(..))
             || place.version().is_later_than(version)
         {
             return Ok(());
@@ -299,32 +316,58 @@ impl HostMemory {
             Place::Void(version) => {
                 let says_so = is_empty && word.version() == version;
                 let at_it = word.state() != State::Absent || word.version() == Version::default();
-                must(says_so || at_it, "zeros, of which the word says nothing")?;
+                let met = self.cut_short.contains(&page);
+                must(says_so || at_it || met, "zeros, of which the word says nothing")?;
                 must(busy || !writable, "writable, and placed nowhere")?;
                 must(installed || truth == 0, "zeros, and something was stored")
             }
-            Place::Lost(_) => must(file.is_none(), "lost, and no hole"),
+            Place::Lost(..) => must(file.is_none(), "lost, and no hole"),
         }
     }
 
-    fn set_place(&mut self, page: u64, place: Place) {
+    /// If nobody wants what the page held, it holds zeros, once it is void and a hole.
+    fn set_place(&mut self, page: u64, place: Place, work: Work) {
+        let discards = work != Work::Move;
         if let Ok(old) = self.place(page) {
             let (was, is) = (old.version(), place.version());
-            if was != is && !is.is_later_than(was) {
+            // What is lost was nowhere else in that version.
+            let is_same = was == is && (old == place || matches!(place, Place::Lost(..)));
+            if !is_same && !is.is_later_than(was) {
                 self.wrong(format!("page {page}: {old:?} became {place:?}"));
             }
-            if let (Place::Lost(_), Place::Held(owner, version)) = (place, old)
+            if let (Place::Lost(..), Place::Held(owner, version)) = (place, old)
                 && !self.gone.contains(&(owner.number(), page, version.number()))
             {
                 self.wrong(format!("page {page}: lost, though nobody lost {old:?}"));
             }
-            if let (Place::Lost(_), Place::Void(_)) = (place, old) {
+            if let (Place::Lost(..), Place::Void(_)) = (place, old) {
                 self.wrong(format!("page {page}: zeros cannot be lost"));
             }
+            if work == Work::Renew && !matches!(old, Place::Lost(..)) {
+                self.wrong(format!("page {page}: {old:?} is not lost, and is given up"));
+            }
+            if matches!((place, old), (Place::Void(_), Place::Lost(..))) && !discards {
+                self.wrong(format!("page {page}: what is lost is no zeros"));
+            }
         }
+        if discards && self.file[page as usize].is_none() {
+            self.truth[page as usize] = 0;
+        }
+        self.cut_short.remove(&page);
         self.places[page as usize] = place.word(page);
         self.damaged.remove(&page);
     }
+}
+
+/// What a thread works for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// A page comes, or leaves.
+    Move,
+    /// Nobody wants what a page holds.
+    Discard,
+    /// Nobody wants it if it is lost.
+    Renew,
 }
 
 /// A thread of a process, at the host's memory.
@@ -332,6 +375,20 @@ pub struct Seat<'a> {
     pub memory: &'a RefCell<HostMemory>,
     pub slot: usize,
     pub thread: usize,
+    /// What it works for.
+    pub work: Work,
+}
+
+impl<'a> Seat<'a> {
+    /// A thread's.
+    pub fn new(memory: &'a RefCell<HostMemory>, slot: usize, thread: usize) -> Self {
+        Self { memory, slot, thread, work: Work::Move }
+    }
+
+    fn in_hand<'m>(&self, memory: &'m mut HostMemory) -> &'m mut i32 {
+        let process = &mut memory.processes[self.slot];
+        if self.work == Work::Move { &mut process.in_hand } else { &mut process.of_discards }
+    }
 }
 
 impl Host for Seat<'_> {
@@ -357,10 +414,13 @@ impl Host for Seat<'_> {
         let same = now == from.flagged(now.flags());
         if same {
             memory.words[page as usize] = to.behind(now);
-            let in_hand = &mut memory.processes[self.slot].in_hand;
+            let in_hand = self.in_hand(&mut memory);
             let has = |word: Word| !matches!(word.state(), State::Absent | State::Lost);
             // Room in hand becomes the page's, or the other way round.
-            *in_hand = (*in_hand + u32::from(has(now))).saturating_sub(u32::from(has(to)));
+            *in_hand += i32::from(has(now)) - i32::from(has(to));
+            if *in_hand < 0 && self.work == Work::Move {
+                memory.wrong(format!("page {page} is claimed without room"));
+            }
         }
         same
     }
@@ -373,7 +433,7 @@ impl Host for Seat<'_> {
     }
 
     fn set_place(&self, page: u64, place: Place) {
-        self.memory.borrow_mut().set_place(page, place);
+        self.memory.borrow_mut().set_place(page, place, self.work);
     }
 
     fn is_dead(&self, claimant: Claimant) -> bool {
@@ -383,9 +443,9 @@ impl Host for Seat<'_> {
     fn take_room(&self) -> bool {
         let mut memory = self.memory.borrow_mut();
         memory.processes[self.slot].flush(self.thread);
-        let is_room = memory.taken < memory.capacity;
-        memory.taken += u32::from(is_room);
-        memory.processes[self.slot].in_hand += u32::from(is_room);
+        let is_room = memory.taken < memory.capacity as i32;
+        memory.taken += i32::from(is_room);
+        memory.processes[self.slot].in_hand += i32::from(is_room);
         is_room
     }
 
@@ -395,10 +455,11 @@ impl Host for Seat<'_> {
         if memory.flaw == Some(Flaw::RoomKept) {
             return;
         }
-        memory.taken = memory.taken.saturating_sub(1);
-        match memory.processes[self.slot].in_hand.checked_sub(1) {
-            Some(in_hand) => memory.processes[self.slot].in_hand = in_hand,
-            None => memory.wrong("room that is not in hand is given back".into()),
+        memory.taken -= 1;
+        let in_hand = self.in_hand(&mut memory);
+        *in_hand -= 1;
+        if *in_hand < 0 && self.work == Work::Move {
+            memory.wrong("room that is not in hand is given back".into());
         }
     }
 
@@ -433,6 +494,9 @@ impl Host for Seat<'_> {
     fn punch(&self, page: u64) {
         let mut memory = self.memory.borrow_mut();
         memory.file[page as usize] = None;
+        if self.work != Work::Move && matches!(memory.place(page), Ok(Place::Void(_))) {
+            memory.truth[page as usize] = 0;
+        }
         for process in &mut memory.processes {
             process.view[page as usize] = Access::None;
         }

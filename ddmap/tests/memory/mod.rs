@@ -9,7 +9,7 @@ pub mod holder;
 pub mod host;
 
 pub use holder::{Answer, Desk, Died, HolderMemory, Request, serve};
-pub use host::{HostMemory, Process, Seat};
+pub use host::{HostMemory, Process, Seat, Work};
 
 /// A page's bytes.
 pub type Bytes = u32;

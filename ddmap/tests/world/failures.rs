@@ -89,9 +89,10 @@ impl World {
         self.tell(|| format!("{slot} dies"));
         self.counts.deaths += 1;
         let working = |thread: &&Thread| !matches!(thread.doing, Doing::Rest | Doing::Access);
-        let mut leaks = self.threads[slot].iter().filter(working).count() as u32;
+        let mut leaks = self.threads[slot].iter().filter(working).count() as i32;
         if slot == 0 {
-            leaks += self.node.evicting.iter().flatten().map(|one| one.pages).sum::<u32>();
+            let evicted = self.node.evicting.iter().flatten().map(|one| one.pages);
+            leaks += evicted.sum::<u32>() as i32;
             self.node = super::node::Node::default();
         }
         let life = self.host.borrow().processes[slot].life;

@@ -67,7 +67,7 @@ impl World {
             self.node.evicting[at] = Some(evicting);
             return;
         }
-        let progress = evicting.machine.step(&Seat { memory: &self.host, slot: 0, thread: 3 * at });
+        let progress = evicting.machine.step(&Seat::new(&self.host, 0, 3 * at));
         self.tell(|| format!("node {:?} -> {progress:?}", evicting.machine));
         match progress {
             Progress::Step => {}
@@ -119,7 +119,7 @@ impl World {
         let claimed = matches!(word.state(), State::Busy | State::Leaving);
         if claimed && self.host.borrow().is_dead(word.claimant()) {
             self.counts.settled += 1;
-            self.threads[0][1].begin(Wish::Settle, page);
+            self.threads[0][1].begin(Wish::Settle, page, word);
         }
     }
 
@@ -146,7 +146,7 @@ impl World {
             }
             Looking::Compares { holder, mut claims } => {
                 let Some((page, version, mut machine)) = claims.pop_front() else { return };
-                let seat = Seat { memory: &self.host, slot: 0, thread: 2 };
+                let seat = Seat::new(&self.host, 0, 2);
                 match machine.step(node_of(holder), &seat) {
                     None => claims.push_front((page, version, machine)),
                     Some(true) => {

@@ -40,6 +40,10 @@ pub struct Counts {
     pub again: u64,
     /// Frames of old sessions that were refused.
     pub refused: u64,
+    /// Discards that have ended, of lost pages too.
+    pub discarded: u64,
+    /// Lost pages that a store to all of them has met.
+    pub renewed: u64,
 }
 
 /// A holder.
@@ -200,9 +204,17 @@ impl World {
     fn step_program(&mut self, slot: usize) {
         let thread = self.draw.index(self.config.threads);
         if matches!(self.threads[slot][thread].doing, Doing::Rest) && !self.calm {
-            let wish = if self.draw.once_in(2) { Wish::Load } else { Wish::Store };
+            let wish = match self.draw.below(16) {
+                0..8 => Wish::Load,
+                8..13 => Wish::Store,
+                13..15 => Wish::Renew,
+                _ => Wish::Discard,
+            };
             let page = self.draw.below(self.config.pages as u64);
-            self.threads[slot][thread].begin(wish, page);
+            let word = self.host.borrow().words[page as usize];
+            let is_renewed = wish == Wish::Renew && word.state() == State::Lost;
+            self.counts.renewed += u64::from(is_renewed);
+            self.threads[slot][thread].begin(wish, page, word);
         }
         self.step_thread(slot, thread);
     }
@@ -407,7 +419,7 @@ impl World {
         self.mended = true;
         self.check_rooms()?;
         for page in 0..self.config.pages as u64 {
-            self.threads[1][0].begin(Wish::Load, page);
+            self.threads[1][0].begin(Wish::Load, page, Word(0));
             self.rest("when all pages are read")?;
         }
         let lives: Vec<u16> = self.host.borrow().processes.iter().map(|one| one.life).collect();

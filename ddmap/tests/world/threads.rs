@@ -3,14 +3,18 @@
 
 use super::links::Frame;
 use super::run::World;
-use crate::memory::{Answer, Bytes, Flaw, Request, Seat};
-use ddmap::protocol::{Fault, Next, NodeId, State, Version, Why, Word};
+use crate::memory::{Answer, Bytes, Flaw, Request, Seat, Work};
+use ddmap::protocol::{Discard, Fault, Next, NodeId, Place, State, Version, Why, Word};
 
 /// What a thread is to do with a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
     Load,
     Store,
+    /// Nobody wants what it holds.
+    Discard,
+    /// A store to all of it, which takes a lost page as fresh.
+    Renew,
     /// Of the node: ends what a dead process was at.
     Settle,
 }
@@ -21,6 +25,7 @@ pub enum Doing {
     Rest,
     Access,
     Fault(Fault<Bytes>),
+    Discard(Discard),
     /// It waits for the answer to a request.
     Asked {
         fault: Fault<Bytes>,
@@ -45,9 +50,14 @@ impl Thread {
         Self { wish: Wish::Load, page: 0, doing: Doing::Rest }
     }
 
-    /// It begins to do something with a page.
-    pub fn begin(&mut self, wish: Wish, page: u64) {
-        let doing = if wish == Wish::Settle { fault(page) } else { Doing::Access };
+    /// It begins to do something with a page, whose word was seen so.
+    pub fn begin(&mut self, wish: Wish, page: u64, word: Word) {
+        let doing = match wish {
+            Wish::Settle => fault(page),
+            Wish::Discard => Doing::Discard(Discard::new([(page, word)])),
+            Wish::Renew => Doing::Discard(Discard::of_lost(page, word)),
+            Wish::Load | Wish::Store => Doing::Access,
+        };
         *self = Self { wish, page, doing };
     }
 }
@@ -64,6 +74,7 @@ impl World {
             Doing::Rest => return false,
             Doing::Access => self.access(slot, wish, page),
             Doing::Fault(machine) => self.step_fault(slot, thread, wish, machine),
+            Doing::Discard(machine) => self.step_discard(slot, thread, wish, machine),
             Doing::Asked { mut fault, id } => {
                 if !self.draw.once_in(self.config.rates.timeout) {
                     return false;
@@ -92,7 +103,7 @@ impl World {
 
     fn access(&mut self, slot: usize, wish: Wish, page: u64) -> Doing {
         let zeros = self.draw.once_in(self.config.zeros);
-        let store = (wish == Wish::Store).then(|| {
+        let store = matches!(wish, Wish::Store | Wish::Renew).then(|| {
             self.values += 1;
             if zeros { 0 } else { self.values }
         });
@@ -104,9 +115,28 @@ impl World {
         Doing::Rest
     }
 
+    fn step_discard(
+        &mut self,
+        slot: usize,
+        thread: usize,
+        wish: Wish,
+        mut discard: Discard,
+    ) -> Doing {
+        let work = if wish == Wish::Renew { Work::Renew } else { Work::Discard };
+        let seat = Seat { work, ..Seat::new(&self.host, slot, thread) };
+        let is_over = discard.step(&seat);
+        self.tell(|| format!("{slot}.{thread} {discard:?}"));
+        if !is_over {
+            return Doing::Discard(discard);
+        }
+        self.counts.discarded += 1;
+        self.owed[slot].extend(discard.owed().map(|(page, owner, version)| (owner, page, version)));
+        if wish == Wish::Renew { Doing::Access } else { Doing::Rest }
+    }
+
     fn step_fault(&mut self, slot: usize, at: usize, wish: Wish, mut fault: Fault<Bytes>) -> Doing {
         let page = fault.page();
-        let next = fault.step(&Seat { memory: &self.host, slot, thread: at });
+        let next = fault.step(&Seat::new(&self.host, slot, at));
         self.tell(|| format!("{slot}.{at} {fault:?} -> {next:?}"));
         match next {
             Next::Step => Doing::Fault(fault),
@@ -128,8 +158,14 @@ impl World {
             Next::Again => retry(wish),
             Next::Fail(Why::Lost) => {
                 self.counts.lost += 1;
+                let word = self.host.borrow().words[page as usize];
+                if wish == Wish::Renew {
+                    self.counts.renewed += 1;
+                    return Doing::Discard(Discard::of_lost(page, word));
+                }
                 let place = self.host.borrow().place(page);
-                if !matches!(place, Ok(ddmap::protocol::Place::Lost(_))) {
+                // Another thread may have made it void meanwhile.
+                if word.state() == State::Lost && !matches!(place, Ok(Place::Lost(..))) {
                     self.wrong(format!("page {page} is called lost, and is at {place:?}"));
                 }
                 Doing::Rest

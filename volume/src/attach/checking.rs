@@ -11,7 +11,7 @@ use crate::check::repair::{Repair, RepairOptions, RepairReport};
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{LINE, STATE, STATE_REPAIR};
 use crate::recovery::fault::{Action, FsckFault, Remedy};
-use crate::recovery::mark::{Depth, Mark, all_threads};
+use crate::recovery::mark::{Depth, Found, Mark, all_threads};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::Instant;
@@ -37,8 +37,13 @@ pub fn fsck(
     if paged::is_paged(path, "check")?
         && let Ok(volume) = attach(path, &AttachOptions::default())
     {
+        let alone = volume.is_alone().map_err(system)?;
         // What it reads is brought.
-        let look = volume.check_in_use(options.depth(), progress).map_err(system)?;
+        let mut look = volume.check_in_use(options.depth(), progress).map_err(system)?;
+        if alone {
+            // Nobody has waited.
+            look.pause = None;
+        }
         volume.leave().map_err(system)?;
         return Ok(FsckReport::new(look, options, begun));
     }
@@ -176,7 +181,8 @@ pub(crate) fn check_view(
     }
     faults.append(&mut mark.found.faults);
     let beneath = volume.beneath().map(|found| (found, volume.size()));
-    Ok(Look { faults, counts: mark.found.counts, pause: None, beneath })
+    let Found { lost, counts, .. } = mark.found;
+    Ok(Look { faults, lost, counts, pause: None, beneath })
 }
 
 /// Why a region with too little left cannot be checked.

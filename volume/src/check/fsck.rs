@@ -21,7 +21,7 @@ use crate::ground::layout::{
 };
 use crate::ground::superblock::Found;
 use crate::inode::Inode;
-use crate::recovery::fault::{Action, FsckFault, Remedy};
+use crate::recovery::fault::{Action, FsckFault, LostData, Remedy};
 use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
 use crate::space::chunk::{Bitmap, Mask, count_free};
 use crate::space::free_map::bits_of;
@@ -42,17 +42,23 @@ pub struct FsckOptions {
     pub faults_max: usize,
     /// Read all contents of all files, to find memory that cannot be read.
     pub read_data: bool,
+    /// Read none, and name the files of which a pager knows that something is lost.
+    pub known_lost: bool,
 }
 
 impl Default for FsckOptions {
     fn default() -> Self {
-        Self { faults_max: 1000, read_data: false }
+        Self { faults_max: 1000, read_data: false, known_lost: false }
     }
 }
 
 impl FsckOptions {
     pub(crate) fn depth(&self) -> Depth {
-        if self.read_data { Depth::Data } else { Depth::Thorough }
+        match (self.read_data, self.known_lost) {
+            (true, _) => Depth::Data,
+            (false, true) => Depth::Known,
+            (false, false) => Depth::Thorough,
+        }
     }
 }
 
@@ -61,6 +67,8 @@ impl FsckOptions {
 pub struct FsckReport {
     /// What is wrong; empty on a sound volume.
     pub faults: Vec<FsckFault>,
+    /// What of files cannot be read: each has a fault, too.
+    pub lost: Vec<LostData>,
     /// Faults found but not listed.
     pub faults_omitted: u64,
     /// Regular files.
@@ -87,6 +95,7 @@ pub struct FsckReport {
 /// What one look found.
 pub(crate) struct Look {
     pub(crate) faults: Vec<FsckFault>,
+    pub(crate) lost: Vec<LostData>,
     pub(crate) counts: Counts,
     pub(crate) pause: Option<Duration>,
     /// What lies beneath, and the volume's size.
@@ -95,11 +104,12 @@ pub(crate) struct Look {
 
 impl FsckReport {
     pub(crate) fn new(look: Look, options: &FsckOptions, begun: Instant) -> Self {
-        let Look { mut faults, counts, pause, .. } = look;
+        let Look { mut faults, lost, counts, pause, .. } = look;
         let omitted = faults.len().saturating_sub(options.faults_max);
         faults.truncate(options.faults_max);
         Self {
             faults,
+            lost,
             faults_omitted: omitted as u64,
             files: counts.files,
             directories: counts.directories,
@@ -152,19 +162,19 @@ impl Checks {
     fn look_in_use(&self, depth: Depth, progress: &mut dyn FnMut(u64, u64)) -> Result<Look> {
         let mut faults = self.check_superblocks()?;
         let begun = Instant::now();
-        let (found, counts) = self.in_quiet(|extra_roots| {
+        let (found, lost, counts) = self.in_quiet(|extra_roots| {
             let mut mark = Mark::new(self, depth, all_threads());
             mark.run(extra_roots, progress);
             // After damage was found at attach there is no free map to compare with.
             if !self.damaged()? {
                 compare(self, &mut mark)?;
             }
-            Ok((mark.found.faults, mark.found.counts))
+            Ok((mark.found.faults, mark.found.lost, mark.found.counts))
         })?;
         let pause = Some(begun.elapsed());
         faults.extend(found);
         let beneath = self.beneath().map(|found| (found, self.size()));
-        Ok(Look { faults, counts, pause, beneath })
+        Ok(Look { faults, lost, counts, pause, beneath })
     }
 
     /// The superblocks of a volume in use, which no process changes meanwhile.

@@ -110,7 +110,7 @@ impl Files {
         loop {
             // A copy between files reads while it works alone.
             let waiting = self.stay_idle();
-            let places = || self.places_of(node, range);
+            let places = || self.places_of(node, range).into();
             if let Err(errno) = self.has_come(error, Access::Load, &mut times, places) {
                 error = errno;
                 break;

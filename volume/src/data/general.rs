@@ -313,9 +313,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             return self.stream(source, from + length, offset + length, to - at - length);
         }
         let logical = at / BLOCK;
-        if keep_huge {
-            let first = logical / CHUNK_BLOCKS * CHUNK_BLOCKS;
-            let old = run.block - (logical - first);
+        let first = logical / CHUNK_BLOCKS * CHUNK_BLOCKS;
+        let old = run.block.wrapping_sub(logical - first);
+        if keep_huge && !files.has_lost(old, CHUNK_BLOCKS) {
             return self.replace(piece, first, first + CHUNK_BLOCKS, Some(old));
         }
         self.replace(piece, logical, to.div_ceil(BLOCK), Some(run.block))

@@ -49,7 +49,7 @@ impl Writing<'_> {
                 let _ = region.fence();
                 room.void_redo(lane)?;
                 // Memory that is lost is not tried again: it stays in use until the next sweep.
-                if !room.is_lost_block(spare) {
+                if !room.stays_lost(spare) {
                     record.keep_block(spare)?;
                 }
                 return Err(error);

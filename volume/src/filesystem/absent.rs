@@ -4,15 +4,59 @@
 //! asked: locks by the call itself, the right to work alone, and a position, here.
 
 use crate::Result;
-use crate::data::file::CALL_MAX;
+use crate::data::file::{CALL_MAX, expect_file};
+use crate::data::map::Map;
 use crate::data::plan::Position;
+use crate::ground::layout::BLOCK;
 use crate::inode::opens::Opened;
+use crate::space::absent::Places;
 use crate::volume::Volume;
 use pmem::{Access, Pager, UserIn};
 use rustix::io::Errno;
 use vfs::{Desc, Node, Synced, Where};
 
 impl Volume {
+    /// Where a call goes that accesses `range` of a file so.
+    fn places_for(&self, node: Node, range: (u64, u64), access: Access) -> Places {
+        let all = self.places_of(node, range);
+        let (whole, parts) = match access {
+            Access::Whole => self.whole_places_of(node, range),
+            Access::Load | Access::Store => Default::default(),
+        };
+        Places { all, whole, parts }
+    }
+
+    /// Blocks in a row that `[offset, offset + length)` of a file covers, up to the file's end, and
+    /// those that it covers in part.
+    fn whole_places_of(
+        &self,
+        node: Node,
+        (offset, length): (u64, u64),
+    ) -> (Vec<(u64, u64)>, Vec<u64>) {
+        let found = self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let size = self.current(inode)?.size;
+            let map = Map::new(self, inode, identity);
+            let end = offset.saturating_add(length);
+            let last = if end < size { end / BLOCK } else { size.div_ceil(BLOCK) };
+            let (mut whole, mut parts, mut at) = (Vec::new(), Vec::new(), offset.div_ceil(BLOCK));
+            let edges = [offset, end.min(size)].into_iter().filter(|edge| *edge < size);
+            for edge in edges.filter(|edge| edge % BLOCK != 0) {
+                let run = map.run(edge / BLOCK, 1)?;
+                parts.extend(run.is_written().then_some(run.block * BLOCK));
+            }
+            while at < last {
+                let run = map.run(at, last - at)?;
+                if run.is_written() {
+                    whole.push((run.block * BLOCK, run.blocks.min(last - at) * BLOCK));
+                }
+                at += run.blocks;
+            }
+            Ok((whole, parts))
+        });
+        found.unwrap_or_default()
+    }
+
     /// Does again what accesses a file's bytes and has failed with `EIO`, with nothing held, when
     /// pages that were absent have come (`space/absent.rs`); until it fails otherwise, or is done.
     /// `range` of the file `node` is where it goes.
@@ -24,8 +68,13 @@ impl Volume {
         range: impl Fn() -> Result<(Node, (u64, u64))>,
         mut call: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        let places =
-            || range().map_or_else(|_| Vec::new(), |found| self.places_of(found.0, found.1));
+        let places = || {
+            let found = range();
+            found.map_or_else(
+                |_| Places::default(),
+                |(node, range)| self.places_for(node, range, access),
+            )
+        };
         let mut times = 0;
         loop {
             self.has_come(Errno::IO, access, &mut times, places)?;
@@ -41,7 +90,7 @@ impl Volume {
     #[cold]
     pub(super) fn paged_idle<T>(
         &self,
-        node: Node,
+        (node, access): (Node, Access),
         range: impl Fn() -> (u64, u64),
         mut call: impl FnMut() -> Result<T>,
     ) -> Result<T> {
@@ -50,8 +99,8 @@ impl Volume {
             let done = call();
             let Err(Errno::IO) = done else { return done };
             let _waiting = self.stay_idle();
-            let places = || self.places_of(node, range());
-            self.has_come(Errno::IO, Access::Store, &mut times, places)?;
+            let places = || self.places_for(node, range(), access);
+            self.has_come(Errno::IO, access, &mut times, places)?;
         }
     }
 
@@ -91,7 +140,7 @@ impl Volume {
             let place = if opened.flags.appends() { Position::End } else { Position::At(offset) };
             let range = || (offset, rest.iter().map(|part| part.len() as u64).sum());
             let write = || self.write_waiting(opened, place, rest);
-            Ok(self.paged_idle(opened.node, range, write)?.0)
+            Ok(self.paged_idle((opened.node, stores(opened.flags.appends())), range, write)?.0)
         })
     }
 
@@ -126,6 +175,11 @@ impl Volume {
         self.sync_here(what)?;
         self.region.pager().map_or(Ok(()), Pager::barrier)
     }
+}
+
+/// How a write accesses the range that it names: one that appends goes elsewhere.
+pub(super) fn stores(appends: bool) -> Access {
+    if appends { Access::Store } else { Access::Whole }
 }
 
 /// The buffers behind their first `skipped` bytes.

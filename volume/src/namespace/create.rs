@@ -250,7 +250,7 @@ impl<'v> Named<'v, 1> {
             if !names.is_lost_block(ino * INODE / BLOCK) {
                 names.give_back_inode(&record, owner.op(), ino)?;
             }
-            if let Some(block) = block.filter(|&block| !names.is_lost_block(block)) {
+            if let Some(block) = block.filter(|&block| !names.stays_lost(block)) {
                 record.keep_bucket(names, block)?;
             }
         }

@@ -47,6 +47,24 @@ pub struct FsckFault {
     pub(crate) action: Action,
 }
 
+/// What of a file cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostData {
+    /// The file, as the fault's place names it.
+    pub place: String,
+    /// Where it lies in the region: runs of bytes, {offset, length}.
+    pub runs: Vec<(u64, u64)>,
+    /// Byte of the file at which the first one begins.
+    pub first: u64,
+}
+
+impl LostData {
+    /// Bytes that cannot be read.
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.1).sum()
+    }
+}
+
 /// Where an entry of a directory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryAt {

@@ -16,7 +16,7 @@
 
 use crate::inode::Inode;
 use crate::recovery::Recoveries;
-use crate::recovery::fault::FsckFault;
+use crate::recovery::fault::{FsckFault, LostData};
 use crate::recovery::reached::Reached;
 use crate::recovery::visit::{NameSeen, Place, Visit, Work};
 use std::collections::HashMap;
@@ -58,6 +58,8 @@ pub(crate) enum Depth {
     Structure,
     /// Also structures that only readers of contents use: targets, attributes.
     Thorough,
+    /// Also which data a pager knows to be lost.
+    Known,
     /// Also every byte of every file, whether it can be read at all.
     Data,
 }
@@ -66,6 +68,8 @@ pub(crate) enum Depth {
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) faults: Vec<FsckFault>,
+    /// What of files cannot be read.
+    pub(crate) lost: Vec<LostData>,
     /// Files with blocks beyond their end that no call asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
@@ -82,6 +86,7 @@ pub(crate) struct Found {
 impl Found {
     fn add(&mut self, mut other: Self) {
         self.faults.append(&mut other.faults);
+        self.lost.append(&mut other.lost);
         self.leftovers.append(&mut other.leftovers);
         self.checksummed.append(&mut other.checksummed);
         self.counts.add(&other.counts);

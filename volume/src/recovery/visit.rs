@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::namespace::bucket::{Cell, Dir};
 use crate::namespace::directory::NODE;
 use crate::namespace::dirwalk::DirItem;
-use crate::recovery::fault::{Action, EntryAt, FsckFault, Remedy};
+use crate::recovery::fault::{Action, EntryAt, FsckFault, LostData, Remedy};
 use crate::recovery::mark::{Depth, Found, Shared};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -448,7 +448,7 @@ impl<'s, 'v> Visit<'s, 'v> {
         location: &Location<'_>,
     ) -> bool {
         let before = self.found.faults.len();
-        let mut beyond = false;
+        let (mut beyond, mut lost) = (false, Vec::new());
         let volume = self.shared.volume;
         let walked = volume.walk_map(inode, identity, &mut |item| {
             let marked = match item {
@@ -459,7 +459,7 @@ impl<'s, 'v> Visit<'s, 'v> {
                     beyond |= logical + blocks > end;
                     let marked = self.mark_blocks(block, blocks, false, location);
                     if marked && !unwritten {
-                        self.probe(block, blocks, logical, location);
+                        self.probe(block, blocks, logical, &mut lost);
                     }
                     marked
                 }
@@ -483,20 +483,25 @@ impl<'s, 'v> Visit<'s, 'v> {
             let meaning = "its map cannot be read";
             self.fault("unreadable", location, meaning, (Remedy::None, Action::None));
         }
+        self.tell_lost(&lost, location);
         beyond
     }
 
-    /// Whether the memory of a file's blocks is there: what lies beyond the region's end is not;
-    /// the rest is read only if asked for.
-    fn probe(&mut self, block: u64, blocks: u64, logical: u64, location: &Location<'_>) {
+    /// Looks whether the memory of a file's blocks is there: what lies beyond the region's end is
+    /// not; the rest is read only if asked for. `lost` gets those that are not: block and number in
+    /// the file.
+    fn probe(&self, block: u64, blocks: u64, logical: u64, lost: &mut Vec<(u64, u64)>) {
         let volume = self.shared.volume;
         let region = &volume.region;
         let length = region.len();
         if self.shared.depth < Depth::Data && (block + blocks) * BLOCK <= length {
+            let is_lost = |at: &u64| volume.has_lost(block + at, 1);
+            if self.shared.depth == Depth::Known && volume.has_lost(block, blocks) {
+                lost.extend((0..blocks).filter(is_lost).map(|at| (block + at, logical + at)));
+            }
             return;
         }
         let mut buffer = [0_u8; (PROBE * BLOCK) as usize];
-        let (mut lost, mut first) = (0, 0);
         let mut at = 0;
         while at < blocks {
             let take = (blocks - at).min(PROBE);
@@ -507,20 +512,26 @@ impl<'s, 'v> Visit<'s, 'v> {
                 read.is_ok() || count == 1 && region.is_hole(at)
             };
             if !readable(at, take, &mut buffer) {
-                for one in (at..at + take).filter(|one| !readable(*one, 1, &mut buffer)) {
-                    first = if lost == 0 { logical + one } else { first };
-                    lost += 1;
-                }
+                let missing = (at..at + take).filter(|one| !readable(*one, 1, &mut buffer));
+                lost.extend(missing.map(|at| (block + at, logical + at)));
             }
             at += take;
         }
-        if lost > 0 {
-            let meaning = format!(
-                "the memory of {lost} of its blocks cannot be read, the first is block {first} of \
-                 the file; restore the file from a copy, or overwrite it"
-            );
-            self.fault("media", location, meaning, (Remedy::None, Action::None));
-        }
+    }
+
+    /// Notes the blocks of a file whose memory is not there.
+    fn tell_lost(&mut self, lost: &[(u64, u64)], location: &Location<'_>) {
+        let Some(first) = lost.iter().map(|one| one.1).min() else { return };
+        let count = lost.len();
+        let meaning = format!(
+            "the memory of {count} of its blocks cannot be read, the first is block {first} of the \
+             file; restore the file from a copy, or overwrite it"
+        );
+        self.fault("media", location, meaning, (Remedy::None, Action::None));
+        let runs = lost.chunk_by(|one, next| one.0 + 1 == next.0);
+        let runs = runs.map(|run| (run[0].0 * BLOCK, run.len() as u64 * BLOCK)).collect();
+        let place = self.found.faults.last().map(|fault| fault.place.clone()).unwrap_or_default();
+        self.found.lost.push(LostData { place, runs, first: first * BLOCK });
     }
 
     /// Contents that only readers would notice: a symlink's target, the attributes' block.

@@ -19,34 +19,100 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK};
 use crate::space::Space;
 use crate::space::chunk::Kind;
-use pmem::{Access, Hint};
+use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
+
+/// Where in the region a call goes: offsets and bytes.
+#[derive(Default)]
+pub(crate) struct Places {
+    pub(crate) all: Vec<(u64, u64)>,
+    /// Pages in a row to all of which it stores.
+    pub(crate) whole: Vec<(u64, u64)>,
+    /// Pages to parts of which it stores.
+    pub(crate) parts: Vec<u64>,
+}
+
+impl From<Vec<(u64, u64)>> for Places {
+    /// Of a call that stores to none of them whole.
+    fn from(all: Vec<(u64, u64)>) -> Self {
+        Self { all, ..Self::default() }
+    }
+}
+
+/// Of a call that stores to all of its range, and has met this page, which cannot be had (and was
+/// known to be lost, or not): has the pages to all of which it stores hold zeros, where they are
+/// lost, and gives whether it can begin anew. Not if it needs a page of which something stays. One
+/// that is none of its range it wanted to copy, and does not where it is known to be lost.
+#[cold]
+fn goes_on(pager: &dyn Pager, (page, was_lost): (u64, bool), places: &Places) -> bool {
+    if !pager.is_lost(page) {
+        return false;
+    }
+    let is_whole = places.whole.iter().any(|(at, bytes)| (*at..at + bytes).contains(&page));
+    if !is_whole && !places.parts.contains(&page) {
+        return !was_lost;
+    }
+    if !is_whole || places.parts.iter().any(|part| pager.fault(*part, Access::Store).is_err()) {
+        return false;
+    }
+    let whole = places.whole.iter();
+    for page in whole.flat_map(|(at, bytes)| (*at..at + bytes).step_by(BLOCK as usize)) {
+        // Another call may be faster.
+        pager.renew(page);
+    }
+    true
+}
 
 impl Space {
     /// Of a call that failed with `error`, and holds nothing: whether it is to begin anew, because
     /// a page was absent that is there now; else what it is to give. `times`: how often it has
     /// begun anew. `places`: where in the region it goes.
+    ///
+    /// A page whose bytes are lost is fresh for a call that stores to all of it.
     #[cold]
     pub(crate) fn has_come(
         &self,
         error: Errno,
         access: Access,
         times: &mut u32,
-        places: impl FnOnce() -> Vec<(u64, u64)>,
+        places: impl Fn() -> Places,
     ) -> Result<()> {
         let pager = self.region.pager().filter(|_| error == Errno::IO).ok_or(error)?;
         let page = self.region.absent_page().ok_or(error)?;
         pager.begins_anew(*times)?;
         *times = times.saturating_add(1);
-        let places = places();
-        if !places.is_empty() {
-            pager.ready(&places, access);
+        let found = places();
+        if !found.all.is_empty() {
+            pager.ready(&found.all, access);
         }
-        pager.fault(page, access).map_err(|errno| match errno {
+        let was_lost = pager.is_lost(page);
+        match pager.fault(page, access) {
+            Ok(()) => Ok(()),
             // As of a kernel's file: behind the handler the call goes on.
-            Errno::INTR | Errno::AGAIN => vfs::BEGIN_ANEW,
-            _ => error,
-        })
+            Err(Errno::INTR | Errno::AGAIN) => Err(vfs::BEGIN_ANEW),
+            Err(_) if access == Access::Whole && goes_on(pager, (page, was_lost), &places()) => {
+                Ok(())
+            }
+            Err(_) => Err(error),
+        }
+    }
+
+    /// Whether some of these blocks are known to be lost, of a region that has a pager: they cannot
+    /// be copied.
+    #[cold]
+    pub(crate) fn has_lost(&self, block: u64, blocks: u64) -> bool {
+        let Some(pager) = self.region.pager() else { return false };
+        (block..block + blocks).any(|block| pager.is_lost(block * BLOCK))
+    }
+
+    /// Of a block of this call's own that it gives up: whether its memory cannot be had again.
+    /// Where a pager has lost it, it is fresh from here on.
+    #[cold]
+    pub(crate) fn stays_lost(&self, block: u64) -> bool {
+        self.is_lost_block(block) && {
+            self.say_nobodys(block, 1);
+            self.is_lost_block(block)
+        }
     }
 
     /// Bytes that a call may access in one step: what its pager can have here at once.

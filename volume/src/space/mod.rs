@@ -1,7 +1,7 @@
 //! Space: chunks and their blocks, which blocks a request gets, the index over them, what a CPU
 //! keeps, the memory beneath, and which memory is near.
 
-mod absent;
+pub(crate) mod absent;
 pub(crate) mod alloc;
 #[cfg(test)]
 mod alloc_tests;

@@ -130,10 +130,11 @@ impl Op<'_> {
 
     /// Of what an abort would free, blocks whose memory cannot be read stay allocated until the
     /// next sweep: or the next operation would get the same ones again, and fail as this one.
+    /// (Those that a pager has lost are fresh, since nobody wants what they held.)
     #[cold]
     fn keep_lost_blocks(&mut self) {
         let room = self.room;
-        let lost = |run: &(u64, u64)| (run.0..run.0 + run.1).any(|at| room.is_lost_block(at));
+        let lost = |run: &(u64, u64)| (run.0..run.0 + run.1).any(|at| room.stays_lost(at));
         if self.allocated.iter().any(lost) {
             let all = std::mem::take(&mut self.allocated);
             let blocks = all.iter().flat_map(|run| run.0..run.0 + run.1);

@@ -65,7 +65,7 @@ impl Placed {
         let on = |page| match directory.get(page) {
             Ok(Place::Held(node, _)) => On::Node(node.number()),
             Ok(Place::Void(_)) => On::Nowhere,
-            Ok(Place::Lost(_)) => On::Lost,
+            Ok(Place::Lost(..)) => On::Lost,
             Err(_) => On::Unknown,
         };
         let parts = runs.iter().flat_map(|(run, written)| split(run, *written, on)).collect();
