@@ -110,15 +110,17 @@ pub fn grow(region: &Path, (before, wanted): (u64, u64)) -> Result<(), Failure> 
     let Some((store, volume)) = of_region(region) else { return Ok(()) };
     let asked = format!("grow {volume} to {}", size::show(wanted));
     let about = store.about()?.ok_or_else(|| Failure::new(&asked, "its node is gone", ""))?;
-    let (all, free) = capacity(&status(&Registry::find()?, &about.domain)?);
+    let told = status(&Registry::find()?, &about.domain)?;
+    let (all, free) = capacity(&told);
     let promised = store.volume_about(&volume)?.map_or(before, |about| about.pages * PAGE);
     if wanted.saturating_sub(promised) > free {
         let found = format!(
             "no space left: the nodes that answer have {} for volumes, of which {} are promised \
-             to none yet, and it has {}",
+             to none yet, and it has {}{}",
             size::show(all),
             size::show(free),
-            size::show(promised)
+            size::show(promised),
+            told_of_draining(&told)
         );
         let advice = "give a smaller --size, or start another node: solera node --join";
         return Err(Failure::new(asked, found, advice));
@@ -147,7 +149,7 @@ pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
         Ok(_) => Err(Failure::new(asked, "its node answers something else", "")),
         Err(errno) => {
             let found = format!("its node does not answer: {}", pmem::plain(errno));
-            Err(Failure::new(asked, found, "start it: solera node"))
+            Err(Failure::new(asked, found, &registry::how_to_start(&store)))
         }
     }
 }
@@ -167,11 +169,32 @@ pub fn is_there(node: &Member) -> bool {
     node.silent < SILENT.as_secs() && node.standing != Standing::Gone
 }
 
-/// Bytes that a domain has for volumes: what its nodes may have, but for what each keeps free; and
-/// those of them that no volume was promised.
+/// Pages of a node that are for volumes: what it may have, but for what it keeps free. One that
+/// gives its pages up takes none of others: it has only what its own volumes were promised.
+pub fn for_volumes(node: &Member) -> u64 {
+    let pages = node.capacity.saturating_sub(node.reserve);
+    match node.standing {
+        _ if !is_there(node) => 0,
+        Standing::Drains => pages.min(node.promised),
+        Standing::There | Standing::Gone => pages,
+    }
+}
+
+/// Which nodes give their pages up, for a message about room: empty, if none does.
+pub fn told_of_draining(status: &Status) -> String {
+    let draining = living(status).filter(|node| node.standing == Standing::Drains);
+    let numbers: Vec<String> = draining.map(|node| node.node.to_string()).collect();
+    match numbers.as_slice() {
+        [] => String::new(),
+        [one] => format!("; node {one} gives its pages up"),
+        all => format!("; nodes {} give their pages up", all.join(", ")),
+    }
+}
+
+/// Bytes that a domain has for volumes: what its nodes have for them; and those of them that no
+/// volume was promised.
 pub fn capacity(status: &Status) -> (u64, u64) {
-    let pages = |node: &Member| node.capacity.saturating_sub(node.reserve);
-    let all: u64 = living(status).map(pages).sum();
+    let all: u64 = status.nodes.iter().map(for_volumes).sum();
     // A host that is away has its volumes still.
     let promised: u64 = status.nodes.iter().map(|node| node.promised).sum();
     (all * PAGE, all.saturating_sub(promised) * PAGE)
@@ -254,10 +277,11 @@ pub fn make(
     let (all, free) = capacity(&told);
     if size > free {
         let found = format!(
-            "its {} nodes that answer have {} for volumes, of which {} are promised to none yet",
+            "its {} nodes that answer have {} for volumes, of which {} are promised to none yet{}",
             living(&told).count(),
             size::show(all),
-            size::show(free)
+            size::show(free),
+            told_of_draining(&told)
         );
         let advice = "give a smaller --size, or start another node: solera node --join";
         return Err(Failure::new(asked, found, advice));

@@ -304,6 +304,9 @@ fn nodes_and_volumes_are_removed() {
     assert!(kept_by(2).expect("it is there")["kept_bytes"].as_u64() > Some(0));
     let domain = |line: &[&str]| machine.solera(&[&["domain"], line].concat());
     domain(&["drain", "dm", "2"]).refused(1, &["30.41 MiB for volumes", "40.00 MiB are promised"]);
+    let status = machine.status();
+    assert_eq!(status["kept"][0]["volume"], "v", "{status}");
+    assert_eq!(status["kept"][0]["uuid"], status["volumes"][0]["uuid"], "{status}");
     domain(&["drain", "dm", "9"]).refused(1, &["no such node"]);
     for (node, words) in [("1", ["node 1 gives out", "drain dm 1"]), ("9", ["no such", "status"])] {
         domain(&["leave", "dm", node]).refused(1, &words);
@@ -326,6 +329,8 @@ fn nodes_and_volumes_are_removed() {
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     domain(&["drain", "dm", "3"]).refused(1, &["not heard of", "domain forget dm 3"]);
+    let repair = || machine.solera(&["domain", "repair", "dm/v"]);
+    assert!(repair().ended_with(4).out.contains("node 3 does not answer"), "nothing is lost yet");
     domain(&["forget", "dm", "3"]).ok();
     std::thread::sleep(std::time::Duration::from_secs(2));
     let begun = std::time::Instant::now();
@@ -338,7 +343,10 @@ fn nodes_and_volumes_are_removed() {
     let said = holds.stdout.as_mut().map(|out| out.read(&mut [0; 1]));
     assert!(said.is_some_and(|said| said.is_ok_and(|bytes| bytes == 1)), "it runs");
     machine.solera(&["rm", "dm/v"]).refused(1, &["processes have it attached"]);
+    assert_eq!(machine.status()["volumes"][0]["processes"], 1);
     holds.kill().and_then(|()| holds.wait()).expect("it ends");
+    // Also before the node has buried it.
+    assert_eq!(machine.status()["volumes"][0]["processes"], 0);
     std::thread::sleep(std::time::Duration::from_secs(1));
     machine.solera(&["rm", "dm/v"]).ok();
     assert!(!machine.0.path("1/volumes/v").exists(), "nothing is left of it");
@@ -366,6 +374,9 @@ fn a_directory_is_mended_by_claims() {
         machine.solera(&[&["domain", "repair", "--json"], options, &["dm/v"]].concat())
     };
     assert_eq!(repair(&[]).json()["found_pages"], 0, "nothing is wrong");
+    assert_eq!(repair(&[]).json()["lost"], json!([]));
+    // Nobody but the check itself has it.
+    assert!(!machine.solera(&["fsck", "dm/v"]).ok().contains("in use"));
     let directory = machine.0.path("1/volumes/v/directory");
     // In place: the node has it mapped.
     let damage = |from: usize, words: usize| {
@@ -397,6 +408,7 @@ fn a_directory_is_mended_by_claims() {
         }
     };
     assert!(lost["lost_pages"].as_array().is_some_and(|pages| pages.len() > 1000), "{lost}");
+    assert_eq!((&lost["lost"][0]["file"], &lost["lost"][0]["node"]), (&"/file".into(), &2.into()));
     machine.solera(&["run", "--ddmap", "dm/v", "--", "cat", "/dm/file"]).ended_with(1);
 }
 
@@ -416,6 +428,8 @@ fn a_directory_that_is_gone_is_made_anew() {
     machine.solera(&["trim", "dm/v"]).ok();
     drop(first);
     fs::remove_file(machine.0.path("1/volumes/v/directory")).expect("removed");
+    let start = format!("--listen {address} --capacity 16M");
+    machine.solera(&["cat", "dm/v:/file"]).refused(1, &["solera node --domain dm", &start]);
     let _first = machine.node("1", &["--listen", &address]);
     machine.solera(&["cat", "dm/v:/file"]).refused(1, &["directory", "domain repair"]);
     let repair =
@@ -424,6 +438,143 @@ fn a_directory_that_is_gone_is_made_anew() {
     assert!(repair(&[]).ok().contains(" 0 lost"));
     machine.has_same("dm/v:/file", &file);
     machine.solera(&["fsck", "dm/v"]).ok();
+}
+
+/// The bytes of a file, or what was said.
+fn bytes_of(machine: &Machine, file: &str) -> Result<Vec<u8>, String> {
+    let output = machine.command(&["cat", &format!("dm/v:{file}")]).output().expect("it starts");
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+/// A holder is lost with what it had. What was lost stayed lost for ever: nearly every write failed
+/// with EIO, in the files that had it and, once they were removed, in all that got its pages.
+#[test]
+fn a_lost_holder_is_no_lost_volume() {
+    let machine = Machine::new();
+    let mut nodes = machine.domain_of_three();
+    let line = ["run", "--ddmap", "dm/v", "--mode"];
+    let run = |mode: &str, script: &str| {
+        machine.solera(&[&line[..], &[mode, "--", "sh", "-c", script]].concat())
+    };
+    let modes = ["strict", "sync", "posix"];
+    for mode in modes {
+        run(mode, &format!("head -c 6M /dev/urandom > /dm/{mode}")).ok();
+    }
+    run("strict", "head -c 4M /dev/urandom > /dm/removed").ok();
+    let third = nodes.pop().expect("three");
+    drop(third);
+    fs::remove_dir_all(machine.0.path("3")).expect("removed");
+    machine.solera(&["domain", "forget", "dm", "3"]).ok();
+    let repair = || machine.solera(&["domain", "repair", "dm/v"]);
+    let begun = std::time::Instant::now();
+    // All have heard of it with the next beat.
+    let said = loop {
+        let said = repair().ended_with(4).out;
+        if !said.contains(" 0 lost") {
+            break said;
+        }
+        assert!(begun.elapsed().as_secs() < 120, "{said}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    };
+    assert!(said.lines().any(|line| line.ends_with("lost with node 3")), "{said}");
+    let again = repair().ended_with(4).out;
+    assert!(again.contains(" 0 placed anew"), "{again}");
+    assert_eq!(again.lines().skip(1).collect::<Vec<_>>(), said.lines().skip(1).collect::<Vec<_>>());
+
+    // One line a file says how much of it was lost with which node.
+    let checked = machine.solera(&["fsck", "--read-data", "--json", "dm/v"]).ended_with(4).out;
+    let checked: Value = serde_json::from_str(&checked).expect("JSON");
+    let lost = checked["lost"].as_array().expect("a list").clone();
+    let faults = checked["faults"].as_array().expect("a list");
+    assert_eq!(lost.len(), faults.len(), "{checked}");
+    for fault in faults {
+        let meaning = fault["meaning"].as_str().unwrap_or_default();
+        assert!(fault["code"] == "media" && meaning.contains("lost with node 3"), "{fault}");
+    }
+    let said = bytes_of(&machine, lost[0]["file"].as_str().expect("a name")).expect_err("it is");
+    assert!(said.contains("Input/output error"), "{said}");
+
+    // A part of a page that is lost cannot be written, all of it can, whatever the mode.
+    for mode in
+        modes.into_iter().filter(|mode| lost.iter().any(|l| l["file"] == format!("/{mode}")))
+    {
+        let fault = faults.iter().find(|fault| fault["place"] == format!("/{mode}"));
+        let meaning = fault.and_then(|fault| fault["meaning"].as_str()).expect("it has one");
+        let first = meaning.split("at byte ").nth(1).and_then(|rest| rest.split(';').next());
+        let page = first.and_then(|byte| byte.parse::<u64>().ok()).expect("a number") / 4096;
+        let part =
+            format!("printf x | dd of=/dm/{mode} bs=1 seek={} conv=notrunc", page * 4096 + 9);
+        let said = run(mode, &part).ended_with(1).err;
+        assert!(said.contains("Input/output error"), "{said}");
+        let whole = format!(
+            "yes | dd of=/dm/{mode} iflag=fullblock bs=4096 count=1 seek={page} conv=notrunc"
+        );
+        run(mode, &whole).ok();
+        let all = format!(
+            "yes | dd of=/dm/{mode} iflag=fullblock bs=1M count=6 conv=notrunc && \
+             yes | head -c 6M | cmp - /dm/{mode}"
+        );
+        run(mode, &all).ok();
+    }
+    let anew = "rm /dm/removed && for i in 1 2; do yes | head -c 2M > /dm/n$i || exit 1; done && \
+                yes | head -c 6M > /dm/strict && yes | head -c 6M | cmp - /dm/strict";
+    run("strict", anew).ok();
+    machine.solera(&["fsck", "--read-data", "dm/v"]).ok();
+    let said = repair().out;
+    assert!(said.contains(" 0 lost"), "{said}");
+    machine.solera(&["snapshot", "dm/v", &machine.0.text("copy")]).ok();
+}
+
+/// A node whose store is of a domain's first node took no notice of `--join`: there were two
+/// domains of one name.
+#[test]
+fn a_first_node_joins_no_other_domain() {
+    let machine = Machine::new();
+    // What fails leaves no first node's store.
+    machine.refuses(("dm", "2"), &["--metrics", "192.0.2.1:1"], &["192.0.2.1"]);
+    assert!(!machine.0.path("2").exists());
+    let first = machine.node("1", &[]);
+    machine.refuses(("dm", "2"), &[], &["runs on this machine", "--join"]);
+    assert!(!machine.0.path("2").exists(), "before it makes a store");
+    let second = machine.node_on("other", "2", &[]);
+    assert!(second.line.starts_with("node 1 of dm"), "{}", second.line);
+    drop(second);
+    let join = ["--join", first.address()];
+    machine.refuses(("dm", "2"), &join, &["the store is of node 1", "joins none", "--store"]);
+    let address = first.address().to_owned();
+    drop(first);
+    // Its own address is no other domain's.
+    let first = machine.node("1", &["--listen", &address, "--join", &address]);
+    let third = machine.node("3", &["--join", first.address()]);
+    assert!(third.line.starts_with("node 2 of dm"), "{}", third.line);
+}
+
+/// What gives its pages up was counted as room for others'.
+#[test]
+fn draining_nodes_are_no_room() {
+    let machine = Machine::new();
+    let first = machine.node("1", &[]);
+    let join = ["--join", first.address()];
+    let _others = ["2", "3"].map(|store| machine.node(store, &join));
+    machine.solera(&["format", "--ddmap", "dm/v", "--size", "24M"]).ok();
+    let file = machine.file(18 << 20);
+    machine.solera(&["cp", &file, "dm/v:/file"]).ok();
+    let begun = std::time::Instant::now();
+    while kept(&machine.status()) == 0 {
+        assert!(begun.elapsed().as_secs() < 120, "{}", machine.status());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    machine.solera(&["domain", "drain", "dm", "2"]).ok();
+    let format = |size: &str| machine.solera(&["format", "--ddmap", "dm/w", "--size", size]);
+    format("20M").refused(1, &["6.41 MiB are promised to none", "node 2 gives its pages up"]);
+    let drain = machine.solera(&["domain", "drain", "dm", "3"]);
+    drain.refused(1, &["15.20 MiB for volumes", "24.00 MiB are promised", "node 2 gives"]);
+    machine.solera(&["domain", "drain", "--cancel", "dm", "2"]).ok();
+    machine.has_same("dm/v:/file", &file);
 }
 
 #[test]
@@ -512,7 +663,18 @@ fn a_demo_leaves_nothing() {
     assert!(!machine.0.path("demo").exists(), "its stores go with it");
     machine.solera(&["domain", "status", "demo"]).refused(1, &["no node of demo runs"]);
 
+    // What one that is killed leaves is found by the next one.
+    let line = ["node", "--demo", "1", "--capacity", "16M"];
+    let killed = Node::start(machine.command(&line));
+    let left = format!("/dev/shm/solera-demo-{}", killed.child.id());
+    killed.end(Signal::KILL);
+    assert!(Path::new(&left).exists());
+    let next = Node::start(machine.command(&line));
+    assert!(!Path::new(&left).exists(), "it is gone");
+    assert_eq!(next.end(Signal::TERM).code(), Some(0));
+
     // A folder that is there stays, and so does what is in it.
+    let line = ["node", "--demo", "3", "--capacity", "16M", "--store", &store];
     fs::create_dir_all(machine.0.path("demo/2/mine")).expect("made");
     machine.solera(&line).refused(1, &["demo/2", "--store"]);
     assert!(machine.0.path("demo/2/mine").is_dir() && !machine.0.path("demo/1").exists());

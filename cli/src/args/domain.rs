@@ -127,8 +127,7 @@ pub struct NodeArgs {
     /// Where other nodes reach this one: an address of this machine, and a port (0: any).
     #[arg(long, value_name = "ADDR:PORT", required_unless_present = "demo")]
     pub listen: Option<SocketAddr>,
-    /// The node's folder, on a tmpfs or a DAX file system; it is made [default of --demo: a new one
-    /// in /dev/shm].
+    /// The node's folder, on a tmpfs; it is made [default of --demo: a new one in /dev/shm].
     #[arg(long, value_name = "DIR", required_unless_present = "demo")]
     pub store: Option<PathBuf>,
     /// Bytes that the node may have of all volumes [default of --demo: 256M each].
@@ -233,9 +232,9 @@ Example:
     },
     /// Remove a node that will not come back: the pages that it had are lost.
     #[command(after_help = "\
-Refused while the node is there (use leave). From then on a touch of a page that it had is SIGBUS,
-calls give EIO, at once; other nodes drop what they keep of volumes that it was the host of. If it
-does come back, it is refused.
+Refused while the node is there (use leave): it waits 8 s whether the node says something. From then
+on a touch of a page that it had is SIGBUS, calls give EIO, at once; other nodes drop what they keep
+of volumes that it was the host of. If it does come back, it is refused.
 
 Exit code: 0 it is removed, 1 it is not.
 
@@ -275,8 +274,8 @@ Examples:
     #[command(after_help = "\
 The directory says where each page is. Where it is damaged, names a node that has not got the page,
 or is gone, the latest version that a node has is the page. A page that nobody has is lost: it is
-listed, and gives EIO; solera fsck --read-data names the files. While a node does not answer, no
-page is called lost.
+said to be so, with the file that has it and the node that had it, and gives EIO until the file is
+removed, or all of the page is written. While a node does not answer, no page is called lost.
 
 Exit code: 0 nothing is lost, 1 failed, 4 pages are lost, or a node does not answer.
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,8 @@ use crate::size;
 
 /// The domain of `--demo`.
 pub const DEMO: &str = "demo";
+/// Where its stores are, with the number of its process behind it.
+const DEMO_STORES: &str = "/dev/shm/solera-demo-";
 /// Bytes of each of its nodes.
 const DEMO_CAPACITY: u64 = 256 << 20;
 /// Bytes of a node, at least: a volume's chunk has 2 MiB, and as much is on its way.
@@ -84,6 +86,10 @@ fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
         return Err(Failure::new("run a node", "options are missing", "see solera node --help"));
     };
     registry::check_name("domain", domain)?;
+    let is_first = args.join.is_none() && Store::at(store.clone()).about()?.is_none();
+    if is_first {
+        registry.check_first(domain, store)?;
+    }
     let wire = wire(args, domain, listen)?;
     let over = end()?;
     let node = Node::start(NodeOptions {
@@ -130,9 +136,10 @@ struct Stores {
 
 impl Stores {
     fn create(args: &NodeArgs, count: u16) -> Result<Self, Failure> {
-        let folder = args.store.clone().unwrap_or_else(|| {
-            PathBuf::from(format!("/dev/shm/solera-demo-{}", std::process::id()))
-        });
+        let folder = args
+            .store
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("{DEMO_STORES}{}", std::process::id())));
         let asked = format!("make {count} stores in {}", folder.display());
         let mut builder = fs::DirBuilder::new();
         let made = match builder.mode(0o700).create(&folder) {
@@ -171,6 +178,37 @@ impl Drop for Stores {
             output::tell(format!("{} is left: {error}", folder.display()));
         }
     }
+}
+
+/// Removes the stores of demos of this user's that were killed: nobody would find what they have.
+fn remove_left() {
+    let (dir, prefix) = DEMO_STORES.rsplit_once('/').unwrap_or_default();
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    for folder in entries.map(|entry| entry.path()) {
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_demo = name.strip_prefix(prefix).is_some_and(|pid| pid.parse::<u32>().is_ok());
+        if is_demo && is_left(&folder) {
+            match fs::remove_dir_all(&folder) {
+                Ok(()) => {
+                    output::tell(format!("{}: removed; its demo was killed", folder.display()))
+                }
+                Err(error) => output::tell(format!("{} is left: {error}", folder.display())),
+            }
+        }
+    }
+}
+
+/// Whether a demo's folder is this user's, and no node uses a store in it.
+fn is_left(folder: &Path) -> bool {
+    let Ok(meta) = fs::symlink_metadata(folder) else { return false };
+    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+        return false;
+    }
+    // One that is just being made has no nodes yet.
+    let pid = folder.to_str().and_then(|name| name.strip_prefix(DEMO_STORES)?.parse().ok());
+    let runs = pid.is_none_or(|pid: u32| Path::new(&format!("/proc/{pid}")).exists());
+    let stores = fs::read_dir(folder).into_iter().flatten().flatten();
+    !runs && stores.into_iter().all(|store| Store::at(store.path()).lock().is_ok())
 }
 
 /// Refuses more than the file system has free.
@@ -219,6 +257,7 @@ fn demo(args: &NodeArgs, count: u16, registry: &Registry) -> Outcome {
     }
     let over = end()?;
     let capacity = args.capacity.unwrap_or(DEMO_CAPACITY);
+    remove_left();
     let stores = Stores::create(args, count)?;
     let folder = stores.all[0].parent().unwrap_or(&stores.all[0]);
     check_room(folder, capacity.saturating_mul(count.into()))?;

@@ -171,6 +171,15 @@ impl Store {
         self.write(NODE, &serde_json::to_vec_pretty(&about).unwrap_or_default())
     }
 
+    /// The store is new again, if it is a first node's that has nothing yet.
+    pub fn forget_first(&self) {
+        let is_first = self.about().is_ok_and(|about| about.is_some_and(|about| about.node == 1));
+        if is_first && self.volumes().is_empty() && self.all_kept().is_empty() {
+            // What stays is said by the next start.
+            let _ = fs::remove_file(self.0.join(NODE));
+        }
+    }
+
     pub(super) fn read<T: for<'a> Deserialize<'a>>(
         &self,
         path: &Path,

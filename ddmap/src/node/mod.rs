@@ -248,6 +248,15 @@ fn enter(
             let found = format!("the store is of a node of {}", known.domain);
             return Err(DomainError::new(asked, found, "give the store of this domain"));
         }
+        if let Some(join) = options.join.filter(|join| known.node == 1 && *join != about.address) {
+            let found = format!(
+                "the store is of node 1, with which a domain of that name began: it joins none, \
+                 and not the one at {join}"
+            );
+            let advice = "give --store a new folder to join; or leave --join out, to go on with \
+                          that domain";
+            return Err(DomainError::new(asked, found, advice));
+        }
         (about.node, about.store) = (known.node, known.store);
         store.members().into_iter().for_each(|listed| members.remember(listed));
     }
@@ -275,14 +284,19 @@ fn enter(
 
 impl Node {
     /// Starts a node: it answers others when this returns. A store that was made for one that is
-    /// refused goes again.
+    /// refused goes again, if it is of no domain's node, or of one that begins a domain, of which
+    /// nobody knows.
     pub fn start(options: NodeOptions) -> Result<Self, DomainError> {
-        let path = options.store.clone();
-        let is_new = !path.exists();
+        let store = Store::at(options.store.clone());
+        let is_new = !store.path().exists();
+        let is_first = store.about().is_ok_and(|about| about.is_none());
         Self::start_in(options).inspect_err(|_| {
-            if is_new && Store::at(path.clone()).about().is_ok_and(|about| about.is_none()) {
+            if is_first {
+                store.forget_first();
+            }
+            if is_new && store.about().is_ok_and(|about| about.is_none()) {
                 // What cannot be removed is empty, and does no harm.
-                let _ = std::fs::remove_dir_all(&path);
+                let _ = std::fs::remove_dir_all(store.path());
             }
         })
     }

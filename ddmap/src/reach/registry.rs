@@ -11,8 +11,9 @@
 //! since nobody answers at its store's socket.
 
 use crate::ground::error::DomainError;
-use crate::ground::store::Store;
+use crate::ground::store::{Listed, Store};
 use crate::ground::view::REGION;
+use crate::protocol::PAGE;
 use crate::reach::local::{Answered, Local, Said};
 use crate::reach::status::Status;
 use rustix::io::Errno;
@@ -180,16 +181,27 @@ impl Registry {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(failed)?;
         let store = store.path().canonicalize().map_err(failed)?;
-        if let Ok(other) = fs::read_link(&name)
-            && other != store
-            && lives(&Store::at(other.clone()))
-        {
-            let found = format!("another one, in {}, runs on this machine", other.display());
-            return Err(DomainError::new(asked, found, "end that one, or choose another domain"));
+        if let Some(other) = self.other(domain, node, &store) {
+            return Err(another(asked, &other));
         }
         let new = folder.join(format!(".{node}-{}", std::process::id()));
         symlink(&store, &new).and_then(|()| fs::rename(&new, &name)).map_err(failed)?;
         Ok(Registered { name, store })
+    }
+
+    /// The store of another node of this number that runs on this machine.
+    fn other(&self, domain: &str, node: u16, store: &Path) -> Option<PathBuf> {
+        let other = fs::read_link(self.domain(domain).join(node.to_string())).ok()?;
+        (other != store && lives(&Store::at(other.clone()))).then_some(other)
+    }
+
+    /// Refuses to begin a domain, with a node that joins none, whose first node runs here already.
+    pub fn check_first(&self, domain: &str, store: &Path) -> Result<(), DomainError> {
+        let real = store.canonicalize().unwrap_or_else(|_| store.to_owned());
+        match self.other(domain, 1, &real) {
+            Some(other) => Err(another(format!("begin the domain {domain}"), &other)),
+            None => Ok(()),
+        }
     }
 
     /// How a domain is, as each of its nodes on this machine says; at least one does.
@@ -237,9 +249,9 @@ impl Registry {
             return Ok(store.volume(volume).join(REGION));
         }
         if let Some((number, store)) = hosts.first() {
+            let advice = how_to_start(store);
             let store = store.path().display();
             let found = format!("node {number}, which is its host, does not answer in {store}");
-            let advice = format!("start it: solera node --domain {domain} --store {store}");
             return Err(DomainError::new(asked, found, advice));
         }
         let living = self.living(domain);
@@ -333,6 +345,35 @@ fn ask(store: &Store) -> Result<Status, Errno> {
         Answered::Status(status) => Ok(status),
         _ => Err(Errno::BADMSG),
     }
+}
+
+fn another(asked: String, other: &Path) -> DomainError {
+    let found = format!("another one, in {}, runs on this machine", other.display());
+    let advice = "give --join its address to be a node of its domain, or choose another domain";
+    DomainError::new(asked, found, advice)
+}
+
+/// How the node is started again that has a store: where it was, with what it had.
+pub fn how_to_start(store: &Store) -> String {
+    let Ok(Some(about)) = store.about() else { return "start it: solera node".to_owned() };
+    let its = |one: &Listed| one.0.number() == about.node;
+    let listen = store
+        .members()
+        .into_iter()
+        .find(its)
+        .map_or_else(|| "ADDR:PORT".to_owned(), |(_, address, _)| address.to_string());
+    let bytes = store.open_room().map_or(0, |room| room.capacity() * PAGE);
+    let capacity = match (bytes, bytes.is_multiple_of(1 << 20)) {
+        (0, _) => "SIZE".to_owned(),
+        (_, true) => format!("{}M", bytes >> 20),
+        _ => bytes.to_string(),
+    };
+    format!(
+        "start it: solera node --domain {} --store {} --listen {listen} --capacity {capacity} (and \
+         --key, if the domain has one)",
+        about.domain,
+        store.path().display()
+    )
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ddmap::ground::store::Standing;
+use ddmap::node::members::SILENT;
 use ddmap::protocol::PAGE;
 use ddmap::reach::control::Member;
 use ddmap::reach::local::{Answered, Said};
@@ -57,15 +58,16 @@ fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
     if before.kept == 0 {
         return Ok(());
     }
-    let others = status.nodes.iter().filter(|one| one.node != node && domain::is_there(one));
-    let room: u64 = others.map(|one| one.capacity.saturating_sub(one.reserve)).sum();
+    let others = status.nodes.iter().filter(|one| one.node != node);
+    let room: u64 = others.map(domain::for_volumes).sum();
     let promised: u64 = status.nodes.iter().map(|one| one.promised).sum();
     let needed = promised + before.used.saturating_sub(before.kept);
     if needed > room {
         let found = format!(
-            "the other nodes have {} for volumes, and {} are promised",
+            "the other nodes have {} for volumes, and {} are promised{}",
             size::show(room * PAGE),
-            size::show(needed * PAGE)
+            size::show(needed * PAGE),
+            domain::told_of_draining(status)
         );
         return Err(Failure::new(asked, found, "start another node, or remove a volume"));
     }
@@ -201,13 +203,40 @@ pub fn leave(name: &str, node: u16, patience: Duration) -> Outcome {
     }
 }
 
+/// Waits until a node has been silent for as long as one that is gone. Refuses one that says
+/// something meanwhile.
+fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
+    let registry = Registry::find()?;
+    let found = || member(&domain::status(&registry, name)?, name, node);
+    let (begun, first) = (Instant::now(), found()?);
+    let mut now = first.clone();
+    if domain::is_there(&now) {
+        let text = format!(
+            "node {node} was heard of {} s ago; waiting whether it says something within {} s",
+            now.silent,
+            SILENT.as_secs()
+        );
+        output::tell(text);
+    }
+    while domain::is_there(&now) {
+        std::thread::sleep(LOOK);
+        let before = now.silent;
+        now = found()?;
+        // One that is gone is silent for a second more each second.
+        let expected = Duration::from_secs(first.silent) + begun.elapsed();
+        if now.silent < before || Duration::from_secs(now.silent) + HEARD < expected {
+            let advice = format!("have it give its pages up: solera domain leave {name} {node}");
+            return Err(Failure::new(asked, "it is there", &advice));
+        }
+    }
+    Ok(())
+}
+
 /// A node that will not come back is removed.
 pub fn forget(name: &str, node: u16) -> Outcome {
-    let found = member(&domain::status(&Registry::find()?, name)?, name, node)?;
     let asked = format!("forget node {node} of {name}");
-    if domain::is_there(&found) {
-        let advice = format!("have it give its pages up: solera domain leave {name} {node}");
-        return Err(Failure::new(asked, "it is there", &advice));
+    if node != 1 {
+        wait_for_silence(name, node, &asked)?;
     }
     if node == 1 {
         let found = "node 1 gives out the numbers and tells the nodes of each other, so it stays";
