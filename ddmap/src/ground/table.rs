@@ -7,7 +7,11 @@
 //! ```
 //!
 //! A process takes a slot when it attaches (`robust::slot`): its claims are in that slot's name. It
-//! holds a byte of the file `live`, by a lock of an open file description, which goes with it. Each
+//! holds a byte of the file `live`, by a lock of an open file description, which goes with it. (A
+//! forked child that cannot open the file, since it has become another user or has got another
+//! root, holds its byte as a process, by a description that it has inherited and that nobody holds
+//! a byte by. Its parent's own description it closes first: a close of any descriptor of the file
+//! would give up what the process holds.) Each
 //! slot has 64 *names*: pages that threads of the process are about to map (`protocol/mod.rs`,
 //! invariant 6). A name is put by a locked instruction, so all processors see it before the load of
 //! the word behind it. It also has 32 *holds*, which are names of many pages in a row: the buffer
@@ -27,9 +31,9 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The names of the files in a volume's folder.
@@ -135,6 +139,10 @@ pub struct Table {
     region: Region,
     pages: u64,
     live: InternalFd,
+    /// What forked children inherit of it.
+    inherited: InternalFd,
+    /// It holds bytes as a process.
+    as_process: AtomicBool,
     slot: AtomicU32,
     life: AtomicU32,
 }
@@ -157,11 +165,11 @@ impl Slots for Table {
     }
 
     fn hold(&self, slot: u32) -> Result<bool, Errno> {
-        bytes::try_take(self.live.as_raw_fd(), Kind::Description, Hold::Alone, i64::from(slot))
+        bytes::try_take(self.live.as_raw_fd(), self.kind(), Hold::Alone, i64::from(slot))
     }
 
     fn release(&self, slot: u32) -> Result<(), Errno> {
-        bytes::release(self.live.as_raw_fd(), Kind::Description, i64::from(slot))
+        bytes::release(self.live.as_raw_fd(), self.kind(), i64::from(slot))
     }
 
     fn is_held(&self, slot: u32) -> Result<bool, Errno> {
@@ -176,25 +184,25 @@ impl Slots for Table {
     fn begin_recovery(&self, slot: u32) -> Result<bool, Errno> {
         let fd = self.live.as_raw_fd();
         let at = RECOVERY_BYTES + i64::from(slot);
-        if !bytes::try_take(fd, Kind::Description, Hold::Alone, at)? {
+        if !bytes::try_take(fd, self.kind(), Hold::Alone, at)? {
             return Ok(false);
         }
         if self.hold(slot)? {
             return Ok(true);
         }
-        bytes::release(fd, Kind::Description, at)?;
+        bytes::release(fd, self.kind(), at)?;
         Ok(false)
     }
 
     fn end_recovery(&self, slot: u32) -> Result<(), Errno> {
         self.release(slot)?;
         let at = RECOVERY_BYTES + i64::from(slot);
-        bytes::release(self.live.as_raw_fd(), Kind::Description, at)
+        bytes::release(self.live.as_raw_fd(), self.kind(), at)
     }
 }
 
-fn open_live(folder: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+fn open_live(folder: &Path, made: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | made | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(folder.join(LIVE_NAME), flags, Mode::from_raw_mode(0o600))
 }
 
@@ -247,25 +255,49 @@ impl Table {
         if region.len().saturating_sub(WORDS_AT) / 8 < pages {
             return Err(TableError::Layout(format!("is too short for {pages} pages")));
         }
-        let live =
-            open_live(folder).map_err(|errno| TableError::System("the liveness file", errno))?;
+        let open = || {
+            let opened = open_live(folder, OFlags::CREATE).map(InternalFd::new);
+            opened.map_err(|errno| TableError::System("the liveness file", errno))
+        };
+        let (live, inherited, as_process) = (open()?, open()?, AtomicBool::new(false));
         let (slot, life) = (AtomicU32::new(u32::MAX), AtomicU32::new(0));
-        let table = Self { region, pages, live: InternalFd::new(live), slot, life };
+        let table = Self { region, pages, live, inherited, as_process, slot, life };
         table.take_slot()?;
         Ok(table)
     }
 
     /// In a forked child: it takes a slot of its own. Its parent's byte goes with its parent.
     pub fn forked(&self) -> Result<(), TableError> {
-        let system = |errno| TableError::System("the liveness file", errno);
-        let folder = self.region.path().and_then(Path::parent).unwrap_or(Path::new(""));
-        let live = open_live(folder).map_err(system)?;
+        let live = match self.open_again() {
+            Some(live) => live,
+            None => rustix::io::fcntl_dupfd_cloexec(&self.inherited, 0)
+                .inspect(|_| self.as_process.store(true, Ordering::Relaxed))
+                .map_err(|errno| TableError::System("the liveness file", errno))?,
+        };
         let old = self.live.as_raw_fd();
         self.live.replace(InternalFd::new(live));
         // SAFETY: the number that this had until now, which nobody else closes.
         drop(unsafe { OwnedFd::from_raw_fd(old) });
         self.slot.store(u32::MAX, Ordering::Relaxed);
         self.take_slot()
+    }
+
+    /// A description of the liveness file of this process's own. `None`: it cannot have one, or has
+    /// none already.
+    fn open_again(&self) -> Option<OwnedFd> {
+        if self.as_process.load(Ordering::Relaxed) {
+            return None;
+        }
+        let folder = self.region.path().and_then(Path::parent)?;
+        let live = open_live(folder, OFlags::empty()).ok()?;
+        let of = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        // Below another root it may be another file.
+        (of(live.as_fd()).ok()? == of(self.inherited.as_fd()).ok()?).then_some(live)
+    }
+
+    /// Whose this process's locks are.
+    fn kind(&self) -> Kind {
+        if self.as_process.load(Ordering::Relaxed) { Kind::Process } else { Kind::Description }
     }
 
     fn take_slot(&self) -> Result<(), TableError> {

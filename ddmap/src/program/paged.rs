@@ -192,6 +192,19 @@ const HELD: usize = 8;
 
 thread_local! {
     static HOLDS: Cell<Held> = const { Cell::new([None; HELD]) };
+/// The program is about to become another user, or to get another root: what it may not look for
+/// any more is looked for now.
+pub fn learn() {
+    if any() {
+        each(|pager| pager.carrier.learn());
+    }
+}
+
+/// Whether the region whose own mapping begins at `base` has a pager.
+pub fn has_pager(base: usize) -> bool {
+    any() && find(base, |_| true)
+}
+
 }
 
 /// Holds the pages at addresses until [`let_go`]: those that are here, and those that come.

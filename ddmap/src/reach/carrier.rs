@@ -39,6 +39,9 @@ pub trait Carrier: Send + Sync {
     /// itself from now on, as this slot and life.
     fn forked(&self, slot: u16, life: u32);
 
+    /// What it may not be able to look for later it looks for now: where nodes are.
+    fn learn(&self) {}
+
     /// Asks a node, and waits for its answer, at most `patience`, and not beyond a signal whose
     /// turn it is.
     fn ask(&self, to: NodeId, request: &Request, patience: Duration) -> Result<Answer, Unreached>;

@@ -6,10 +6,11 @@
 //! program does. The answer stays in the socket until a fetch wants those pages in those versions.
 //! It is no claim: a thread that brings a page claims it, and looks at its version, behind that.
 //!
-//! Locks: `idle`, to take a connection and to give it back; none while a request is under way.
+//! Locks: `idle`, to take a connection and to give it back; `listed`, for a moment; none while a
+//! request is under way.
 
 use crate::ground::renewed::Renewed;
-use crate::ground::store::{Standing, Store};
+use crate::ground::store::{Listed, Standing, Store};
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, PAGE, Version};
 use crate::reach::carrier::{Carrier, Fetch, GivenUp, Unreached};
@@ -31,6 +32,9 @@ const COMING_MAX: usize = 8;
 /// Connections to holders for one volume.
 pub struct Links {
     store: Store,
+    /// The nodes as the store listed them last: a program that has become another user, or has got
+    /// another root, cannot look there any more.
+    listed: Renewed<Vec<Listed>>,
     hello: Hello,
     /// Its process and session, which a child has of its own.
     own: Renewed<(u64, u32)>,
@@ -71,8 +75,9 @@ impl Links {
     /// Of a process that says so of itself, and finds the nodes in its node's store.
     pub fn new(store: Store, hello: Hello, pages: u64, wire: Wire) -> Self {
         let own = Renewed::new((hello.process, hello.session));
+        let listed = Renewed::new(store.members());
         let (idle, in_vain, is_untold) = (Renewed::new(Vec::new()), 0.into(), false.into());
-        Self { store, hello, own, pages, wire, polls: true, idle, in_vain, is_untold }
+        Self { store, listed, hello, own, pages, wire, polls: true, idle, in_vain, is_untold }
     }
 
     /// The same of a side for which nobody waits: its processor is worth more than its time.
@@ -86,10 +91,10 @@ impl Links {
     }
 
     fn address(&self, node: NodeId) -> Result<SocketAddr, Unreached> {
-        let found = self.store.members().into_iter().find(|member| member.0 == node);
-        match found {
+        self.learn();
+        match self.listed.lock().iter().find(|member| member.0 == node) {
             Some((_, _, Standing::Gone)) => Err(Unreached::Gone),
-            Some((_, address, _)) => Ok(address),
+            Some((_, address, _)) => Ok(*address),
             None => Err(Unreached::Silent),
         }
     }
@@ -267,10 +272,19 @@ impl Came {
 
 impl Carrier for Links {
     fn forked(&self, slot: u16, life: u32) {
+        let listed = self.listed.get().try_lock().map(|listed| listed.clone()).unwrap_or_default();
+        self.listed.renew(listed);
         self.idle.renew(Vec::new());
         self.own.renew((u64::from(slot), life));
         self.in_vain.store(0, Ordering::Relaxed);
         self.is_untold.store(false, Ordering::Relaxed);
+    }
+
+    fn learn(&self) {
+        let now = self.store.members();
+        if !now.is_empty() {
+            *self.listed.lock() = now;
+        }
     }
 
     fn ask(&self, to: NodeId, request: &Request, patience: Duration) -> Result<Answer, Unreached> {

@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use ddmap::program::paged;
 use vfs::{Errno, Simply};
 
 use crate::entry::pointers::Text;
@@ -13,33 +14,35 @@ use crate::interposed::interpose;
 use crate::paths::{self, Target, credentials, cwd};
 
 #[allow(clippy::unnecessary_wraps)] // What the bodies of interposed functions give.
-fn identified(process: &Process, result: c_int) -> Served<c_int> {
+fn identified(process: &Process, change: impl FnOnce() -> c_int) -> Served<c_int> {
+    paged::learn();
+    let result = change();
     credentials::changed(process);
     Ok(result)
 }
 
 interpose! {
-    fn [setuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(uid)) }
-    fn [setgid](gid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(gid)) }
-    fn [seteuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(uid)) }
-    fn [setegid](gid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(gid)) }
+    fn [setuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, || kernel(uid)) }
+    fn [setgid](gid: c_uint) -> c_int = |process, kernel| { identified(process, || kernel(gid)) }
+    fn [seteuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, || kernel(uid)) }
+    fn [setegid](gid: c_uint) -> c_int = |process, kernel| { identified(process, || kernel(gid)) }
     fn [setreuid](real: c_uint, effective: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective))
+        identified(process, || kernel(real, effective))
     }
     fn [setregid](real: c_uint, effective: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective))
+        identified(process, || kernel(real, effective))
     }
     fn [setresuid](real: c_uint, effective: c_uint, saved: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective, saved))
+        identified(process, || kernel(real, effective, saved))
     }
     fn [setresgid](real: c_uint, effective: c_uint, saved: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective, saved))
+        identified(process, || kernel(real, effective, saved))
     }
     fn [setgroups](count: usize, list: *const c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(count, list))
+        identified(process, || kernel(count, list))
     }
     fn [initgroups](user: Text, gid: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(user, gid))
+        identified(process, || kernel(user, gid))
     }
     /// glibc changes the calling thread only, here and below.
     fn [setfsuid](uid: c_uint) -> c_uint = |process, kernel| {
@@ -54,9 +57,11 @@ interpose! {
         Ok(result)
     }
     fn [unshare](flags: c_int) -> c_int = |process, kernel| {
+        paged::learn();
         Ok(credentials::moved(process, flags, || kernel(flags)))
     }
     fn [setns](fd: c_int, kinds: c_int) -> c_int = |process, kernel| {
+        paged::learn();
         Ok(credentials::moved(process, credentials::entered_by(fd, kinds), || kernel(fd, kinds)))
     }
 }
@@ -106,7 +111,10 @@ interpose! {
     }
     fn [chroot](path: Text) -> c_int = |process, _| {
         match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)? {
-            Target::Kernel | Target::Elsewhere(_) => Err(Stop::Kernel),
+            Target::Kernel | Target::Elsewhere(_) => {
+                paged::learn();
+                Err(Stop::Kernel)
+            }
             target => {
                 let found = paths::existing(process, &target)?;
                 paths::require_directory(&found)?;
