@@ -15,5 +15,6 @@ mod owed;
 pub mod paged;
 pub mod pager;
 pub mod prefetch;
+mod private;
 pub mod repair;
 mod wishes;

@@ -205,6 +205,13 @@ pub fn has_pager(base: usize) -> bool {
     any() && find(base, |_| true)
 }
 
+/// What a call of this thread holds: pagers, by their addresses, and their holds.
+pub type Held = [Option<(usize, u64)>; HELD];
+/// Mappings in which a call may hold pages.
+const HELD: usize = 8;
+
+thread_local! {
+    static HOLDS: Cell<Held> = const { Cell::new([None; HELD]) };
 }
 
 /// Holds the pages at addresses until [`let_go`]: those that are here, and those that come.
@@ -294,8 +301,7 @@ pub fn ready(start: usize, length: usize) {
     hold(start, start.saturating_add(length));
     let mut at = start;
     while at < start.saturating_add(length) {
-        let served = serve(at, 0);
-        if !matches!(served, Some(Ok(()))) {
+        if !matches!(ending(Ends::Never, || serve(at)), Some(Ok(()))) {
             return;
         }
         at = (at / PAGE as usize + 1) * PAGE as usize;

@@ -23,6 +23,7 @@ use crate::program::hands::{self, Fingers};
 use crate::program::hints::Hints;
 use crate::program::look;
 use crate::program::prefetch::Ahead;
+use crate::program::private::Private;
 pub use crate::program::wishes::Wishes;
 use crate::program::{ahead, anew, fresh, paged};
 use crate::protocol::messages::{Answer, PAGES};
@@ -64,6 +65,8 @@ pub struct RegionPager {
     pub apart: Option<Apart>,
     /// What the program has said of its mappings.
     pub(super) hints: Hints,
+    /// What a child inherits.
+    pub(super) private: Private,
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
     /// What had been counted in its slot before that it has told of.
@@ -85,7 +88,7 @@ impl RegionPager {
         let told = Renewed::new(ground.counted());
         let is_unsettled = AtomicBool::new(false);
         let looked = [const { AtomicU64::new(0) }; 2];
-        let hints = Hints::default();
+        let (hints, private) = (Hints::default(), Private::default());
         let apart = Apart::new(wishes.lines, ground.room.capacity());
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         let pager = Self {
@@ -100,6 +103,7 @@ impl RegionPager {
             looked,
             apart,
             hints,
+            private,
             is_unsettled,
             told,
         };
@@ -188,7 +192,9 @@ impl RegionPager {
         registered.inspect_err(|_| {
             // It is an entry of its own: nothing is cut in two.
             self.maps().remove(map.start, map.start + length);
-        })
+        })?;
+        self.private.mapped(map);
+        Ok(())
     }
 
     /// Holds the pages at addresses, as far as they lie in one mapping of this region: they stay
@@ -228,6 +234,7 @@ impl RegionPager {
         // What a child has of them is its parent's until it has settled.
         if !self.is_unsettled.load(Ordering::Relaxed) {
             self.forget_hints(start..start + length);
+            self.private.unmapped(start..start + length);
         }
         // One that cannot be cut in two, since the list is full, stays as it is.
         self.maps().remove(start, start + length);
@@ -254,8 +261,9 @@ impl RegionPager {
         self.uffd.register(map.start, length)
     }
 
-    /// In a forked child, as soon as it may allocate: it takes a slot of its own, and hands over
-    /// to the node what is its own. Until then it has touched only what never leaves.
+    /// In a forked child, as soon as it may allocate: it takes a slot of its own, hands over to the
+    /// node what is its own, and registers what it has inherited. Until then it has touched only
+    /// what never leaves.
     pub fn settle(&self) -> Result<(), Errno> {
         if !self.is_unsettled.swap(false, Ordering::Relaxed) {
             return Ok(());
@@ -278,7 +286,7 @@ impl RegionPager {
         self.publish();
         // One that is down fetches what it needs when it begins, or gets it with the next call.
         let _ = self.meet_node();
-        Ok(())
+        self.inherit()
     }
 
     /// Says where the node finds what it needs, if this process does not hand it over.

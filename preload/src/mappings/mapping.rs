@@ -205,37 +205,17 @@ pub fn keep_paged(maps: &Mappings) -> Result<(), Errno> {
     Ok(())
 }
 
-/// In a forked child: what it did not inherit of mappings of a region with a pager is mapped anew;
-/// what it did (private ones, with their pages) the pager is told of again.
+/// In a forked child: what it did not inherit of mappings of a region with a pager is mapped anew.
+/// What it did (private ones, with their pages) the pager has found when it has settled.
 pub fn renew_paged(process: &Process) -> Result<(), Errno> {
     ddmap::program::paged::settle_child()?;
     let mut maps = process.lock();
-    let starts: Vec<usize> = maps.within(0, usize::MAX).map(|map| map.start).collect();
-    for start in starts {
+    let shared = maps.within(0, usize::MAX).filter(|map| map.shared);
+    for start in shared.map(|map| map.start).collect::<Vec<_>>() {
         let Some(mut map) = maps.find_mut(start) else { continue };
-        if map.shared {
-            let from = map.start;
-            back(process, &mut map, from, false)?;
-            continue;
-        }
-        for piece in pieces_of(process, &map)? {
-            let at = map.start + (piece.file_offset - map.offset) as usize;
-            if let Some(place) = piece.region_offset {
-                register(process, &map, (at, piece.length as usize), place)?;
-            }
-        }
+        back(process, &mut map, start, false)?;
     }
     Ok(())
-}
-
-/// Where the pages of a mapping lie.
-fn pieces_of(process: &Process, map: &Mapping) -> Result<Vec<Piece>, Errno> {
-    let size = round_up(process.fs.attributes(map.node)?.size, map.unit);
-    let last = size.clamp(map.offset, map.offset_of(map.end));
-    if last == map.offset {
-        return Ok(Vec::new());
-    }
-    process.fs.map(map.desc, (map.offset, last - map.offset), map.usage(), Fill::None)
 }
 
 /// The pages that a mapping is made of: where those of the region are larger, and it is no copy,

@@ -3,13 +3,15 @@
 //! range that only moves may hold several mappings, and gaps.
 //!
 //! Shared pages are mapped anew at the target. Of a private mapping the pages themselves move,
-//! since some may have been written; if not all of them can, they come back.
+//! since some may have been written; if not all of them can, they come back. Those of a region with
+//! a pager lose their registration on the way: nobody may touch them until they have it again, for
+//! the kernel would fill holes of the page file by zeros.
 //!
 //! Locks: the structure lock, throughout.
 
 use std::ffi::{c_int, c_void};
 
-use rustix::mm::MremapFlags;
+use rustix::mm::{MprotectFlags, MremapFlags};
 use vfs::{Desc, Errno};
 
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
@@ -364,11 +366,11 @@ fn move_pages(maps: &mut Mappings, map: &Mapping, wish: &Move, target: usize) ->
     for (done, &(from, end)) in parts.iter().enumerate() {
         // SAFETY: from one mapping of ours into another; the old place stays ours until it is
         // unmapped.
-        let moved = unsafe { move_part(from, end, to(from)) };
+        let moved = unsafe { move_part(from, end, to(from), map.prot) };
         if moved.is_err() {
             for &(from, end) in &parts[..done] {
                 // SAFETY: as above; what goes back finds its place reserved.
-                unsafe { move_part(to(from), end - from + to(from), from)? };
+                unsafe { move_part(to(from), end - from + to(from), from, map.prot)? };
             }
             return moved;
         }
@@ -386,10 +388,23 @@ fn move_pages(maps: &mut Mappings, map: &Mapping, wish: &Move, target: usize) ->
 /// # Safety
 ///
 /// Both ranges are ours.
-unsafe fn move_part(from: usize, end: usize, to: usize) -> Result<(), Errno> {
+unsafe fn move_part(from: usize, end: usize, to: usize, prot: c_int) -> Result<(), Errno> {
+    let (len, paged) = (end - from, ddmap::program::paged::any());
+    let protect = |at: usize, prot: MprotectFlags| {
+        // SAFETY: as the caller says. Who touches it meanwhile waits until it is placed
+        // (`page_faults::was_placed`).
+        if paged { unsafe { rustix::mm::mprotect(at as *mut c_void, len, prot) } } else { Ok(()) }
+    };
+    let allowed = MprotectFlags::from_bits_retain(prot as u32);
+    protect(from, MprotectFlags::empty())?;
     // SAFETY: the caller vouches for it. No store into the old place may be lost meanwhile.
-    unsafe {
-        kernel(from, end - from, end - from, MremapFlags::MAYMOVE | FIXED, to)?;
-        large::reserve_over(from, end - from)
+    let moved = unsafe { kernel(from, len, len, MremapFlags::MAYMOVE | FIXED, to) };
+    if moved.is_err() {
+        protect(from, allowed)?;
     }
+    moved?;
+    ddmap::program::paged::moved(from, end, to)?;
+    protect(to, allowed)?;
+    // SAFETY: as above.
+    unsafe { large::reserve_over(from, len) }
 }
