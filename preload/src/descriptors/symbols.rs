@@ -16,6 +16,7 @@ use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::{DONE, Stop, cached, hooks, outside};
 use crate::interposed::interpose;
+use crate::mappings::coming::Source;
 use crate::mappings::{lent, page_faults};
 use crate::paths::{self, Target};
 use crate::split::engine;
@@ -177,12 +178,12 @@ fn left_to_kernel(process: &Process) -> Stop {
 // ---- local sockets
 
 /// Makes the buffer's pages ready: all, or as many as there are bytes to be received.
-fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) {
-    if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0 {
-        page_faults::ready_for(socket, to.0, bytes, None);
-    } else {
-        page_faults::ready(to.0, bytes);
+fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> Result<(), Errno> {
+    if flags & WAITS_OTHERWISE == 0 {
+        return page_faults::ready_for(Source::receive(socket), to.0, bytes);
     }
+    page_faults::ready(to.0, bytes);
+    Ok(())
 }
 
 type Len = Out<socklen_t>;
@@ -220,7 +221,7 @@ interpose! {
         Err(Stop::Kernel)
     }
     fn [recv](socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
-        ready_to_receive(socket, to, bytes, flags);
+        ready_to_receive(socket, to, bytes, flags)?;
         Err(Stop::Kernel)
     }
     fn [getsockname, getpeername](socket: c_int, address: *mut sockaddr, len: Len) -> c_int
@@ -239,7 +240,7 @@ interpose! {
     fn [recvfrom](
         socket: c_int, to: Bytes, bytes: usize, flags: c_int, address: *mut sockaddr, len: Len,
     ) -> isize = |process, kernel| {
-        ready_to_receive(socket, to, bytes, flags);
+        ready_to_receive(socket, to, bytes, flags)?;
         told(process, (address, len), || kernel(socket, to, bytes, flags, address, len))
     }
 }
@@ -249,6 +250,16 @@ interpose! {
 /// With these flags the first bytes alone do not end the wait: all buffers are made ready.
 const WAITS_OTHERWISE: c_int =
     libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE;
+
+/// Makes the pages of all messages' buffers ready: of what is not there, a datagram would be lost.
+fn ready_messages(list: *mut mmsghdr, count: c_uint) -> Result<(), Stop> {
+    if page_faults::may_lack() {
+        for one in messages::listed(list, count)? {
+            page_faults::ready_all(Out(one.msg_hdr.msg_iov), one.msg_hdr.msg_iovlen as c_int);
+        }
+    }
+    Ok(())
+}
 
 interpose! {
     fn [sendmsg](socket: c_int, message: *const msghdr, flags: c_int) -> isize
@@ -260,14 +271,16 @@ interpose! {
     }
     fn [sendmmsg](socket: c_int, list: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
     = |process, kernel| {
+        ready_messages(list, count)?;
         messages::send_many(process, list, count, |own| kernel(socket, own, count, flags))
     }
     fn [recvmsg](socket: c_int, message: *mut msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let before = Out(message).value().map_err(|_| Stop::Kernel)?;
         let (list, count) = (Out(before.msg_iov), before.msg_iovlen as c_int);
-        if flags & WAITS_OTHERWISE == 0 {
-            page_faults::ready_all_for(socket, list, count, None);
+        let is_wrong = !before.msg_name.is_null() && before.msg_namelen.cast_signed() < 0;
+        if flags & WAITS_OTHERWISE == 0 && !is_wrong {
+            page_faults::ready_all_for(Source::receive(socket), list, count)?;
         } else {
             page_faults::ready_all(list, count);
         }
@@ -282,6 +295,7 @@ interpose! {
         socket: c_int, list: *mut mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec,
     ) -> c_int = |process, kernel| {
+        ready_messages(list, count)?;
         let before = messages::listed(list, count)?;
         cached::give_back();
         let got = outside(|| kernel(socket, list, count, flags, timeout));

@@ -27,6 +27,7 @@ use crate::files::rw::{
 use crate::files::stat::{self, may, stat_descriptor, stat_path};
 use crate::files::{rings, splice};
 use crate::interposed::{interpose, serve};
+use crate::mappings::coming::Source;
 use crate::mappings::page_faults::{self, ready_all, ready_all_for};
 use crate::mappings::{hinted, lent};
 use crate::paths::flags;
@@ -36,10 +37,12 @@ use crate::paths::flags;
 /// As [`ours`]; else makes the pages ready for the kernel, which reads `len` bytes into them.
 #[inline]
 fn ours_or_filled(fd: c_int, memory: Bytes, len: usize, at: Option<i64>) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| {
-        page_faults::ready_for(fd, memory.0, len, at);
+    let found = ours(fd);
+    if found.is_err() {
+        page_faults::ready_for(Source::read(fd, at), memory.0, len)?;
         lent::read_into(fd, memory.0, len, at);
-    })
+    }
+    found
 }
 
 /// The same of a call that writes from there.
@@ -60,9 +63,13 @@ fn ours_or_all_filled(
     fd: c_int,
     list: Out<Vector>,
     count: c_int,
-    at: Option<i64>,
+    from: Source,
 ) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| ready_all_for(fd, list, count, at))
+    let found = ours(fd);
+    if found.is_err() {
+        ready_all_for(from, list, count)?;
+    }
+    found
 }
 
 interpose! {
@@ -105,14 +112,15 @@ interpose! {
         Ok(written.map_err(|errno| rw::why_not(process, (desc, Some(at)), len, errno))? as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
-        read_vectors(process, ours_or_all_filled(fd, list, count, None)?, list, count, -1, 0)
+        let from = Source::read(fd, None);
+        read_vectors(process, ours_or_all_filled(fd, list, count, from)?, list, count, -1, 0)
     }
     fn [writev](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
         write_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, -1, 0)
     }
     fn [preadv, preadv64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
     = |process, _| {
-        let desc = ours_or_all_filled(fd, list, count, Some(at))?;
+        let desc = ours_or_all_filled(fd, list, count, Source::read(fd, Some(at)))?;
         offset_of(at)?;
         read_vectors(process, desc, list, count, at, 0)
     }
@@ -125,7 +133,7 @@ interpose! {
     fn [preadv2, preadv64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
     -> isize = |process, _| {
         let place = (at != -1).then_some(at);
-        let desc = ours_or_all_filled(fd, list, count, place)?;
+        let desc = ours_or_all_filled(fd, list, count, Source::flagged(fd, place, flags))?;
         read_vectors(process, desc, list, count, at, flags)
     }
     fn [pwritev2, pwritev64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)

@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, MremapFlags};
 
 use crate::entry::maptable::PAGE;
 use crate::entry::{Answer, errno, set_errno};
-use crate::mappings::page_faults;
+use crate::mappings::coming::coming_of_file;
 
 /// `_IOWR(0xAA, 0, struct uffdio_register)`.
 const UFFDIO_REGISTER: u32 = 0xC020_AA00;
@@ -35,7 +35,7 @@ pub fn read_into(fd: c_int, start: *const c_void, len: usize, at: Option<i64>) {
 fn read_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
     // A short read leaves the rest as it was. That of a pipe may be short.
     if len >= PAGE
-        && let Some(coming) = page_faults::coming_of_file(fd, at)
+        && let Some(coming) = coming_of_file(fd, at)
     {
         program::overwritten(start, coming.min(len));
     }

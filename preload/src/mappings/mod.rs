@@ -1,5 +1,6 @@
 //! Mapped files: the calls that change mappings, and pages that are filled at a page fault.
 
+pub(crate) mod coming;
 pub(crate) mod hinted;
 mod large;
 pub(crate) mod lent;

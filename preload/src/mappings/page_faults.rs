@@ -22,25 +22,22 @@
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ddmap::program::paged;
 use pmem::interrupt::system_call;
-use rustix::fs::{FileType, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, Fill, Mapped, Piece, Simply, UserIn};
 
 use crate::entry::attached;
-use crate::entry::fdtable;
-use crate::entry::hooks;
 use crate::entry::kept;
 use crate::entry::maptable::{Mapping, PAGE, any_gap, had_gap};
-use crate::entry::pointers::Out;
+use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::Process;
 use crate::entry::thread::here;
-use crate::entry::{Answer, Inside, errno, outside, set_errno};
+use crate::entry::{Answer, Inside, errno, set_errno};
 use crate::files::rw::{Vector, vectors};
+use crate::mappings::coming::{Source, coming};
 use crate::mappings::mapping;
 
 /// Bytes around a page that show zeros where the volume has no room for a page that is only read.
@@ -151,20 +148,27 @@ pub fn ready(start: *const c_void, len: usize) {
         all(start as usize, len);
     }
 }
+    Ok(())
 
-/// As [`ready`], for what the kernel will read from `fd`, at `at` or where it stands: no more pages
-/// than the bytes that are there to be read, where that can be told. Inside, with no lock held.
+/// As [`ready`], for what the kernel will read from somewhere: no more pages than the bytes that
+/// are there to be read, where that can be told. Inside, with no lock held. An error: the call ends
+/// while nothing is there (`mappings/coming.rs`).
 #[inline]
-pub fn ready_for(fd: c_int, start: *const c_void, len: usize, at: Option<i64>) {
-    if any_gap() || paged::any() {
-        ready_as_far(fd, start as usize, len, at);
-    }
+pub fn ready_for(from: Source, start: *const c_void, len: usize) -> Result<(), Errno> {
+    if any_gap() || paged::any() { ready_as_far(from, start, len) } else { Ok(()) }
+}
+/// Whether pages may lack at all.
+pub fn may_lack() -> bool {
+    any_gap() || paged::any()
 }
 
+
 #[cold]
-fn ready_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
-    if lacks(start, len) || paged::any() {
-        all(start, coming(fd, at).unwrap_or(len).min(len));
+fn ready_as_far(from: Source, start: *const c_void, len: usize) -> Result<(), Errno> {
+    // Where nothing is to come, or to nowhere, the kernel says so at once.
+    let to_nowhere = len == 0 || Bytes(start.cast_mut()).check(len).is_err();
+    if !to_nowhere && (lacks(start as usize, len) || paged::any()) {
+        all(start as usize, coming(from)?.unwrap_or(len).min(len));
     }
 }
 
@@ -177,16 +181,22 @@ fn lacks(start: usize, len: usize) -> bool {
 /// The memory of a vectored call that the kernel serves has its pages.
 pub fn ready_all(list: Out<Vector>, count: c_int) {
     if any_gap() || paged::any() {
+    Ok(())
         ready_up_to(list, count, usize::MAX);
     }
 }
 
-/// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
-pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
-    let pieces = || vectors(list, count).unwrap_or_default();
+/// As [`ready_for`], of a vectored call.
+pub fn ready_all_for(from: Source, list: Out<Vector>, count: c_int) -> Result<(), Errno> {
+    if !any_gap() && !paged::any() {
+        return Ok(());
+    }
+    // Of a list that is wrong, or of nothing, the kernel says so at once.
+    let pieces = vectors(list, count).unwrap_or_default();
     let lack = |piece: &Vector| lacks(piece.iov_base as usize, piece.iov_len);
-    if paged::any() || any_gap() && pieces().iter().any(lack) {
-        ready_up_to(list, count, coming(fd, at).unwrap_or(usize::MAX));
+    let is_empty = pieces.iter().all(|piece| piece.iov_len == 0);
+    if !is_empty && (paged::any() || pieces.iter().any(lack)) {
+        ready_up_to(list, count, coming(from)?.unwrap_or(usize::MAX));
     }
 }
 
@@ -197,60 +207,6 @@ fn ready_up_to(list: Out<Vector>, count: c_int, mut most: usize) {
         ready(piece.iov_base, piece.iov_len.min(most));
         most = most.saturating_sub(piece.iov_len);
     }
-}
-
-/// How many bytes a read of a file can give; `None`: it is no regular file.
-pub fn coming_of_file(fd: c_int, at: Option<i64>) -> Option<usize> {
-    let stat = rustix::fs::fstat(fdtable::borrow(fd)).ok()?;
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    is_file.then(|| coming(fd, at)).flatten()
-}
-
-/// How many bytes a read can give, after waiting as it would; `None`: that cannot be told.
-pub fn coming(fd: c_int, at: Option<i64>) -> Option<usize> {
-    let file = fdtable::borrow(fd);
-    let stat = rustix::fs::fstat(file).ok()?;
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    if kind == FileType::RegularFile {
-        (hooks::get().place)(fd);
-        let stat = rustix::fs::fstat(file).ok()?;
-        let at = match at {
-            Some(at) => u64::try_from(at).ok()?,
-            None => rustix::fs::tell(file).ok()?,
-        };
-        return usize::try_from((stat.st_size as u64).saturating_sub(at)).ok();
-    }
-    if !matches!(kind, FileType::Fifo | FileType::Socket) {
-        return None;
-    }
-    let there = || rustix::io::ioctl_fionread(file).ok();
-    if there()? == 0 && !rustix::fs::fcntl_getfl(file).ok()?.contains(OFlags::NONBLOCK) {
-        if !waits_as_poll(file, kind) {
-            return None;
-        }
-        let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one structure of our own. The read itself says what ended the wait.
-        outside(|| unsafe { libc::poll(&raw mut asked, 1, -1) });
-    }
-    usize::try_from(there()?).ok()
-}
-
-/// The kernel's number of the file system of pipes without a name.
-const PIPEFS: i64 = 0x5049_5045;
-
-/// Whether a read waits just as long as `poll`: a socket does without a limit of its own, a pipe if
-/// it has always had a writer, as one without a name.
-fn waits_as_poll(file: BorrowedFd<'_>, kind: FileType) -> bool {
-    if kind == FileType::Socket {
-        let (mut limit, mut size) = ([0_i64; 2], 16_u32);
-        let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_RCVTIMEO as usize);
-        let (to, length) = ((&raw mut limit) as usize, (&raw mut size) as usize);
-        let arguments = [file.as_raw_fd() as usize, level, name, to, length, 0];
-        // SAFETY: values of our own, of the sizes that are said.
-        let answer = unsafe { system_call(libc::SYS_getsockopt, arguments) };
-        return answer.is_ok() && limit == [0, 0];
-    }
-    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == PIPEFS)
 }
 
 /// The address that an argument is, if it is one.
