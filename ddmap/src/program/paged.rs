@@ -11,6 +11,7 @@ use crate::program::look;
 use crate::program::pager::RegionPager;
 use crate::protocol::PAGE;
 use crate::reach::waiting;
+pub use crate::reach::waiting::Ends;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -167,31 +168,30 @@ pub fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
+/// Until `act` is over, this thread's waits for pages end so.
+pub fn ending<T>(ends: Ends, act: impl FnOnce() -> T) -> T {
+    let before = waiting::end_at(ends);
+    let value = act();
+    waiting::end_at(before);
+    value
+}
+
 /// Brings the page at an address, which may take as long as a network does. Nothing may be held.
-/// `None`: the address is no paged region's. `EINTR`: a signal of `deliverable` is pending,
-/// whose turn it is: nothing was done.
-pub fn serve(address: usize, deliverable: u64) -> Option<Result<(), Errno>> {
+/// `None`: the address is no paged region's, or is not registered yet. `EINTR`: a signal's turn
+/// has come: nothing was done.
+pub fn serve(address: usize) -> Option<Result<(), Errno>> {
     if !any() {
         return None;
     }
     let outcome = Cell::new(None);
-    let before = waiting::end_at(deliverable);
     find(address, |pager| {
         // What has had a mapping of the region is somebody else's now: the fault is, too.
         outcome.set(Some(pager.serve(address)).filter(|served| *served != Err(Errno::FAULT)));
         true
     });
-    waiting::end_at(before);
     outcome.get()
 }
 
-/// What a call of this thread holds: pagers, by their addresses, and their holds.
-pub type Held = [Option<(usize, u64)>; HELD];
-/// Mappings in which a call may hold pages.
-const HELD: usize = 8;
-
-thread_local! {
-    static HOLDS: Cell<Held> = const { Cell::new([None; HELD]) };
 /// The program is about to become another user, or to get another root: what it may not look for
 /// any more is looked for now.
 pub fn learn() {
@@ -310,7 +310,7 @@ pub fn ready(start: usize, length: usize) {
 
 /// A program's mapping of a part of the region whose own mapping begins at `base`: no page of it
 /// was touched yet. If the region has no pager, nothing is done. A private one is inherited by
-/// children, which register it anew.
+/// children, which register it when they settle.
 pub fn map(base: usize, map: Mapped) -> Result<(), Errno> {
     let outcome = Cell::new(Ok(()));
     find(base, |pager| {
@@ -318,6 +318,18 @@ pub fn map(base: usize, map: Mapped) -> Result<(), Errno> {
         outcome.set(pager.map(map));
         true
     });
+    outcome.get()
+}
+
+/// What lay in a range of addresses lies at another place now, with its pages, but shared mappings,
+/// which are mapped anew there. Nobody may touch it meanwhile: it is not registered until this is
+/// over.
+pub fn moved(start: usize, end: usize, to: usize) -> Result<(), Errno> {
+    if !any() {
+        return Ok(());
+    }
+    let outcome = Cell::new(Ok(()));
+    each(|pager| outcome.set(outcome.get().and(pager.moved(&(start..end), to))));
     outcome.get()
 }
 

@@ -378,7 +378,11 @@ impl RegionPager {
                 }
                 Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
                 Next::Wait(word) => {
-                    self.ground.table.wait(page, word, LOOK)?;
+                    let waited = self.ground.table.wait(page, word, LOOK);
+                    if waited.is_err() && waiting::interrupted().is_none() {
+                        // By what does not end this wait.
+                        std::thread::sleep(LOOK);
+                    }
                 }
                 Next::Room => {
                     self.ground.count(Count::WaitedForRoom, u64::from(refused == 0));

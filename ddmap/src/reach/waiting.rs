@@ -5,28 +5,45 @@ use pmem::interrupt;
 use rustix::io::Errno;
 use std::cell::Cell;
 
-thread_local! {
-    /// Signals that end a wait if they are pending, though they are blocked meanwhile.
-    static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
+/// What ends a thread's waits for pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ends {
+    /// What ends any wait of a call: who waits begins anew, or fails.
+    AsCalls,
+    /// A signal: one of this set that is pending, though it is blocked meanwhile, or one that
+    /// cannot be blocked. The program's own code has touched the page: the instruction runs again
+    /// behind the handler. It is no place at which a thread is cancelled.
+    AtSignals(u64),
+    /// Nothing: the page is needed in the midst of a call, by a copy or by the kernel, which would
+    /// take one that is not there for a bad address.
+    Never,
 }
 
-/// From here on these signals end this thread's waits, though they are blocked: which ones did
-/// before.
-pub fn end_at(deliverable: u64) -> u64 {
-    DELIVERABLE.replace(deliverable)
+thread_local! {
+    static ENDS: Cell<Ends> = const { Cell::new(Ends::AsCalls) };
+}
+
+/// From here on this ends this thread's waits: what did before.
+pub fn end_at(ends: Ends) -> Ends {
+    ENDS.replace(ends)
 }
 
 /// Whether, and by what, this thread's wait ends now.
 pub fn interrupted() -> Option<Errno> {
-    let deliverable = DELIVERABLE.get();
-    if deliverable != 0 {
-        let mut pending = 0_u64;
-        let arguments = [(&raw mut pending) as usize, size_of::<u64>(), 0, 0, 0, 0];
-        // SAFETY: a mask of our own.
-        let asked = unsafe { interrupt::system_call(libc::SYS_rt_sigpending, arguments) };
-        if asked.is_ok() && pending & deliverable != 0 {
-            return Some(Errno::INTR);
-        }
+    match ENDS.get() {
+        Ends::AsCalls => interrupt::reason(),
+        Ends::AtSignals(set) if is_pending(set) => Some(Errno::INTR),
+        Ends::AtSignals(_) => interrupt::reason().filter(|why| *why == Errno::INTR),
+        Ends::Never => None,
     }
-    interrupt::reason()
+}
+
+/// Whether a signal of a set is pending.
+fn is_pending(set: u64) -> bool {
+    let mut pending = 0_u64;
+    let arguments = [(&raw mut pending) as usize, size_of::<u64>(), 0, 0, 0, 0];
+    // SAFETY: a mask of our own.
+    let asked =
+        set != 0 && unsafe { interrupt::system_call(libc::SYS_rt_sigpending, arguments) }.is_ok();
+    asked && pending & set != 0
 }

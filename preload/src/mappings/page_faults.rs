@@ -24,7 +24,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ddmap::program::paged;
+use ddmap::program::paged::{self, Ends};
 use pmem::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, Fill, Mapped, Piece, Simply, UserIn};
@@ -112,32 +112,16 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
 }
 
 /// Gives the page at `address` if it is one that a mapping lacks: for what our own code could not
-/// touch. No lock may be held.
+/// touch, or the kernel did not find. True also if a mapping has it already, since another thread
+/// may have supplied it meanwhile. No lock may be held.
 #[cold]
 pub fn supply(address: usize) -> bool {
-    if let Some(served) = paged::serve(address, 0) {
-        return served.is_ok();
+    if !had_gap() && !paged::any() {
+        return false;
     }
-    any_gap()
-        && attached::process().is_some_and(|process| {
-            let _inside = Inside::new();
-            page(process, address) == Page::New
-        })
-}
-
-/// The same for a page that the kernel did not find: true also if a mapping has it already, since
-/// another thread may have supplied it meanwhile.
-fn is_there(address: usize) -> bool {
-    if paged::any() {
-        let _inside = Inside::new();
-        if let Some(served) = paged::serve(address, 0) {
-            return served.is_ok();
-        }
-    }
-    attached::process().is_some_and(|process| {
-        let _inside = Inside::new();
-        matches!(page(process, address), Page::New | Page::There)
-    })
+    let _inside = Inside::new();
+    let found = paged::ending(Ends::Never, || find(address));
+    matches!(found, Page::New | Page::There | Page::Brought(Ok(())))
 }
 
 /// Gives all pages of `len` bytes from `start` on that mappings lack, before the kernel gets to see
@@ -148,7 +132,6 @@ pub fn ready(start: *const c_void, len: usize) {
         all(start as usize, len);
     }
 }
-    Ok(())
 
 /// As [`ready`], for what the kernel will read from somewhere: no more pages than the bytes that
 /// are there to be read, where that can be told. Inside, with no lock held. An error: the call ends
@@ -157,11 +140,6 @@ pub fn ready(start: *const c_void, len: usize) {
 pub fn ready_for(from: Source, start: *const c_void, len: usize) -> Result<(), Errno> {
     if any_gap() || paged::any() { ready_as_far(from, start, len) } else { Ok(()) }
 }
-/// Whether pages may lack at all.
-pub fn may_lack() -> bool {
-    any_gap() || paged::any()
-}
-
 
 #[cold]
 fn ready_as_far(from: Source, start: *const c_void, len: usize) -> Result<(), Errno> {
@@ -170,6 +148,7 @@ fn ready_as_far(from: Source, start: *const c_void, len: usize) -> Result<(), Er
     if !to_nowhere && (lacks(start as usize, len) || paged::any()) {
         all(start as usize, coming(from)?.unwrap_or(len).min(len));
     }
+    Ok(())
 }
 
 /// Whether pages are not there.
@@ -178,10 +157,14 @@ fn lacks(start: usize, len: usize) -> bool {
     attached::process().is_some_and(|process| next_gap(process, start, end).is_some())
 }
 
+/// Whether pages may lack at all.
+pub fn may_lack() -> bool {
+    any_gap() || paged::any()
+}
+
 /// The memory of a vectored call that the kernel serves has its pages.
 pub fn ready_all(list: Out<Vector>, count: c_int) {
     if any_gap() || paged::any() {
-    Ok(())
         ready_up_to(list, count, usize::MAX);
     }
 }
@@ -198,6 +181,7 @@ pub fn ready_all_for(from: Source, list: Out<Vector>, count: c_int) -> Result<()
     if !is_empty && (paged::any() || pieces.iter().any(lack)) {
         ready_up_to(list, count, coming(from)?.unwrap_or(usize::MAX));
     }
+    Ok(())
 }
 
 /// The first `most` bytes of the pieces.
@@ -241,7 +225,7 @@ pub fn with_pages<T: Answer, const N: usize>(
 fn again<T: Answer>(mut value: T, mut call: impl FnMut() -> T, arguments: &[usize]) -> T {
     // What lies at an argument reaches into the next page at most.
     for page in [0, PAGE] {
-        let supplied = arguments.iter().filter(|&&at| is_there(at.saturating_add(page))).count();
+        let supplied = arguments.iter().filter(|&&at| supply(at.saturating_add(page))).count();
         set_errno(libc::EFAULT);
         if supplied > 0 {
             value = call();
@@ -287,14 +271,45 @@ enum Page {
     None,
     /// The volume could not give it.
     Refused(Errno),
+    /// It lies in a region with a pager, which brings it.
+    Paged,
+    /// The pager has brought it, or has not.
+    Brought(Result<(), Errno>),
+}
+
+/// Times that a page is looked for which lies in a region with a pager, and whose mapping changes
+/// meanwhile.
+const ROUNDS: u32 = 64;
+
+/// Gives the page at `address`, wherever it is. Waits end as the caller has said.
+///
+/// A thread may have touched a place that has no page, while another one maps a piece of the region
+/// there: of what it finds mapped when that is over, no page need be here. (To look whether it can
+/// be read would take one that is elsewhere, or busy, for one that is lost.) So the pager is asked
+/// once more, then.
+fn find(address: usize) -> Page {
+    for _ in 0..ROUNDS {
+        if let Some(served) = paged::serve(address) {
+            return Page::Brought(served);
+        }
+        let found = attached::process().map_or(Page::None, |process| page(process, address));
+        if found != Page::Paged {
+            return found;
+        }
+    }
+    // It is mapped, and no pager knows it.
+    Page::There
 }
 
 fn page(process: &Process, address: usize) -> Page {
     let mut maps = process.lock();
     let Some(mut map) = maps.find_mut(address) else { return Page::None };
+    let is_paged = paged::has_pager(process.fs.region_address(map.desc.into()));
     match map.empty_at(address) {
+        None if is_paged => Page::Paged,
         None => Page::There,
         Some(gap) => match give(process, &mut map, address, gap) {
+            Ok(true) if is_paged => Page::Paged,
             Ok(true) => Page::New,
             Ok(false) => Page::None,
             Err(errno) => Page::Refused(errno),
@@ -385,33 +400,27 @@ fn show_zeros(map: &mut Mapping, (first, last): (usize, usize)) -> Result<(), Er
 /// is there, 0 if nothing is known of it, or the reason.
 extern "C" fn serve_inside(address: usize) -> usize {
     let before = kept::set_stack(None);
-    if paged::any() {
-        let _inside = Inside::new();
-        let served = paged::serve(address, DELIVERABLE.get());
-        if let Some(served) = served {
-            see_to_mappings();
-            kept::set_stack(Some(before));
-            // A signal whose turn it is comes when the handler has returned; then the instruction
-            // faults again.
-            return match served {
-                Ok(()) if paged::may_help(address) => 1,
-                Err(Errno::INTR) => 1,
-                _ => ELSEWHERE,
-            };
-        }
+    let inside = Inside::new();
+    let found = paged::ending(Ends::AtSignals(DELIVERABLE.get()), || find(address));
+    if matches!(found, Page::Brought(_)) {
+        see_to_mappings();
     }
-    let served = attached::process().map_or(0, |process| {
-        let _inside = Inside::new();
-        match page(process, address) {
-            Page::New => 1,
-            // Another thread was faster; or the memory itself has failed.
-            Page::There if can_read(address) => 1,
-            Page::There => NO_MEMORY,
-            Page::None => 0,
-            Page::Refused(Errno::NOSPC) => FULL,
-            Page::Refused(_) => DAMAGED,
-        }
-    });
+    let served = match found {
+        Page::New => 1,
+        // Another thread was faster; or the memory itself has failed.
+        Page::There if can_read(address) => 1,
+        Page::There => NO_MEMORY,
+        Page::None => 0,
+        Page::Brought(Ok(())) if paged::may_help(address) => 1,
+        // A signal whose turn it is comes when the handler has returned; then the instruction
+        // faults again.
+        Page::Brought(Err(Errno::INTR)) => 1,
+        Page::Refused(Errno::INTR | vfs::INTERRUPTED | vfs::BEGIN_ANEW) => 1,
+        Page::Brought(_) | Page::Paged => ELSEWHERE,
+        Page::Refused(Errno::NOSPC) => FULL,
+        Page::Refused(_) => DAMAGED,
+    };
+    drop(inside);
     kept::set_stack(Some(before));
     served
 }
