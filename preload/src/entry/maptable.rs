@@ -113,6 +113,11 @@ impl Mapping {
         self.empty.get(index).copied()
     }
 
+    /// Whether it has a part without pages in `start..end`.
+    pub fn lacks(&self, start: usize, end: usize) -> bool {
+        self.empty_from(start).is_some_and(|part| part.0 < end)
+    }
+
     /// `from..to` has pages now, or has none.
     pub fn note(&mut self, from: usize, to: usize, is_empty: bool) {
         if from >= to {

@@ -18,7 +18,7 @@ use crate::mappings::coming::coming_of_file;
 const UFFDIO_REGISTER: u32 = 0xC020_AA00;
 
 /// `madvise` with the advice `GUARD_INSTALL`, of Linux 6.13.
-const GUARD_INSTALL: c_int = 102;
+pub const GUARD_INSTALL: c_int = 102;
 /// With the advice `DONTNEED_LOCKED`, of Linux 5.18.
 const DONTNEED_LOCKED: c_int = 24;
 

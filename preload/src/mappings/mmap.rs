@@ -13,6 +13,7 @@ use crate::entry::report;
 use crate::entry::{Served, Stop, errno, set_errno};
 use crate::mappings::large;
 use crate::mappings::mapping::{self, Wish, release};
+use crate::mappings::page_faults;
 
 /// If nothing of ours is mapped, the kernel serves the call.
 pub fn some() -> Result<(), Stop> {
@@ -171,6 +172,25 @@ pub fn remove(
         process.fs.allocate(map.desc, punch, map.offset_of(from), (to - from) as u64)?;
     }
     if missing { Err(Stop::Errno(Errno::NOMEM)) } else { Ok(0) }
+}
+
+/// `madvise(MADV_GUARD_INSTALL)`. A guard is a mark of a page that has none. A part without pages
+/// gets pages when one beside it is touched, which would take its guards away: so those are filled
+/// first. A pager replaces such marks when it brings what is beside them, or looks whether it is
+/// wanted: where there is one, the advice is one that the kernel does not know.
+pub fn guard(process: &Process, (start, end): (usize, usize)) -> Result<(), Stop> {
+    let is_paged = |map: &Mapping| {
+        ddmap::program::paged::has_pager(process.fs.region_address(map.desc.into()))
+    };
+    let paged = process.lock().within(start, end).any(is_paged);
+    let lacks = || process.lock().within(start, end).any(|map| map.lacks(start, end));
+    if !paged && lacks() {
+        page_faults::ready(start as *const c_void, end - start);
+    }
+    if paged || lacks() {
+        return Err(Stop::Refused("guard-pages", Errno::INVAL));
+    }
+    Ok(())
 }
 
 /// Whether a volume's pages cannot be mapped privately, so that such mappings have copies.

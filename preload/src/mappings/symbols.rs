@@ -164,6 +164,9 @@ interpose! {
     fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
     = |process, kernel| {
         let call = |advice| kernel(at, len, advice);
+        if advice == lent::GUARD_INSTALL && some().is_ok() {
+            mmap::guard(process, range(at, len))?;
+        }
         if let Some(answer) = lent::advised((at as usize, len), advice, call) {
             if advice == libc::MADV_DONTNEED && answer == 0 && some().is_ok() {
                 mmap::copy_anew(process, range(at, len))?;
