@@ -1,6 +1,7 @@
 // Maps a file that is larger than its node, and looks whether every page is what was stored there:
 // `map FILE MIB`: in order, at random, in a child, privately, by the kernel's own accesses.
-// `count FILE MIB PROCESSES TIMES`: processes of two threads each add to counters at random.
+// `count FILE MIB PROCESSES TIMES [gives-up]`: processes of two threads each add to counters at
+// random; a third thread of each says that it needs shared pages no more.
 // `receive FILE MIB TIMES`: the kernel stores into pages that leave meanwhile.
 // `lines FILE MIB TIMES`: processes read words by `pread` while one stores them and pages leave.
 // `hints FILE MIB`: says what it wants soon, and what is to stay; then touches that.
@@ -134,14 +135,29 @@ static void *add(void *seed_at) {
     return NULL;
 }
 
-static void count(const char *path, size_t mib, size_t processes) {
+static volatile int is_over;
+
+// What is stored there stays: the file has it.
+static void *give_up(void *seed_at) {
+    uint64_t seed = (uint64_t)(uintptr_t)seed_at;
+    while (!is_over) {
+        size_t page = drawn(&seed) % (pages - 16), some = 1 + drawn(&seed) % 16;
+        if (madvise(word(page, 0), some * PAGE, MADV_DONTNEED)) fail("MADV_DONTNEED", page);
+    }
+    return NULL;
+}
+
+static void count(const char *path, size_t mib, size_t processes, int gives_up) {
     open_file(path, mib);
     for (size_t process = 0; process < processes; process++) {
         if (fork() == 0) {
-            pthread_t second;
+            pthread_t second, third;
             pthread_create(&second, NULL, add, (void *)(uintptr_t)(2 * process + 1));
+            if (gives_up) pthread_create(&third, NULL, give_up, (void *)(uintptr_t)(process + 77));
             add((void *)(uintptr_t)(2 * process + 2));
             pthread_join(second, NULL);
+            is_over = 1;
+            if (gives_up) pthread_join(third, NULL);
             _exit(0);
         }
     }
@@ -169,8 +185,6 @@ static void *send_numbered(void *unused) {
     }
     return NULL;
 }
-
-static volatile int is_over;
 
 static void *hammer(void *seed_at) {
     uint64_t seed = (uint64_t)(uintptr_t)seed_at;
@@ -301,7 +315,7 @@ int main(int argc, char **argv) {
         map(argv[2], strtoul(argv[3], NULL, 10));
     } else if (argc > 5 && strcmp(argv[1], "count") == 0) {
         times = strtoul(argv[5], NULL, 10);
-        count(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
+        count(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10), argc > 6);
     } else if (argc > 4 && strcmp(argv[1], "receive") == 0) {
         rounds = strtoul(argv[4], NULL, 10);
         receive(argv[2], strtoul(argv[3], NULL, 10));
