@@ -109,10 +109,9 @@ fn wait(file: BorrowedFd<'_>) -> Result<(), Errno> {
         match waiting::ready(file, libc::POLLIN) {
             // By no signal of the program's.
             Err(Errno::INTR) => {}
-            // The read itself says what is wrong.
-            Ok(()) => return Ok(()),
             Err(why @ (vfs::INTERRUPTED | vfs::BEGIN_ANEW)) => return Err(why),
-            Err(_) => return Ok(()),
+            // If something is wrong, the read itself says so.
+            Ok(()) | Err(_) => return Ok(()),
         }
     }
 }

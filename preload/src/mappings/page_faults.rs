@@ -406,16 +406,16 @@ extern "C" fn serve_inside(address: usize) -> usize {
         see_to_mappings();
     }
     let served = match found {
-        Page::New => 1,
+        // A signal whose turn it is comes when the handler has returned; then the instruction
+        // faults again.
+        Page::New
+        | Page::Brought(Err(Errno::INTR))
+        | Page::Refused(Errno::INTR | vfs::INTERRUPTED | vfs::BEGIN_ANEW) => 1,
         // Another thread was faster; or the memory itself has failed.
         Page::There if can_read(address) => 1,
         Page::There => NO_MEMORY,
         Page::None => 0,
         Page::Brought(Ok(())) if paged::may_help(address) => 1,
-        // A signal whose turn it is comes when the handler has returned; then the instruction
-        // faults again.
-        Page::Brought(Err(Errno::INTR)) => 1,
-        Page::Refused(Errno::INTR | vfs::INTERRUPTED | vfs::BEGIN_ANEW) => 1,
         Page::Brought(_) | Page::Paged => ELSEWHERE,
         Page::Refused(Errno::NOSPC) => FULL,
         Page::Refused(_) => DAMAGED,
