@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Place, Ran, compile, solera};
+use support::{Place, Ran, command, compile, solera};
 
 /// Four processes make the volume their root, which it does not serve. One program is executed from
 /// the volume, which is a detour.
@@ -165,7 +165,7 @@ fn values_of_variables_that_nobody_knows_are_refused() {
     let over = ["run", "--split", &split, "--", "true"];
     // Those that are wrong are told by the command, and by the library alone.
     let by_command = |line: &[&str], name: &str, value: &str| {
-        Ran::of(support::command().args(line).env(name, value))
+        Ran::of(command().args(line).env(name, value))
     };
     let by_library = |place: &[(&str, &str)], name: &str, value: &str| {
         let mut command = Command::new("true");
@@ -221,7 +221,7 @@ fn a_volume_is_as_slow_as_the_model_of_its_memory() {
     let at = place.prefix();
     let took = |script: &str| {
         let line = ["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", script, &at];
-        let mut command = support::command();
+        let mut command = command();
         command.args(line).env("SOLERA_MEMORY", "0/0.1,0/0.1");
         let start = Instant::now();
         Ran::of(&mut command).ok();
@@ -253,7 +253,7 @@ fn what_is_only_read_can_be_mapped() {
                     i=0; while [ $i -lt 3000 ]; do printf abc; i=$((i + 1)); done > f
                     fallocate -l 64K sparse; truncate -s 1048575 sparse; printf x >> sparse";
         run(&place, &volume, &[], fill).ok();
-        let mut command = support::command();
+        let mut command = command();
         command.args(["run", "--read-only", "--volume", &volume, "--at", &at]).args(way);
         command.args(["--", &program, &at]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut reader = command.spawn().expect("it starts");
@@ -323,4 +323,46 @@ fn ldconfig_tells_its_cache_from_a_directory_of_the_volume() {
     assert!(ran.err.contains("its working directory is there"), "{}", ran.err);
     let row = ran.err.lines().find(|line| line.contains("working-directory-not-seen"));
     assert!(row.is_some_and(|row| row.contains("detour") && row.ends_with(" 1")), "{}", ran.err);
+}
+
+/// A program that uses the volume for its temporary files has `TMPDIR` name a directory there,
+/// which the kernel does not have: `solera run` put its own record there, too, and ended before it
+/// started anything.
+#[test]
+fn the_report_needs_no_temporary_directory_of_the_kernels() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    run(&place, &volume, &[], "mkdir $0/t").ended_with(0);
+    let [report, trace] = ["report", "trace"].map(|name| place.text(name));
+    let ways: [&[&str]; 4] =
+        [&["--report"], &["--report-file", &report], &["--profile"], &["--trace", &trace]];
+    for way in ways {
+        let mut solera = command();
+        solera.env("TMPDIR", format!("{at}/t")).args(["run", "--volume", &volume, "--at", &at]);
+        solera.args(way).args(["--", "sh", "-c", "mktemp && chroot . true; exit 3", &at]);
+        let ran = Ran::of(&mut solera).ended_with(3);
+        assert!(ran.out.starts_with(&format!("{at}/t/tmp.")), "{way:?}: {}", ran.out);
+    }
+}
+
+/// The kernel finds no directory for a core file while the working directory is on a volume that is
+/// not mounted: nobody was told why there is none.
+#[test]
+fn a_core_file_that_is_lost_is_reported() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").expect("a pattern");
+    if pattern.trim().is_empty() || pattern.starts_with(['/', '|']) {
+        eprintln!("core files go to {pattern}: nothing tested");
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("64M");
+    for (directory, lost) in [(place.prefix(), true), (place.text(""), false)] {
+        let mut shell = Command::new("sh");
+        let dies = "cd $0 && kill -SEGV $$";
+        shell.args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\""]);
+        shell.arg(command().get_program()).args(["run", "--report", "--volume", &volume, "--at"]);
+        shell.args([&place.prefix(), "--", "sh", "-c", dies, &directory]);
+        let told = Ran::of(&mut shell).ended_with(128 + 11).err;
+        assert_eq!(told.contains("relative-core-pattern"), lost, "{directory}: {told}");
+    }
 }

@@ -16,12 +16,14 @@ mod split;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use vfs::variable;
@@ -355,13 +357,18 @@ fn run_and_report(
     if let Some(file) = &args.report_file {
         ordinary::check(asked_report(file), file)?;
     }
-    let record = temporary_file().map_err(failed)?;
+    let record = temporary_file()?;
     command.env("SOLERA_REPORT", &record);
     if let Some(profile) = &mut profile {
         profile.start();
     }
     let ended = wait_for(command);
-    let report = fs::read(&record).map(|lines| Report::from_lines(&lines));
+    let report = fs::read(&record).map(|mut lines| {
+        if ended.as_ref().is_ok_and(|&status| has_lost_core(status)) {
+            lines.extend_from_slice(b"1 relative-core-pattern (core) ENOENT\n");
+        }
+        Report::from_lines(&lines)
+    });
     let removed = fs::remove_file(&record);
     let status = ended.map_err(|error| not_started(asked, &error))?;
     let report = report.and_then(|report| removed.map(|()| report)).map_err(failed)?;
@@ -390,19 +397,47 @@ fn asked_report(file: &Path) -> String {
     format!("write the report {}", file.display())
 }
 
-/// A new empty file for the processes to append to.
-fn temporary_file() -> io::Result<PathBuf> {
-    let mut template = std::env::temp_dir().into_os_string().into_vec();
-    template.extend_from_slice(b"/solera-report.XXXXXX\0");
-    // SAFETY: `template` is a writable, NUL-terminated buffer that mkstemp changes in place.
-    let fd = unsafe { libc::mkstemp(template.as_mut_ptr().cast()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+/// A new empty file for the processes to append to, by the kernel: where `TMPDIR` names a directory
+/// of the volume, which the kernel does not have, it is in a usual place.
+fn temporary_file() -> Result<PathBuf, Failure> {
+    let wished = std::env::temp_dir();
+    let usual = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+    let mut first = None;
+    for directory in std::iter::once(wished).chain(usual) {
+        match new_file_in(&directory) {
+            Ok(file) => return Ok(file),
+            Err(errno) => first.get_or_insert((directory, errno)),
+        };
     }
-    // SAFETY: mkstemp gave this descriptor to us alone; it is closed here and used no more.
-    unsafe { libc::close(fd) };
-    template.pop();
-    Ok(PathBuf::from(OsString::from_vec(template)))
+    let (directory, errno) = first.unwrap_or((PathBuf::new(), Errno::NOENT));
+    let asked = format!("keep the report's record in {}", directory.display());
+    Err(Failure::new(asked, io::Error::from(errno), "let TMPDIR name a directory to write to"))
+}
+
+fn new_file_in(directory: &Path) -> Result<PathBuf, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    for attempt in 0.. {
+        let file = directory.join(format!("solera-report.{}-{attempt}", std::process::id()));
+        match rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR) {
+            // Another one's, of a process that had this number.
+            Err(Errno::EXIST) => {}
+            made => return made.map(|_| file),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// Whether the kernel was to leave a core file of a program that died, and has not: a relative
+/// `kernel.core_pattern` finds no directory if the working directory is on a volume that is not
+/// mounted.
+fn has_lost_core(status: ExitStatus) -> bool {
+    let dumps = [SIGQUIT, libc::SIGILL, libc::SIGABRT, libc::SIGFPE, libc::SIGSEGV, libc::SIGBUS];
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    status.signal().is_some_and(|signal| dumps.contains(&signal))
+        && !status.core_dumped()
+        && rustix::process::getrlimit(Resource::Core).current != Some(0)
+        && !pattern.trim().is_empty()
+        && !pattern.starts_with(['/', '|'])
 }
 
 /// Starts the program and waits for it, passing signals on. What the terminal sends to the whole
