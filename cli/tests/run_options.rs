@@ -164,9 +164,8 @@ fn values_of_variables_that_nobody_knows_are_refused() {
     let on_volume = ["run", "--volume", &volume, "--at", &at, "--", "true"];
     let over = ["run", "--split", &split, "--", "true"];
     // Those that are wrong are told by the command, and by the library alone.
-    let by_command = |line: &[&str], name: &str, value: &str| {
-        Ran::of(command().args(line).env(name, value))
-    };
+    let by_command =
+        |line: &[&str], name: &str, value: &str| Ran::of(command().args(line).env(name, value));
     let by_library = |place: &[(&str, &str)], name: &str, value: &str| {
         let mut command = Command::new("true");
         command.env("LD_PRELOAD", &library).envs(place.iter().copied()).env(name, value);

@@ -110,6 +110,23 @@ const FIGETBSZ: c_ulong = 2;
 const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
 const FS_IOC_SETFLAGS: c_ulong = 0x4008_6602;
 
+/// Requests to a loop device that name the file behind it: by its number, and in a structure that
+/// begins with it.
+const LOOP_SET_FD: u32 = 0x4c00;
+const LOOP_CHANGE_FD: u32 = 0x4c06;
+const LOOP_CONFIGURE: u32 = 0x4c0a;
+
+/// What is ours of that which `request` puts behind a device of the kernel's, which would find an
+/// empty file there.
+pub fn behind_loop_device(fd: c_int, request: u32, argument: *mut c_void) -> Option<Desc> {
+    let number = match request {
+        LOOP_SET_FD | LOOP_CHANGE_FD => argument as c_int,
+        LOOP_CONFIGURE => Out(argument.cast::<c_int>()).value().ok()?,
+        _ => return None,
+    };
+    if fdtable::get(fd).is_some() { None } else { fdtable::get(number) }
+}
+
 /// `ioctl`, as a file system in memory answers it.
 pub fn device_control(
     process: &Process,

@@ -14,6 +14,7 @@ use crate::descriptors::{fcntl, messages};
 use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::{DONE, Stop, cached, hooks, outside};
 use crate::interposed::interpose;
 use crate::mappings::coming::Source;
@@ -106,6 +107,10 @@ interpose! {
     fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, kernel| {
         if lent::controls(request as u32) && fdtable::get(fd).is_none() {
             return Ok(lent::marking(|| kernel(fd, request, argument)));
+        }
+        if let Some(desc) = fcntl::behind_loop_device(fd, request as u32, argument) {
+            report::about(desc.member());
+            return Err(Stop::Refused("loop-device-of-volume", Errno::INVAL));
         }
         let desc = ours(fd)?;
         let request = c_ulong::from(request as u32);

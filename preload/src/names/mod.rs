@@ -9,6 +9,7 @@ pub(crate) mod dir;
 mod symbols;
 mod temp;
 mod tree;
+mod watches;
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 

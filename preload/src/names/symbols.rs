@@ -1,5 +1,5 @@
 //! The exported functions of this room: names made, moved and removed, directories read, temporary
-//! names, and what glibc finds by reading directories inside itself.
+//! names, what glibc finds by reading directories inside itself, and watches.
 
 use std::ffi::{c_char, c_int, c_long, c_uint};
 
@@ -14,7 +14,8 @@ use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
 use crate::names::tree::{self, Glob, GlobError, Visit};
 use crate::names::{
-    HERE, link_at, make, move_name, one, read_link, real_path, take_name, temp, two, unlink_at,
+    HERE, check_move, link_at, make, move_name, one, read_link, real_path, take_name, temp, two,
+    unlink_at, watches,
 };
 use crate::paths::flags;
 use crate::paths::{self, Target};
@@ -327,5 +328,28 @@ interpose! {
     fn [ftw, ftw64](path: Text, visit: Option<Visit>, depth: c_int) -> c_int = |_, _| {
         let _ = depth;
         tree::tree(path, visit, 0, true)
+    }
+}
+
+// ---- watches
+
+interpose! {
+    fn [inotify_add_watch](fd: c_int, path: Text, mask: c_uint) -> c_int = |process, _| {
+        let _ = fd;
+        let path = path.bytes()?;
+        let seen = paths::volume_at(process, path, mask & libc::IN_DONT_FOLLOW == 0);
+        watches::refuse(seen.ok_or(Stop::Kernel)?, path, "inotify")
+    }
+    fn [fanotify_mark](fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
+    = |process, _| {
+        let _ = (fd, mask);
+        if flags & libc::FAN_MARK_FLUSH != 0 {
+            // It concerns all marks, and no path.
+            return Err(Stop::Kernel);
+        }
+        let path = if path.0.is_null() { b"" } else { path.bytes()? };
+        let follow = flags & libc::FAN_MARK_DONT_FOLLOW == 0;
+        let seen = watches::volume_marked(process, (dirfd, path), follow);
+        watches::refuse(seen.ok_or(Stop::Kernel)?, path, "fanotify")
     }
 }

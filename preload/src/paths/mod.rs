@@ -369,3 +369,22 @@ pub fn require_directory(attr: &Attr) -> Result<(), Errno> {
 pub fn c_text(path: &[u8]) -> Result<CString, Errno> {
     CString::new(std::ffi::OsStr::from_bytes(path).as_bytes()).map_err(|_| Errno::INVAL)
 }
+
+/// The volume that a path leads onto; a path that cannot be walked does if it is a volume's.
+/// `follow`: a link at its end is followed.
+pub fn volume_at<'p>(process: &'p Process, path: &[u8], follow: bool) -> Option<&'p Seen> {
+    if path.is_empty() {
+        return None;
+    }
+    match resolve(process, libc::AT_FDCWD, path, follow) {
+        Ok(Target::Kernel | Target::Elsewhere(_)) => None,
+        Ok(Target::Volume(found)) => Some(process.volume_of(found.dir)),
+        Ok(Target::Descriptor(fd)) => {
+            Some(fdtable::get(fd).map_or(process.first(), |desc| process.volume_of(desc)))
+        }
+        Err(_) => Some(match strip(process, path) {
+            Some((root, _)) => process.volume_of(root),
+            None => process.first(),
+        }),
+    }
+}

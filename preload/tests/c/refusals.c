@@ -3,6 +3,7 @@
 #include "say.h"
 #include <dlfcn.h>
 #include <fts.h>
+#include <linux/loop.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
@@ -37,6 +38,13 @@ int main(int argc, char **argv) {
     REFUSED(inotify_add_watch, (inotify_init(), "d", IN_CREATE));
     REFUSED(fanotify_mark, (0, FAN_MARK_ADD, (long)FAN_OPEN, here, "f"));
     REFUSED(fanotify_mark, (0, FAN_MARK_ADD, (long)FAN_OPEN, dir, NULL));
+    // No path: the working directory.
+    REFUSED(fanotify_mark, (0, FAN_MARK_ADD, (long)FAN_OPEN, here, NULL));
+    REFUSED(fcntl, (dir, F_NOTIFY, DN_CREATE));
+    // A loop device would find nothing behind the number.
+    int device = open("/dev/null", O_RDWR), configuration[76] = {fd};
+    REFUSED(ioctl, (device, LOOP_SET_FD, fd));
+    REFUSED(ioctl, (device, LOOP_CONFIGURE, configuration));
     REFUSED(mount, ("none", "d", "tmpfs", 0L, NULL));
     REFUSED(mount, (argv[1], "/no-such-place", "", (long)MS_BIND, NULL));
     REFUSED(open_tree, (here, "d", 0));

@@ -1,7 +1,7 @@
 //! Calls that name something on the volume and that the volume does not serve: refused with a
 //! reason in the report, where the kernel would only say that there is no such file.
 //!
-//! Watches by path, file handles, mounts, swap, accounting and quotas, glibc's own tree walker
+//! File handles, mounts, swap, accounting and quotas, glibc's own tree walker
 //! `fts` (which opens directories inside itself). What lies on a volume that is mounted can be
 //! mounted once more elsewhere, and be unmounted; nothing is mounted *onto* it, since this library
 //! would not see it.
@@ -12,42 +12,24 @@ use vfs::Errno;
 
 use crate::entry::fdtable;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::interposed::interpose;
 use crate::mappings::lent;
-use crate::paths::{self, Target};
+use crate::paths;
 use crate::processes::exec::List;
-
-/// The volume that a path leads onto; a path that cannot be walked does if it is a volume's.
-fn volume_at<'p>(process: &'p Process, path: &[u8]) -> Option<&'p Seen> {
-    if path.is_empty() {
-        return None;
-    }
-    match paths::resolve(process, libc::AT_FDCWD, path, true) {
-        Ok(Target::Kernel | Target::Elsewhere(_)) => None,
-        Ok(Target::Volume(found)) => Some(process.volume_of(found.dir)),
-        Ok(Target::Descriptor(fd)) => {
-            Some(fdtable::get(fd).map_or(process.first(), |desc| process.volume_of(desc)))
-        }
-        Err(_) => Some(match paths::strip(process, path) {
-            Some((root, _)) => process.volume_of(root),
-            None => process.first(),
-        }),
-    }
-}
 
 /// Refuses if `path` is a volume's; else the kernel serves.
 fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
-    let seen = volume_at(process, path).ok_or(Stop::Kernel)?;
+    let seen = paths::volume_at(process, path, true).ok_or(Stop::Kernel)?;
     report::about(seen.root.member());
     Err(Stop::Refused(reason, errno))
 }
 
 /// As [`refuse`], of a call that the kernel serves on a mount.
 fn refuse_unless_mounted<T>(process: &Process, path: &[u8], errno: Errno) -> Served<T> {
-    match volume_at(process, path) {
+    match paths::volume_at(process, path, true) {
         Some(seen) if !seen.mounted => {
             report::about(seen.root.member());
             Err(Stop::Refused("mount", errno))
@@ -88,10 +70,6 @@ fn walk_with_fts(process: &Process, paths: List) -> Served<*mut c_void> {
 }
 
 interpose! {
-    fn [inotify_add_watch](fd: c_int, path: Text, mask: c_uint) -> c_int = |process, _| {
-        let _ = (fd, mask);
-        refuse(process, path.bytes()?, "inotify", Errno::OPNOTSUPP)
-    }
     fn [name_to_handle_at](
         dirfd: c_int, path: Text, handle: *mut c_void, mount: Out<c_int>, flags: c_int,
     ) -> c_int = |process, _| {
@@ -106,11 +84,6 @@ interpose! {
         let _ = (handle, flags);
         report::about(fdtable::get(mount).ok_or(Stop::Kernel)?.member());
         Err(Stop::Refused("file-handle", Errno::OPNOTSUPP))
-    }
-    fn [fanotify_mark](fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
-    = |process, _| {
-        let _ = (fd, flags, mask);
-        refuse_at(process, (dirfd, path), "fanotify", Errno::OPNOTSUPP)
     }
     fn [mount](
         source: Text, target: Text, kind: Text, flags: c_ulong, data: *const c_void,
@@ -138,8 +111,8 @@ interpose! {
     fn [open_tree](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {
         let _ = flags;
         let of = if path.0.is_null() { b"" } else { path.bytes()? };
-        if fdtable::get(dirfd).is_none() && volume_at(process, of).is_some_and(|seen| seen.mounted)
-        {
+        let seen = paths::volume_at(process, of, true).filter(|_| fdtable::get(dirfd).is_none());
+        if seen.is_some_and(|seen| seen.mounted) {
             return Err(Stop::Kernel);
         }
         refuse_at(process, (dirfd, path), "mount", Errno::PERM)
