@@ -4,6 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::descriptors::void;
 use crate::entry::Inside;
 use crate::entry::attached;
 use crate::entry::hooks::{self, Hooks};
@@ -18,6 +19,7 @@ static HOOKS: Hooks = Hooks {
     adopt: fork::adopt,
     supply: page_faults::supply,
     resized: mapping::resized,
+    placeholder: void::placeholder,
     standard_taken: stdio::standard_taken,
     give_way: fork::give_way,
     hand_over_all: engine::before_own_fork,

@@ -380,7 +380,7 @@ fn page() -> String {
          begins them gives\n`ENOSYS`, and is counted: {}\n(liburing, libaio), and both calls by \
          number. Programs then use threads. `SOLERA_KERNEL_AIO=allow` leaves them\nto the kernel. \
          There, and in system calls made without the C library, a descriptor of the volume gives\n\
-         `EISDIR` or `EBADF`.\n",
+         `EBADF`, an inherited one\n`EISDIR` or `ENOTDIR`.\n",
         others().len(),
         sentence(),
         RINGS.map(|name| format!("`{name}`")).join(" "),
@@ -501,7 +501,13 @@ fn every_refused_symbol_gives_its_error() {
         assert!(called.insert(name, error).is_none_or(|before| before == error), "{line}");
     }
     assert!(said.ends_with("mapped t\n"), "{said}");
+    // Node drops the error of a watch, where it watches a tree, and then waits for ever.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(errors.matches("nobody is told of changes on a volume").count(), 1, "{errors}");
     let told = std::fs::read_to_string(&report).expect("a report");
+    for within in [" fcntl-command fcntl EINVAL", " loop-device-of-volume ioctl EINVAL"] {
+        assert!(told.lines().any(|line| line.ends_with(within)), "{within}: {told}");
+    }
     for entry in table().into_iter().flat_map(|subject| subject.entries) {
         let Some(error) = entry.error.filter(|_| entry.status == Status::Refused) else { continue };
         for name in entry.names {

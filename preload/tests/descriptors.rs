@@ -243,3 +243,25 @@ fn closed() {
 fn numbers_at_once() {
     same("numbers_at_once");
 }
+
+/// Programs make system calls without the C library (Rust's `rustix`, `cap-std`, Bun). Behind every
+/// number was once the directory that all processes of a volume share: a file that such a call made
+/// below an open directory lay *there*, a lock of one file locked all, and a mode that was taken
+/// away locked everybody out until somebody gave it back by hand. What slips past fails now, or
+/// harms nobody; what is left to the next images of the program too.
+#[test]
+fn what_slips_past_the_library_harms_nobody() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new("slipped");
+    let program = place.0.join("slipped");
+    compile("slipped.c", &program, &["-O1"]);
+    format(&place.volume());
+    for _ in 0..2 {
+        let said = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+        assert_eq!(said, "over\n");
+    }
+    assert_eq!(anchored(&place), Vec::<String>::new());
+    let shared = std::fs::metadata(place.0.join("v.pm.solera/open")).expect("it is there");
+    assert_eq!(shared.permissions().mode() & 0o7777, 0o777);
+    check_left_in_order(&place.volume());
+}

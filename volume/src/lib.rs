@@ -56,6 +56,7 @@ pub use check::repair::{RepairOptions, RepairReport};
 pub use ground::error::{ErrorKind, VolumeError};
 pub use ground::layout::{BLOCK, CHUNK};
 pub use process::Attached;
+pub use process::carriers::{carried, carry, dismiss};
 pub use process::counts::{Counts, Death};
 pub use process::liveness::{HANDING_MODE, work_beside_another};
 pub use recovery::Recovery;

@@ -2,29 +2,28 @@
 //! or process takes them over.
 //!
 //! Before `exec`, and in a message that carries descriptors (`messages.rs`), a descriptor of ours
-//! takes *hand-over form*: an open description of its own of the anchor directory. Its *file
-//! position* is the name that the engine gave, and it holds a shared OFD lock on the byte that the
-//! name tells. The kernel carries both through whatever happens in between (a program without this
-//! library, `dup2` in a shell, a socket), and as long as the lock is held anywhere the engine keeps
-//! the description. A slipped read gives `EISDIR`, a slipped write `EBADF`. Placeholders have
-//! position 0 and no lock.
+//! takes *hand-over form*: it becomes one of the description's own *carrier*, whose file name tells
+//! what the engine called it (`volume::carry`). The kernel carries that through whatever happens in
+//! between (a program without this library, `dup2` in a shell, a socket), and as long as it does
+//! the engine keeps the description. A slipped read gives `EISDIR`, a slipped write `EBADF`; below
+//! a directory that slips there is nothing (`ENOTDIR`).
 //!
-//! A number in hand-over form keeps the lock while it is open: so it is closed before the engine
+//! A number in hand-over form keeps the carrier while it is open: so it is closed before the engine
 //! closes the description, at the end of the process too ([`close_handed`]).
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{DupFlags, FdFlags};
-use rustix::process::{Resource, Rlimit};
 use vfs::several::name_of_member;
-use vfs::{Desc, Errno, Node, Simply};
+use vfs::{Desc, Errno, Kind, Node, Simply};
 
+use crate::descriptors::void;
 use crate::entry::fdtable;
 use crate::entry::hooks;
-use crate::entry::process::{Cwd, Process, Seen};
+use crate::entry::process::{Cwd, Process};
 
 /// Environment variable: the descriptions that the old image held.
 pub const HELD: &str = "SOLERA_HELD";
@@ -50,43 +49,17 @@ pub enum Received {
 /// A descriptor in hand-over form for `desc`.
 pub fn form(process: &Process, desc: Desc) -> Result<OwnedFd, Errno> {
     let name = process.fs.hand_over(desc)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (node, _) = process.fs.describe(desc)?;
+    let is_directory = process.fs.attributes(node)?.kind == Kind::Directory;
     let anchor = &process.volume_of(desc).anchor;
-    let open = || rustix::fs::openat(anchor, ".", flags, Mode::empty());
-    let own = match open() {
-        Err(Errno::MFILE) => with_more_numbers(open)?,
-        opened => opened?,
-    };
-    rustix::fs::seek(&own, SeekFrom::Start(name))?;
-    let lock = libc::flock {
-        l_type: libc::F_RDLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: (name >> 32) as i64,
-        l_len: 1,
-        l_pid: 0,
-    };
-    // SAFETY: a lock on a descriptor of our own; through `syscall`, which is not interposed.
-    let locked = unsafe {
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&own);
-        libc::syscall(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, &raw const lock)
-    };
-    if locked < 0 {
-        return Err(Errno::from_raw_os_error(crate::entry::errno()));
+    let carry = || volume::carry(anchor, name, is_directory);
+    let carried = void::within_numbers(carry);
+    // Another thread may have closed it before the carrier was held.
+    if let Err(errno) = process.fs.describe(desc) {
+        volume::dismiss(anchor, name);
+        return Err(errno);
     }
-    // Another thread may have closed it before the lock was there.
-    process.fs.describe(desc)?;
-    Ok(own)
-}
-
-/// Runs `call` with the limit of descriptor numbers raised to its maximum: the kernel needs no
-/// number for what takes one here.
-fn with_more_numbers<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    let before = rustix::process::getrlimit(Resource::Nofile);
-    let more = Rlimit { current: before.maximum, maximum: before.maximum };
-    rustix::process::setrlimit(Resource::Nofile, more)?;
-    let result = call();
-    rustix::process::setrlimit(Resource::Nofile, before)?;
-    result
+    carried
 }
 
 /// Puts every inherited descriptor into hand-over form. They go on working in this image.
@@ -233,13 +206,17 @@ pub fn adopt(process: &Process, fd: c_int, name: u64) -> Option<Desc> {
 /// What a number from another process or image is.
 pub fn look(process: &Process, fd: c_int) -> Received {
     let number = fdtable::borrow(fd);
-    let identity = rustix::fs::fstat(number).map(|stat| (stat.st_dev, stat.st_ino));
-    let of = |seen: &Seen| identity == Ok(seen.anchor_identity);
-    let Some(member) = process.volumes().position(of) else { return Received::Foreign };
-    match rustix::fs::seek(number, SeekFrom::Current(0)) {
-        Ok(name) if name >> 32 != 0 => Received::Named(name_of_member(name, member)),
-        _ => Received::Placeholder,
+    let Ok(link) = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()) else {
+        return Received::Foreign;
+    };
+    let link = link.into_bytes();
+    if void::is_placeholder(&link) {
+        return Received::Placeholder;
     }
+    let name = process.volumes().enumerate().find_map(|(member, seen)| {
+        Some(name_of_member(volume::carried(&seen.anchor, number, &link)?, member))
+    });
+    name.map_or(Received::Foreign, Received::Named)
 }
 
 /// The open numbers that are in hand-over form.

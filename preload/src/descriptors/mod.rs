@@ -10,3 +10,4 @@ mod owners;
 pub(crate) mod sockets;
 mod special;
 mod symbols;
+pub(crate) mod void;

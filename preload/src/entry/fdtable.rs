@@ -1,9 +1,9 @@
 //! The table of the process's descriptors that stand for files of the volume: "ours".
 //!
-//! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of a
-//! read-only descriptor of the volume's anchor directory. So the number is the lowest free one,
-//! poll says ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly
-//! (`EISDIR`, `EBADF`). The table says which open file description each number stands for.
+//! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of one
+//! descriptor of nothing (`descriptors/void.rs`). So the number is the lowest free one, poll says
+//! ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly (`EBADF`,
+//! `ENOTDIR`). The table says which open file description each number stands for.
 //!
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
 //! is given back, and says so while the number is cached (see [`cached`]). Lookups are lock-free:
@@ -11,13 +11,17 @@
 //! [`crate::entry::process::Process`]). A stale description is refused by the engine.
 
 use std::ffi::{c_int, c_uint};
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use pmem::InternalFd;
 use vfs::{Desc, Errno};
 
 use crate::entry::Stop;
+use crate::entry::attached;
 use crate::entry::cached;
+use crate::entry::hooks;
 
 /// Descriptors at and beyond this number are never ours.
 pub const NUMBERS_MAX: usize = 1 << 20;
@@ -27,7 +31,7 @@ const USED: u64 = 1 << 63;
 const SHARED: u64 = 1 << 62;
 /// The whole word of an internal number, which the program must not see.
 const HIDDEN: u64 = 1 << 61;
-/// The number is in hand-over form: it has an open description of the anchor directory to itself.
+/// The number is in hand-over form: it is one of a carrier.
 const HANDED: u64 = 1 << 60;
 /// The whole word, but for the next bit, of the cached number (see [`cached`]).
 const CACHED: u64 = 1 << 59;
@@ -42,8 +46,8 @@ const _: () = assert!(PLAIN >= 1 << Desc::BITS);
 static SLOTS: [AtomicU64; NUMBERS_MAX] = [const { AtomicU64::new(0) }; NUMBERS_MAX];
 /// No slot beyond this number was ever used.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
-/// The internal descriptor whose duplicates are placeholders.
-static PLACEHOLDER: AtomicI32 = AtomicI32::new(-1);
+/// The internal descriptor whose duplicates are placeholders, made for the first of them.
+static PLACEHOLDER: OnceLock<InternalFd> = OnceLock::new();
 
 fn slot(fd: c_int) -> Option<&'static AtomicU64> {
     SLOTS.get(usize::try_from(fd).ok()?)
@@ -61,9 +65,18 @@ const fn unpack(word: u64) -> Option<Desc> {
     Some(Desc::of_word(word))
 }
 
-/// Sets the descriptor that placeholders duplicate.
-pub fn set_placeholder(fd: c_int) {
-    PLACEHOLDER.store(fd, Ordering::Release);
+/// The descriptor that placeholders duplicate, if it has been made.
+pub fn placeholder() -> Option<&'static InternalFd> {
+    PLACEHOLDER.get()
+}
+
+/// Makes it. Structure lock held.
+#[cold]
+fn make_placeholder() -> Result<&'static InternalFd, Errno> {
+    let process = attached::process().ok_or(Errno::BADF)?;
+    let made = (hooks::get().placeholder)(process)?;
+    hide(made.as_raw_fd());
+    Ok(PLACEHOLDER.get_or_init(|| made))
 }
 
 /// The description that `fd` stands for; `None`: not ours.
@@ -147,7 +160,7 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
         return Ok(fd);
     }
     let quiet = cached::is_quiet();
-    let placeholder = borrow(PLACEHOLDER.load(Ordering::Acquire));
+    let placeholder = PLACEHOLDER.get().map_or_else(make_placeholder, Ok)?.as_fd();
     let new: OwnedFd = if cloexec {
         rustix::io::fcntl_dupfd_cloexec(placeholder, min)?
     } else {

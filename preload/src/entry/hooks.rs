@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use pmem::InternalFd;
 use vfs::{Errno, Node};
 
 use crate::entry::process::Process;
@@ -23,6 +24,8 @@ pub struct Hooks {
     pub supply: fn(usize) -> bool,
     /// A file's size has changed, and something is mapped.
     pub resized: fn(&Process, Node) -> Result<(), Errno>,
+    /// Makes what stands behind numbers of ours. Structure lock held.
+    pub placeholder: fn(&Process) -> Result<InternalFd, Errno>,
     /// One of the three standard numbers has become ours.
     pub standard_taken: fn(c_int),
     /// In the signal handler of a forking thread: another thread waits for a lock that the fork
@@ -45,6 +48,7 @@ static NONE: Hooks = Hooks {
     adopt: |_| {},
     supply: |_| false,
     resized: |_, _| Ok(()),
+    placeholder: |_| Err(Errno::BADF),
     standard_taken: |_| {},
     give_way: |_| {},
     hand_over_all: || {},

@@ -89,8 +89,6 @@ pub struct Seen {
     pub tree: Tree,
     /// The anchor directory, at a high number.
     pub anchor: Arc<InternalFd>,
-    /// Its device and inode number.
-    pub anchor_identity: (u64, u64),
     /// `st_dev`.
     pub device: u64,
     /// The prefix is a mount of the volume.
@@ -144,9 +142,8 @@ impl Seen {
             let _ = rustix::fs::fchmod(&anchor, Mode::from_raw_mode(volume::HANDING_MODE));
         }
         let device = mount.map_or_else(|| fs.statistics().map(|stat| stat.device), Ok)?;
-        let anchor_identity = (stat.st_dev, stat.st_ino);
         let tree = Tree { root: fs.root(), prefix };
-        Ok(Self { tree, anchor, anchor_identity, device, mounted: mount.is_some(), source, texts })
+        Ok(Self { tree, anchor, device, mounted: mount.is_some(), source, texts })
     }
 }
 
@@ -347,13 +344,13 @@ impl Process {
         number: i32,
         replace: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let mut anchors = self.volumes().map(|seen| &seen.anchor);
-        let new = match anchors.find(|anchor| anchor.as_raw_fd() == number) {
-            Some(anchor) => {
-                anchor.vacate()?;
-                fdtable::set_placeholder(anchor.as_raw_fd());
+        let anchors = self.volumes().map(|seen| &*seen.anchor);
+        let mut own = anchors.chain(fdtable::placeholder());
+        let new = match own.find(|own| own.as_raw_fd() == number) {
+            Some(own) => {
+                own.vacate()?;
                 replace()?;
-                anchor.as_raw_fd()
+                own.as_raw_fd()
             }
             None => self.fs.vacate(number, replace)?,
         };

@@ -117,8 +117,12 @@ interpose! {
     }
     // With pages that are not there yet the kernel would answer `EFAULT`.
     fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize = |_, _| {
-        let _ = (fd, flags);
+        let _ = flags;
         ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
+        if fdtable::get(fd).is_some() {
+            // Of a file the kernel looks at the list before it says that it is no pipe.
+            list.array(count.min(libc::UIO_MAXIOV as usize))?;
+        }
         Err(Stop::Kernel)
     }
     fn [process_vm_readv](

@@ -14,8 +14,8 @@ use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
 use crate::names::tree::{self, Glob, GlobError, Visit};
 use crate::names::{
-    HERE, check_move, link_at, make, move_name, one, read_link, real_path, take_name, temp, two,
-    unlink_at, watches,
+    HERE, link_at, make, move_name, one, read_link, real_path, take_name, temp, two, unlink_at,
+    watches,
 };
 use crate::paths::flags;
 use crate::paths::{self, Target};

@@ -1,10 +1,13 @@
 //! The working directory: `chdir`, `fchdir`, `getcwd` and its kin; `chroot` is refused.
 //!
 //! While the working directory is on a mounted volume, the kernel's is the same. Else the kernel's
-//! is a *removed* directory: a relative path that slips past us finds nothing and creates nothing.
+//! is a *removed* directory, and so are those above it: a relative path that slips past us finds
+//! nothing and creates nothing, nor by `..`.
 
 use std::ffi::{CString, c_char, c_int, c_long};
+use std::os::fd::OwnedFd;
 
+use pmem::InternalFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Node};
@@ -14,6 +17,9 @@ use crate::entry::process::{Cwd, Process};
 use crate::entry::{DONE, Served, Stop};
 use crate::paths;
 use crate::paths::mounted;
+
+/// Directories above the working directory that are removed, too.
+const ABOVE: usize = 8;
 
 /// Enters a directory of the volume.
 pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
@@ -32,16 +38,39 @@ pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
 /// Puts the kernel's working directory where nothing is.
 fn leave_kernel_directory(process: &Process) -> Result<(), Errno> {
     let anchor = &process.first().anchor;
-    let name = format!("void-{}", rustix::process::getpid().as_raw_nonzero());
-    let made = rustix::fs::mkdirat(anchor, &name, Mode::from_raw_mode(0o700));
-    if made.is_err() && made != Err(Errno::EXIST) {
-        // A read-only anchor: relative paths that slip find only its few files.
-        return rustix::process::fchdir(anchor);
+    match void_directory(anchor) {
+        Ok(directory) => rustix::process::fchdir(&directory),
+        // No room for a directory: relative paths that slip find only the few files there.
+        Err(_) => rustix::process::fchdir(anchor),
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let void = rustix::fs::openat(anchor, &name, flags, Mode::empty())?;
-    rustix::fs::unlinkat(anchor, &name, AtFlags::REMOVEDIR)?;
-    rustix::process::fchdir(&void)
+}
+
+/// A directory that is no more, below others that are no more.
+fn void_directory(anchor: &InternalFd) -> Result<OwnedFd, Errno> {
+    let mut path = unique_name();
+    let mut made = Vec::with_capacity(ABOVE + 1);
+    let result = loop {
+        if let Err(errno) = rustix::fs::mkdirat(anchor, &path, Mode::RWXU) {
+            break Err(errno);
+        }
+        made.push(path.len());
+        if made.len() > ABOVE {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            break rustix::fs::openat(anchor, &path, flags, Mode::empty());
+        }
+        path.push_str("/v");
+    };
+    for &length in made.iter().rev() {
+        rustix::fs::unlinkat(anchor, &path[..length], AtFlags::REMOVEDIR)?;
+    }
+    result
+}
+
+/// A name in the anchor directory that no other process takes, in other containers neither.
+fn unique_name() -> String {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let process = rustix::process::getpid().as_raw_nonzero();
+    format!("void-{process}-{}{:09}", time.tv_sec, time.tv_nsec)
 }
 
 /// The kernel's working directory has changed, or is in use again.

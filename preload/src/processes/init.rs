@@ -372,9 +372,6 @@ fn library_path() -> Vec<u8> {
 }
 
 fn inherit(process: &Process) {
-    for seen in process.volumes() {
-        fdtable::set_placeholder(std::os::fd::AsRawFd::as_raw_fd(&seen.anchor));
-    }
     for fd in process.internal_numbers() {
         fdtable::hide(fd);
     }

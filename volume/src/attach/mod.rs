@@ -465,6 +465,9 @@ impl Attempt<'_> {
         step(volume.clear_runtime(), "clearing its runtime")?;
         step(volume.begin_era(before), "clearing its runtime")?;
         step(volume.note_anchor(), "noting its anchor directory")?;
+        if !clean {
+            volume.liveness.clear_carriers();
+        }
         step(volume.enter(), "taking a process slot")?;
         let crc = state.map_or(0, |state| state.free_map_crc);
         // One that cannot be read is built anew, as one that is not what was saved.
@@ -542,7 +545,7 @@ fn left_in_flight(region: &Arc<Region>, superblock: &Superblock, liveness: &Live
     state.clean == 0
         && says(HEADER_FORMAT, RuntimeLayout::format())
         && says(HEADER_EPOCH, u64::from(state.epoch))
-        && liveness.is_anchor_locked(0, 0)
+        && liveness.is_any_carried()
 }
 
 impl Volume {
@@ -636,7 +639,7 @@ impl Volume {
         self.local.recovery.get().copied()
     }
 
-    /// Where hand-over descriptors are opened: a directory that all attached processes agree on.
+    /// Where carriers lie: a directory that all attached processes agree on.
     pub fn anchor(&self) -> Option<&Path> {
         self.liveness.handing()
     }
@@ -659,7 +662,7 @@ impl Volume {
 
     /// Whether any description is held by descriptors that the kernel carries.
     pub fn anything_in_flight(&self) -> bool {
-        self.liveness.is_anchor_locked(0, 0)
+        self.is_any_in_flight().unwrap_or(true)
     }
 
     /// Descriptors of this process that belong to the attachment: no other code may close them.

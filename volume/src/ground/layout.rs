@@ -400,7 +400,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 16;
+pub const RUNTIME_VERSION: u64 = 17;
 /// Bytes that a new volume's runtime range has beyond what a build needs: room for what builds do
 /// without where it is missing ([`COUNTERS_LENGTH`]), and for what later builds keep there. It is 1
 /// KiB for each process slot, of which there are most; half of it is used.

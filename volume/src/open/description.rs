@@ -267,6 +267,9 @@ impl Opens {
     pub(crate) fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
         let lines = self.description_lines(desc.index())?;
         Self::clear_holders(&lines)?;
+        if self.was_handed(desc, &lines)? {
+            self.dismiss_carrier(desc)?;
+        }
         let free = DescState { phase: Phase::Free, ..state };
         lines.store(index(STATE), free.word(self.epoch))?;
         let (hint, first) = self.description_hint();

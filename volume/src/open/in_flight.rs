@@ -2,18 +2,18 @@
 //! program without the library, an exec), while perhaps no process slot holds them.
 //!
 //! The kernel counts these references: a process that hands a description over marks it here, then
-//! holds a *shared OFD lock* on its byte of the anchor directory, by the very descriptor that
-//! travels. The lock goes with the last reference to that descriptor, wherever it is: closed, in a
-//! message that is never received, in a process that is killed. Invariants:
+//! makes its *carrier* (`process/carriers.rs`) and a descriptor of that, which travels. What the
+//! descriptor holds goes with the last reference to it, wherever it is: closed, in a message that
+//! is never received, in a process that is killed. Invariants:
 //!
-//! - a marked description whose byte is locked is not dropped when its last slot lets go: it is an
-//!   *orphan* until a process adopts it or the byte is free. A process that drops it says so, then
-//!   looks at the byte once more; one that hands it over takes the lock, then looks at the
-//!   description once more;
-//! - the header says whether there may be orphans; those whose byte is free are dropped at the next
-//!   attach or detach, or by a call that asks for statistics or lacks descriptions or space;
-//! - while a byte is locked the runtime stays: the last process to leave does not say clean, and
-//!   the next one joins this epoch, as if that byte were a process.
+//! - a marked description whose carrier is held is not dropped when its last slot lets go: it is an
+//!   *orphan* until a process adopts it or the carrier is free. A process that drops it says so,
+//!   then looks at the carrier once more; one that hands it over holds the carrier, then looks at
+//!   the description once more. Who drops it removes the carrier;
+//! - the header says whether there may be orphans; those whose carrier is free are dropped at the
+//!   next attach or detach, or by a call that asks for statistics or lacks descriptions or space;
+//! - while a carrier is held the runtime stays: the last process to leave does not say clean, and
+//!   the next one joins this epoch, as if that carrier were a process.
 //!
 //! Locks: none of its own; dropping takes inode locks, so the caller holds none.
 
@@ -30,11 +30,6 @@ const HANDED: u64 = 48;
 
 /// Bits of a description's generation in its name; the epoch's low bits stand above them.
 const GENERATION_BITS: u32 = 20;
-
-/// The byte of the anchor directory that stands for a description: 1 and up.
-fn byte_of(index: u32) -> i64 {
-    i64::from(index) + 1
-}
 
 impl Opens {
     fn mark(&self, desc: Desc) -> u64 {
@@ -82,7 +77,26 @@ impl Opens {
         if handed != self.mark(desc) {
             return Ok(false);
         }
-        Ok(self.liveness.is_anchor_locked(byte_of(desc.index()), 1))
+        Ok(self.liveness.is_carried(self.name(desc)))
+    }
+
+    /// Whether any description may be.
+    pub(crate) fn is_any_in_flight(&self) -> Result<bool> {
+        for index in 0..self.descriptions_used()? {
+            let mark = self.rt.load(self.rt.description(index) + HANDED)?;
+            let is_now = (mark >> 32) as u32 == self.epoch;
+            if is_now && self.is_in_flight(Desc::new(index, mark as u32))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A description is dropped: nothing may carry it any more.
+    #[cold]
+    pub(crate) fn dismiss_carrier(&self, desc: Desc) -> Result<()> {
+        self.liveness.dismiss(self.name(desc));
+        Ok(self.rt.store(self.rt.description(desc.index()) + HANDED, 0)?)
     }
 
     /// A description without holders stays because it is in flight.

@@ -27,7 +27,7 @@ use pmem::InternalFd;
 use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -42,8 +42,8 @@ pub(crate) const REGION_WRITERS: i64 = 1 << 62;
 /// Byte of the region that private read-only attachments hold shared.
 pub(crate) const REGION_READERS: i64 = REGION_WRITERS + 1;
 
-/// Name of the directory in the anchor directory in which hand-over descriptors are opened, and
-/// where a face keeps what the kernel keeps for it.
+/// Name of the directory in the anchor directory in which carriers lie (`carriers.rs`), and where a
+/// face keeps what the kernel keeps for it.
 pub(crate) const HANDING: &str = "open";
 /// Who has a descriptor of it may use it, whoever he has become; there is no other way in.
 pub const HANDING_MODE: u32 = 0o777;
@@ -68,8 +68,8 @@ struct LiveFile {
     device: u64,
     ino: u64,
     directory: PathBuf,
-    /// Where hand-over descriptors are opened: in the anchor directory, which not everybody may
-    /// enter, but open to everybody who was given a descriptor of it, also after `setuid`.
+    /// Where carriers lie: in the anchor directory, which not everybody may enter, but open to
+    /// everybody who was given a descriptor of it, also after `setuid`.
     handing: PathBuf,
     /// The process to which `own` belongs: a forked child starts with none.
     pid: AtomicU32,
@@ -609,24 +609,23 @@ impl Liveness {
         }
     }
 
-    /// Whether any open description of the anchor directory holds a lock in the range (length 0: up
-    /// to the end). Where that cannot be found out it counts as held: somebody will ask again.
-    pub(crate) fn is_anchor_locked(&self, start: i64, length: i64) -> bool {
+    /// What `is_so` says of the directory for carriers. Where that cannot be asked it counts as so:
+    /// somebody will ask again.
+    pub(crate) fn in_handing(&self, is_so: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
         let Some(file) = &self.file else { return false };
-        let held = |fd| !matches!(bytes::holder(fd, Kind::Description, start, length), Ok(None));
         if let Some(lent) = file.anchor.get() {
-            return held(lent.as_raw_fd());
+            return is_so(lent.as_fd());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(&file.handing, flags, Mode::empty()) {
-            Ok(fd) => held(fd.as_raw_fd()),
+            Ok(fd) => is_so(fd.as_fd()),
             // A directory that was removed has nothing in flight that anybody could take.
             Err(Errno::NOENT) => false,
             Err(_) => true,
         }
     }
 
-    /// The directory in it for hand-over descriptors.
+    /// The directory in it for carriers.
     pub(crate) fn handing(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| file.handing.as_path())
     }

@@ -15,6 +15,7 @@
 //! recoverer that holds the byte). free -> fork slot (the parent, before fork) -> live (the child)
 //! or dying. live -> dying (its recoverer) -> free.
 
+pub(crate) mod carriers;
 pub(crate) mod counts;
 pub(crate) mod exclusive;
 pub(crate) mod liveness;
