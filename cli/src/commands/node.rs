@@ -188,12 +188,11 @@ fn remove_left() {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_demo = name.strip_prefix(prefix).is_some_and(|pid| pid.parse::<u32>().is_ok());
         if is_demo && is_left(&folder) {
-            match fs::remove_dir_all(&folder) {
-                Ok(()) => {
-                    output::tell(format!("{}: removed; its demo was killed", folder.display()))
-                }
-                Err(error) => output::tell(format!("{} is left: {error}", folder.display())),
-            }
+            let shown = folder.display();
+            output::tell(match fs::remove_dir_all(&folder) {
+                Ok(()) => format!("{shown}: removed; its demo was killed"),
+                Err(error) => format!("{shown} is left: {error}"),
+            });
         }
     }
 }

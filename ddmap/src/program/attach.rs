@@ -60,7 +60,7 @@ impl Attachment {
         let starts = ground.room.starts();
         let unreached = |errno: Errno| {
             let found = format!("its node does not answer: {}", pmem::plain(errno));
-            DomainError::new(&asked, found, &registry::how_to_start(&self.store))
+            DomainError::new(&asked, found, registry::how_to_start(&self.store))
         };
         let socket = Local::connect(&self.store).map_err(unreached)?;
         let me = ground.table.me();
