@@ -20,9 +20,9 @@ use std::sync::Arc;
 use vfs::versions::Versions;
 use vfs::{
     At, Attached, Attr, Beyond, Changing, Desc, DirEntry, Engine, FileSystem, Fill, ForkTicket,
-    FsStat, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
-    RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want, Whence,
-    Where,
+    FsStat, Kind, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags,
+    Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want,
+    Whence, Where,
 };
 
 /// An engine over which a cache may lie.
@@ -402,7 +402,7 @@ impl Locks for Cached {
 }
 
 impl Attached for Cached {
-    fn hand_over(&self, desc: Desc) -> Result<u64> {
+    fn hand_over(&self, desc: Desc) -> Result<(u64, Kind)> {
         self.under.hand_over(desc)
     }
 

@@ -285,11 +285,12 @@ pub type Beyond = std::sync::Arc<dyn Fn(&[Wait]) -> bool + Send + Sync>;
 /// What a process holds: descriptions that leave it, programs that it executes, children, its end.
 pub trait Attached: Send + Sync {
     /// Before a description leaves this process by a descriptor that the kernel carries (exec,
-    /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
-    /// description lives as long as any process holds it *or* some descriptor of the anchor
-    /// directory has a shared OFD lock on byte `name >> 32` of it. (The process that took that lock
-    /// asks [`FileSystem::describe`] whether it was in time.) A name has at most 56 bits.
-    fn hand_over(&self, desc: Desc) -> Result<u64>;
+    /// `SCM_RIGHTS`): gives its name, by which that descriptor's inode is called, and the kind of
+    /// what it is of. From then on the description lives as long as any process holds it *or* some
+    /// descriptor of that inode has a shared OFD lock. (The process that took that lock asks
+    /// [`FileSystem::describe`] whether it was in time.) A name has at most 56 bits. It waits for no
+    /// lock: the process may be executing a program, while another thread is inside a call.
+    fn hand_over(&self, desc: Desc) -> Result<(u64, Kind)>;
 
     /// Takes hold of a description that was handed over; `EBADF` if it no longer exists.
     fn adopt(&self, name: u64) -> Result<Desc>;

@@ -9,9 +9,9 @@
 
 use crate::{
     At, Attached, Attr, Changing, Desc, DirEntry, Engine, Errno, FileSystem, Fill, ForkTicket,
-    FsStat, LastName, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags,
-    Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want,
-    Whence, Where, Which,
+    FsStat, Kind, LastName, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open,
+    OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut,
+    Wait, Want, Whence, Where, Which,
 };
 use std::sync::{Arc, Weak};
 
@@ -477,7 +477,7 @@ impl Locks for Several {
 }
 
 impl Attached for Several {
-    fn hand_over(&self, desc: Desc) -> Result<u64> {
+    fn hand_over(&self, desc: Desc) -> Result<(u64, Kind)> {
         let (member, desc) = self.of_desc(desc)?;
         member.hand_over(desc)
     }

@@ -173,7 +173,7 @@ fn an_exec_keeps_slot_descriptions_and_locks() {
             .args(["--exact", name, "--test-threads=1"])
             .env("SOLERA_TEST_ROLE", "resumed")
             .env(TOKEN, token)
-            .env(DESC, volume.hand_over(desc).expect("a name").to_string())
+            .env(DESC, volume.hand_over(desc).expect("a name").0.to_string())
             .exec();
         panic!("exec failed: {error}");
     }

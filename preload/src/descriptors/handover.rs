@@ -48,11 +48,9 @@ pub enum Received {
 
 /// A descriptor in hand-over form for `desc`.
 pub fn form(process: &Process, desc: Desc) -> Result<OwnedFd, Errno> {
-    let name = process.fs.hand_over(desc)?;
-    let (node, _) = process.fs.describe(desc)?;
-    let is_directory = process.fs.attributes(node)?.kind == Kind::Directory;
+    let (name, kind) = process.fs.hand_over(desc)?;
     let anchor = &process.volume_of(desc).anchor;
-    let carry = || volume::carry(anchor, name, is_directory);
+    let carry = || volume::carry(anchor, name, kind == Kind::Directory);
     let carried = void::within_numbers(carry);
     // Another thread may have closed it before the carrier was held.
     if let Err(errno) = process.fs.describe(desc) {

@@ -127,7 +127,7 @@ pub fn enter(process: &Process, node: Node) -> bool {
 /// Puts a descriptor of the mount in place of a number of ours, for a program that cannot be
 /// preloaded. It stands for the same open file description.
 pub fn give(process: &Process, fd: c_int, desc: Desc) -> Result<(), Errno> {
-    let name = process.fs.hand_over(desc)?;
+    let (name, _) = process.fs.hand_over(desc)?;
     let (node, flags) = process.fs.describe(desc)?;
     let seen = process.volume_of(node);
     let path = [&seen.prefix, b"/".as_slice(), &mounts::description_name(name)].concat();

@@ -391,9 +391,9 @@ impl Locks for Model {
 }
 
 impl Attached for Model {
-    fn hand_over(&self, desc: Desc) -> Result<u64> {
+    fn hand_over(&self, desc: Desc) -> Result<(u64, vfs::Kind)> {
         self.lock().open(desc)?;
-        Ok((u64::from(desc.index()) + 1) << 32 | u64::from(desc.generation()))
+        Ok(((u64::from(desc.index()) + 1) << 32 | u64::from(desc.generation()), vfs::Kind::File))
     }
     fn adopt(&self, name: u64) -> Result<Desc> {
         let desc = Desc::new(((name >> 32) - 1) as u32, name as u32);

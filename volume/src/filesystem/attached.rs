@@ -5,7 +5,7 @@ use crate::process::liveness;
 use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
 use crate::volume::Volume;
 use rustix::io::Errno;
-use vfs::{Attached, Desc, ForkTicket, Node};
+use vfs::{Attached, Desc, ForkTicket, Kind, Node};
 
 fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
     let generation = (ticket.word() >> 32) as u32;
@@ -13,7 +13,7 @@ fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
 }
 
 impl Attached for Volume {
-    fn hand_over(&self, desc: Desc) -> Result<u64> {
+    fn hand_over(&self, desc: Desc) -> Result<(u64, Kind)> {
         self.call()?.hand_over_description(desc)
     }
 

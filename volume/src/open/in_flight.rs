@@ -23,7 +23,7 @@ use crate::open::Opens;
 use pmem::Span;
 use rustix::io::Errno;
 use std::hint::cold_path;
-use vfs::Desc;
+use vfs::{Desc, Kind};
 
 /// Word of a description's entry: [`Opens::mark`] of what was handed over last.
 const HANDED: u64 = 48;
@@ -41,11 +41,12 @@ impl Opens {
         (u64::from(desc.index()) + 1) << 32 | u64::from(low)
     }
 
-    /// Says that a description may leave; gives its name.
-    pub(crate) fn hand_over_description(&self, desc: Desc) -> Result<u64> {
-        self.opened(desc)?;
+    /// Says that a description may leave; gives its name, and the kind of what it is of: by its
+    /// entry, since the inode's lock may be held by a thread that runs no more.
+    pub(crate) fn hand_over_description(&self, desc: Desc) -> Result<(u64, Kind)> {
+        let kind = self.opened(desc)?.kind;
         self.rt.store(self.rt.description(desc.index()) + HANDED, self.mark(desc))?;
-        Ok(self.name(desc))
+        Ok((self.name(desc), kind))
     }
 
     /// Takes hold of a description by its name.
