@@ -450,38 +450,44 @@ impl Attempt<'_> {
         let unrepaired = state.is_ok_and(|state| state.clean == STATE_REPAIR);
         let dirty = if unrepaired { STATE_REPAIR } else { STATE_DIRTY };
         volume.unrepaired.store(unrepaired, Ordering::Relaxed);
-        let step = |result: Result<(), Errno>, what: &str| result.map_err(|e| self.system(what, e));
+        // What stays may be absent all the same: a host died that was bringing it, or a move. Each
+        // step may be done again, and holds nothing that others wait for.
+        let step = |act: &dyn Fn() -> Result<(), Errno>, what: &str| {
+            volume.with_absent(act).map_err(|errno| self.system(what, errno))
+        };
         // Where there is no memory for them, calls that need them say so.
         let _ = beneath::provide_fixed(&volume.region, &volume.superblock);
-        step(superblock::repair(&volume.region, found), "repairing its superblock")?;
+        step(&|| superblock::repair(&volume.region, found), "repairing its superblock")?;
         if clean {
             // CRASH: still clean; the next attach repairs what is left of this.
-            step(volume.repair_lanes(), "repairing its lanes")?;
+            step(&|| volume.repair_lanes(), "repairing its lanes")?;
         }
         if !injected(Bug::NeverDirty) {
-            step(superblock::write_state(&volume.region, epoch, dirty, 0), "marking it in use")?;
+            let mark = || superblock::write_state(&volume.region, epoch, dirty, 0);
+            step(&mark, "marking it in use")?;
         }
         let before = if clean { volume.era_left() } else { 0 };
-        step(volume.clear_runtime(), "clearing its runtime")?;
-        step(volume.begin_era(before), "clearing its runtime")?;
-        step(volume.note_anchor(), "noting its anchor directory")?;
+        step(&|| volume.clear_runtime(), "clearing its runtime")?;
+        step(&|| volume.begin_era(before), "clearing its runtime")?;
+        step(&|| volume.note_anchor(), "noting its anchor directory")?;
         if !clean {
             volume.liveness.clear_carriers();
         }
-        step(volume.enter(), "taking a process slot")?;
+        step(&|| volume.enter(), "taking a process slot")?;
         let crc = state.map_or(0, |state| state.free_map_crc);
         // One that cannot be read is built anew, as one that is not what was saved.
         let saved = clean && volume.load_free_map(crc) == Ok(true);
         if self.purpose == Purpose::Repair {
             if !saved {
-                step(volume.forget_kept().and_then(|()| volume.forget_free_map()), "its free map")?;
+                let forget = || volume.forget_kept().and_then(|()| volume.forget_free_map());
+                step(&forget, "its free map")?;
             }
         } else if unrepaired {
-            step(volume.mark_damaged(), "its runtime")?;
+            step(&|| volume.mark_damaged(), "its runtime")?;
         } else if saved {
             volume.local.saved.store(u64::from(crc) + 1, Ordering::Relaxed);
         } else {
-            step(volume.recover_all(self.options.alone), "recovering it")?;
+            step(&|| volume.recover_all(self.options.alone), "recovering it")?;
         }
         volume.set_attached();
         Ok(volume)
@@ -518,11 +524,12 @@ impl Attempt<'_> {
             let advice = "let them end (their detach leaves the volume in order), then try again";
             return Err(self.fail(ErrorKind::InUse, found, advice));
         }
-        volume.share_epoch().map_err(|errno| self.system("its runtime", errno))?;
-        volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
-        volume
-            .join_others()
-            .map_err(|errno| self.system("waiting for another process's call", errno))?;
+        let step = |act: &dyn Fn() -> Result<(), Errno>, what: &str| {
+            volume.with_absent(act).map_err(|errno| self.system(what, errno))
+        };
+        step(&|| volume.share_epoch(), "its runtime")?;
+        step(&|| volume.enter(), "taking a process slot")?;
+        step(&|| volume.join_others(), "waiting for another process's call")?;
         volume
             .recover_the_dead()
             .map_err(|errno| self.system("recovering dead processes", errno))?;
