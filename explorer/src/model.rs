@@ -466,6 +466,9 @@ impl Model {
                 return Err(Errno::ISDIR);
             }
             Kind::Symlink if !flags.path_only() => return Err(Errno::LOOP),
+            Kind::File | Kind::Directory | Kind::Symlink => {}
+            // A device, what a rename has left as a whiteout too.
+            _ if !flags.path_only() => return Err(Errno::NXIO),
             _ => {}
         }
         if flags.has(libc::O_TRUNC) {
