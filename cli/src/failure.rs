@@ -82,6 +82,12 @@ impl Failure {
     /// A call on a volume failed.
     pub fn errno(asked: impl fmt::Display, errno: Errno) -> Self {
         let errno = pmem::or_no_memory(errno);
+        if errno == Errno::IO
+            && let Some(node) = ddmap::program::paged::take_lost()
+        {
+            let advice = "see how much of which file is: `solera fsck --read-data`";
+            return Self::new(asked, format!("it is lost with node {node}"), advice);
+        }
         let advice = match errno {
             Errno::NOSPC => "make room (`solera df` shows it), or `solera grow` the volume",
             Errno::IO => "check the volume with `solera fsck`",

@@ -496,7 +496,7 @@ fn a_lost_holder_is_no_lost_volume() {
         assert!(fault["code"] == "media" && meaning.contains("lost with node 3"), "{fault}");
     }
     let said = bytes_of(&machine, lost[0]["file"].as_str().expect("a name")).expect_err("it is");
-    assert!(said.contains("Input/output error"), "{said}");
+    assert!(said.contains("it is lost with node 3"), "{said}");
 
     // A part of a page that is lost cannot be written, all of it can, whatever the mode.
     for mode in
@@ -510,6 +510,8 @@ fn a_lost_holder_is_no_lost_volume() {
             format!("printf x | dd of=/dm/{mode} bs=1 seek={} conv=notrunc", page * 4096 + 9);
         let said = run(mode, &part).ended_with(1).err;
         assert!(said.contains("Input/output error"), "{said}");
+        let why = said.lines().filter(|line| line.contains("is lost with node 3")).count();
+        assert_eq!(why, 1, "{said}");
         let whole = format!(
             "yes | dd of=/dm/{mode} iflag=fullblock bs=4096 count=1 seek={page} conv=notrunc"
         );

@@ -15,6 +15,7 @@ use crate::entry::cancel::{self, Point};
 use crate::entry::process::Process;
 use crate::entry::thread::here;
 use crate::entry::{self, Answer, Inside, Served, Stop, errno, fail, set_errno};
+use crate::files::lost;
 use crate::paths::links;
 use crate::processes::lifecycle;
 use crate::start;
@@ -124,7 +125,11 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
         }
         Stop::Errno(Errno::BADF) => (!entry::is_replaced()).then_some(Errno::BADF),
         // A page of the volume that gets no memory is not a lost page.
-        Stop::Errno(Errno::IO) => Some(pmem::or_no_memory(Errno::IO)),
+        Stop::Errno(Errno::IO) => {
+            let errno = pmem::or_no_memory(Errno::IO);
+            lost::tell();
+            Some(errno)
+        }
         Stop::Errno(errno) => Some(errno),
         Stop::Kernel => unreachable!("served by the kernel"),
     }

@@ -9,12 +9,12 @@ use crate::ground::maps::Mapped;
 use crate::program::around;
 use crate::program::look;
 use crate::program::pager::RegionPager;
-use crate::protocol::PAGE;
+use crate::protocol::{NodeId, PAGE};
 use crate::reach::waiting;
 pub use crate::reach::waiting::Ends;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicUsize, Ordering};
 
 /// Regions with pagers that a process can have attached at once.
 pub(crate) const PAGERS: usize = 16;
@@ -28,6 +28,9 @@ static ALL: [AtomicPtr<RegionPager>; PAGERS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; PAGERS];
 /// Handlers that look at a pager now.
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
+
+/// The node with which a page was lost that was asked for last. 0: none, or it was taken.
+static LOST_WITH: AtomicU16 = AtomicU16::new(0);
 
 /// There is one, or was.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -73,6 +76,18 @@ pub(crate) fn leave(pager: &RegionPager) {
     while LOOKING.load(Ordering::Acquire) != 0 {
         std::thread::yield_now();
     }
+}
+
+/// A page that was asked for is lost with this node.
+pub(crate) fn note_lost(node: NodeId) {
+    LOST_WITH.store(node.number(), Ordering::Relaxed);
+}
+
+/// The node with which a page was lost that a call of this process, which gave `EIO`, has asked for
+/// since this was asked last.
+pub fn take_lost() -> Option<u16> {
+    let none = LOST_WITH.load(Ordering::Relaxed) == 0;
+    (!none).then(|| LOST_WITH.swap(0, Ordering::Relaxed)).filter(|&node| node != 0)
 }
 
 /// In a forked child, as soon as it may allocate: it takes its place in the domain.

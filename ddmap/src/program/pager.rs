@@ -376,7 +376,12 @@ impl RegionPager {
                     self.ground.touched(hands::kind(), begun_ns);
                     return Ok(pages);
                 }
-                Next::Fail(Why::Lost | Why::Damaged) => return Err(Errno::IO),
+                Next::Fail(Why::Lost | Why::Damaged) => {
+                    if let Ok(Place::Lost(Some(node), _)) = self.ground.place(page) {
+                        paged::note_lost(node);
+                    }
+                    return Err(Errno::IO);
+                }
                 Next::Wait(word) => {
                     let waited = self.ground.table.wait(page, word, LOOK);
                     if waited.is_err() && waiting::interrupted().is_none() {

@@ -2,6 +2,7 @@
 
 mod aio;
 mod attrs;
+pub(crate) mod lost;
 pub(crate) mod rings;
 pub(crate) mod rw;
 mod splice;
