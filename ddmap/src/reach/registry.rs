@@ -199,7 +199,7 @@ impl Registry {
     pub fn check_first(&self, domain: &str, store: &Path) -> Result<(), DomainError> {
         let real = store.canonicalize().unwrap_or_else(|_| store.to_owned());
         match self.other(domain, 1, &real) {
-            Some(other) => Err(another(format!("begin the domain {domain}"), &other)),
+            Some(other) => Err(another(format!("begin {domain} as node 1 of {domain}"), &other)),
             None => Ok(()),
         }
     }
