@@ -288,8 +288,8 @@ pub trait Attached: Send + Sync {
     /// `SCM_RIGHTS`): gives its name, by which that descriptor's inode is called, and the kind of
     /// what it is of. From then on the description lives as long as any process holds it *or* some
     /// descriptor of that inode has a shared OFD lock. (The process that took that lock asks
-    /// [`FileSystem::describe`] whether it was in time.) A name has at most 56 bits. It waits for no
-    /// lock: the process may be executing a program, while another thread is inside a call.
+    /// [`FileSystem::describe`] whether it was in time.) A name has at most 56 bits. It waits for
+    /// no lock: the process may be executing a program while another thread is inside a call.
     fn hand_over(&self, desc: Desc) -> Result<(u64, Kind)>;
 
     /// Takes hold of a description that was handed over; `EBADF` if it no longer exists.

@@ -1,5 +1,5 @@
-//! What a program is told of pages that a domain has lost: that a call gives `EIO` does not say which
-//! node had them.
+//! What a program is told of pages that a domain has lost: that a call gives `EIO` does not say
+//! which node had them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
