@@ -236,8 +236,8 @@ fn a_volume_is_as_slow_as_the_model_of_its_memory() {
     assert!(both >= 2 * least, "two processes took {both:?}");
 }
 
-/// By a user who may write to the volume, beside others who do: every mapping failed with `EROFS`,
-/// also one that only reads. What others write must be seen in it.
+/// The user may write the volume, and other processes do. Every mapping failed with `EROFS`, one
+/// that only reads, too. A mapping must show what the others write.
 #[test]
 fn what_is_only_read_can_be_mapped() {
     let place = Place::new();
@@ -272,8 +272,8 @@ fn what_is_only_read_can_be_mapped() {
     }
 }
 
-/// The kernel sees no interpreter in it, so it was taken for a static program: `ldd` failed in
-/// every directory of the volume, and whoever asks it for the version of the C library.
+/// The loader names no interpreter, so it was taken for a static program. `ldd` failed in every
+/// directory of the volume, and so did programs that ask the loader for the C library's version.
 #[test]
 fn the_dynamic_loader_starts_programs_that_see_the_volume() {
     let place = Place::new();

@@ -219,7 +219,7 @@ pub trait Maps: Send + Sync {
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>>;
 
     /// The open file whose pages are mapped with [`Maps::map`], as a descriptor of this
-    /// process (of the region), and who may change what lies in it.
+    /// process (of the region), and whether this process or another one may change its bytes.
     fn region_descriptor(&self, of: Of) -> (i32, Changing);
 
     /// Where the engine itself has that region in this process's memory: a face may move page-table

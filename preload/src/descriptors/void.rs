@@ -1,7 +1,7 @@
 //! What the kernel has behind the numbers of ours: a sealed memory file, opened for neither reading
 //! nor writing. So a call that slips past the library fails: the kernel refuses bytes, mappings and
-//! locks (`EBADF`, `EACCES`) and finds no name below it (`ENOTDIR`). It says that it is ready to
-//! whoever polls, as of a file. Where something changes the file itself (`fchmod`), it concerns the
+//! locks (`EBADF`, `EACCES`) and finds no name below it (`ENOTDIR`). A poll
+//! finds it ready, as it finds a file. A call that changes the file itself (`fchmod`) concerns the
 //! numbers of this program alone.
 
 use std::os::fd::{AsRawFd, OwnedFd};

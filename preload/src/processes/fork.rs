@@ -397,7 +397,7 @@ pub fn before_number(number: c_long, first: usize) {
 pub fn adopt(process: &'static Process) {
     let inside = Inside::new();
     if SHARES.load(Ordering::Relaxed) {
-        // Also the kernel's locks that show who is alive belong to the table.
+        // The kernel's locks by which a process is known to be alive belong to the table, too.
         let flags = [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0];
         // SAFETY: a number. Without a table to share nothing happens.
         let _ = unsafe { system_call(libc::SYS_unshare, flags) };

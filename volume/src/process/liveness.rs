@@ -68,8 +68,8 @@ struct LiveFile {
     device: u64,
     ino: u64,
     directory: PathBuf,
-    /// Where carriers lie: in the anchor directory, which not everybody may enter, but open to
-    /// everybody who was given a descriptor of it, also after `setuid`.
+    /// Where carriers lie: in the anchor directory, which not every user may enter. A process that
+    /// has a descriptor of this part uses it as any user, after `setuid` too.
     handing: PathBuf,
     /// The process to which `own` belongs: a forked child starts with none.
     pid: AtomicU32,
