@@ -177,9 +177,8 @@ if [ -x tests/programs/run ]; then
     if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(git leveldb lmdb); fi
     behind=split-programs-xfs beside cached-programs env CACHE=16M tests/programs/run "${some[@]}"
     behind=cached-programs beside attached-programs env CACHE=64M ATTACH=1 tests/programs/run "${some[@]}"
-    # By the kernel, over a mount, as containers have it; in the long run all: LMDB fails through
-    # a mount at times (docs/caveats.md).
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(coreutils sqlite-wal); fi
+    # By the kernel, over a mount, as containers have it; in the long run all.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(coreutils lmdb sqlite-wal); fi
     behind=attached-programs beside overlay-programs env OVERLAY=1 tests/programs/run "${some[@]}"
     waiting+=(programs split-programs split-programs-xfs cached-programs attached-programs overlay-programs)
 fi

@@ -144,6 +144,7 @@ impl Session {
         let written = if asked.write_flags & WRITE_CACHE == 0 {
             let file = self.twins.of(request.header.nodeid);
             let _changing = file.as_ref().map(|file| file.change());
+            answer.written = Some(request.header.nodeid);
             self.write_call(&asked, data)?
         } else {
             self.write_back(request, &asked, data)?

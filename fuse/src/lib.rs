@@ -22,6 +22,7 @@ mod attrs;
 mod cached;
 mod crew;
 mod dispatch;
+mod drops;
 mod executed;
 mod files;
 mod interrupt;

@@ -58,17 +58,19 @@ impl<'a> Request<'a> {
 pub struct Answer {
     bytes: Box<[u8]>,
     length: usize,
+    /// The file, as the kernel numbers it, that a `write` call has changed.
+    pub written: Option<u64>,
 }
 
 impl Answer {
     /// Room for the largest answer.
     pub fn new() -> Self {
-        Self { bytes: vec![0; HEADER + DATA_MAX].into_boxed_slice(), length: HEADER }
+        Self { bytes: vec![0; HEADER + DATA_MAX].into_boxed_slice(), length: HEADER, written: None }
     }
 
     /// Room for an answer that says only whether it went well.
     pub fn small() -> Self {
-        Self { bytes: vec![0; HEADER].into_boxed_slice(), length: HEADER }
+        Self { bytes: vec![0; HEADER].into_boxed_slice(), length: HEADER, written: None }
     }
 
     /// Bytes put so far.
@@ -79,6 +81,7 @@ impl Answer {
     /// Begins anew.
     pub fn clear(&mut self) {
         self.length = HEADER;
+        self.written = None;
     }
 
     /// Appends a structure.

@@ -23,6 +23,7 @@ use crate::abi::{
 use crate::adopted::Adopted;
 use crate::cached::{self, Cached};
 use crate::crew::{Crew, Looks, MEMBERS};
+use crate::drops::Drops;
 use crate::executed::Executed;
 use crate::locks::Locks;
 use crate::nodes::{Nodes, lock};
@@ -44,6 +45,8 @@ pub struct Session {
     pub cached: Cached,
     /// What the kernel's page cache was given of files that may be mapped for writing.
     pub twins: Twins,
+    /// What it is told to drop.
+    pub drops: Drops,
     /// Programs that run from files of the mount.
     pub executed: Executed,
     /// Descriptions of preloaded programs, used through the mount.
@@ -66,6 +69,7 @@ pub fn serve(fs: Arc<dyn Engine>, identity: &Identity, device: OwnedFd) -> Resul
         locks: Locks::default(),
         cached: Cached::default(),
         twins: Twins::new(),
+        drops: Drops::default(),
         executed: Executed::default(),
         adopted: Adopted::default(),
         identity: identity.to_string(),
@@ -174,7 +178,8 @@ impl Session {
             unique: 0,
         };
         let body = InvalidateInodeOut { ino: number, off: offset as i64, len: length as i64 };
-        send(&self.device, &[header.as_bytes(), body.as_bytes()].concat());
+        let message = [header.as_bytes(), body.as_bytes()].concat();
+        self.drops.during(number, || send(&self.device, &message));
     }
 }
 
@@ -262,7 +267,13 @@ impl Worker {
                 catch_unwind(AssertUnwindSafe(|| self.dispatch(&mut request, &mut answer)));
             match served.unwrap_or(Err(Errno::IO)) {
                 Ok(false) => {}
-                Ok(true) => send(&self.device, answer.message(unique, Ok(()))),
+                Ok(true) => match answer.written {
+                    Some(number) => {
+                        let message = answer.message(unique, Ok(()));
+                        self.session.drops.answer(number, &self.device, message);
+                    }
+                    None => send(&self.device, answer.message(unique, Ok(()))),
+                },
                 Err(errno) => {
                     let errno = pmem::or_no_memory(errno);
                     send(&self.device, answer.message(unique, Err(errno)));

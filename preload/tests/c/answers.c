@@ -1,22 +1,14 @@
 // Answers of calls that programs make seldom, or make to find out what there is: each was another than
 // the kernel's at some time. By number the kernel's rule counts, not that of glibc's function.
+#include "release.h"
 #include "say.h"
 #include <ftw.h>
 #include <sched.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 
 static char start[4096];
-
-static int newer_than(int major, int minor) {
-    struct utsname is;
-    int has[2];
-    uname(&is);
-    sscanf(is.release, "%d.%d", &has[0], &has[1]);
-    return has[0] > major || has[0] == major && has[1] >= minor;
-}
 
 static void times_of(const char *path) {
     struct stat st;

@@ -1,9 +1,9 @@
 // Each bit of the flags of each call that takes some, by its function and by its number: a bit that the
 // kernel does not know is refused, with the kernel's error, and before anything is looked at. Left out:
 // bits that some kernels know and others do not, and NOWAIT, which tmpfs has not.
+#include "release.h"
 #include "say.h"
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 
 #define FCHMODAT2 452
 #define FACCESSAT2 439
@@ -33,14 +33,6 @@ static void clean(void) {
     chmod("file", 0644);
     if (access("file", F_OK))
         put("file", "content");
-}
-
-static int newer_than(int major, int minor) {
-    struct utsname is;
-    int has[2];
-    uname(&is);
-    sscanf(is.release, "%d.%d", &has[0], &has[1]);
-    return has[0] > major || has[0] == major && has[1] >= minor;
 }
 
 static void attributes(void) {
