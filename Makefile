@@ -36,7 +36,7 @@ help:
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
 	@echo 'make benchmarks whole programs and single calls beside tmpfs, ext4 and XFS; a page: target/benchmarks.html (as root, an hour)'
 	@echo 'make bench-guard  programs on this build and on an older one, in turns; fails if one is slower (BASE=revision or folder, ONLY=names)'
-	@echo 'make baseline   preload/tests/costs*.txt: what key operations execute, which a test guards'
+	@echo 'make baseline   crates/preload/tests/costs*.txt: what key operations execute, which a test guards'
 	@echo 'make servers    docs/servers.md: PostgreSQL, MariaDB, redis, processes beside each other (as root, minutes)'
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
 	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
@@ -61,19 +61,19 @@ setup-tests:
 
 build: setup
 	$(CARGO) build --release --workspace
-	capi/link.sh target/release/libsolera.a target/release
+	crates/capi/link.sh target/release/libsolera.a target/release
 
 install:
 	install -D -m 755 $(BUILT)/solera $(DESTDIR)$(PREFIX)/bin/solera
 	install -D -m 755 $(BUILT)/libsolera_preload.so $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
 	install -D -m 755 $(BUILT)/libsolera_align.so $(DESTDIR)$(PREFIX)/lib/libsolera_align.so
 	install -D -m 755 $(BUILT)/libsolera_profile.so $(DESTDIR)$(PREFIX)/lib/libsolera_profile.so
-	umask 022 && capi/link.sh $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib
+	umask 022 && crates/capi/link.sh $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib
 	install -D -m 644 $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib/libsolera.a
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include capi/include/solera.h capi/include/solera_sqlite.h
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/solera.h crates/capi/include/solera_sqlite.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	umask 022 && sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man3 capi/solera.3
+	umask 022 && sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/capi/solera.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/solera.pc
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man3 crates/capi/solera.3
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/solera-volume.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man7 docs/man/solera.7
 	umask 022 && $(BUILT)/solera generate man --date $(DATE) $(DESTDIR)$(PREFIX)/share/man/man1
@@ -84,7 +84,7 @@ install:
 	umask 022 && $(BUILT)/solera generate completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/solera.fish
 	umask 022 && sed 's|@PREFIX@|$(PREFIX)|' packaging/solera-mount@.service.in \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/solera-mount@.service
-	install -D -m 644 capi/solera.py $(DESTDIR)$(PREFIX)/lib/$(PYTHON)/dist-packages/solera.py
+	install -D -m 644 crates/capi/solera.py $(DESTDIR)$(PREFIX)/lib/$(PYTHON)/dist-packages/solera.py
 	[ -n "$(DESTDIR)" ] || ldconfig
 	install -d $(DESTDIR)$(SBIN)
 	ln -sf $(PREFIX)/bin/solera $(DESTDIR)$(SBIN)/mount.fuse.solera
@@ -122,7 +122,7 @@ MDBOOK = 0.5.4
 book: setup
 	scripts/links.py
 	@mdbook --version 2> /dev/null | grep -qF $(MDBOOK) || $(CARGO) install --locked --debug --version $(MDBOOK) mdbook
-	mdbook build
+	mdbook build docs
 
 demo: build
 	@scripts/demo.sh
@@ -165,7 +165,7 @@ deny: setup
 	$(CARGO) deny check licenses bans sources
 
 mutate: setup
-	for room in $$(ls -d volume/src/*/); do SOLERA_MUTATE=$$room \
+	for room in $$(ls -d crates/volume/src/*/); do SOLERA_MUTATE=$$room \
 		$(CARGO) test --release -p solera-explorer --features inject --test mutate -- --nocapture \
 		|| exit 1; done
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the Debian packages `solera` and `libsolera-dev` of what is built: `make install` puts all below
 # STAGE, the debug information is taken out there, and cargo-deb packs it, as [package.metadata.deb] of
-# cli/Cargo.toml and capi/Cargo.toml say. A file that neither package holds is an error.
+# crates/cli/Cargo.toml and crates/capi/Cargo.toml say. A file that neither package holds is an error.
 #
 # usage: scripts/package.sh STAGE DIRECTORY      (both are made afresh)
 set -euo pipefail

@@ -107,7 +107,7 @@ def named(text):
 
 def debts_of(crate, rooms):
     """Every rule that a file or folder of the crate breaks, a line each."""
-    src = ROOT / crate / "src"
+    src = ROOT / "crates" / crate / "src"
     files = {path: code(path) for path in sorted(src.rglob("*.rs"))}
     rank = {room: at for at, room in enumerate(rooms)}
     beside = {path.stem for path in src.glob("*.rs")} - {"lib"} - COMMON

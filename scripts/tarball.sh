@@ -26,8 +26,8 @@ tar -C "$to" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" -c
     gzip -9n > "$to/$name.tar.gz"
 
 # It writes beside each manifest; what counts is the command's.
-cargo cyclonedx --quiet --format json --override-filename sbom --manifest-path cli/Cargo.toml
-mv cli/sbom.json "$to/$name.cdx.json"
+cargo cyclonedx --quiet --format json --override-filename sbom --manifest-path crates/cli/Cargo.toml
+mv crates/cli/sbom.json "$to/$name.cdx.json"
 find . -path ./target -prune -o -name sbom.json -exec rm {} +
 (cd "$to" && sha256sum "$name.tar.gz" "$name.cdx.json" > SHA256SUMS)
 

@@ -199,7 +199,7 @@ fi
 if [ -x tests/sqlite/run ]; then
     # SQLite's own suite by our VFS, on tmpfs and on a volume: in the short run, what touches a VFS.
     if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(full veryquick); else suites=(ci ci); fi
-    stage sqlite-vfs capi/link.sh target/release/libsolera.a target/release
+    stage sqlite-vfs crates/capi/link.sh target/release/libsolera.a target/release
     behind=conformance-split beside sqlite tests/sqlite/run -j 2 --set "${suites[0]}"
     behind=sqlite beside sqlite-volume tests/sqlite/run -j 2 --volume --set "${suites[1]}"
     waiting+=(sqlite sqlite-volume)
@@ -214,7 +214,7 @@ stage injected-bugs cargo test --release --workspace \
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
-    stage rusqlite env -C sqlite/rusqlite cargo run --release -- "$PWD/target/release/solera_vfs.so" "$PWD/target/rusqlite.db"
+    stage rusqlite env -C crates/sqlite/rusqlite cargo run --release -- "$PWD/target/release/solera_vfs.so" "$PWD/target/rusqlite.db"
     stage machine-programs tests/vm/run programs
     stage machine-nfs tests/vm/run nfs
     stage machine-swap tests/vm/run swap
