@@ -156,7 +156,7 @@ test-bare: setup
 lint: setup
 	$(CARGO) fmt --all --check
 	scripts/style.sh
-	scripts/rooms.py
+	scripts/layers.py
 	scripts/links.py
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 

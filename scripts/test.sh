@@ -138,7 +138,7 @@ skip() {
 
 stage format cargo fmt --all --check
 stage style scripts/style.sh
-stage rooms scripts/rooms.py
+stage layers scripts/layers.py
 stage links scripts/links.py
 # The tests with it: so that one crate's wait for another leaves no processor idle. Not --all-targets,
 # which also builds the test programs that a manifest says there are not: that of the preload library.

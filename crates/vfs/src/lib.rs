@@ -22,6 +22,7 @@ pub mod several;
 mod types;
 mod user;
 pub mod variable;
+pub mod variables;
 pub mod versions;
 pub mod waits;
 pub mod walk;

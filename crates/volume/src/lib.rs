@@ -7,7 +7,7 @@
 //!
 //! From the ground up: `ground`, `process`, `space`, `inode`, `txn`, `cache`, `data`, `namespace`,
 //! `open`, `upkeep`, `recovery`, `check`, `attach`. A module names its own room and those below it
-//! (`scripts/rooms.py`).
+//! (`scripts/layers.py`).
 
 mod attach;
 mod cache;

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Checks the rooms of `volume`, `preload`, `ddmap` (CONTRIBUTING.md, "Rooms"): a file names only its
-own room and those below it; the methods of `Volume` stand at the top, those of a room's type in
-that room (else a room could call upwards by a method), those of `Process` at the bottom; every
-module is used; no folder has more than 20 entries, no room more than 4,500 lines, tests apart; what
-takes inode locks, passes the gate, turns sequence numbers, replays a lane or releases stands in one
-file each. What breaks a rule today is a debt, listed in scripts/rooms-debts.txt. A new one fails,
-and so does one that is paid and still listed: the list only shrinks.
+"""Checks the layers of each crate (CONTRIBUTING.md, "Layers"): a file names only its own layer and
+those below it; the methods of `Volume` stand at the top, those of a layer's type in that layer (else
+a layer could call upwards by a method), those of `Process` at the bottom; what takes inode locks,
+passes the gate, turns sequence numbers, replays a lane or releases stands in one file each. In every
+crate: each module is used; a module that has others is `NAME/mod.rs`; no folder has more than 20
+entries, no layer more than 4,500 lines, tests apart; a facade has no more items than it may.
 
-What `preload` exports, the functions that stand for the C library's, stands in the symbols of a room:
-`ROOM/symbols.rs`, or a file below `ROOM/symbols/`. They are the way in, so they may name every room
-and what lies beside the rooms; nobody names them, and no other file exports anything.
+What `preload` exports, the functions that stand for the C library's, stands in the symbols of a layer:
+`LAYER/symbols.rs`, or a file below `LAYER/symbols/`. They are the way in, so they may name every layer
+and what lies beside the layers; nobody names them, and no other file exports anything.
 
-usage: scripts/rooms.py [--write]    (--write: lists the debts of today, after some were paid)
+usage: scripts/layers.py
 """
 
 import re
@@ -19,9 +18,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DEBTS = ROOT / "scripts" / "rooms-debts.txt"
-# From the ground up. What lies beside the rooms is their top, which may name all of them.
-ROOMS = {
+CRATES = ROOT / "crates"
+# From the lowest up. What lies beside the layers is their top, which may name all of them.
+LAYERS = {
     "volume": "ground process space inode txn cache data namespace open upkeep recovery check attach",
     "preload": "entry paths descriptors files names mappings signals glibc processes split",
     "ddmap": "protocol wire ground reach program node",
@@ -67,8 +66,12 @@ ONE = {
         "operations release": (r"\bfn release\(self|\bfn release_locks\(&mut self", "txn/release.rs", ""),
     },
 }
-# What every room may name: the mistakes that tests put in.
+# What every layer may name: the mistakes that tests put in.
 COMMON = {"inject"}
+# How many public items the root of a crate may have: what its users see of it.
+FACADES = {"ddmap": 45}
+# Folders that have one entry for each of a kind, however many there are: commands.
+FLAT = {"cli/src/commands"}
 ENTRIES, LINES = 20, 4500
 
 
@@ -83,7 +86,7 @@ def is_test(path):
 
 
 def is_symbols(crate, place):
-    """Whether a file is symbols of a room."""
+    """Whether a file is symbols of a layer."""
     return crate == EXPORTS and len(place.parts) > 1 and place.parts[1] in ("symbols.rs", "symbols")
 
 
@@ -105,27 +108,29 @@ def named(text):
     return found
 
 
-def debts_of(crate, rooms):
+def broken_by(crate, layers):
     """Every rule that a file or folder of the crate breaks, a line each."""
-    src = ROOT / "crates" / crate / "src"
+    src = CRATES / crate / "src"
     files = {path: code(path) for path in sorted(src.rglob("*.rs"))}
-    rank = {room: at for at, room in enumerate(rooms)}
-    beside = {path.stem for path in src.glob("*.rs")} - {"lib"} - COMMON
+    rank = {layer: at for at, layer in enumerate(layers)}
+    beside = {path.stem for path in src.glob("*.rs")} - {"lib", "main"} - COMMON
     for path, text in files.items():
         place = path.relative_to(src)
-        room = place.parts[0] if len(place.parts) > 1 and place.parts[0] in rank else None
+        layer = place.parts[0] if len(place.parts) > 1 and place.parts[0] in rank else None
         yield from exports(crate, place, text)
-        if room and not is_test(path) and not is_symbols(crate, place):
-            above = {name for name in named(text) if rank.get(name, -1) > rank[room] or name in beside}
+        if layer and not is_test(path) and not is_symbols(crate, place):
+            above = {name for name in named(text) if rank.get(name, -1) > rank[layer] or name in beside}
             # Where a type's methods may stand, its file may be named.
             tops = METHODS.get(crate, {}).items()
             above -= {kind.lower() for kind, places in tops if str(place).startswith(places)}
-            yield from (f"{crate}/src/{place} names {name}" for name in sorted(above))
+            yield from (f"{crate}/src/{place} names {name}, which is above" for name in sorted(above))
         for kind, places in METHODS.get(crate, {}).items():
             stands = str(place).startswith(places) or is_test(path)
             if not stands and re.search(rf"^impl(<[^>]*>)? {kind}(<[^{{]*>)? \{{", text, re.M):
                 yield f"{crate}/src/{place} has an impl {kind}"
-        if place.name not in ("lib.rs", "mod.rs") and not is_test(path):
+        if path.with_suffix("").is_dir():
+            yield f"{crate}/src/{place} stands beside its folder: it is {place.with_suffix('')}/mod.rs"
+        if place.name not in ("lib.rs", "main.rs", "mod.rs") and not is_test(path):
             yield from unused(crate, path, place, files)
     for what, (pattern, home, declared) in ONE.get(crate, {}).items():
         for path, text in files.items():
@@ -136,38 +141,50 @@ def debts_of(crate, rooms):
             yield f"{crate}/src/{home}: it is not here that {what}"
     for folder in {path.parent for path in files}:
         entries = len(list(folder.iterdir()))
-        if entries > ENTRIES:
+        if entries > ENTRIES and f"{crate}/{folder.relative_to(src.parent)}" not in FLAT:
             yield f"{crate}/{folder.relative_to(src.parent)} has more than {ENTRIES} entries"
-    for room in rooms:
-        own = [p for p in files if p.is_relative_to(src / room) and not is_test(p)]
+    for layer in layers:
+        own = [p for p in files if p.is_relative_to(src / layer) and not is_test(p)]
         if sum(len(p.read_text().splitlines()) for p in own) > LINES:
-            yield f"{crate}/src/{room} has more than {LINES} lines"
+            yield f"{crate}/src/{layer} has more than {LINES} lines"
+    if crate in FACADES:
+        yield from facade(crate, files[src / "lib.rs"], FACADES[crate])
+
+
+def facade(crate, text, most):
+    """Whether the root of a crate shows more than it may, or a module whole."""
+    items = re.findall(r"^pub (?:const |unsafe |async )*(?:fn|struct|enum|trait|type|const|static|union) ", text, re.M)
+    count = len(items)
+    for names in re.findall(r"^pub use ([^;]*);", text, re.M):
+        if "*" in names:
+            yield f"{crate}/src/lib.rs shows all of a module: {names}"
+        count += len(re.findall(r"\w+(?=\s*(?:,|\}|$))", re.sub(r"\bself\b", "self", names)))
+    for module in re.findall(r"^pub mod (\w+)", text, re.M):
+        yield f"{crate}/src/lib.rs shows the module {module} whole"
+    if count > most:
+        yield f"{crate}/src/lib.rs shows {count} items, more than {most}"
 
 
 def unused(crate, path, place, files):
     """Whether a file is no module, or one that no other file names and that exports no symbol."""
     name = path.stem
-    declared = any(re.search(rf"^\s*(pub(\(\w+\))? )?mod {name};", text, re.M) for text in files.values())
-    if not declared:
+    declared = [re.search(rf"^\s*(pub(?:\(\w+\))? )?mod {name};", text, re.M) for text in files.values()]
+    if not any(declared):
         yield f"{crate}/src/{place} is no module"
-    elif not re.search(r"interpose!|#\[unsafe\(no_mangle\)\]|^impl ", files[path], re.M) and not any(
+    elif any(found and found[1] == "pub " for found in declared):
+        pass  # Its users may be others.
+    elif not re.search(r"interpose!|timed!|#\[unsafe\(no_mangle\)\]|^impl ", files[path], re.M) and not any(
         re.search(rf"\b{name}\b(?!;)", text) for other, text in files.items() if other != path
     ):
         yield f"{crate}/src/{place} is used by nothing"
 
 
 def main():
-    found = sorted(line for crate, rooms in ROOMS.items() for line in debts_of(crate, rooms.split()))
-    if "--write" in sys.argv[1:]:
-        DEBTS.write_text("".join(f"{line}\n" for line in found))
-        return
-    listed = DEBTS.read_text().splitlines()
-    new, paid = [x for x in found if x not in listed], [x for x in listed if x not in found]
-    for line in new:
-        print(f"error: {line}: a room knows only the rooms below it (CONTRIBUTING.md, \"Rooms\")")
-    for line in paid:
-        print(f"error: {line}: no longer so; `scripts/rooms.py --write` takes it off the list")
-    sys.exit(1 if new or paid else 0)
+    crates = sorted(path.parent.name for path in CRATES.glob("*/src"))
+    broken = [line for crate in crates for line in broken_by(crate, LAYERS.get(crate, "").split())]
+    for line in broken:
+        print(f"error: {line} (CONTRIBUTING.md, \"Layers\")")
+    sys.exit(1 if broken else 0)
 
 
 main()
