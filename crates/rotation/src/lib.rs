@@ -1,8 +1,8 @@
 //! Which part of a sampled test runs: another one at each commit, so that ten commits see nearly
 //! all of it.
 //!
-//! The *seed* is the name of the commit (`git rev-parse HEAD`), or what `SOLERA_ROTATION` says: so a
-//! failure is found again by the seed that it names. A case runs if the digest of the seed and of
+//! The *seed* is the name of the commit (`git rev-parse HEAD`), or what `SOLERA_ROTATION` says: so
+//! a failure is found again by the seed that it names. A case runs if the digest of the seed and of
 //! the case's identity says so; cases that are added or go change nothing for the others.
 //! `SOLERA_TEST_LONG` runs every case. Scripts ask `scripts/rotation.py`, which decides alike.
 

@@ -107,11 +107,11 @@ pub const VARIABLES: [Variable; 42] = [
     ),
     of(Trial, "SOLERA_FLUSH", "how lines are written back: clwb, clflushopt, clflush [the best]"),
     of(Trial, "SOLERA_COPY", "how bytes are copied: avx512, avx2, sse2 [the widest]"),
-    of(Exec, "SOLERA_PROGRAM", "the program that the kernel was asked for"),
+    of(Exec, "SOLERA_PROGRAM", "the files that the new and the old program are executed from"),
     of(Exec, "SOLERA_MOUNTED", "where the volumes are mounted"),
-    of(Exec, "SOLERA_RESUME", "the record of what is handed over"),
-    of(Exec, "SOLERA_HELD", "descriptions that are held for the program"),
-    of(Exec, "SOLERA_CWD", "the working directory, if it is on a volume"),
+    of(Exec, "SOLERA_RESUME", "the engine's token for the new program"),
+    of(Exec, "SOLERA_HELD", "the descriptions that the old program held"),
+    of(Exec, "SOLERA_CWD", "inode and generation of the working directory"),
 ];
 
 #[cfg(test)]
