@@ -64,7 +64,7 @@ build: setup
 	crates/capi/link.sh target/release/libsolera.a target/release
 
 install:
-	install -D -m 755 $(BUILT)/solera $(DESTDIR)$(PREFIX)/bin/solera
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/solera $(BUILT)/solera-bench
 	install -D -m 755 $(BUILT)/libsolera_preload.so $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
 	install -D -m 755 $(BUILT)/libsolera_align.so $(DESTDIR)$(PREFIX)/lib/libsolera_align.so
 	install -D -m 755 $(BUILT)/libsolera_profile.so $(DESTDIR)$(PREFIX)/lib/libsolera_profile.so
@@ -90,8 +90,8 @@ install:
 	ln -sf $(PREFIX)/bin/solera $(DESTDIR)$(SBIN)/mount.fuse.solera
 
 uninstall:
-	rm -f $(DESTDIR)$(SBIN)/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera $(DESTDIR)$(ZSH)/_solera
-	cd $(DESTDIR)$(PREFIX) && rm -f lib/libsolera_preload.so lib/libsolera_align.so lib/libsolera_profile.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
+	rm -f $(DESTDIR)$(SBIN)/mount.fuse.solera $(DESTDIR)$(ZSH)/_solera
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/solera bin/solera-bench lib/libsolera_preload.so lib/libsolera_align.so lib/libsolera_profile.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
 		lib/solera_vfs.so include/solera.h include/solera_sqlite.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py \
 		share/man/man1/solera.1 share/man/man1/solera-*.1 share/man/man5/solera-volume.5 share/man/man7/solera.7 \
 		share/bash-completion/completions/solera share/fish/vendor_completions.d/solera.fish lib/systemd/system/solera-mount@.service

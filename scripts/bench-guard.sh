@@ -30,8 +30,11 @@ else
         rm -rf "$at/source"
         mkdir -p "$at/source"
         git archive "$commit" | tar -x -C "$at/source"
+        commands=(-p solera-cli)
+        # There was a time when the command measured by itself.
+        [ ! -e "$at/source/crates/bench" ] || commands+=(-p solera-bench)
         echo "bench-guard: building $base (${commit:0:12})"
-        (cd "$at/source" && CARGO_TARGET_DIR=$at/target cargo build --release -p solera-preload -p solera-cli)
+        (cd "$at/source" && CARGO_TARGET_DIR=$at/target cargo build --release -p solera-preload "${commands[@]}")
         rm -rf "$at/source"
         touch "$at/built"
     fi

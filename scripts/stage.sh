@@ -8,5 +8,5 @@ stage=$1
 shift
 rm -rf "$stage"
 make --no-print-directory -s install DESTDIR="$stage" "$@"
-find "$stage" -type f \( -name '*.so' -o -name '*.so.0' -o -name '*.a' -o -name solera -path '*/bin/*' \) \
+find "$stage" -type f \( -name '*.so' -o -name '*.so.0' -o -name '*.a' -o -path '*/bin/solera*' \) \
     -exec strip --strip-debug {} +

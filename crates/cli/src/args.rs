@@ -1,46 +1,32 @@
 //! The command line: every subcommand, its options, and the help that teaches them.
 
-mod age;
 mod cache;
-mod class;
-mod compaction;
-mod ddmap_bench;
 mod domain;
 mod files;
-mod flac;
-mod flex;
 mod generate;
 mod log;
 mod metrics;
 mod numa;
 mod profile;
-mod programs;
-mod sqlite;
 mod top;
 mod whole;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bench::{AgeArgs, BenchArgs};
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use console::class::ClassArg;
+use console::size;
 
-use crate::size;
-pub use age::AgeArgs;
 pub use cache::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
-pub use class::ClassArg;
-pub use compaction::CompactionBenchArgs;
-pub use ddmap_bench::{DdmapBenchArgs, DdmapPeer, DdmapWorkerArgs};
 pub use domain::{DdmapArg, DomainArgs, DomainCommand, Local, NodeArgs};
 pub use files::{CatArgs, CpArgs, ExportArgs, ImportArgs, LsArgs};
-pub use flac::{FlacBenchArgs, FlacWorkerArgs};
-pub use flex::FlexBenchArgs;
 pub use generate::{GenerateArgs, GenerateCommand};
 pub use log::{LogArgs, LogCommand, LogFile};
 pub use metrics::MetricsArgs;
 pub use numa::{NumaArgs, NumaCommand};
-pub use profile::{ProfileArg, ProfileBenchArgs};
-pub use programs::ProgramsBenchArgs;
-pub use sqlite::{SqliteBenchArgs, SqliteWorkerArgs};
+pub use profile::ProfileArg;
 pub use top::{Column, TopArgs};
 pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs, UpgradeArgs};
 
@@ -98,6 +84,29 @@ pub enum Command {
     Bench(BenchArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
+}
+
+impl Command {
+    /// The class that the command line names; `format` has its own, and `run` looks first which one
+    /// is in force.
+    pub fn class(&self) -> ClassArg {
+        match self {
+            Self::Mount(args) => args.class,
+            Self::Cp(args) => args.class,
+            Self::Import(args) => args.class,
+            Self::Fsck(args) => args.class,
+            Self::Grow(args) => args.class,
+            Self::Trim(args) => args.class,
+            Self::Upgrade(args) => args.class,
+            Self::Detach(args) => args.class,
+            Self::Defrag(args) => args.class,
+            Self::Numa(args) => match &args.command {
+                NumaCommand::Set { class, .. } => *class,
+                NumaCommand::Get { .. } => ClassArg::default(),
+            },
+            _ => ClassArg::default(),
+        }
+    }
 }
 
 /// Make a volume in a file or on a device.
@@ -592,164 +601,6 @@ pub struct MapArgs {
     pub place: OsString,
 }
 
-/// Measure.
-#[derive(Args)]
-pub struct BenchArgs {
-    #[command(subcommand)]
-    pub command: BenchCommand,
-}
-
-#[derive(Subcommand)]
-pub enum BenchCommand {
-    Compaction(CompactionBenchArgs),
-    Ddmap(DdmapBenchArgs),
-    #[command(hide = true)]
-    DdmapWorker(DdmapWorkerArgs),
-    Flac(FlacBenchArgs),
-    #[command(hide = true)]
-    FlacWorker(FlacWorkerArgs),
-    Flex(FlexBenchArgs),
-    Micro(MicroArgs),
-    Mount(MountBenchArgs),
-    Profile(ProfileBenchArgs),
-    Programs(ProgramsBenchArgs),
-    Recovery(RecoveryArgs),
-    Split(SplitBenchArgs),
-    Sqlite(SqliteBenchArgs),
-    #[command(hide = true)]
-    SqliteWorker(SqliteWorkerArgs),
-    #[command(hide = true)]
-    Worker(WorkerArgs),
-}
-
-/// Single calls on a volume, on tmpfs, and the memory's own limit, side by side.
-///
-/// Two volumes (one without the guard) are made for the run and touched beforehand, on a tmpfs with
-/// huge pages that is mounted for the run (this needs root; otherwise /dev/shm serves, and the
-/// table says so). Peers take turns, row by row, so that a noisy machine is noisy for all of them.
-#[derive(Args)]
-#[command(after_help = "\
-\"limit\" is what the memory itself takes for the same bytes in the same pattern: a streaming copy
-and a fence for writes, a plain copy for reads.
-
-Examples:
-  solera bench micro
-  solera bench micro --mode posix --repeat 9 --json
-  solera bench micro --counts            fences and flushed lines of each call, not times")]
-pub struct MicroArgs {
-    /// What a write promises on the volume: posix, sync or strict.
-    #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
-    pub mode: String,
-    /// Bytes that the reads and overwrites range over.
-    #[arg(long, default_value = "256M", value_parser = size::parse)]
-    pub size: u64,
-    /// How many times each row is measured; the median counts.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..1000))]
-    pub repeat: u32,
-    /// Attach another process to each volume meanwhile, so that the worker shares it.
-    #[arg(long)]
-    pub beside: bool,
-    /// Count stores, fences and flushed lines instead of time.
-    #[arg(long)]
-    pub counts: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// System calls on a mounted volume, beside a passthrough of tmpfs by FUSE (bindfs), in one run.
-///
-/// The volume's mount lets the kernel cache nothing that preloaded programs may change; bindfs is
-/// measured under the same rule, and as it comes besides. Needs root, /dev/fuse and bindfs.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  solera bench mount
-  solera bench mount --mode posix --repeat 9 --json")]
-pub struct MountBenchArgs {
-    /// What a write through the mount promises: posix, sync or strict.
-    #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
-    pub mode: String,
-    /// Bytes that the reads and overwrites range over.
-    #[arg(long, default_value = "128M", value_parser = size::parse)]
-    pub size: u64,
-    /// How many times each row is measured; the median counts.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..1000))]
-    pub repeat: u32,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Single calls on tmpfs, ext4 and XFS (in memory, by loop devices), with `run --split` and
-/// without.
-///
-/// Peers take turns, row by row, and the memory's own limit with them. Three tables for each file
-/// system: among equals (posix promises what the kernel does), durable at return (which the kernel
-/// is not), and what the techniques of the engine are worth. Needs root, mkfs.ext4 and mkfs.xfs;
-/// what is missing is left out, and said.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  solera bench split
-  solera bench split --size 128M --repeat 9 --json")]
-pub struct SplitBenchArgs {
-    /// Bytes that the reads and overwrites range over.
-    #[arg(long, default_value = "32M", value_parser = size::parse)]
-    pub size: u64,
-    /// How many times each row is measured; the median counts.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..1000))]
-    pub repeat: u32,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// How long a volume with many files takes to attach after an unclean end, and to check.
-///
-/// A volume is made and filled by a process that then ends without detaching, as if it had been
-/// killed. Recovery undoes what was open, finds everything that is in use from the root on, and
-/// writes the free map; it grows with the number of files, not with the size of the volume.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  solera bench recovery
-  solera bench recovery --files 1M --data 4G --json")]
-pub struct RecoveryArgs {
-    /// How many files (K and M are powers of 1024).
-    #[arg(long, default_value = "100000", value_parser = size::parse)]
-    pub files: u64,
-    /// Bytes of data in all of them together.
-    #[arg(long, default_value = "64M", value_parser = size::parse)]
-    pub data: u64,
-    /// Files of a directory.
-    #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
-    pub per_directory: u64,
-    /// The directory for the volume.
-    #[arg(long, default_value = "/dev/shm")]
-    pub place: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// One peer of `bench micro`: takes the names of rows from standard input.
-#[derive(Args)]
-pub struct WorkerArgs {
-    /// Bytes of the file that is read and overwritten.
-    #[arg(long)]
-    pub size: u64,
-    /// Measure the memory itself, through a region, not a file system.
-    #[arg(long)]
-    pub memory: bool,
-    /// Without a directory of many names, which no row lists, and with short runs where `fsync`
-    /// follows often.
-    #[arg(long)]
-    pub few: bool,
-    /// The directory to work in, or the region's file.
-    pub place: PathBuf,
-}
-
 /// The size that `grow` is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewSize {
@@ -775,10 +626,27 @@ fn permissions(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use clap::CommandFactory;
+    use console::command_line;
 
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn not_every_command_has_every_option() {
+        let takes = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(OsString::from).collect();
+            command_line::takes(&super::Cli::command(), &words, "--class")
+        };
+        for line in [&["cp", "a", "v:/"][..], &["numa", "set", "v:/a"], &["format", "v"]] {
+            assert!(takes(line), "{line:?}");
+        }
+        for line in [&["bench", "compaction"][..], &["ls", "v"], &["info", "cp"], &[]] {
+            assert!(!takes(line), "{line:?}");
+        }
     }
 }

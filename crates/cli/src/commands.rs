@@ -1,5 +1,6 @@
 //! The subcommands, one file each, each with a `run` that gives the exit code.
 
+pub mod bench;
 pub mod cache;
 pub mod cat;
 pub mod cp;
@@ -21,7 +22,6 @@ pub mod metrics;
 pub mod mount;
 pub mod node;
 pub mod numa;
-pub mod program;
 pub mod recover;
 pub mod rm;
 pub mod run;

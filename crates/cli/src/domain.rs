@@ -1,27 +1,22 @@
-//! Volumes of domains: how a command finds the region behind `DOMAIN/VOLUME`, what brings its
-//! pages, and how a new one is made.
+//! Volumes of domains: how a command finds the region behind `DOMAIN/VOLUME`, and how a new one is
+//! made.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
+use console::failure::Failure;
+use console::output::{self, Progress};
+use console::size;
 use ddmap::ground::store::{Standing, Store};
 use ddmap::ground::view::REGION;
 use ddmap::node::members::SILENT;
-use ddmap::program::attach;
-use ddmap::program::pager::Wishes;
 use ddmap::protocol::PAGE;
 use ddmap::reach::control::Member;
 use ddmap::reach::local::{Answered, Ordered, Said};
 use ddmap::reach::registry::{self, Registry};
 use ddmap::reach::status::Status;
-use pmem::Pager;
 use serde_json::{Value, json};
 use volume::FormatOptions;
-
-use crate::failure::Failure;
-use crate::output::{self, Progress};
-use crate::size;
 
 /// Bytes of a volume, at least: as `volume::format` says, which would say it only when the node has
 /// the volume already.
@@ -29,16 +24,6 @@ const VOLUME_MIN: u64 = 16 << 20;
 
 /// How often it is looked how far an order is.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// From here on what this process attaches finds the pages that lie elsewhere.
-pub fn find_pagers() {
-    volume::find_pagers_by(pager);
-}
-
-fn pager(path: &Path) -> Result<Option<Arc<dyn Pager>>, String> {
-    let found = attach::pager_of(path, Wishes::default()).map_err(|error| error.to_string())?;
-    Ok(found.map(|pager| pager as Arc<dyn Pager>))
-}
 
 /// The region that a path means as `DOMAIN/VOLUME`: where nothing is at the path, and a node of
 /// such a domain was started here.

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use console::failure::Failure;
+use console::size;
 use ddmap::ground::directory::{self, Directory};
 use ddmap::ground::store::Standing;
 use ddmap::protocol::{PAGE, Place};
@@ -11,8 +13,6 @@ use serde_json::{Value, json};
 use volume::LostData;
 
 use crate::domain;
-use crate::failure::Failure;
-use crate::size;
 
 /// Why pages cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

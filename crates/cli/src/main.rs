@@ -7,34 +7,27 @@
 // Figures for people: percentages, means and nanoseconds lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
-mod age;
 mod args;
-mod bench;
 mod commands;
 mod domain;
-mod failure;
-mod line;
 mod lost;
-mod ordinary;
-mod output;
 mod owner;
 mod picture;
 mod place;
-mod runs;
-mod size;
 mod stream;
 mod tree;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use console::{attach, command_line, output};
 
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let line = command_line();
-    line::remember(&line);
+    let line = arguments();
+    command_line::remember(&line, Cli::command);
     let mut cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
         Err(error) => {
@@ -51,7 +44,7 @@ fn main() -> ExitCode {
         return ExitCode::from(usage_code(2));
     }
     cli.command.class().force();
-    domain::find_pagers();
+    attach::find_pagers();
     if let Err(failure) = cli.command.find_volumes() {
         output::tell(&failure);
         return ExitCode::from(failure.exit_code());
@@ -87,9 +80,8 @@ fn main() -> ExitCode {
         Command::Defrag(args) => commands::defrag::run(args),
         Command::Numa(args) => commands::numa::run(args),
         Command::Map(args) => commands::map::run(args),
-        Command::Age(args) => age::run(args),
         Command::Generate(args) => commands::generate::run(args),
-        Command::Bench(args) => bench::run(&args.command),
+        Command::Age(_) | Command::Bench(_) => commands::bench::run(),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -101,7 +93,7 @@ fn main() -> ExitCode {
 }
 
 /// The arguments; mount(8) calls this program by another name, with others.
-fn command_line() -> Vec<OsString> {
+fn arguments() -> Vec<OsString> {
     let mut arguments = std::env::args_os();
     match std::env::args_os().next() {
         Some(name) if commands::mount::is_helper(&name) => {

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
-use crate::failure::Failure;
+use console::failure::Failure;
 
 /// Bytes of an entry of the user database; systems need 1 KiB, large groups more.
 const ENTRY_BYTES: usize = 1 << 20;

@@ -5,10 +5,9 @@
 
 use std::fmt::Write as _;
 
+use console::runs::CHUNK;
+use console::size;
 use volume::ChunkUse;
-
-use crate::runs::CHUNK;
-use crate::size;
 
 /// What a chunk is drawn as.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use console::failure::Failure;
 use volume::Kept;
 
 use crate::domain;
-use crate::failure::Failure;
 
 /// A file-system object named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,10 +5,9 @@
 mod kernel;
 mod on_volume;
 
+use console::failure::Failure;
 use rustix::io::Errno;
 use vfs::{Kind, Nanos};
-
-use crate::failure::Failure;
 
 pub use kernel::KernelTree;
 pub use on_volume::VolumeTree;

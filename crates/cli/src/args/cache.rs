@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use crate::size;
+use console::size;
 
 /// The cache that a command works with.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use console::failure::Failure;
+use console::size;
 use ddmap::ground::share::LEAST;
 use ddmap::protocol::PAGE;
 
 use super::{CacheCommand, Command};
 use crate::commands::{fsck, run};
 use crate::domain;
-use crate::failure::Failure;
-use crate::size;
 
 /// How much of a volume its host may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-
-use super::ClassArg;
+use console::class::ClassArg;
 
 /// List a directory of a volume.
 #[derive(Args)]

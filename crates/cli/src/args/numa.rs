@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
-
-use super::ClassArg;
+use console::class::ClassArg;
 
 /// Show on which memory node a file lies, or pin it to one.
 ///

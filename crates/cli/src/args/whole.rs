@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-
-use super::ClassArg;
+use console::class::ClassArg;
 
 /// Copy a volume as it is at one moment, while programs go on with it.
 ///

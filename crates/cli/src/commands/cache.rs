@@ -5,17 +5,17 @@ use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use console::failure::{Failure, Outcome, describe};
+use console::output;
+use console::size;
 use flac::{Cached, Options, Whose};
 use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::json;
-use std::sync::Arc;
 use volume::Volume;
 
 use crate::args::{AttachArg, CacheArg, CacheArgs, CacheCommand, CacheVolume};
-use crate::failure::{Failure, Outcome, describe};
-use crate::output;
-use crate::size;
 use crate::tree::VolumeTree;
 
 /// Does what is asked of the cache of a volume.

@@ -2,12 +2,12 @@
 
 use std::ffi::OsStr;
 
+use console::failure::{Failure, Outcome};
+use console::output;
 use rustix::io::Errno;
 use vfs::Kind;
 
 use crate::args::CatArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::place::Place;
 use crate::tree::{Tree, VolumeTree};
 

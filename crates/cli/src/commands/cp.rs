@@ -12,12 +12,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use console::failure::{Failure, Outcome};
+use console::output::Progress;
 use rustix::io::Errno;
 use vfs::Kind;
 
 use crate::args::CpArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output::Progress;
 use crate::place::{Place, base_name, join};
 use crate::tree::{Home, KernelTree, Meta, Open, Tree, VolumeTree};
 

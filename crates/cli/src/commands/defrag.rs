@@ -9,17 +9,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use console::failure::{Failure, NO_ROOM_BENEATH, Outcome, describe};
+use console::output::{self, Progress};
+use console::runs::{CHUNK, Run, huge_bytes};
+use console::size;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use vfs::Kind;
 
 use crate::args::DefragArgs;
-use crate::failure::{Failure, NO_ROOM_BENEATH, Outcome, describe};
-use crate::output::{self, Progress};
 use crate::place::{self, Place};
-use crate::runs::{CHUNK, Run, huge_bytes};
-use crate::size;
 use crate::tree::{Meta, Tree, VolumeTree};
 
 /// A regular file on the volume.

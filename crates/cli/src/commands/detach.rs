@@ -1,11 +1,11 @@
 //! `solera detach`.
 
+use console::failure::Outcome;
+use console::output;
 use serde_json::{Value, json};
 use volume::Recovery;
 
 use crate::args::DetachArgs;
-use crate::failure::Outcome;
-use crate::output;
 
 /// Recovers what dead processes left, and lists the attached ones.
 pub fn run(args: &DetachArgs) -> Outcome {

@@ -1,12 +1,12 @@
 //! `solera df`.
 
+use console::failure::Outcome;
+use console::output;
+use console::size;
+use console::size::percent;
 use serde_json::{Value, json};
 
 use crate::args::DfArgs;
-use crate::commands::info::percent;
-use crate::failure::Outcome;
-use crate::output;
-use crate::size;
 
 /// One line per volume; goes on after a volume that cannot be read, and fails at the end.
 pub fn run(args: &DfArgs) -> Outcome {

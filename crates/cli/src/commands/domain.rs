@@ -8,6 +8,9 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
+use console::failure::{Failure, Outcome};
+use console::output;
+use console::size;
 use ddmap::ground::store::{Standing, Store};
 use ddmap::program::repair::{self, Repaired};
 use ddmap::protocol::PAGE;
@@ -19,10 +22,7 @@ use volume::{FsckOptions, LostData};
 
 use crate::args::{DomainArgs, DomainCommand};
 use crate::domain;
-use crate::failure::{Failure, Outcome};
 use crate::lost::{self, Loss};
-use crate::output;
-use crate::size;
 
 /// How often `--watch` looks.
 const STEP: Duration = Duration::from_secs(2);

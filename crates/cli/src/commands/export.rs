@@ -4,13 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
+use console::failure::{Failure, Outcome};
+use console::output;
+use console::size;
 use vfs::{Kind, Node};
 
 use crate::args::ExportArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::place::Place;
-use crate::size;
 use crate::stream::{self, Broken, Counted};
 use crate::tree::{Tree, VolumeTree};
 

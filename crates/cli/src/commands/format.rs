@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use console::failure::Outcome;
+use console::output;
+use console::size;
 use ddmap::reach::registry::Registry;
 use volume::Info;
 
 use crate::args::FormatArgs;
 use crate::commands::info;
 use crate::domain;
-use crate::failure::Outcome;
-use crate::output;
 use crate::owner::Owner;
-use crate::size;
 
 /// Warns of a volume for which the file system beneath has too little.
 pub fn warn_of_missing(path: &Path, made: &Info) {

@@ -1,13 +1,13 @@
 //! `solera fsck`, with the exit codes of every fsck.
 
+use console::failure::{Failure, Outcome};
+use console::output::{self, Progress};
+use console::size;
 use serde_json::{Value, json};
 use volume::{FsckFault, FsckOptions, FsckReport, Remedy, RepairOptions, RepairReport};
 
 use crate::args::FsckArgs;
-use crate::failure::{Failure, Outcome};
 use crate::lost;
-use crate::output::{self, Progress};
-use crate::size;
 
 const CODE_CLEAN: u8 = 0;
 const CODE_MENDED: u8 = 1;

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use console::failure::{Failure, Outcome};
+use console::output;
 
 use crate::args::{Cli, GenerateArgs, GenerateCommand};
-use crate::failure::{Failure, Outcome};
-use crate::output;
 use page::Page;
 
 /// Writes what is asked for.

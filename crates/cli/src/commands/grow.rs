@@ -1,13 +1,13 @@
 //! `solera grow`.
 
+use console::failure::{Failure, Outcome};
+use console::output;
+use console::size;
 use serde_json::json;
 
 use crate::args::{GrowArgs, NewSize};
 use crate::commands::format;
 use crate::domain;
-use crate::failure::{Failure, Outcome};
-use crate::output;
-use crate::size;
 use crate::tree::VolumeTree;
 
 /// Makes the volume larger; others may have it attached meanwhile.

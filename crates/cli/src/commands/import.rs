@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read};
 
+use console::failure::{Failure, Outcome};
+use console::output;
 use rustix::io::Errno;
 
 use super::export::{directory, told};
 use crate::args::ImportArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::place::Place;
 use crate::stream::{self, Broken};
 use crate::tree::{Tree, VolumeTree};

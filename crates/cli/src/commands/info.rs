@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
+use console::failure::{Failure, Outcome};
+use console::file;
+use console::output;
+use console::preload::guard;
+use console::runs::{CHUNK, Run};
+use console::size::{self, percent};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfs::Kind;
 use volume::Info;
 
 use crate::args::InfoArgs;
-use crate::failure::{Failure, Outcome};
-use crate::ordinary;
-use crate::output;
 use crate::picture::{self, Chunk};
-use crate::runs::{CHUNK, Run};
-use crate::size;
 use crate::tree::{Tree, VolumeTree};
 
 /// Prints what the volume is and how its space is used.
@@ -32,7 +33,7 @@ pub fn run(args: &InfoArgs) -> Outcome {
 
 /// Draws the volume's chunks.
 fn draw(volume: &Path, file: &Path) -> Result<(), Failure> {
-    ordinary::check(format!("write {}", file.display()), file)?;
+    file::check(format!("write {}", file.display()), file)?;
     let tree = VolumeTree::attach_to_read(volume)?;
     let asked = format!("draw {}", volume.display());
     let failed = |errno| Failure::errno(&asked, errno);
@@ -49,7 +50,7 @@ fn draw(volume: &Path, file: &Path) -> Result<(), Failure> {
     let chunks: Vec<Chunk> =
         uses.iter().zip(huge).map(|(&used, huge)| Chunk::new(used, huge)).collect();
     let svg = picture::draw(&volume.display().to_string(), &chunks);
-    ordinary::write(format!("write {}", file.display()), file, &svg)
+    file::write(format!("write {}", file.display()), file, &svg)
 }
 
 /// Tells the place of every huge page of every file below a directory.
@@ -174,19 +175,6 @@ fn memory(info: &Info) -> String {
     }
 }
 
-/// Whether this machine can close a volume's memory to a program's own code.
-pub fn guard() -> String {
-    match pmem::key::available() {
-        Ok(()) => "on: a stray pointer of a program cannot reach the volume's memory".to_owned(),
-        Err(why) => format!("none: {why}; stray stores of programs are not stopped"),
-    }
-}
-
 fn share(part: u64, whole: u64) -> String {
     format!("{:<10} {:5.1} %", size::show(part), percent(part, whole))
-}
-
-/// `part` of `whole` in percent; 0 of nothing is 0.
-pub fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }

@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use console::failure::{Failure, Outcome};
+use console::output;
+use console::size::show;
 use flex::Checked;
 use serde_json::json;
 
 use crate::args::{LogArgs, LogCommand, LogFile};
-use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::place::Place;
-use crate::size::show;
 
 /// The exit code of a damaged log.
 const DAMAGED: u8 = 1;

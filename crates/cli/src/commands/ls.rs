@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
+use console::failure::{Failure, Outcome};
+use console::output;
 use serde_json::{Value, json};
 use vfs::{Kind, Nanos};
 
 use crate::args::LsArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::place::{Place, base_name, display, join};
 use crate::tree::{Meta, Tree, VolumeTree};
 

@@ -3,17 +3,17 @@
 
 mod placed;
 
+use console::failure::{Failure, Outcome};
+use console::file;
+use console::output;
+use console::runs::{self, CHUNK, Run};
+use console::size;
+use console::size::percent;
 use serde_json::{Value, json};
 
 use crate::args::MapArgs;
-use crate::commands::info::percent;
 use crate::commands::map::placed::Placed;
-use crate::failure::{Failure, Outcome};
-use crate::ordinary;
-use crate::output;
 use crate::place::Place;
-use crate::runs::{self, CHUNK, Run};
-use crate::size;
 use crate::tree::{Tree, VolumeTree};
 
 /// Prints the extents of a file on a volume, or of one of the kernel's.
@@ -35,7 +35,7 @@ pub fn run(args: &MapArgs) -> Outcome {
                     rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
                 Failure::errno(&asked, errno)
             };
-            let file = ordinary::open(&asked, &path)?;
+            let file = file::open(&asked, &path)?;
             let length = file.metadata().map_err(failed)?.len();
             let found = runs::kernel::extents(&file).map_err(|e| Failure::errno(&asked, e))?;
             let found = found.ok_or_else(|| {

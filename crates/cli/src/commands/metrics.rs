@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use console::failure::{Failure, Outcome};
+use console::output;
 use exposition::{NotHeard, Scrapes, Text};
 use rustix::event::{self, Timespec};
 use rustix::io::Errno;
@@ -14,8 +16,6 @@ use volume::{Activity, Counts, Info, RuntimeUse, VolumeError};
 
 use crate::args::MetricsArgs;
 use crate::commands::node::end;
-use crate::failure::{Failure, Outcome};
-use crate::output;
 
 /// A signal is noticed that late at most.
 const TICK: Duration = Duration::from_millis(200);

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use console::failure::{Failure, Outcome, describe};
+use console::output;
 use fuse::MountOptions;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -32,8 +34,6 @@ use self::options::Given;
 pub use self::options::{is_helper, of_helper};
 use crate::args::MountArgs;
 use crate::commands::cache;
-use crate::failure::{Failure, Outcome, describe};
-use crate::output;
 
 /// What users may do by `fusermount3`.
 const FUSE_TABLE: &str = "/etc/fuse.conf";

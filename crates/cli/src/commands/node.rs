@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use console::failure::{Failure, Outcome};
+use console::output;
+use console::size;
 use ddmap::ground::error::DomainError;
 use ddmap::ground::store::Store;
 use ddmap::node::{Node, NodeOptions};
@@ -20,9 +23,6 @@ use ddmap::wire::tls::Tls;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::NodeArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output;
-use crate::size;
 
 /// The domain of `--demo`.
 pub const DEMO: &str = "demo";

@@ -3,14 +3,14 @@
 use std::ffi::OsStr;
 use std::fmt::Write;
 
+use console::failure::{Failure, Outcome};
+use console::output::{self, Progress};
+use console::size;
 use rustix::io::Errno;
 use serde_json::json;
 
 use crate::args::{NumaArgs, NumaCommand};
-use crate::failure::{Failure, Outcome};
-use crate::output::{self, Progress};
 use crate::place::Place;
-use crate::size;
 use crate::tree::{Tree, VolumeTree};
 
 /// Shows or pins.

@@ -1,10 +1,10 @@
 //! `solera recover`: puts what killed programs had staged into its files.
 
+use console::failure::{Failure, Outcome};
+use console::output::{self, Progress};
 use serde_json::{Value, json};
 
 use crate::args::RecoverArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output::{self, Progress};
 
 /// Recovers, and says what there was.
 pub fn run(args: &RecoverArgs) -> Outcome {

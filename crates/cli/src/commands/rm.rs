@@ -1,12 +1,12 @@
 //! `solera rm`: removes volumes.
 
+use console::failure::Outcome;
+use console::output;
 use serde_json::json;
 use volume::Removed;
 
 use crate::args::RmArgs;
 use crate::domain;
-use crate::failure::Outcome;
-use crate::output;
 
 /// Removes one after the other; goes on after one that stays, and fails at the end.
 pub fn run(args: &RmArgs) -> Outcome {

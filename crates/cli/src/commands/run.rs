@@ -6,7 +6,6 @@
 //! or where the program's time went.
 
 mod ddmap;
-mod library;
 mod nested;
 mod place;
 mod profile;
@@ -21,6 +20,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use console::failure::{Failure, Outcome};
+use console::file;
+use console::output;
+use console::preload::Libraries;
+use console::preload::program::{self, Refusal};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, kill_process};
@@ -28,18 +32,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 use signal_hook::iterator::Signals;
 use vfs::variable;
 
-pub use self::library::find_library;
-use self::library::{ALIGNING, LIBRARY, PROFILING, find_aligning, find_profiling};
 use self::place::Place;
 use self::profile::Profile;
 use self::report::Report;
 use self::split::Split;
 use crate::args::RunArgs;
 use crate::commands::cache;
-use crate::commands::program::{self, Refusal};
-use crate::failure::{Failure, Outcome};
-use crate::ordinary;
-use crate::output;
 
 /// `solera run` itself failed, as with `env` and `nohup`.
 pub const CODE_OWN_FAILURE: u8 = 125;
@@ -73,7 +71,7 @@ fn start(args: &RunArgs) -> Outcome {
     for place in &places {
         check_medium(args, place)?;
     }
-    let libraries = Libraries::find(args)?;
+    let libraries = Libraries::find(args.attach.align, args.profile.is_asked())?;
     let (mut command, obstacle) =
         command(args, &places).map_err(|refusal| refused(&asked, refusal))?;
     let by_mount = |place: &Place| place.by_mount_only && !args.read_only;
@@ -93,7 +91,8 @@ fn start(args: &RunArgs) -> Outcome {
         }
     }
     let mode = args.mode.as_deref().unwrap_or("strict");
-    serve(&mut command, mode, &libraries);
+    libraries.preload(&mut command);
+    command.env("SOLERA_MODE", mode);
     for (number, place) in (1..).zip(&places) {
         command.envs(variables(place, number, args.read_only));
     }
@@ -141,33 +140,6 @@ fn command(args: &RunArgs, places: &[Place]) -> Result<(Command, Option<String>)
     };
     command.args(arguments);
     Ok((command, obstacle))
-}
-
-/// What is preloaded.
-#[derive(Default)]
-struct Libraries {
-    /// The library that serves; none: nothing is served.
-    serving: Option<PathBuf>,
-    /// The one that aligns, if there is to be one.
-    aligning: Option<PathBuf>,
-    /// The one that times calls, if they are to be timed.
-    profiling: Option<PathBuf>,
-}
-
-impl Libraries {
-    fn find(args: &RunArgs) -> Result<Self, Failure> {
-        let library = find_library()?;
-        Ok(Self {
-            aligning: args.attach.align.then(|| find_aligning(&library)).transpose()?,
-            profiling: args.profile.is_asked().then(|| find_profiling(&library)).transpose()?,
-            serving: Some(library),
-        })
-    }
-
-    /// In the order in which a call passes them.
-    fn in_order(&self) -> impl Iterator<Item = &Path> {
-        [&self.profiling, &self.serving, &self.aligning].into_iter().flatten().map(|path| &**path)
-    }
 }
 
 /// The kernel knows no such path: a shell that sees the volume starts the program.
@@ -234,7 +206,7 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     }
     if libraries.serving.is_none() {
         // First: it takes away what an outer one was told.
-        preload(&mut command, libraries);
+        libraries.preload(&mut command);
     }
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
@@ -250,66 +222,6 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
         return Err(not_started(asked, &command.exec()));
     }
     run_and_report(asked, &mut command, args, profile)
-}
-
-/// Sets what the preload library reads at its start.
-pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, library: &Path) {
-    let serving = Some(library.to_owned());
-    serve(command, mode, &Libraries { serving, ..Libraries::default() });
-    let place = Place::alone(volume.to_owned(), at.to_owned());
-    command.envs(variables(&place, 1, false));
-}
-
-/// As [`environment`], without a volume.
-fn serve(command: &mut Command, mode: &str, libraries: &Libraries) {
-    preload(command, libraries);
-    command.env("SOLERA_MODE", mode);
-}
-
-/// Puts the libraries in front of what is preloaded, an allocator perhaps, and takes away what an
-/// outer one was told.
-fn preload(command: &mut Command, libraries: &Libraries) {
-    let own: Vec<&OsStr> = libraries.in_order().map(Path::as_os_str).collect();
-    let mut preload = own.join(OsStr::new(":"));
-    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
-        // A `solera run` inside another one replaces its libraries rather than loading them twice.
-        let is_own = |own: &&str| other.ends_with(own.as_bytes());
-        if !other.is_empty() && ![LIBRARY, ALIGNING, PROFILING].iter().any(is_own) {
-            preload.push(":");
-            preload.push(OsStr::from_bytes(other));
-        }
-    }
-    command
-        .env("LD_PRELOAD", preload)
-        .env_remove("SOLERA_VOLUME")
-        .env_remove("SOLERA_AT")
-        .env_remove("SOLERA_SPLIT")
-        .env_remove("SOLERA_SPLIT_MODE")
-        .env_remove("SOLERA_EMULATE")
-        .env_remove("SOLERA_READ_ONLY")
-        .env_remove("SOLERA_MOUNTED")
-        .env_remove("SOLERA_RESUME")
-        .env_remove("SOLERA_REPORT")
-        .env_remove("SOLERA_STRICT_SUPPORT")
-        .env_remove("SOLERA_GUARD")
-        .env_remove("SOLERA_NUMA")
-        .env_remove("SOLERA_CACHE")
-        .env_remove("SOLERA_CACHE_DIR")
-        .env_remove("SOLERA_ALIGN")
-        .env_remove("SOLERA_DDMAP")
-        .env_remove("SOLERA_PROFILE")
-        .env_remove("SOLERA_PROFILE_LIBRARY")
-        .env_remove("SOLERA_BYPASS");
-    if let Some(aligning) = &libraries.aligning {
-        // At each exec it is put back.
-        command.env("SOLERA_ALIGN", aligning);
-    }
-    for number in 2..=vfs::several::MEMBERS_MAX {
-        for name in ["SOLERA_VOLUME", "SOLERA_AT", "SOLERA_READ_ONLY", "SOLERA_MOUNTED"] {
-            command.env_remove(format!("{name}_{number}"));
-        }
-    }
 }
 
 fn refused(asked: &str, refusal: Refusal) -> Failure {
@@ -355,7 +267,7 @@ fn run_and_report(
 ) -> Outcome {
     let failed = |error: io::Error| Failure::new("keep a report", error, "");
     if let Some(file) = &args.report_file {
-        ordinary::check(asked_report(file), file)?;
+        file::check(asked_report(file), file)?;
     }
     let record = temporary_file()?;
     command.env("SOLERA_REPORT", &record);
@@ -388,7 +300,7 @@ fn tell(report: &Report, args: &RunArgs) -> Result<(), Failure> {
     match &args.report_file {
         // If standard error is full or closed the report is lost.
         None => drop(io::stderr().write_all(text.as_bytes())),
-        Some(file) => ordinary::write(asked_report(file), file, &text)?,
+        Some(file) => file::write(asked_report(file), file, &text)?,
     }
     Ok(())
 }

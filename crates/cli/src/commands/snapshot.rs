@@ -1,12 +1,12 @@
 //! `solera snapshot`.
 
+use console::failure::Outcome;
+use console::output::{self, Progress};
+use console::size;
 use serde_json::json;
 use volume::SnapshotOptions;
 
 use crate::args::SnapshotArgs;
-use crate::failure::Outcome;
-use crate::output::{self, Progress};
-use crate::size;
 
 /// Copies the volume and says how long other processes had to wait.
 pub fn run(args: &SnapshotArgs) -> Outcome {

@@ -8,15 +8,15 @@ mod watch;
 use std::io::{self, IsTerminal};
 use std::thread;
 
+use console::failure::Outcome;
+use console::output;
+use console::size;
 use serde_json::{Value, json};
 use volume::{Activity, Counts, Death, Life};
 
 use crate::args::TopArgs;
 use crate::commands::info;
 use crate::commands::top::rows::{Fragmentation, HEAD, Rates, Row, Sample, cells, sorted};
-use crate::failure::Outcome;
-use crate::output;
-use crate::size;
 
 /// Shows it until it is ended, or once.
 pub fn run(args: &TopArgs) -> Outcome {
@@ -124,7 +124,7 @@ fn to_json(now: &Sample, before: &Sample, rows: &[Row], rates: Option<Rates>) ->
 fn summary(activity: &Activity, rates: Option<Rates>) -> [String; 3] {
     let info = &activity.info;
     let part =
-        |bytes| format!("{} ({:.0} %)", size::show(bytes), info::percent(bytes, info.size_bytes));
+        |bytes| format!("{} ({:.0} %)", size::show(bytes), size::percent(bytes, info.size_bytes));
     let space = format!(
         "{}: data {}, holes {}, free aligned {}, metadata {}",
         size::show(info.size_bytes),

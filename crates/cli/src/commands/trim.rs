@@ -1,11 +1,11 @@
 //! `solera trim`.
 
+use console::failure::{Failure, Outcome};
+use console::output;
+use console::size;
 use serde_json::json;
 
 use crate::args::TrimArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output;
-use crate::size;
 use crate::tree::VolumeTree;
 
 /// Gives the memory of free chunks back to the machine.

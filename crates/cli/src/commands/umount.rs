@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use console::failure::{Failure, Outcome, describe};
+use console::output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vfs::mounts::{self, Mount};
 
 use crate::args::UmountArgs;
-use crate::failure::{Failure, Outcome, describe};
-use crate::output;
 
 /// How long the serving process may take to write down what it has.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -1,12 +1,12 @@
 //! `solera upgrade`.
 
+use console::failure::Outcome;
+use console::output;
+use console::size;
 use serde_json::json;
 use volume::Upgrade;
 
 use crate::args::UpgradeArgs;
-use crate::failure::Outcome;
-use crate::output;
-use crate::size;
 
 /// Converts a volume, or says what there is to convert.
 pub fn run(args: &UpgradeArgs) -> Outcome {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
+use console::output::Progress;
 use ring::digest::{Context, SHA256 as ALGORITHM};
 use rustix::io::Errno;
 use tar::{Archive, EntryType, Header};
@@ -19,7 +20,6 @@ use super::{
     SHA256, SOCKET, SPARSE_MAJOR, SPARSE_MINOR, SPARSE_NAME, SPARSE_SIZE, XATTR, hexadecimal, of,
     of_decimal,
 };
-use crate::output::Progress;
 
 /// Where a stream is put until it has ended.
 const STAGED: &[u8] = b".solera-import";

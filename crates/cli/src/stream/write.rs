@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
 
+use console::output::Progress;
 use ring::digest::{Context, SHA256 as ALGORITHM};
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
@@ -16,7 +17,6 @@ use super::{
     Result, SHA256, SOCKET, SPARSE_MAJOR, SPARSE_MINOR, SPARSE_NAME, SPARSE_SIZE, XATTR, decimal,
     hexadecimal, of, xattrs_of,
 };
-use crate::output::Progress;
 
 /// Sums up what is written.
 struct Summing<W> {

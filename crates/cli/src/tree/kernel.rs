@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use console::command_line;
+use console::failure::Failure;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{self, Errno};
@@ -13,8 +15,6 @@ use vfs::{Kind, Nanos};
 use volume::Kept;
 
 use super::{Home, Meta, Open, Tree};
-use crate::failure::Failure;
-use crate::line;
 use crate::place::display;
 
 /// The kernel's tree, which every process sees.
@@ -230,13 +230,13 @@ fn refused(path: &[u8], kept: Kept) -> Failure {
         Kept::Volume => {
             let advice = format!(
                 "for a file on it say {name}:/; to destroy the volume: {}",
-                line::with_option(&["--overwrite-volume"])
+                command_line::with_option(&["--overwrite-volume"])
             );
             Failure::new(asked, kept, &advice)
         }
         Kept::BlockDevice | Kept::DaxDevice => {
             let advice =
-                format!("to write over it: {}", line::with_option(&["--overwrite-volume"]));
+                format!("to write over it: {}", command_line::with_option(&["--overwrite-volume"]));
             Failure::new(asked, kept, &advice)
         }
         Kept::InUse => {

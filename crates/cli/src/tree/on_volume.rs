@@ -1,8 +1,9 @@
 //! A volume's side of [`Tree`].
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use console::attach::Attached;
+use console::failure::{Failure, lacks_memory};
 use rustix::io::Errno;
 use vfs::cred::Cred;
 use vfs::walk::{Found, Last, Place, Walk};
@@ -10,16 +11,14 @@ use vfs::{
     Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, Simply, Synced, UserIn,
     UserOut, Whence, Where,
 };
-use volume::{AttachOptions, Extent, Volume, VolumeError};
+use volume::{Extent, Volume, VolumeError};
 
 use super::{Home, Meta, Open, Tree};
-use crate::failure::{Failure, lacks_memory};
-use crate::output;
 use crate::place::display;
 
 /// An attached volume; detached when it is dropped.
 pub struct VolumeTree {
-    volume: Arc<Volume>,
+    volume: Attached,
     /// The path by which it was named.
     path: PathBuf,
     home: Home,
@@ -28,25 +27,18 @@ pub struct VolumeTree {
 impl VolumeTree {
     /// Attaches for reading and writing.
     pub fn attach(path: &Path) -> Result<Self, VolumeError> {
-        attach(path, &AttachOptions::default())
+        Attached::attach(path).map(|volume| Self::of(path, volume))
     }
 
-    fn of(path: &Path, volume: Arc<Volume>) -> Self {
+    fn of(path: &Path, volume: Attached) -> Self {
         let stat = rustix::fs::stat(path);
         let path = path.to_owned();
         Self { volume, path, home: stat.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino)) }
     }
 
-    /// Attaches for reading: normally where the region may be written, and read-only where it may
-    /// not, or where the volume has features that only allow reading.
+    /// Attaches for reading (`Attached::attach_to_read`).
     pub fn attach_to_read(path: &Path) -> Result<Self, VolumeError> {
-        Self::attach(path).or_else(|error| match error.errno() {
-            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => {
-                let options = AttachOptions { read_only: true, ..AttachOptions::default() };
-                attach(path, &options)
-            }
-            _ => Err(error),
-        })
+        Attached::attach_to_read(path).map(|volume| Self::of(path, volume))
     }
 
     /// Whether the memory beneath the volume is what is used up.
@@ -126,20 +118,6 @@ impl VolumeTree {
             desc: self.volume.open(node.into(), OpenFlags(flags), None)?,
             volume: &self.volume,
         }))
-    }
-}
-
-/// A volume that was not left in order is recovered first, which takes a while if it has many
-/// files.
-fn attach(path: &Path, options: &AttachOptions) -> Result<VolumeTree, VolumeError> {
-    let attached = output::busy("attaching", || volume::attach(path, options));
-    attached.map(|volume| VolumeTree::of(path, volume))
-}
-
-impl Drop for VolumeTree {
-    fn drop(&mut self) {
-        // What detach cannot do now, the next attacher does.
-        let _ = self.volume.leave();
     }
 }
 

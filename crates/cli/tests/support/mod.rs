@@ -48,7 +48,7 @@ impl Place {
     /// The command, with its library beside it, where every user may run it: a clone may lie below
     /// a directory that is closed to others.
     pub fn for_everyone(&self) -> String {
-        let own = Path::new(env!("CARGO_BIN_EXE_solera"));
+        let own = built("solera");
         let directory = self.path("for-everyone");
         let _ = fs::create_dir(&directory);
         for name in ["solera", LIBRARY] {
@@ -139,9 +139,15 @@ impl Ran {
     }
 }
 
+/// What is built with this test program: one directory up.
+pub fn built(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("this test's path");
+    own.parent().and_then(Path::parent).expect("the build's directory").join(name)
+}
+
 /// The command itself.
 pub fn command() -> Command {
-    let program = Path::new(env!("CARGO_BIN_EXE_solera"));
+    let program = built("solera");
     let library = program.with_file_name(LIBRARY);
     assert!(library.exists(), "{} is missing: cargo build it first", library.display());
     let mut command = Command::new(program);

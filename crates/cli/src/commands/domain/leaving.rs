@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use console::failure::{Failure, Outcome};
+use console::output::{self, Progress};
+use console::size;
 use ddmap::ground::store::Standing;
 use ddmap::node::members::SILENT;
 use ddmap::protocol::PAGE;
@@ -11,9 +14,6 @@ use ddmap::reach::registry::Registry;
 use ddmap::reach::status::Status;
 
 use crate::domain;
-use crate::failure::{Failure, Outcome};
-use crate::output::{self, Progress};
-use crate::size;
 
 /// It keeps pages still, and none has gone for as long as was to be waited.
 const CODE_STILL: u8 = 3;

@@ -1,6 +1,9 @@
 //! `solera domain move`: a volume gets another host. Its present host does it; this asks how far
 //! that is.
 
+use console::failure::Outcome;
+use console::output;
+use console::size;
 use ddmap::ground::error::DomainError;
 use ddmap::ground::store::Store;
 use ddmap::protocol::PAGE;
@@ -9,9 +12,6 @@ use ddmap::reach::registry::{self, Registry};
 use serde_json::json;
 
 use crate::domain;
-use crate::failure::Outcome;
-use crate::output;
-use crate::size;
 
 /// Moves the volume, or says that it is there already.
 pub fn run(name: &str, to: u16, json: bool) -> Outcome {

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use console::failure::Failure;
+use console::output;
+use console::runs::Run;
+use console::size;
+use console::size::percent;
 use ddmap::ground::directory::{self, Directory};
 use ddmap::protocol::{PAGE, Place};
 use serde_json::{Value, json};
 
-use crate::commands::info::percent;
 use crate::domain;
-use crate::failure::Failure;
-use crate::output;
-use crate::runs::Run;
-use crate::size;
 
 /// Where a page's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -5,10 +5,9 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::exit;
 
+use console::failure::{Failure, Outcome};
+use console::output;
 use rustix::fs::{Mode, OFlags};
-
-use crate::failure::{Failure, Outcome};
-use crate::output;
 
 /// Forks. The child calls `start`, tells the parent how that went, and then `serve`s without a
 /// terminal; the parent gives the child's result of the start. Called while there is one thread.

@@ -2,12 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 
+use console::class::ClassArg;
+use console::failure::Failure;
+use console::size;
 use fuse::MountOptions;
 use volume::Mode;
 
-use crate::args::{CacheArg, ClassArg};
-use crate::failure::Failure;
-use crate::size;
+use crate::args::CacheArg;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,9 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use console::failure::Failure;
+use console::output;
+use console::size;
 use ddmap::reach::registry::{self, Registry};
 use volume::FormatOptions;
 
@@ -11,9 +14,6 @@ use super::nested;
 use crate::args::{DdmapArg, Local, RunArgs};
 use crate::commands::node::DEMO;
 use crate::domain;
-use crate::failure::Failure;
-use crate::output;
-use crate::size;
 
 /// Where a program sees the volume.
 const AT: &str = "/dm";

@@ -12,13 +12,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use console::failure::{Failure, Outcome};
+use console::output;
+use console::preload::program::{self, Refusal};
+
 use super::place::Place;
 use super::split::Split;
 use super::{by_shell, bypassed, not_started, place, refused};
 use crate::args::RunArgs;
-use crate::commands::program::{self, Refusal};
-use crate::failure::{Failure, Outcome};
-use crate::output;
 
 /// What serves this process: volumes, the engine over a kernel file system, or both.
 pub struct Served {

@@ -8,12 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use console::failure::Failure;
 use rustix::fs::{Access, access};
 use vfs::mounts::{self, Identity, Mount};
 
 use super::split::{Split, check_apart};
 use crate::args::RunArgs;
-use crate::failure::Failure;
 
 /// A volume and where it is seen.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -17,6 +17,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
+use console::failure::Failure;
+use console::file;
 use record::Map;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -24,8 +26,6 @@ use self::costs::Costs;
 use self::sums::Sums;
 use super::report::Report;
 use crate::args::RunArgs;
-use crate::failure::Failure;
-use crate::ordinary;
 
 /// Files that are told without a wish.
 const FILES: usize = 20;
@@ -74,7 +74,7 @@ impl Profile {
         }
         for (what, file) in [("profile", &asked.profile_file), ("trace", &asked.trace)] {
             if let Some(file) = file {
-                ordinary::check(to_write(what, file), file)?;
+                file::check(to_write(what, file), file)?;
             }
         }
         let failed = |found: &dyn std::fmt::Display| Failure::new("keep a profile", found, "");
@@ -120,12 +120,12 @@ impl Profile {
             match &asked.profile_file {
                 // If standard error is full or closed the profile is lost.
                 None => drop(io::stderr().write_all(text.as_bytes())),
-                Some(file) => ordinary::write(to_write("profile", file), file, &text)?,
+                Some(file) => file::write(to_write("profile", file), file, &text)?,
             }
         }
         if let Some(file) = &asked.trace {
             let text = trace::of(&self.map, &run);
-            ordinary::write(to_write("trace", file), file, &text)?;
+            file::write(to_write("trace", file), file, &text)?;
         }
         Ok(())
     }

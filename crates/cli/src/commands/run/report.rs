@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use console::output;
 use ddmap::ground::counts::Times;
 use serde_json::{Value, json};
-
-use crate::output;
 
 /// What the library says of a call that was served in a roundabout way.
 const FELL_BACK: &str = "fell-back";

@@ -4,12 +4,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use console::failure::Failure;
+use console::output;
 use split::Mode;
 
 use super::place::Place;
 use crate::args::RunArgs;
-use crate::failure::Failure;
-use crate::output;
 
 /// The directory, and how it is to be served.
 pub struct Split {

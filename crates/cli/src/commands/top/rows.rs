@@ -4,13 +4,13 @@ use std::cmp::{Ordering, Reverse};
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use console::runs::CHUNK;
+use console::size;
+use console::size::percent;
 use volume::{Activity, ChunkUse, Counts, Life, ProcessUse, VolumeError};
 
 use crate::args::Column;
-use crate::commands::info::percent;
 use crate::commands::top::process::{self, File};
-use crate::runs::CHUNK;
-use crate::size;
 
 /// A look at a volume.
 pub struct Sample {

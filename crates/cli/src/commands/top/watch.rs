@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use console::failure::{Failure, Outcome};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
@@ -26,7 +27,6 @@ use crate::args::{Column, TopArgs};
 use crate::commands::node::end;
 use crate::commands::top::rows::{Rates, Row, Sample, sorted};
 use crate::commands::top::screen::{self, View};
-use crate::failure::{Failure, Outcome};
 
 /// A signal is noticed that late at most.
 const TICK: Duration = Duration::from_millis(200);

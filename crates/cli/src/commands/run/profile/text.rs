@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use console::output;
 use record::{BYS, By};
 
 use super::sums::{Call, File, Sums};
-use crate::output;
 
 /// A time with the unit that fits.
 fn time(ns: u64) -> String {

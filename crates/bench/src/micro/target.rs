@@ -1,0 +1,78 @@
+//! What each row was aimed at, so that the table says which rows reach it.
+
+use std::fmt;
+
+use crate::worker::row::Row;
+
+/// What a row's time is compared with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Of {
+    /// The memory's own limit.
+    Limit,
+    /// A tmpfs with 4 KiB pages.
+    Tmpfs,
+    /// The volume's own row `append 4K` of the same run.
+    Append,
+    /// One nanosecond.
+    Nanosecond,
+}
+
+/// At most so many times what it is compared with.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Target {
+    pub at_most: f64,
+    pub of: Of,
+}
+
+impl Target {
+    /// What `row` was aimed at in this mode.
+    pub fn of(row: Row, mode: &str) -> Option<Self> {
+        let (at_most, of) = match (row, mode) {
+            (Row::ReadSequential | Row::ReadRandom, _) => (1.25, Of::Limit),
+            (Row::Read64K | Row::Read2M, _) => (1.05, Of::Limit),
+            (Row::OverwriteSequential | Row::OverwriteRandom, "strict") => (2.3, Of::Limit),
+            (Row::OverwriteScattered, "strict") => (1.3, Of::Append),
+            (Row::OverwriteSequential | Row::OverwriteRandom, "sync") => (1.15, Of::Limit),
+            (Row::Append4K | Row::Append128 | Row::Append64, "strict")
+            | (Row::AppendSync, "posix") => (1.2, Of::Limit),
+            (Row::OpenClose | Row::Rename | Row::List, _) => (0.5, Of::Tmpfs),
+            (Row::CreateCloseUnlink, _) => (0.4, Of::Tmpfs),
+            (Row::Stat | Row::StatDeep, _) => (0.3, Of::Tmpfs),
+            (Row::RecordLock, _) => (100.0, Of::Nanosecond),
+            _ => return None,
+        };
+        Some(Self { at_most, of })
+    }
+
+    /// Whether a time of `reached` times that is no more, as both are printed.
+    pub fn is_met(&self, reached: f64) -> bool {
+        let round = |value: f64| (value * 100.0).round();
+        round(reached) <= round(self.at_most)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_most = self.at_most;
+        match self.of {
+            Of::Limit => write!(out, "{at_most} x limit"),
+            Of::Tmpfs => write!(out, "{at_most} x tmpfs 4K"),
+            Of::Append => write!(out, "{at_most} x append 4K"),
+            Of::Nanosecond => write!(out, "{at_most} ns"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_met_up_to_what_is_printed() {
+        let target = Target::of(Row::ReadRandom, "strict").unwrap();
+        assert_eq!(target.to_string(), "1.25 x limit");
+        assert!(target.is_met(1.254) && !target.is_met(1.256));
+        assert_eq!(Target::of(Row::ForeignRead, "strict"), None);
+        assert_eq!(Target::of(Row::OverwriteRandom, "posix"), None);
+    }
+}

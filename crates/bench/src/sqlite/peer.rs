@@ -1,0 +1,137 @@
+//! A peer of `bench sqlite`: its worker processes, and what they took.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use console::failure::Failure;
+use console::preload::{environment, find_library};
+use solera_bench::SqliteBenchArgs;
+
+use super::ground::Ground;
+use super::worker::Took;
+use super::{What, Who};
+use crate::executable;
+use crate::micro::report::median_and_spread;
+
+/// A peer, with what it took.
+pub struct Peer {
+    pub who: Who,
+    /// Rows but the first query of a process are all one worker's.
+    worker: Worker,
+    times: BTreeMap<What, Vec<Took>>,
+}
+
+/// Medians of a row, in microseconds.
+#[derive(Clone, Copy)]
+pub struct Median {
+    pub clock: f64,
+    /// Largest less smallest, in percent.
+    pub spread: f64,
+    pub cpu: f64,
+}
+
+impl Peer {
+    /// Starts it.
+    pub fn start(who: Who, ground: &Ground, args: &SqliteBenchArgs) -> Result<Self, Failure> {
+        Ok(Self { who, worker: Worker::start(who, ground, args)?, times: BTreeMap::new() })
+    }
+
+    /// Measures a row once.
+    pub fn measure(
+        &mut self,
+        what: What,
+        ground: &Ground,
+        args: &SqliteBenchArgs,
+    ) -> Result<Took, Failure> {
+        match what {
+            What::First => Worker::start(self.who, ground, args)?.measure(what),
+            _ => self.worker.measure(what),
+        }
+    }
+
+    /// Remembers it.
+    pub fn keep(&mut self, what: What, took: Took) {
+        self.times.entry(what).or_default().push(took);
+    }
+
+    /// Of all that was kept; `None`: the row is not measured.
+    pub fn median(&self, what: What) -> Option<Median> {
+        let times = self.times.get(&what)?;
+        let all = |of: fn(&Took) -> f64| times.iter().map(of).collect::<Vec<f64>>();
+        let (clock, spread) = median_and_spread(&all(|took| took.clock));
+        let (cpu, _) = median_and_spread(&all(|took| took.cpu));
+        Some(Median { clock, spread, cpu })
+    }
+}
+
+struct Worker {
+    who: Who,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(who: Who, ground: &Ground, args: &SqliteBenchArgs) -> Result<Self, Failure> {
+        let failed =
+            |error: Error| Failure::new(format!("start the worker for {}", who.name()), error, "");
+        let own = executable::own().map_err(failed)?;
+        let mut command = Command::new(own);
+        command.args(["bench", "sqlite-worker", "--who", who.name()]);
+        command.args(["--inserts", &args.inserts.to_string(), "--rows", &args.rows.to_string()]);
+        command.arg("--extension").arg(&ground.extension);
+        match who {
+            Who::Nothing => command.arg(&ground.directory),
+            Who::Unix | Who::Solera => command.arg(ground.kernel(who)),
+            Who::UnixOnVolume => {
+                let (volume, at) = (ground.volume(who), Path::new(&ground.prefix));
+                environment(&mut command, &volume, at, "strict", &find_library()?);
+                command.arg(at)
+            }
+            Who::SoleraOnVolume => {
+                command.arg("--volume").arg(ground.volume(who)).arg(&ground.prefix)
+            }
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(ErrorKind::BrokenPipe.into()));
+        };
+        Ok(Self { who, child, input, output: BufReader::new(output) })
+    }
+
+    fn measure(&mut self, what: What) -> Result<Took, Failure> {
+        writeln!(self.input, "{}", what.name()).map_err(|error| self.lost(&error))?;
+        let text = self.answer()?;
+        let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
+        let Some((Ok(clock), Ok(cpu))) = words else {
+            let asked = format!("measure {}", self.who.name());
+            return Err(Failure::new(asked, format!("it says `{text}`"), ""));
+        };
+        Ok(Took { clock, cpu })
+    }
+
+    fn answer(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err(self.lost(&ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    fn lost(&self, error: &Error) -> Failure {
+        let asked = format!("measure {}", self.who.name());
+        Failure::new(asked, format!("its worker ended ({error})"), "see what it said above")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // What it holds goes with the run; it may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,180 @@
+//! A peer of the table: its worker process and what it measured.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use console::failure::Failure;
+use console::preload::{environment, find_library};
+use solera_bench::MicroArgs;
+use volume::FormatOptions;
+
+use crate::executable;
+use crate::micro::ground::Ground;
+use crate::worker::Took;
+use crate::worker::row::Row;
+
+/// Which part of the table a peer plays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    Volume,
+    /// Another volume, its memory not closed to the program's code.
+    Unguarded,
+    Tmpfs,
+    Limit,
+}
+
+/// Those that have a volume.
+pub const VOLUMES: [(&str, Part); 2] = [("solera", Part::Volume), ("no guard", Part::Unguarded)];
+
+/// A worker process, with what it took, in nanoseconds per call.
+pub struct Peer {
+    pub name: &'static str,
+    pub part: Part,
+    child: Child,
+    /// `None`: it was told to end.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    times: BTreeMap<Row, Vec<f64>>,
+    cpu_times: BTreeMap<Row, Vec<f64>>,
+    /// Another process on its volume, which does nothing.
+    beside: Option<Box<Self>>,
+}
+
+impl Peer {
+    /// Starts the volumes' workers first, then the others. Each has a volume of its own, which it
+    /// shares with no process unless one is asked for.
+    pub fn start_all(ground: &Ground, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
+        // A prefix that exists nowhere else, since nothing else is there.
+        let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));
+        let library = find_library()?;
+        let on_volume = |name, part, region: &Path| -> Result<Self, Failure> {
+            let options = FormatOptions { force: true, ..FormatOptions::default() };
+            volume::format(region, &options)?;
+            let start = || {
+                let mut command = worker(args.size, &at, false)?;
+                environment(&mut command, region, &at, &args.mode, &library);
+                if part == Part::Unguarded {
+                    command.env("SOLERA_GUARD", "off");
+                }
+                Self::start(name, part, command)
+            };
+            let mut peer = start()?;
+            if args.beside {
+                peer.beside = Some(Box::new(start()?));
+            }
+            Ok(peer)
+        };
+        let mut peers = Vec::new();
+        for ((name, part), region) in VOLUMES.into_iter().zip(&ground.regions) {
+            peers.push(on_volume(name, part, region)?);
+        }
+        for tmpfs in &ground.tmpfs {
+            peers.push(Self::start(
+                tmpfs.name,
+                Part::Tmpfs,
+                worker(args.size, &tmpfs.dir, false)?,
+            )?);
+        }
+        let memory = worker(args.size, &ground.memory, true)?;
+        peers.push(Self::start("limit", Part::Limit, memory)?);
+        Ok(peers)
+    }
+
+    /// A worker of its own command.
+    pub fn start(name: &'static str, part: Part, mut command: Command) -> Result<Self, Failure> {
+        let failed = |error| Failure::new(format!("start the worker for {name}"), error, "");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
+        };
+        let output = BufReader::new(output);
+        let (times, cpu_times) = (BTreeMap::new(), BTreeMap::new());
+        let input = Some(input);
+        let mut peer = Self { name, part, child, input, output, times, cpu_times, beside: None };
+        match peer.answer()?.as_str() {
+            "ready" => Ok(peer),
+            other => Err(Failure::new(format!("start {name}"), format!("it says `{other}`"), "")),
+        }
+    }
+
+    /// What one run took, a call; `None` where the peer has nothing to measure.
+    pub fn measure(&mut self, row: Row) -> Result<Option<Took>, Failure> {
+        if self.part == Part::Limit && row.bytes() == 0 {
+            return Ok(None);
+        }
+        let told = self.input.as_mut().map(|input| writeln!(input, "{}", row.name()));
+        told.transpose().map_err(|error| self.lost(&error))?;
+        let text = self.answer()?;
+        let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
+        let Some((Ok(clock), Ok(cpu))) = words else {
+            let asked = format!("measure {}", self.name);
+            return Err(Failure::new(asked, format!("it says `{text}`"), ""));
+        };
+        Ok(Some(Took { clock, cpu }))
+    }
+
+    /// Lets it end by itself.
+    pub fn end(&mut self) -> Result<(), Failure> {
+        drop(self.input.take());
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(self.lost(&std::io::Error::other(status.to_string()))),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    /// Remembers what a run took.
+    pub fn keep(&mut self, row: Row, took: Option<Took>) {
+        self.times.entry(row).or_default().extend(took.map(|took| took.clock));
+        self.cpu_times.entry(row).or_default().extend(took.map(|took| took.cpu));
+    }
+
+    /// As [`Peer::times`], of the processors.
+    pub fn cpu_times(&self, row: Row) -> &[f64] {
+        self.cpu_times.get(&row).map_or(&[], Vec::as_slice)
+    }
+
+    /// The times of a row, in the order in which they were taken.
+    pub fn times(&self, row: Row) -> &[f64] {
+        self.times.get(&row).map_or(&[], Vec::as_slice)
+    }
+
+    fn answer(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err(self.lost(&std::io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    fn lost(&self, error: &std::io::Error) -> Failure {
+        let asked = format!("measure {}", self.name);
+        Failure::new(asked, format!("its worker ended ({error})"), "see what it said above")
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        drop(self.beside.take());
+        // The worker holds nothing that outlives it; it may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// This program again, as a worker.
+pub fn worker(size: u64, place: &Path, memory: bool) -> Result<Command, Failure> {
+    let own = executable::own()
+        .map_err(|error| Failure::new("find this program", error, "is /proc mounted?"))?;
+    let mut command = Command::new(own);
+    command.args(["bench", "worker", "--size", &size.to_string()]);
+    if memory {
+        command.arg("--memory");
+    }
+    command.arg(place);
+    Ok(command)
+}
