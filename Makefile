@@ -180,28 +180,28 @@ benchmarks: build setup-tests
 BASE ?=
 ONLY ?= sqlite,leveldb,lmdb,git,tar,threads
 bench-guard: build setup-tests
-	scripts/bench-guard.sh "$(BASE)" --only $(ONLY)
+	crates/bench/scripts/guard.sh "$(BASE)" --only $(ONLY)
 
 servers: build setup-tests
-	scripts/servers.py
+	crates/bench/scripts/servers.py
 
 ageing: build setup-tests
-	scripts/ageing.py
+	crates/bench/scripts/ageing.py
 
 mapped: build setup-tests
-	scripts/mapped.py
+	crates/bench/scripts/mapped.py
 
 split: build setup-tests
-	scripts/split.py
+	crates/bench/scripts/split.py
 
 flac: build
-	scripts/flac.py
+	crates/bench/scripts/flac.py
 
 ddmap: build
-	scripts/ddmap.py
+	crates/bench/scripts/ddmap.py
 
 ddmap-programs: build setup-tests
-	scripts/ddmap_programs.py --ycsb
+	crates/bench/scripts/ddmap_programs.py --ycsb
 
 clean:
 	$(CARGO) clean

@@ -289,13 +289,13 @@ const FILES: [(&str, &str); 28] = [
     ("redis.sh", include_str!("suite/redis.sh")),
     ("postgresql.sh", include_str!("suite/postgresql.sh")),
     ("mariadb.sh", include_str!("suite/mariadb.sh")),
-    ("sqlite.c", include_str!("../../../../scripts/apps/sqlite.c")),
-    ("tpcc.c", include_str!("../../../../scripts/apps/tpcc.c")),
-    ("threads.c", include_str!("../../../../scripts/apps/threads.c")),
-    ("leveldb.cc", include_str!("../../../../scripts/apps/leveldb.cc")),
-    ("lmdb_mixes.cc", include_str!("../../../../scripts/apps/lmdb_mixes.cc")),
-    ("rocksdb_mixes.cc", include_str!("../../../../scripts/apps/rocksdb_mixes.cc")),
-    ("stores.h", include_str!("../../../../scripts/apps/stores.h")),
+    ("sqlite.c", include_str!("../../apps/sqlite.c")),
+    ("tpcc.c", include_str!("../../apps/tpcc.c")),
+    ("threads.c", include_str!("../../apps/threads.c")),
+    ("leveldb.cc", include_str!("../../apps/leveldb.cc")),
+    ("lmdb_mixes.cc", include_str!("../../apps/lmdb_mixes.cc")),
+    ("rocksdb_mixes.cc", include_str!("../../apps/rocksdb_mixes.cc")),
+    ("stores.h", include_str!("../../apps/stores.h")),
 ];
 
 impl Program {

@@ -8,8 +8,7 @@ everything is shorter: to see that it works, not for figures.
 """
 import argparse, datetime, glob, os, pathlib, re, shutil, statistics, subprocess, sys, time
 
-from measuring import AT, ROOT, SOLERA, Place, machine, mark, own_namespaces, run, two_tmpfs
-from wrap import wrapped
+from measuring import APPS, AT, ROOT, SOLERA, Place, machine, mark, own_namespaces, run, two_tmpfs, wrapped
 
 LIBRARY = SOLERA.parent / "libsolera_preload.so"
 WAITED = 30
@@ -171,7 +170,7 @@ def servers(places, scratch, options):
 
 def beside(places, scratch, options):
     program, times = scratch / "processes", {}
-    run("cc", "-O2", "-o", program, ROOT / "scripts/apps/processes.c")
+    run("cc", "-O2", "-o", program, APPS / "processes.c")
     for round in range(options.repeat + 1):
         for place in places:
             text = place.run(program, place.directory, 2000 if options.quick else 20000)

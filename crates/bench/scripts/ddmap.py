@@ -7,7 +7,7 @@ smaller: to see that it works, not for figures.
 import argparse, datetime, json, os, pathlib
 
 import measuring
-from wrap import wrapped
+from measuring import wrapped
 
 BEGIN, END = "<!-- figures: make ddmap -->", "<!-- end of the figures -->"
 

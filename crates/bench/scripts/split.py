@@ -9,7 +9,7 @@ in turns; medians count. With --quick everything is smaller: to see that it work
 import argparse, contextlib, datetime, json, os, pathlib, shutil, statistics, subprocess, sys, tempfile
 
 import measuring
-from wrap import wrapped
+from measuring import wrapped
 
 MOUNTED = "SOLERA_SPLIT_BENCH"
 
@@ -100,7 +100,7 @@ def jobs(scratch, options):
     for name, (count, source) in counts.items():
         compiler = ["c++", "-O2"] if source.endswith("cc") else ["cc", "-O2"]
         library = "-lleveldb" if source.endswith("cc") else "-lsqlite3"
-        words = [*compiler, "-o", scratch / name, measuring.ROOT / "scripts/apps" / source, library]
+        words = [*compiler, "-o", scratch / name, measuring.APPS / source, library]
         if subprocess.run(words, stderr=subprocess.DEVNULL).returncode != 0:
             print(f"without {name}: it does not compile here", file=sys.stderr)
             continue

@@ -11,10 +11,8 @@ longest life on the largest images is shown, once all three file systems have go
 """
 import argparse, contextlib, json, os, pathlib, shutil, subprocess, sys, tempfile
 
-from wrap import wrapped
+from measuring import ROOT, SOLERA, wrapped
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOLERA = pathlib.Path(os.environ.get("SOLERA", ROOT / "target/release/solera"))
 GIB = 1 << 30
 
 # Name for people, options of `solera age`, bytes of the images, whether bytes are written.
@@ -301,8 +299,8 @@ def write(args, kept):
 PAGE = """# Ageing
 
 What is left of huge pages after a life of creates, deletes, appends and overwrites, on a volume and on kernel file systems with the
-defaults of their mkfs. This page is written by `scripts/ageing.py` from [what it found](ageing/figures.json) (`make ageing` takes everything anew, 8 GiB and the
-whole life, which takes hours; `scripts/ageing.py --part render` only writes the page). Every row is one trace (`solera age --seed 1`, its options in the
+defaults of their mkfs. This page is written by `crates/bench/scripts/ageing.py` from [what it found](ageing/figures.json) (`make ageing` takes everything anew, 8 GiB and the
+whole life, which takes hours; `crates/bench/scripts/ageing.py --part render` only writes the page). Every row is one trace (`solera age --seed 1`, its options in the
 script), the same for all three, which the script checks: its capacity is the smallest of the three's. In brackets the size of the images, and how many creates and
 deletes there were for each file that lives in the end (the literature has 38; of the profiles that write, how often what the files hold was written anew, of a database its logs).
 

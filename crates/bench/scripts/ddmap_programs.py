@@ -12,7 +12,6 @@ import measuring, ddmap
 
 BEGIN, END = "<!-- programs: make ddmap-programs -->", "<!-- end of the programs -->"
 AT = "/solera-ddmap-programs"
-APPS = measuring.ROOT / "scripts/apps"
 MIB = 1 << 20
 # The least that `--local` takes.
 LEAST = 4 * MIB
@@ -201,7 +200,7 @@ def drivers(scratch, rows):
     built = {}
     for store, (library, *_) in STORES.items():
         program = scratch / library
-        words = ["g++", "-O2", "-std=c++17", "-w", "-pthread", "-o", program, APPS / f"{library}_mixes.cc",
+        words = ["g++", "-O2", "-std=c++17", "-w", "-pthread", "-o", program, measuring.APPS / f"{library}_mixes.cc",
                  f"-l{library}"]
         try:
             run(words)

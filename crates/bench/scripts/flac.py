@@ -7,7 +7,7 @@ memory. With --quick everything is smaller: to see that it works, not for figure
 import argparse, datetime, json, pathlib
 
 import measuring
-from wrap import wrapped
+from measuring import wrapped
 
 BEGIN, END = "<!-- figures: make flac -->", "<!-- end of the figures -->"
 # Of rows with many peers, those that the page shows.

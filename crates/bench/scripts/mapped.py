@@ -17,13 +17,10 @@ import sys
 import tempfile
 import time
 
-from wrap import wrapped
+from measuring import APPS, ROOT, SOLERA, wrapped
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOLERA = ROOT / "target/release/solera"
 AT = "/solera-mapped"
 CASES = ROOT / "tests/programs/cases"
-APPS = ROOT / "scripts/apps"
 PEERS = ["fresh volume", "aged volume", "tmpfs, 4 KiB"]
 COLOURS = ["#2e9e5b", "#8a3ea8", "#b8763e"]
 PYTHON = """
@@ -245,7 +242,7 @@ def write(options, kept):
     text = f"""# Mapped files
 
 What programs see that map their files: on a fresh volume, on one of {options.size} aged to {options.utilisation} by `solera age`
-(full churn, seed 1), and on a tmpfs of 4 KiB pages. Written by `{' '.join(['scripts/mapped.py', *sys.argv[1:]])}` ({day}; `make mapped` takes 12 GiB and a file of 1 GiB), {options.rounds} rounds in turn, of each
+(full churn, seed 1), and on a tmpfs of 4 KiB pages. Written by `{' '.join(['crates/bench/scripts/mapped.py', *sys.argv[1:]])}` ({day}; `make mapped` takes 12 GiB and a file of 1 GiB), {options.rounds} rounds in turn, of each
 figure the best. The volumes lie on a tmpfs with `huge=always`.{counters}
 
 ## Bandwidth

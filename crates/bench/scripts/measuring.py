@@ -4,9 +4,13 @@ Whole programs on volumes and beside them are measured by `solera bench programs
 """
 import contextlib, os, pathlib, platform, shutil, subprocess, sys, tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+APPS = ROOT / "crates/bench/apps"
 SOLERA = pathlib.Path(os.environ.get("SOLERA", ROOT / "target/release/solera"))
 AT = "/solera-benchmarks"
+
+sys.path.append(str(ROOT / "scripts"))
+from wrap import wrapped  # noqa: E402, F401 (for the scripts that write a page)
 
 
 def run(*words, **options):

@@ -1,4 +1,4 @@
-// What programs do with a mapped file, timed: for scripts/mapped.py. Prints `name value` lines.
+// What programs do with a mapped file, timed: for crates/bench/scripts/mapped.py. Prints `name value` lines.
 //
 // usage: mapped copy DIR MIB     sequential and random memcpy of 4 KiB into and out of a new file
 //        mapped tree DIR KEYS    random lookups in a persistent radix tree, after all of it was touched

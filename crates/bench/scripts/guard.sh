@@ -3,10 +3,10 @@
 # of its own; `make bench-guard BASE=...` before a release. It fails if a row is slower by more than 5 %
 # beyond the spread, twice (`solera bench programs --help`, --against).
 #
-# usage: scripts/bench-guard.sh REVISION|DIRECTORY [OPTION of `solera bench programs`...]
+# usage: crates/bench/scripts/guard.sh REVISION|DIRECTORY [OPTION of `solera bench programs`...]
 # A revision is built below target/bench-guard, once; "" means the last tag.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../../.."
 
 fail() {
     printf 'bench-guard: %s\n' "$@" >&2
