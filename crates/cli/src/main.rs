@@ -7,7 +7,6 @@
 // Figures for people: percentages, means and nanoseconds lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
-mod args;
 mod commands;
 mod domain;
 mod lost;
@@ -23,7 +22,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use console::{attach, command_line, output};
 
-use args::{Cli, Command};
+use commands::Cli;
 
 fn main() -> ExitCode {
     let line = arguments();
@@ -46,50 +45,11 @@ fn main() -> ExitCode {
     cli.command.class().force();
     attach::find_pagers();
     if let Err(failure) = cli.command.find_volumes() {
-        output::tell(&failure);
-        return ExitCode::from(failure.exit_code());
+        return output::exit_code(Err(failure));
     }
     // Under `solera run` the preload library's engine serves what is redirected to a volume.
     volume::work_beside_another();
-    let outcome = match &cli.command {
-        Command::Format(args) => commands::format::run(args),
-        Command::Info(args) => commands::info::run(args),
-        Command::Log(args) => commands::log::run(args),
-        Command::Run(args) => commands::run::run(args),
-        Command::Mount(args) => commands::mount::run(args),
-        Command::Umount(args) => commands::umount::run(args),
-        Command::Ls(args) => commands::ls::run(args),
-        Command::Cat(args) => commands::cat::run(args),
-        Command::Cp(args) => commands::cp::run(args),
-        Command::Export(args) => commands::export::run(args),
-        Command::Import(args) => commands::import::run(args),
-        Command::Df(args) => commands::df::run(args),
-        Command::Top(args) => commands::top::run(args),
-        Command::Metrics(args) => commands::metrics::run(args),
-        Command::Fsck(args) => commands::fsck::run(args),
-        Command::Recover(args) => commands::recover::run(args),
-        Command::Snapshot(args) => commands::snapshot::run(args),
-        Command::Rm(args) => commands::rm::run(args),
-        Command::Grow(args) => commands::grow::run(args),
-        Command::Trim(args) => commands::trim::run(args),
-        Command::Upgrade(args) => commands::upgrade::run(args),
-        Command::Cache(args) => commands::cache::run(args),
-        Command::Node(args) => commands::node::run(args),
-        Command::Domain(args) => commands::domain::run(args),
-        Command::Detach(args) => commands::detach::run(args),
-        Command::Defrag(args) => commands::defrag::run(args),
-        Command::Numa(args) => commands::numa::run(args),
-        Command::Map(args) => commands::map::run(args),
-        Command::Generate(args) => commands::generate::run(args),
-        Command::Age(_) | Command::Bench(_) => commands::bench::run(),
-    };
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            output::tell(&failure);
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    output::exit_code(cli.command.run())
 }
 
 /// The arguments; mount(8) calls this program by another name, with others.

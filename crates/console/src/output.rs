@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vfs::variable;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 
 /// Writes `text` to standard output in one go. A reader that went away ends the process quietly, as
 /// SIGPIPE would.
@@ -25,6 +26,17 @@ pub fn emit(text: &[u8]) -> Result<(), Failure> {
 /// lost.
 pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "solera: {text}");
+}
+
+/// How a command that gave this ends: what failed is told.
+pub fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            tell(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
 }
 
 /// Writes one JSON document, indented, with a newline at its end.

@@ -1,15 +1,26 @@
 //! `solera cat`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
+use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output;
 use rustix::io::Errno;
 use vfs::Kind;
 
-use crate::args::CatArgs;
 use crate::place::Place;
 use crate::tree::{Tree, VolumeTree};
+
+/// Write files of a volume to standard output.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  solera cat /dev/shm/v.pm:/logs/today | grep error")]
+pub struct CatArgs {
+    /// Files, each as `VOLUME:/path`.
+    #[arg(required = true, value_name = "VOLUME:/PATH")]
+    pub places: Vec<OsString>,
+}
 
 /// Writes the files to standard output, one after another.
 pub fn run(args: &CatArgs) -> Outcome {

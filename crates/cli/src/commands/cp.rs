@@ -8,18 +8,50 @@
 //! for.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
+use console::class::ClassArg;
 use console::failure::{Failure, Outcome};
 use console::output::Progress;
 use rustix::io::Errno;
 use vfs::Kind;
 
-use crate::args::CpArgs;
 use crate::place::{Place, base_name, join};
 use crate::tree::{Home, KernelTree, Meta, Open, Tree, VolumeTree};
+
+/// Copy files into, out of and between volumes.
+///
+/// Permissions, times and holes are kept; the copy belongs to the user that makes it.
+#[derive(Args)]
+#[command(after_help = "\
+A place on a volume is VOLUME:/path. A local file whose name looks like one is taken as local if it
+exists.
+
+A local target that is a volume is refused (was `:/` forgotten?), and so is VOLUME:name without the
+slash; a local file of such a name is written ./VOLUME:name. A fifo is written to as by cp: that
+waits until a program reads it.
+
+Examples:
+  solera cp notes.txt /dev/shm/v.pm:/              in
+  solera cp /dev/shm/v.pm:/notes.txt .             out
+  solera cp -r src /dev/shm/v.pm:/backup           a directory with all that is in it")]
+pub struct CpArgs {
+    /// Copy directories with all that is in them.
+    #[arg(short = 'r', long)]
+    pub recursive: bool,
+    /// Write also over a local file that is a volume, and is one no more then, and over a block
+    /// device. Never over a volume in use.
+    #[arg(long)]
+    pub overwrite_volume: bool,
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// What to copy, then where to: an existing directory, or a new name.
+    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
+    pub places: Vec<OsString>,
+}
 
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;

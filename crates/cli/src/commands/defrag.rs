@@ -4,11 +4,13 @@
 //! ends it at once, as any death.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::Args;
+use console::class::ClassArg;
 use console::failure::{Failure, NO_ROOM_BENEATH, Outcome, describe};
 use console::output::{self, Progress};
 use console::runs::{CHUNK, Run, huge_bytes};
@@ -18,9 +20,37 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use vfs::Kind;
 
-use crate::args::DefragArgs;
 use crate::place::{self, Place};
 use crate::tree::{Meta, Tree, VolumeTree};
+
+/// Rewrite scattered files into whole chunks of 2 MiB, so that mappings of them get huge pages.
+///
+/// Programs go on with the files meanwhile: bytes move a chunk at a time, each step survives a
+/// crash, and nothing about a file changes but where it lies. Files that a program has mapped stay
+/// as they are (up to 256 MiB of each is rewritten when the last program has closed it), and so do
+/// chunks with holes.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 done, 1 if a file stays scattered: mapped, or no free chunk is left; 130 if it was
+interrupted (what is done stays so).
+
+Examples:
+  solera defrag /dev/shm/v.pm:/db            all files below
+  solera defrag --dry-run /dev/shm/v.pm      how much there would be to do
+  solera defrag /mnt/pm/db/data.mdb          by a mount of the volume")]
+pub struct DefragArgs {
+    /// Move nothing: only say how whole the files are.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Files or directories, as `VOLUME:/path` or by a mount; a volume means all that is on it.
+    #[arg(required = true, value_name = "VOLUME[:/PATH]")]
+    pub places: Vec<OsString>,
+}
 
 /// A regular file on the volume.
 struct Found {

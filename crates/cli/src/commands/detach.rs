@@ -1,11 +1,27 @@
 //! `solera detach`.
 
+use std::path::PathBuf;
+
+use clap::Args;
+use console::class::ClassArg;
 use console::failure::Outcome;
 use console::output;
 use serde_json::{Value, json};
 use volume::Recovery;
 
-use crate::args::DetachArgs;
+/// Clean up after processes that were killed, and list those that still use the volume.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 if no process is attached any more (the volume is then marked clean), 1 if one is.")]
+pub struct DetachArgs {
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
 
 /// Recovers what dead processes left, and lists the attached ones.
 pub fn run(args: &DetachArgs) -> Outcome {

@@ -1,12 +1,27 @@
 //! `solera df`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use console::failure::Outcome;
 use console::output;
 use console::size;
 use console::size::percent;
 use serde_json::{Value, json};
 
-use crate::args::DfArgs;
+/// Show the free space of volumes.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  solera df /dev/shm/*.pm")]
+pub struct DfArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volumes' files or devices.
+    #[arg(required = true)]
+    pub volumes: Vec<PathBuf>,
+}
 
 /// One line per volume; goes on after a volume that cannot be read, and fails at the end.
 pub fn run(args: &DfArgs) -> Outcome {

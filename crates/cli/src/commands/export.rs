@@ -1,18 +1,45 @@
 //! `solera export`.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
 use vfs::{Kind, Node};
 
-use crate::args::ExportArgs;
 use crate::place::Place;
 use crate::stream::{self, Broken, Counted};
 use crate::tree::{Tree, VolumeTree};
+
+/// Write a volume, or a directory of one, as a stream: for another machine, or another version.
+///
+/// The stream is a tar archive (POSIX.1-2001), which any tar lists and unpacks. It has everything:
+/// owners by number, permissions, times to the nanosecond, extended attributes, holes, hard links,
+/// symlinks, device nodes, fifos, sockets; and at its end how many objects there are, and the
+/// SHA-256 of all before. What changes meanwhile is told as it was when it was come to: of one
+/// moment is the stream of a `solera snapshot`.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera export v.pm | ssh other solera import /mnt/dax/v.pm
+  solera export v.pm | zstd > v.tar.zst
+  solera export -o db.tar v.pm:/db           a directory
+  tar -tvf db.tar")]
+pub struct ExportArgs {
+    /// A new file for the stream [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print as JSON what was written; with --output.
+    #[arg(long, requires = "output")]
+    pub json: bool,
+    /// `VOLUME`, or a directory as `VOLUME:/path`.
+    #[arg(value_name = "VOLUME[:/PATH]")]
+    pub place: OsString,
+}
 
 /// Bytes that are gathered before they are written.
 const GATHERED: usize = 1 << 17;

@@ -1,13 +1,67 @@
 //! `solera fsck`, with the exit codes of every fsck.
 
+use std::path::PathBuf;
+
+use clap::Args;
+use console::class::ClassArg;
 use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
 use console::size;
 use serde_json::{Value, json};
 use volume::{FsckFault, FsckOptions, FsckReport, Remedy, RepairOptions, RepairReport};
 
-use crate::args::FsckArgs;
 use crate::lost;
+
+/// Check every structure of a volume, and repair it if asked to.
+///
+/// A volume that is in use can be checked: all changes by all programs wait meanwhile, about half a
+/// second for a million files; reading goes on. A repair needs the volume for itself.
+#[derive(Args)]
+#[command(after_help = "\
+Each fault is named: a word for its kind, the place (a path where there is one), what it means, and
+what it takes to mend it:
+  repair    nothing that can be read is lost. Counters, leaked space, a superblock from its copy,
+            the free map; damaged parts of directories, whose files get their names back or new
+            ones in /lost+found; an inode's owner and permissions that are lost become the
+            directory owner's, and only that user may use it
+  salvage   something that cannot be read any more is given up: a name that leads nowhere is
+            removed, the damaged part of a file becomes a hole
+  none      nothing here can mend it: copy out what can be read, restore the rest from a backup
+A volume on which damage was found can only be read until it is repaired.
+
+Exit code (as of fsck and e2fsck): 0 clean, 1 faults were found and all are mended, 4 faults are
+left, 8 it could not be checked, 16 a wrong command line.
+
+Examples:
+  solera fsck /dev/shm/v.pm
+  solera fsck --repair /dev/shm/v.pm
+  solera fsck --json /dev/shm/v.pm | jq '.faults[].place'")]
+// Each is an option of its own.
+#[allow(clippy::struct_excessive_bools)]
+pub struct FsckArgs {
+    /// Mend what can be mended without losing anything that can be read.
+    #[arg(short = 'p', long, visible_short_alias = 'a')]
+    pub repair: bool,
+    /// Repair, and give up what cannot be read any more.
+    #[arg(short = 'y', long)]
+    pub salvage: bool,
+    /// Change nothing: the default, for scripts that say it.
+    #[arg(short = 'n', long, conflicts_with_all = ["repair", "salvage"])]
+    pub no_changes: bool,
+    /// Also read all contents of all files, to find memory that cannot be read.
+    #[arg(short = 'c', long)]
+    pub read_data: bool,
+    /// Accepted as fsck does: a check is always a full one.
+    #[arg(short = 'f', long, hide = true)]
+    pub force: bool,
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
 
 const CODE_CLEAN: u8 = 0;
 const CODE_MENDED: u8 = 1;

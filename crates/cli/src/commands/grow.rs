@@ -1,14 +1,52 @@
 //! `solera grow`.
 
+use std::path::PathBuf;
+
+use clap::Args;
+use console::class::ClassArg;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
 use serde_json::json;
 
-use crate::args::{GrowArgs, NewSize};
 use crate::commands::format;
 use crate::domain;
 use crate::tree::VolumeTree;
+
+/// Make a volume larger, while programs go on using it.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera grow --size 8G /dev/shm/v.pm     to 8 GiB
+  solera grow --size +2G /dev/shm/v.pm    by 2 GiB")]
+pub struct GrowArgs {
+    /// The new size, or with a + before it how much more.
+    #[arg(long, value_parser = new_size)]
+    pub size: NewSize,
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
+
+/// The size that `grow` is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewSize {
+    /// Bytes in all.
+    To(u64),
+    /// Bytes more.
+    By(u64),
+}
+
+fn new_size(text: &str) -> Result<NewSize, String> {
+    match text.strip_prefix('+') {
+        Some(more) => size::parse(more).map(NewSize::By),
+        None => size::parse(text).map(NewSize::To),
+    }
+}
 
 /// Makes the volume larger; others may have it attached meanwhile.
 pub fn run(args: &GrowArgs) -> Outcome {

@@ -1,17 +1,45 @@
 //! `solera import`.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read};
+use std::path::PathBuf;
 
+use clap::Args;
+use console::class::ClassArg;
 use console::failure::{Failure, Outcome};
 use console::output;
 use rustix::io::Errno;
 
 use super::export::{directory, told};
-use crate::args::ImportArgs;
 use crate::place::Place;
 use crate::stream::{self, Broken};
 use crate::tree::{Tree, VolumeTree};
+
+/// Read a stream of `solera export` into a volume, or into a directory of one.
+///
+/// All of it or nothing: it is put into the directory .solera-import there, and from there to its
+/// place when its end has come and its sum is right. A stream that is torn or changed is refused,
+/// and so is one with a name that is there already. Owners are those of the stream, by number. An
+/// empty directory also gets the attributes of the one that was exported.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera format --size 64G /mnt/dax/v.pm && solera import -i v.tar /mnt/dax/v.pm
+  zstd -dc v.tar.zst | solera import v.pm:/restored")]
+pub struct ImportArgs {
+    /// The stream's file [default: standard input].
+    #[arg(short, long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// Print as JSON what was read.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// `VOLUME`, or a directory that is there, as `VOLUME:/path`.
+    #[arg(value_name = "VOLUME[:/PATH]")]
+    pub place: OsString,
+}
 
 /// Bytes that are read at a time.
 const GATHERED: usize = 1 << 17;

@@ -1,7 +1,8 @@
 //! `solera info`, and the JSON form of what it tells, which `format` and `df` share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::file;
 use console::output;
@@ -13,9 +14,29 @@ use serde_json::{Value, json};
 use vfs::Kind;
 use volume::Info;
 
-use crate::args::InfoArgs;
 use crate::picture::{self, Chunk};
 use crate::tree::{Tree, VolumeTree};
+
+/// Show what a volume is and how its space is used.
+#[derive(Args)]
+#[command(after_help = "\
+size = data + holes + free aligned + metadata, to the byte. \"holes\" are free 4 KiB blocks in 2 MiB
+chunks that are partly used; \"free aligned\" are whole free 2 MiB chunks, good for huge pages.
+
+Examples:
+  solera info /dev/shm/v.pm
+  solera info --json /dev/shm/v.pm | jq .free_bytes
+  solera info --picture v.svg /dev/shm/v.pm      every chunk as a square: free, holes, huge pages")]
+pub struct InfoArgs {
+    /// Draw what each 2 MiB chunk is used for, into this SVG file. Reads the maps of all files.
+    #[arg(long, value_name = "FILE.svg")]
+    pub picture: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
 
 /// Prints what the volume is and how its space is used.
 pub fn run(args: &InfoArgs) -> Outcome {

@@ -2,16 +2,56 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, Subcommand};
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size::show;
 use flex::Checked;
 use serde_json::json;
 
-use crate::args::{LogArgs, LogCommand, LogFile};
 use crate::place::Place;
+
+/// Show what a write-ahead log of the library `flex` holds.
+///
+/// It is only read, also while a process writes to it.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0; 1 if the file is no log, or a record is damaged that was committed.
+
+Examples:
+  solera log info /mnt/pm/wal                 what it is, and how full
+  solera log info /dev/shm/v.pm:/wal          the same, of a volume that is not mounted
+  solera log dump /mnt/pm/wal                 each record: position, length, bytes
+  solera log dump --json /mnt/pm/wal | jq .position
+  solera log check /mnt/pm/wal && echo whole")]
+pub struct LogArgs {
+    #[command(subcommand)]
+    pub command: LogCommand,
+}
+
+/// What is to be shown.
+#[derive(Subcommand)]
+pub enum LogCommand {
+    /// What the log is, and how full.
+    Info(LogFile),
+    /// Each record: its position, its length, and its bytes; with --json an object a line, the
+    /// bytes in hexadecimal.
+    Dump(LogFile),
+    /// Whether all that was committed is there.
+    Check(LogFile),
+}
+
+/// Which log, and how it is shown.
+#[derive(Args)]
+pub struct LogFile {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The log's file; of a volume also `VOLUME:/path`.
+    pub file: PathBuf,
+}
 
 /// The exit code of a damaged log.
 const DAMAGED: u8 = 1;

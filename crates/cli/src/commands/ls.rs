@@ -1,15 +1,34 @@
 //! `solera ls`.
 
+use std::ffi::OsString;
 use std::fmt::Write;
 
+use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output;
 use serde_json::{Value, json};
 use vfs::{Kind, Nanos};
 
-use crate::args::LsArgs;
 use crate::place::{Place, base_name, display, join};
 use crate::tree::{Meta, Tree, VolumeTree};
+
+/// List a directory of a volume.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera ls /dev/shm/v.pm              the root
+  solera ls -l /dev/shm/v.pm:/logs")]
+pub struct LsArgs {
+    /// Kind, permissions, links, owner, size and time of each.
+    #[arg(short = 'l')]
+    pub long: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// `VOLUME` or `VOLUME:/path`.
+    #[arg(value_name = "VOLUME[:/PATH]")]
+    pub place: OsString,
+}
 
 /// One line of the listing.
 struct Line {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
@@ -22,7 +23,77 @@ use ddmap::wire::key::Key;
 use ddmap::wire::tls::Tls;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::args::NodeArgs;
+/// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
+///
+/// A domain's first node is started without --join, all others with its address.
+/// The node runs in the foreground until SIGINT or SIGTERM. What it has stays in its store: started
+/// again with it, it goes on, and --join is not needed. A volume (`solera format --ddmap`) is used
+/// on the node on which it was made, its host; the others keep the pages that have no room there.
+#[derive(Args)]
+#[command(after_help = "\
+What may talk to a node: with --key, what has the domain's key, by TLS 1.3. With --wire plain, all
+that reaches its port: plain is refused on a public address; take a network of your own. There is
+one copy of each page: while a node is away its pages are, too, and what a node in memory had is
+gone when its machine goes.
+
+Exit code: 0 ended by a signal, 1 failed, 2 a wrong command line.
+
+Examples:
+  solera node --demo 3                          a domain of three nodes here, to try it
+  solera run --ddmap demo/v -- sqlite3 /dm/my.db            in another terminal
+
+  solera node --domain dm --listen 10.0.0.1:7470 --store /dev/shm/n --capacity 4G
+  solera node --domain dm --listen 10.0.0.2:7470 --store /dev/shm/n --capacity 4G \\
+      --join 10.0.0.1:7470 --passive            on another machine: keeps pages, runs no programs
+  solera format --ddmap dm/big --size 6G        on the first
+  solera run --ddmap dm/big -- sqlite3 /dm/my.db")]
+pub struct NodeArgs {
+    /// The domain's name: 1 to 64 of the characters A-Z a-z 0-9 . _ -
+    #[arg(long, value_name = "NAME", required_unless_present = "demo")]
+    pub domain: Option<String>,
+    /// The domain's key file (`solera domain create`), copied to each node. Programs of the node's
+    /// user get it from the node.
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Where other nodes reach this one: an address of this machine, and a port (0: any).
+    #[arg(long, value_name = "ADDR:PORT", required_unless_present = "demo")]
+    pub listen: Option<SocketAddr>,
+    /// The node's folder, on a tmpfs; it is made [default of --demo: a new one in /dev/shm].
+    #[arg(long, value_name = "DIR", required_unless_present = "demo")]
+    pub store: Option<PathBuf>,
+    /// Bytes that the node may have of all volumes [default of --demo: 256M each].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse,
+          required_unless_present = "demo")]
+    pub capacity: Option<u64>,
+    /// Where the domain's first node is. Left out by that one, and by one that was there before.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub join: Option<SocketAddr>,
+    /// Keep pages, and run no programs: no volume is made here.
+    #[arg(long)]
+    pub passive: bool,
+    /// The part of the capacity that is kept free, so that a touch need not wait for room.
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    pub reserve: u32,
+    /// How nodes talk: tls (with the domain's key), or plain, on private addresses only [default:
+    /// tls with --key, else plain].
+    #[arg(long, value_parser = ["tls", "plain"])]
+    pub wire: Option<String>,
+    /// Give metrics at http://ADDR:PORT/metrics, as Prometheus reads them: an address of this
+    /// machine. Who reaches it may read them. Of a demo: those of its first node.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
+    /// A domain `demo` of so many nodes on this machine, in one process. All that it holds goes
+    /// when it ends.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
+          conflicts_with_all = ["domain", "key", "listen", "join", "passive", "wire"])]
+    pub demo: Option<u16>,
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    let part = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    part.filter(|part| *part <= 50)
+        .ok_or_else(|| format!("`{text}` is not a part: give a whole number from 0% to 50%"))
+}
 
 /// The domain of `--demo`.
 pub const DEMO: &str = "demo";
@@ -291,4 +362,17 @@ fn demo(args: &NodeArgs, count: u16, registry: &Registry) -> Outcome {
         }
         result
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn parts_are_read_or_refused() {
+        assert_eq!((percent("5%"), percent("0")), (Ok(5), Ok(0)));
+        for text in ["", "%", "51%", "-1", "5%%"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+    }
 }

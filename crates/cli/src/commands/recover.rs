@@ -1,10 +1,30 @@
 //! `solera recover`: puts what killed programs had staged into its files.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
 use serde_json::{Value, json};
 
-use crate::args::RecoverArgs;
+/// Put what killed programs had staged below a directory into its files.
+///
+/// Programs under `solera run --split DIR` stage what they append; if one is killed, the next one
+/// that is started there does this by itself. It may be run at any time and again.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera recover /srv/data
+
+Exit code: 0 if nothing is left to be recovered, 1 if something is refused; what, and why, is
+said, and it stays as it was.")]
+pub struct RecoverArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The directory that was given to `solera run --split`.
+    pub directory: PathBuf,
+}
 
 /// Recovers, and says what there was.
 pub fn run(args: &RecoverArgs) -> Outcome {

@@ -1,12 +1,30 @@
 //! `solera trim`.
 
+use std::path::PathBuf;
+
+use clap::Args;
+use console::class::ClassArg;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
 use serde_json::json;
 
-use crate::args::TrimArgs;
 use crate::tree::VolumeTree;
+
+/// Give the memory of free chunks back to the machine.
+///
+/// Chunks of 2 MiB that hold nothing are punched out of the volume's file; they come back when they
+/// are written again.
+#[derive(Args)]
+pub struct TrimArgs {
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file.
+    pub volume: PathBuf,
+}
 
 /// Gives the memory of free chunks back to the machine.
 pub fn run(args: &TrimArgs) -> Outcome {

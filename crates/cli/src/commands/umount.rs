@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use console::failure::{Failure, Outcome, describe};
 use console::output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +12,24 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vfs::mounts::{self, Mount};
 
-use crate::args::UmountArgs;
+/// Unmount volumes, and wait until they are in order.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 if all were unmounted (a message says if a volume is not in order yet; --lazy does not
+wait), 1 if not.
+
+Examples:
+  solera umount /mnt/pm
+  solera umount --lazy /mnt/pm      also while programs use it")]
+pub struct UmountArgs {
+    /// Take the mount out of the tree at once, also while programs use it; it ends when the last of
+    /// them has closed its files.
+    #[arg(short = 'l', long)]
+    pub lazy: bool,
+    /// Directories where volumes are mounted, or the volumes.
+    #[arg(required = true, value_name = "DIRECTORY")]
+    pub places: Vec<PathBuf>,
+}
 
 /// How long the serving process may take to write down what it has.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -1,5 +1,6 @@
 //! `solera domain`: a domain's key, and how the domain is, as its nodes on this machine say.
 
+mod arguments;
 mod leaving;
 mod moving;
 
@@ -20,9 +21,10 @@ use ddmap::wire::key::Key;
 use serde_json::{Value, json};
 use volume::{FsckOptions, LostData};
 
-use crate::args::{DomainArgs, DomainCommand};
 use crate::domain;
 use crate::lost::{self, Loss};
+use arguments::DomainCommand;
+pub use arguments::{DomainArgs, seconds};
 
 /// How often `--watch` looks.
 const STEP: Duration = Duration::from_secs(2);

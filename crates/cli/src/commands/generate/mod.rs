@@ -2,6 +2,7 @@
 //!
 //! `make install` and the packages call it, so that neither can differ from the command.
 
+mod arguments;
 mod page;
 
 use std::fs;
@@ -12,7 +13,9 @@ use clap_complete::Shell;
 use console::failure::{Failure, Outcome};
 use console::output;
 
-use crate::args::{Cli, GenerateArgs, GenerateCommand};
+use crate::commands::Cli;
+pub use arguments::GenerateArgs;
+use arguments::GenerateCommand;
 use page::Page;
 
 /// Writes what is asked for.

@@ -3,6 +3,9 @@
 
 mod placed;
 
+use std::ffi::OsString;
+
+use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::file;
 use console::output;
@@ -11,10 +14,31 @@ use console::size;
 use console::size::percent;
 use serde_json::{Value, json};
 
-use crate::args::MapArgs;
 use crate::commands::map::placed::Placed;
 use crate::place::Place;
 use crate::tree::{Tree, VolumeTree};
+
+/// Show where the bytes of files lie, and which of them come as huge pages when mapped.
+///
+/// Of a file on a volume of a domain it shows on which node each page is now: here, on another
+/// node, nowhere (zeros, of which no node has bytes), lost with a node that is gone, or unknown
+/// (the directory's word is damaged). No page moves for it. A line for each node says how many
+/// bytes it has; together these are the bytes of the file's blocks.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera map /dev/shm/v.pm:/db/data.mdb
+  solera map dm/big:/db/data.mdb            on which node of its domain each page is
+  solera map --json /dev/shm/v.pm:/db/data.mdb | jq .huge_bytes")]
+pub struct MapArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// A file: `VOLUME:/path`, or one of a kernel file system that tells where bytes lie (ext4,
+    /// XFS).
+    #[arg(value_name = "VOLUME:/PATH")]
+    pub place: OsString,
+}
 
 /// Prints the extents of a file on a volume, or of one of the kernel's.
 pub fn run(args: &MapArgs) -> Outcome {

@@ -9,6 +9,7 @@
 //! background) SIGHUP it unmounts by itself, also when the mount is in use: what is open there then
 //! gives `ENOTCONN`.
 
+mod arguments;
 mod background;
 mod options;
 
@@ -32,8 +33,8 @@ use volume::{AttachOptions, Volume};
 
 use self::options::Given;
 pub use self::options::{is_helper, of_helper};
-use crate::args::MountArgs;
 use crate::commands::cache;
+pub use arguments::MountArgs;
 
 /// What users may do by `fusermount3`.
 const FUSE_TABLE: &str = "/etc/fuse.conf";

@@ -8,7 +8,7 @@ use console::size;
 use fuse::MountOptions;
 use volume::Mode;
 
-use crate::args::CacheArg;
+use crate::commands::cache::CacheArg;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

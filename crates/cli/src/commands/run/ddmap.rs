@@ -4,16 +4,120 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use console::failure::Failure;
 use console::output;
 use console::size;
+use ddmap::ground::share::LEAST;
+use ddmap::protocol::PAGE;
 use ddmap::reach::registry::{self, Registry};
 use volume::FormatOptions;
 
 use super::nested;
-use crate::args::{DdmapArg, Local, RunArgs};
+use crate::commands::domain::seconds;
 use crate::commands::node::DEMO;
+use crate::commands::run::RunArgs;
 use crate::domain;
+
+/// How much of a volume its host may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    Bytes(u64),
+    /// Of the volume's size.
+    Percent(u64),
+}
+
+impl Local {
+    /// Bytes of a volume of so many.
+    pub fn of(self, volume: u64) -> Result<u64, String> {
+        let (bytes, text) = match self {
+            Self::Bytes(bytes) => return Ok(bytes),
+            Self::Percent(part) => {
+                let bytes = u128::from(volume) * u128::from(part) / 100;
+                (bytes as u64, format!("{part}%"))
+            }
+        };
+        if bytes < LEAST * PAGE {
+            let (found, whole) = (size::show(bytes), size::show(volume));
+            return Err(too_little(&format!("{text} of {whole} is {found}, which")));
+        }
+        Ok(bytes)
+    }
+}
+
+fn too_little(what: &str) -> String {
+    let least = size::show(LEAST * PAGE);
+    format!("{what} is less than {least}, which a program needs at once: give that or more")
+}
+
+/// The volume of a domain that a program is to see.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DdmapArg {
+    /// Instead of --volume: a volume of a domain, whose pages lie on several machines (`solera node
+    /// --help`). The program sees it at /dm without --at.
+    #[arg(long, value_name = "DOMAIN/VOLUME", conflicts_with_all = ["volume", "split"])]
+    pub ddmap: Option<String>,
+    /// With --ddmap: how long a touch of a page waits for a node that does not answer; after that
+    /// calls say EIO, and a touch of mapped memory is SIGBUS [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub patience: Option<u64>,
+    /// With --ddmap: how pages are brought ahead of a program. auto: by what each thread's last 32
+    /// touches tell, in order, at a stride, backward, several streams in turns; seq: in order only,
+    /// behind the second touch; stride: behind the third touch at equal distances; off: each when
+    /// it is touched [default: auto].
+    #[arg(long, value_parser = ["auto", "seq", "stride", "off"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub prefetch: Option<String>,
+    /// With --ddmap: which pages leave when room is short. lru: those that were not wanted for
+    /// longest; fifo: those that came first; lfu: those that were wanted least often. Of several
+    /// programs on a volume, that one's counts that was started last and asks for one [default:
+    /// lru].
+    #[arg(long, value_parser = ["lru", "fifo", "lfu"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub policy: Option<String>,
+    /// With --ddmap: when pages leave. background: before a touch has to wait for room; demand:
+    /// when one finds none, so that a program that writes has the machine to itself [default:
+    /// background].
+    #[arg(long, value_parser = ["background", "demand"], requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub evict: Option<String>,
+    /// With --ddmap: how much of the volume is kept on its host, at most, besides what must stay
+    /// there (solera domain status); 4M at least. N% is that part of the volume's size, however
+    /// much of it is in use. Of several programs on a volume, that one's counts that was started
+    /// last and asks for one [default: as much as the node has room for].
+    #[arg(long, value_name = "SIZE|N%", value_parser = local, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub local: Option<Local>,
+    /// With --ddmap: how much memory each process has for lines of pages that other nodes have:
+    /// reads of up to 2 KiB ask for those lines only, and the page stays where it is. auto: up to
+    /// 1/16 of the node's capacity [default: auto].
+    #[arg(long, value_name = "auto|SIZE|off", value_parser = line_cache, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub line_cache: Option<String>,
+}
+
+/// `auto`, `off`, or a size, in bytes.
+fn line_cache(text: &str) -> Result<String, String> {
+    match text {
+        "auto" | "off" => Ok(text.to_owned()),
+        bytes => size::parse(bytes).map(|bytes| bytes.to_string()),
+    }
+}
+
+/// Bytes of a volume that its host may keep.
+fn local(text: &str) -> Result<Local, String> {
+    if let Some(part) = text.strip_suffix('%') {
+        let part = part.parse().ok().filter(|part| (1..=100).contains(part));
+        return part.map(Local::Percent).ok_or_else(|| {
+            format!("`{text}` is no part of a volume: give a whole number from 1% to 100%")
+        });
+    }
+    match size::parse(text)? {
+        bytes if bytes < LEAST * PAGE => Err(too_little(&format!("`{text}`"))),
+        bytes => Ok(Local::Bytes(bytes)),
+    }
+}
 
 /// Where a program sees the volume.
 const AT: &str = "/dm";
@@ -76,8 +180,7 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::variable;
-    use crate::args::{DdmapArg, Local};
+    use super::{DdmapArg, Local, local, variable};
 
     #[test]
     fn the_library_is_told_of_domains_only() {
@@ -93,5 +196,20 @@ mod tests {
         assert!(told(&args).ends_with(",local=4194304"));
         args.line_cache = Some("1048576".to_owned());
         assert!(told(&args).ends_with(",lines=1048576"));
+    }
+
+    #[test]
+    fn a_part_of_a_volume_is_4_megabytes_at_least() {
+        assert_eq!(local("4M"), Ok(Local::Bytes(4 << 20)));
+        assert_eq!(local("2GiB"), Ok(Local::Bytes(2 << 30)));
+        assert_eq!(local("10%"), Ok(Local::Percent(10)));
+        for text in ["0", "4096", "4095K", "0%", "101%", "%", "-1", ""] {
+            assert!(local(text).is_err(), "{text}");
+        }
+        assert_eq!(Local::Percent(10).of(40 << 20), Ok(4 << 20));
+        assert_eq!(Local::Percent(100).of(u64::MAX), Ok(u64::MAX));
+        let little = Local::Percent(9).of(40 << 20).unwrap_err();
+        assert!(little.contains("9% of 40.00 MiB is 3.60 MiB"), "{little}");
+        assert_eq!(Local::Bytes(5 << 20).of(1), Ok(5 << 20), "whatever the volume has");
     }
 }

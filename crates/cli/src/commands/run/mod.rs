@@ -5,6 +5,7 @@
 //! them, it waits, passes signals on and prints afterwards what was refused or served by a detour,
 //! or where the program's time went.
 
+mod arguments;
 mod ddmap;
 mod nested;
 mod place;
@@ -36,8 +37,8 @@ use self::place::Place;
 use self::profile::Profile;
 use self::report::Report;
 use self::split::Split;
-use crate::args::RunArgs;
 use crate::commands::cache;
+pub use arguments::RunArgs;
 
 /// `solera run` itself failed, as with `env` and `nohup`.
 pub const CODE_OWN_FAILURE: u8 = 125;

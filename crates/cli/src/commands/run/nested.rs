@@ -19,7 +19,7 @@ use console::preload::program::{self, Refusal};
 use super::place::Place;
 use super::split::Split;
 use super::{by_shell, bypassed, not_started, place, refused};
-use crate::args::RunArgs;
+use crate::commands::run::RunArgs;
 
 /// What serves this process: volumes, the engine over a kernel file system, or both.
 pub struct Served {

@@ -13,7 +13,7 @@ use rustix::fs::{Access, access};
 use vfs::mounts::{self, Identity, Mount};
 
 use super::split::{Split, check_apart};
-use crate::args::RunArgs;
+use crate::commands::run::RunArgs;
 
 /// A volume and where it is seen.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use console::output;
 use split::Mode;
 
 use super::place::Place;
-use crate::args::RunArgs;
+use crate::commands::run::RunArgs;
 
 /// The directory, and how it is to be served.
 pub struct Split {

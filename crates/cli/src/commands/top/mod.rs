@@ -1,5 +1,6 @@
 //! `solera top`: what the processes on a volume do, on a terminal, as text or as JSON.
 
+mod arguments;
 mod process;
 mod rows;
 mod screen;
@@ -14,9 +15,9 @@ use console::size;
 use serde_json::{Value, json};
 use volume::{Activity, Counts, Death, Life};
 
-use crate::args::TopArgs;
 use crate::commands::info;
 use crate::commands::top::rows::{Fragmentation, HEAD, Rates, Row, Sample, cells, sorted};
+pub use arguments::{Column, TopArgs};
 
 /// Shows it until it is ended, or once.
 pub fn run(args: &TopArgs) -> Outcome {

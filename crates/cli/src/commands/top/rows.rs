@@ -9,7 +9,7 @@ use console::size;
 use console::size::percent;
 use volume::{Activity, ChunkUse, Counts, Life, ProcessUse, VolumeError};
 
-use crate::args::Column;
+use crate::commands::top::Column;
 use crate::commands::top::process::{self, File};
 
 /// A look at a volume.

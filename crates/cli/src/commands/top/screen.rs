@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row as TableRow, Table};
 use volume::{Activity, Life};
 
-use crate::args::Column;
+use crate::commands::top::Column;
 use crate::commands::top::rows::{HEAD, Rates, Row, cells};
 use crate::commands::top::{deaths, recoveries, summary, unclean};
 use crate::picture::{self, Chunk};

@@ -23,10 +23,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGTSTP};
 use signal_hook::low_level::raise;
 
-use crate::args::{Column, TopArgs};
 use crate::commands::node::end;
 use crate::commands::top::rows::{Rates, Row, Sample, sorted};
 use crate::commands::top::screen::{self, View};
+use crate::commands::top::{Column, TopArgs};
 
 /// A signal is noticed that late at most.
 const TICK: Duration = Duration::from_millis(200);

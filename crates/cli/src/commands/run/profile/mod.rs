@@ -4,6 +4,7 @@
 //! They count in one anonymous file of this command's, which they map; it is theirs by the path
 //! /proc/PID/fd/N. So nothing is left behind, whatever ends, and no file system runs full.
 
+mod arguments;
 mod costs;
 mod sums;
 mod text;
@@ -22,10 +23,11 @@ use console::file;
 use record::Map;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
+pub use self::arguments::ProfileArg;
 use self::costs::Costs;
 use self::sums::Sums;
 use super::report::Report;
-use crate::args::RunArgs;
+use crate::commands::run::RunArgs;
 
 /// Files that are told without a wish.
 const FILES: usize = 20;

@@ -1,4 +1,4 @@
-//! Options of `solera run` that say where a program's time goes.
+//! The options of `solera run` that say where a program's time goes.
 
 use std::path::PathBuf;
 

@@ -1,0 +1,192 @@
+//! The arguments of `solera run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use console::class::ClassArg;
+
+use super::ddmap::DdmapArg;
+use super::profile::ProfileArg;
+use crate::commands::cache::{AttachArg, CacheArg};
+
+/// Run a program that sees the volume under a path.
+///
+/// The program is not changed in any way: the volume appears to it, and to every program it starts,
+/// as the directory given by --at, which need not exist. A volume that is mounted (`solera mount`)
+/// appears where it is mounted: of several the one that --require names, that the working directory
+/// lies in, or that the program's arguments speak of; without --volume it is said which one. What
+/// cannot be preloaded then uses the mount. What a program sees, all that it starts sees; `solera
+/// run` inside of it goes on with that, and may add volumes.
+#[derive(Args)]
+#[command(after_help = "\
+Modes (what holds after a power cut; after the end of a process everything holds, always):
+  posix   overwrites are durable at once, appends at fsync
+  sync    every call is durable when it returns
+  strict  and all of it or nothing: each call is atomic
+With --split, posix is what the kernel gives: durable at fsync.
+
+Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run or
+would not see the volume (statically linked, Go, set-user-id; not mounted), 127 if it was not
+found.
+
+Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
+library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
+  SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode (of several volumes:
+                         SOLERA_VOLUME_2, SOLERA_AT_2 and so on)
+  SOLERA_CLASS           as --class (of every command that attaches a volume)
+  SOLERA_READ_ONLY       set: as --read-only
+  SOLERA_SPLIT, SOLERA_EMULATE           as --split and --emulate
+  SOLERA_SPLIT_MODE      as --mode, below --split's directory, where there are volumes besides
+  SOLERA_SPLIT_WINDOW    bytes of a mapped window [2097152, to 536870912]
+  SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and
+                         how many are kept ready [10]
+  SOLERA_SPLIT_LOG       bytes of the operation log, in strict mode [134217728]
+  SOLERA_SPLIT_WINDOWS   mapped windows at once; beyond, the coldest are unmapped [16384]
+  SOLERA_SPLIT_TECHNIQUE  to measure what each is worth: split (nothing is staged), staging (relinks
+                         copy), relink [relink]
+  SOLERA_SPLIT_RELINK    as --relink
+  SOLERA_SPLIT_PATIENCE  calls on a descriptor before it is served, in posix mode [2]
+  SOLERA_REPORT          file that each process appends `count reason function outcome` to
+  SOLERA_STRICT_SUPPORT  set: as --strict-support
+  SOLERA_GUARD           off: as --no-guard
+  SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
+  SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
+  SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
+  SOLERA_CACHE_MISS      as --miss
+  SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
+  SOLERA_PROFILE, SOLERA_PROFILE_LIBRARY  with --profile or --trace: the file in which processes
+                         count, and the path of libsolera_profile.so, which is in LD_PRELOAD, too
+  SOLERA_DDMAP           --patience, --prefetch, --policy, --evict, --local, --line-cache:
+                         patience=SECONDS,ahead=auto,policy=lru,evict=background,local=BYTES,
+                         lines=BYTES
+  SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
+                         optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
+                         bandwidth); what a program has mapped does not
+  SOLERA_BYPASS          names of programs, with colons between them, as --bypass
+  SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them
+                         for sockets or for files outside only; on a volume's files they fail or
+                         hang (not set: they say ENOSYS, and programs use threads instead)
+  SOLERA_MOUNTED, SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
+A value that is none of these is refused, by the command or by the library (125).
+LD_PRELOAD gets the library first, with --profile or --trace libsolera_profile.so from beside it
+before, with --align libsolera_align.so next, and keeps what else is in it.
+
+Examples:
+  solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db
+  solera run --require /srv/db -- postgres -D /srv/db
+                                                     not if the volume is not mounted there
+  solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
+  solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
+  solera run --volume a.pm --at /a --volume b.pm --at /b -- rsync -a /a/ /b/
+                                                     two volumes at once
+  solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
+                                                     what was not served, and why
+  solera run --volume v.pm --at /pm --report=5 --json --report-file r.json -- make
+                                                     the five most frequent, for programs
+  solera run --volume v.pm --at /pm --profile -- sqlite3 /pm/my.db '.read a.sql'
+                                                     where its time in file calls goes
+  solera run --profile --no-volume -- rsync -a a/ b/   of a program on kernel file systems
+  solera run --volume v.pm --at /pm --profile-file p.json --json --trace t.json -- make -C /pm/src
+                                                     for programs; each call, for ui.perfetto.dev
+  solera run --volume v.pm --at /pm --strict-support -- ./test
+                                                     end it at the first call that is not served
+  solera run --read-only --volume /backup/v.pm --at /pm -- tar cf v.tar /pm
+                                                     a copy on an ordinary disk
+  solera run --split /srv/data --report -- postgres -D /srv/data
+                                                     over XFS, ext4 or tmpfs, without a volume
+  solera run --volume v.pm --at /pm --split /srv/data -- rsync -a /srv/data/ /pm/
+                                                     both at once
+  solera run --cache 2G --volume v.pm --at /pm -- grep -r word /pm
+                                                     on slow memory: what is read stays in DRAM
+  solera run --cache 8G --attach --report --volume v.pm --at /pm -- ./load /pm/model
+                                                     large reads without a copy, or why not
+  solera run --ddmap dm/big -- sqlite3 /dm/my.db     a volume larger than this machine's memory
+  solera run --ddmap dm/big --prefetch seq --policy fifo -- grep -c x /dm/log    read once, in order
+  solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
+                                                     the debugger alone sees no volume")]
+#[command(group(ArgGroup::new("reported")
+    .args(["report", "report_file", "profile", "profile_file"]).multiple(true)))]
+#[command(group(ArgGroup::new("profiled")
+    .args(["profile", "profile_file", "trace"]).multiple(true)))]
+#[allow(clippy::struct_excessive_bools)] // Switches.
+#[derive(Clone)]
+pub struct RunArgs {
+    /// The volume's file or device [default: the one that is mounted where the program works]. May
+    /// be given again, with an --at for each: the program sees them all.
+    #[arg(long)]
+    pub volume: Vec<PathBuf>,
+    /// The path under which the program sees the volume: absolute; nothing, or an empty directory,
+    /// or where it is mounted [default: there]. Of several, the first is the first volume's.
+    #[arg(long, value_name = "PREFIX")]
+    pub at: Vec<PathBuf>,
+    /// Start the program only if DIR lies on a volume: on one that is mounted, or where the program
+    /// is to see its own (with --split: or below that directory). May be given again.
+    #[arg(long, value_name = "DIR")]
+    pub require: Vec<PathBuf>,
+    /// Instead of a volume, or beside those that --volume and --at name: serve the files below DIR,
+    /// which stay the kernel's (XFS, ext4, tmpfs; with DAX or without), from mappings of them.
+    #[arg(long, value_name = "DIR")]
+    pub split: Option<PathBuf>,
+    /// What a write promises: posix, sync or strict, on volumes and below --split's directory
+    /// [default: strict on volumes; posix there].
+    #[arg(long, value_parser = ["posix", "sync", "strict"])]
+    pub mode: Option<String>,
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Change nothing: every change gives `EROFS`. A volume on an ordinary disk is read so, also
+    /// one that was copied while it was in use: what a crash left open is undone in memory.
+    #[arg(short = 'r', long, conflicts_with_all = ["split", "class"])]
+    pub read_only: bool,
+    /// With --split: sync and strict also where the file system does not map with `MAP_SYNC`. What
+    /// they promise then holds when processes die, not when the machine does.
+    #[arg(long, requires = "split")]
+    pub emulate: bool,
+    /// With --split: how appended bytes are moved into their file: exchange (XFS made with
+    /// exchange=1), clone (XFS with reflink, without DAX), or copy; what the file system cannot do
+    /// is copied [default: the fastest: by exchange on DAX, elsewhere, where moving blocks would
+    /// wait for the medium, by copy; sync and strict move blocks wherever they can].
+    #[arg(long, requires = "split", value_parser = ["exchange", "clone", "copy"])]
+    pub relink: Option<String>,
+    /// On a machine with several memory nodes: place (files are written at home, the node where the
+    /// program runs when it first writes; what it starts has the same), move (and its threads move
+    /// there), or off [default: place].
+    #[arg(long, value_parser = ["off", "place", "move"])]
+    pub numa: Option<String>,
+    #[command(flatten)]
+    pub cache: CacheArg,
+    #[command(flatten)]
+    pub attach: AttachArg,
+    #[command(flatten)]
+    pub ddmap: DdmapArg,
+    /// When the program has ended, say on standard error which calls of it and of all that it
+    /// started were refused or served by a detour, why and how often: all kinds, or the N most
+    /// frequent.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          default_missing_value = "0")]
+    pub report: Option<usize>,
+    /// Write that report to FILE instead.
+    #[arg(long, value_name = "FILE")]
+    pub report_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub profile: ProfileArg,
+    /// Make report and profile JSON.
+    #[arg(long, requires = "reported")]
+    pub json: bool,
+    /// End the program (SIGABRT, with a message) at the first call that is not served (except where
+    /// `io_uring` or libaio would begin: programs then use threads, with the same result).
+    #[arg(long)]
+    pub strict_support: bool,
+    /// Do not close the volume's memory to the program's own code by a protection key: a stray
+    /// pointer may then read or change anything on the volume. Without it the program gets SIGSEGV,
+    /// and a message says why; it costs some tens of nanoseconds a call (`solera bench micro`).
+    #[arg(long)]
+    pub no_guard: bool,
+    /// Leave programs of this name alone: they run without the library and do not see the volume,
+    /// unlike what they start. May be given again. With a slash: the path of the executable.
+    #[arg(long, value_name = "NAME")]
+    pub bypass: Vec<OsString>,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<OsString>,
+}
