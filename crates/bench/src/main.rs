@@ -1,5 +1,4 @@
-//! `solera-bench`: measures. `solera bench` and `solera age` execute it with their own arguments,
-//! and it shows itself as `solera`.
+//! `solera-bench`: measures. `solera bench` and `solera age` execute it with their own arguments.
 //!
 //! Exit codes: 0 done, 1 failed, 2 a wrong command line.
 
@@ -12,14 +11,17 @@ mod ddmap;
 mod executable;
 mod flac;
 mod flex;
+mod interrupt;
 mod micro;
 mod mount;
 mod mounts;
 mod profile;
 mod programs;
 mod recovery;
+mod scratch;
 mod split;
 mod sqlite;
+mod statistics;
 mod worker;
 
 use std::process::ExitCode;
@@ -31,7 +33,7 @@ use solera_bench::{AgeArgs, BenchArgs, BenchCommand};
 
 /// What `solera` measures.
 #[derive(Parser)]
-#[command(name = "solera", version, arg_required_else_help = true)]
+#[command(name = "solera-bench", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -57,17 +59,10 @@ fn main() -> ExitCode {
     attach::find_pagers();
     // Under `solera run` the preload library's engine serves what is redirected to a volume.
     volume::work_beside_another();
-    let outcome = match &cli.command {
+    output::exit_code(match &cli.command {
         Command::Age(args) => age::run(args),
         Command::Bench(args) => measure(&args.command),
-    };
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            output::tell(&failure);
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    })
 }
 
 /// Measures what is asked for.

@@ -156,7 +156,7 @@ pub struct Generator {
     ages: Ages,
     /// Sizes of files by number, in blocks.
     blocks: Vec<u32>,
-    growing: Growing,
+    growing: GrowingFiles,
 }
 
 impl Generator {
@@ -172,7 +172,7 @@ impl Generator {
             last_tick: None,
             ages: Ages::new(),
             blocks: Vec::new(),
-            growing: Growing::default(),
+            growing: GrowingFiles::default(),
         }
     }
 
@@ -392,19 +392,19 @@ impl Iterator for Generator {
 
 /// Files that grow, with the appends that are left, and those that have grown.
 #[derive(Default)]
-struct Growing {
+struct GrowingFiles {
     writers: VecDeque<(u64, u64)>,
     done: VecDeque<u64>,
     steps: u64,
 }
 
 /// A file in its age bucket: number, tick of its creation.
-type Aged = (u64, u64);
+type AgedFile = (u64, u64);
 
 /// The files that live, by age. In each bucket they stand in the order of their creation; taken
 /// ones leave a gap that is passed over.
 struct Ages {
-    buckets: Vec<VecDeque<Option<Aged>>>,
+    buckets: Vec<VecDeque<Option<AgedFile>>>,
     counts: [u64; AGES.len()],
     live: u64,
 }

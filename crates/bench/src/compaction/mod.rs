@@ -1,6 +1,6 @@
 //! `solera bench compaction`: a reader beside compaction and rewriting, and what they cost it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use vfs::{
 };
 use volume::{AttachOptions, BLOCK, FormatOptions, Volume};
 
+use crate::scratch::ScratchVolume;
+
 /// Bytes of the volume, and of the file that is read.
 const SIZE: u64 = 512 << 20;
 const READ: u64 = 128 << 20;
@@ -28,22 +30,9 @@ const STAYING: u64 = 100;
 const SCATTERED: u64 = 8;
 const BLOCKS: u64 = 1024;
 
-/// A volume of this run, gone with it.
-struct Made(PathBuf);
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        // A file that is not there need not be removed.
-        let _ = std::fs::remove_file(&self.0);
-        let mut anchor = self.0.clone().into_os_string();
-        anchor.push(".solera");
-        let _ = std::fs::remove_dir_all(anchor);
-    }
-}
-
 /// What goes on beside the reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Beside {
+enum Disturbance {
     Nothing,
     /// Files come and go; so many of a million freed blocks may be moved.
     Churn(u32),
@@ -52,19 +41,19 @@ enum Beside {
     Own,
 }
 
-const ROWS: [(&str, Beside); 5] = [
-    ("nothing", Beside::Nothing),
-    ("files that come and go, no compaction", Beside::Churn(0)),
-    ("files that come and go, with compaction", Beside::Churn(1_000_000 / 16)),
-    ("other files are rewritten", Beside::Others),
-    ("the files that it reads are rewritten", Beside::Own),
+const ROWS: [(&str, Disturbance); 5] = [
+    ("nothing", Disturbance::Nothing),
+    ("files that come and go, no compaction", Disturbance::Churn(0)),
+    ("files that come and go, with compaction", Disturbance::Churn(1_000_000 / 16)),
+    ("other files are rewritten", Disturbance::Others),
+    ("the files that it reads are rewritten", Disturbance::Own),
 ];
 
 /// Times, nanoseconds.
 #[derive(Default)]
-struct Times(Vec<u32>);
+struct Latencies(Vec<u32>);
 
-impl Times {
+impl Latencies {
     fn push(&mut self, since: Instant) {
         self.0.push(u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX));
     }
@@ -92,17 +81,17 @@ impl Times {
 }
 
 /// What a row found.
-struct Found {
-    reads: Times,
+struct RowResult {
+    reads: Latencies,
     /// Deletions: the calls that compact.
-    deletions: Times,
+    deletions: Latencies,
     moved: u64,
     took: Duration,
 }
 
 /// Measures all rows and prints the table.
 pub fn run(args: &CompactionBenchArgs) -> Outcome {
-    let made = Made(args.place.join(format!("solera-bench-{}.pm", std::process::id())));
+    let made = ScratchVolume(args.place.join(format!("solera-bench-{}.pm", std::process::id())));
     volume::format(&made.0, &FormatOptions { size: Some(SIZE), ..FormatOptions::default() })?;
     let mut rows = Vec::new();
     for (name, beside) in ROWS {
@@ -123,7 +112,7 @@ pub fn run(args: &CompactionBenchArgs) -> Outcome {
     Ok(0)
 }
 
-impl Found {
+impl RowResult {
     fn moved_each_second(&self) -> f64 {
         self.moved as f64 / self.took.as_secs_f64()
     }
@@ -147,7 +136,11 @@ impl Found {
 }
 
 /// One row, on an attachment and in a directory of its own.
-fn measure(path: &Path, beside: Beside, time: Duration) -> Result<Result<Found, Errno>, Failure> {
+fn measure(
+    path: &Path,
+    beside: Disturbance,
+    time: Duration,
+) -> Result<Result<RowResult, Errno>, Failure> {
     let volume = volume::attach(path, &AttachOptions::default())?;
     let measured = Bench::new(&volume).and_then(|mut bench| bench.measure(beside, time));
     let left = volume.leave();
@@ -187,24 +180,25 @@ impl<'v> Bench<'v> {
         work(desc).and(self.volume.close(desc))
     }
 
-    fn measure(&mut self, beside: Beside, time: Duration) -> Result<Found, Errno> {
-        let (active, over) = (AtomicBool::new(beside == Beside::Nothing), AtomicBool::new(false));
+    fn measure(&mut self, beside: Disturbance, time: Duration) -> Result<RowResult, Errno> {
+        let (active, over) =
+            (AtomicBool::new(beside == Disturbance::Nothing), AtomicBool::new(false));
         let moved = self.volume.moved_bytes();
         let begun = Instant::now();
         let (volume, large, scattered) = (self.volume, self.large, self.scattered.clone());
         let (reads, work) = std::thread::scope(|scope| {
             let (active, over) = (&active, &over);
             let reader = scope.spawn(move || {
-                let nodes = if beside == Beside::Own { scattered } else { vec![large] };
+                let nodes = if beside == Disturbance::Own { scattered } else { vec![large] };
                 read(volume, &nodes, active, over)
             });
             let work = match beside {
-                Beside::Nothing => {
+                Disturbance::Nothing => {
                     std::thread::sleep(time);
-                    Ok(Times::default())
+                    Ok(Latencies::default())
                 }
-                Beside::Churn(most) => self.churn(most, time, active),
-                Beside::Others | Beside::Own => self.rewrite(time, active),
+                Disturbance::Churn(most) => self.churn(most, time, active),
+                Disturbance::Others | Disturbance::Own => self.rewrite(time, active),
             };
             over.store(true, Ordering::Relaxed);
             (reader.join().expect("the reader does not panic"), work)
@@ -213,15 +207,15 @@ impl<'v> Bench<'v> {
         reads.0.sort_unstable();
         deletions.0.sort_unstable();
         let moved = self.volume.moved_bytes() - moved;
-        Ok(Found { reads, deletions, moved, took: begun.elapsed() })
+        Ok(RowResult { reads, deletions, moved, took: begun.elapsed() })
     }
 
     /// Rounds of it: chunks are filled by two files each, then one of the two goes, so that the
     /// other is left in an almost empty chunk. Gives the times of the deletions.
-    fn churn(&self, most: u32, time: Duration, active: &AtomicBool) -> Result<Times, Errno> {
+    fn churn(&self, most: u32, time: Duration, active: &AtomicBool) -> Result<Latencies, Errno> {
         let (volume, root, begun) = (self.volume, self.volume.root(), Instant::now());
         let bytes = vec![0x33; (STAYING * BLOCK) as usize];
-        let mut times = Times::default();
+        let mut times = Latencies::default();
         volume.set_compaction(most);
         active.store(true, Ordering::Relaxed);
         while begun.elapsed() < time {
@@ -248,7 +242,7 @@ impl<'v> Bench<'v> {
 
     /// Rounds of it: files are written in the order of a shuffle, then, while the reader counts,
     /// rewritten.
-    fn rewrite(&mut self, time: Duration, active: &AtomicBool) -> Result<Times, Errno> {
+    fn rewrite(&mut self, time: Duration, active: &AtomicBool) -> Result<Latencies, Errno> {
         let begun = Instant::now();
         while begun.elapsed() < time {
             for node in self.scattered.clone() {
@@ -260,7 +254,7 @@ impl<'v> Bench<'v> {
             }
             active.store(false, Ordering::Relaxed);
         }
-        Ok(Times::default())
+        Ok(Latencies::default())
     }
 
     fn scatter(&mut self, node: Node) -> Result<(), Errno> {
@@ -283,11 +277,11 @@ fn read(
     nodes: &[Node],
     active: &AtomicBool,
     over: &AtomicBool,
-) -> Result<Times, Errno> {
+) -> Result<Latencies, Errno> {
     let opened =
         nodes.iter().map(|&node| volume.open(node.into(), OpenFlags(libc::O_RDONLY), None));
     let descs = opened.collect::<Result<Vec<Desc>, _>>()?;
-    let (mut times, mut random) = (Times::default(), Pcg64::seed_from_u64(2));
+    let (mut times, mut random) = (Latencies::default(), Pcg64::seed_from_u64(2));
     let mut bytes = [0; BLOCK as usize];
     let blocks = if nodes.len() == 1 { READ / BLOCK } else { BLOCKS };
     while !over.load(Ordering::Relaxed) {

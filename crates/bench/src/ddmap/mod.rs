@@ -1,23 +1,23 @@
 //! `solera bench ddmap`: volumes of a domain that are larger than their node, beside what the same
 //! machine does without them, in one run.
 //!
-//! `ground.rs` has the nodes and volumes, `program.rs` the program that touches pages under `solera
-//! run`, `remote.rs` plain connections, `thread.rs` the peer that serves faults by a thread,
-//! `share.rs` those that are network file systems, `measures.rs` what is done in a round,
-//! `traps.rs` what of it takes no message, `threads.rs` what a second thread brings, and
+//! `testbed.rs` has the nodes and volumes, `program.rs` the program that touches pages under
+//! `solera run`, `connection.rs` plain connections, `fault_thread.rs` the peer that serves faults by
+//! a thread, `share.rs` those that are network file systems, `steps.rs` what is done in a round,
+//! `traps.rs` what of it takes no message, `concurrency.rs` what a second thread brings, and
 //! `scaling.rs` what more nodes bring.
 
-mod ground;
-mod map;
-mod measures;
+mod concurrency;
+mod connection;
+mod fault_thread;
+mod mapping;
 mod program;
-mod remote;
 mod report;
 mod rows;
 mod scaling;
 mod share;
-mod thread;
-mod threads;
+mod steps;
+mod testbed;
 mod traps;
 
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::{DdmapBenchArgs, DdmapPeer, DdmapWorkerArgs};
 
-use ground::Ground;
-use measures::Bench;
-use remote::Remote;
+use connection::Responder;
 use rows::Rows;
 use share::Kind;
+use steps::Bench;
+use testbed::Testbed;
 
 /// The size is a multiple of this.
 const STEP_BYTES: u64 = 1 << 20;
@@ -42,7 +42,7 @@ const SIZE_MIN: u64 = 8 << 20;
 /// A process of the benchmark.
 pub fn worker(args: &DdmapWorkerArgs) -> Outcome {
     match (args.part.as_str(), &*args.rest) {
-        ("remote", []) => remote::serve(),
+        ("remote", []) => connection::serve(),
         ("program", []) => program::run(),
         ("share", [kind, directory]) => share::hold(kind, directory.as_ref()),
         _ => Err(Failure::new("run a worker", "it takes other arguments", "").code(2)),
@@ -80,16 +80,16 @@ fn measure(args: &DdmapBenchArgs, stop: &AtomicBool) -> Result<serde_json::Value
     let mut progress = Progress::new("measuring");
     let mut rows = Rows::default();
     let wants = |peer| args.peers.is_empty() || args.peers.contains(&peer);
-    let ground = Ground::make(&args.place, args.size, args.nodes)?;
-    let mut command = ground.worker()?;
+    let testbed = Testbed::make(&args.place, args.size, args.nodes)?;
+    let mut command = testbed.worker()?;
     command.arg("remote");
-    let remote = Remote::start(command)?;
-    let mut bench = Bench::new(ground, &remote, args.size)?;
+    let remote = Responder::start(command)?;
+    let mut bench = Bench::new(testbed, &remote, args.size)?;
     bench.by_thread = wants(DdmapPeer::Thread);
     mount(&mut bench, &mut rows, wants)?;
-    let mut steps = measures::LARGE.to_vec();
+    let mut steps = steps::LARGE.to_vec();
     if wants(DdmapPeer::Local) {
-        steps.extend(measures::LOCAL);
+        steps.extend(steps::LOCAL);
     }
     // Round 0 warms caches and touches memory; it does not count.
     let total = u64::from(args.rounds + 1) * steps.len() as u64;
@@ -106,7 +106,7 @@ fn measure(args: &DdmapBenchArgs, stop: &AtomicBool) -> Result<serde_json::Value
         }
     }
     drop(progress);
-    scaling::measure(bench.ground_mut(), args.size, args.rounds, &mut rows, stop)?;
+    scaling::measure(bench.testbed_mut(), args.size, args.rounds, &mut rows, stop)?;
     let (measured, skipped) = rows.into_json();
     Ok(json!({
         "size_bytes": args.size,

@@ -16,8 +16,8 @@ use ddmap::ground::uffd::Uffd;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use super::map::{Mapping, word};
-use super::remote::{PAGE, rest};
+use super::connection::{PAGE, rest};
+use super::mapping::{Mapping, word};
 use crate::worker::row::Random;
 
 /// Does what it is told until its input ends.

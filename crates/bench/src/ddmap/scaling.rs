@@ -10,8 +10,8 @@ use console::failure::Failure;
 use console::output::Progress;
 use serde_json::json;
 
-use super::ground::{FILE, Ground, On};
 use super::rows::{Rows, Target};
+use super::testbed::{FILE, Testbed, VolumeKind};
 
 /// The most nodes, and those that they are compared with.
 const MOST: usize = 4;
@@ -32,35 +32,35 @@ const ZIPF: [&str; MOST] = [
 const LOADS: usize = 1 << 15;
 
 /// Makes the domains, each with its file.
-fn make(ground: &mut Ground, size: u64) -> Result<(), Failure> {
+fn make(testbed: &mut Testbed, size: u64) -> Result<(), Failure> {
     for nodes in 1..=MOST {
-        ground.scale(nodes as u16)?;
+        testbed.scale(nodes as u16)?;
         let bytes = nodes as u64 * size;
-        let fill = json!({ "do": "fill", "file": Ground::at(FILE), "bytes": bytes });
-        ground.program(On::Scaled(nodes as u16))?.ask(&fill)?;
+        let fill = json!({ "do": "fill", "file": Testbed::at(FILE), "bytes": bytes });
+        testbed.program(VolumeKind::Scaled(nodes as u16))?.ask(&fill)?;
     }
     Ok(())
 }
 
 /// GB/s of loading all of a file in order, and 1,000 loads at random in a second: each by a new
 /// program, of what the one before has left on the host.
-fn measure_one(ground: &Ground, nodes: usize, size: u64) -> Result<[f64; 2], Failure> {
-    let ns = |said| ground.program(On::Scaled(nodes as u16))?.ns(&said);
-    let in_order = ns(json!({ "do": "in order", "file": Ground::at(FILE) }))?;
-    let load = ns(json!({ "do": "zipf", "file": Ground::at(FILE), "count": LOADS }))?;
+fn measure_one(testbed: &Testbed, nodes: usize, size: u64) -> Result<[f64; 2], Failure> {
+    let ns = |said| testbed.program(VolumeKind::Scaled(nodes as u16))?.ns(&said);
+    let in_order = ns(json!({ "do": "in order", "file": Testbed::at(FILE) }))?;
+    let load = ns(json!({ "do": "zipf", "file": Testbed::at(FILE), "count": LOADS }))?;
     Ok([nodes as f64 * size as f64 / in_order, 1e6 / load])
 }
 
 /// All rows of it.
 pub fn measure(
-    ground: &mut Ground,
+    testbed: &mut Testbed,
     size: u64,
     rounds: u32,
     rows: &mut Rows,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
     let mut progress = Progress::new("measuring 1 to 4 nodes");
-    make(ground, size)?;
+    make(testbed, size)?;
     for round in 0..=rounds {
         rows.counts = round > 0;
         let mut found = [[0.0; 2]; MOST];
@@ -68,7 +68,7 @@ pub fn measure(
             if stop.load(Ordering::Relaxed) {
                 return Err(Failure::new("measure", "interrupted", ""));
             }
-            *found = measure_one(ground, at + 1, size)?;
+            *found = measure_one(testbed, at + 1, size)?;
             progress.update(u64::from(round) * MOST as u64 + at as u64, u64::from(rounds + 1) * 4);
         }
         for (what, (names, unit)) in [(IN_ORDER, "GB/s"), (ZIPF, "1,000/s")].iter().enumerate() {

@@ -19,7 +19,7 @@ use console::failure::{Failure, Outcome};
 use console::output;
 use rustix::fs::Advice;
 
-use super::map::Mapping;
+use super::mapping::Mapping;
 use super::program;
 
 /// How long a mount may take to appear.

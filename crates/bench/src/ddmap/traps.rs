@@ -9,10 +9,10 @@ use std::time::Duration;
 use console::failure::Failure;
 use serde_json::json;
 
-use super::ground::{FILE, Ground, On};
-use super::measures::{Bench, in_us, middle_and_tail};
+use super::fault_thread;
 use super::rows::{Rows, Target};
-use super::thread;
+use super::steps::{Bench, in_us, middle_and_tail};
+use super::testbed::{FILE, Testbed, VolumeKind};
 
 /// Touches of each kind in a round.
 const COUNT: usize = 500;
@@ -33,12 +33,12 @@ const TRAPS: [Trap; 4] = [
 ];
 
 /// Keeps each processor from sleeping, and gives it to any thread that wants it.
-struct Busy {
+struct Spinners {
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Busy {
+impl Spinners {
     fn new() -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let spin = |_| {
@@ -59,7 +59,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for Spinners {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -71,17 +71,17 @@ impl Drop for Busy {
 
 /// All of them, by a program and by a thread that serves.
 pub fn measure(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
-    let mut program = bench.ground().program(On::Large(false))?;
+    let mut program = bench.testbed().program(VolumeKind::Large(false))?;
     for Trap { row, stores, busy } in &TRAPS {
-        let spinning = busy.then(Busy::new);
+        let spinning = busy.then(Spinners::new);
         let (pause, least) = if *busy { (Duration::ZERO, 0.7) } else { (REST, 0.2) };
         let told = program.ask(&json!({
-            "do": "trapped", "file": Ground::at(FILE), "stores": stores, "count": COUNT,
+            "do": "trapped", "file": Testbed::at(FILE), "stores": stores, "count": COUNT,
             "pause_us": pause.as_micros() as u64,
         }))?;
         rows.add(row, "us", middle_and_tail(&mut in_us(&told))[0]);
         if bench.by_thread {
-            match thread::traps(*stores, COUNT, pause) {
+            match fault_thread::traps(*stores, COUNT, pause) {
                 Ok(mut times) => {
                     let value = middle_and_tail(&mut times)[0];
                     rows.beside(row, "thread", Target::AtMost(least), value);

@@ -5,14 +5,14 @@
 //! in which one attachment serves both sides: the engine, and the cache over it. Peers take turns,
 //! row by row and round by round.
 //!
-//! `reads.rs` has reads that copy, `attached.rs` those that map.
+//! `reads.rs` has reads that copy, `attachment.rs` those that map.
 
-mod attached;
-mod ground;
+mod attachment;
 mod programs;
 mod reads;
 mod report;
 mod rows;
+mod testbed;
 mod worker;
 mod writes;
 
@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::FlacBenchArgs;
 
 use crate::executable;
-use ground::Ground;
+use testbed::Testbed;
 pub use worker::run as worker;
 
 /// The models that are measured where none is asked for.
@@ -55,12 +55,12 @@ pub fn run(args: &FlacBenchArgs) -> Outcome {
         Some(model) => vec![model],
         None => MODELS.into_iter().filter_map(|name| name.parse().ok()).collect(),
     };
-    let ground = Ground::make(&args.place, args.size)?;
+    let testbed = Testbed::make(&args.place, args.size)?;
     let mut progress = Progress::new("measuring");
     let mut found = Vec::new();
     for (index, model) in models.iter().enumerate() {
         progress.update(index as u64, models.len() as u64);
-        let measured = measure(args, &ground, *model);
+        let measured = measure(args, &testbed, *model);
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("measure", "interrupted", "").code(130));
         }
@@ -70,8 +70,8 @@ pub fn run(args: &FlacBenchArgs) -> Outcome {
     let report = json!({
         "size_bytes": args.size,
         "repeat": args.repeat,
-        "volume_page_bytes": page_bytes(ground.volume_is_huge()),
-        "cache_page_bytes": page_bytes(ground.cache_is_huge()),
+        "volume_page_bytes": page_bytes(testbed.volume_is_huge()),
+        "cache_page_bytes": page_bytes(testbed.cache_is_huge()),
         "models": found,
     });
     if args.json {
@@ -87,14 +87,14 @@ fn page_bytes(huge: bool) -> u64 {
 }
 
 /// What the worker of a model finds.
-fn measure(args: &FlacBenchArgs, ground: &Ground, model: Model) -> Result<Value, Failure> {
+fn measure(args: &FlacBenchArgs, testbed: &Testbed, model: Model) -> Result<Value, Failure> {
     let asked = format!("measure {model}");
     let failed = |found: &dyn std::fmt::Display| Failure::new(&asked, found, "");
     let own = executable::own().map_err(|error| failed(&error))?;
     let ran = Command::new(own)
         .args(["bench", "flac-worker", "--memory", &model.to_string()])
         .args(["--size", &args.size.to_string(), "--repeat", &args.repeat.to_string()])
-        .arg(&ground.directory)
+        .arg(&testbed.directory)
         .env("SOLERA_MEMORY", model.to_string())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -8,14 +8,14 @@ use console::failure::Failure;
 use pmem::Model;
 use serde_json::Value;
 
-use super::ground;
-use super::rows::{AtMost, Peer, Rows, Work};
+use super::rows::{Bound, Peer, Rows, Work};
+use super::testbed;
 use super::worker::{Bench, FILE};
 use crate::executable;
 
 /// How a program is run.
 #[derive(Clone, Copy)]
-enum Way {
+enum Setup {
     Alone,
     Cached,
     /// What it reads is mapped.
@@ -25,26 +25,26 @@ enum Way {
 }
 
 /// Times a program: nanoseconds of its run, with its start.
-fn time(bench: &Bench, way: Way, line: &[&str]) -> Result<f64, Failure> {
+fn time(bench: &Bench, way: Setup, line: &[&str]) -> Result<f64, Failure> {
     run(bench, way, line).map(|(took, _)| took)
 }
 
 /// Runs a program: nanoseconds of that, with its start, and what it said.
-fn run(bench: &Bench, way: Way, line: &[&str]) -> Result<(f64, Vec<u8>), Failure> {
+fn run(bench: &Bench, way: Setup, line: &[&str]) -> Result<(f64, Vec<u8>), Failure> {
     let asked = format!("run {}", line[0]);
     let own = executable::solera().map_err(|error| Failure::io(&*asked, &error))?;
     let mut command = Command::new(own);
-    command.arg("run").arg("--volume").arg(ground::volume(&bench.directory));
+    command.arg("run").arg("--volume").arg(testbed::volume(&bench.directory));
     command.args(["--at", &at()]);
-    if matches!(way, Way::Cached | Way::Attached) {
+    if matches!(way, Setup::Cached | Setup::Attached) {
         command.arg("--cache").arg(bench.budget().to_string());
-        command.arg("--cache-dir").arg(ground::cache(&bench.directory));
+        command.arg("--cache-dir").arg(testbed::cache(&bench.directory));
     }
     match way {
-        Way::Attached => _ = command.args(["--attach", "--align"]),
+        Setup::Attached => _ = command.args(["--attach", "--align"]),
         // As `SOLERA_MEMORY` takes it: reads, and writes of no latency.
-        Way::FastWrites(model) => _ = command.env("SOLERA_MEMORY", model.with_fast_writes()),
-        Way::Alone | Way::Cached => {}
+        Setup::FastWrites(model) => _ = command.env("SOLERA_MEMORY", model.with_fast_writes()),
+        Setup::Alone | Setup::Cached => {}
     }
     command.arg("--").args(line).env("LC_ALL", "C").env_remove("LD_PRELOAD");
     // To /dev/null `grep` would stop at the first match.
@@ -61,7 +61,7 @@ fn run(bench: &Bench, way: Way, line: &[&str]) -> Result<(f64, Vec<u8>), Failure
 
 /// Nanoseconds that fio needs for all of the file by such reads, as it says itself: its start takes
 /// longer than they do.
-fn fio(bench: &Bench, way: Way, order: &str, block: &str) -> Result<f64, Failure> {
+fn fio(bench: &Bench, way: Setup, order: &str, block: &str) -> Result<f64, Failure> {
     let (file, order) = (format!("--filename={}/{FILE}", at()), format!("--rw={order}"));
     let block = format!("--bs={block}");
     let mut line = vec!["fio", "--name=read", "--readonly", "--thread", "--ioengine=psync"];
@@ -85,13 +85,13 @@ fn reads_by_fio(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
     for (order, called) in [("randread", "random"), ("read", "in order")] {
         for block in ["4k", "256k", "16m"] {
             let by = |way| -> Work<'_> { Box::new(move |_| fio(bench, way, order, block)) };
-            let mut peers = vec![Peer::new("without --cache", AtMost::Shown, by(Way::Alone))];
+            let mut peers = vec![Peer::new("without --cache", Bound::Shown, by(Setup::Alone))];
             if block.ends_with('m') {
-                let attached = by(Way::Attached);
-                peers.push(Peer::new("with --attach --align", AtMost::Shown, attached));
+                let attached = by(Setup::Attached);
+                peers.push(Peer::new("with --attach --align", Bound::Shown, attached));
             }
             let name = format!("program: fio, {called}, {block}");
-            rows.measure(&name, by(Way::Cached), peers)?;
+            rows.measure(&name, by(Setup::Cached), peers)?;
         }
     }
     Ok(())
@@ -136,19 +136,19 @@ pub fn all(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
         ("sort", vec!["sort", "-o", &out, &file]),
     ];
     for (name, line) in lines {
-        let alone = Box::new(|_: &mut [u8]| time(bench, Way::Alone, &line));
-        let peers = vec![Peer::new("without --cache", AtMost::Shown, alone)];
-        let own = Box::new(|_: &mut [u8]| time(bench, Way::Cached, &line));
+        let alone = Box::new(|_: &mut [u8]| time(bench, Setup::Alone, &line));
+        let peers = vec![Peer::new("without --cache", Bound::Shown, alone)];
+        let own = Box::new(|_: &mut [u8]| time(bench, Setup::Cached, &line));
         rows.measure(&format!("program: {name}"), own, peers)?;
     }
     let line = ["python3", "-c", LOADER, &file];
-    let alone = Box::new(|_: &mut [u8]| time(bench, Way::Alone, &line));
-    let cached = Box::new(|_: &mut [u8]| time(bench, Way::Cached, &line));
+    let alone = Box::new(|_: &mut [u8]| time(bench, Setup::Alone, &line));
+    let cached = Box::new(|_: &mut [u8]| time(bench, Setup::Cached, &line));
     let peers = vec![
-        Peer::new("without --cache", AtMost::Shown, alone),
-        Peer::new("without --attach --align", AtMost::Shown, cached),
+        Peer::new("without --cache", Bound::Shown, alone),
+        Peer::new("without --attach --align", Bound::Shown, cached),
     ];
-    let own = Box::new(|_: &mut [u8]| time(bench, Way::Attached, &line));
+    let own = Box::new(|_: &mut [u8]| time(bench, Setup::Attached, &line));
     rows.measure("program: a loader, attached", own, peers)?;
     reads_by_fio(bench, rows)
 }
@@ -171,9 +171,9 @@ pub fn writing(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
         ("tar -x", vec!["tar", "-xPf", &archive, transform, "-C", &into]),
         ("sqlite, a transaction a row", vec!["python3", "-c", INSERTS, &base]),
     ] {
-        let fast = Box::new(|_: &mut [u8]| time(bench, Way::FastWrites(model), &line));
-        let peers = vec![Peer::new("writes to DRAM", AtMost::Shown, fast)];
-        let own = Box::new(|_: &mut [u8]| time(bench, Way::Alone, &line));
+        let fast = Box::new(|_: &mut [u8]| time(bench, Setup::FastWrites(model), &line));
+        let peers = vec![Peer::new("writes to DRAM", Bound::Shown, fast)];
+        let own = Box::new(|_: &mut [u8]| time(bench, Setup::Alone, &line));
         rows.measure(&format!("writing: {name}"), own, peers)?;
     }
     Ok(())

@@ -12,9 +12,9 @@ use flac::CHUNK;
 use pmem::SlowMemory;
 use vfs::{Desc, FileSystem, UserOut, Where};
 
-use super::rows::{AtMost, Buffer, Peer, Rows, median_ns};
+use super::rows::{Bound, Buffer, Peer, Rows, median_ns};
 use super::worker::Bench;
-use super::{LONGEST_BYTES, ground};
+use super::{LONGEST_BYTES, testbed};
 use crate::worker::row::Random;
 
 /// What `statfs` says of ext2 to ext4.
@@ -137,7 +137,7 @@ impl Copies {
         let mut memory = Buffer::new(contents.len());
         memory.bytes().copy_from_slice(contents);
         let mut files = vec![("tmpfs, 4 KiB pages", copy(directory, contents)?)];
-        let huge = ground::memory(directory);
+        let huge = testbed::memory(directory);
         if flac::has_huge_pages(&huge) {
             files.push(("tmpfs, 2 MiB pages", copy(&huge, contents)?));
         }
@@ -148,15 +148,15 @@ impl Copies {
         Ok(Self { memory, files, ext4 })
     }
 
-    fn peers(&mut self, at_most: AtMost, reads: &Reads) -> Vec<Peer<'_>> {
+    fn peers(&mut self, at_most: Bound, reads: &Reads) -> Vec<Peer<'_>> {
         let reads = || reads.clone();
         let memory: &[u8] = self.memory.bytes();
         let mut peers = vec![peer("DRAM", at_most, reads(), Source::Memory(memory))];
         for (name, file) in &self.files {
-            peers.push(peer(name, AtMost::Shown, reads(), Source::File(file)));
+            peers.push(peer(name, Bound::Shown, reads(), Source::File(file)));
         }
         if let Some(file) = &self.ext4 {
-            peers.push(peer("ext4", AtMost::Shown, reads(), Source::File(file)));
+            peers.push(peer("ext4", Bound::Shown, reads(), Source::File(file)));
         }
         peers
     }
@@ -181,34 +181,34 @@ fn ext4_directory() -> Option<PathBuf> {
     [Some(std::env::temp_dir()), std::env::current_dir().ok()].into_iter().flatten().find(is_ext4)
 }
 
-pub fn peer<'a>(name: &str, at_most: AtMost, reads: Reads, source: Source<'a>) -> Peer<'a> {
+pub fn peer<'a>(name: &str, at_most: Bound, reads: Reads, source: Source<'a>) -> Peer<'a> {
     Peer::new(name, at_most, Box::new(move |buffer| reads.time(source, buffer)))
 }
 
 /// Reads of what is cached.
 pub fn hits(bench: &Bench, copies: &mut Copies, rows: &mut Rows) -> Result<(), Failure> {
     let size = bench.size;
-    let against_dram = AtMost::Times(1.1);
+    let against_dram = Bound::Times(1.1);
     let all = [
         ("hit, 2 MiB, summed", CHUNK, true, against_dram),
-        ("hit, 2 MiB, untouched", CHUNK, false, AtMost::Shown),
-        ("hit, whole file, summed", size, true, AtMost::Shown),
+        ("hit, 2 MiB, untouched", CHUNK, false, Bound::Shown),
+        ("hit, whole file, summed", size, true, Bound::Shown),
     ];
     for (name, bytes, summed, at_most) in all {
         let reads = Reads::in_order(size, bytes, summed);
         let mut peers = copies.peers(at_most, &reads);
-        peers.push(peer("volume", AtMost::Shown, reads.clone(), bench.engine()));
+        peers.push(peer("volume", Bound::Shown, reads.clone(), bench.engine()));
         let cached = bench.cached();
         rows.measure(name, Box::new(move |buffer| reads.time(cached, buffer)), peers)?;
     }
     let at_most = match rows.model.to_string().as_str() {
-        "dram" => AtMost::Times(1.3),
-        "optane" | "cxl-ssd" => AtMost::Times(0.6),
-        _ => AtMost::Shown,
+        "dram" => Bound::Times(1.3),
+        "optane" | "cxl-ssd" => Bound::Times(0.6),
+        _ => Bound::Shown,
     };
     let reads = Reads::random(size, 4096);
     let mut peers = vec![peer("volume", at_most, reads.clone(), bench.engine())];
-    peers.extend(copies.peers(AtMost::Shown, &reads));
+    peers.extend(copies.peers(Bound::Shown, &reads));
     let cached = bench.cached();
     rows.measure("hit, 4 KiB, random", Box::new(move |into| reads.time(cached, into)), peers)
 }
@@ -216,9 +216,9 @@ pub fn hits(bench: &Bench, copies: &mut Copies, rows: &mut Rows) -> Result<(), F
 /// Reads of 2 MiB that find nothing in the cache.
 pub fn misses(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Failure> {
     let at_most = match rows.model.to_string().as_str() {
-        "dram" => AtMost::Times(1.5),
-        "cxl-ssd" => AtMost::Times(1.1),
-        _ => AtMost::Shown,
+        "dram" => Bound::Times(1.5),
+        "cxl-ssd" => Bound::Times(1.1),
+        _ => Bound::Shown,
     };
     let reads = Reads::in_order(bench.size, CHUNK, false);
     let mut peers = vec![peer("volume", at_most, reads.clone(), bench.engine())];
@@ -231,7 +231,7 @@ pub fn misses(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Fai
                 .map_err(|errno| Failure::errno("drop a file's pages", errno))?;
             reads.time(source, buffer)
         };
-        peers.push(Peer::new("ext4, not cached", AtMost::Shown, Box::new(work)));
+        peers.push(Peer::new("ext4, not cached", Bound::Shown, Box::new(work)));
     }
     let work = |buffer: &mut [u8]| {
         bench.forget()?;
@@ -245,7 +245,7 @@ pub fn misses(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Fai
     };
     let own = Box::new(|buffer: &mut [u8]| work(bench.ahead(), buffer));
     let sync = Box::new(|buffer: &mut [u8]| work(bench.cached(), buffer));
-    let peer = Peer::new("not ahead", AtMost::Shown, sync);
+    let peer = Peer::new("not ahead", Bound::Shown, sync);
     rows.measure("miss, 2 MiB, summed, filled ahead", own, vec![peer])
 }
 
@@ -258,9 +258,9 @@ pub fn patterns(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), F
         ];
         for (order, reads) in orders {
             let name = format!("read {}, {order}", show(bytes).replace(".00", ""));
-            let mut peers = vec![peer("volume", AtMost::Shown, reads.clone(), bench.engine())];
+            let mut peers = vec![peer("volume", Bound::Shown, reads.clone(), bench.engine())];
             for (name, file) in &copies.files {
-                peers.push(peer(name, AtMost::Shown, reads.clone(), Source::File(file)));
+                peers.push(peer(name, Bound::Shown, reads.clone(), Source::File(file)));
             }
             let cached = bench.cached();
             rows.measure(&name, Box::new(move |buffer| reads.time(cached, buffer)), peers)?;

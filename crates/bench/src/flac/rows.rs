@@ -8,7 +8,7 @@ use console::failure::Failure;
 use pmem::Model;
 use serde_json::{Value, json};
 
-use crate::micro::report::median_and_spread;
+use crate::statistics::median_and_spread;
 
 /// Bytes of a huge page.
 const HUGE_BYTES: usize = 2 << 20;
@@ -59,7 +59,7 @@ pub type Work<'a> = Box<dyn FnMut(&mut [u8]) -> Result<f64, Failure> + 'a>;
 
 /// How the time of a row is to compare with a peer's.
 #[derive(Clone, Copy)]
-pub enum AtMost {
+pub enum Bound {
     /// So many times the peer's.
     Times(f64),
     /// So many microseconds more.
@@ -71,12 +71,12 @@ pub enum AtMost {
 /// Somebody that a row is compared with.
 pub struct Peer<'a> {
     pub name: String,
-    pub at_most: AtMost,
+    pub at_most: Bound,
     pub work: Work<'a>,
 }
 
 impl<'a> Peer<'a> {
-    pub fn new(name: impl Into<String>, at_most: AtMost, work: Work<'a>) -> Self {
+    pub fn new(name: impl Into<String>, at_most: Bound, work: Work<'a>) -> Self {
         Self { name: name.into(), at_most, work }
     }
 }
@@ -141,16 +141,16 @@ fn compared(own_ns: f64, peer: &Peer<'_>, times: &[f64]) -> Value {
         "peer": peer.name, "us": ns / 1000.0, "spread_percent": spread, "ratio": ratio,
     });
     match peer.at_most {
-        AtMost::Times(most) => {
+        Bound::Times(most) => {
             value["at_most"] = most.into();
             value["met"] = (ratio <= most).into();
         }
-        AtMost::More(most_us) => {
+        Bound::More(most_us) => {
             value["more_us"] = more_us.into();
             value["at_most_more_us"] = most_us.into();
             value["met"] = (more_us <= most_us).into();
         }
-        AtMost::Shown => {}
+        Bound::Shown => {}
     }
     value
 }

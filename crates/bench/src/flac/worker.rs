@@ -12,8 +12,8 @@ use vfs::{At, Desc, FileSystem, Kind, NewNode, Open, OpenFlags, UserIn, UserOut,
 use volume::{AttachOptions, FormatOptions, Volume};
 
 use super::reads::{self, Copies, Source};
-use super::rows::{AtMost, Peer, Rows};
-use super::{attached, ground, programs, writes};
+use super::rows::{Bound, Peer, Rows};
+use super::{attachment, programs, testbed, writes};
 use crate::worker::row::Random;
 
 /// The name of the file that is read.
@@ -38,7 +38,7 @@ pub struct Bench {
 /// Measures all rows and prints JSON.
 pub fn run(args: &FlacWorkerArgs) -> Outcome {
     let mut rows = Rows::new(args.memory, args.repeat, args.size as usize);
-    let path = ground::volume(&args.place);
+    let path = testbed::volume(&args.place);
     volume::format(&path, &FormatOptions { force: true, ..FormatOptions::default() })?;
     starts(args, &mut rows)?;
     let contents = contents(args.size);
@@ -46,7 +46,7 @@ pub fn run(args: &FlacWorkerArgs) -> Outcome {
     let mut copies = Copies::make(&args.place, &contents, &mut rows)?;
     drop(contents);
     reads::hits(&bench, &mut copies, &mut rows)?;
-    attached::all(&bench, &copies, &mut rows)?;
+    attachment::all(&bench, &copies, &mut rows)?;
     reads::patterns(&bench, &copies, &mut rows)?;
     programs::all(&bench, &mut rows)?;
     programs::writing(&bench, &mut rows)?;
@@ -69,7 +69,7 @@ fn contents(size: u64) -> Vec<u8> {
 }
 
 fn attach(args: &FlacWorkerArgs) -> Result<Arc<Volume>, Failure> {
-    Ok(volume::attach(&ground::volume(&args.place), &AttachOptions::default())?)
+    Ok(volume::attach(&testbed::volume(&args.place), &AttachOptions::default())?)
 }
 
 fn lay_over(
@@ -80,7 +80,7 @@ fn lay_over(
     let (uuid, owner) =
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
     let whose = Whose { uuid, owner };
-    let place = Some(ground::cache(&args.place));
+    let place = Some(testbed::cache(&args.place));
     let options = Options {
         budget: budget(args.size),
         place,
@@ -121,7 +121,7 @@ fn starts(args: &FlacWorkerArgs, rows: &mut Rows) -> Result<(), Failure> {
         let before = || if found { cached() } else { alone() };
         let own = Box::new(|_: &mut [u8]| before().and_then(|_| cached()));
         let peer = Box::new(|_: &mut [u8]| alone().and_then(|_| alone()));
-        rows.measure(name, own, vec![Peer::new("attach", AtMost::More(START_US), peer)])?;
+        rows.measure(name, own, vec![Peer::new("attach", Bound::More(START_US), peer)])?;
     }
     Ok(())
 }
@@ -182,7 +182,7 @@ impl Bench {
             .volume
             .describe(self.file)
             .map_err(|errno| Failure::errno("look at the file", errno))?;
-        let place = ground::cache(&self.directory);
+        let place = testbed::cache(&self.directory);
         flac::drop_file(&self.whose, Some(&place), node)
             .map(drop)
             .map_err(|found| Failure::new("empty the cache", found, ""))

@@ -7,13 +7,13 @@ use console::failure::Failure;
 use flac::CHUNK;
 use vfs::{Desc, FileSystem, UserIn, Where};
 
-use super::rows::{AtMost, Peer, Rows, median_ns};
+use super::rows::{Bound, Peer, Rows, median_ns};
 use super::worker::Bench;
 
 /// Bytes of a short write.
 const SHORT: u64 = 4096;
 /// The most that following a change may take, over the engine's write.
-const TARGET: AtMost = AtMost::Times(1.05);
+const TARGET: Bound = Bound::Times(1.05);
 
 /// Nanoseconds of a write.
 fn time(

@@ -4,7 +4,6 @@
 mod pmemlog;
 mod workers;
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use console::failure::{Failure, Outcome};
@@ -13,12 +12,13 @@ use pmem::Class;
 use serde_json::json;
 use solera_bench::FlexBenchArgs;
 
-use crate::micro::report::median_and_spread;
+use crate::scratch::ScratchDirectory;
+use crate::statistics::median_and_spread;
 use workers::Worker;
 
 /// One thing that is measured, by its name in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum Workload {
     LimitLine,
     LimitPage,
     Append(usize),
@@ -33,7 +33,7 @@ enum What {
     Msync,
 }
 
-impl What {
+impl Workload {
     const ALL: [Self; 15] = [
         Self::LimitLine,
         Self::LimitPage,
@@ -75,35 +75,26 @@ const SMALL: usize = 48;
 const LARGE: usize = 4080;
 
 /// A target: the first takes at most so many times what the second takes.
-const TARGETS: [(What, What, f64); 13] = [
-    (What::Append(SMALL), What::LimitLine, 1.35),
-    (What::Append(SMALL), What::PmemLog(SMALL), 1.0 / 2.5),
-    (What::Append(SMALL), What::WriteSync(SMALL), 0.2),
-    (What::Append(LARGE), What::LimitPage, 1.15),
-    (What::Append(LARGE), What::PmemLog(LARGE), 1.0 / 1.4),
-    (What::Append(LARGE), What::WriteSync(LARGE), 1.0 / 6.0),
-    (What::Puts, What::Append(SMALL), 0.6),
-    (What::TwoThreads, What::Append(SMALL), 1.0 / 1.3),
-    (What::FileAppend, What::LimitPage, 1.2),
-    (What::FileAppend, What::WriteSync(LARGE), 0.2),
-    (What::FileOverwrite, What::LimitPage, 1.2),
-    (What::FileOverwrite, What::OverwriteSync, 1.0 / 3.0),
-    (What::Persist, What::Msync, 0.5),
+const TARGETS: [(Workload, Workload, f64); 13] = [
+    (Workload::Append(SMALL), Workload::LimitLine, 1.35),
+    (Workload::Append(SMALL), Workload::PmemLog(SMALL), 1.0 / 2.5),
+    (Workload::Append(SMALL), Workload::WriteSync(SMALL), 0.2),
+    (Workload::Append(LARGE), Workload::LimitPage, 1.15),
+    (Workload::Append(LARGE), Workload::PmemLog(LARGE), 1.0 / 1.4),
+    (Workload::Append(LARGE), Workload::WriteSync(LARGE), 1.0 / 6.0),
+    (Workload::Puts, Workload::Append(SMALL), 0.6),
+    (Workload::TwoThreads, Workload::Append(SMALL), 1.0 / 1.3),
+    (Workload::FileAppend, Workload::LimitPage, 1.2),
+    (Workload::FileAppend, Workload::WriteSync(LARGE), 0.2),
+    (Workload::FileOverwrite, Workload::LimitPage, 1.2),
+    (Workload::FileOverwrite, Workload::OverwriteSync, 1.0 / 3.0),
+    (Workload::Persist, Workload::Msync, 0.5),
 ];
-
-/// A directory of this run, gone with it.
-struct Made(PathBuf);
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        // What cannot be removed stays.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Measures all rows and prints the tables.
 pub fn run(args: &FlexBenchArgs) -> Outcome {
-    let made = Made(args.place.join(format!("solera-bench-flex-{}", std::process::id())));
+    let made =
+        ScratchDirectory(args.place.join(format!("solera-bench-flex-{}", std::process::id())));
     std::fs::create_dir(&made.0)
         .map_err(|error| Failure::new(format!("make {}", made.0.display()), error, ""))?;
     let place = flex::Place::open(&made.0, true)
@@ -114,7 +105,7 @@ pub fn run(args: &FlexBenchArgs) -> Outcome {
         return Err(Failure::new("measure there", why, advice).code(2));
     }
     let mut measured = Vec::new();
-    for what in What::ALL {
+    for what in Workload::ALL {
         if let Some(worker) = Worker::new(what, &made.0, &place)? {
             measured.push((what, worker, Vec::new()));
         }
@@ -135,7 +126,7 @@ pub fn run(args: &FlexBenchArgs) -> Outcome {
         }
     }
     drop(progress);
-    let times: Vec<(What, f64, f64)> = measured
+    let times: Vec<(Workload, f64, f64)> = measured
         .iter()
         .map(|(what, _, times)| {
             let (median, spread) = median_and_spread(times);
@@ -146,12 +137,12 @@ pub fn run(args: &FlexBenchArgs) -> Outcome {
 }
 
 /// What a target reached.
-fn reached(times: &[(What, f64, f64)], own: What, peer: What) -> Option<f64> {
+fn reached(times: &[(Workload, f64, f64)], own: Workload, peer: Workload) -> Option<f64> {
     let of = |wanted| times.iter().find(|(what, ..)| *what == wanted).map(|(_, median, _)| *median);
     Some(of(own)? / of(peer)?)
 }
 
-fn print_json(args: &FlexBenchArgs, class: Class, times: &[(What, f64, f64)]) -> Outcome {
+fn print_json(args: &FlexBenchArgs, class: Class, times: &[(Workload, f64, f64)]) -> Outcome {
     let rows: Vec<_> = times
         .iter()
         .map(|(what, median, spread)| {
@@ -178,7 +169,7 @@ fn print_text(
     args: &FlexBenchArgs,
     class: Class,
     why: &str,
-    times: &[(What, f64, f64)],
+    times: &[(Workload, f64, f64)],
 ) -> Outcome {
     let rows: Vec<Vec<String>> = times
         .iter()

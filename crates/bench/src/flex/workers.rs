@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::MsyncFlags;
 
 use super::pmemlog::PmemLog;
-use super::{LARGE, SMALL, What};
+use super::{LARGE, SMALL, Workload};
 
 /// Bytes that rows range over, and that a log has.
 const RANGE: u64 = 64 << 20;
@@ -45,7 +45,7 @@ fn calls_of(bytes: usize) -> usize {
 
 impl Worker {
     /// Makes what is measured; `None`: it cannot be had here.
-    pub fn new(what: What, directory: &Path, place: &Place) -> Result<Option<Self>, Failure> {
+    pub fn new(what: Workload, directory: &Path, place: &Place) -> Result<Option<Self>, Failure> {
         let name = format!("{what:?}").replace(['(', ')'], "-");
         let path = directory.join(&name);
         let log = || {
@@ -75,25 +75,27 @@ impl Worker {
             options.map_err(failed)
         };
         Ok(Some(match what {
-            What::LimitLine => Self::Limit { region: region()?, bytes: 64, calls: SMALL_CALLS },
-            What::LimitPage => Self::Limit { region: region()?, bytes: 4096, calls: LARGE_CALLS },
-            What::Append(bytes) => Self::Append { log: log()?, bytes },
-            What::Puts => Self::Puts { log: log()? },
-            What::TwoThreads => Self::TwoThreads { log: log()? },
-            What::PmemLog(bytes) => {
+            Workload::LimitLine => Self::Limit { region: region()?, bytes: 64, calls: SMALL_CALLS },
+            Workload::LimitPage => {
+                Self::Limit { region: region()?, bytes: 4096, calls: LARGE_CALLS }
+            }
+            Workload::Append(bytes) => Self::Append { log: log()?, bytes },
+            Workload::Puts => Self::Puts { log: log()? },
+            Workload::TwoThreads => Self::TwoThreads { log: log()? },
+            Workload::PmemLog(bytes) => {
                 let Some(log) = PmemLog::create(&path, RANGE as usize) else { return Ok(None) };
                 Self::PmemLog { log, bytes }
             }
-            What::WriteSync(bytes) => Self::WriteSync { file: plain()?, bytes },
-            What::FileAppend => Self::FileAppend { file: file(0)? },
-            What::FileOverwrite => Self::FileOverwrite { file: file(RANGE)? },
-            What::OverwriteSync => {
+            Workload::WriteSync(bytes) => Self::WriteSync { file: plain()?, bytes },
+            Workload::FileAppend => Self::FileAppend { file: file(0)? },
+            Workload::FileOverwrite => Self::FileOverwrite { file: file(RANGE)? },
+            Workload::OverwriteSync => {
                 let file = plain()?;
                 file.write_all_at(&vec![1; RANGE as usize], 0).map_err(failed)?;
                 Self::OverwriteSync { file }
             }
-            What::Persist => Self::Persist { file: file(RANGE)? },
-            What::Msync => Self::Msync { region: region()? },
+            Workload::Persist => Self::Persist { file: file(RANGE)? },
+            Workload::Msync => Self::Msync { region: region()? },
         }))
     }
 

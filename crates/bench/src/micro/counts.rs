@@ -71,7 +71,7 @@ impl Instructions {
 }
 
 /// The state that the calls work on.
-struct Ground {
+struct Testbed {
     volume: Arc<Volume>,
     file: Node,
     large: Desc,
@@ -94,11 +94,11 @@ pub fn measure(args: &MicroArgs) -> Result<Vec<Counted>, Failure> {
     let options = AttachOptions { mode, ..AttachOptions::default() };
     let volume = volume::attach_region(region, &options)?;
     let count = || {
-        let mut ground = Ground::make(volume)?;
+        let mut testbed = Testbed::make(volume)?;
         // What never reaches the engine has nothing to count, and a list has no single call.
         let counted = |row: &Row| !matches!(row, Row::ForeignRead | Row::List);
         let rows = Row::ALL.into_iter().filter(counted);
-        rows.map(|row| ground.count(row, &counts)).collect::<Result<_, Errno>>()
+        rows.map(|row| testbed.count(row, &counts)).collect::<Result<_, Errno>>()
     };
     count().map_err(|errno| Failure::errno("count", errno))
 }
@@ -137,7 +137,7 @@ pub fn print(rows: &[Counted], as_json: bool) -> Result<(), Failure> {
     output::emit(output::table(&head, &rows).as_bytes())
 }
 
-impl Ground {
+impl Testbed {
     fn make(volume: Arc<Volume>) -> Result<Self, Errno> {
         let file = volume.create(volume.root(), b"large", &new_file())?;
         let large = volume.open(file.into(), OpenFlags(libc::O_RDWR), None)?;

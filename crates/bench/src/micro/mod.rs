@@ -6,21 +6,18 @@
 //! workers of tmpfs: what is timed is what a program would see.
 
 mod counts;
-pub mod ground;
 pub mod report;
 mod target;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+pub mod testbed;
 
 use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::MicroArgs;
 
+use crate::interrupt::Interrupt;
 use crate::worker::peer::{self, Peer};
 use crate::worker::row::{self, Row};
-use ground::Ground;
+use testbed::Testbed;
 
 /// Measures all rows and prints the table.
 pub fn run(args: &MicroArgs) -> Outcome {
@@ -29,10 +26,10 @@ pub fn run(args: &MicroArgs) -> Outcome {
         let rows = counts::measure(args)?;
         return counts::print(&rows, args.json).map(|()| 0);
     }
-    let stop = Stop::watch()?;
+    let stop = Interrupt::watch()?;
     let mut progress = Progress::new("measuring");
-    let ground = Ground::make(args.size, peer::VOLUMES.len() as u64)?;
-    let mut peers = Peer::start_all(&ground, args)?;
+    let testbed = Testbed::make(args.size, peer::VOLUMES.len() as u64)?;
+    let mut peers = Peer::start_all(&testbed, args)?;
     // Round 0 warms caches, page tables and the host's memory; it does not count.
     let rounds = args.repeat + 1;
     let total = u64::from(rounds) * Row::ALL.len() as u64;
@@ -49,7 +46,7 @@ pub fn run(args: &MicroArgs) -> Outcome {
         }
     }
     drop(progress);
-    let results = report::Results::new(&peers, &ground, args);
+    let results = report::Results::new(&peers, &testbed, args);
     if args.json {
         output::emit_json(&results.to_json())?;
     } else {
@@ -65,26 +62,4 @@ pub fn check_size(size: u64) -> Result<(), Failure> {
     let asked = format!("measure over {size} bytes");
     let found = "the size is no multiple of 2 MiB";
     Err(Failure::new(asked, found, "give for example --size 256M").code(2))
-}
-
-/// Whether a signal has come. Workers of this process group die of the same one; what was mounted
-/// or made is removed on the way out, so the signal must not end this process at once.
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    pub fn watch() -> Result<Self, Failure> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop))
-                .map_err(|error| Failure::new("watch for signals", error, ""))?;
-        }
-        Ok(Self(stop))
-    }
-
-    pub fn go_on(&self) -> Result<(), Failure> {
-        if self.0.load(Ordering::Relaxed) {
-            return Err(Failure::new("measure", "interrupted", "").code(130));
-        }
-        Ok(())
-    }
 }

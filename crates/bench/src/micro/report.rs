@@ -5,15 +5,16 @@ use console::size::show;
 use serde_json::{Value, json};
 use solera_bench::MicroArgs;
 
-use crate::micro::ground::Ground;
-use crate::micro::target::{Of, Target};
-use crate::worker::peer::{Part, Peer};
+use crate::micro::target::{Baseline, Target};
+use crate::micro::testbed::Testbed;
+use crate::statistics::median_and_spread;
+use crate::worker::peer::{Peer, Role};
 use crate::worker::row::Row;
 
 /// One peer's times of one row, nanoseconds per call.
 struct Cell {
     name: &'static str,
-    part: Part,
+    part: Role,
     median: f64,
     /// Largest less smallest, in percent of the median.
     spread: f64,
@@ -30,7 +31,7 @@ pub struct Results {
 }
 
 impl Results {
-    pub fn new(peers: &[Peer], ground: &Ground, args: &MicroArgs) -> Self {
+    pub fn new(peers: &[Peer], testbed: &Testbed, args: &MicroArgs) -> Self {
         let cells = |row| {
             let measured = peers.iter().filter(|peer| !peer.times(row).is_empty());
             measured
@@ -46,7 +47,7 @@ impl Results {
             size: args.size,
             repeat: args.repeat,
             beside: args.beside,
-            huge: ground.huge,
+            huge: testbed.huge,
         }
     }
 
@@ -91,15 +92,15 @@ impl Results {
     /// What a row was aimed at, and what it reached of that.
     fn reached(&self, row: Row, cells: &[Cell]) -> Option<(Target, f64)> {
         let target = Target::of(row, &self.mode)?;
-        let own = median_of(cells, Part::Volume)?;
+        let own = median_of(cells, Role::Volume)?;
         let other = match target.of {
-            Of::Limit => median_of(cells, Part::Limit)?,
-            Of::Tmpfs => median_of(cells, Part::Tmpfs)?,
-            Of::Append => {
+            Baseline::Limit => median_of(cells, Role::Limit)?,
+            Baseline::Tmpfs => median_of(cells, Role::Tmpfs)?,
+            Baseline::Append => {
                 let append = self.rows.iter().find(|(row, _)| *row == Row::Append4K)?;
-                median_of(&append.1, Part::Volume)?
+                median_of(&append.1, Role::Volume)?
             }
-            Of::Nanosecond => 1.0,
+            Baseline::Nanosecond => 1.0,
         };
         Some((target, own / other))
     }
@@ -154,7 +155,7 @@ impl Results {
             |(target, reached)| {
                 let met = if target.is_met(reached) { "met" } else { "missed" };
                 let reached = match target.of {
-                    Of::Nanosecond => format!("{reached:.0} ns"),
+                    Baseline::Nanosecond => format!("{reached:.0} ns"),
                     _ => format!("{reached:.2}"),
                 };
                 [target.to_string(), format!("{reached}, {met}")]
@@ -165,48 +166,15 @@ impl Results {
 }
 
 /// The first peer's of that part: of two tmpfs the one with 4 KiB pages.
-fn median_of(cells: &[Cell], part: Part) -> Option<f64> {
+fn median_of(cells: &[Cell], part: Role) -> Option<f64> {
     cells.iter().find(|cell| cell.part == part).map(|cell| cell.median)
 }
 
 /// The volume's time over each peer's.
 fn ratios(cells: &[Cell]) -> impl Iterator<Item = (&'static str, f64)> {
-    let own = median_of(cells, Part::Volume);
+    let own = median_of(cells, Role::Volume);
     cells
         .iter()
-        .filter(|cell| cell.part != Part::Volume)
+        .filter(|cell| cell.part != Role::Volume)
         .filter_map(move |cell| own.map(|own| (cell.name, own / cell.median)))
-}
-
-/// The median, and the largest less the smallest in percent of it.
-pub fn median_and_spread(times: &[f64]) -> (f64, f64) {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let median = match sorted.len() % 2 {
-        0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
-        _ => sorted[middle],
-    };
-    (median, (sorted[sorted.len() - 1] - sorted[0]) * 100.0 / median)
-}
-
-/// The median of many (of an even number the lower), and how far the middle half of them lies
-/// apart, in percent of it.
-pub fn median_and_middle_half(times: &[f64]) -> (f64, f64) {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let at = |part: usize| sorted[(sorted.len() - 1) * part / 4];
-    (at(2), (at(3) - at(1)) * 100.0 / at(2))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{median_and_middle_half, median_and_spread};
-
-    #[test]
-    fn medians_are_in_the_middle() {
-        assert_eq!(median_and_spread(&[3.0, 1.0, 2.0]), (2.0, 100.0));
-        assert_eq!(median_and_spread(&[4.0, 2.0]), (3.0, 200.0 / 3.0));
-        assert_eq!(median_and_middle_half(&[9.0, 1.0, 4.0, 3.0, 5.0]), (4.0, 50.0));
-    }
 }

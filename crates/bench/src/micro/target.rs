@@ -6,7 +6,7 @@ use crate::worker::row::Row;
 
 /// What a row's time is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Of {
+pub enum Baseline {
     /// The memory's own limit.
     Limit,
     /// A tmpfs with 4 KiB pages.
@@ -21,24 +21,24 @@ pub enum Of {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Target {
     pub at_most: f64,
-    pub of: Of,
+    pub of: Baseline,
 }
 
 impl Target {
     /// What `row` was aimed at in this mode.
     pub fn of(row: Row, mode: &str) -> Option<Self> {
         let (at_most, of) = match (row, mode) {
-            (Row::ReadSequential | Row::ReadRandom, _) => (1.25, Of::Limit),
-            (Row::Read64K | Row::Read2M, _) => (1.05, Of::Limit),
-            (Row::OverwriteSequential | Row::OverwriteRandom, "strict") => (2.3, Of::Limit),
-            (Row::OverwriteScattered, "strict") => (1.3, Of::Append),
-            (Row::OverwriteSequential | Row::OverwriteRandom, "sync") => (1.15, Of::Limit),
+            (Row::ReadSequential | Row::ReadRandom, _) => (1.25, Baseline::Limit),
+            (Row::Read64K | Row::Read2M, _) => (1.05, Baseline::Limit),
+            (Row::OverwriteSequential | Row::OverwriteRandom, "strict") => (2.3, Baseline::Limit),
+            (Row::OverwriteScattered, "strict") => (1.3, Baseline::Append),
+            (Row::OverwriteSequential | Row::OverwriteRandom, "sync") => (1.15, Baseline::Limit),
             (Row::Append4K | Row::Append128 | Row::Append64, "strict")
-            | (Row::AppendSync, "posix") => (1.2, Of::Limit),
-            (Row::OpenClose | Row::Rename | Row::List, _) => (0.5, Of::Tmpfs),
-            (Row::CreateCloseUnlink, _) => (0.4, Of::Tmpfs),
-            (Row::Stat | Row::StatDeep, _) => (0.3, Of::Tmpfs),
-            (Row::RecordLock, _) => (100.0, Of::Nanosecond),
+            | (Row::AppendSync, "posix") => (1.2, Baseline::Limit),
+            (Row::OpenClose | Row::Rename | Row::List, _) => (0.5, Baseline::Tmpfs),
+            (Row::CreateCloseUnlink, _) => (0.4, Baseline::Tmpfs),
+            (Row::Stat | Row::StatDeep, _) => (0.3, Baseline::Tmpfs),
+            (Row::RecordLock, _) => (100.0, Baseline::Nanosecond),
             _ => return None,
         };
         Some(Self { at_most, of })
@@ -55,10 +55,10 @@ impl fmt::Display for Target {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at_most = self.at_most;
         match self.of {
-            Of::Limit => write!(out, "{at_most} x limit"),
-            Of::Tmpfs => write!(out, "{at_most} x tmpfs 4K"),
-            Of::Append => write!(out, "{at_most} x append 4K"),
-            Of::Nanosecond => write!(out, "{at_most} ns"),
+            Baseline::Limit => write!(out, "{at_most} x limit"),
+            Baseline::Tmpfs => write!(out, "{at_most} x tmpfs 4K"),
+            Baseline::Append => write!(out, "{at_most} x append 4K"),
+            Baseline::Nanosecond => write!(out, "{at_most} ns"),
         }
     }
 }

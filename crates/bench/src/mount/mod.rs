@@ -28,8 +28,8 @@ use solera_bench::MountBenchArgs;
 use volume::FormatOptions;
 
 use crate::executable;
-use crate::micro::report::median_and_middle_half;
 use crate::mounts;
+use crate::statistics::median_and_middle_half;
 use crate::worker::calls;
 use crate::worker::row::Random;
 
@@ -204,19 +204,19 @@ fn place(call: u64, bytes: usize, random: Option<&mut Random>, size: u64) -> u64
 }
 
 /// The directories, and the processes that serve them; gone when it is dropped.
-struct Ground {
+struct Testbed {
     dir: PathBuf,
     servers: Vec<Child>,
     mounts: Vec<PathBuf>,
 }
 
-impl Ground {
+impl Testbed {
     fn make(args: &MountBenchArgs) -> Result<Self, Failure> {
         let fail = |error: Error| Failure::new("make a place for the benchmark", error, "");
         mounts::own_namespace()
             .map_err(|error| Failure::new("measure mounts", error, "this needs root"))?;
         let dir = PathBuf::from(format!("/dev/shm/solera-bench-{}", std::process::id()));
-        let mut ground = Self { dir: dir.clone(), servers: Vec::new(), mounts: Vec::new() };
+        let mut testbed = Self { dir: dir.clone(), servers: Vec::new(), mounts: Vec::new() };
         for name in ["", "mnt", "bare", "passed", "bind", "passed-cached", "cached"] {
             fs::create_dir(dir.join(name)).map_err(fail)?;
         }
@@ -225,14 +225,14 @@ impl Ground {
         volume::format(&region, &FormatOptions { size: Some(size), ..FormatOptions::default() })?;
         let mut mount = Command::new(executable::solera().map_err(fail)?);
         mount.args(["mount", "-f", "--mode", &args.mode]).arg(&region).arg(dir.join("mnt"));
-        ground.serve("the volume", mount, &dir.join("mnt"))?;
+        testbed.serve("the volume", mount, &dir.join("mnt"))?;
         for (options, from, to) in [(UNCACHED, "passed", "bind"), ("rw", "passed-cached", "cached")]
         {
             let mut bindfs = Command::new("bindfs");
             bindfs.args(["-f", "-o", options]).arg(dir.join(from)).arg(dir.join(to));
-            ground.serve("bindfs", bindfs, &dir.join(to))?;
+            testbed.serve("bindfs", bindfs, &dir.join(to))?;
         }
-        Ok(ground)
+        Ok(testbed)
     }
 
     fn serve(&mut self, name: &str, mut command: Command, at: &Path) -> Result<(), Failure> {
@@ -254,7 +254,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         for at in &self.mounts {
             // What is still in use goes with this process's mount name space.
@@ -270,9 +270,9 @@ impl Drop for Ground {
 
 /// Measures all rows and prints the table.
 pub fn run(args: &MountBenchArgs) -> Outcome {
-    let ground = Ground::make(args)?;
+    let testbed = Testbed::make(args)?;
     let failed = |error: Error| Failure::new("measure", error, "");
-    let make = |name, dir: &str| Peer::new(name, ground.dir.join(dir), args.size).map_err(failed);
+    let make = |name, dir: &str| Peer::new(name, testbed.dir.join(dir), args.size).map_err(failed);
     let mut peers = [
         make("solera", "mnt")?,
         make("bindfs", "bind")?,

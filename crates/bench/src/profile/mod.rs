@@ -18,10 +18,11 @@ use solera_bench::ProfileBenchArgs;
 use volume::FormatOptions;
 
 use crate::executable;
-use crate::micro::ground::Ground;
-use crate::micro::report::median_and_middle_half;
-use crate::micro::{Stop, check_size};
-use crate::worker::peer::{Part, Peer, worker};
+use crate::interrupt::Interrupt;
+use crate::micro::check_size;
+use crate::micro::testbed::Testbed;
+use crate::statistics::median_and_middle_half;
+use crate::worker::peer::{Peer, Role, worker};
 use crate::worker::row::Row;
 
 /// What is measured: calls of all lengths.
@@ -36,12 +37,12 @@ const NAMES: [&str; 3] = ["without", "with", "without, again"];
 /// Measures, and prints.
 pub fn run(args: &ProfileBenchArgs) -> Outcome {
     check_size(args.size)?;
-    let stop = Stop::watch()?;
+    let stop = Interrupt::watch()?;
     let mut progress = Progress::new("measuring");
-    let ground = Ground::make(args.size, NAMES.len() as u64)?;
-    let profile = ground.memory.with_file_name("profile.json");
+    let testbed = Testbed::make(args.size, NAMES.len() as u64)?;
+    let profile = testbed.memory.with_file_name("profile.json");
     let mut peers = Vec::new();
-    for (number, region) in ground.regions.iter().enumerate() {
+    for (number, region) in testbed.regions.iter().enumerate() {
         peers.push(start(number, region, &profile, args)?);
     }
     // Round 0 warms caches, page tables and the host's memory; it does not count.
@@ -69,7 +70,7 @@ pub fn run(args: &ProfileBenchArgs) -> Outcome {
         mode: args.mode.clone(),
         size: args.size,
         repeat: args.repeat,
-        huge: ground.huge,
+        huge: testbed.huge,
     };
     peers[WITH].end()?;
     check(&profile, args.size, rounds)?;
@@ -101,7 +102,7 @@ fn start(
         command.args(["--json", "--profile-file"]).arg(profile);
     }
     command.arg("--").arg(inner.get_program()).args(inner.get_args());
-    Peer::start(NAMES[number], Part::Volume, command)
+    Peer::start(NAMES[number], Role::Volume, command)
 }
 
 /// Makes sure that the worker with a profile had one: all of its appends are counted.

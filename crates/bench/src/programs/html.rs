@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::results::{Cell, Results, ratio, ratio_text, time};
 use super::runner::{Measured, Row};
-use crate::micro::report::median_and_spread;
+use crate::statistics::median_and_spread;
 
 const STYLE: &str = include_str!("page.css");
 /// No bar is longer than so many times its peer's.
@@ -61,9 +61,11 @@ fn head(out: &mut String, results: &Results) {
 /// peer.
 fn overview(out: &mut String, results: &Results) {
     let peers = results.peers();
-    let Some(own) = (0..results.places.len()).find(|place| !peers.contains(place)) else { return };
+    let Some(own) = (0..results.backends.len()).find(|backend| !peers.contains(backend)) else {
+        return;
+    };
     for peer in peers {
-        let (name, over) = (escaped(&results.places[own]), escaped(&results.places[peer]));
+        let (name, over) = (escaped(&results.backends[own]), escaped(&results.backends[peer]));
         let _ = writeln!(out, "<h3>All programs: {name} over {over}</h3>");
         let means: Vec<(&str, f64)> = results
             .measured
@@ -71,7 +73,7 @@ fn overview(out: &mut String, results: &Results) {
             .filter_map(|measured| Some((measured.program.name, mean(measured, own, peer)?)))
             .collect();
         let longest = means.iter().fold(1.0, |most: f64, (_, mean)| most.max(*mean)).min(LONGEST);
-        let class = class(&results.places[own]);
+        let class = class(&results.backends[own]);
         for (name, mean) in means {
             let bar = Bar { class, value: mean, least: mean, most: mean, scale: longest };
             line(out, name, &bar, &format!("{mean:.2}"));
@@ -110,7 +112,7 @@ fn chart(out: &mut String, results: &Results, row: &Row) {
     let peer = results.peers().into_iter().find(|peer| cells[*peer].is_some());
     let Some(of) = peer.or_else(|| cells.iter().position(Option::is_some)) else { return };
     let whole = median_and_spread(&row.times[of]).0;
-    let over = escaped(&results.places[of]);
+    let over = escaped(&results.backends[of]);
     let _ = writeln!(
         out,
         "<h3>{}</h3>\n<p class=\"quiet\">in parts of {over}'s time</p>",
@@ -118,13 +120,13 @@ fn chart(out: &mut String, results: &Results, row: &Row) {
     );
     let most = |times: &Vec<f64>| times.iter().fold(0.0, |most: f64, ns| most.max(*ns)) / whole;
     let scale = row.times.iter().map(most).fold(1.0, f64::max).min(LONGEST);
-    for (number, place) in results.places.iter().enumerate() {
+    for (number, backend) in results.backends.iter().enumerate() {
         let Some(cell) = cells[number] else { continue };
         let times = &row.times[number];
         let least = times.iter().fold(f64::INFINITY, |least: f64, ns| least.min(*ns)) / whole;
         let bar =
-            Bar { class: class(place), value: cell.ns / whole, least, most: most(times), scale };
-        line(out, place, &bar, &value(cell, whole));
+            Bar { class: class(backend), value: cell.ns / whole, least, most: most(times), scale };
+        line(out, backend, &bar, &value(cell, whole));
     }
 }
 
@@ -145,13 +147,13 @@ fn table(out: &mut String, results: &Results, row: &Row) {
         "<details><summary>Ratios to each peer</summary><div class=\"wide\"><table>\n<tr><th></th>";
     *out += "<th>time</th><th>spread</th>";
     for peer in &peers {
-        let _ = write!(out, "<th>× {}</th>", escaped(&results.places[*peer]));
+        let _ = write!(out, "<th>× {}</th>", escaped(&results.backends[*peer]));
     }
     *out += "</tr>\n";
-    for (number, place) in results.places.iter().enumerate() {
+    for (number, backend) in results.backends.iter().enumerate() {
         let Some(cell) = cells[number] else { continue };
-        let (place, ns, spread) = (escaped(place), time(cell.ns), cell.spread);
-        let _ = write!(out, "<tr><td>{place}</td><td>{ns}</td><td>{spread:.0} %</td>");
+        let (backend, ns, spread) = (escaped(backend), time(cell.ns), cell.spread);
+        let _ = write!(out, "<tr><td>{backend}</td><td>{ns}</td><td>{spread:.0} %</td>");
         for peer in &peers {
             let _ = write!(out, "<td>{}</td>", ratio_text(ratio(&cells, number, *peer)));
         }
@@ -177,10 +179,10 @@ fn left_out(out: &mut String, results: &Results) {
         let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escaped(peer), escaped(why));
     }
     for it in results.slower.iter().flatten() {
-        let (row, place) = (escaped(&it.row), escaped(&it.place));
+        let (row, backend) = (escaped(&it.row), escaped(&it.backend));
         let _ = writeln!(
             out,
-            "<dt class=\"bad\">slower: {row}</dt><dd>on {place} by {:.1} %, spread {:.1} %</dd>",
+            "<dt class=\"bad\">slower: {row}</dt><dd>on {backend} by {:.1} %, spread {:.1} %</dd>",
             it.percent, it.spread_percent
         );
     }
@@ -221,9 +223,9 @@ fn line(out: &mut String, name: &str, bar: &Bar, value: &str) {
     );
 }
 
-fn class(place: &str) -> &'static str {
-    match place.split(' ').next() {
-        Some("volume") if !place.ends_with(", against") => "volume",
+fn class(backend: &str) -> &'static str {
+    match backend.split(' ').next() {
+        Some("volume") if !backend.ends_with(", against") => "volume",
         Some("split") => "split",
         _ => "kernel",
     }

@@ -5,15 +5,15 @@
 //! timed is what a user would see: a shell in the place runs the program, and tells how long that
 //! took. A program that fails in a place is left out there, and told; the others go on.
 
-mod child;
-mod ground;
-mod guard;
+mod backend;
 mod html;
 mod machine;
-mod place;
+mod process_group;
+mod regression;
 mod results;
 mod runner;
 mod suite;
+mod testbed;
 
 use std::io;
 use std::path::Path;
@@ -24,13 +24,13 @@ use console::output::{self, Progress};
 use solera_bench::ProgramsBenchArgs;
 
 use crate::mounts;
-use child::Children;
-use ground::Ground;
+use backend::Backend;
 use machine::Machine;
-use place::Place;
+use process_group::ProcessGroups;
 use results::{Results, Skipped};
 use runner::{Measured, Runner, Scale};
 use suite::Program;
+use testbed::Testbed;
 
 /// What programs may take of a volume, or of a file system.
 const QUICK_BYTES: u64 = 512 << 20;
@@ -116,15 +116,15 @@ fn measure(
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
         Err(error) => return Err(Failure::new("make a place for the benchmark", error, "")),
     };
-    let children = Children::watch()?;
+    let children = ProcessGroups::watch()?;
     let free = 1.0 - AGED_CAPACITY * args.aged.unwrap_or(0.0);
     let bytes = scale.of(QUICK_BYTES, USUAL_BYTES, FULL_BYTES) as f64 / free;
     let bytes = (bytes as u64).next_multiple_of(volume::CHUNK);
-    let ground = Ground::make(args, bytes, own_mounts)?;
-    suite::lay_out(&ground.work.join("src"))
+    let testbed = Testbed::make(args, bytes, own_mounts)?;
+    suite::lay_out(&testbed.work.join("src"))
         .map_err(|error| Failure::new("write what runs", error, ""))?;
-    let machine = Machine::look(ground.huge);
-    let runner = Runner { ground: &ground, children, scale, repeat };
+    let machine = Machine::look(testbed.huge);
+    let runner = Runner { testbed: &testbed, children, scale, repeat };
     if let Some(part) = args.aged {
         age(&runner, part, bytes)?;
     }
@@ -134,9 +134,9 @@ fn measure(
         repeat,
         aged: args.aged,
         machine,
-        places: ground.places.iter().map(|place| place.name.clone()).collect(),
-        served: ground.places.iter().map(Place::is_served).collect(),
-        missing: ground.missing.clone(),
+        backends: testbed.backends.iter().map(|backend| backend.name.clone()).collect(),
+        served: testbed.backends.iter().map(Backend::is_served).collect(),
+        missing: testbed.missing.clone(),
         measured,
         skipped,
         interrupted,
@@ -151,8 +151,8 @@ fn measure(
 fn age(runner: &Runner, part: f64, bytes: u64) -> Result<(), Failure> {
     let capacity = (bytes as f64 * AGED_CAPACITY) as u64;
     let mut progress = Progress::new("ageing");
-    let total = runner.ground.aged.len() as u64;
-    for (done, (command, target)) in (0..).zip(&runner.ground.aged) {
+    let total = runner.testbed.aged.len() as u64;
+    for (done, (command, target)) in (0..).zip(&runner.testbed.aged) {
         progress.update(done, total);
         runner.age(command, target, part, capacity)?;
     }
@@ -167,8 +167,8 @@ fn all(runner: &Runner, programs: &[&'static Program]) -> Result<(Vec<Measured>,
     for (number, program) in (0..).zip(programs) {
         let begun = number * runner.steps();
         let mut done = begun;
-        let found = runner.measure(program, &mut |place| {
-            progress.name(&format!("{} on {place}", program.name));
+        let found = runner.measure(program, &mut |backend| {
+            progress.name(&format!("{} on {backend}", program.name));
             progress.update(done, total);
             done += 1;
         });
@@ -191,7 +191,7 @@ fn all(runner: &Runner, programs: &[&'static Program]) -> Result<(Vec<Measured>,
 
 /// Judges this build; what seems slower is measured once more, and only what is so again counts.
 fn again(runner: &Runner, args: &ProgramsBenchArgs, results: &mut Results) -> Result<(), Failure> {
-    let first = guard::slower(results, args.tolerance);
+    let first = regression::slower(results, args.tolerance);
     let suspected: Vec<&'static Program> = results
         .measured
         .iter()
@@ -200,10 +200,10 @@ fn again(runner: &Runner, args: &ProgramsBenchArgs, results: &mut Results) -> Re
         .collect();
     let (measured, interrupted) = all(runner, &suspected)?;
     let once = std::mem::replace(&mut results.measured, measured);
-    let second = guard::slower(results, args.tolerance);
+    let second = regression::slower(results, args.tolerance);
     (results.measured, results.interrupted) = (once, interrupted);
-    let is_again = |slower: &guard::Slower| {
-        second.iter().any(|other| other.row == slower.row && other.place == slower.place)
+    let is_again = |slower: &regression::Regression| {
+        second.iter().any(|other| other.row == slower.row && other.backend == slower.backend)
     };
     results.slower = Some(first.into_iter().filter(is_again).collect());
     Ok(())

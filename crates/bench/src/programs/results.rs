@@ -6,11 +6,11 @@ use std::fmt::Write;
 use console::output;
 use serde_json::{Map, Value, json};
 
-use super::guard::Slower;
 use super::machine::Machine;
+use super::regression::Regression;
 use super::runner::{Measured, Row, Scale};
 use super::suite::Program;
-use crate::micro::report::median_and_spread;
+use crate::statistics::median_and_spread;
 
 /// What a place took for a row.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ pub struct Results {
     pub aged: Option<f64>,
     pub machine: Machine,
     /// Names of places, and which of them Solera serves.
-    pub places: Vec<String>,
+    pub backends: Vec<String>,
     pub served: Vec<bool>,
     /// Peers that could not be had, and why.
     pub missing: Vec<(String, String)>,
@@ -43,7 +43,7 @@ pub struct Results {
     /// A signal came before all were measured.
     pub interrupted: bool,
     /// What is slower than on another build, if there was one.
-    pub slower: Option<Vec<Slower>>,
+    pub slower: Option<Vec<Regression>>,
 }
 
 impl Results {
@@ -60,8 +60,8 @@ impl Results {
     /// other one's.
     pub fn peers(&self) -> Vec<usize> {
         let is_peer =
-            |number: &usize| !self.served[*number] || self.places[*number].ends_with(", against");
-        (0..self.places.len()).filter(is_peer).collect()
+            |number: &usize| !self.served[*number] || self.backends[*number].ends_with(", against");
+        (0..self.backends.len()).filter(is_peer).collect()
     }
 
     /// Whether there is a failure to tell of.
@@ -72,20 +72,20 @@ impl Results {
 
     /// For programs. Ratios are the place's time over the peer's: below 1 it is faster.
     pub fn to_json(&self) -> Value {
-        let places: Vec<Value> = self
-            .places
+        let backends: Vec<Value> = self
+            .backends
             .iter()
             .zip(&self.served)
-            .map(|(place, served)| json!({ "place": place, "served": served }))
+            .map(|(backend, served)| json!({ "place": backend, "served": served }))
             .collect();
         let missing = self.missing.iter().map(|(peer, why)| json!({ "peer": peer, "why": why }));
         let skipped = self.skipped.iter().map(
             |skipped| json!({ "program": skipped.program.name, "packages": skipped.packages }),
         );
         let slower = self.slower.as_ref().map(|slower| {
-            let row = |it: &Slower| {
+            let row = |it: &Regression| {
                 json!({
-                    "program": it.program, "row": it.row, "place": it.place,
+                    "program": it.program, "row": it.row, "place": it.backend,
                     "percent": it.percent, "spread_percent": it.spread_percent,
                 })
             };
@@ -93,7 +93,7 @@ impl Results {
         });
         json!({
             "scale": self.scale.name(), "repeat": self.repeat, "aged": self.aged,
-            "machine": self.machine.to_json(), "places": places,
+            "machine": self.machine.to_json(), "places": backends,
             "missing_peers": missing.collect::<Vec<_>>(),
             "programs": self.measured.iter().map(|it| self.program(it)).collect::<Vec<_>>(),
             "skipped": skipped.collect::<Vec<_>>(), "interrupted": self.interrupted,
@@ -107,26 +107,26 @@ impl Results {
             .iter()
             .map(|row| {
                 let cells = Self::cells(row);
-                let places: Map<String, Value> = self
-                    .places
+                let backends: Map<String, Value> = self
+                    .backends
                     .iter()
                     .zip(&cells)
-                    .filter_map(|(place, cell)| {
+                    .filter_map(|(backend, cell)| {
                         let cell = (*cell)?;
                         let value = json!({
                             "ns": cell.ns, "spread_percent": cell.spread,
                             "in_file_calls": cell.in_file_calls,
                         });
-                        Some((place.clone(), value))
+                        Some((backend.clone(), value))
                     })
                     .collect();
-                json!({ "row": row.name, "places": places, "ratios": self.ratios(&cells) })
+                json!({ "row": row.name, "places": backends, "ratios": self.ratios(&cells) })
             })
             .collect();
-        let commands = self.places.iter().cloned().zip(measured.commands.iter().cloned());
+        let commands = self.backends.iter().cloned().zip(measured.commands.iter().cloned());
         let commands: BTreeMap<String, String> = commands.collect();
         let failed = measured.failed.iter().map(|failed| {
-            json!({ "place": failed.place, "command": failed.command, "found": failed.found })
+            json!({ "place": failed.backend, "command": failed.command, "found": failed.found })
         });
         json!({
             "program": measured.program.name, "title": measured.program.title,
@@ -139,12 +139,12 @@ impl Results {
         let of = |number: usize| -> Map<String, Value> {
             let ratio = |peer: &usize| {
                 let ratio = ratio(cells, number, *peer)?;
-                Some((self.places[*peer].clone(), Value::from(ratio)))
+                Some((self.backends[*peer].clone(), Value::from(ratio)))
             };
             self.peers().iter().filter_map(ratio).collect()
         };
-        let served = (0..self.places.len()).filter(|number| self.served[*number]);
-        served.map(|number| (self.places[number].clone(), of(number).into())).collect()
+        let served = (0..self.backends.len()).filter(|number| self.served[*number]);
+        served.map(|number| (self.backends[number].clone(), of(number).into())).collect()
     }
 
     /// For people.
@@ -165,7 +165,7 @@ impl Results {
             let _ = writeln!(
                 text,
                 "slower: {}, {} on {}: by {:.1} %, spread {:.1} %",
-                it.program, it.row, it.place, it.percent, it.spread_percent
+                it.program, it.row, it.backend, it.percent, it.spread_percent
             );
         }
         if self.interrupted {
@@ -186,13 +186,13 @@ impl Results {
         let (cells, peers) = (Self::cells(row), self.peers());
         let mut head = ["", "time", "spread", "in file calls"].map(str::to_owned).to_vec();
         head[0].clone_from(&row.name);
-        head.extend(peers.iter().map(|peer| format!("x {}", self.places[*peer])));
+        head.extend(peers.iter().map(|peer| format!("x {}", self.backends[*peer])));
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
-        let lines = self.places.iter().enumerate().filter_map(|(number, place)| {
+        let lines = self.backends.iter().enumerate().filter_map(|(number, backend)| {
             let cell = cells[number]?;
             let percent = |part: f64| format!("{part:.0} %");
             let share = cell.in_file_calls.map(|share| percent(share * 100.0));
-            let mut line = vec![format!("  {place}"), time(cell.ns), percent(cell.spread)];
+            let mut line = vec![format!("  {backend}"), time(cell.ns), percent(cell.spread)];
             line.push(share.unwrap_or_else(|| "-".to_owned()));
             line.extend(peers.iter().map(|peer| ratio_text(ratio(&cells, number, *peer))));
             Some(line)
@@ -202,8 +202,8 @@ impl Results {
 }
 
 /// A place's time over a peer's.
-pub fn ratio(cells: &[Option<Cell>], place: usize, peer: usize) -> Option<f64> {
-    let (own, other) = (cells[place]?, cells[peer]?);
+pub fn ratio(cells: &[Option<Cell>], backend: usize, peer: usize) -> Option<f64> {
+    let (own, other) = (cells[backend]?, cells[peer]?);
     Some(own.ns / other.ns)
 }
 

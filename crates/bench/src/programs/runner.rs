@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use console::failure::Failure;
 
-use super::child::Children;
-use super::ground::Ground;
-use super::place::Place;
+use super::backend::Backend;
+use super::process_group::ProcessGroups;
 use super::suite::{Driver, Program};
+use super::testbed::Testbed;
 
 /// What `timeout` says when it has ended a program.
 const TOO_LONG: i32 = 124;
@@ -51,7 +51,7 @@ impl Scale {
 /// A program that did not do what it was to do.
 pub struct Failed {
     /// Empty: outside of all places.
-    pub place: String,
+    pub backend: String,
     pub command: String,
     pub found: String,
 }
@@ -76,8 +76,8 @@ pub struct Measured {
 }
 
 pub struct Runner<'g> {
-    pub ground: &'g Ground,
-    pub children: Arc<Children>,
+    pub testbed: &'g Testbed,
+    pub children: Arc<ProcessGroups>,
     pub scale: Scale,
     pub repeat: u32,
 }
@@ -88,8 +88,8 @@ type Step = Result<Result<String, Failed>, Failure>;
 impl Runner<'_> {
     /// Steps of a program, as `step` is called for them.
     pub fn steps(&self) -> u64 {
-        let profiles = u64::from(self.ground.profiles);
-        (u64::from(self.repeat) + 2 + profiles) * self.ground.places.len() as u64
+        let profiles = u64::from(self.testbed.profiles);
+        (u64::from(self.repeat) + 2 + profiles) * self.testbed.backends.len() as u64
     }
 
     /// Measures a program in all places, in turns. `step` is told the place's name ahead of each.
@@ -98,29 +98,30 @@ impl Runner<'_> {
         program: &'static Program,
         step: &mut dyn FnMut(&str),
     ) -> Result<Measured, Failure> {
-        let places = &self.ground.places;
-        let commands = places.iter().map(|place| shown(program, Some(place), "turn")).collect();
+        let backends = &self.testbed.backends;
+        let commands =
+            backends.iter().map(|backend| shown(program, Some(backend), "turn")).collect();
         let mut measured = Measured { program, commands, rows: Vec::new(), failed: Vec::new() };
         if let Err(failed) = self.ready(program)? {
             measured.failed.push(failed);
             return Ok(measured);
         }
-        let mut works = vec![true; places.len()];
+        let mut works = vec![true; backends.len()];
         // The turn that prepares comes first; turn 1 warms up.
         for turn in 0..self.repeat + 2 {
-            for (number, place) in places.iter().enumerate() {
-                step(&place.name);
+            for (number, backend) in backends.iter().enumerate() {
+                step(&backend.name);
                 if !works[number] {
                     continue;
                 }
                 let told = match turn {
-                    0 => {
-                        self.step(program, Some(place), "prepare", turn, None)?.map(|_| Vec::new())
-                    }
-                    _ => self.turn(program, place, turn)?,
+                    0 => self
+                        .step(program, Some(backend), "prepare", turn, None)?
+                        .map(|_| Vec::new()),
+                    _ => self.turn(program, backend, turn)?,
                 };
                 match told {
-                    Ok(rows) if turn > 1 => measured.keep(number, places.len(), rows),
+                    Ok(rows) if turn > 1 => measured.keep(number, backends.len(), rows),
                     Ok(_) => {}
                     Err(failed) => {
                         works[number] = false;
@@ -129,15 +130,15 @@ impl Runner<'_> {
                 }
             }
         }
-        if self.ground.profiles {
+        if self.testbed.profiles {
             self.profile(&works, &mut measured, step)?;
         }
-        for place in places {
-            if let Err(failed) = self.step(program, Some(place), "clean", 0, None)? {
+        for backend in backends {
+            if let Err(failed) = self.step(program, Some(backend), "clean", 0, None)? {
                 measured.failed.push(failed);
             }
         }
-        let input = self.ground.work.join("input").join(program.script);
+        let input = self.testbed.work.join("input").join(program.script);
         fs::remove_dir_all(input).map_err(|error| Failure::new("remove its input", error, ""))?;
         Ok(measured)
     }
@@ -151,16 +152,16 @@ impl Runner<'_> {
         step: &mut dyn FnMut(&str),
     ) -> Result<(), Failure> {
         let program = measured.program;
-        let file = self.ground.work.join("profile.json");
+        let file = self.testbed.work.join("profile.json");
         let mut shares = Vec::new();
-        for (place, works) in self.ground.places.iter().zip(works) {
-            step(&place.name);
+        for (backend, works) in self.testbed.backends.iter().zip(works) {
+            step(&backend.name);
             if !works {
                 shares.push(None);
                 continue;
             }
             let turn = self.repeat + 2;
-            let turned = self.step(program, Some(place), "turn", turn, Some(&file))?;
+            let turned = self.step(program, Some(backend), "turn", turn, Some(&file))?;
             shares.push(turned.as_ref().ok().and_then(|_| share(&file)));
             measured.failed.extend(turned.err());
         }
@@ -181,7 +182,7 @@ impl Runner<'_> {
     }
 
     fn compile(&self, driver: &Driver) -> Step {
-        let (bin, src) = (self.ground.work.join("bin"), self.ground.work.join("src"));
+        let (bin, src) = (self.testbed.work.join("bin"), self.testbed.work.join("src"));
         let to = bin.join(driver.name());
         if to.exists() {
             return Ok(Ok(String::new()));
@@ -197,13 +198,13 @@ impl Runner<'_> {
     fn turn(
         &self,
         program: &Program,
-        place: &Place,
+        backend: &Backend,
         turn: u32,
     ) -> Result<Result<Vec<(String, f64)>, Failed>, Failure> {
-        Ok(self.step(program, Some(place), "turn", turn, None)?.and_then(|text| {
+        Ok(self.step(program, Some(backend), "turn", turn, None)?.and_then(|text| {
             parse(&text).map_err(|found| Failed {
-                place: place.name.clone(),
-                command: shown(program, Some(place), "turn"),
+                backend: backend.name.clone(),
+                command: shown(program, Some(backend), "turn"),
                 found,
             })
         }))
@@ -213,15 +214,15 @@ impl Runner<'_> {
     fn step(
         &self,
         program: &Program,
-        place: Option<&Place>,
+        backend: Option<&Backend>,
         step: &str,
         turn: u32,
         profile: Option<&Path>,
     ) -> Step {
-        let work = &self.ground.work;
-        let (before, library) = match (place, profile) {
-            (Some(place), Some(file)) => place.profiled(program.outside, file),
-            (Some(place), None) => place.before(program.outside),
+        let work = &self.testbed.work;
+        let (before, library) = match (backend, profile) {
+            (Some(backend), Some(file)) => backend.profiled(program.outside, file),
+            (Some(backend), None) => backend.before(program.outside),
             (None, _) => (Vec::new(), None),
         };
         let limit: OsString = self.scale.limit().to_string().into();
@@ -233,12 +234,12 @@ impl Runner<'_> {
             command.env("SOLERA_PRELOAD", library);
         }
         let directory =
-            place.map_or(work.join("nowhere"), |place| place.directory.join(program.name));
-        command.env("SCRIPT", program.script).env("WAY", program.way).env("WORK", work);
+            backend.map_or(work.join("nowhere"), |backend| backend.directory.join(program.name));
+        command.env("SCRIPT", program.script).env("WAY", program.access).env("WORK", work);
         command.env("SCALE", self.scale.name()).env("TURN", turn.to_string());
         command.env("PLACE", directory).current_dir("/");
-        let name = place.map_or("", |place| place.name.as_str());
-        self.run(command, name, shown(program, place, step))
+        let name = backend.map_or("", |backend| backend.name.as_str());
+        self.run(command, name, shown(program, backend, step))
     }
 
     /// Ages what lies there until files fill this part of `capacity`, by this command.
@@ -258,9 +259,9 @@ impl Runner<'_> {
         }
     }
 
-    fn run(&self, mut command: Command, place: &str, shown: String) -> Step {
+    fn run(&self, mut command: Command, backend: &str, shown: String) -> Step {
         let failed = |error: io::Error| Failure::new("keep what a program says", error, "");
-        let (out, err) = (self.ground.work.join("stdout"), self.ground.work.join("stderr"));
+        let (out, err) = (self.testbed.work.join("stdout"), self.testbed.work.join("stderr"));
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).map_err(failed)?);
         command.stderr(File::create(&err).map_err(failed)?);
@@ -279,7 +280,7 @@ impl Runner<'_> {
                 format!("{name} cannot be started: {error}")
             }
         };
-        Ok(Err(Failed { place: place.to_owned(), command: shown, found }))
+        Ok(Err(Failed { backend: backend.to_owned(), command: shown, found }))
     }
 
     fn describe(&self, status: ExitStatus) -> String {
@@ -292,15 +293,15 @@ impl Runner<'_> {
 }
 
 impl Measured {
-    fn keep(&mut self, place: usize, places: usize, told: Vec<(String, f64)>) {
+    fn keep(&mut self, backend: usize, backends: usize, told: Vec<(String, f64)>) {
         for (name, ns) in told {
             let known = self.rows.iter().position(|row| row.name == name);
             let at = known.unwrap_or_else(|| {
-                let in_file_calls = vec![None; places];
-                self.rows.push(Row { name, times: vec![Vec::new(); places], in_file_calls });
+                let in_file_calls = vec![None; backends];
+                self.rows.push(Row { name, times: vec![Vec::new(); backends], in_file_calls });
                 self.rows.len() - 1
             });
-            self.rows[at].times[place].push(ns);
+            self.rows[at].times[backend].push(ns);
         }
     }
 }
@@ -312,11 +313,11 @@ fn share(file: &Path) -> Option<f64> {
 }
 
 /// A step as a person would type it.
-fn shown(program: &Program, place: Option<&Place>, step: &str) -> String {
-    let before = place.map_or_else(String::new, |place| place.shown(program.outside));
+fn shown(program: &Program, backend: Option<&Backend>, step: &str) -> String {
+    let before = backend.map_or_else(String::new, |backend| backend.shown(program.outside));
     let before = if before.is_empty() { before } else { before + " " };
-    let way = if program.way.is_empty() { "" } else { " " };
-    format!("{before}bash {}.sh{way}{} ({step})", program.script, program.way)
+    let access = if program.access.is_empty() { "" } else { " " };
+    format!("{before}bash {}.sh{access}{} ({step})", program.script, program.access)
 }
 
 /// Rows: a name, a tab, nanoseconds.

@@ -54,7 +54,7 @@ pub struct Program {
     pub title: &'static str,
     /// The script, and what it is told.
     pub script: &'static str,
-    pub way: &'static str,
+    pub access: &'static str,
     needs: &'static [Need],
     pub driver: Option<Driver>,
     /// Of what the script starts, what sees no volume: clients of servers.
@@ -68,14 +68,14 @@ const REDIS_NEEDS: &[Need] =
 const REDIS_CLIENTS: &[&str] = &["redis-cli", "redis-benchmark"];
 
 const NONE: Program =
-    Program { name: "", title: "", script: "", way: "", needs: &[], driver: None, outside: &[] };
+    Program { name: "", title: "", script: "", access: "", needs: &[], driver: None, outside: &[] };
 
 pub static ALL: [Program; 23] = [
     Program {
         name: "sqlite-wal-full",
         title: "SQLite, write-ahead log, synchronous=FULL: inserts",
         script: "sqlite",
-        way: "WAL FULL",
+        access: "WAL FULL",
         needs: SQLITE_NEEDS,
         driver: Some(SQLITE),
         ..NONE
@@ -84,7 +84,7 @@ pub static ALL: [Program; 23] = [
         name: "sqlite-wal-normal",
         title: "SQLite, write-ahead log, synchronous=NORMAL: inserts",
         script: "sqlite",
-        way: "WAL NORMAL",
+        access: "WAL NORMAL",
         needs: SQLITE_NEEDS,
         driver: Some(SQLITE),
         ..NONE
@@ -93,7 +93,7 @@ pub static ALL: [Program; 23] = [
         name: "sqlite-delete",
         title: "SQLite, rollback journal, synchronous=FULL: inserts",
         script: "sqlite",
-        way: "DELETE FULL",
+        access: "DELETE FULL",
         needs: SQLITE_NEEDS,
         driver: Some(SQLITE),
         ..NONE
@@ -133,7 +133,7 @@ pub static ALL: [Program; 23] = [
         name: "ycsb-rocksdb",
         title: "YCSB A to F on RocksDB",
         script: "ycsb",
-        way: "rocksdb",
+        access: "rocksdb",
         needs: &[CXX, ("rocksdb/db.h", "librocksdb-dev")],
         driver: Some(ROCKSDB),
         ..NONE
@@ -142,7 +142,7 @@ pub static ALL: [Program; 23] = [
         name: "ycsb-lmdb",
         title: "YCSB A to F on LMDB, a sync with each update",
         script: "ycsb",
-        way: "lmdb",
+        access: "lmdb",
         needs: &[CXX, ("lmdb.h", "liblmdb-dev")],
         driver: Some(LMDB),
         ..NONE
@@ -194,7 +194,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-varmail",
         title: "fio: a mail server",
         script: "fio",
-        way: "varmail",
+        access: "varmail",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -202,7 +202,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-fileserver",
         title: "fio: a file server",
         script: "fio",
-        way: "fileserver",
+        access: "fileserver",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -210,7 +210,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-webserver",
         title: "fio: a web server",
         script: "fio",
-        way: "webserver",
+        access: "webserver",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -218,7 +218,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-webproxy",
         title: "fio: a web proxy",
         script: "fio",
-        way: "webproxy",
+        access: "webproxy",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -226,7 +226,7 @@ pub static ALL: [Program; 23] = [
         name: "redis-always",
         title: "redis, append-only file, synced always",
         script: "redis",
-        way: "always",
+        access: "always",
         needs: REDIS_NEEDS,
         outside: REDIS_CLIENTS,
         ..NONE
@@ -235,7 +235,7 @@ pub static ALL: [Program; 23] = [
         name: "redis-everysec",
         title: "redis, append-only file, synced each second",
         script: "redis",
-        way: "everysec",
+        access: "everysec",
         needs: REDIS_NEEDS,
         outside: REDIS_CLIENTS,
         ..NONE

@@ -1,7 +1,7 @@
 //! `solera bench recovery`: the cost of an unclean end for the next attach, of a check and of a
 //! copy.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,29 +16,18 @@ use volume::{
     AttachOptions, FormatOptions, FsckOptions, Recovery, SnapshotOptions, SnapshotReport, Volume,
 };
 
+use crate::scratch::ScratchVolume;
+
 /// Bytes of a volume for each file beyond its data: inode, name, and room to spare.
 const FILE_BYTES: u64 = 1024;
 /// Bytes of a volume beyond its files.
 const FIXED_BYTES: u64 = 256 << 20;
 
-/// A volume of this run, gone with it.
-struct Made(PathBuf);
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        // A file that is not there need not be removed.
-        let _ = std::fs::remove_file(&self.0);
-        let mut anchor = self.0.clone().into_os_string();
-        anchor.push(".solera");
-        let _ = std::fs::remove_dir_all(anchor);
-    }
-}
-
 /// Makes the volume, ends uncleanly, attaches, checks, prints.
 pub fn run(args: &RecoveryArgs) -> Outcome {
     let each = args.data.div_ceil(args.files.max(1));
     let file = each.next_multiple_of(volume::BLOCK) + FILE_BYTES;
-    let made = Made(args.place.join(format!("solera-bench-{}.pm", std::process::id())));
+    let made = ScratchVolume(args.place.join(format!("solera-bench-{}.pm", std::process::id())));
     let size = Some(args.files.saturating_mul(file).saturating_mul(9) / 8 + FIXED_BYTES);
     volume::format(&made.0, &FormatOptions { size, ..FormatOptions::default() })?;
     let filling = Instant::now();
@@ -61,7 +50,7 @@ pub fn run(args: &RecoveryArgs) -> Outcome {
         let found = format!("{} at {}: {}", fault.code, fault.place, fault.meaning);
         return Err(Failure::new("measure recovery", found, "this is a bug: please report it"));
     }
-    let copy = Made(made.0.with_extension("copy.pm"));
+    let copy = ScratchVolume(made.0.with_extension("copy.pm"));
     let copied = volume::snapshot(&made.0, &copy.0, SnapshotOptions::default(), &mut |_, _| {})?;
     let times = Times { filled, attach, clean, fsck, copied };
     if args.json {

@@ -18,10 +18,10 @@ use console::size::show;
 use serde_json::{Value, json};
 use solera_bench::SplitBenchArgs;
 
-use crate::micro::ground::touch;
-use crate::micro::report::median_and_spread;
 use crate::mounts;
-use crate::worker::peer::{Part, Peer, worker};
+use crate::scratch::touch;
+use crate::statistics::median_and_spread;
+use crate::worker::peer::{Peer, Role, worker};
 use crate::worker::row::Row;
 
 const ROWS: [Row; 18] = [
@@ -51,7 +51,7 @@ const TECHNIQUES: [(&str, &str); 3] =
 const KINDS: [&str; 3] = ["tmpfs", "ext4", "xfs"];
 
 /// The directories; unmounted and removed when it is dropped.
-struct Ground {
+struct Testbed {
     dir: PathBuf,
     mounted: Vec<PathBuf>,
     /// For the memory's own limit.
@@ -59,7 +59,7 @@ struct Ground {
     kinds: Vec<(&'static str, PathBuf)>,
 }
 
-impl Ground {
+impl Testbed {
     fn make(size: u64) -> Result<Self, Failure> {
         let fail = |error: Error| Failure::new("make a place for the benchmark", error, "");
         mounts::own_namespace()
@@ -68,23 +68,24 @@ impl Ground {
         fs::create_dir(&dir).map_err(fail)?;
         let memory = dir.join("tmpfs");
         let limit = memory.join("limit");
-        let mut ground = Self { dir, mounted: Vec::new(), memory: limit, kinds: Vec::new() };
+        let mut testbed = Self { dir, mounted: Vec::new(), memory: limit, kinds: Vec::new() };
         // Workers' files, what is staged, and logs; three file systems.
         let bytes = size * 12 + (2 << 30);
         fs::create_dir(&memory).map_err(fail)?;
         mounts::tmpfs(&memory, bytes * 3, false).map_err(fail)?;
-        ground.mounted.push(memory.clone());
-        touch(&ground.memory, size).map_err(fail)?;
+        testbed.mounted.push(memory.clone());
+        touch(&testbed.memory, size).map_err(fail)?;
         for kind in KINDS {
-            if kind == "tmpfs" || ground.mount(kind, &memory, bytes).map_err(fail)? {
-                let at = if kind == "tmpfs" { memory.join("files") } else { ground.dir.join(kind) };
+            if kind == "tmpfs" || testbed.mount(kind, &memory, bytes).map_err(fail)? {
+                let at =
+                    if kind == "tmpfs" { memory.join("files") } else { testbed.dir.join(kind) };
                 fs::create_dir_all(&at).map_err(fail)?;
-                ground.kinds.push((kind, at));
+                testbed.kinds.push((kind, at));
             } else {
                 eprintln!("solera: without {kind}: it cannot be made and mounted here");
             }
         }
-        Ok(ground)
+        Ok(testbed)
     }
 
     /// `false`: not with these tools.
@@ -98,7 +99,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         for point in self.mounted.iter().rev() {
             mounts::unmount(point);
@@ -119,7 +120,7 @@ fn columns(at: &Path, memory: &Path, args: &SplitBenchArgs) -> Result<Vec<Column
     for mode in ["posix", "sync", "strict"] {
         columns.push(column(mode, at, args, &[("SOLERA_MODE", mode)])?);
     }
-    let peer = Peer::start("limit", Part::Limit, worker(args.size, memory, true)?)?;
+    let peer = Peer::start("limit", Role::Limit, worker(args.size, memory, true)?)?;
     columns.push(Column { name: "limit", peer });
     Ok(columns)
 }
@@ -140,7 +141,7 @@ fn column(
         command.env("LD_PRELOAD", find_library()?).env("SOLERA_SPLIT", &place);
         command.env("SOLERA_EMULATE", "1").envs(words.iter().copied());
     }
-    Ok(Column { name, peer: Peer::start(name, Part::Tmpfs, command)? })
+    Ok(Column { name, peer: Peer::start(name, Role::Tmpfs, command)? })
 }
 
 /// What a row took: the median and its spread, and the median of the processors.
@@ -189,17 +190,17 @@ fn measure(
 
 /// Measures and prints the tables.
 pub fn run(args: &SplitBenchArgs) -> Outcome {
-    let ground = Ground::make(args.size)?;
+    let testbed = Testbed::make(args.size)?;
     let mut progress = Progress::new("measuring");
     let rounds = u64::from(args.repeat + 1) * (ROWS.len() + TECHNIQUE_ROWS.len()) as u64;
-    let (mut done, total) = (0, rounds * ground.kinds.len() as u64);
+    let (mut done, total) = (0, rounds * testbed.kinds.len() as u64);
     let mut tables = Vec::new();
-    for (kind, at) in &ground.kinds {
+    for (kind, at) in &testbed.kinds {
         let mut step = || {
             done += 1;
             progress.update(done, total);
         };
-        let mut calls = columns(at, &ground.memory, args)?;
+        let mut calls = columns(at, &testbed.memory, args)?;
         let table = measure(&mut calls, &ROWS, args.repeat, &mut step)?;
         drop(calls);
         let mut techniques = vec![column("kernel", at, args, &[])?];
@@ -250,8 +251,8 @@ fn to_json(args: &SplitBenchArgs, tables: &Tables) -> Value {
 const CPU: &str = "kernel, CPU";
 
 /// A table's name, its columns, and the ratios that it shows.
-type Shown = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
-const SHOWN: [Shown; 2] = [
+type TableLayout = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+const SHOWN: [TableLayout; 2] = [
     (
         "among equals",
         &["kernel", "posix", "limit"],
@@ -263,7 +264,7 @@ const SHOWN: [Shown; 2] = [
         &[("sync", "kernel"), ("strict", "kernel"), ("sync", "limit"), ("strict", "limit")],
     ),
 ];
-const SHOWN_TECHNIQUES: Shown = (
+const SHOWN_TECHNIQUES: TableLayout = (
     "techniques, posix",
     &["kernel", "split", "+staging", "+relink"],
     &[("split", "kernel"), ("+staging", "kernel"), ("+relink", "kernel")],

@@ -22,8 +22,8 @@ type Callback =
     unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 type Find = unsafe extern "C" fn(*const c_char) -> *mut sqlite3_vfs;
 type Register = unsafe extern "C" fn(*mut sqlite3_vfs, c_int) -> c_int;
-type OfDatabase = unsafe extern "C" fn(*mut sqlite3) -> c_int;
-type OfStatement = unsafe extern "C" fn(*mut sqlite3_stmt) -> c_int;
+type DatabaseCall = unsafe extern "C" fn(*mut sqlite3) -> c_int;
+type StatementCall = unsafe extern "C" fn(*mut sqlite3_stmt) -> c_int;
 type Prepare = unsafe extern "C" fn(
     *mut sqlite3,
     *const c_char,
@@ -89,13 +89,13 @@ pub struct Sqlite {
     libversion: unsafe extern "C" fn() -> *const c_char,
     libversion_number: unsafe extern "C" fn() -> c_int,
     open_v2: unsafe extern "C" fn(*const c_char, *mut *mut sqlite3, c_int, *const c_char) -> c_int,
-    close: OfDatabase,
+    close: DatabaseCall,
     exec: Exec,
     errmsg: unsafe extern "C" fn(*mut sqlite3) -> *const c_char,
     prepare_v2: Prepare,
-    step: OfStatement,
-    reset: OfStatement,
-    finalize: OfStatement,
+    step: StatementCall,
+    reset: StatementCall,
+    finalize: StatementCall,
     mprintf: unsafe extern "C" fn(*const c_char, ...) -> *mut c_char,
     vfs_find: Find,
     vfs_register: Register,

@@ -4,11 +4,11 @@
 //! Each peer has a worker process, and those take turns, row by row and round by round, so that a
 //! noisy machine is noisy for all of them.
 
-mod ground;
 mod library;
-mod nothing;
+mod null_vfs;
 mod peer;
 mod report;
+mod testbed;
 mod worker;
 
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use pmem::Class;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::SqliteBenchArgs;
 
-use ground::Ground;
 use library::Sqlite;
 use peer::Peer;
 use report::Results;
+use testbed::Testbed;
 pub use worker::run as worker;
 
 /// A row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum What {
+enum Workload {
     /// Inserts, one a transaction, with a write-ahead log.
     Wal,
     /// The same, with the database locked throughout.
@@ -41,7 +41,7 @@ enum What {
     First,
 }
 
-impl What {
+impl Workload {
     /// The first query comes last: it asks the database that the row before has filled.
     const ALL: [Self; 5] = [Self::Wal, Self::Exclusive, Self::Delete, Self::Select, Self::First];
 
@@ -71,19 +71,19 @@ impl What {
     }
 
     /// Whether a peer has the row.
-    fn has(self, who: Who) -> bool {
+    fn has(self, who: Variant) -> bool {
         match self {
             Self::Wal | Self::Delete | Self::Select => true,
-            Self::Exclusive => who != Who::UnixOnVolume,
+            Self::Exclusive => who != Variant::UnixOnVolume,
             // Of `unix on a volume` the loader does a part, before the process can look at a clock.
-            Self::First => !matches!(who, Who::Nothing | Who::UnixOnVolume),
+            Self::First => !matches!(who, Variant::Nothing | Variant::UnixOnVolume),
         }
     }
 }
 
 /// A peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Who {
+enum Variant {
     Nothing,
     Unix,
     Solera,
@@ -91,7 +91,7 @@ enum Who {
     SoleraOnVolume,
 }
 
-impl Who {
+impl Variant {
     const ALL: [Self; 5] =
         [Self::Nothing, Self::Unix, Self::Solera, Self::UnixOnVolume, Self::SoleraOnVolume];
 
@@ -112,7 +112,7 @@ impl Who {
 
 /// How the time of one peer is to compare with another's.
 #[derive(Clone, Copy)]
-enum AtMost {
+enum Bound {
     /// So many times the other's.
     Times(f64),
     /// So many microseconds more.
@@ -122,21 +122,21 @@ enum AtMost {
 }
 
 /// A row, whose time it is, whose time it is compared with.
-const COMPARED: [(What, Who, Who, AtMost); 14] = [
-    (What::Wal, Who::Solera, Who::Nothing, AtMost::Times(1.35)),
-    (What::Wal, Who::Solera, Who::Unix, AtMost::Times(0.3)),
-    (What::Wal, Who::SoleraOnVolume, Who::Nothing, AtMost::Times(1.35)),
-    (What::Wal, Who::SoleraOnVolume, Who::UnixOnVolume, AtMost::Times(0.7)),
-    (What::Wal, Who::SoleraOnVolume, Who::Unix, AtMost::Times(0.3)),
-    (What::Exclusive, Who::Solera, Who::Nothing, AtMost::Shown),
-    (What::Exclusive, Who::Solera, Who::Unix, AtMost::Shown),
-    (What::Delete, Who::Solera, Who::Nothing, AtMost::Shown),
-    (What::Delete, Who::Solera, Who::Unix, AtMost::Shown),
-    (What::Delete, Who::SoleraOnVolume, Who::UnixOnVolume, AtMost::Times(0.7)),
-    (What::Select, Who::Solera, Who::Unix, AtMost::Times(1.0)),
-    (What::Select, Who::SoleraOnVolume, Who::UnixOnVolume, AtMost::Times(1.0)),
-    (What::First, Who::Solera, Who::Unix, AtMost::More(200.0)),
-    (What::First, Who::SoleraOnVolume, Who::Unix, AtMost::More(200.0)),
+const COMPARED: [(Workload, Variant, Variant, Bound); 14] = [
+    (Workload::Wal, Variant::Solera, Variant::Nothing, Bound::Times(1.35)),
+    (Workload::Wal, Variant::Solera, Variant::Unix, Bound::Times(0.3)),
+    (Workload::Wal, Variant::SoleraOnVolume, Variant::Nothing, Bound::Times(1.35)),
+    (Workload::Wal, Variant::SoleraOnVolume, Variant::UnixOnVolume, Bound::Times(0.7)),
+    (Workload::Wal, Variant::SoleraOnVolume, Variant::Unix, Bound::Times(0.3)),
+    (Workload::Exclusive, Variant::Solera, Variant::Nothing, Bound::Shown),
+    (Workload::Exclusive, Variant::Solera, Variant::Unix, Bound::Shown),
+    (Workload::Delete, Variant::Solera, Variant::Nothing, Bound::Shown),
+    (Workload::Delete, Variant::Solera, Variant::Unix, Bound::Shown),
+    (Workload::Delete, Variant::SoleraOnVolume, Variant::UnixOnVolume, Bound::Times(0.7)),
+    (Workload::Select, Variant::Solera, Variant::Unix, Bound::Times(1.0)),
+    (Workload::Select, Variant::SoleraOnVolume, Variant::UnixOnVolume, Bound::Times(1.0)),
+    (Workload::First, Variant::Solera, Variant::Unix, Bound::More(200.0)),
+    (Workload::First, Variant::SoleraOnVolume, Variant::Unix, Bound::More(200.0)),
 ];
 
 /// Measures all rows and prints the tables.
@@ -156,24 +156,24 @@ pub fn run(args: &SqliteBenchArgs) -> Outcome {
         let advice = "give the directory of a tmpfs, or one with DAX";
         return Err(Failure::new("measure there", why, advice).code(2));
     }
-    let ground = Ground::make(args)?;
-    let started = Who::ALL.into_iter().map(|who| Peer::start(who, &ground, args));
+    let testbed = Testbed::make(args)?;
+    let started = Variant::ALL.into_iter().map(|who| Peer::start(who, &testbed, args));
     let mut peers = started.collect::<Result<Vec<_>, _>>()?;
     let mut progress = Progress::new("measuring");
     // Round 0 touches the memory.
     let rounds = u64::from(args.repeat) + 1;
     for round in 0..rounds {
-        for (index, what) in What::ALL.into_iter().enumerate() {
+        for (index, what) in Workload::ALL.into_iter().enumerate() {
             for peer in peers.iter_mut().filter(|peer| what.has(peer.who)) {
                 if stop.load(Ordering::Relaxed) {
                     return Err(Failure::new("measure", "interrupted", "").code(130));
                 }
-                let took = peer.measure(what, &ground, args)?;
+                let took = peer.measure(what, &testbed, args)?;
                 if round > 0 {
                     peer.keep(what, took);
                 }
             }
-            let count = What::ALL.len() as u64;
+            let count = Workload::ALL.len() as u64;
             progress.update(round * count + index as u64 + 1, rounds * count);
         }
     }

@@ -9,18 +9,18 @@ use console::failure::Failure;
 use console::preload::{environment, find_library};
 use solera_bench::SqliteBenchArgs;
 
-use super::ground::Ground;
-use super::worker::Took;
-use super::{What, Who};
+use super::testbed::Testbed;
+use super::worker::Elapsed;
+use super::{Variant, Workload};
 use crate::executable;
-use crate::micro::report::median_and_spread;
+use crate::statistics::median_and_spread;
 
 /// A peer, with what it took.
 pub struct Peer {
-    pub who: Who,
+    pub who: Variant,
     /// Rows but the first query of a process are all one worker's.
     worker: Worker,
-    times: BTreeMap<What, Vec<Took>>,
+    times: BTreeMap<Workload, Vec<Elapsed>>,
 }
 
 /// Medians of a row, in microseconds.
@@ -34,32 +34,32 @@ pub struct Median {
 
 impl Peer {
     /// Starts it.
-    pub fn start(who: Who, ground: &Ground, args: &SqliteBenchArgs) -> Result<Self, Failure> {
-        Ok(Self { who, worker: Worker::start(who, ground, args)?, times: BTreeMap::new() })
+    pub fn start(who: Variant, testbed: &Testbed, args: &SqliteBenchArgs) -> Result<Self, Failure> {
+        Ok(Self { who, worker: Worker::start(who, testbed, args)?, times: BTreeMap::new() })
     }
 
     /// Measures a row once.
     pub fn measure(
         &mut self,
-        what: What,
-        ground: &Ground,
+        what: Workload,
+        testbed: &Testbed,
         args: &SqliteBenchArgs,
-    ) -> Result<Took, Failure> {
+    ) -> Result<Elapsed, Failure> {
         match what {
-            What::First => Worker::start(self.who, ground, args)?.measure(what),
+            Workload::First => Worker::start(self.who, testbed, args)?.measure(what),
             _ => self.worker.measure(what),
         }
     }
 
     /// Remembers it.
-    pub fn keep(&mut self, what: What, took: Took) {
+    pub fn keep(&mut self, what: Workload, took: Elapsed) {
         self.times.entry(what).or_default().push(took);
     }
 
     /// Of all that was kept; `None`: the row is not measured.
-    pub fn median(&self, what: What) -> Option<Median> {
+    pub fn median(&self, what: Workload) -> Option<Median> {
         let times = self.times.get(&what)?;
-        let all = |of: fn(&Took) -> f64| times.iter().map(of).collect::<Vec<f64>>();
+        let all = |of: fn(&Elapsed) -> f64| times.iter().map(of).collect::<Vec<f64>>();
         let (clock, spread) = median_and_spread(&all(|took| took.clock));
         let (cpu, _) = median_and_spread(&all(|took| took.cpu));
         Some(Median { clock, spread, cpu })
@@ -67,31 +67,31 @@ impl Peer {
 }
 
 struct Worker {
-    who: Who,
+    who: Variant,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    fn start(who: Who, ground: &Ground, args: &SqliteBenchArgs) -> Result<Self, Failure> {
+    fn start(who: Variant, testbed: &Testbed, args: &SqliteBenchArgs) -> Result<Self, Failure> {
         let failed =
             |error: Error| Failure::new(format!("start the worker for {}", who.name()), error, "");
         let own = executable::own().map_err(failed)?;
         let mut command = Command::new(own);
         command.args(["bench", "sqlite-worker", "--who", who.name()]);
         command.args(["--inserts", &args.inserts.to_string(), "--rows", &args.rows.to_string()]);
-        command.arg("--extension").arg(&ground.extension);
+        command.arg("--extension").arg(&testbed.extension);
         match who {
-            Who::Nothing => command.arg(&ground.directory),
-            Who::Unix | Who::Solera => command.arg(ground.kernel(who)),
-            Who::UnixOnVolume => {
-                let (volume, at) = (ground.volume(who), Path::new(&ground.prefix));
+            Variant::Nothing => command.arg(&testbed.directory),
+            Variant::Unix | Variant::Solera => command.arg(testbed.kernel(who)),
+            Variant::UnixOnVolume => {
+                let (volume, at) = (testbed.volume(who), Path::new(&testbed.prefix));
                 environment(&mut command, &volume, at, "strict", &find_library()?);
                 command.arg(at)
             }
-            Who::SoleraOnVolume => {
-                command.arg("--volume").arg(ground.volume(who)).arg(&ground.prefix)
+            Variant::SoleraOnVolume => {
+                command.arg("--volume").arg(testbed.volume(who)).arg(&testbed.prefix)
             }
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -102,7 +102,7 @@ impl Worker {
         Ok(Self { who, child, input, output: BufReader::new(output) })
     }
 
-    fn measure(&mut self, what: What) -> Result<Took, Failure> {
+    fn measure(&mut self, what: Workload) -> Result<Elapsed, Failure> {
         writeln!(self.input, "{}", what.name()).map_err(|error| self.lost(&error))?;
         let text = self.answer()?;
         let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
@@ -110,7 +110,7 @@ impl Worker {
             let asked = format!("measure {}", self.who.name());
             return Err(Failure::new(asked, format!("it says `{text}`"), ""));
         };
-        Ok(Took { clock, cpu })
+        Ok(Elapsed { clock, cpu })
     }
 
     fn answer(&mut self) -> Result<String, Failure> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use solera_bench::SqliteBenchArgs;
 
 use super::peer::{Median, Peer};
-use super::{AtMost, COMPARED, What, Who};
+use super::{Bound, COMPARED, Variant, Workload};
 
 /// All that was measured.
 pub struct Results<'a> {
@@ -19,12 +19,12 @@ pub struct Results<'a> {
 }
 
 /// A comparison, as far as both were measured.
-struct Reached {
+struct Comparison {
     clock: f64,
     cpu: f64,
 }
 
-impl AtMost {
+impl Bound {
     /// What is compared: a ratio, or a difference.
     fn of(self, own: f64, other: f64) -> f64 {
         match self {
@@ -66,20 +66,29 @@ fn show(time: f64) -> String {
 }
 
 impl Results<'_> {
-    fn median(&self, what: What, who: Who) -> Option<Median> {
+    fn median(&self, what: Workload, who: Variant) -> Option<Median> {
         self.peers.iter().find(|peer| peer.who == who)?.median(what)
     }
 
-    fn reached(&self, what: What, own: Who, other: Who, most: AtMost) -> Option<Reached> {
+    fn reached(
+        &self,
+        what: Workload,
+        own: Variant,
+        other: Variant,
+        most: Bound,
+    ) -> Option<Comparison> {
         let (own, other) = (self.median(what, own)?, self.median(what, other)?);
-        Some(Reached { clock: most.of(own.clock, other.clock), cpu: most.of(own.cpu, other.cpu) })
+        Some(Comparison {
+            clock: most.of(own.clock, other.clock),
+            cpu: most.of(own.cpu, other.cpu),
+        })
     }
 
     /// For programs.
     pub fn to_json(&self) -> Value {
         let mut rows = Vec::new();
-        for what in What::ALL {
-            for who in Who::ALL {
+        for what in Workload::ALL {
+            for who in Variant::ALL {
                 if let Some(median) = self.median(what, who) {
                     rows.push(json!({
                         "row": what.name(), "peer": who.name(), "us": median.clock,
@@ -107,10 +116,10 @@ impl Results<'_> {
 
     /// For people.
     pub fn to_text(&self) -> String {
-        let measured: Vec<Who> = self.peers.iter().map(|peer| peer.who).collect();
+        let measured: Vec<Variant> = self.peers.iter().map(|peer| peer.who).collect();
         let mut head = vec!["us (spread)"];
         head.extend(measured.iter().map(|who| who.name()));
-        let rows = What::ALL.map(|what| {
+        let rows = Workload::ALL.map(|what| {
             let mut row = vec![what.title(self.args)];
             row.extend(measured.iter().map(|who| match self.median(what, *who) {
                 Some(median) => format!("{} ({:.0} %)", show(median.clock), median.spread),

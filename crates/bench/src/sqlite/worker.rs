@@ -15,12 +15,12 @@ use console::failure::{Failure, Outcome};
 use solera_bench::SqliteWorkerArgs;
 
 use super::library::{Database, Result, Sqlite, Statement};
-use super::nothing;
-use super::{What, Who};
+use super::null_vfs;
+use super::{Variant, Workload};
 
 /// Microseconds a call.
 #[derive(Clone, Copy)]
-pub struct Took {
+pub struct Elapsed {
     /// On the clock.
     pub clock: f64,
     /// Of the processor.
@@ -31,7 +31,8 @@ pub struct Took {
 pub fn run(args: &SqliteWorkerArgs) -> Outcome {
     let asked = format!("measure {}", args.who);
     let failed = |why: String| Failure::new(&asked, why, "");
-    let who = Who::from_name(&args.who).ok_or_else(|| failed("there is no such peer".into()))?;
+    let who =
+        Variant::from_name(&args.who).ok_or_else(|| failed("there is no such peer".into()))?;
     let mut worker = Worker {
         sqlite: Sqlite::load()?,
         who,
@@ -42,7 +43,7 @@ pub fn run(args: &SqliteWorkerArgs) -> Outcome {
     };
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| failed(error.to_string()))?;
-        let what = What::from_name(&line).ok_or_else(|| failed(format!("no row `{line}`")))?;
+        let what = Workload::from_name(&line).ok_or_else(|| failed(format!("no row `{line}`")))?;
         let took = worker.measure(what).map_err(failed)?;
         answer(&format!("{:.4} {:.4}", took.clock, took.cpu))?;
     }
@@ -58,24 +59,24 @@ fn answer(text: &str) -> std::result::Result<(), Failure> {
 
 struct Worker<'a> {
     sqlite: &'static Sqlite,
-    who: Who,
+    who: Variant,
     args: &'a SqliteWorkerArgs,
     /// Whether its VFS is known to SQLite.
     loaded: bool,
     /// Whether the table that is read is there.
     filled: bool,
     /// Statements of rows that insert.
-    open: Vec<(What, Statement)>,
+    open: Vec<(Workload, Statement)>,
 }
 
 /// Runs something so often; gives what one took.
-fn timed(calls: u64, mut call: impl FnMut() -> Result<()>) -> Result<Took> {
+fn timed(calls: u64, mut call: impl FnMut() -> Result<()>) -> Result<Elapsed> {
     let (begun, used) = (Instant::now(), processor_time());
     for _ in 0..calls {
         call()?;
     }
     let (clock, cpu) = (begun.elapsed().as_nanos() as f64 / 1e3, processor_time() - used);
-    Ok(Took { clock: clock / calls as f64, cpu: cpu / calls as f64 })
+    Ok(Elapsed { clock: clock / calls as f64, cpu: cpu / calls as f64 })
 }
 
 /// Microseconds that this process has had of the processors.
@@ -101,9 +102,9 @@ fn escaped(path: &Path) -> String {
 impl Worker<'_> {
     fn vfs(&self) -> &'static CStr {
         match self.who {
-            Who::Nothing => nothing::NAME,
-            Who::Unix | Who::UnixOnVolume => c"unix",
-            Who::Solera | Who::SoleraOnVolume => c"solera",
+            Variant::Nothing => null_vfs::NAME,
+            Variant::Unix | Variant::UnixOnVolume => c"unix",
+            Variant::Solera | Variant::SoleraOnVolume => c"solera",
         }
     }
 
@@ -111,9 +112,9 @@ impl Worker<'_> {
     fn load(&mut self) -> Result<()> {
         if !self.loaded {
             match self.who {
-                Who::Nothing => nothing::register(self.sqlite)?,
-                Who::Unix | Who::UnixOnVolume => {}
-                Who::Solera | Who::SoleraOnVolume => {
+                Variant::Nothing => null_vfs::register(self.sqlite)?,
+                Variant::Unix | Variant::UnixOnVolume => {}
+                Variant::Solera | Variant::SoleraOnVolume => {
                     self.sqlite.load_vfs(&self.args.extension)?;
                 }
             }
@@ -134,11 +135,11 @@ impl Worker<'_> {
         Database::open(self.sqlite, &name, Some(self.vfs()))
     }
 
-    fn measure(&mut self, what: What) -> Result<Took> {
+    fn measure(&mut self, what: Workload) -> Result<Elapsed> {
         match what {
-            What::Wal | What::Exclusive | What::Delete => self.inserts(what),
-            What::Select => self.select(),
-            What::First => timed(1, || {
+            Workload::Wal | Workload::Exclusive | Workload::Delete => self.inserts(what),
+            Workload::Select => self.select(),
+            Workload::First => timed(1, || {
                 let database = self.database(SELECTED)?;
                 database.prepare("select a from t limit 1")?.run()
             }),
@@ -146,15 +147,15 @@ impl Worker<'_> {
     }
 
     /// One transaction each.
-    fn inserts(&mut self, what: What) -> Result<Took> {
+    fn inserts(&mut self, what: Workload) -> Result<Elapsed> {
         let known = self.open.iter().position(|(open, _)| *open == what);
         let at = known.unwrap_or(self.open.len());
         if known.is_none() {
             let database = self.database(&format!("{}.db", what.name()))?;
-            if what == What::Exclusive {
+            if what == Workload::Exclusive {
                 database.execute("pragma locking_mode=exclusive")?;
             }
-            database.set_journal(if what == What::Delete { "delete" } else { "wal" })?;
+            database.set_journal(if what == Workload::Delete { "delete" } else { "wal" })?;
             database.execute(
                 "pragma synchronous=full; create table t(a integer primary key, b blob)",
             )?;
@@ -165,7 +166,7 @@ impl Worker<'_> {
         timed(self.args.inserts, || statement.run())
     }
 
-    fn select(&mut self) -> Result<Took> {
+    fn select(&mut self) -> Result<Elapsed> {
         if !self.filled {
             let fill = self.database(SELECTED)?;
             let rows = self.args.rows;

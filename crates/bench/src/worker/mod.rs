@@ -23,7 +23,7 @@ use row::{BLOCK_BYTES, FILES, LISTED, LONGEST_BYTES, Random, Row, offset, scatte
 
 /// Nanoseconds.
 #[derive(Clone, Copy)]
-pub struct Took {
+pub struct Elapsed {
     /// On the clock.
     pub clock: f64,
     /// Of the processors.
@@ -68,22 +68,22 @@ fn answer(text: &str) -> Result<()> {
 }
 
 /// What one run took, a call, after an untimed run of an eighth of its length.
-fn time(measured: &mut dyn Measured, row: Row, args: &WorkerArgs) -> Result<Took> {
+fn time(measured: &mut dyn Measured, row: Row, args: &WorkerArgs) -> Result<Elapsed> {
     let size = args.size;
     let calls = if args.few { row.calls_beneath(size) } else { row.calls(size) };
     run_calls(measured, row, calls / 8, size)?;
     let took = run_calls(measured, row, calls, size)?;
-    Ok(Took { clock: took.clock / calls as f64, cpu: took.cpu / calls as f64 })
+    Ok(Elapsed { clock: took.clock / calls as f64, cpu: took.cpu / calls as f64 })
 }
 
-fn run_calls(measured: &mut dyn Measured, row: Row, calls: u64, size: u64) -> Result<Took> {
+fn run_calls(measured: &mut dyn Measured, row: Row, calls: u64, size: u64) -> Result<Elapsed> {
     measured.begin(row)?;
     let mut random = Random::new();
     let (begun, used) = (Instant::now(), processor_time());
     for call in 0..calls {
         measured.call(row, call, offset(row, call, &mut random, size))?;
     }
-    let took = Took { clock: begun.elapsed().as_nanos() as f64, cpu: processor_time() - used };
+    let took = Elapsed { clock: begun.elapsed().as_nanos() as f64, cpu: processor_time() - used };
     measured.end(row)?;
     Ok(took)
 }

@@ -11,13 +11,13 @@ use solera_bench::MicroArgs;
 use volume::FormatOptions;
 
 use crate::executable;
-use crate::micro::ground::Ground;
-use crate::worker::Took;
+use crate::micro::testbed::Testbed;
+use crate::worker::Elapsed;
 use crate::worker::row::Row;
 
 /// Which part of the table a peer plays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum Role {
     Volume,
     /// Another volume, its memory not closed to the program's code.
     Unguarded,
@@ -26,12 +26,12 @@ pub enum Part {
 }
 
 /// Those that have a volume.
-pub const VOLUMES: [(&str, Part); 2] = [("solera", Part::Volume), ("no guard", Part::Unguarded)];
+pub const VOLUMES: [(&str, Role); 2] = [("solera", Role::Volume), ("no guard", Role::Unguarded)];
 
 /// A worker process, with what it took, in nanoseconds per call.
 pub struct Peer {
     pub name: &'static str,
-    pub part: Part,
+    pub part: Role,
     child: Child,
     /// `None`: it was told to end.
     input: Option<ChildStdin>,
@@ -45,7 +45,7 @@ pub struct Peer {
 impl Peer {
     /// Starts the volumes' workers first, then the others. Each has a volume of its own, which it
     /// shares with no process unless one is asked for.
-    pub fn start_all(ground: &Ground, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
+    pub fn start_all(testbed: &Testbed, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
         // A prefix that exists nowhere else, since nothing else is there.
         let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));
         let library = find_library()?;
@@ -55,7 +55,7 @@ impl Peer {
             let start = || {
                 let mut command = worker(args.size, &at, false)?;
                 environment(&mut command, region, &at, &args.mode, &library);
-                if part == Part::Unguarded {
+                if part == Role::Unguarded {
                     command.env("SOLERA_GUARD", "off");
                 }
                 Self::start(name, part, command)
@@ -67,23 +67,23 @@ impl Peer {
             Ok(peer)
         };
         let mut peers = Vec::new();
-        for ((name, part), region) in VOLUMES.into_iter().zip(&ground.regions) {
+        for ((name, part), region) in VOLUMES.into_iter().zip(&testbed.regions) {
             peers.push(on_volume(name, part, region)?);
         }
-        for tmpfs in &ground.tmpfs {
+        for tmpfs in &testbed.tmpfs {
             peers.push(Self::start(
                 tmpfs.name,
-                Part::Tmpfs,
+                Role::Tmpfs,
                 worker(args.size, &tmpfs.dir, false)?,
             )?);
         }
-        let memory = worker(args.size, &ground.memory, true)?;
-        peers.push(Self::start("limit", Part::Limit, memory)?);
+        let memory = worker(args.size, &testbed.memory, true)?;
+        peers.push(Self::start("limit", Role::Limit, memory)?);
         Ok(peers)
     }
 
     /// A worker of its own command.
-    pub fn start(name: &'static str, part: Part, mut command: Command) -> Result<Self, Failure> {
+    pub fn start(name: &'static str, part: Role, mut command: Command) -> Result<Self, Failure> {
         let failed = |error| Failure::new(format!("start the worker for {name}"), error, "");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
@@ -101,8 +101,8 @@ impl Peer {
     }
 
     /// What one run took, a call; `None` where the peer has nothing to measure.
-    pub fn measure(&mut self, row: Row) -> Result<Option<Took>, Failure> {
-        if self.part == Part::Limit && row.bytes() == 0 {
+    pub fn measure(&mut self, row: Row) -> Result<Option<Elapsed>, Failure> {
+        if self.part == Role::Limit && row.bytes() == 0 {
             return Ok(None);
         }
         let told = self.input.as_mut().map(|input| writeln!(input, "{}", row.name()));
@@ -113,7 +113,7 @@ impl Peer {
             let asked = format!("measure {}", self.name);
             return Err(Failure::new(asked, format!("it says `{text}`"), ""));
         };
-        Ok(Some(Took { clock, cpu }))
+        Ok(Some(Elapsed { clock, cpu }))
     }
 
     /// Lets it end by itself.
@@ -127,7 +127,7 @@ impl Peer {
     }
 
     /// Remembers what a run took.
-    pub fn keep(&mut self, row: Row, took: Option<Took>) {
+    pub fn keep(&mut self, row: Row, took: Option<Elapsed>) {
         self.times.entry(row).or_default().extend(took.map(|took| took.clock));
         self.cpu_times.entry(row).or_default().extend(took.map(|took| took.cpu));
     }

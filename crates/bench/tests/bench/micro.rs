@@ -2,6 +2,7 @@
 //! figure is judged here.
 
 use serde_json::Value;
+
 use crate::support::solera;
 
 fn rows(report: &Value) -> &[Value] {

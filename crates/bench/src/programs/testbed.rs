@@ -15,10 +15,10 @@ use console::output;
 use console::preload::find_library;
 use solera_bench::ProgramsBenchArgs;
 
-use super::place::{Build, Place, Way};
+use super::backend::{Access, Backend, Build};
 use crate::executable;
-use crate::micro::ground::{check_room, own_directory, touch};
 use crate::mounts;
+use crate::scratch::{check_room, own_directory, touch};
 
 /// The kinds of peers that have a name.
 const TMPFS: &str = "tmpfs";
@@ -37,14 +37,14 @@ struct Peer {
     at: PathBuf,
 }
 
-pub struct Ground {
+pub struct Testbed {
     base: PathBuf,
     mounted: Vec<PathBuf>,
     /// Directories elsewhere, which are removed too.
     elsewhere: Vec<PathBuf>,
     /// What no place has: drivers, scripts, what programs read.
     pub work: PathBuf,
-    pub places: Vec<Place>,
+    pub backends: Vec<Backend>,
     /// Peers that were asked for and cannot be had here, and why.
     pub missing: Vec<(String, String)>,
     /// What can be aged, volumes and directories of file systems, and the command that does it.
@@ -55,7 +55,7 @@ pub struct Ground {
     pub profiles: bool,
 }
 
-impl Ground {
+impl Testbed {
     /// `bytes`: of each volume and each file system that is made. As root, this has to be called
     /// in a mount namespace of the process's own.
     pub fn make(args: &ProgramsBenchArgs, bytes: u64, own_mounts: bool) -> Result<Self, Failure> {
@@ -65,36 +65,36 @@ impl Ground {
         let made = peers.iter().filter(|peer| NAMED.contains(&peer.as_str())).count();
         check_room((volumes + made) as u64 * bytes + WORK_BYTES, ADVICE)?;
         let base = own_directory(&std::env::temp_dir()).map_err(failed)?;
-        let mut ground = Self {
+        let mut testbed = Self {
             work: base.join("work"),
             base,
             mounted: Vec::new(),
             elsewhere: Vec::new(),
-            places: Vec::new(),
+            backends: Vec::new(),
             missing: Vec::new(),
             aged: Vec::new(),
             huge: own_mounts,
             profiles: args.against.is_none(),
         };
-        let volumes_at = ground.memory(own_mounts, bytes, volumes, made).map_err(failed)?;
+        let volumes_at = testbed.memory(own_mounts, bytes, volumes, made).map_err(failed)?;
         for name in ["", "bin", "src", "tmp", "input", "home", "lib"] {
-            open_directory(&ground.work.join(name)).map_err(failed)?;
+            open_directory(&testbed.work.join(name)).map_err(failed)?;
         }
-        let own = ground.build(&own_command()?, "this", &find_library()?)?;
-        let other = args.against.as_deref().map(|dir| ground.other(dir)).transpose()?;
+        let own = testbed.build(&own_command()?, "this", &find_library()?)?;
+        let other = args.against.as_deref().map(|dir| testbed.other(dir)).transpose()?;
         for mode in &modes {
-            ground.volume(format!("volume {mode}"), &volumes_at, mode, &own, bytes)?;
+            testbed.volume(format!("volume {mode}"), &volumes_at, mode, &own, bytes)?;
             if let Some(other) = &other {
                 let name = format!("volume {mode}, against");
-                ground.volume(name, &volumes_at, mode, other, bytes)?;
+                testbed.volume(name, &volumes_at, mode, other, bytes)?;
             }
         }
-        ground.peers(&peers, args, &own, bytes)?;
-        if ground.places.is_empty() {
+        testbed.peers(&peers, args, &own, bytes)?;
+        if testbed.backends.is_empty() {
             let found = "there is no place: no mode, and no peer that can be had here";
             return Err(Failure::new("measure", found, "see --modes and --peers").code(2));
         }
-        Ok(ground)
+        Ok(testbed)
     }
 
     /// Mounts what volumes and peers lie in, if it may; where volumes are to lie.
@@ -172,7 +172,7 @@ impl Ground {
             return Err(Failure::new(asked, String::from_utf8_lossy(&done.stderr).trim(), ""));
         }
         self.aged.push((build.command.clone(), region.clone()));
-        self.places.push(Place::volume(name, region, mode, build));
+        self.backends.push(Backend::volume(name, region, mode, build));
         Ok(())
     }
 
@@ -203,12 +203,12 @@ impl Ground {
             return Err(Failure::new(format!("measure --split {wrong}"), found, "").code(2));
         }
         for peer in found.iter().filter(|peer| split.contains(&peer.name.as_str())) {
-            let way = Way::Split { build: own.clone() };
-            self.place(format!("split {}", peer.name), way, peer.at.join("split"))?;
+            let access = Access::Split { build: own.clone() };
+            self.backend(format!("split {}", peer.name), access, peer.at.join("split"))?;
         }
         for peer in found {
-            let way = Way::Kernel { build: own.clone() };
-            self.place(peer.name.clone(), way, peer.at.join("kernel"))?;
+            let access = Access::Kernel { build: own.clone() };
+            self.backend(peer.name.clone(), access, peer.at.join("kernel"))?;
             let aged = peer.at.join("aged");
             fs::create_dir(&aged).map_err(failed)?;
             self.aged.push((own.command.clone(), aged));
@@ -216,9 +216,9 @@ impl Ground {
         Ok(())
     }
 
-    fn place(&mut self, name: String, way: Way, directory: PathBuf) -> Result<(), Failure> {
+    fn backend(&mut self, name: String, access: Access, directory: PathBuf) -> Result<(), Failure> {
         fs::create_dir(&directory).map_err(failed)?;
-        self.places.push(Place { name, way, directory });
+        self.backends.push(Backend { name, access, directory });
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         for dir in &self.elsewhere {
             // What cannot be removed stays.

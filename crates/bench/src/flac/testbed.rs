@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use console::failure::Failure;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::micro::ground::touch;
+use crate::scratch::touch;
 
 /// Bytes of the volume beyond its files.
 const FIXED_BYTES: u64 = 256 << 20;
@@ -21,7 +21,7 @@ const FIXED_BYTES: u64 = 256 << 20;
 const FILES: u64 = 4;
 
 /// The places; removed when this is dropped.
-pub struct Ground {
+pub struct Testbed {
     pub directory: PathBuf,
     mounted: Vec<PathBuf>,
 }
@@ -41,7 +41,7 @@ pub fn cache(directory: &Path) -> PathBuf {
     directory.join("cache")
 }
 
-impl Ground {
+impl Testbed {
     /// Makes them in `place` for files of `size` bytes; the volume's memory is touched.
     pub fn make(place: &Path, size: u64) -> Result<Self, Failure> {
         let asked = format!("measure in {}", place.display());
@@ -49,9 +49,9 @@ impl Ground {
         // Programs get whole paths.
         let place = place.canonicalize().map_err(failed)?;
         let directory = place.join(format!("solera-bench-flac-{}", std::process::id()));
-        let mut ground = Self { directory, mounted: Vec::new() };
-        ground.prepare(size).map_err(failed)?;
-        Ok(ground)
+        let mut testbed = Self { directory, mounted: Vec::new() };
+        testbed.prepare(size).map_err(failed)?;
+        Ok(testbed)
     }
 
     fn prepare(&mut self, size: u64) -> io::Result<()> {
@@ -97,7 +97,7 @@ fn own_namespace() -> io::Result<()> {
     Ok(rustix::mount::mount_change("/", all)?)
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         for place in &self.mounted {
             // What is still in use goes with this process's mount namespace.

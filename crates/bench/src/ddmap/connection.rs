@@ -28,12 +28,12 @@ const STREAM: u8 = 2;
 const SINK: u8 = 3;
 
 /// A side of a connection.
-struct Side {
+struct Endpoint {
     stream: TcpStream,
     polls: bool,
 }
 
-impl Side {
+impl Endpoint {
     fn new(stream: TcpStream, polls: bool) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(polls)?;
@@ -102,7 +102,7 @@ pub fn serve() -> Outcome {
 fn answer(mut stream: TcpStream) -> io::Result<()> {
     let mut polls = [0];
     stream.read_exact(&mut polls)?;
-    let mut side = Side::new(stream, polls[0] == 1)?;
+    let mut side = Endpoint::new(stream, polls[0] == 1)?;
     let (mut request, mut bytes) = ([0; REQUEST], vec![0x5A; CHUNK]);
     loop {
         side.receive(&mut request)?;
@@ -130,14 +130,14 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// The other side's process.
-pub struct Remote {
+pub struct Responder {
     child: Child,
     port: u16,
     /// It ends when this does.
     _input: Option<ChildStdin>,
 }
 
-impl Remote {
+impl Responder {
     pub fn start(mut command: Command) -> Result<Self, Failure> {
         let failed = |error| Failure::io("start the other side of connections", &error);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -155,11 +155,11 @@ impl Remote {
     pub fn connect(&self, asker_polls: bool, other_polls: bool) -> io::Result<Connection> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         stream.write_all(&[u8::from(other_polls)])?;
-        Ok(Connection { side: Side::new(stream, asker_polls)?, buffer: vec![0; CHUNK] })
+        Ok(Connection { side: Endpoint::new(stream, asker_polls)?, buffer: vec![0; CHUNK] })
     }
 }
 
-impl Drop for Remote {
+impl Drop for Responder {
     fn drop(&mut self) {
         // It may have ended.
         let _ = self.child.kill();
@@ -169,7 +169,7 @@ impl Drop for Remote {
 
 /// A connection to it.
 pub struct Connection {
-    side: Side,
+    side: Endpoint,
     buffer: Vec<u8>,
 }
 

@@ -22,12 +22,12 @@ const GRACE_STEPS: u32 = 250;
 const STEP: Duration = Duration::from_millis(20);
 
 /// The groups that run now.
-pub struct Children {
+pub struct ProcessGroups {
     stopped: AtomicBool,
     groups: Mutex<Vec<Pid>>,
 }
 
-impl Children {
+impl ProcessGroups {
     /// Begins to wait for signals.
     pub fn watch() -> Result<Arc<Self>, Failure> {
         let children =

@@ -16,7 +16,7 @@ pub struct Build {
 }
 
 /// Through what programs see the place.
-pub enum Way {
+pub enum Access {
     /// A volume of its own, in a mode, by a build.
     Volume { region: PathBuf, mode: String, build: Build },
     /// A directory that `solera run --split` serves.
@@ -25,23 +25,23 @@ pub enum Way {
     Kernel { build: Build },
 }
 
-pub struct Place {
+pub struct Backend {
     /// As tables call it.
     pub name: String,
-    pub way: Way,
+    pub access: Access,
     /// For what programs make, as they see it.
     pub directory: PathBuf,
 }
 
-impl Place {
+impl Backend {
     pub fn volume(name: String, region: PathBuf, mode: &str, build: &Build) -> Self {
-        let way = Way::Volume { region, mode: mode.to_owned(), build: build.clone() };
-        Self { name, way, directory: PathBuf::from(AT) }
+        let access = Access::Volume { region, mode: mode.to_owned(), build: build.clone() };
+        Self { name, access, directory: PathBuf::from(AT) }
     }
 
     /// Whether Solera serves it.
     pub fn is_served(&self) -> bool {
-        !matches!(self.way, Way::Kernel { .. })
+        !matches!(self.access, Access::Kernel { .. })
     }
 
     /// What stands before a program's name, and the library that is then preloaded. `outside`:
@@ -56,17 +56,17 @@ impl Place {
     }
 
     fn run(&self, outside: &[&str], options: &[OsString]) -> (Vec<OsString>, Option<&Path>) {
-        let (build, at) = match &self.way {
-            Way::Volume { region, mode, build } => {
+        let (build, at) = match &self.access {
+            Access::Volume { region, mode, build } => {
                 let region = region.as_os_str().to_owned();
                 let words = ["--volume".into(), region, "--at".into(), AT.into(), "--mode".into()];
                 (build, [&words[..], &[mode.into()]].concat())
             }
-            Way::Split { build } => {
+            Access::Split { build } => {
                 let over = self.directory.as_os_str().to_owned();
                 (build, vec!["--split".into(), over])
             }
-            Way::Kernel { build } => (build, vec!["--no-volume".into()]),
+            Access::Kernel { build } => (build, vec!["--no-volume".into()]),
         };
         let mut words: Vec<OsString> = vec![build.command.clone().into(), "run".into()];
         words.extend(at);
@@ -78,7 +78,7 @@ impl Place {
         (words, Some(build.library.as_path()))
     }
 
-    /// The words of [`Place::before`] for people.
+    /// The words of [`Backend::before`] for people.
     pub fn shown(&self, outside: &[&str]) -> String {
         let words = self.before(outside).0;
         let mut words = words.iter().map(|word| word.to_string_lossy().into_owned());

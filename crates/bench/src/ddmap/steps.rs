@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use console::failure::Failure;
 use serde_json::{Value, json};
 
-use super::ground::{FILE, Ground, On, Program, Used};
-use super::map::Mapping;
-use super::remote::{Connection, PAGE, Remote};
+use super::connection::{Connection, PAGE, Responder};
+use super::mapping::Mapping;
 use super::rows::{Rows, Target, quantile};
 use super::share::{Kind, Share};
-use super::{thread, threads, traps};
+use super::testbed::{Consumer, FILE, Program, Testbed, VolumeKind};
+use super::{concurrency, fault_thread, traps};
 use crate::worker::row::Random;
 
 /// A step of a round.
@@ -29,7 +29,7 @@ pub const LARGE: [Step; 9] = [
     traps::measure,
     mapped,
     values,
-    threads::measure,
+    concurrency::measure,
 ];
 /// Those of a volume that its node has room for.
 pub const LOCAL: [Step; 2] = [calls, attach];
@@ -51,7 +51,7 @@ const READ_VALUES: usize = 1 << 16;
 const STARTS: u32 = 5;
 
 /// The rows of touches.
-struct Touched {
+struct TouchRows {
     polls: bool,
     rows: [&'static str; 2],
     round_trip: (&'static str, Target),
@@ -60,14 +60,14 @@ struct Touched {
     share: Target,
 }
 
-const POLLING: Touched = Touched {
+const POLLING: TouchRows = TouchRows {
     polls: true,
     rows: ["touch, both sides poll: p50", "touch, both sides poll: p99"],
     round_trip: ("TCP round trip, both poll", Target::More(10.0)),
     thread: ("thread, both poll", [Target::AtMost(0.8), Target::AtMost(0.6)]),
     share: Target::AtMost(0.25),
 };
-const BLOCKING: Touched = Touched {
+const BLOCKING: TouchRows = TouchRows {
     polls: false,
     rows: ["touch, the holder blocks: p50", "touch, the holder blocks: p99"],
     round_trip: ("TCP round trip, both block", Target::AtMost(1.4)),
@@ -79,13 +79,13 @@ const STORED: &str = "store in order, twice the node";
 
 /// What the steps share.
 pub struct Bench<'r> {
-    /// Network file systems that are measured. They end first: they lie in the ground's directory.
+    /// Network file systems that are measured. They end first: they lie in the testbed's directory.
     shares: Vec<Share>,
-    ground: Ground,
+    testbed: Testbed,
     /// Bytes of the host's node, and of the file.
     size: u64,
     file: u64,
-    remote: &'r Remote,
+    remote: &'r Responder,
     /// Asker and other side poll; neither does; the asker does.
     polling: Connection,
     blocking: Connection,
@@ -104,23 +104,23 @@ fn lost(error: &io::Error) -> Failure {
 }
 
 fn file() -> Value {
-    Ground::at(FILE).display().to_string().into()
+    Testbed::at(FILE).display().to_string().into()
 }
 
 impl<'r> Bench<'r> {
     /// Makes the files.
-    pub fn new(mut ground: Ground, remote: &'r Remote, size: u64) -> Result<Self, Failure> {
+    pub fn new(mut testbed: Testbed, remote: &'r Responder, size: u64) -> Result<Self, Failure> {
         // It has room on the host beside what stays there, and what is kept free.
         let bytes = size / 2;
-        for on in [On::Large(false), On::Fitting, On::Plain] {
+        for on in [VolumeKind::Large(false), VolumeKind::Fitting, VolumeKind::Plain] {
             let fill = json!({ "do": "fill", "file": file(), "bytes": bytes });
-            ground.program(on)?.ask(&fill)?;
+            testbed.program(on)?.ask(&fill)?;
         }
-        ground.locate()?;
+        testbed.locate()?;
         let connect = |asker, other| remote.connect(asker, other).map_err(|error| lost(&error));
         Ok(Self {
             shares: Vec::new(),
-            ground,
+            testbed,
             size,
             file: bytes,
             remote,
@@ -136,19 +136,19 @@ impl<'r> Bench<'r> {
 
     /// Mounts a network file system, to touch a file of the same size there.
     pub fn mount(&mut self, kind: Kind) -> Result<(), Failure> {
-        let share = Share::mount(kind, &self.ground.beside(kind.word()))?;
+        let share = Share::mount(kind, &self.testbed.beside(kind.word()))?;
         share.fill(self.file)?;
         self.shares.push(share);
         Ok(())
     }
 
-    pub fn ground(&self) -> &Ground {
-        &self.ground
+    pub fn testbed(&self) -> &Testbed {
+        &self.testbed
     }
 
     /// Where more nodes can be had.
-    pub fn ground_mut(&mut self) -> &mut Ground {
-        &mut self.ground
+    pub fn testbed_mut(&mut self) -> &mut Testbed {
+        &mut self.testbed
     }
 
     /// Bytes of the host's node.
@@ -169,16 +169,17 @@ impl<'r> Bench<'r> {
     /// Sends the file away: stores twice the node's bytes, and removes them again, so that touches
     /// find room. Gives the pages of it that are away.
     fn send_away(&mut self, rows: &mut Rows) -> Result<Vec<usize>, Failure> {
-        let ground = &self.ground;
-        let mut program = ground.program(On::Large(false))?;
-        let filler = Ground::at(FILLER);
-        let (evicted, used) = (ground.evicted()?, ground.used_us(Used::Evictor)?);
+        let testbed = &self.testbed;
+        let mut program = testbed.program(VolumeKind::Large(false))?;
+        let filler = Testbed::at(FILLER);
+        let (evicted, used) = (testbed.evicted()?, testbed.used_us(Consumer::Evictor)?);
         let bytes = 2 * self.size;
-        let store = json!({ "do": "store", "file": filler, "bytes": bytes, "room": ground.room() });
+        let store =
+            json!({ "do": "store", "file": filler, "bytes": bytes, "room": testbed.room() });
         let stored = program.ask(&store)?;
         let ns = stored["ns"].as_f64().unwrap_or(f64::NAN);
-        let pages = (ground.evicted()? - evicted).max(1);
-        let us = (ground.used_us(Used::Evictor)? - used) / pages as f64;
+        let pages = (testbed.evicted()? - evicted).max(1);
+        let us = (testbed.used_us(Consumer::Evictor)? - used) / pages as f64;
         rows.add(STORED, "GB/s", bytes as f64 / ns);
         rows.beside(STORED, "memory: a tmpfs file, fresh", Target::Shown, self.tmpfs_store(bytes)?);
         let waited = stored["waited"].as_f64().unwrap_or(f64::NAN);
@@ -193,8 +194,8 @@ impl<'r> Bench<'r> {
         rows.beside(row, "a send of 64 pages, its answer", Target::More(1.5), send);
         program.ask(&json!({ "do": "remove", "file": filler }))?;
         drop(program);
-        self.ground.wait_for_room(self.size / PAGE as u64 * 3 / 4);
-        let away = self.ground.away()?;
+        self.testbed.wait_for_room(self.size / PAGE as u64 * 3 / 4);
+        let away = self.testbed.away()?;
         self.away.push(away.len() as f64 * 100.0 * PAGE as f64 / self.file as f64);
         if away.len() < WARM * 2 {
             let found = format!("{} pages of the file left the host", away.len());
@@ -206,7 +207,7 @@ impl<'r> Bench<'r> {
     /// GB/s of the same stores to a new file of the tmpfs.
     fn tmpfs_store(&self, bytes: u64) -> Result<f64, Failure> {
         let failed = |error: io::Error| Failure::io("store to a file beside", &error);
-        let path = self.ground.beside("stored");
+        let path = self.testbed.beside("stored");
         let options = File::options().read(true).write(true).create_new(true).open(&path);
         let file = options.map_err(failed)?;
         fs::remove_file(&path).map_err(failed)?;
@@ -218,7 +219,7 @@ impl<'r> Bench<'r> {
     }
 
     /// Touches of pages that are away, at random, and the same by peers.
-    fn touches(&mut self, kind: &Touched, rows: &mut Rows) -> Result<(), Failure> {
+    fn touches(&mut self, kind: &TouchRows, rows: &mut Rows) -> Result<(), Failure> {
         let mut away = self.send_away(rows)?;
         // A page brought ahead would be a hit: none is, since neighbours do not follow.
         for at in (1..away.len()).rev() {
@@ -229,7 +230,7 @@ impl<'r> Bench<'r> {
         let count = away.len() - WARM;
         let touch = json!({ "do": "touch", "file": file(), "pages": away,
                             "pause_us": pause.as_micros() as u64 });
-        let told = self.ground.program(On::Large(false))?.ask(&touch)?;
+        let told = self.testbed.program(VolumeKind::Large(false))?.ask(&touch)?;
         let own = middle_and_tail(&mut in_us(&told)[WARM..]);
         for (row, value) in kind.rows.into_iter().zip(own) {
             rows.add(row, "us", value);
@@ -266,12 +267,12 @@ impl<'r> Bench<'r> {
 
     fn thread(
         &mut self,
-        kind: &Touched,
+        kind: &TouchRows,
         (count, pause): (usize, Duration),
         rows: &mut Rows,
     ) -> Result<(), Failure> {
         let connection = if kind.polls { &mut self.polling } else { &mut self.blocking };
-        match thread::touches(connection, kind.polls, count, pause) {
+        match fault_thread::touches(connection, kind.polls, count, pause) {
             Ok(mut times) => {
                 let (name, targets) = kind.thread;
                 let found = kind.rows.into_iter().zip(targets).zip(middle_and_tail(&mut times));
@@ -297,7 +298,7 @@ impl<'r> Bench<'r> {
     /// GB/s of reading the file in order, counted by what was away.
     fn in_order(&mut self, ahead: bool, rows: &mut Rows) -> Result<f64, Failure> {
         let away = self.send_away(rows)?.len() * PAGE;
-        let mut program = self.ground.program(On::Large(ahead))?;
+        let mut program = self.testbed.program(VolumeKind::Large(ahead))?;
         let ns = program.ns(&json!({ "do": "in order", "file": file() }))?;
         Ok(away as f64 / ns)
     }
@@ -352,11 +353,11 @@ fn copy(bytes: usize) -> f64 {
 /// and without one.
 fn values(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
     const ROW: &str = "values of 1 KiB at random, zipf 0.99";
-    let (file, bytes) = (Ground::at("values"), 2 * bench.size);
+    let (file, bytes) = (Testbed::at("values"), 2 * bench.size);
     let fill = json!({ "do": "fill", "file": file, "bytes": bytes });
-    bench.ground.program(On::Large(true))?.ask(&fill)?;
+    bench.testbed.program(VolumeKind::Large(true))?.ask(&fill)?;
     let read = |lines| {
-        let mut program = bench.ground.program(On::Lines(lines))?;
+        let mut program = bench.testbed.program(VolumeKind::Lines(lines))?;
         let ns = program.ns(&json!({ "do": "values", "file": file, "count": READ_VALUES }))?;
         Ok::<_, Failure>(1e6 / ns)
     };
@@ -365,14 +366,17 @@ fn values(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
     let without = read(0)?;
     rows.add(ROW, "1,000/s", with);
     rows.beside(ROW, "without the cache of lines", Target::AtLeast(2.0), without);
-    bench.ground.program(On::Large(true))?.ask(&json!({ "do": "remove", "file": file }))?;
-    bench.ground.wait_for_room(bench.size / PAGE as u64 / 2);
+    bench
+        .testbed
+        .program(VolumeKind::Large(true))?
+        .ask(&json!({ "do": "remove", "file": file }))?;
+    bench.testbed.wait_for_room(bench.size / PAGE as u64 / 2);
     Ok(())
 }
 
 /// A process that has nothing mapped touches pages that are here.
 fn local_traps(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
-    let mut program = bench.ground.program(On::Large(false))?;
+    let mut program = bench.testbed.program(VolumeKind::Large(false))?;
     let traps = json!({ "do": "traps", "file": file() });
     rows.add("page here, not mapped: new process", "ns", program.ns(&traps)?);
     rows.add("page here, not mapped: second mapping", "ns", program.ns(&traps)?);
@@ -381,26 +385,26 @@ fn local_traps(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
 
 /// Memory that is here and mapped, and a file of the tmpfs beside, in one program.
 fn mapped(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
-    let path = bench.ground.beside("mapped");
+    let path = bench.testbed.beside("mapped");
     let made = File::create(&path).and_then(|file| file.set_len(bench.file / 2));
     made.map_err(|error| Failure::io("make a file beside", &error))?;
     // A small part of the node, so that nothing leaves meanwhile.
-    let mut program = bench.ground.program(On::Large(true))?;
-    let fill = json!({ "do": "fill", "file": Ground::at("mapped"), "bytes": bench.file / 2 });
+    let mut program = bench.testbed.program(VolumeKind::Large(true))?;
+    let fill = json!({ "do": "fill", "file": Testbed::at("mapped"), "bytes": bench.file / 2 });
     program.ask(&fill)?;
     let at_random = |file: &std::path::Path, program: &mut Program| {
         program.ns(&json!({ "do": "mapped", "file": file, "count": ACCESSES }))
     };
     let row = "load and store at random, mapped";
-    rows.add(row, "ns", at_random(&Ground::at("mapped"), &mut program)?);
+    rows.add(row, "ns", at_random(&Testbed::at("mapped"), &mut program)?);
     rows.beside(row, "tmpfs", Target::AtMost(1.0), at_random(&path, &mut program)?);
-    program.ask(&json!({ "do": "remove", "file": Ground::at("mapped") }))?;
+    program.ask(&json!({ "do": "remove", "file": Testbed::at("mapped") }))?;
     fs::remove_file(&path).map_err(|error| Failure::io("remove a file beside", &error))
 }
 
 /// File calls and mapped memory where all is here, beside a volume on a plain file.
 fn calls(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
-    let mut programs = [On::Fitting, On::Plain].map(|on| bench.ground.program(on));
+    let mut programs = [VolumeKind::Fitting, VolumeKind::Plain].map(|on| bench.testbed.program(on));
     for (row, what, count) in [
         ("all here: read 4 KiB", "read", CALLS),
         ("all here: overwrite 4 KiB", "overwrite", CALLS),
@@ -408,7 +412,7 @@ fn calls(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
         ("all here: load and store at random", "mapped", ACCESSES),
     ] {
         let name = if what == "append" { "appended" } else { FILE };
-        let work = json!({ "do": what, "file": Ground::at(name), "count": count });
+        let work = json!({ "do": what, "file": Testbed::at(name), "count": count });
         for (number, program) in programs.iter_mut().enumerate() {
             let program =
                 program.as_mut().map_err(|failure| Failure::told(&failure.to_string()))?;
@@ -416,7 +420,7 @@ fn calls(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
             program.ns(&work)?;
             if number == 1 && what == "append" {
                 // What was appended is free memory now, as of a file that has never had more.
-                bench.ground.trim_plain()?;
+                bench.testbed.trim_plain()?;
             }
             let ns = program.ns(&work)?;
             if number == 0 {
@@ -433,8 +437,8 @@ fn calls(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
 fn attach(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..STARTS {
-        for (on, times) in [On::Fitting, On::Plain].into_iter().zip(&mut times) {
-            let mut command = bench.ground.run(on)?;
+        for (on, times) in [VolumeKind::Fitting, VolumeKind::Plain].into_iter().zip(&mut times) {
+            let mut command = bench.testbed.run(on)?;
             command.arg("true").stdin(Stdio::null()).stdout(Stdio::null());
             let begun = Instant::now();
             let ended = command.status().map_err(|error| Failure::io("run true", &error))?;

@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 
-use super::map::Mapping;
-use super::remote::{Connection, PAGE, rest};
+use super::connection::{Connection, PAGE, rest};
+use super::mapping::Mapping;
 
 /// `UFFD_USER_MODE_ONLY` of `userfaultfd(2)`.
 const USER_MODE_ONLY: libc::c_int = 1;

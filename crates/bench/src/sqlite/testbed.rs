@@ -10,9 +10,9 @@ use solera_bench::SqliteBenchArgs;
 use vfs::{FileSystem, Kind, NewNode};
 use volume::{AttachOptions, FormatOptions};
 
-use super::Who;
+use super::Variant;
 use super::library::find_extension;
-use crate::micro::ground::touch;
+use crate::scratch::touch;
 
 /// Bytes of a volume beyond its databases.
 const FIXED_BYTES: u64 = 256 << 20;
@@ -20,14 +20,14 @@ const FIXED_BYTES: u64 = 256 << 20;
 const ROW_BYTES: u64 = 256;
 
 /// All of it is removed when this is dropped.
-pub struct Ground {
+pub struct Testbed {
     pub directory: PathBuf,
     /// The directory of the databases on a volume. No other file system has one of this name.
     pub prefix: String,
     pub extension: PathBuf,
 }
 
-impl Ground {
+impl Testbed {
     /// Makes it; the memory of the volumes is touched.
     pub fn make(args: &SqliteBenchArgs) -> Result<Self, Failure> {
         let extension = find_extension()?;
@@ -38,14 +38,14 @@ impl Ground {
         // Workers and SQLite get whole paths.
         let directory = args.place.canonicalize().map_err(failed)?.join(&name);
         fs::create_dir(&directory).map_err(failed)?;
-        let ground = Self { directory: directory.clone(), prefix: format!("/{name}"), extension };
-        for who in [Who::Unix, Who::Solera] {
-            fs::create_dir(ground.kernel(who)).map_err(failed)?;
+        let testbed = Self { directory: directory.clone(), prefix: format!("/{name}"), extension };
+        for who in [Variant::Unix, Variant::Solera] {
+            fs::create_dir(testbed.kernel(who)).map_err(failed)?;
         }
         let inserts = args.inserts.saturating_mul(u64::from(args.repeat) + 1).saturating_mul(2);
         let rows = args.rows.saturating_add(inserts);
-        for who in [Who::UnixOnVolume, Who::SoleraOnVolume] {
-            let volume = ground.volume(who);
+        for who in [Variant::UnixOnVolume, Variant::SoleraOnVolume] {
+            let volume = testbed.volume(who);
             let bytes = FIXED_BYTES.saturating_add(rows.saturating_mul(ROW_BYTES));
             let bytes = bytes.next_multiple_of(volume::CHUNK);
             touch(&volume, bytes).map_err(|error| {
@@ -56,7 +56,7 @@ impl Ground {
         }
         // Under `solera run` the prefix is the volume's root.
         let volume =
-            volume::attach(&ground.volume(Who::SoleraOnVolume), &AttachOptions::default())?;
+            volume::attach(&testbed.volume(Variant::SoleraOnVolume), &AttachOptions::default())?;
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
         let kind = Kind::Directory;
         let new = NewNode { kind, mode: 0o755, uid, gid, rdev: 0, target: b"" };
@@ -64,21 +64,21 @@ impl Ground {
             .create(volume.root(), name.as_bytes(), &new)
             .map_err(|errno| Failure::errno("make a directory on the volume", errno))?;
         drop(volume);
-        Ok(ground)
+        Ok(testbed)
     }
 
     /// A peer's directory of the kernel's file system.
-    pub fn kernel(&self, who: Who) -> PathBuf {
+    pub fn kernel(&self, who: Variant) -> PathBuf {
         self.directory.join(who.name())
     }
 
     /// A peer's volume.
-    pub fn volume(&self, who: Who) -> PathBuf {
+    pub fn volume(&self, who: Variant) -> PathBuf {
         self.directory.join(format!("{}.pm", who.name().replace(' ', "-")))
     }
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         // What cannot be removed stays.
         let _ = fs::remove_dir_all(&self.directory);

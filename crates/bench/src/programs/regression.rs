@@ -1,33 +1,33 @@
 //! Whether this build is slower than another, beyond what a noisy machine explains.
 
 use super::results::Results;
-use crate::micro::report::median_and_middle_half;
+use crate::statistics::median_and_middle_half;
 
 /// A row that is slower on this build's volume than on the other's.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Slower {
+pub struct Regression {
     pub program: &'static str,
     pub row: String,
-    pub place: String,
+    pub backend: String,
     /// How much slower, and how far the middle halves of the noisier one's times lie apart.
     pub percent: f64,
     pub spread_percent: f64,
 }
 
 /// The rows that are slower by more than `tolerance` percent beyond the spread.
-pub fn slower(results: &Results, tolerance: f64) -> Vec<Slower> {
+pub fn slower(results: &Results, tolerance: f64) -> Vec<Regression> {
     let mut found = Vec::new();
     for measured in &results.measured {
         for row in &measured.rows {
-            for (own, name) in results.places.iter().enumerate() {
+            for (own, name) in results.backends.iter().enumerate() {
                 let against = format!("{name}, against");
-                let other = results.places.iter().position(|place| *place == against);
+                let other = results.backends.iter().position(|backend| *backend == against);
                 let Some(other) = other else { continue };
                 let judged = judge(&row.times[own], &row.times[other], tolerance);
                 if let Some((percent, spread_percent)) = judged {
-                    let (program, place) = (measured.program.name, name.clone());
+                    let (program, backend) = (measured.program.name, name.clone());
                     let row = row.name.clone();
-                    found.push(Slower { program, row, place, percent, spread_percent });
+                    found.push(Regression { program, row, backend, percent, spread_percent });
                 }
             }
         }

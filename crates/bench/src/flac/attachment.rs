@@ -9,19 +9,19 @@ use std::time::Instant;
 use console::failure::Failure;
 use flac::{CHUNK, buffers};
 
-use super::ground;
 use super::reads::{Copies, Reads, Source, peer};
-use super::rows::{AtMost, Buffer, Peer, Rows, Work};
+use super::rows::{Bound, Buffer, Peer, Rows, Work};
+use super::testbed;
 use super::worker::Bench;
-use crate::micro::report::median_and_spread;
+use crate::statistics::median_and_spread;
 
 /// What a second thread that runs may add to a read of 2 MiB, in microseconds.
 const SECOND_US: f64 = 15.0;
 
 /// A buffer of which the cache knows.
-struct Explicit(Buffer);
+struct ExplicitBuffer(Buffer);
 
-impl Explicit {
+impl ExplicitBuffer {
     fn new(len: usize) -> Option<Self> {
         let mut buffer = Buffer::new(len);
         let start = buffer.bytes().as_ptr() as usize;
@@ -35,7 +35,7 @@ impl Explicit {
     }
 }
 
-impl Drop for Explicit {
+impl Drop for ExplicitBuffer {
     fn drop(&mut self) {
         let (start, len) = self.range();
         buffers::detach(start, len);
@@ -48,13 +48,13 @@ fn into(mut buffer: Buffer, reads: Reads, source: Source<'_>) -> Work<'_> {
     Box::new(move |_| reads.time(source, buffer.bytes()))
 }
 
-fn into_explicit(mut buffer: Explicit, reads: Reads, source: Source<'_>) -> Work<'_> {
+fn into_explicit(mut buffer: ExplicitBuffer, reads: Reads, source: Source<'_>) -> Work<'_> {
     Box::new(move |_| reads.time(source, buffer.0.bytes()))
 }
 
 /// All rows. The whole file is cached already.
 pub fn all(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Failure> {
-    let huge = flac::has_huge_pages(&ground::cache(&bench.directory));
+    let huge = flac::has_huge_pages(&testbed::cache(&bench.directory));
     let Some(attaching) = bench.attaching().filter(|_| huge) else {
         rows.skip("attached reads: they need root, for huge pages, and Linux 6.12".into());
         return Ok(());
@@ -62,9 +62,9 @@ pub fn all(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Failur
     let size = bench.size;
     let page_cache = &copies.files[0].1;
     for (name, bytes, summed, copied, cached) in [
-        ("2 MiB, summed", CHUNK, true, AtMost::Times(0.75), AtMost::Times(1.0 / 3.0)),
-        ("whole file, summed", size, true, AtMost::Times(0.5), AtMost::Shown),
-        ("2 MiB, untouched", CHUNK, false, AtMost::Times(1.0 / 12.0), AtMost::Times(1.0 / 40.0)),
+        ("2 MiB, summed", CHUNK, true, Bound::Times(0.75), Bound::Times(1.0 / 3.0)),
+        ("whole file, summed", size, true, Bound::Times(0.5), Bound::Shown),
+        ("2 MiB, untouched", CHUNK, false, Bound::Times(1.0 / 12.0), Bound::Times(1.0 / 40.0)),
     ] {
         let reads = Reads::in_order(size, bytes, summed);
         let peers = |copied, cached| {
@@ -75,10 +75,10 @@ pub fn all(bench: &Bench, copies: &Copies, rows: &mut Rows) -> Result<(), Failur
         };
         let own = into(Buffer::new(bytes as usize), reads.clone(), attaching);
         rows.measure(&format!("attached, {name}"), own, peers(copied, cached))?;
-        let Some(buffer) = Explicit::new(bytes as usize) else { continue };
+        let Some(buffer) = ExplicitBuffer::new(bytes as usize) else { continue };
         let own = into_explicit(buffer, reads.clone(), bench.cached());
         let name = format!("explicit buffer, {name}");
-        rows.measure(&name, own, peers(AtMost::Shown, AtMost::Shown))?;
+        rows.measure(&name, own, peers(Bound::Shown, Bound::Shown))?;
     }
     changed(bench, attaching, rows)?;
     second_thread(bench, rows)?;
@@ -92,7 +92,7 @@ fn changed(bench: &Bench, attaching: Source<'_>, rows: &mut Rows) -> Result<(), 
         let (reads, mut buffer) = (reads.clone(), Buffer::new(CHUNK as usize));
         Box::new(move |_| reads.time_changing(source, buffer.bytes()))
     };
-    let peer = Peer::new("copied", AtMost::Times(1.1), work(bench.cached()));
+    let peer = Peer::new("copied", Bound::Times(1.1), work(bench.cached()));
     rows.measure("attached, 2 MiB, all changed behind it", work(attaching), vec![peer])
 }
 
@@ -100,7 +100,7 @@ fn changed(bench: &Bench, attaching: Source<'_>, rows: &mut Rows) -> Result<(), 
 fn second_thread(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
     let reads = Reads::in_order(bench.size, CHUNK, true);
     let work = |busy: bool| -> Option<Work<'_>> {
-        let (reads, mut buffer) = (reads.clone(), Explicit::new(CHUNK as usize)?);
+        let (reads, mut buffer) = (reads.clone(), ExplicitBuffer::new(CHUNK as usize)?);
         Some(Box::new(move |_| {
             let stop = AtomicBool::new(!busy);
             std::thread::scope(|scope| {
@@ -116,19 +116,19 @@ fn second_thread(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
         }))
     };
     let (Some(own), Some(alone)) = (work(true), work(false)) else { return Ok(()) };
-    let peer = Peer::new("alone", AtMost::More(SECOND_US), alone);
+    let peer = Peer::new("alone", Bound::More(SECOND_US), alone);
     rows.measure("explicit buffer, 2 MiB, summed, a second thread", own, vec![peer])
 }
 
 /// What a program does with an explicit buffer that was read into.
-type Then = fn(&mut Explicit);
+type Use = fn(&mut ExplicitBuffer);
 
 /// A program gets memory of its own for what is attached, beside the page faults of one that does
 /// not.
 fn explicit(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
     let reads = Reads::in_order(bench.size, CHUNK, true);
-    let work = |then: Then| -> Option<Work<'_>> {
-        let (reads, mut buffer) = (reads.clone(), Explicit::new(CHUNK as usize)?);
+    let work = |then: Use| -> Option<Work<'_>> {
+        let (reads, mut buffer) = (reads.clone(), ExplicitBuffer::new(CHUNK as usize)?);
         Some(Box::new(move |_| {
             let mut times = Vec::new();
             for &at in reads.places() {
@@ -140,20 +140,20 @@ fn explicit(bench: &Bench, rows: &mut Rows) -> Result<(), Failure> {
             Ok(median_and_spread(&times).0)
         }))
     };
-    let faults: Then = |buffer| {
+    let faults: Use = |buffer| {
         buffer.0.bytes().iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     };
-    let keep: Then = |buffer| {
+    let keep: Use = |buffer| {
         let (start, len) = buffer.range();
         buffers::keep(start, len);
     };
-    let detach: Then = |buffer| {
+    let detach: Use = |buffer| {
         let (start, len) = buffer.range();
         buffers::detach(start, len);
     };
     for (name, then, at_most) in [("fault", keep, 0.65), ("detach", detach, 0.1)] {
         let (Some(own), Some(natural)) = (work(then), work(faults)) else { return Ok(()) };
-        let peer = Peer::new("page faults", AtMost::Times(at_most), natural);
+        let peer = Peer::new("page faults", Bound::Times(at_most), natural);
         rows.measure(&format!("explicit buffer, 2 MiB: {name}"), own, vec![peer])?;
     }
     Ok(())

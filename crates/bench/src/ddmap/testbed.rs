@@ -17,9 +17,9 @@ use ddmap::ground::room::Room;
 use rustix::fs::SeekFrom;
 use serde_json::Value;
 
-use super::remote::PAGE;
+use super::connection::PAGE;
 use crate::executable;
-use crate::micro::ground::touch;
+use crate::scratch::touch;
 
 /// The file that is sent away and touched.
 pub const FILE: &str = "file";
@@ -28,7 +28,7 @@ const FIXED_BYTES: u64 = 16 << 20;
 
 /// Which volume a program uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum On {
+pub enum VolumeKind {
     /// The one that is larger than its node; whether pages are brought ahead.
     Large(bool),
     /// The same, without pages brought ahead: bytes of the cache of lines, or none.
@@ -43,7 +43,7 @@ pub enum On {
 
 /// Whose processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Used {
+pub enum Consumer {
     /// The thread of the host that sends pages away.
     Evictor,
     /// All of the nodes that keep them.
@@ -51,7 +51,7 @@ pub enum Used {
 }
 
 /// All of it; ended and removed when this is dropped.
-pub struct Ground {
+pub struct Testbed {
     directory: PathBuf,
     size: u64,
     /// The large domain's first, its host in front.
@@ -65,13 +65,13 @@ fn failed(error: &std::io::Error) -> Failure {
     Failure::io("prepare the benchmark", error)
 }
 
-impl Ground {
+impl Testbed {
     /// Starts the nodes, makes the volumes.
     pub fn make(place: &Path, size: u64, nodes: u16) -> Result<Self, Failure> {
         let asked = || format!("measure in {}", place.display());
         let real = place.canonicalize().map_err(|error| Failure::io(asked(), &error))?;
         let directory = real.join(format!("solera-bench-ddmap-{}", std::process::id()));
-        let mut ground = Self {
+        let mut testbed = Self {
             directory,
             size,
             nodes: Vec::new(),
@@ -79,8 +79,8 @@ impl Ground {
             extents: Vec::new(),
         };
         // Ten nodes besides, of which each keeps as much as a file's size.
-        let scaled = 10 * ground.fitting_bytes();
-        let needed = size + ground.large_bytes() * 2 + 2 * ground.fitting_bytes() + scaled;
+        let scaled = 10 * testbed.fitting_bytes();
+        let needed = size + testbed.large_bytes() * 2 + 2 * testbed.fitting_bytes() + scaled;
         let found = rustix::fs::statvfs(&real).map_err(|errno| Failure::outside(asked(), errno))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         if free < needed {
@@ -89,11 +89,11 @@ impl Ground {
         }
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);
-        for path in [ground.directory.clone(), ground.directory.join("run")] {
+        for path in [testbed.directory.clone(), testbed.directory.join("run")] {
             builder.create(path).map_err(|error| failed(&error))?;
         }
-        ground.start(nodes)?;
-        Ok(ground)
+        testbed.start(nodes)?;
+        Ok(testbed)
     }
 
     /// Room for a file, and another one of twice the host's bytes.
@@ -245,10 +245,10 @@ impl Ground {
     }
 
     /// Microseconds of processors that a part of the large domain has used.
-    pub fn used_us(&self, by: Used) -> Result<f64, Failure> {
+    pub fn used_us(&self, by: Consumer) -> Result<f64, Failure> {
         let (nodes, thread) = match by {
-            Used::Evictor => (&self.nodes[..1], Some("evictor")),
-            Used::Holders => (&self.nodes[1..=self.holders], None),
+            Consumer::Evictor => (&self.nodes[..1], Some("evictor")),
+            Consumer::Holders => (&self.nodes[1..=self.holders], None),
         };
         let (mut sum, mut found) = (0.0, false);
         for node in nodes {
@@ -326,21 +326,21 @@ impl Ground {
     }
 
     /// `solera run` on a volume, up to the program.
-    pub fn run(&self, on: On) -> Result<Command, Failure> {
+    pub fn run(&self, on: VolumeKind) -> Result<Command, Failure> {
         let mut command = self.command()?;
         command.arg("run");
         match on {
-            On::Large(ahead) => {
+            VolumeKind::Large(ahead) => {
                 command.args(["--ddmap", "large/v", "--prefetch"]);
                 command.arg(if ahead { "seq" } else { "off" });
             }
-            On::Lines(bytes) => {
+            VolumeKind::Lines(bytes) => {
                 command.args(["--ddmap", "large/v", "--prefetch", "off", "--line-cache"]);
                 command.arg(if bytes == 0 { "off".to_owned() } else { bytes.to_string() });
             }
-            On::Fitting => _ = command.args(["--ddmap", "fitting/v"]),
-            On::Plain => _ = command.arg("--volume").arg(self.plain()),
-            On::Scaled(nodes) => {
+            VolumeKind::Fitting => _ = command.args(["--ddmap", "fitting/v"]),
+            VolumeKind::Plain => _ = command.arg("--volume").arg(self.plain()),
+            VolumeKind::Scaled(nodes) => {
                 // A twentieth of it is kept free.
                 let local = (self.size / 9 * 10).to_string();
                 command.args(["--ddmap", &format!("scaled-{nodes}/v"), "--local", &local]);
@@ -351,7 +351,7 @@ impl Ground {
     }
 
     /// A program on a volume that does what it is told.
-    pub fn program(&self, on: On) -> Result<Program, Failure> {
+    pub fn program(&self, on: VolumeKind) -> Result<Program, Failure> {
         let own = executable::own().map_err(|error| failed(&error))?;
         let mut command = self.run(on)?;
         command.arg(own).args(["bench", "ddmap-worker", "program"]);
@@ -366,7 +366,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         for node in &mut self.nodes {
             // It may have ended; what it has is not wanted any more.

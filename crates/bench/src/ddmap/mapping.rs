@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use super::remote::PAGE;
+use super::connection::PAGE;
 use crate::worker::row::Random;
 
 /// Words of a page.

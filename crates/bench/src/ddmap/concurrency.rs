@@ -5,18 +5,18 @@
 use console::failure::Failure;
 use serde_json::json;
 
-use super::ground::{Ground, On, Used};
-use super::measures::Bench;
-use super::remote::PAGE;
+use super::connection::PAGE;
 use super::rows::{Rows, Target};
+use super::steps::Bench;
+use super::testbed::{Consumer, Testbed, VolumeKind};
 
 /// Touches of a run, of all its threads. Half as many before do not count.
 const TOUCHES: usize = 1 << 15;
 const ROW: &str = "pages that come as others leave, 2 threads";
 
 /// What one has of a page.
-type Part = fn(&Run) -> f64;
-const PARTS: [(&str, Part); 3] = [
+type Metric = fn(&Run) -> f64;
+const METRICS: [(&str, Metric); 3] = [
     ("the program's processor, a page at random", |run| run.program_us),
     ("the evictor's processor, a page at random", |run| run.evictor_us),
     ("the holders' processor, a page at random", |run| run.holders_us),
@@ -31,15 +31,16 @@ struct Run {
 }
 
 impl Run {
-    fn of(ground: &Ground, threads: usize) -> Result<Self, Failure> {
-        let file = Ground::at("pages");
-        let mut program = ground.program(On::Large(false))?;
+    fn of(testbed: &Testbed, threads: usize) -> Result<Self, Failure> {
+        let file = Testbed::at("pages");
+        let mut program = testbed.program(VolumeKind::Large(false))?;
         let touch =
             |count| json!({ "do": "at random", "file": file, "count": count, "threads": threads });
         program.ask(&touch(TOUCHES / 2))?;
         let used = || {
-            let [evictor, holders] = [Used::Evictor, Used::Holders].map(|by| ground.used_us(by));
-            Ok::<_, Failure>((ground.evicted()?, evictor?, holders?))
+            let [evictor, holders] =
+                [Consumer::Evictor, Consumer::Holders].map(|by| testbed.used_us(by));
+            Ok::<_, Failure>((testbed.evicted()?, evictor?, holders?))
         };
         let before = used()?;
         let told = program.ask(&touch(TOUCHES))?;
@@ -64,20 +65,20 @@ impl Run {
 
 /// A step of a round.
 pub fn measure(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Failure> {
-    let (ground, bytes) = (bench.ground(), 2 * bench.node_bytes());
-    let fill = json!({ "do": "fill", "file": Ground::at("pages"), "bytes": bytes });
-    ground.program(On::Large(true))?.ask(&fill)?;
-    let [one, two] = [1, 2].map(|threads| Run::of(ground, threads));
+    let (testbed, bytes) = (bench.testbed(), 2 * bench.node_bytes());
+    let fill = json!({ "do": "fill", "file": Testbed::at("pages"), "bytes": bytes });
+    testbed.program(VolumeKind::Large(true))?.ask(&fill)?;
+    let [one, two] = [1, 2].map(|threads| Run::of(testbed, threads));
     let (one, two) = (one?, two?);
     rows.add(ROW, "1,000/s", two.rate);
     rows.beside(ROW, "1 thread", Target::AtLeast(1.5), one.rate);
     rows.beside(ROW, "what the processors allow", Target::Shown, two.most());
-    for (row, of) in PARTS {
+    for (row, of) in METRICS {
         rows.add(row, "us", of(&two));
         rows.beside(row, "1 thread", Target::Shown, of(&one));
     }
-    let remove = json!({ "do": "remove", "file": Ground::at("pages") });
-    ground.program(On::Large(true))?.ask(&remove)?;
-    ground.wait_for_room(bench.node_bytes() / PAGE as u64 / 2);
+    let remove = json!({ "do": "remove", "file": Testbed::at("pages") });
+    testbed.program(VolumeKind::Large(true))?.ask(&remove)?;
+    testbed.wait_for_room(bench.node_bytes() / PAGE as u64 / 2);
     Ok(())
 }
