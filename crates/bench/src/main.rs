@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use console::failure::Outcome;
-use console::{attach, command_line, output};
+use console::{attachment, command_line, output};
 use solera_bench::{AgeArgs, BenchArgs, BenchCommand};
 
 /// What `solera` measures.
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     if let Command::Age(args) = &cli.command {
         args.class.force();
     }
-    attach::find_pagers();
+    attachment::find_pagers();
     // Under `solera run` the preload library's engine serves what is redirected to a volume.
     volume::work_beside_another();
     output::exit_code(match &cli.command {

@@ -8,11 +8,11 @@
 #![allow(clippy::cast_precision_loss)]
 
 mod commands;
-mod domain;
-mod lost;
+mod domains;
+mod location;
+mod loss;
 mod owner;
 mod picture;
-mod place;
 mod stream;
 mod tree;
 
@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use console::{attach, command_line, output};
+use console::{attachment, command_line, output};
 
 use commands::Cli;
 
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         return ExitCode::from(usage_code(2));
     }
     cli.command.class().force();
-    attach::find_pagers();
+    attachment::find_pagers();
     if let Err(failure) = cli.command.find_volumes() {
         return output::exit_code(Err(failure));
     }

@@ -5,7 +5,7 @@
 // Figures for people: percentages and sizes lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
-pub mod attach;
+pub mod attachment;
 pub mod class;
 pub mod command_line;
 pub mod failure;

@@ -1,7 +1,7 @@
 //! Ageing anything but an empty volume must be agreed to: it writes many times what it leaves, and
 //! leaves most of the capacity in use.
 
-use console::attach::Attached;
+use console::attachment::AttachedVolume;
 use console::failure::Failure;
 use console::size;
 use rustix::fs::statvfs;
@@ -42,7 +42,7 @@ pub fn check(args: &AgeArgs) -> Result<(), Failure> {
         let stat = statvfs(&args.target).map_err(failed)?;
         (stat.f_blocks * stat.f_frsize, "it is a directory, not a volume of its own")
     } else {
-        let volume = Attached::attach_to_read(&args.target)?;
+        let volume = AttachedVolume::attach_to_read(&args.target)?;
         if is_empty(&volume).map_err(failed)? {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use console::output;
 use rustix::io::Errno;
 use vfs::Kind;
 
-use crate::place::Place;
+use crate::location::Location;
 use crate::tree::{Tree, VolumeTree};
 
 /// Write files of a volume to standard output.
@@ -29,7 +29,7 @@ pub fn run(args: &CatArgs) -> Outcome {
 }
 
 fn cat(text: &OsStr) -> Result<(), Failure> {
-    let Place::OnVolume { volume, path } = Place::parse(text)? else {
+    let Location::OnVolume { volume, path } = Location::parse(text)? else {
         return Err(Failure::new(
             format!("cat {}", text.to_string_lossy()),
             "this is no place on a volume",

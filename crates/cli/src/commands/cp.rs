@@ -19,7 +19,7 @@ use console::output::Progress;
 use rustix::io::Errno;
 use vfs::Kind;
 
-use crate::place::{Place, base_name, join};
+use crate::location::{Location, base_name, join};
 use crate::tree::{Home, KernelTree, Meta, Open, Tree, VolumeTree};
 
 /// Copy files into, out of and between volumes.
@@ -63,12 +63,12 @@ struct Trees {
 }
 
 /// A place with the tree it lies in.
-struct Located<'t> {
+struct TreePath<'t> {
     tree: &'t dyn Tree,
     path: Vec<u8>,
 }
 
-impl Located<'_> {
+impl TreePath<'_> {
     /// As it is typed.
     fn name(&self) -> String {
         self.tree.name(&self.path)
@@ -86,13 +86,13 @@ struct Copy<'t> {
     to: &'t dyn Tree,
     /// The directory that was made first: it is not copied into itself.
     top: Option<(Home, u64)>,
-    told: &'t mut Told,
+    told: &'t mut CopyProgress,
 }
 
 /// Copies all sources to the last place.
 pub fn run(args: &CpArgs) -> Outcome {
-    let places = args.places.iter().map(|text| Place::parse(text));
-    let places = places.collect::<Result<Vec<Place>, Failure>>()?;
+    let places = args.places.iter().map(|text| Location::parse(text));
+    let places = places.collect::<Result<Vec<Location>, Failure>>()?;
     let trees = Trees::attach(&places, args.overwrite_volume)?;
     let Some((to, from)) = places.split_last() else { return Ok(0) };
     let to = trees.locate(to);
@@ -108,25 +108,25 @@ pub fn run(args: &CpArgs) -> Outcome {
             "make it first, or copy one at a time",
         ));
     }
-    let mut told = Told::new(&trees, from, args.recursive);
+    let mut told = CopyProgress::new(&trees, from, args.recursive);
     for place in from {
         let from = trees.locate(place);
         let path = match base_name(&from.path) {
             name if into_dir && !name.is_empty() => join(&to.path, name),
             _ => to.path.clone(),
         };
-        let to = Located { tree: to.tree, path };
+        let to = TreePath { tree: to.tree, path };
         copy_one(&from, &to, args.recursive, &mut told)?;
     }
     Ok(0)
 }
 
 impl Trees {
-    fn attach(places: &[Place], overwrite_volumes: bool) -> Result<Self, Failure> {
+    fn attach(places: &[Location], overwrite_volumes: bool) -> Result<Self, Failure> {
         let mut volumes = BTreeMap::new();
         let last = places.len() - 1;
         for (index, place) in places.iter().enumerate().rev() {
-            let Place::OnVolume { volume, .. } = place else { continue };
+            let Location::OnVolume { volume, .. } = place else { continue };
             if !volumes.contains_key(volume) {
                 let attach =
                     if index == last { VolumeTree::attach } else { VolumeTree::attach_to_read };
@@ -136,29 +136,29 @@ impl Trees {
         Ok(Self { volumes, local: KernelTree::new(overwrite_volumes) })
     }
 
-    fn locate(&self, place: &Place) -> Located<'_> {
+    fn locate(&self, place: &Location) -> TreePath<'_> {
         match place {
-            Place::Local(path) => {
+            Location::Local(path) => {
                 let path = path.as_os_str().as_bytes().to_vec();
-                Located { tree: &self.local, path }
+                TreePath { tree: &self.local, path }
             }
-            Place::OnVolume { volume, path } => {
-                Located { tree: &self.volumes[volume], path: path.clone() }
+            Location::OnVolume { volume, path } => {
+                TreePath { tree: &self.volumes[volume], path: path.clone() }
             }
         }
     }
 }
 
 /// What is told on a terminal.
-struct Told {
+struct CopyProgress {
     progress: Progress,
     done: u64,
     /// Bytes in all, where they are known without a walk: nothing but files is named.
     total: Option<u64>,
 }
 
-impl Told {
-    fn new(trees: &Trees, from: &[Place], recursive: bool) -> Self {
+impl CopyProgress {
+    fn new(trees: &Trees, from: &[Location], recursive: bool) -> Self {
         let size = |place| {
             let from = trees.locate(place);
             let meta = from.tree.meta(&from.path, !recursive).ok()?;
@@ -179,10 +179,10 @@ impl Told {
 
 /// Copies what the command line named, after the checks that only the top needs.
 fn copy_one(
-    from: &Located<'_>,
-    to: &Located<'_>,
+    from: &TreePath<'_>,
+    to: &TreePath<'_>,
     recursive: bool,
-    told: &mut Told,
+    told: &mut CopyProgress,
 ) -> Result<(), Failure> {
     let asked = || asked(from.tree, &from.path, to.tree, &to.path);
     let failed = |errno| failure(asked(), to.tree, errno);
@@ -307,7 +307,12 @@ impl Copy<'_> {
 }
 
 /// Copies what is not a hole.
-fn copy_bytes(from: &dyn Open, size: u64, to: &dyn Open, told: &mut Told) -> Result<(), Errno> {
+fn copy_bytes(
+    from: &dyn Open,
+    size: u64,
+    to: &dyn Open,
+    told: &mut CopyProgress,
+) -> Result<(), Errno> {
     let mut buffer = vec![0; PIECE_BYTES];
     let (mut offset, mut copied) = (0, 0);
     while let Some((start, end)) = from.next_data(offset)? {

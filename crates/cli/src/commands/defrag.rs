@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use vfs::Kind;
 
-use crate::place::{self, Place};
+use crate::location::{self, Location};
 use crate::tree::{Meta, Tree, VolumeTree};
 
 /// Rewrite scattered files into whole chunks of 2 MiB, so that mappings of them get huge pages.
@@ -53,14 +53,14 @@ pub struct DefragArgs {
 }
 
 /// A regular file on the volume.
-struct Found {
+struct RegularFile {
     path: Vec<u8>,
     size: u64,
 }
 
 /// What became of the files.
 #[derive(Default)]
-struct Sum {
+struct Summary {
     files: u64,
     rewritten: u64,
     moved: u64,
@@ -76,9 +76,9 @@ struct Sum {
 }
 
 /// What lies below the places that were named.
-struct Collected<'t> {
+struct FileList<'t> {
     tree: &'t VolumeTree,
-    files: Vec<Found>,
+    files: Vec<RegularFile>,
     /// Inodes of files that have more than one name: one of them is enough.
     linked: HashSet<u64>,
     /// What could not be looked into.
@@ -93,7 +93,7 @@ pub fn run(args: &DefragArgs) -> Outcome {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| Failure::new("watch for signals", error, ""))?;
     }
-    let mut sum = Sum::default();
+    let mut sum = Summary::default();
     for place in &args.places {
         defrag(place, args.dry_run, &stop, &mut sum)?;
     }
@@ -105,12 +105,17 @@ pub fn run(args: &DefragArgs) -> Outcome {
     Ok(if sum.interrupted { 130 } else { u8::from(!sum.left.is_empty()) })
 }
 
-fn defrag(text: &OsStr, dry_run: bool, stop: &AtomicBool, sum: &mut Sum) -> Result<(), Failure> {
+fn defrag(
+    text: &OsStr,
+    dry_run: bool,
+    stop: &AtomicBool,
+    sum: &mut Summary,
+) -> Result<(), Failure> {
     let (volume, path) = resolve(text)?;
     let tree =
         if dry_run { VolumeTree::attach_to_read(&volume)? } else { VolumeTree::attach(&volume)? };
-    let shown = |path: &[u8]| format!("{}:{}", volume.display(), place::display(path));
-    let Collected { files, left, .. } = Collected::below(&tree, &path)
+    let shown = |path: &[u8]| format!("{}:{}", volume.display(), location::display(path));
+    let FileList { files, left, .. } = FileList::below(&tree, &path)
         .map_err(|errno| Failure::errno(format!("defrag {}", shown(&path)), errno))?;
     sum.left.extend(left.into_iter().map(|(path, errno)| (shown(&path), describe(errno))));
     let total: u64 = files.iter().map(|file| file.size).sum();
@@ -146,7 +151,7 @@ fn defrag(text: &OsStr, dry_run: bool, stop: &AtomicBool, sum: &mut Sum) -> Resu
 /// mount of one.
 fn resolve(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
     use std::os::unix::ffi::OsStrExt;
-    let (volume, path) = Place::on_volume(text)?;
+    let (volume, path) = Location::on_volume(text)?;
     if path != b"/" {
         return Ok((volume, path));
     }
@@ -159,13 +164,13 @@ fn resolve(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
         }
         Some(mount) => {
             let below = real.strip_prefix(&mount.at).unwrap_or(&real).as_os_str().as_bytes();
-            Ok((mount.volume, place::join(b"/", below)))
+            Ok((mount.volume, location::join(b"/", below)))
         }
         None => Ok((volume, path)),
     }
 }
 
-impl<'t> Collected<'t> {
+impl<'t> FileList<'t> {
     /// The regular files at and below a path, each once. A symbolic link is followed if it is what
     /// was named; anything else that is no file and no directory is refused then, and passed over
     /// below.
@@ -183,11 +188,11 @@ impl<'t> Collected<'t> {
     fn add(&mut self, path: &[u8], meta: &Meta) -> Result<(), Errno> {
         match meta.kind {
             Kind::File if meta.nlink < 2 || self.linked.insert(meta.ino) => {
-                self.files.push(Found { path: path.to_vec(), size: meta.size });
+                self.files.push(RegularFile { path: path.to_vec(), size: meta.size });
             }
             Kind::Directory => {
                 for name in self.tree.list(path)? {
-                    let path = place::join(path, &name);
+                    let path = location::join(path, &name);
                     let found = self.tree.meta(&path, false);
                     match found.and_then(|meta| self.add(&path, &meta)) {
                         Ok(()) | Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {}
@@ -204,9 +209,9 @@ impl<'t> Collected<'t> {
 /// One file: its layout before and after, and between the two, unless it is a dry run, the work.
 fn rewrite(
     tree: &VolumeTree,
-    file: &Found,
+    file: &RegularFile,
     dry_run: bool,
-    sum: &mut Sum,
+    sum: &mut Summary,
     each: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<(), Errno> {
     let look = || -> Result<(u64, u64), Errno> {
@@ -246,7 +251,7 @@ fn reason(tree: &VolumeTree, errno: Errno) -> String {
     }
 }
 
-fn to_json(sum: &Sum, dry_run: bool) -> Value {
+fn to_json(sum: &Summary, dry_run: bool) -> Value {
     let left = sum.left.iter();
     let left: Vec<Value> =
         left.map(|(path, reason)| json!({ "path": path, "reason": reason })).collect();
@@ -263,7 +268,7 @@ fn to_json(sum: &Sum, dry_run: bool) -> Value {
     })
 }
 
-fn to_text(sum: &Sum, dry_run: bool) -> String {
+fn to_text(sum: &Summary, dry_run: bool) -> String {
     let pages = |bytes: u64| bytes / CHUNK;
     let left = sum.left.iter().map(|(path, reason)| format!("{path}: {reason}\n"));
     let left = left.collect::<Vec<String>>().concat();

@@ -11,8 +11,8 @@ use console::output;
 use console::size;
 use vfs::{Kind, Node};
 
-use crate::place::Place;
-use crate::stream::{self, Broken, Counted};
+use crate::location::Location;
+use crate::stream::{self, StreamError, StreamTotals};
 use crate::tree::{Tree, VolumeTree};
 
 /// Write a volume, or a directory of one, as a stream: for another machine, or another version.
@@ -46,7 +46,7 @@ const GATHERED: usize = 1 << 17;
 
 /// Writes the stream of a tree to a file, or to standard output.
 pub fn run(args: &ExportArgs) -> Outcome {
-    let (volume, path) = Place::on_volume(&args.place)?;
+    let (volume, path) = Location::on_volume(&args.place)?;
     if args.output.is_none() && io::stdout().is_terminal() {
         let advice = "give --output FILE, or lead it on: | solera import VOLUME";
         return Err(Failure::new("export to a terminal", "a stream is not for people", advice));
@@ -86,8 +86,8 @@ pub fn directory(
 }
 
 /// What went through, for people.
-pub fn told(counted: &Counted) -> String {
-    let Counted { files, directories, links, others, bytes, sha256 } = counted;
+pub fn told(counted: &StreamTotals) -> String {
+    let StreamTotals { files, directories, links, others, bytes, sha256 } = counted;
     let bytes = size::show(*bytes);
     format!(
         "{files} files of {bytes}, {directories} directories, {links} further names, {others} \
@@ -96,7 +96,12 @@ pub fn told(counted: &Counted) -> String {
 }
 
 /// To a new file, which is gone again if it does not come to its end.
-fn to_file(tree: &VolumeTree, node: Node, path: &Path, asked: &str) -> Result<Counted, Failure> {
+fn to_file(
+    tree: &VolumeTree,
+    node: Node,
+    path: &Path,
+    asked: &str,
+) -> Result<StreamTotals, Failure> {
     let made = OpenOptions::new().write(true).create_new(true).open(path);
     let file = made.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
@@ -127,15 +132,15 @@ impl Write for Durable {
     }
 }
 
-fn failure(tree: &VolumeTree, asked: &str, out: &str, broken: Broken) -> Failure {
+fn failure(tree: &VolumeTree, asked: &str, out: &str, broken: StreamError) -> Failure {
     match broken {
-        Broken::Stream(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+        StreamError::Stream(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             let found = format!("what reads {out} has ended before all was written");
             Failure::new(asked, found, "see what it has said")
         }
-        Broken::Stream(error) => Failure::io(format!("write {out}"), &error),
-        Broken::Wrong(found) => Failure::new(asked, found, ""),
-        Broken::Volume(path, errno) => {
+        StreamError::Stream(error) => Failure::io(format!("write {out}"), &error),
+        StreamError::Wrong(found) => Failure::new(asked, found, ""),
+        StreamError::Volume(path, errno) => {
             let path = path.strip_prefix(b"./").unwrap_or(&path);
             tree.failure(format!("{asked}: read {:?} in it", String::from_utf8_lossy(path)), errno)
         }

@@ -10,7 +10,7 @@ use ddmap::reach::registry::Registry;
 use volume::Info;
 
 use crate::commands::info;
-use crate::domain;
+use crate::domains;
 use crate::owner::Owner;
 
 /// Make a volume in a file or on a device.
@@ -143,7 +143,7 @@ pub fn run(args: &FormatArgs) -> Outcome {
 
 /// Makes a volume of a domain.
 fn of_domain(args: &FormatArgs, name: &str, size: u64, options: &volume::FormatOptions) -> Outcome {
-    let region = domain::make(&Registry::find()?, name, size, options.clone())?;
+    let region = domains::make(&Registry::find()?, name, size, options.clone())?;
     let stays = volume::own_bytes(size, options)?;
     let made = volume::info(&region)?;
     if args.json {

@@ -10,7 +10,7 @@ use console::size;
 use serde_json::{Value, json};
 use volume::{FsckFault, FsckOptions, FsckReport, Remedy, RepairOptions, RepairReport};
 
-use crate::lost;
+use crate::loss;
 
 /// Check every structure of a volume, and repair it if asked to.
 ///
@@ -106,7 +106,7 @@ fn name_nodes(args: &FsckArgs, report: &mut FsckReport) -> Result<Vec<Value>, Fa
     if lost.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(losses) = lost::by_file(&args.volume, lost)? else { return Ok(Vec::new()) };
+    let Some(losses) = loss::by_file(&args.volume, lost)? else { return Ok(Vec::new()) };
     let mut told = Vec::new();
     for (data, loss) in lost.iter().zip(&losses) {
         let is_its = |fault: &&mut FsckFault| fault.code == "media" && fault.place == data.place;

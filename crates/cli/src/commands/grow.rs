@@ -10,7 +10,7 @@ use console::size;
 use serde_json::json;
 
 use crate::commands::format;
-use crate::domain;
+use crate::domains;
 use crate::tree::VolumeTree;
 
 /// Make a volume larger, while programs go on using it.
@@ -54,12 +54,12 @@ pub fn run(args: &GrowArgs) -> Outcome {
         NewSize::To(bytes) => bytes,
         NewSize::By(more) => before.saturating_add(more),
     };
-    if domain::of_region(&args.volume).is_some() {
+    if domains::of_region(&args.volume).is_some() {
         let found = volume::info(&args.volume)?;
         let (before, wanted) = (found.size_bytes, wanted_of(found.size_bytes));
         // What it would refuse is refused ahead.
         if wanted > before && wanted <= found.size_max_bytes {
-            domain::grow(&args.volume, (before, wanted))?;
+            domains::grow(&args.volume, (before, wanted))?;
         }
     }
     let tree = VolumeTree::attach(&args.volume)?;

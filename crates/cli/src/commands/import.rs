@@ -12,8 +12,8 @@ use console::output;
 use rustix::io::Errno;
 
 use super::export::{directory, told};
-use crate::place::Place;
-use crate::stream::{self, Broken};
+use crate::location::Location;
+use crate::stream::{self, StreamError};
 use crate::tree::{Tree, VolumeTree};
 
 /// Read a stream of `solera export` into a volume, or into a directory of one.
@@ -46,7 +46,7 @@ const GATHERED: usize = 1 << 17;
 
 /// Reads the stream of a file, or of standard input, into a directory.
 pub fn run(args: &ImportArgs) -> Outcome {
-    let (volume, path) = Place::on_volume(&args.place)?;
+    let (volume, path) = Location::on_volume(&args.place)?;
     let (source, name): (Box<dyn Read>, _) = match &args.input {
         Some(file) => {
             let name = file.display().to_string();
@@ -76,19 +76,19 @@ pub fn run(args: &ImportArgs) -> Outcome {
     Ok(0)
 }
 
-fn failure(tree: &VolumeTree, asked: &str, source: &str, broken: Broken) -> Failure {
+fn failure(tree: &VolumeTree, asked: &str, source: &str, broken: StreamError) -> Failure {
     match broken {
-        Broken::Stream(error) => Failure::io(format!("read {source}"), &error),
-        Broken::Wrong(found) => {
+        StreamError::Stream(error) => Failure::io(format!("read {source}"), &error),
+        StreamError::Wrong(found) => {
             let advice = "nothing of it was kept; a tar archive of another program is unpacked by \
                           tar: solera run --volume VOLUME --at /pm -- tar -C /pm -xf FILE";
             Failure::new(asked, found, advice)
         }
-        Broken::Volume(path, Errno::EXIST) => {
+        StreamError::Volume(path, Errno::EXIST) => {
             let found = format!("{:?} is there already", String::from_utf8_lossy(&path));
             Failure::new(asked, found, "nothing was changed; name another directory")
         }
-        Broken::Volume(path, errno) => {
+        StreamError::Volume(path, errno) => {
             let path = path.strip_prefix(b"./").unwrap_or(&path);
             tree.failure(format!("{asked}: make {:?}", String::from_utf8_lossy(path)), errno)
         }

@@ -11,7 +11,7 @@ use console::size::show;
 use flex::Checked;
 use serde_json::json;
 
-use crate::place::Place;
+use crate::location::Location;
 
 /// Show what a write-ahead log of the library `flex` holds.
 ///
@@ -66,10 +66,10 @@ pub fn run(args: &LogArgs) -> Outcome {
 }
 
 fn looked(file: &LogFile, each: impl FnMut(u64, &[u8])) -> Result<Checked, Failure> {
-    let walked = match Place::parse(file.file.as_os_str())? {
-        Place::OnVolume { volume, path } => flex::Place::open(&volume, true)
+    let walked = match Location::parse(file.file.as_os_str())? {
+        Location::OnVolume { volume, path } => flex::Place::open(&volume, true)
             .and_then(|place| place.walk(Path::new(OsStr::from_bytes(&path)), each)),
-        Place::Local(path) => {
+        Location::Local(path) => {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             // A volume's is read by its engine, which sees what is mapped there.
             match (flex::Place::of_volume(parent.unwrap_or(Path::new("."))), path.file_name()) {

@@ -9,7 +9,7 @@ use console::output;
 use serde_json::{Value, json};
 use vfs::{Kind, Nanos};
 
-use crate::place::{Place, base_name, display, join};
+use crate::location::{Location, base_name, display, join};
 use crate::tree::{Meta, Tree, VolumeTree};
 
 /// List a directory of a volume.
@@ -39,7 +39,7 @@ struct Line {
 
 /// Lists a directory, or one file.
 pub fn run(args: &LsArgs) -> Outcome {
-    let (volume, path) = Place::on_volume(&args.place)?;
+    let (volume, path) = Location::on_volume(&args.place)?;
     let tree = VolumeTree::attach_to_read(&volume)?;
     let lines = collect(&tree, &path)
         .map_err(|errno| Failure::errno(format!("list {}", tree.name(&path)), errno))?;

@@ -65,15 +65,15 @@ pub fn run(args: &MetricsArgs) -> Outcome {
 }
 
 /// A volume, as it is named, and what it says of itself.
-type Looked = Vec<(String, Result<Activity, VolumeError>)>;
+type Readings = Vec<(String, Result<Activity, VolumeError>)>;
 
-fn look(volumes: &[PathBuf]) -> Looked {
+fn look(volumes: &[PathBuf]) -> Readings {
     let look = |path: &PathBuf| (path.to_string_lossy().into_owned(), volume::activity(path));
     volumes.iter().map(look).collect()
 }
 
 /// Says which volumes cannot be read; whether there are any.
-fn complain(looked: &Looked) -> bool {
+fn complain(looked: &Readings) -> bool {
     let wrong = looked.iter().filter_map(|(_, found)| found.as_ref().err());
     wrong.map(output::tell).count() > 0
 }
@@ -205,9 +205,9 @@ const COUNTERS: [Counter; 4] = [
 ];
 
 /// A volume that was read.
-type Read<'l> = (&'l str, &'l Activity);
+type Reading<'l> = (&'l str, &'l Activity);
 
-fn counters(text: &mut Text, read: &[Read<'_>]) {
+fn counters(text: &mut Text, read: &[Reading<'_>]) {
     for (counter, help, values) in COUNTERS {
         text.family(counter, "counter", help);
         for (name, found) in read {
@@ -226,10 +226,10 @@ fn counters(text: &mut Text, read: &[Read<'_>]) {
     }
 }
 
-fn text(looked: &Looked) -> String {
+fn text(looked: &Readings) -> String {
     let mut text = Text::new("solera_volume_");
     let read = looked.iter().filter_map(|(name, found)| Some((&**name, found.as_ref().ok()?)));
-    let read: Vec<Read<'_>> = read.collect();
+    let read: Vec<Reading<'_>> = read.collect();
     text.family("up", "gauge", "Whether the volume could be read.");
     for (name, found) in looked {
         text.sample("up", &[("volume", name)], u8::from(found.is_ok()));

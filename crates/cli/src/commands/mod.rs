@@ -34,7 +34,6 @@ pub mod upgrade;
 
 use std::path::PathBuf;
 
-use ::bench::{AgeArgs, BenchArgs};
 use clap::{Parser, Subcommand};
 use console::class::ClassArg;
 use console::failure::{Failure, Outcome};
@@ -68,7 +67,8 @@ use self::top::TopArgs;
 use self::trim::TrimArgs;
 use self::umount::UmountArgs;
 use self::upgrade::UpgradeArgs;
-use crate::domain as domains;
+use crate::domains;
+use ::bench::{AgeArgs, BenchArgs};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
 #[derive(Parser)]
@@ -149,7 +149,7 @@ impl Command {
     }
 
     /// Where the command line names a volume as `DOMAIN/VOLUME`, puts the path of its region. What
-    /// is named with a path on it, `place::Place` finds.
+    /// is named with a path on it, `location::Location` finds.
     pub fn find_volumes(&mut self) -> Result<(), Failure> {
         let (volumes, code): (Vec<&mut PathBuf>, u8) = match self {
             Self::Info(args) => (vec![&mut args.volume], 1),

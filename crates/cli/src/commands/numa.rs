@@ -11,7 +11,7 @@ use console::size;
 use rustix::io::Errno;
 use serde_json::json;
 
-use crate::place::Place;
+use crate::location::Location;
 use crate::tree::{Tree, VolumeTree};
 
 /// Show on which memory node a file lies, or pin it to one.
@@ -72,9 +72,9 @@ pub fn run(args: &NumaArgs) -> Outcome {
 }
 
 fn parse(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
-    match Place::parse(text)? {
-        Place::OnVolume { volume, path } => Ok((volume, path)),
-        Place::Local(path) => Err(Failure::new(
+    match Location::parse(text)? {
+        Location::OnVolume { volume, path } => Ok((volume, path)),
+        Location::Local(path) => Err(Failure::new(
             format!("look at {}", path.display()),
             "this is no place on a volume",
             "name it as VOLUME:/path",

@@ -8,7 +8,7 @@ use console::output;
 use serde_json::json;
 use volume::Removed;
 
-use crate::domain;
+use crate::domains;
 
 /// Remove a volume: its file, and the anchor directory beside it.
 ///
@@ -41,7 +41,7 @@ pub fn run(args: &RmArgs) -> Outcome {
     let (mut values, mut code) = (Vec::new(), 0);
     for path in &args.volumes {
         let shown = path.display();
-        match domain::remove(path) {
+        match domains::remove(path) {
             Ok(None) => {}
             Ok(Some(removed)) => {
                 values.push(removed);

@@ -49,7 +49,7 @@ const SHA256: &str = "SOLERA.sha256";
 
 /// What went through a stream.
 #[derive(Default)]
-pub struct Counted {
+pub struct StreamTotals {
     pub files: u64,
     pub directories: u64,
     /// Further names of files.
@@ -62,7 +62,7 @@ pub struct Counted {
     pub sha256: String,
 }
 
-impl Counted {
+impl StreamTotals {
     fn add(&mut self, kind: Kind) {
         *match kind {
             Kind::File => &mut self.files,
@@ -89,7 +89,7 @@ impl Counted {
 }
 
 /// Why a stream ended too early.
-pub enum Broken {
+pub enum StreamError {
     /// The stream itself: it could not be written, or it could not be read.
     Stream(std::io::Error),
     /// It is not what `export` writes, or not all of it.
@@ -100,20 +100,20 @@ pub enum Broken {
 
 /// A call on the volume failed while a stream was read from it.
 #[derive(Debug)]
-struct OnVolume(Errno);
+struct VolumeErrno(Errno);
 
-impl std::fmt::Display for OnVolume {
+impl std::fmt::Display for VolumeErrno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for OnVolume {}
+impl std::error::Error for VolumeErrno {}
 
-impl From<std::io::Error> for Broken {
+impl From<std::io::Error> for StreamError {
     fn from(error: std::io::Error) -> Self {
         let within = error.get_ref().and_then(|error| error.downcast_ref());
-        if let Some(OnVolume(errno)) = within {
+        if let Some(VolumeErrno(errno)) = within {
             return Self::Volume(Vec::new(), *errno);
         }
         // What is no error of the system's is one of the archive.
@@ -124,11 +124,11 @@ impl From<std::io::Error> for Broken {
     }
 }
 
-type Result<T> = std::result::Result<T, Broken>;
+type Result<T> = std::result::Result<T, StreamError>;
 
 /// An error of a call on an object.
-fn of(path: &[u8]) -> impl Fn(Errno) -> Broken + '_ {
-    move |errno| Broken::Volume(path.to_vec(), errno)
+fn of(path: &[u8]) -> impl Fn(Errno) -> StreamError + '_ {
+    move |errno| StreamError::Volume(path.to_vec(), errno)
 }
 
 /// All extended attributes of an object.

@@ -16,9 +16,9 @@ use vfs::{
 use volume::Volume;
 
 use super::{
-    ATIME, BLOCK, Broken, Counted, KIND, LINK_PATH, MTIME, OBJECTS, PATH, PIECE, Pairs, Result,
-    SHA256, SOCKET, SPARSE_MAJOR, SPARSE_MINOR, SPARSE_NAME, SPARSE_SIZE, XATTR, hexadecimal, of,
-    of_decimal,
+    ATIME, BLOCK, KIND, LINK_PATH, MTIME, OBJECTS, PATH, PIECE, Pairs, Result, SHA256, SOCKET,
+    SPARSE_MAJOR, SPARSE_MINOR, SPARSE_NAME, SPARSE_SIZE, StreamError, StreamTotals, XATTR,
+    hexadecimal, of, of_decimal,
 };
 
 /// Where a stream is put until it has ended.
@@ -26,13 +26,13 @@ const STAGED: &[u8] = b".solera-import";
 
 /// Sums up what is read, the last block apart: when the header of the end has been read, that is
 /// all before it. Before its end a stream does not end.
-struct Summing<R> {
+struct DigestReader<R> {
     inner: R,
     sum: Rc<RefCell<Context>>,
     last: Vec<u8>,
 }
 
-impl<R: Read> Read for Summing<R> {
+impl<R: Read> Read for DigestReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(out)?;
         if length == 0 && !out.is_empty() {
@@ -48,7 +48,7 @@ impl<R: Read> Read for Summing<R> {
 
 /// What the records of an extended header say of the object behind it.
 #[derive(Default)]
-struct Told {
+struct PaxRecords {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     mtime: Option<i64>,
@@ -60,7 +60,7 @@ struct Told {
 }
 
 /// What is to be done to a directory when all is in it.
-struct Open {
+struct PendingDirectory {
     node: Node,
     path: Vec<u8>,
     change: SetAttr,
@@ -71,16 +71,16 @@ struct Import<'v> {
     volume: &'v Volume,
     /// The directory that all is staged in.
     staged: Node,
-    directories: Vec<Open>,
+    directories: Vec<PendingDirectory>,
     /// Of the directory itself, and its extended attributes.
     top: Option<(SetAttr, Pairs)>,
-    counted: Counted,
+    counted: StreamTotals,
     progress: Progress,
 }
 
 /// Reads a stream into a directory of a volume. If that was empty it also gets the attributes of
 /// the one that was exported.
-pub fn import(volume: &Volume, into: Node, stream: impl Read) -> Result<Counted> {
+pub fn import(volume: &Volume, into: Node, stream: impl Read) -> Result<StreamTotals> {
     let (staged, lock) = stage(volume, into)?;
     let imported = fill(volume, (into, staged), stream);
     if imported.is_err() {
@@ -105,7 +105,7 @@ fn stage(volume: &Volume, into: Node) -> Result<(Node, Desc)> {
         if volume.flock(desc, vfs::LockKind::Write, false).is_err() {
             let _ = volume.close(desc);
             let text = "another import into this directory is under way";
-            return Err(Broken::Wrong(text.into()));
+            return Err(StreamError::Wrong(text.into()));
         }
         if made.is_ok() {
             return Ok((node, desc));
@@ -116,15 +116,15 @@ fn stage(volume: &Volume, into: Node) -> Result<(Node, Desc)> {
     }
 }
 
-fn fill(volume: &Volume, (into, staged): (Node, Node), stream: impl Read) -> Result<Counted> {
+fn fill(volume: &Volume, (into, staged): (Node, Node), stream: impl Read) -> Result<StreamTotals> {
     let was_empty = names(volume, into).map_err(of(b"."))?.len() == 1;
     let sum = Rc::new(RefCell::new(Context::new(&ALGORITHM)));
-    let summing = Summing { inner: stream, sum: Rc::clone(&sum), last: Vec::new() };
-    let (counted, progress) = (Counted::default(), Progress::new("importing"));
+    let summing = DigestReader { inner: stream, sum: Rc::clone(&sum), last: Vec::new() };
+    let (counted, progress) = (StreamTotals::default(), Progress::new("importing"));
     let directories = Vec::new();
     let mut import = Import { volume, staged, directories, top: None, counted, progress };
     let mut archive = Archive::new(summing);
-    let mut told = Told::default();
+    let mut told = PaxRecords::default();
     let mut last = None;
     for entry in archive.entries()?.raw(true) {
         let mut entry = entry.map_err(torn)?;
@@ -140,7 +140,7 @@ fn fill(volume: &Volume, (into, staged): (Node, Node), stream: impl Read) -> Res
             kind => import.object(kind, &header, std::mem::take(&mut told), &mut entry)?,
         }
     }
-    let Some(length) = last else { return Err(Broken::Wrong(TORN.into())) };
+    let Some(length) = last else { return Err(StreamError::Wrong(TORN.into())) };
     only_zeros(&mut archive.into_inner().inner, length)?;
     import.arrive(into, was_empty)?;
     Ok(import.counted)
@@ -157,10 +157,10 @@ fn only_zeros(stream: &mut impl Read, length: u64) -> Result<()> {
             came => came?,
         };
         if bytes[..came].iter().any(|byte| *byte != 0) {
-            return Err(Broken::Wrong("something follows the end of the stream".into()));
+            return Err(StreamError::Wrong("something follows the end of the stream".into()));
         }
         if came == 0 {
-            return if wanted == 0 { Ok(()) } else { Err(Broken::Wrong(TORN.into())) };
+            return if wanted == 0 { Ok(()) } else { Err(StreamError::Wrong(TORN.into())) };
         }
         wanted = wanted.saturating_sub(came);
     }
@@ -174,11 +174,11 @@ impl Import<'_> {
             found.next().map(|(_, value)| value.clone()).unwrap_or_default()
         };
         let (objects, sum) = (value(OBJECTS), value(SHA256));
-        let lacks = |what| Broken::Wrong(format!("the end in it does not say {what}"));
+        let lacks = |what| StreamError::Wrong(format!("the end in it does not say {what}"));
         let (left, came) = (number_of(&objects), self.counted.objects());
         let left = left.ok_or_else(|| lacks("how many objects it has (SOLERA.objects)"))?;
         if left != came {
-            return Err(Broken::Wrong(format!("{came} objects came, {left} had left")));
+            return Err(StreamError::Wrong(format!("{came} objects came, {left} had left")));
         }
         if sum.is_empty() {
             return Err(lacks("the sum of its bytes (SOLERA.sha256)"));
@@ -186,7 +186,7 @@ impl Import<'_> {
         if sum != found.as_bytes() {
             let told = String::from_utf8_lossy(&sum);
             let text = format!("its bytes have the SHA-256 {found}, at its end stands {told}");
-            return Err(Broken::Wrong(text));
+            return Err(StreamError::Wrong(text));
         }
         self.counted.sha256 = found;
         Ok(())
@@ -197,7 +197,7 @@ impl Import<'_> {
         &mut self,
         kind: EntryType,
         header: &Header,
-        told: Told,
+        told: PaxRecords,
         data: &mut impl Read,
     ) -> Result<()> {
         let path = told.path.clone().unwrap_or_else(|| header.path_bytes().into_owned());
@@ -253,7 +253,7 @@ impl Import<'_> {
             let sizes = (header.size()?, told.size);
             let filled = self.data(node, sizes, data);
             filled.map_err(|broken| match broken {
-                Broken::Volume(_, errno) => of(&path)(errno),
+                StreamError::Volume(_, errno) => of(&path)(errno),
                 broken => broken,
             })?;
         }
@@ -261,7 +261,7 @@ impl Import<'_> {
             self.volume.set_xattr(node, name, value, 0).map_err(of(&path))?;
         }
         if kind == Kind::Directory {
-            self.directories.push(Open { node, path, change });
+            self.directories.push(PendingDirectory { node, path, change });
             return Ok(());
         }
         self.volume.set_attr(node, &change).map_err(of(&path))
@@ -270,7 +270,7 @@ impl Import<'_> {
     /// Fills a file: so many bytes of the stream, for a file of a size if it has holes.
     fn data(&mut self, node: Node, sizes: (u64, Option<u64>), data: &mut impl Read) -> Result<()> {
         let volume = self.volume;
-        let failed = |errno| Broken::Volume(Vec::new(), errno);
+        let failed = |errno| StreamError::Volume(Vec::new(), errno);
         let desc = volume.open(node.into(), OpenFlags(libc::O_WRONLY), None).map_err(failed)?;
         let filled = self.fill(desc, sizes, data).and_then(|size| {
             if volume.attributes(node).map_err(failed)?.size != size {
@@ -302,7 +302,8 @@ impl Import<'_> {
                 let mut rest = &piece[..wanted];
                 while !rest.is_empty() {
                     let written = self.volume.write(desc, &[UserIn::new(rest)], Where::offset(at));
-                    let written = written.map_err(|errno| Broken::Volume(Vec::new(), errno))?;
+                    let written =
+                        written.map_err(|errno| StreamError::Volume(Vec::new(), errno))?;
                     rest = &rest[written..];
                     at += written as u64;
                 }
@@ -343,7 +344,7 @@ impl Import<'_> {
                 Err(Errno::NOENT) => {}
                 found => {
                     found.map_err(of(name))?;
-                    return Err(Broken::Volume(name.clone(), Errno::EXIST));
+                    return Err(StreamError::Volume(name.clone(), Errno::EXIST));
                 }
             }
         }
@@ -364,8 +365,8 @@ impl Import<'_> {
 }
 
 /// What records say; of one that is not known nothing is lost.
-fn told_by(records: &[(Vec<u8>, Vec<u8>)]) -> Result<Told> {
-    let mut told = Told::default();
+fn told_by(records: &[(Vec<u8>, Vec<u8>)]) -> Result<PaxRecords> {
+    let mut told = PaxRecords::default();
     for (name, value) in records {
         let number = || number_of(value).ok_or_else(|| unknown("a number", value));
         let time = || of_decimal(value).ok_or_else(|| unknown("a time", value));
@@ -475,7 +476,7 @@ fn records(data: &mut impl Read) -> Result<Pairs> {
 
 /// The map of a file with holes, before its data: where each part begins, and how long it is.
 fn map_from(data: &mut impl Read, length: u64, size: u64) -> Result<Vec<(u64, u64)>> {
-    let wrong = || Broken::Wrong("the map of a file with holes is wrong".into());
+    let wrong = || StreamError::Wrong("the map of a file with holes is wrong".into());
     let mut block = [0; BLOCK];
     let (mut numbers, mut digits, mut blocks) = (Vec::new(), Vec::new(), 0);
     while numbers.first().is_none_or(|parts: &u64| numbers.len() as u64 <= parts.saturating_mul(2))
@@ -511,16 +512,16 @@ fn map_from(data: &mut impl Read, length: u64, size: u64) -> Result<Vec<(u64, u6
 const TORN: &str = "it ends before its end: a part is missing";
 
 /// A stream that ends before its end.
-fn torn(error: io::Error) -> Broken {
+fn torn(error: io::Error) -> StreamError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Broken::Wrong(TORN.into()),
+        io::ErrorKind::UnexpectedEof => StreamError::Wrong(TORN.into()),
         _ => error.into(),
     }
 }
 
-fn unknown(what: &str, bytes: &[u8]) -> Broken {
+fn unknown(what: &str, bytes: &[u8]) -> StreamError {
     let found = String::from_utf8_lossy(bytes);
-    Broken::Wrong(format!("{what} in it is none of `solera export`: {found:?}"))
+    StreamError::Wrong(format!("{what} in it is none of `solera export`: {found:?}"))
 }
 
 #[cfg(test)]

@@ -13,18 +13,18 @@ use vfs::{Attr, Desc, FileSystem, Kind, Node, OpenFlags, Simply, UserOut, Whence
 use volume::Volume;
 
 use super::{
-    ATIME, BLOCK, Broken, Counted, KIND, LINK_PATH, MTIME, OBJECTS, OnVolume, PATH, PIECE, Pairs,
-    Result, SHA256, SOCKET, SPARSE_MAJOR, SPARSE_MINOR, SPARSE_NAME, SPARSE_SIZE, XATTR, decimal,
-    hexadecimal, of, xattrs_of,
+    ATIME, BLOCK, KIND, LINK_PATH, MTIME, OBJECTS, PATH, PIECE, Pairs, Result, SHA256, SOCKET,
+    SPARSE_MAJOR, SPARSE_MINOR, SPARSE_NAME, SPARSE_SIZE, StreamError, StreamTotals, VolumeErrno,
+    XATTR, decimal, hexadecimal, of, xattrs_of,
 };
 
 /// Sums up what is written.
-struct Summing<W> {
+struct DigestWriter<W> {
     inner: W,
     sum: Rc<RefCell<Context>>,
 }
 
-impl<W: Write> Write for Summing<W> {
+impl<W: Write> Write for DigestWriter<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let length = self.inner.write(data)?;
         self.sum.borrow_mut().update(&data[..length]);
@@ -39,19 +39,19 @@ impl<W: Write> Write for Summing<W> {
 /// An export under way.
 struct Export<'v, W: Write> {
     volume: &'v Volume,
-    archive: Builder<Summing<W>>,
+    archive: Builder<DigestWriter<W>>,
     /// The first names of files that have several.
     named: HashMap<u64, Vec<u8>>,
-    counted: Counted,
+    counted: StreamTotals,
     progress: Progress,
 }
 
 /// Writes the tree below a directory of a volume. What changes meanwhile is told as it was when it
 /// was come to.
-pub fn export(volume: &Volume, top: Node, out: impl Write) -> Result<Counted> {
+pub fn export(volume: &Volume, top: Node, out: impl Write) -> Result<StreamTotals> {
     let sum = Rc::new(RefCell::new(Context::new(&ALGORITHM)));
-    let summing = Summing { inner: out, sum: Rc::clone(&sum) };
-    let (counted, progress) = (Counted::default(), Progress::new("exporting"));
+    let summing = DigestWriter { inner: out, sum: Rc::clone(&sum) };
+    let (counted, progress) = (StreamTotals::default(), Progress::new("exporting"));
     let archive = Builder::new(summing);
     let mut export = Export { volume, archive, named: HashMap::new(), counted, progress };
     export.object(top, b"./")?;
@@ -60,7 +60,7 @@ pub fn export(volume: &Volume, top: Node, out: impl Write) -> Result<Counted> {
     let end = [(OBJECTS.into(), objects.into_bytes()), (SHA256.into(), digest.clone().into())];
     export.extended(EntryType::XGlobalHeader, &end)?;
     export.archive.into_inner()?.flush()?;
-    Ok(Counted { sha256: digest, ..export.counted })
+    Ok(StreamTotals { sha256: digest, ..export.counted })
 }
 
 impl<W: Write> Export<'_, W> {
@@ -163,7 +163,7 @@ impl<W: Write> Export<'_, W> {
         let reader = map.as_slice().chain(file.reader(parts));
         let written = self.member(attr, path, EntryType::Regular, records, size, reader);
         written.map_err(|broken| match broken {
-            Broken::Volume(_, errno) => of(path)(errno),
+            StreamError::Volume(_, errno) => of(path)(errno),
             broken => broken,
         })?;
         self.progress.count(done);
@@ -319,7 +319,7 @@ impl Parts<'_> {
         let volume = self.file.volume;
         let got = volume
             .read(self.file.desc, &mut [UserOut::new(out)], Where::offset(self.at))
-            .map_err(|errno| io::Error::other(OnVolume(errno)))?;
+            .map_err(|errno| io::Error::other(VolumeErrno(errno)))?;
         // What was cut off meanwhile reads as zeros, so that the member is as long as was said.
         let got = if got == 0 { wanted } else { got };
         self.piece.truncate(got);

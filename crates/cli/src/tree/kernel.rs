@@ -15,7 +15,7 @@ use vfs::{Kind, Nanos};
 use volume::Kept;
 
 use super::{Home, Meta, Open, Tree};
-use crate::place::display;
+use crate::location::display;
 
 /// The kernel's tree, which every process sees.
 pub struct KernelTree {

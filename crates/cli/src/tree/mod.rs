@@ -3,14 +3,14 @@
 //! kernel's own (a user that may open the region may read and change all in it).
 
 mod kernel;
-mod on_volume;
+mod volume;
 
 use console::failure::Failure;
 use rustix::io::Errno;
 use vfs::{Kind, Nanos};
 
 pub use kernel::KernelTree;
-pub use on_volume::VolumeTree;
+pub use volume::VolumeTree;
 
 /// A file system: its device number, and 0; a volume: its region's device and inode number.
 pub type Home = (u64, u64);

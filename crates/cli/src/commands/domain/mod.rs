@@ -1,8 +1,8 @@
 //! `solera domain`: a domain's key, and how the domain is, as its nodes on this machine say.
 
 mod arguments;
-mod leaving;
-mod moving;
+mod migration;
+mod removal;
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -21,8 +21,8 @@ use ddmap::wire::key::Key;
 use serde_json::{Value, json};
 use volume::{FsckOptions, LostData};
 
-use crate::domain;
-use crate::lost::{self, Loss};
+use crate::domains;
+use crate::loss::{self, Loss};
 use arguments::DomainCommand;
 pub use arguments::{DomainArgs, seconds};
 
@@ -34,16 +34,16 @@ pub fn run(args: &DomainArgs) -> Outcome {
         DomainCommand::Create { key, name } => create(name, key),
         DomainCommand::Status { json, watch, name } => status(name, *json, *watch),
         DomainCommand::Drain { cancel: true, name, node, .. } => {
-            leaving::mark(name, *node, Standing::There)
+            removal::mark(name, *node, Standing::There)
         }
         DomainCommand::Drain { cancel: false, patience, name, node } => {
-            leaving::drain(name, *node, Duration::from_secs(*patience))
+            removal::drain(name, *node, Duration::from_secs(*patience))
         }
         DomainCommand::Leave { patience, name, node } => {
-            leaving::leave(name, *node, Duration::from_secs(*patience))
+            removal::leave(name, *node, Duration::from_secs(*patience))
         }
-        DomainCommand::Forget { name, node } => leaving::forget(name, *node),
-        DomainCommand::Move { to, json, volume } => moving::run(volume, *to, *json),
+        DomainCommand::Forget { name, node } => removal::forget(name, *node),
+        DomainCommand::Move { to, json, volume } => migration::run(volume, *to, *json),
         DomainCommand::Repair { dry_run, json, volume } => repair(volume, *dry_run, *json),
     }
 }
@@ -117,13 +117,13 @@ fn repair(name: &str, dry_run: bool, json: bool) -> Outcome {
 fn files_of(region: &Path) -> Result<Vec<(LostData, Loss)>, Failure> {
     let options = FsckOptions { known_lost: true, ..FsckOptions::default() };
     let report = output::busy("naming files", || volume::fsck(region, &options, &mut |_, _| {}))?;
-    let losses = lost::by_file(region, &report.lost)?.unwrap_or_default();
+    let losses = loss::by_file(region, &report.lost)?.unwrap_or_default();
     Ok(report.lost.into_iter().zip(losses).collect())
 }
 
 /// What is lost besides that of files.
 fn rest_of(lost: &[(u64, Option<u16>)], files: &[(LostData, Loss)]) -> Loss {
-    let named: BTreeSet<u64> = files.iter().flat_map(|(data, _)| lost::pages(data)).collect();
+    let named: BTreeSet<u64> = files.iter().flat_map(|(data, _)| loss::pages(data)).collect();
     let rest = lost.iter().filter(|(page, _)| !named.contains(page));
     Loss::of_pages(rest.map(|one| one.1))
 }
@@ -131,7 +131,7 @@ fn rest_of(lost: &[(u64, Option<u16>)], files: &[(LostData, Loss)]) -> Loss {
 fn status(name: &str, json: bool, watch: bool) -> Outcome {
     let registry = Registry::find()?;
     loop {
-        let told = domain::told(&registry, name)?;
+        let told = domains::told(&registry, name)?;
         if watch && !json && std::io::stdout().is_terminal() {
             // The cursor to the top, and what is below it away.
             output::emit(b"\x1b[H\x1b[J")?;

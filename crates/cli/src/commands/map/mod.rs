@@ -1,7 +1,7 @@
 //! `solera map`: where the bytes of a file lie, and which of them can be huge pages; on a volume of
 //! a domain, on which node.
 
-mod placed;
+mod distribution;
 
 use std::ffi::OsString;
 
@@ -14,8 +14,8 @@ use console::size;
 use console::size::percent;
 use serde_json::{Value, json};
 
-use crate::commands::map::placed::Placed;
-use crate::place::Place;
+use crate::commands::map::distribution::Distribution;
+use crate::location::Location;
 use crate::tree::{Tree, VolumeTree};
 
 /// Show where the bytes of files lie, and which of them come as huge pages when mapped.
@@ -42,17 +42,17 @@ pub struct MapArgs {
 
 /// Prints the extents of a file on a volume, or of one of the kernel's.
 pub fn run(args: &MapArgs) -> Outcome {
-    let (runs, length, placed) = match Place::parse(&args.place)? {
-        Place::OnVolume { volume, path } => {
+    let (runs, length, placed) = match Location::parse(&args.place)? {
+        Location::OnVolume { volume, path } => {
             let tree = VolumeTree::attach_to_read(&volume)?;
             let failed = |errno| Failure::errno(format!("map {}", tree.name(&path)), errno);
             let (extents, length) = tree.extents(&path).map_err(failed)?;
             let runs = extents.iter().map(|extent| (Run::from(extent), extent.written));
             let runs: Vec<_> = runs.collect();
-            let placed = Placed::find(&volume, &runs)?;
+            let placed = Distribution::find(&volume, &runs)?;
             (runs, length, placed)
         }
-        Place::Local(path) => {
+        Location::Local(path) => {
             let asked = format!("map {}", path.display());
             let failed = |error: std::io::Error| {
                 let errno =

@@ -31,7 +31,7 @@ use vfs::mounts::{self, Mount};
 use vfs::{Attached, Simply};
 use volume::{AttachOptions, Volume};
 
-use self::options::Given;
+use self::options::MountSettings;
 pub use self::options::{is_helper, of_helper};
 use crate::commands::cache;
 pub use arguments::MountArgs;
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Mounts a volume.
 pub fn run(args: &MountArgs) -> Outcome {
-    let mut given = Given::default();
+    let mut given = MountSettings::default();
     for list in &args.options {
         given.add(list, args.sloppy)?;
     }
@@ -68,11 +68,11 @@ pub fn run(args: &MountArgs) -> Outcome {
     }
     let closed = closed_to_others(&at, given.others);
     given.mount.allow_other = closed.is_none() && given.others != Some(false);
-    let work = Work { asked, volume, at, given, closed };
+    let work = MountRequest { asked, volume, at, given, closed };
     if args.foreground {
-        return output::busy("attaching", || work.start(false)).and_then(Started::serve);
+        return output::busy("attaching", || work.start(false)).and_then(ActiveMount::serve);
     }
-    background::run(|| work.start(true), Started::serve)
+    background::run(|| work.start(true), ActiveMount::serve)
 }
 
 /// The message for a mount that is closed to other users without a request. What root mounts is
@@ -147,17 +147,17 @@ fn find_directory(asked: &str, path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// What is to be done.
-struct Work {
+struct MountRequest {
     asked: String,
     volume: PathBuf,
     at: PathBuf,
-    given: Given,
+    given: MountSettings,
     /// The message that only some users can use it, for when it is there.
     closed: Option<String>,
 }
 
 /// A mount that can be served.
-struct Started {
+struct ActiveMount {
     volume: Arc<Volume>,
     /// What is served: the volume, or a cache over it.
     engine: Arc<dyn vfs::Engine>,
@@ -171,8 +171,8 @@ struct Started {
     tidy: Option<PathBuf>,
 }
 
-impl Work {
-    fn start(self, background: bool) -> Result<Started, Failure> {
+impl MountRequest {
+    fn start(self, background: bool) -> Result<ActiveMount, Failure> {
         let mut options: MountOptions = self.given.mount.clone();
         // A user that may only read the volume gets it read-only, like a write-protected disk.
         let writable = access(&self.volume, Access::WRITE_OK).is_ok();
@@ -219,11 +219,11 @@ impl Work {
         }
         let mount = mounts::at(&self.at).ok().flatten();
         let tidy = tidy.then_some(self.volume);
-        Ok(Started { volume, engine, device, at: self.at, mount, signals, tidy })
+        Ok(ActiveMount { volume, engine, device, at: self.at, mount, signals, tidy })
     }
 }
 
-impl Started {
+impl ActiveMount {
     /// Serves until the mount is gone, then leaves the volume in order.
     fn serve(self) -> Outcome {
         let Self { volume, engine, device, at, mount, mut signals, tidy } = self;

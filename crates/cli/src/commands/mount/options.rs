@@ -12,7 +12,7 @@ use crate::commands::cache::CacheArg;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct MountSettings {
     /// For the kernel.
     pub mount: MountOptions,
     /// Whether other users than the mounting one may use it; `None`: no option says.
@@ -54,7 +54,7 @@ const ACCEPTED: [&str; 23] = [
     "loud",
 ];
 
-impl Given {
+impl MountSettings {
     /// Takes a list of options, with commas between them. Unknown ones are refused unless `sloppy`.
     pub fn add(&mut self, list: &str, sloppy: bool) -> Result<(), Failure> {
         for option in list.split(',').filter(|option| !option.is_empty()) {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn takes_lists_of_options() {
-        let mut given = Given::default();
+        let mut given = MountSettings::default();
         given
             .add("rw,nosuid,nodev,relatime,allow_other,mode=posix,x-systemd.automount", false)
             .unwrap();

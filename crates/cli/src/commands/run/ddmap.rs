@@ -13,11 +13,11 @@ use ddmap::protocol::PAGE;
 use ddmap::reach::registry::{self, Registry};
 use volume::FormatOptions;
 
-use super::nested;
+use super::nesting;
 use crate::commands::domain::seconds;
 use crate::commands::node::DEMO;
 use crate::commands::run::RunArgs;
-use crate::domain;
+use crate::domains;
 
 /// How much of a volume its host may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ const AHEAD: &str = "auto";
 pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
     let Some(name) = &args.ddmap.ddmap else { return Ok(Cow::Borrowed(args)) };
     let (domain, volume) = registry::parse(name)?;
-    if nested::serving().is_some() {
+    if nesting::serving().is_some() {
         let found = "the program that starts it is served already, and its library would not hear \
                      of it";
         let advice = "start it outside, or name all there";
@@ -140,9 +140,9 @@ pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
     let registry = Registry::find()?;
     let has = || registry.living(domain).iter().any(|(_, store)| store.volume(volume).exists());
     if domain == DEMO && !registry.living(domain).is_empty() && !has() {
-        let (all, _) = domain::capacity(&domain::status(&registry, domain)?);
+        let (all, _) = domains::capacity(&domains::status(&registry, domain)?);
         let bytes = all / 4 * 3;
-        domain::make(&registry, name, bytes, FormatOptions::default())?;
+        domains::make(&registry, name, bytes, FormatOptions::default())?;
         output::tell(format!("{name} is new: {}", size::show(bytes)));
     }
     let mut args = args.clone();

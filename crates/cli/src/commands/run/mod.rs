@@ -6,9 +6,9 @@
 //! or where the program's time went.
 
 mod arguments;
+mod binding;
 mod ddmap;
-mod nested;
-mod place;
+mod nesting;
 mod profile;
 mod report;
 mod split;
@@ -33,7 +33,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 use signal_hook::iterator::Signals;
 use vfs::variable;
 
-use self::place::Place;
+use self::binding::Binding;
 use self::profile::Profile;
 use self::report::Report;
 use self::split::Split;
@@ -62,27 +62,27 @@ fn start(args: &RunArgs) -> Outcome {
             "this is no option of `solera run`, and a program whose name begins so needs a path";
         return Err(Failure::new(asked, found, "see `solera run --help`; or say ./-NAME"));
     }
-    if let Some(served) = nested::serving() {
-        return nested::start(args, &served, &asked, (name, &args.program[1..]));
+    if let Some(served) = nesting::serving() {
+        return nesting::start(args, &served, &asked, (name, &args.program[1..]));
     }
     // No thread has been started yet.
     args.class.force();
     let split = Split::find(args, &asked)?;
-    let places = place::find(args, split.as_ref())?;
+    let places = binding::find(args, split.as_ref())?;
     for place in &places {
         check_medium(args, place)?;
     }
     let libraries = Libraries::find(args.attach.align, args.profile.is_asked())?;
     let (mut command, obstacle) =
         command(args, &places).map_err(|refusal| refused(&asked, refusal))?;
-    let by_mount = |place: &Place| place.by_mount_only && !args.read_only;
+    let by_mount = |place: &Binding| place.by_mount_only && !args.read_only;
     for place in places.iter().filter(|place| by_mount(place)) {
         let (volume, at) = (place.volume.display(), place.at.display());
         output::tell(format!(
             "{volume} cannot be changed directly: the program uses the mount at {at}"
         ));
     }
-    let places: Vec<Place> = places.into_iter().filter(|place| !by_mount(place)).collect();
+    let places: Vec<Binding> = places.into_iter().filter(|place| !by_mount(place)).collect();
     if places.is_empty() && split.is_none() {
         return execute(&asked, command, args, &Libraries { serving: None, ..libraries });
     }
@@ -114,7 +114,7 @@ fn start(args: &RunArgs) -> Outcome {
 }
 
 /// The program with its arguments, and why it cannot be preloaded, if mounts serve it.
-fn command(args: &RunArgs, places: &[Place]) -> Result<(Command, Option<String>), Refusal> {
+fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String>), Refusal> {
     let [name, arguments @ ..] = args.program.as_slice() else { return Err(Refusal::Missing) };
     let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
     let alone = |path: &Path| places.iter().any(|place| place.alone_has(path));
@@ -151,7 +151,7 @@ fn by_shell(name: &OsStr) -> Command {
 }
 
 /// Refuses a volume on an ordinary disk, which can only be read.
-fn check_medium(args: &RunArgs, place: &Place) -> Result<(), Failure> {
+fn check_medium(args: &RunArgs, place: &Binding) -> Result<(), Failure> {
     if !args.read_only && !place.by_mount_only && pmem::needs_class(&place.volume) {
         return Err(Failure::ordinary_disk(format!("run on {}", place.volume.display())));
     }
@@ -159,7 +159,7 @@ fn check_medium(args: &RunArgs, place: &Place) -> Result<(), Failure> {
 }
 
 /// What the preload library reads of a volume: the first one's variables have no number.
-fn variables(place: &Place, number: usize, read_only: bool) -> Vec<(String, OsString)> {
+fn variables(place: &Binding, number: usize, read_only: bool) -> Vec<(String, OsString)> {
     let name = |name: &str| match number {
         1 => name.to_owned(),
         number => format!("{name}_{number}"),
@@ -190,7 +190,7 @@ fn check_variables() -> Result<(), Failure> {
 }
 
 /// By which way a program reaches a volume that it was not told by name.
-fn way(name: &OsStr, place: &Place, obstacle: Option<&str>) -> String {
+fn way(name: &OsStr, place: &Binding, obstacle: Option<&str>) -> String {
     let (name, at, volume) = (name.to_string_lossy(), place.at.display(), place.volume.display());
     let way = match obstacle {
         None => format!("{name} goes past the kernel below {at} (the volume {volume})"),

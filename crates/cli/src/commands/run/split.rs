@@ -8,7 +8,7 @@ use console::failure::Failure;
 use console::output;
 use split::Mode;
 
-use super::place::Place;
+use super::binding::Binding;
 use crate::commands::run::RunArgs;
 
 /// The directory, and how it is to be served.
@@ -89,8 +89,8 @@ impl Split {
 }
 
 /// Refuses a directory that lies where the program is to see one of these volumes.
-pub fn check_apart(directory: &Path, places: &[Place]) -> Result<(), Failure> {
-    let hides = |place: &&Place| directory.starts_with(&place.at);
+pub fn check_apart(directory: &Path, places: &[Binding]) -> Result<(), Failure> {
+    let hides = |place: &&Binding| directory.starts_with(&place.at);
     let Some(place) = places.iter().find(hides) else { return Ok(()) };
     let (volume, at) = (place.volume.display(), place.at.display());
     Err(Failure::new(

@@ -4,7 +4,7 @@ mod arguments;
 mod process;
 mod rows;
 mod screen;
-mod watch;
+mod terminal;
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -23,7 +23,7 @@ pub use arguments::{Column, TopArgs};
 pub fn run(args: &TopArgs) -> Outcome {
     let first = Sample::take(&args.volume)?;
     if !args.once && io::stdout().is_terminal() && io::stdin().is_terminal() {
-        return watch::run(args, first);
+        return terminal::run(args, first);
     }
     thread::sleep(args.interval);
     let second = Sample::take(&args.volume)?;

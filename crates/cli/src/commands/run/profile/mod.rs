@@ -6,8 +6,8 @@
 
 mod arguments;
 mod costs;
-mod sums;
 mod text;
+mod totals;
 mod trace;
 
 use std::arch::x86_64::_rdtsc;
@@ -25,7 +25,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 pub use self::arguments::ProfileArg;
 use self::costs::Costs;
-use self::sums::Sums;
+use self::totals::Totals;
 use super::report::Report;
 use crate::commands::run::RunArgs;
 
@@ -115,7 +115,7 @@ impl Profile {
         };
         let asked = &args.profile;
         if asked.is_told() {
-            let sums = Sums::of(&self.map, &run, &self.costs, report);
+            let sums = Totals::of(&self.map, &run, &self.costs, report);
             let top = asked.profile.unwrap_or(FILES);
             let text =
                 if args.json { format!("{:#}\n", sums.json(top)) } else { text::of(&sums, top) };

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use console::output;
 use record::{BYS, By};
 
-use super::sums::{Call, File, Sums};
+use super::totals::{Call, File, Totals};
 
 /// A time with the unit that fits.
 fn time(ns: u64) -> String {
@@ -77,7 +77,7 @@ fn plural(count: u32, one: &str, many: &str) -> String {
 }
 
 /// All kinds of calls, and the `top` files.
-pub fn of(sums: &Sums, top: usize) -> String {
+pub fn of(sums: &Totals, top: usize) -> String {
     let whole = sums.in_calls_ns();
     let count: u64 = sums.calls.iter().map(Call::count).sum();
     let mut text = format!(

@@ -7,10 +7,10 @@ use record::{Area, By, Kind, Map};
 use serde_json::{Value, json};
 
 use super::Run;
-use super::sums::{areas, path_of};
+use super::totals::{areas, path_of};
 
 /// A call that was kept.
-struct Kept {
+struct TracedCall {
     begun: u64,
     ticks: u64,
     bytes: u64,
@@ -20,12 +20,12 @@ struct Kept {
 }
 
 /// The calls that are in an area's ring.
-fn kept<'m>(map: &'m Map, area: &'m Area) -> impl Iterator<Item = Kept> + 'm {
+fn kept<'m>(map: &'m Map, area: &'m Area) -> impl Iterator<Item = TracedCall> + 'm {
     let written = area.events.load(Relaxed);
     let first = written.saturating_sub(u64::from(map.ring()));
     (first..written).map(move |number| {
         let event = map.event(area, number);
-        Kept {
+        TracedCall {
             begun: event.begun.load(Relaxed),
             ticks: event.ticks.load(Relaxed),
             bytes: event.bytes.load(Relaxed),
@@ -39,7 +39,7 @@ fn kept<'m>(map: &'m Map, area: &'m Area) -> impl Iterator<Item = Kept> + 'm {
 /// The trace: the last calls of all, in the order in which they began.
 pub fn of(map: &Map, run: &Run) -> String {
     let areas = areas(map);
-    let mut calls: Vec<Kept> = areas.iter().flat_map(|area| kept(map, area)).collect();
+    let mut calls: Vec<TracedCall> = areas.iter().flat_map(|area| kept(map, area)).collect();
     // What a process was killed in is half written.
     calls.retain(|call| call.begun >= run.begun);
     calls.sort_by_key(|call| call.begun);

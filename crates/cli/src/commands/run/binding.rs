@@ -17,7 +17,7 @@ use crate::commands::run::RunArgs;
 
 /// A volume and where it is seen.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Binding {
     /// The volume's file or device.
     pub volume: PathBuf,
     /// Where it appears.
@@ -39,7 +39,7 @@ const ONLY: &str =
 /// See `ONLY`.
 const ALL: &str = "it is profiled, and several volumes are mounted (--no-volume for none of them)";
 
-impl Place {
+impl Binding {
     /// One that is not mounted.
     pub fn alone(volume: PathBuf, at: PathBuf) -> Self {
         let (mounted, by_mount_only, serves, guessed) = (false, false, None, None);
@@ -72,7 +72,7 @@ impl Place {
 /// Finds it, or all that the command line names, and checks that what has to lie on a volume, or
 /// below the directory that is served besides, does. With such a directory there need be none, nor
 /// where a profile is asked for.
-pub fn find(args: &RunArgs, split: Option<&Split>) -> Result<Vec<Place>, Failure> {
+pub fn find(args: &RunArgs, split: Option<&Split>) -> Result<Vec<Binding>, Failure> {
     let places = match (args.volume.as_slice(), args.at.as_slice()) {
         ([], []) if split.is_some() || args.profile.no_volume => Vec::new(),
         ([], []) if args.profile.is_asked() => profiled(&mounts::list().unwrap_or_default(), args)?,
@@ -92,7 +92,7 @@ pub fn named(
     volumes: &[PathBuf],
     prefixes: &[PathBuf],
     args: &RunArgs,
-) -> Result<Vec<Place>, Failure> {
+) -> Result<Vec<Binding>, Failure> {
     let listed = mounts::list().unwrap_or_default();
     let volumes = volumes.iter().map(|path| check_volume(path));
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +113,7 @@ pub fn named(
 }
 
 /// Refuses two volumes of which one hides the other, and one volume at two places.
-pub fn apart(places: &[Place]) -> Result<(), Failure> {
+pub fn apart(places: &[Binding]) -> Result<(), Failure> {
     if places.len() > vfs::several::MEMBERS_MAX {
         let (count, most) = (places.len(), vfs::several::MEMBERS_MAX);
         let found = format!("a program can see {most}");
@@ -144,19 +144,19 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 /// The volume that is to be seen at a path, or is mounted there.
-fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Place, Failure> {
+fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Binding, Failure> {
     // A mount whose server has died cannot be looked at, but it is listed.
     let real = resolved(at);
     let mount = listed.iter().rev().find(|mount| mount.at == real);
     match (mount, volume) {
-        (Some(mount), None) => Place::of_mount(mount.clone()),
-        (Some(mount), Some(volume)) if mount.is_of(&volume) => Place::of_mount(mount.clone()),
+        (Some(mount), None) => Binding::of_mount(mount.clone()),
+        (Some(mount), Some(volume)) if mount.is_of(&volume) => Binding::of_mount(mount.clone()),
         (Some(mount), Some(volume)) => Err(Failure::new(
             format!("show {} at {}", volume.display(), at.display()),
             format!("{} is mounted there", mount.volume.display()),
             "choose another path",
         )),
-        (None, Some(volume)) => Ok(Place::alone(volume, check_prefix(at)?)),
+        (None, Some(volume)) => Ok(Binding::alone(volume, check_prefix(at)?)),
         (None, None) => Err(Failure::new(
             format!("find the volume at {}", at.display()),
             "no volume is mounted there",
@@ -197,14 +197,15 @@ fn mount_of(listed: &[Mount], directory: &Path) -> Option<Mount> {
 
 /// What a program is to see whose calls are profiled: what it would see without. Where that is not
 /// known it is nothing if nothing is mounted, and all that is mounted if that is more than one.
-fn profiled(listed: &[Mount], args: &RunArgs) -> Result<Vec<Place>, Failure> {
+fn profiled(listed: &[Mount], args: &RunArgs) -> Result<Vec<Binding>, Failure> {
     if listed.is_empty() {
         return Ok(Vec::new());
     }
     if listed.len() == 1 || meant(listed, args)?.is_some() {
         return Ok(vec![mounted(listed, None, args)?]);
     }
-    let place = |mount: &Mount| Ok(Place { guessed: Some(ALL), ..Place::of_mount(mount.clone())? });
+    let place =
+        |mount: &Mount| Ok(Binding { guessed: Some(ALL), ..Binding::of_mount(mount.clone())? });
     let places = listed.iter().map(place).collect::<Result<Vec<_>, Failure>>()?;
     match apart(&places) {
         Ok(()) => Ok(places),
@@ -230,17 +231,17 @@ fn meant(listed: &[Mount], args: &RunArgs) -> Result<Option<Mount>, Failure> {
 }
 
 /// The mount that is meant: the volume's; or without one see [`meant`], or the only one.
-fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Place, Failure> {
+fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Binding, Failure> {
     if let Some(volume) = volume {
         let mount = listed.iter().rev().find(|mount| mount.is_of(volume));
         let mount = mount.cloned().ok_or_else(|| {
             let advice = "say where the program is to see it: --at /pm; or mount it";
             Failure::new(format!("show {}", volume.display()), "it is not mounted", advice)
         })?;
-        return Place::of_mount(mount);
+        return Binding::of_mount(mount);
     }
     if let Some(mount) = meant(listed, args)? {
-        return Place::of_mount(mount);
+        return Binding::of_mount(mount);
     }
     match listed {
         [] => {
@@ -248,7 +249,7 @@ fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Pl
             let advice = "`solera mount` one, or say --volume and --at";
             Err(Failure::new(asked, "no volume is mounted", advice))
         }
-        [mount] => Ok(Place { guessed: Some(ONLY), ..Place::of_mount(mount.clone())? }),
+        [mount] => Ok(Binding { guessed: Some(ONLY), ..Binding::of_mount(mount.clone())? }),
         _ => Err(several()),
     }
 }

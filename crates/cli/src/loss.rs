@@ -12,11 +12,11 @@ use ddmap::protocol::{PAGE, Place};
 use serde_json::{Value, json};
 use volume::LostData;
 
-use crate::domain;
+use crate::domains;
 
 /// Why pages cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Why {
+pub enum Cause {
     /// The node that had them has lost them, or is gone.
     Lost(u16),
     /// The node that has them does not answer.
@@ -25,7 +25,7 @@ pub enum Why {
     Unknown,
 }
 
-impl Why {
+impl Cause {
     fn node(self) -> Option<u16> {
         match self {
             Self::Lost(node) | Self::Away(node) => Some(node),
@@ -36,26 +36,26 @@ impl Why {
 
 /// Bytes of a file, or of no file.
 #[derive(Default)]
-pub struct Loss(BTreeMap<Why, u64>);
+pub struct Loss(BTreeMap<Cause, u64>);
 
 impl Loss {
     /// Pages that were lost with these nodes.
     pub fn of_pages(pages: impl Iterator<Item = Option<u16>>) -> Self {
         let mut loss = Self::default();
         for node in pages {
-            *loss.0.entry(node.map_or(Why::Unknown, Why::Lost)).or_default() += PAGE;
+            *loss.0.entry(node.map_or(Cause::Unknown, Cause::Lost)).or_default() += PAGE;
         }
         loss
     }
 
     /// For people, as of a file.
     pub fn text(&self) -> String {
-        let part = |(why, bytes): (&Why, &u64)| {
+        let part = |(why, bytes): (&Cause, &u64)| {
             let bytes = size::show(*bytes);
             match why {
-                Why::Lost(node) => format!("{bytes} lost with node {node}"),
-                Why::Away(node) => format!("{bytes} with node {node}, which does not answer"),
-                Why::Unknown => format!("{bytes} lost"),
+                Cause::Lost(node) => format!("{bytes} lost with node {node}"),
+                Cause::Away(node) => format!("{bytes} with node {node}, which does not answer"),
+                Cause::Unknown => format!("{bytes} lost"),
             }
         };
         self.0.iter().map(part).collect::<Vec<_>>().join(", ")
@@ -68,12 +68,12 @@ impl Loss {
 
     /// For programs: a value a node.
     pub fn to_json(&self, file: Option<&str>) -> Vec<Value> {
-        let one = |(why, bytes): (&Why, &u64)| {
+        let one = |(why, bytes): (&Cause, &u64)| {
             json!({
                 "file": file,
                 "bytes": bytes,
                 "node": why.node(),
-                "away": matches!(why, Why::Away(_)),
+                "away": matches!(why, Cause::Away(_)),
             })
         };
         self.0.iter().map(one).collect()
@@ -83,7 +83,7 @@ impl Loss {
 /// What cannot be had of each file, of the volume whose region has this path. `None`: it is of no
 /// domain.
 pub fn by_file(region: &Path, lost: &[LostData]) -> Result<Option<Vec<Loss>>, Failure> {
-    let Some((store, volume)) = domain::of_region(region) else { return Ok(None) };
+    let Some((store, volume)) = domains::of_region(region) else { return Ok(None) };
     let path = store.volume(&volume).join(directory::NAME);
     let directory = Directory::open(&path).map_err(|error| {
         let asked = format!("see what of {volume} is lost");
@@ -92,10 +92,10 @@ pub fn by_file(region: &Path, lost: &[LostData]) -> Result<Option<Vec<Loss>>, Fa
     let gone = store.members().into_iter().filter(|one| one.2 == Standing::Gone);
     let gone: BTreeSet<u16> = gone.map(|one| one.0.number()).collect();
     let why = |page| match directory.get(page) {
-        Ok(Place::Lost(Some(node), _)) => Why::Lost(node.number()),
-        Ok(Place::Held(node, _)) if gone.contains(&node.number()) => Why::Lost(node.number()),
-        Ok(Place::Held(node, _)) => Why::Away(node.number()),
-        _ => Why::Unknown,
+        Ok(Place::Lost(Some(node), _)) => Cause::Lost(node.number()),
+        Ok(Place::Held(node, _)) if gone.contains(&node.number()) => Cause::Lost(node.number()),
+        Ok(Place::Held(node, _)) => Cause::Away(node.number()),
+        _ => Cause::Unknown,
     };
     let of = |data: &LostData| {
         let mut loss = Loss::default();

@@ -11,11 +11,11 @@ use ddmap::ground::directory::{self, Directory};
 use ddmap::protocol::{PAGE, Place};
 use serde_json::{Value, json};
 
-use crate::domain;
+use crate::domains;
 
 /// Where a page's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum On {
+pub enum Holder {
     /// A node has them.
     Node(u16),
     /// They are zeros, which no node has: nobody has stored anything, or zeros have left.
@@ -26,7 +26,7 @@ pub enum On {
     Unknown,
 }
 
-impl On {
+impl Holder {
     fn word(self) -> &'static str {
         match self {
             Self::Node(_) => "node",
@@ -39,23 +39,23 @@ impl On {
 
 /// A part of an extent whose pages lie together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Part {
+struct Segment {
     run: Run,
     written: bool,
-    on: On,
+    on: Holder,
 }
 
 /// Where the pages of a file lie.
-pub struct Placed {
+pub struct Distribution {
     /// The number of the volume's host.
     here: u16,
-    parts: Vec<Part>,
+    parts: Vec<Segment>,
 }
 
-impl Placed {
+impl Distribution {
     /// Asks the directory of the volume whose region has this path. `None`: it is of no domain.
     pub fn find(region: &Path, runs: &[(Run, bool)]) -> Result<Option<Self>, Failure> {
-        let Some((store, volume)) = domain::of_region(region) else { return Ok(None) };
+        let Some((store, volume)) = domains::of_region(region) else { return Ok(None) };
         let asked = format!("map a file of {volume}");
         let gone = || Failure::new(&asked, "its node is gone", "");
         let here = store.about()?.ok_or_else(gone)?.node;
@@ -63,36 +63,36 @@ impl Placed {
         let directory = Directory::open(&path)
             .map_err(|error| Failure::new(&asked, format!("its directory: {error}"), ""))?;
         let on = |page| match directory.get(page) {
-            Ok(Place::Held(node, _)) => On::Node(node.number()),
-            Ok(Place::Void(_)) => On::Nowhere,
-            Ok(Place::Lost(..)) => On::Lost,
-            Err(_) => On::Unknown,
+            Ok(Place::Held(node, _)) => Holder::Node(node.number()),
+            Ok(Place::Void(_)) => Holder::Nowhere,
+            Ok(Place::Lost(..)) => Holder::Lost,
+            Err(_) => Holder::Unknown,
         };
         let parts = runs.iter().flat_map(|(run, written)| split(run, *written, on)).collect();
         Ok(Some(Self { here, parts }))
     }
 
     /// Bytes by where they are, nodes first.
-    fn sums(&self) -> Vec<(On, u64)> {
-        let mut sums = std::collections::BTreeMap::from([(On::Node(self.here), 0)]);
+    fn sums(&self) -> Vec<(Holder, u64)> {
+        let mut sums = std::collections::BTreeMap::from([(Holder::Node(self.here), 0)]);
         for part in &self.parts {
             *sums.entry(part.on).or_default() += part.run.length;
         }
         sums.into_iter().collect()
     }
 
-    fn name(&self, on: On) -> String {
+    fn name(&self, on: Holder) -> String {
         match on {
-            On::Node(node) if node == self.here => format!("node {node} (here)"),
-            On::Node(node) => format!("node {node}"),
+            Holder::Node(node) if node == self.here => format!("node {node} (here)"),
+            Holder::Node(node) => format!("node {node}"),
             other => other.word().to_owned(),
         }
     }
 
     /// For programs: what `map` says of each volume stands beside it.
     pub fn add_to(&self, value: &mut Value) {
-        let node = |on| if let On::Node(node) = on { Some(node) } else { None };
-        let part = |part: &Part| {
+        let node = |on| if let Holder::Node(node) = on { Some(node) } else { None };
+        let part = |part: &Segment| {
             json!({
                 "file_offset": part.run.offset,
                 "place": part.run.place,
@@ -101,11 +101,11 @@ impl Placed {
                 "node": node(part.on),
             })
         };
-        let sum = |(on, bytes): (On, u64)| {
+        let sum = |(on, bytes): (Holder, u64)| {
             json!({
                 "on": on.word(),
                 "node": node(on),
-                "here": on == On::Node(self.here),
+                "here": on == Holder::Node(self.here),
                 "bytes": bytes,
             })
         };
@@ -115,7 +115,7 @@ impl Placed {
 
     /// For people; `length`: of the file.
     pub fn to_text(&self, length: u64, extents: usize) -> String {
-        let row = |part: &Part| {
+        let row = |part: &Segment| {
             vec![
                 format!("{:#x}", part.run.offset),
                 format!("{:#x}", part.run.place),
@@ -127,7 +127,7 @@ impl Placed {
         let rows: Vec<Vec<String>> = self.parts.iter().map(row).collect();
         let sums = self.sums();
         let all: u64 = sums.iter().map(|one| one.1).sum();
-        let sum = |(on, bytes): &(On, u64)| {
+        let sum = |(on, bytes): &(Holder, u64)| {
             let share = format!("{:.0} %", percent(*bytes, all));
             vec![self.name(*on), bytes.to_string(), size::show(*bytes), share]
         };
@@ -144,8 +144,8 @@ impl Placed {
 }
 
 /// The parts of an extent whose pages lie together.
-fn split(run: &Run, written: bool, on: impl Fn(u64) -> On) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+fn split(run: &Run, written: bool, on: impl Fn(u64) -> Holder) -> Vec<Segment> {
+    let mut parts: Vec<Segment> = Vec::new();
     let (mut at, end) = (run.place, run.place + run.length);
     while at < end {
         let next = ((at / PAGE + 1) * PAGE).min(end);
@@ -155,7 +155,7 @@ fn split(run: &Run, written: bool, on: impl Fn(u64) -> On) -> Vec<Part> {
             _ => {
                 let offset = run.offset + (at - run.place);
                 let run = Run { offset, place: at, length: next - at };
-                parts.push(Part { run, written, on: found });
+                parts.push(Segment { run, written, on: found });
             }
         }
         at = next;
@@ -171,28 +171,28 @@ mod tests {
     fn an_extent_is_split_where_its_pages_lie_elsewhere() {
         let run = Run { offset: 3 * PAGE, place: 10 * PAGE, length: 5 * PAGE + 100 };
         let on = |page| match page {
-            ..12 => On::Node(1),
-            12 => On::Nowhere,
-            13..15 => On::Node(2),
-            _ => On::Lost,
+            ..12 => Holder::Node(1),
+            12 => Holder::Nowhere,
+            13..15 => Holder::Node(2),
+            _ => Holder::Lost,
         };
         let parts = split(&run, true, on);
         let seen: Vec<_> =
             parts.iter().map(|p| (p.run.offset, p.run.place, p.run.length, p.on)).collect();
         let expected = [
-            (3 * PAGE, 10 * PAGE, 2 * PAGE, On::Node(1)),
-            (5 * PAGE, 12 * PAGE, PAGE, On::Nowhere),
-            (6 * PAGE, 13 * PAGE, 2 * PAGE, On::Node(2)),
-            (8 * PAGE, 15 * PAGE, 100, On::Lost),
+            (3 * PAGE, 10 * PAGE, 2 * PAGE, Holder::Node(1)),
+            (5 * PAGE, 12 * PAGE, PAGE, Holder::Nowhere),
+            (6 * PAGE, 13 * PAGE, 2 * PAGE, Holder::Node(2)),
+            (8 * PAGE, 15 * PAGE, 100, Holder::Lost),
         ];
         assert_eq!(seen, expected);
-        let placed = Placed { here: 3, parts };
+        let placed = Distribution { here: 3, parts };
         let sums = [
-            (On::Node(1), 2 * PAGE),
-            (On::Node(2), 2 * PAGE),
-            (On::Node(3), 0),
-            (On::Nowhere, PAGE),
-            (On::Lost, 100),
+            (Holder::Node(1), 2 * PAGE),
+            (Holder::Node(2), 2 * PAGE),
+            (Holder::Node(3), 0),
+            (Holder::Nowhere, PAGE),
+            (Holder::Lost, 100),
         ];
         assert_eq!(placed.sums(), sums);
     }

@@ -48,7 +48,7 @@ pub struct File {
 }
 
 /// The profile.
-pub struct Sums {
+pub struct Totals {
     pub wall_ns: u64,
     pub processes: u32,
     pub threads: u32,
@@ -102,7 +102,7 @@ fn within(times: &[u64; TIMES], of_100: u64) -> u64 {
     class.map_or(0, end_of_class)
 }
 
-impl Sums {
+impl Totals {
     pub fn of(map: &Map, run: &Run, costs: &Costs, report: &Report) -> Self {
         let areas = areas(map);
         let ns = |ticks: u64| (ticks as f64 * run.ns_per_tick) as u64;

@@ -14,9 +14,9 @@ use volume::{AttachOptions, Volume, VolumeError};
 use crate::output;
 
 /// An attached volume; detached when it is dropped.
-pub struct Attached(Arc<Volume>);
+pub struct AttachedVolume(Arc<Volume>);
 
-impl Attached {
+impl AttachedVolume {
     /// Attaches for reading and writing.
     pub fn attach(path: &Path) -> Result<Self, VolumeError> {
         Self::with(path, &AttachOptions::default())
@@ -41,7 +41,7 @@ impl Attached {
     }
 }
 
-impl Deref for Attached {
+impl Deref for AttachedVolume {
     type Target = Volume;
 
     fn deref(&self) -> &Volume {
@@ -49,7 +49,7 @@ impl Deref for Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachedVolume {
     fn drop(&mut self) {
         // What detach cannot do now, the next attacher does.
         let _ = self.0.leave();

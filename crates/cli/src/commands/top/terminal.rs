@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// What a key asks for.
 #[derive(PartialEq, Eq, Debug)]
-enum Asked {
+enum Action {
     Nothing,
     Draw,
     Look,
@@ -43,7 +43,7 @@ enum Asked {
 }
 
 /// What is shown, between two looks.
-struct Shown {
+struct Display {
     last: Sample,
     rows: Vec<Row>,
     rates: Option<Rates>,
@@ -52,7 +52,7 @@ struct Shown {
     problem: Option<String>,
 }
 
-impl Shown {
+impl Display {
     /// The first look; so nothing is known of what is done in a second.
     fn new(first: Sample, sort: Column) -> Self {
         let mut rows = first.rows(&first);
@@ -76,34 +76,34 @@ impl Shown {
         }
     }
 
-    fn sort(&mut self, by: Column) -> Asked {
+    fn sort(&mut self, by: Column) -> Action {
         self.sort = by;
         self.rows = sorted(std::mem::take(&mut self.rows), by);
-        Asked::Draw
+        Action::Draw
     }
 
     /// The next column, or the one before.
-    fn sort_beside(&mut self, step: isize) -> Asked {
+    fn sort_beside(&mut self, step: isize) -> Action {
         let all = Column::value_variants();
         let at = all.iter().position(|&one| one == self.sort).unwrap_or(0) as isize;
         self.sort(all[(at + step).rem_euclid(all.len() as isize) as usize])
     }
 
-    fn scroll(&mut self, by: isize) -> Asked {
+    fn scroll(&mut self, by: isize) -> Action {
         let last = self.rows.len().saturating_sub(1);
         self.first = self.first.saturating_add_signed(by).min(last);
-        Asked::Draw
+        Action::Draw
     }
 
-    fn hear(&mut self, key: KeyEvent) -> Asked {
+    fn hear(&mut self, key: KeyEvent) -> Action {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            _ if key.kind == KeyEventKind::Release => Asked::Nothing,
-            KeyCode::Char('c' | 'd') if control => Asked::End,
-            KeyCode::Char('q' | 'Q') | KeyCode::Esc => Asked::End,
-            KeyCode::Char(' ') => Asked::Look,
-            KeyCode::Char('l') if control => Asked::Look,
-            KeyCode::Char('z') if control => Asked::Stop,
+            _ if key.kind == KeyEventKind::Release => Action::Nothing,
+            KeyCode::Char('c' | 'd') if control => Action::End,
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => Action::End,
+            KeyCode::Char(' ') => Action::Look,
+            KeyCode::Char('l') if control => Action::Look,
+            KeyCode::Char('z') if control => Action::Stop,
             KeyCode::Char(letter) => match letter.to_ascii_lowercase() {
                 'p' => self.sort(Column::Pid),
                 'n' => self.sort(Column::Program),
@@ -114,7 +114,7 @@ impl Shown {
                 'a' => self.sort(Column::Awaited),
                 'f' => self.sort(Column::Files),
                 'm' => self.sort(Column::Mapped),
-                _ => Asked::Nothing,
+                _ => Action::Nothing,
             },
             KeyCode::Right => self.sort_beside(1),
             KeyCode::Left => self.sort_beside(-1),
@@ -122,7 +122,7 @@ impl Shown {
             KeyCode::Up => self.scroll(-1),
             KeyCode::PageDown => self.scroll(10),
             KeyCode::PageUp => self.scroll(-10),
-            _ => Asked::Nothing,
+            _ => Action::Nothing,
         }
     }
 }
@@ -133,8 +133,8 @@ pub fn run(args: &TopArgs, first: Sample) -> Outcome {
     signal_hook::flag::register(SIGHUP, Arc::clone(&over))
         .map_err(|error| Failure::io("wait for signals", &error))?;
     let outcome = on_terminal(|terminal| {
-        let mut shown = Shown::new(first, args.sort);
-        watch(terminal, args, &mut shown, &Heard { events: listen(), over })
+        let mut shown = Display::new(first, args.sort);
+        watch(terminal, args, &mut shown, &Input { events: listen(), over })
     });
     match outcome {
         // Nobody is left to be told.
@@ -173,7 +173,7 @@ fn stop(terminal: &mut DefaultTerminal) -> io::Result<()> {
 }
 
 /// What ends or changes what is shown.
-struct Heard {
+struct Input {
     events: Receiver<io::Result<Event>>,
     /// A signal came.
     over: Arc<AtomicBool>,
@@ -205,8 +205,8 @@ fn has_gone() -> bool {
 fn watch(
     terminal: &mut DefaultTerminal,
     args: &TopArgs,
-    shown: &mut Shown,
-    heard: &Heard,
+    shown: &mut Display,
+    heard: &Input,
 ) -> io::Result<()> {
     let name = args.volume.display().to_string();
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -225,13 +225,13 @@ fn watch(
             };
             terminal.draw(|frame| screen::draw(frame, &view))?;
             match asked(args, shown, looked, heard)? {
-                Asked::End => return Ok(()),
-                Asked::Look => break,
-                Asked::Stop => {
+                Action::End => return Ok(()),
+                Action::Look => break,
+                Action::Stop => {
                     stop(terminal)?;
                     break;
                 }
-                Asked::Draw | Asked::Nothing => {}
+                Action::Draw | Action::Nothing => {}
             }
         }
         shown.look(args);
@@ -239,23 +239,28 @@ fn watch(
 }
 
 /// Waits until something is to be done.
-fn asked(args: &TopArgs, shown: &mut Shown, looked: Instant, heard: &Heard) -> io::Result<Asked> {
+fn asked(
+    args: &TopArgs,
+    shown: &mut Display,
+    looked: Instant,
+    heard: &Input,
+) -> io::Result<Action> {
     while !heard.over.load(Ordering::Relaxed) && !has_gone() {
         let Some(left) = args.interval.checked_sub(looked.elapsed()) else {
-            return Ok(Asked::Look);
+            return Ok(Action::Look);
         };
         let asked = match heard.events.recv_timeout(left.min(TICK)) {
             Ok(Ok(Event::Key(key))) => shown.hear(key),
-            Ok(Ok(Event::Resize(..))) => Asked::Draw,
-            Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => Asked::Nothing,
+            Ok(Ok(Event::Resize(..))) => Action::Draw,
+            Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => Action::Nothing,
             Ok(Err(error)) => return Err(error),
-            Err(RecvTimeoutError::Disconnected) => Asked::End,
+            Err(RecvTimeoutError::Disconnected) => Action::End,
         };
-        if asked != Asked::Nothing {
+        if asked != Action::Nothing {
             return Ok(asked);
         }
     }
-    Ok(Asked::End)
+    Ok(Action::End)
 }
 
 #[cfg(test)]
@@ -282,7 +287,7 @@ mod tests {
             return;
         }
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        let name = "commands::top::watch::tests::a_panic_gives_the_terminal_back";
+        let name = "commands::top::terminal::tests::a_panic_gives_the_terminal_back";
         command.args(["--exact", name, "--nocapture"]).env(PANICS, "1");
         let mut screen = Screen::start(command, (80, 24));
         let status = screen.ended();

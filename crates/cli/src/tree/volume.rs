@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use console::attach::Attached;
+use console::attachment::AttachedVolume;
 use console::failure::{Failure, lacks_memory};
 use rustix::io::Errno;
 use vfs::cred::Cred;
@@ -14,11 +14,11 @@ use vfs::{
 use volume::{Extent, Volume, VolumeError};
 
 use super::{Home, Meta, Open, Tree};
-use crate::place::display;
+use crate::location::display;
 
 /// An attached volume; detached when it is dropped.
 pub struct VolumeTree {
-    volume: Attached,
+    volume: AttachedVolume,
     /// The path by which it was named.
     path: PathBuf,
     home: Home,
@@ -27,10 +27,10 @@ pub struct VolumeTree {
 impl VolumeTree {
     /// Attaches for reading and writing.
     pub fn attach(path: &Path) -> Result<Self, VolumeError> {
-        Attached::attach(path).map(|volume| Self::of(path, volume))
+        AttachedVolume::attach(path).map(|volume| Self::of(path, volume))
     }
 
-    fn of(path: &Path, volume: Attached) -> Self {
+    fn of(path: &Path, volume: AttachedVolume) -> Self {
         let stat = rustix::fs::stat(path);
         let path = path.to_owned();
         Self { volume, path, home: stat.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino)) }
@@ -38,7 +38,7 @@ impl VolumeTree {
 
     /// Attaches for reading (`Attached::attach_to_read`).
     pub fn attach_to_read(path: &Path) -> Result<Self, VolumeError> {
-        Attached::attach_to_read(path).map(|volume| Self::of(path, volume))
+        AttachedVolume::attach_to_read(path).map(|volume| Self::of(path, volume))
     }
 
     /// Whether the memory beneath the volume is what is used up.

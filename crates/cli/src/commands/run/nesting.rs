@@ -16,21 +16,21 @@ use console::failure::{Failure, Outcome};
 use console::output;
 use console::preload::program::{self, Refusal};
 
-use super::place::Place;
+use super::binding::Binding;
 use super::split::Split;
-use super::{by_shell, bypassed, not_started, place, refused};
+use super::{binding, by_shell, bypassed, not_started, refused};
 use crate::commands::run::RunArgs;
 
 /// What serves this process: volumes, the engine over a kernel file system, or both.
-pub struct Served {
-    volumes: Vec<Place>,
+pub struct Service {
+    volumes: Vec<Binding>,
     /// The engine's directory.
     split: Option<PathBuf>,
 }
 
 /// What serves this process, by the library that is preloaded into it, if there is one. A program
 /// that is bypassed is served by nothing.
-pub fn serving() -> Option<Served> {
+pub fn serving() -> Option<Service> {
     type Serves = extern "C" fn() -> c_int;
     // SAFETY: a name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"solera_serves".as_ptr()) };
@@ -44,7 +44,7 @@ pub fn serving() -> Option<Served> {
     let one = |number: &str| {
         let mounted = std::env::var_os(format!("SOLERA_MOUNTED{number}")).is_some();
         let [volume, at] = ["VOLUME", "AT"].map(|name| path(&format!("SOLERA_{name}{number}")));
-        Place { mounted, ..Place::alone(volume, at) }
+        Binding { mounted, ..Binding::alone(volume, at) }
     };
     let serves = serves();
     if !(1..=3).contains(&serves) {
@@ -54,14 +54,14 @@ pub fn serving() -> Option<Served> {
     let there = |number: &String| std::env::var_os(format!("SOLERA_VOLUME{number}")).is_some();
     let volumes = numbers.take_while(|number| serves & 1 != 0 && there(number));
     let volumes = volumes.map(|number| one(&number)).collect();
-    Some(Served { volumes, split: (serves & 2 != 0).then(|| path("SOLERA_SPLIT")) })
+    Some(Service { volumes, split: (serves & 2 != 0).then(|| path("SOLERA_SPLIT")) })
 }
 
 /// Becomes the program, which is served as this process is, and by the volumes that the command
 /// line names besides; refuses what it asks for beyond that.
 pub fn start(
     args: &RunArgs,
-    served: &Served,
+    served: &Service,
     asked: &str,
     (name, arguments): (&OsString, &[OsString]),
 ) -> Outcome {
@@ -73,12 +73,12 @@ pub fn start(
     let directory = split.as_ref().map(|split| &*split.directory);
     let new_prefixes = new.iter().map(|place| &*place.at).chain(directory);
     let prefixes: Vec<&Path> = served.places().into_iter().chain(new_prefixes).collect();
-    place::require(&args.require, &prefixes)?;
+    binding::require(&args.require, &prefixes)?;
     let unseen = new.iter().any(|place| place.alone_has(Path::new(name)));
     match program::find(name) {
         _ if unseen => {}
         // The library checks programs that lie on the volume.
-        Ok(path) if served.has_alone(&place::resolved(&path)) => {}
+        Ok(path) if served.has_alone(&binding::resolved(&path)) => {}
         Ok(path) => match program::check(&path) {
             Err(Refusal::Unserved(_)) if served.is_mounted() && new.is_empty() => {}
             checked => checked.map_err(|refusal| refused(asked, refusal))?,
@@ -113,7 +113,7 @@ pub fn start(
     Err(not_started(asked, &command.args(arguments).exec()))
 }
 
-impl Served {
+impl Service {
     /// Below which paths.
     fn places(&self) -> Vec<&Path> {
         let directory = self.split.as_deref();
@@ -131,10 +131,10 @@ impl Served {
     }
 }
 
-impl std::fmt::Display for Served {
+impl std::fmt::Display for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut and = "";
-        for Place { volume, at, .. } in &self.volumes {
+        for Binding { volume, at, .. } in &self.volumes {
             write!(f, "{and}the volume {} at {}", volume.display(), at.display())?;
             and = " and ";
         }
@@ -149,13 +149,15 @@ impl std::fmt::Display for Served {
 /// is refused.
 fn new_split(
     args: &RunArgs,
-    served: &Served,
+    served: &Service,
     asked: &str,
-    new: &[Place],
+    new: &[Binding],
 ) -> Result<Option<Split>, Failure> {
     let split = match (&served.split, &args.split) {
         (_, None) => return Ok(None),
-        (Some(directory), Some(asked)) if place::resolved(asked) == *directory => return Ok(None),
+        (Some(directory), Some(asked)) if binding::resolved(asked) == *directory => {
+            return Ok(None);
+        }
         (Some(_), Some(asked)) => {
             let found = format!("this program runs with {served} already");
             let advice = "start it from a shell outside of `solera run`";
@@ -171,13 +173,13 @@ fn new_split(
 }
 
 /// The volumes that the command line names and that are not there yet.
-fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
+fn new_places(args: &RunArgs, served: &Service) -> Result<Vec<Binding>, Failure> {
     let directory = served.split.as_deref();
     let served = &served.volumes;
     let names = |volume: Option<&PathBuf>, at: Option<&PathBuf>| {
         served.iter().any(|one| {
-            volume.is_none_or(|volume| place::is_same(volume, &one.volume))
-                && at.is_none_or(|at| place::resolved(at) == one.at)
+            volume.is_none_or(|volume| binding::is_same(volume, &one.volume))
+                && at.is_none_or(|at| binding::resolved(at) == one.at)
         })
     };
     // The paths of those that are there already cannot be looked at as the kernel's.
@@ -192,8 +194,8 @@ fn new_places(args: &RunArgs, served: &Served) -> Result<Vec<Place>, Failure> {
     if volumes.is_empty() && prefixes.is_empty() {
         return Ok(Vec::new());
     }
-    let mut new = place::named(&volumes, &prefixes, args)?;
-    place::apart(&served.iter().chain(&new).cloned().collect::<Vec<_>>())?;
+    let mut new = binding::named(&volumes, &prefixes, args)?;
+    binding::apart(&served.iter().chain(&new).cloned().collect::<Vec<_>>())?;
     if let Some(directory) = directory {
         super::split::check_apart(directory, &new)?;
     }
@@ -232,7 +234,7 @@ fn show_also(also: &[(String, OsString)]) -> Result<(), Failure> {
 /// there were none.
 fn check_options(
     args: &RunArgs,
-    served: &Served,
+    served: &Service,
     (all_new, new_split): (bool, bool),
 ) -> Result<(), Failure> {
     let has_own_mode = new_split || all_new && served.volumes.is_empty();
@@ -281,14 +283,15 @@ fn check_options(
 }
 
 /// The class is that for which the first volume was attached, and by which the new ones will be.
-fn check_class(args: &RunArgs, served: &Served, new: &[Place]) -> Result<(), Failure> {
+fn check_class(args: &RunArgs, served: &Service, new: &[Binding]) -> Result<(), Failure> {
     let Some(class) = args.class.class else { return Ok(()) };
     let mut volumes = served.volumes.get(..1).into_iter().flatten().chain(new);
     if served.volumes.is_empty() && new.is_empty() {
         return Err(given_outside(&format!("--class {class}")));
     }
     // By the same variable, or by what it lies on.
-    let has_class = |place: &Place| pmem::class_of(&place.volume).is_ok_and(|found| found == class);
+    let has_class =
+        |place: &Binding| pmem::class_of(&place.volume).is_ok_and(|found| found == class);
     if volumes.all(has_class) { Ok(()) } else { Err(given_outside(&format!("--class {class}"))) }
 }
 

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use console::failure::Failure;
 use volume::Kept;
 
-use crate::domain;
+use crate::domains;
 
 /// A file-system object named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Location {
     /// A path of the kernel's.
     Local(PathBuf),
     /// A path on a volume; it begins with `/`.
@@ -23,7 +23,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl Location {
     /// What exists under the whole text is local. Otherwise the text is split at its first `:/`, or
     /// at a `:` that ends it (the root); without either it is local. A volume may be one of a
     /// domain, `DOMAIN/VOLUME`: then its region is meant. Refused is a local name that begins with
@@ -35,7 +35,7 @@ impl Place {
         }
         // In a directory that is there, a file of that name may be meant to be made.
         if !Path::new(text).parent().is_some_and(Path::is_dir)
-            && let Some(region) = domain::region(Path::new(text))?
+            && let Some(region) = domains::region(Path::new(text))?
         {
             return Ok(Self::Local(region));
         }
@@ -43,7 +43,7 @@ impl Place {
         let split = bytes.windows(2).position(|two| two == b":/");
         match split.or_else(|| bytes.strip_suffix(b":").map(<[u8]>::len)) {
             Some(at) if at > 0 => Ok(Self::OnVolume {
-                volume: domain::volume(PathBuf::from(OsStr::from_bytes(&bytes[..at])))?,
+                volume: domains::volume(PathBuf::from(OsStr::from_bytes(&bytes[..at])))?,
                 path: if at + 1 < bytes.len() { bytes[at + 1..].to_vec() } else { b"/".to_vec() },
             }),
             _ if bytes.starts_with(b"./") => local(),
@@ -51,10 +51,10 @@ impl Place {
         }
     }
 
-    /// As [`Place::parse`], but a text without a path means the root of the volume of that name.
+    /// As [`Location::parse`], but a text without a path means the root of the volume of that name.
     pub fn on_volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), Failure> {
         Ok(match Self::parse(text)? {
-            Self::Local(volume) => (domain::volume(volume)?, b"/".to_vec()),
+            Self::Local(volume) => (domains::volume(volume)?, b"/".to_vec()),
             Self::OnVolume { volume, path } => (volume, path),
         })
     }
@@ -96,24 +96,24 @@ pub fn display(path: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, base_name, join};
+    use super::{Location, base_name, join};
     use std::ffi::OsStr;
     use std::path::PathBuf;
 
-    fn on_volume(volume: &str, path: &str) -> Place {
-        Place::OnVolume { volume: PathBuf::from(volume), path: path.as_bytes().to_vec() }
+    fn on_volume(volume: &str, path: &str) -> Location {
+        Location::OnVolume { volume: PathBuf::from(volume), path: path.as_bytes().to_vec() }
     }
 
     #[test]
     fn splits_volume_from_path() {
-        let parse = |text: &str| Place::parse(OsStr::new(text)).expect("no volume is named");
+        let parse = |text: &str| Location::parse(OsStr::new(text)).expect("no volume is named");
         assert_eq!(parse("v.pm:/a/b"), on_volume("v.pm", "/a/b"));
         assert_eq!(parse("/no/v.pm:"), on_volume("/no/v.pm", "/"));
         assert_eq!(parse("v.pm:/a:/b"), on_volume("v.pm", "/a:/b"));
-        assert_eq!(parse("no/such"), Place::Local("no/such".into()));
-        assert_eq!(parse("time 12:30"), Place::Local("time 12:30".into()));
-        assert_eq!(parse(":/a"), Place::Local(":/a".into()));
-        assert_eq!(parse("/"), Place::Local("/".into()));
+        assert_eq!(parse("no/such"), Location::Local("no/such".into()));
+        assert_eq!(parse("time 12:30"), Location::Local("time 12:30".into()));
+        assert_eq!(parse(":/a"), Location::Local(":/a".into()));
+        assert_eq!(parse("/"), Location::Local("/".into()));
     }
 
     #[test]

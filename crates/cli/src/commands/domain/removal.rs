@@ -13,7 +13,7 @@ use ddmap::reach::local::{Answered, Said};
 use ddmap::reach::registry::Registry;
 use ddmap::reach::status::Status;
 
-use crate::domain;
+use crate::domains;
 
 /// It keeps pages still, and none has gone for as long as was to be waited.
 const CODE_STILL: u8 = 3;
@@ -49,7 +49,7 @@ fn member(status: &Status, name: &str, node: u16) -> Result<Member, Failure> {
 fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
     let node = before.node;
     let asked = format!("drain node {node} of {name}");
-    if !domain::is_there(before) {
+    if !domains::is_there(before) {
         let found = format!("it was not heard of for {} s", before.silent);
         let advice =
             format!("start it; if it will not come back: solera domain forget {name} {node}");
@@ -59,7 +59,7 @@ fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
         return Ok(());
     }
     let others = status.nodes.iter().filter(|one| one.node != node);
-    let room: u64 = others.map(domain::for_volumes).sum();
+    let room: u64 = others.map(domains::for_volumes).sum();
     let promised: u64 = status.nodes.iter().map(|one| one.promised).sum();
     let needed = promised + before.used.saturating_sub(before.kept);
     if needed > room {
@@ -67,7 +67,7 @@ fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
             "the other nodes have {} for volumes, and {} are promised{}",
             size::show(room * PAGE),
             size::show(needed * PAGE),
-            domain::told_of_draining(status)
+            domains::told_of_draining(status)
         );
         return Err(Failure::new(asked, found, "start another node, or remove a volume"));
     }
@@ -81,11 +81,11 @@ fn awaited(status: &Status, name: &str, now: &Member) -> (String, String) {
     let of = |one: &Member| format!("node {} was not heard of for {} s", one.node, one.silent);
     // One may be the host of volumes that were made since it was heard of last.
     let silent = |one: &&Member| {
-        one.node != node && one.standing != Standing::Gone && !domain::is_there(one)
+        one.node != node && one.standing != Standing::Gone && !domains::is_there(one)
     };
     let away: Vec<&Member> = status.nodes.iter().filter(silent).collect();
     let (why, advice) = match away.as_slice() {
-        _ if !domain::is_there(now) => (of(now), "start it".to_owned()),
+        _ if !domains::is_there(now) => (of(now), "start it".to_owned()),
         [] => {
             let numbers: Vec<String> = hosts().map(|one| one.node.to_string()).collect();
             let why = format!("the hosts of volumes (nodes {}) fetch none", numbers.join(", "));
@@ -108,7 +108,7 @@ fn awaited(status: &Status, name: &str, now: &Member) -> (String, String) {
 /// says.
 pub fn drain(name: &str, node: u16, patience: Duration) -> Outcome {
     let registry = Registry::find()?;
-    let status = domain::status(&registry, name)?;
+    let status = domains::status(&registry, name)?;
     let before = member(&status, name, node)?;
     check(&status, name, &before)?;
     mark(name, node, Standing::Drains)?;
@@ -116,7 +116,7 @@ pub fn drain(name: &str, node: u16, patience: Duration) -> Outcome {
     let (marked, mut least, mut since, mut said) =
         (Instant::now(), u64::MAX, Instant::now(), false);
     loop {
-        let status = domain::status(&registry, name)?;
+        let status = domains::status(&registry, name)?;
         let now = member(&status, name, node)?;
         // What it says of itself is as old as that: it may have got its first pages since, or kept
         // those of a volume that has just moved away.
@@ -152,7 +152,7 @@ fn check_leaves(registry: &Registry, name: &str, node: u16) -> Result<(), Failur
     let asked = format!("remove node {node} from {name}");
     let begun = Instant::now();
     let (told, found) = loop {
-        let told = domain::told(registry, name)?;
+        let told = domains::told(registry, name)?;
         let first =
             told.first().ok_or_else(|| Failure::new(&asked, "no node says anything", ""))?;
         let found = member(first, name, node)?;
@@ -207,10 +207,10 @@ pub fn leave(name: &str, node: u16, patience: Duration) -> Outcome {
 /// something meanwhile.
 fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
     let registry = Registry::find()?;
-    let found = || member(&domain::status(&registry, name)?, name, node);
+    let found = || member(&domains::status(&registry, name)?, name, node);
     let (begun, first) = (Instant::now(), found()?);
     let mut now = first.clone();
-    if domain::is_there(&now) {
+    if domains::is_there(&now) {
         let text = format!(
             "node {node} was heard of {} s ago; waiting whether it says something within {} s",
             now.silent,
@@ -218,7 +218,7 @@ fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
         );
         output::tell(text);
     }
-    while domain::is_there(&now) {
+    while domains::is_there(&now) {
         std::thread::sleep(LOOK);
         let before = now.silent;
         now = found()?;

@@ -11,7 +11,7 @@ use ddmap::reach::local::Said;
 use ddmap::reach::registry::{self, Registry};
 use serde_json::json;
 
-use crate::domain;
+use crate::domains;
 
 /// Moves the volume, or says that it is there already.
 pub fn run(name: &str, to: u16, json: bool) -> Outcome {
@@ -21,7 +21,8 @@ pub fn run(name: &str, to: u16, json: bool) -> Outcome {
     let from = present(&registry, name, to).or_else(|_| present(&registry, name, to))?;
     let Some((old, store)) = from else { return told(name, (to, None), json, &registry) };
     let said = Said::Move { volume: volume.to_owned(), to };
-    let done = domain::order(&store, volume, &format!("move {name} to node {to}"), "moving", &said);
+    let done =
+        domains::order(&store, volume, &format!("move {name} to node {to}"), "moving", &said);
     if let Err(error) = done {
         let is_there = present(&registry, name, to).is_ok_and(|from| from.is_none());
         return if is_there { told(name, (to, None), json, &registry) } else { Err(error) };
@@ -52,7 +53,7 @@ fn present(registry: &Registry, name: &str, to: u16) -> Result<Option<(u16, Stor
 /// Says where the volume is now, and what is left with the old host.
 fn told(name: &str, (to, old): (u16, Option<u16>), json: bool, registry: &Registry) -> Outcome {
     let (domain_of, _) = registry::parse(name)?;
-    let all = domain::status(registry, domain_of)?.nodes;
+    let all = domains::status(registry, domain_of)?.nodes;
     let address = all.iter().find(|one| one.node == to).map(|one| one.address.to_string());
     let kept = |node: u16| all.iter().find(|one| one.node == node).map_or(0, |one| one.kept * PAGE);
     if json {
