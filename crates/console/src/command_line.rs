@@ -9,18 +9,23 @@ use clap::Command;
 const GROUPS: [&str; 3] = ["numa", "bench", "domain"];
 
 /// What was typed, and the commands that it may be of.
-static LINE: OnceLock<(Vec<OsString>, fn() -> Command)> = OnceLock::new();
+struct CommandLine {
+    line: Vec<OsString>,
+    commands: fn() -> Command,
+}
+
+static LINE: OnceLock<CommandLine> = OnceLock::new();
 
 /// Says what was typed; of a helper of mount(8), what would have been.
 pub fn remember(line: &[OsString], commands: fn() -> Command) {
     // It is said once.
-    let _ = LINE.set((line.to_vec(), commands));
+    let _ = LINE.set(CommandLine { line: line.to_vec(), commands });
 }
 
 /// The command line of this process with `option` behind the command's name; of a command without
 /// that option, with the variable of its name before all.
 pub fn with_option(option: &[&str]) -> String {
-    let Some((line, commands)) = LINE.get() else { return compose(&[], option) };
+    let Some(CommandLine { line, commands }) = LINE.get() else { return compose(&[], option) };
     let arguments = line.get(1..).unwrap_or_default();
     match option {
         [name, value] if !takes(&commands(), arguments, name) => {

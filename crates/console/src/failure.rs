@@ -69,6 +69,7 @@ impl Failure {
     }
 
     /// The same failure with another exit code than 1.
+    #[must_use]
     pub fn code(mut self, code: u8) -> Self {
         self.code = code;
         self

@@ -2,8 +2,8 @@
 //! machine does without them, in one run.
 //!
 //! `testbed.rs` has the nodes and volumes, `program.rs` the program that touches pages under
-//! `solera run`, `connection.rs` plain connections, `fault_thread.rs` the peer that serves faults by
-//! a thread, `share.rs` those that are network file systems, `steps.rs` what is done in a round,
+//! `solera run`, `connection.rs` plain connections, `fault_thread.rs` the peer that serves faults
+//! by a thread, `share.rs` those that are network file systems, `steps.rs` what is done in a round,
 //! `traps.rs` what of it takes no message, `concurrency.rs` what a second thread brings, and
 //! `scaling.rs` what more nodes bring.
 
