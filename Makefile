@@ -47,11 +47,11 @@ help:
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
 support: setup
-	UPDATE_SUPPORT=1 $(CARGO) test --release -p solera-preload --test coverage
+	UPDATE_SUPPORT=1 $(CARGO) test --release -p solera-preload --test interposition coverage::
 	scripts/wrap.py docs/support.md
 
 baseline: setup
-	UPDATE_COSTS=1 $(CARGO) test --release -p solera-preload --test costs -- --nocapture
+	UPDATE_COSTS=1 $(CARGO) test --release -p solera-preload --test interposition costs:: -- --nocapture
 
 setup:
 	@scripts/setup.sh

@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKSPACE = ["--release", "--workspace"]
 APART = "solera-explorer"
 # Long ones begin first, so that none is left alone at the end; a name that is gone does no harm.
-LONG = ["solera-volume", "deaths", "faces", "beneath", "compile_fail", "locks", "processes", "damage", "exhaustive",
+LONG = ["solera-volume", "deaths", "faces", "interposition", "compile_fail", "locks", "processes", "damage", "exhaustive",
         "simulation"]
 # These look at the whole machine: its free huge pages and its memory in one piece, which others that run
 # beside them would take.
-ALONE = ["aged_faults", "mapped", "alignment"]
+ALONE = ["aged_faults", "huge_pages", "alignment"]
 
 
 def built():

@@ -2,8 +2,6 @@
 //! is there as well, what goes between the two compared with two kernel file systems, and deaths,
 //! after which each volume recovers by itself.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -12,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use support::mounted::Small;
-use support::{
+use crate::support::mounted::Small;
+use crate::support::{
     PREFIX, Place, Random, assert_same, check_left_in_order, compile, format, is_installed,
     library, run, text,
 };

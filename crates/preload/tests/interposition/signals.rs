@@ -1,9 +1,7 @@
 //! Signals and threads: handlers that use the volume at any moment, the rules of `sigaction` line
 //! by line against the kernel, waits that signals end, faults of the program's own, cancellation.
 
-mod support;
-
-use support::same;
+use crate::support::same;
 
 #[test]
 fn every_call_is_interrupted() {

@@ -6,8 +6,6 @@
 //! recovery each record is whole, and in its actor's order; none that was noted is missing; a block
 //! of a `strict` process is of one round.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -16,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{Place, Random, compile, library};
+use crate::support::{Place, Random, compile, library};
 
 const BLOCK: usize = 2560 * 8;
 const ACTORS: usize = 12;
@@ -143,7 +141,7 @@ impl Ground {
     fn recover(&self) {
         split::recover(&self.directory).expect("recover");
         assert_eq!(split::recover(&self.directory).expect("again"), split::Recovered::default());
-        support::only_the_table_is_left(&self.directory);
+        crate::support::only_the_table_is_left(&self.directory);
     }
 
     /// The rounds that these actors' process leaves undecided: each of them goes on two later.
@@ -248,7 +246,7 @@ fn three_modes_on_the_same_files() {
 #[test]
 fn three_modes_on_xfs() {
     for kind in ["exchange", "clone"] {
-        let Some(mounted) = support::mounted::Mounted::new(kind) else {
+        let Some(mounted) = crate::support::mounted::Mounted::new(kind) else {
             println!("skipped: {kind}: such an XFS cannot be made and mounted here");
             continue;
         };

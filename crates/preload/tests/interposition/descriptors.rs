@@ -1,8 +1,6 @@
 //! Descriptors: numbers, flags and limits as on a kernel file system, and descriptors sent through
 //! sockets, also through a process without the library and past the deaths of all concerned.
 
-mod support;
-
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -10,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, same, text};
+use crate::support::{
+    PREFIX, Place, check_left_in_order, compile, format, library, run, same, text,
+};
 use vfs::Simply;
 
 #[test]

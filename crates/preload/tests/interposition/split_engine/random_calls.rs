@@ -4,13 +4,11 @@
 //! it; a seed stands for the calls and for the engine's limits. Two of its processes use the
 //! engine, the third never does. More seeds: `SOLERA_TEST_LONG=1`; one: `SOLERA_RANDOM_SEED=N`.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::mounted::Mounted;
-use support::{Place, compile, library, text};
+use crate::support::mounted::Mounted;
+use crate::support::{Place, compile, library, text};
 
 /// Runs the program in a new directory; `mode`: with the engine.
 fn run(program: &Path, directory: &Path, seed: u64, steps: u64, mode: Option<&str>) -> String {
@@ -62,7 +60,7 @@ fn compare(ground: &Path, seeds: std::ops::Range<u64>, steps: u64) {
             assert_eq!(expected.lines().count(), found.lines().count(), "seed {seed}, {mode}");
             let recovered = split::recover(&served).expect("recover");
             assert_eq!((recovered.runs, recovered.gone), (0, 0), "seed {seed}, {mode}");
-            support::only_the_table_is_left(&served);
+            crate::support::only_the_table_is_left(&served);
             std::fs::remove_dir_all(&plain).expect("the kernel's directory");
             std::fs::remove_dir_all(&served).expect("the engine's directory");
         }

@@ -1,11 +1,9 @@
 //! The kernel's own asynchronous calls: refused while a volume is attached, the kernel's otherwise.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, text};
+use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library, run, text};
 
 /// What the program says on the volume, with these variables.
 fn preloaded(place: &Place, directory: &Path, variables: &[(&str, &str)]) -> String {

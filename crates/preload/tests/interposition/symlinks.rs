@@ -1,9 +1,7 @@
 //! Symlinks of another file system that lead to the volume are followed, wherever they stand in a
 //! path, by calls that follow them.
 
-mod support;
-
-use support::same;
+use crate::support::same;
 
 #[test]
 fn links_from_outside_lead_to_the_volume() {

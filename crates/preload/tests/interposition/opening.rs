@@ -1,9 +1,7 @@
 //! How files are opened, flag by flag, and by programs that do it their own way, against a kernel
 //! file system.
 
-mod support;
-
-use support::same;
+use crate::support::same;
 
 #[test]
 fn every_pair_of_flags() {

@@ -1,12 +1,10 @@
 //! Processes: how they are made, what they execute, how they end.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{
+use crate::support::{
     PREFIX, Place, check_left_in_order, compile, format, library, run, run_with, same, text,
 };
 

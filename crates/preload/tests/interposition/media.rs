@@ -1,11 +1,9 @@
 //! Memory that cannot be read, under an unmodified program: `EIO` for what lies there, and for
 //! nothing else; the check names the file.
 
-mod support;
-
 use std::path::Path;
 
-use support::{PREFIX, Place, compile, format, library, text};
+use crate::support::{PREFIX, Place, compile, format, library, text};
 
 #[test]
 fn lost_memory_is_an_error_of_what_lies_in_it() {

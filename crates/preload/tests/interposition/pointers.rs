@@ -1,8 +1,6 @@
 //! Bad pointers and buffers that lie in mappings: a preloaded program gets the kernel's answers.
 
-mod support;
-
-use support::same;
+use crate::support::same;
 
 #[test]
 fn pointers() {

@@ -2,15 +2,13 @@
 //! file systems of the kernel's, the programs of other tests on each of them while the other is
 //! there as well, and deaths, after which each recovers by itself.
 
-mod support;
-
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use support::mounted::{Mounted, Small};
-use support::{
+use crate::support::mounted::{Mounted, Small};
+use crate::support::{
     Place, Random, assert_same, check_left_in_order, compile, format, is_installed, library,
     only_the_table_is_left, text,
 };
@@ -152,7 +150,7 @@ fn programs_over_the_directory() {
     for name in names {
         let program = both.program(name);
         let plain = both.place.0.join("reference");
-        let expected = text(&support::run(&program, &plain, None));
+        let expected = text(&crate::support::run(&program, &plain, None));
         let expected = expected.replace(&*plain.to_string_lossy(), "@");
         for mode in ["posix", "strict"] {
             let below = both.directory.join(format!("{name}-{mode}"));
@@ -196,7 +194,7 @@ fn programs_on_the_volume() {
         let both = Both::new(name, None);
         let program = both.program(name);
         let reference = both.place.0.join("reference");
-        let expected = text(&support::run(&program, &reference, None));
+        let expected = text(&crate::support::run(&program, &reference, None));
         let output = both.both(&program, "strict").arg(&both.at).output();
         let found = text(&output.expect("the program runs"));
         assert_same(name, &expected, &found);

@@ -2,8 +2,8 @@
 //! of the library and `docs/support.md`, so that no function is forgotten and none is promised in
 //! vain.
 //!
-//! `UPDATE_SUPPORT=1 cargo test -p solera-preload --test coverage` (`make support`) writes the
-//! page.
+//! `UPDATE_SUPPORT=1 cargo test -p solera-preload --test interposition coverage::` (`make support`)
+//! writes the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,9 +12,7 @@ use std::process::Command;
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
-mod support;
-
-use support::{PREFIX, Place, check_left_in_order, compile, format, run, text};
+use crate::support::{PREFIX, Place, check_left_in_order, compile, format, run, text};
 
 /// What becomes of a function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -310,7 +308,7 @@ const OWN: [&str; 3] = ["solera_preloaded", "solera_serves", "solera_shows"];
 
 #[test]
 fn the_library_has_the_functions_that_the_table_says() {
-    let mut exported = functions(&support::library());
+    let mut exported = functions(&crate::support::library());
     assert!(OWN.iter().all(|name| exported.remove(*name)));
     let known = statuses();
     let promised: BTreeSet<&String> =
@@ -340,7 +338,7 @@ fn the_library_has_the_functions_that_the_table_says() {
 /// the functions that stand for it.
 #[test]
 fn the_unwinder_is_neither_brought_nor_shown() {
-    let bytes = std::fs::read(support::library()).expect("the library");
+    let bytes = std::fs::read(crate::support::library()).expect("the library");
     let file = object::File::parse(&*bytes).expect("a shared library");
     let names = file.dynamic_symbols().filter_map(|symbol| symbol.name().ok());
     let found: Vec<&str> = names.filter(|name| name.starts_with("_Unwind")).collect();
@@ -492,7 +490,7 @@ fn every_refused_symbol_gives_its_error() {
         .env("SOLERA_VOLUME", place.volume())
         .env("SOLERA_AT", PREFIX)
         .env("SOLERA_REPORT", &report)
-        .env("LD_PRELOAD", support::library())
+        .env("LD_PRELOAD", crate::support::library())
         .output()
         .expect("the program runs");
     let said = text(&output);
@@ -534,7 +532,7 @@ fn a_strict_program_ends_at_what_is_not_served() {
             .env("SOLERA_VOLUME", place.volume())
             .env("SOLERA_AT", PREFIX)
             .env("SOLERA_STRICT_SUPPORT", "1")
-            .env("LD_PRELOAD", support::library())
+            .env("LD_PRELOAD", crate::support::library())
             .output()
             .expect("bash runs")
     };
@@ -557,7 +555,7 @@ fn a_bypassed_program_runs_without_the_volume() {
             .env("SOLERA_VOLUME", place.volume())
             .env("SOLERA_AT", PREFIX)
             .env("SOLERA_BYPASS", names)
-            .env("LD_PRELOAD", support::library())
+            .env("LD_PRELOAD", crate::support::library())
             .output()
             .expect("bash runs");
         String::from_utf8_lossy(&output.stdout).into_owned()

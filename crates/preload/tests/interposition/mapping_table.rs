@@ -2,12 +2,10 @@
 //! with many mappings, where whatever walked all of them for each call would not end.
 
 #[allow(dead_code)] // What only the library itself asks for.
-#[path = "../src/entry/maptable.rs"]
+#[path = "../../src/entry/maptable.rs"]
 mod maptable;
-mod support;
-
+use crate::support::Random;
 use maptable::{Mapping, Mappings, PAGE, any, any_gap};
-use support::Random;
 use vfs::{Desc, Node};
 
 /// Pages of the address space of the random changes.

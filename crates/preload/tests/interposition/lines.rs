@@ -2,15 +2,11 @@
 //! what is not): every address that a call stores to is taken down, in the region and in the
 //! process's own memory, and the lines of one thread's call are compared with the other's.
 
-#[path = "support/step.rs"]
-mod step;
-mod support;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use step::{Range, follow};
-use support::{PREFIX, Place, check_left_in_order, compile, format, library};
+use crate::step::{Range, follow};
+use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library};
 
 /// Calls, and how many lines both threads may write. A descriptor's number is the lowest free one
 /// of the process, for all threads: the lock under which numbers are given out and taken back, the
@@ -77,7 +73,7 @@ fn check(mode: &str, wanted: &[(&str, usize)]) {
             .env("LD_PRELOAD", library()),
     );
     check_left_in_order(&place.volume());
-    let mut calls: BTreeMap<&str, Vec<&step::Sample>> = BTreeMap::new();
+    let mut calls: BTreeMap<&str, Vec<&crate::step::Sample>> = BTreeMap::new();
     for sample in &followed.samples {
         calls.entry(&sample.name).or_default().push(sample);
     }

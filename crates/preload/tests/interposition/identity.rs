@@ -1,9 +1,7 @@
 //! The identity and the name of a file: every face of the library gives the same answer, the
 //! kernel's where it has one.
 
-mod support;
-
-use support::same;
+use crate::support::same;
 
 #[test]
 fn identity() {

@@ -1,10 +1,8 @@
 //! Locks of many processes against the kernel's own table, operation by operation.
 
-mod support;
-
 use std::process::Command;
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, library, same, text};
+use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library, same, text};
 
 /// 8 processes, their children and what these execute lock at random, on a file of the volume and
 /// on its twin on a kernel file system, and are killed; each answer of each call must be the same.

@@ -13,18 +13,14 @@
 //! how many of its instructions store something: what is stored behind a fence waits for it, and
 //! there is room for about a hundred.
 
-#[path = "support/step.rs"]
-mod step;
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::step::{Counts, Followed, Range, Sample, follow};
+use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library};
 use object::{Object, ObjectSegment, ObjectSymbol};
-use step::{Counts, Followed, Range, Sample, follow};
-use support::{PREFIX, Place, check_left_in_order, compile, format, library};
 
 /// Groups of operations of `costs.c`, by mode; each line is a process, on a volume of its own.
 const GROUPS: [(&str, &[&str]); 5] = [

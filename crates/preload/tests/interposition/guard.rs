@@ -1,13 +1,11 @@
 //! The protection key: stray loads and stores of a program's into the volume's memory, from every
 //! place where its code runs, fault and change nothing; pointers into it are bad arguments.
 
-mod support;
-
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, library};
+use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library};
 
 /// The cases of `guard.c` that end by SIGSEGV.
 const FATAL: [&str; 18] = [

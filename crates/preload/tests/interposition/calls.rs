@@ -2,12 +2,10 @@
 //! preloaded, on a volume. Their outputs, result by result and errno by errno, must be the same.
 //! The programs are compiled twice, with and without `_FORTIFY_SOURCE`, which calls other symbols.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{
+use crate::support::{
     PREFIX, Place, assert_same, check_left_in_order, compile, format, library, run, same, text,
 };
 

@@ -4,13 +4,11 @@
 //! their outputs must be the same, in every mode, on tmpfs and (as root, where loop devices can be
 //! had) on ext4, on XFS by clone and on XFS by exchange.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::mounted::{Mounted, Small, succeeds};
-use support::{Place, compile, library, text};
+use crate::support::mounted::{Mounted, Small, succeeds};
+use crate::support::{Place, compile, library, text};
 
 /// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden
 /// names.
@@ -65,7 +63,7 @@ fn compare(ground: &Path, programs: &[&str], modes: &[&str]) {
 fn left_in_order(directory: &Path) {
     let recovered = split::recover(directory).expect("recover");
     assert_eq!((recovered.runs, recovered.gone), (0, 0), "{}", directory.display());
-    support::only_the_table_is_left(directory);
+    crate::support::only_the_table_is_left(directory);
 }
 
 #[test]
