@@ -449,13 +449,15 @@ static void survive(unsigned number) {
     me = number;
     // Who counts the steps of a victim goes first.
     nice(5);
-    for (uint64_t last = 0;;) {
+    for (uint64_t last = 0, idle = 0;;) {
         uint64_t want = shared->want[me];
         if (want == last) {
-            usleep(100);
+            // Seldom while a victim goes its way by single instructions.
+            usleep(idle++ < 100 ? 100 : 1000);
             continue;
         }
         last = want;
+        idle = 0;
         switch (want % 256) {
         case WORK: work(want); break;
         case BUILD: build(); break;

@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use crate::support::mounted::Mounted;
 use crate::support::{Place, compile, library};
 use crate::walk::{Point, Walk};
-use crate::{Random, some_of, text};
+use crate::{one_of, some_of, text};
 
 const CALLS: [&str; 6] = ["append", "overwrite", "over-staged", "fsync", "close", "end"];
 /// Points of each call that are tried by default.
-const POINTS: usize = 40;
+const POINTS: usize = 24;
 
 struct Ground {
     program: PathBuf,
@@ -154,11 +154,10 @@ fn judge(found: &[u8], mode: &str, call: &str, returned: bool) -> Result<(), Str
 }
 
 /// Every call in one mode, in a directory.
-fn deaths_in(place: &Path, mode: &'static str, seed: u64, points_max: usize) {
+fn deaths_in(place: &Path, what: &str, mode: &'static str, points_max: usize) {
     let program = place.join("staged");
     compile("staged.c", &program, &["-O1"]);
     let ground = Ground { program, directory: place.join("files"), mode };
-    let mut random = Random(seed);
     let mut failures = Vec::new();
     for call in CALLS {
         let points = ground.victim(call).and_then(|mut walk| {
@@ -168,7 +167,7 @@ fn deaths_in(place: &Path, mode: &'static str, seed: u64, points_max: usize) {
         });
         let points = points.unwrap_or_else(|error| panic!("{mode}, {call}, alone: {error}"));
         assert!(points.len() > 5, "{mode}, {call}: only {} points", points.len());
-        let chosen = some_of(points.len(), points_max, &mut random);
+        let chosen = some_of(&format!("{what}/{mode}/{call}"), points.len(), points_max);
         for at in chosen.iter().copied().map(Some).chain([None]) {
             if let Err(error) = ground.trial(call, at.map(|at| &points[at])) {
                 failures.push(format!("{call}@{at:?}: {error}; {:?}", at.map(|at| points[at])));
@@ -181,17 +180,17 @@ fn deaths_in(place: &Path, mode: &'static str, seed: u64, points_max: usize) {
 
 #[test]
 fn deaths_beneath_in_posix_mode() {
-    deaths_in(&Place::new("deaths-beneath-posix").0, "posix", 0x9E37_79B9_7F4A_7C15, POINTS);
+    deaths_in(&Place::new("deaths-beneath-posix").0, "tmpfs", "posix", POINTS);
 }
 
 #[test]
 fn deaths_beneath_in_sync_mode() {
-    deaths_in(&Place::new("deaths-beneath-sync").0, "sync", 0xC2B2_AE3D_27D4_EB4F, POINTS);
+    deaths_in(&Place::new("deaths-beneath-sync").0, "tmpfs", "sync", POINTS);
 }
 
 #[test]
 fn deaths_beneath_in_strict_mode() {
-    deaths_in(&Place::new("deaths-beneath-strict").0, "strict", 0x1656_67B1_9E37_79F9, POINTS);
+    deaths_in(&Place::new("deaths-beneath-strict").0, "tmpfs", "strict", POINTS);
 }
 
 /// Where blocks are exchanged, and where they are cloned.
@@ -202,8 +201,8 @@ fn deaths_beneath_on_xfs() {
             println!("skipped: {kind}: such an XFS cannot be made and mounted here");
             continue;
         };
-        for mode in ["posix", "strict"] {
-            deaths_in(&mounted.at, mode, 0x2545_F491_4F6C_DD1D, POINTS / 4);
+        for mode in one_of(kind, &["posix", "strict"]) {
+            deaths_in(&mounted.at, kind, mode, POINTS / 2);
         }
     }
 }
@@ -214,11 +213,10 @@ fn deaths_inside_recovery() {
     let place = Place::new("deaths-beneath-recovery");
     let program = place.0.join("staged");
     compile("staged.c", &program, &["-O1"]);
-    let mut random = Random(0x27D4_EB2F_1656_67C5);
     let mut failures = Vec::new();
-    for (mode, call) in
-        [("posix", "fsync"), ("sync", "append"), ("strict", "overwrite"), ("sync", "end")]
-    {
+    let cases = [("posix", "fsync"), ("sync", "append"), ("strict", "overwrite"), ("sync", "end")];
+    // Of each the recoverer's way is walked by single instructions, all of it.
+    for &(mode, call) in one_of("recovery-beneath", &cases) {
         let ground = Ground { program: program.clone(), directory: place.0.join("files"), mode };
         let mut walk = ground.victim(call).expect("a victim");
         let deaths = walk.points().expect("its points");
@@ -231,7 +229,7 @@ fn deaths_inside_recovery() {
         let mut recoverer = ground.recoverer().expect("a recoverer");
         let points = recoverer.points().expect("its points");
         assert!(points.len() > 20, "{mode}, {call}: only {} points", points.len());
-        let chosen = some_of(points.len(), POINTS / 8, &mut random);
+        let chosen = some_of(&format!("recovery/{mode}/{call}"), points.len(), 20);
         for &at in &chosen {
             if let Err(error) = ground.trial_of_recovery(call, death, &points[at]) {
                 failures.push(format!("{mode}, {call}@{at}: {error}; {:?}", points[at]));
@@ -252,10 +250,9 @@ fn a_dead_overwrite_is_finished_before_a_later_one() {
     let mut walk = ground.victim("over-synced").expect("a victim");
     let points = walk.points().expect("its points");
     walk.kill().expect("it is killed");
-    let mut random = Random(0x5851_F42D_4C95_7F2D);
     let mut failures = Vec::new();
     for (mode, patience) in [("strict", "0"), ("sync", "0"), ("posix", "0"), ("posix", "100")] {
-        let chosen = some_of(points.len(), POINTS / 2, &mut random);
+        let chosen = some_of(&format!("later/{mode}/{patience}"), points.len(), 20);
         let mut reached = 0;
         for &at in &chosen {
             match ground.trial_of_a_later_one(mode, patience, &points[at]) {

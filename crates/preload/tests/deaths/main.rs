@@ -7,9 +7,10 @@
 //! every mode; `solera fsck` finds nothing while they go on; and when everything is removed, all
 //! space, inodes, descriptions, locks, operations and process slots are free.
 //!
-//! By default each case dies in one of the three modes, one case after the other in the next mode,
-//! at a fixed selection of points; with `SOLERA_TEST_LONG` each in every mode, at all points.
-//! `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in every mode.
+//! By default a quarter of the cases dies in each of the three modes, at some points of each; which,
+//! the rotation says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every mode, at
+//! all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in every
+//! mode.
 
 mod beneath;
 mod others;
@@ -32,10 +33,8 @@ use walk::{Point, Walk};
 const PATIENCE: Duration = Duration::from_secs(100);
 /// Points of each case that are tried by default.
 const POINTS: usize = 2;
-
-fn long() -> bool {
-    std::env::var_os("SOLERA_TEST_LONG").is_some()
-}
+/// By default one case in so many dies in a mode: finding its points takes longest.
+const PARTS: u32 = 4;
 
 #[allow(clippy::needless_pass_by_value)] // Given to `map_err`.
 fn text(error: std::io::Error) -> String {
@@ -109,24 +108,43 @@ fn trial(world: &mut World, case: (usize, &str), point: Option<&Point>) -> Resul
     if returned { check_returned(&state) } else { Ok(()) }
 }
 
-/// Some of so many, one of each part; all in long tests.
-fn some_of(count: usize, some: usize, random: &mut Random) -> Vec<usize> {
-    if long() || count <= some {
+/// Some of the so many points of `what`, one of each part, by rotation; all in long tests.
+fn some_of(what: &str, count: usize, some: usize) -> Vec<usize> {
+    if rotation::all() || count <= some {
         return (0..count).collect();
     }
-    let part = |part| (part * count / some, (part + 1) * count / some);
-    let chosen = (0..some).map(part);
-    chosen.map(|(from, to)| from + random.below((to - from) as u64) as usize).collect()
+    let chosen = (0..some).map(|part| {
+        let (from, to) = (part * count / some, (part + 1) * count / some);
+        from + rotation::turn(&format!("{what}/{part}"), (to - from) as u32) as usize
+    });
+    chosen.collect()
+}
+
+/// One of them, by rotation; all in long tests.
+fn one_of<'a, T>(what: &str, all: &'a [T]) -> &'a [T] {
+    if rotation::all() {
+        return all;
+    }
+    let at = rotation::turn(what, all.len() as u32) as usize;
+    &all[at..=at]
+}
+
+/// A quarter of the points of `what`, by rotation, with their numbers; all in long tests.
+fn quarter<'a>(
+    what: &'a str,
+    points: &'a [Point],
+) -> impl Iterator<Item = (usize, &'a Point)> + use<'a> {
+    points.iter().enumerate().filter(move |(at, _)| rotation::chosen(&format!("{what}/{at}"), 4))
 }
 
 /// The points of a case to die at, and (`None`) after the call.
-fn selection(points: &[Point], random: &mut Random) -> Vec<Option<usize>> {
+fn selection(what: &str, points: &[Point]) -> Vec<Option<usize>> {
     if let Ok(wanted) = std::env::var("SOLERA_DEATH")
         && let Some((_, point)) = wanted.split_once('@')
     {
         return vec![point.parse().ok()];
     }
-    let chosen = some_of(points.len(), POINTS, random);
+    let chosen = some_of(what, points.len(), POINTS);
     chosen.into_iter().map(Some).chain([None]).collect()
 }
 
@@ -134,22 +152,20 @@ fn wanted(case: &str) -> bool {
     std::env::var("SOLERA_DEATH").map_or(true, |wanted| wanted.split('@').next() == Some(case))
 }
 
-/// Whether the case of this number dies in this mode.
-fn has_its_turn(number: usize, mode: &str) -> bool {
-    const MODES: [&str; 3] = ["strict", "sync", "posix"];
-    long() || std::env::var_os("SOLERA_DEATH").is_some() || MODES[number % MODES.len()] == mode
+/// Whether the case dies in this mode.
+fn has_its_turn(case: &str, mode: &str) -> bool {
+    let asked_for = std::env::var_os("SOLERA_DEATH").is_some();
+    asked_for || rotation::chosen(&format!("deaths/{mode}/{case}"), PARTS)
 }
 
 /// Cases in one mode.
-fn deaths_in(mode: &'static str, seed: u64) {
+fn deaths_in(mode: &'static str) {
     let begun = Instant::now();
     let mut world = World::new(mode, mode);
-    let mut random = Random(seed);
     let mut failures = Vec::new();
     let mut points_all = 0;
-    let chosen = |number: usize, case: &str| wanted(case) && has_its_turn(number, mode);
     for (number, case) in world.cases().iter().enumerate() {
-        if !chosen(number, case) {
+        if !(wanted(case) && has_its_turn(case, mode)) {
             continue;
         }
         let mut fail = |world: &mut World, what: &str, text: String| {
@@ -165,7 +181,7 @@ fn deaths_in(mode: &'static str, seed: u64) {
             }
         };
         points_all += points.len();
-        for chosen in selection(&points, &mut random) {
+        for chosen in selection(&format!("deaths/{mode}/{case}"), &points) {
             let point = chosen.map(|chosen| &points[chosen]);
             if let Err(text) = trial(&mut world, (number, case), point) {
                 let what = chosen.map_or("end".to_owned(), |chosen| chosen.to_string());
@@ -185,15 +201,15 @@ fn deaths_in(mode: &'static str, seed: u64) {
 
 #[test]
 fn deaths_in_strict_mode() {
-    deaths_in("strict", 0x9E37_79B9_7F4A_7C15);
+    deaths_in("strict");
 }
 
 #[test]
 fn deaths_in_sync_mode() {
-    deaths_in("sync", 0xC2B2_AE3D_27D4_EB4F);
+    deaths_in("sync");
 }
 
 #[test]
 fn deaths_in_posix_mode() {
-    deaths_in("posix", 0x1656_67B1_9E37_79F9);
+    deaths_in("posix");
 }

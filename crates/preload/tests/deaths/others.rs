@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::survivors::{Order, WORKERS, World};
 use crate::tracer::Kind;
 use crate::walk::{Point, Walk};
-use crate::{Random, long, some_of, start, text, victim, watch};
+use crate::{Random, one_of, some_of, start, text, victim, watch};
 
 /// No case: nothing is looked at but what all have.
 const NONE: usize = 0xFFFF;
@@ -23,6 +23,7 @@ pub fn number(world: &World, case: &str) -> usize {
 /// Dies at some points of a way that begins anew each time; gives how many points there are.
 fn die_on_the_way(
     world: &mut World,
+    what: &str,
     some: usize,
     begin: &dyn Fn(&World) -> Result<Walk, String>,
 ) -> usize {
@@ -32,7 +33,7 @@ fn die_on_the_way(
     let points = walk.points().expect("its points");
     walk.kill().expect("its end");
     world.judge(NONE).expect("all is well though nobody has died in a call");
-    for chosen in some_of(points.len(), some, &mut Random(0x5DEE_CE66)) {
+    for chosen in some_of(what, points.len(), some) {
         let mut at = || -> Result<(), String> {
             world.build()?;
             world.go()?;
@@ -59,7 +60,7 @@ fn tell(what: &str, world: &World, points: usize) {
 #[test]
 fn while_attaching_and_detaching() {
     let mut world = World::new("attach", "strict");
-    let points = die_on_the_way(&mut world, 30, &|world| start(world, &["attach"]));
+    let points = die_on_the_way(&mut world, "attach", 10, &|world| start(world, &["attach"]));
     tell("attaching and detaching", &world, points);
     world.end().expect("the survivors end in order");
 }
@@ -70,8 +71,8 @@ fn while_attaching_and_detaching() {
 fn a_child_on_its_way() {
     let mut world = World::new("child", "strict");
     let mut points = 0;
-    for case in ["fork_", "vfork_", "spawn"] {
-        points += die_on_the_way(&mut world, 16, &|world| {
+    for &case in one_of("child", &["fork_", "vfork_", "spawn"]) {
+        points += die_on_the_way(&mut world, case, 16, &|world| {
             let mut walk = victim(world, "die", case)?;
             walk.follow_child();
             walk.reach_child().map_err(text)?;
@@ -88,7 +89,6 @@ fn beside_a_thread_that_ends_the_process() {
     let mut world = World::new("beside", "strict");
     let case = "append_long";
     let mut points = Vec::new();
-    let mut random = Random(0x2545_F491);
     for how in ["exit", "exit_at_once", "exec"] {
         let begin = |world: &World| -> Result<Walk, String> {
             let mut walk = start(world, &["beside", how, case])?;
@@ -105,7 +105,7 @@ fn beside_a_thread_that_ends_the_process() {
             walk.end_beside().expect("its end");
             world.judge(NONE).expect("all is well");
         }
-        for chosen in some_of(points.len(), 8, &mut random) {
+        for chosen in some_of(&format!("beside/{how}"), points.len(), 3) {
             let mut at = || -> Result<(), String> {
                 world.build()?;
                 let mut walk = begin(&world)?;
@@ -129,12 +129,15 @@ fn all_at_once() {
     let mut total = 0;
     for mode in ["strict", "sync", "posix"] {
         let mut world = World::new(&format!("all-{mode}"), mode);
-        let mut random = Random(0x1234_5678);
-        for case in ["append_long", "rename_over", "overwrite_shared_blocks", "unlink_open", "map"]
-        {
+        let cases = ["append_long", "rename_over", "overwrite_shared_blocks", "unlink_open", "map"];
+        for case in cases {
+            let what = format!("all/{mode}/{case}");
+            if !rotation::chosen(&what, 4) {
+                continue;
+            }
             let numbered = (number(&world, case), case);
             let points = crate::points_of(&mut world, numbered).expect("its points");
-            for chosen in some_of(points.len(), 3, &mut random) {
+            for chosen in some_of(&what, points.len(), 3) {
                 let mut at = || -> Result<(), String> {
                     world.build()?;
                     let mut walk = victim(&world, "die", case)?;
@@ -164,7 +167,7 @@ fn at_random_moments() {
         let mut world = World::new(&format!("random-{mode}"), mode);
         world.build().expect("a directory");
         world.go().expect("they work");
-        for death in 0..if long() { 200 } else { 12 } {
+        for death in 0..if rotation::all() { 200 } else { 12 } {
             watch(mode, &["at a random moment"]);
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
             let who = random.below(WORKERS as u64) as usize;
@@ -191,9 +194,10 @@ fn in_the_middle(points: &[Point]) -> &Point {
 #[test]
 fn while_recovering_a_death() {
     let mut world = World::new("recovery", "strict");
-    let mut random = Random(0x7F4A_7C15);
     let mut count = 0;
-    for case in ["append_long", "rename_directory", "create_splits", "unlink_last", "collapse"] {
+    let cases = ["append_long", "rename_directory", "create_splits", "unlink_last", "collapse"];
+    // Of each the recoverer's way is walked by single instructions, all of it.
+    for &case in one_of("recovery", &cases) {
         let case = (number(&world, case), case);
         let points = crate::points_of(&mut world, case).expect("its points");
         let point = in_the_middle(&points);
@@ -209,7 +213,7 @@ fn while_recovering_a_death() {
         walk.kill().expect("its end");
         world.judge(case.0).expect("the first death is mended");
         count += steps.len();
-        for chosen in some_of(steps.len(), 2, &mut random) {
+        for chosen in some_of(&format!("recovery/{}", case.1), steps.len(), 8) {
             let mut at = || -> Result<(), String> {
                 world.build()?;
                 die(&world)?;
@@ -233,7 +237,6 @@ fn while_recovering_a_death() {
 #[test]
 fn while_recovering_a_death_inside_a_call() {
     let mut world = World::new("waiting", "strict");
-    let mut random = Random(0x3C6E_F372);
     let first = (number(&world, "overwrite_shared_blocks"), "overwrite_shared_blocks");
     let second = (number(&world, "overwrite_blocks"), "overwrite_blocks");
     let points = crate::points_of(&mut world, first).expect("its points");
@@ -251,7 +254,7 @@ fn while_recovering_a_death_inside_a_call() {
     walk.kill().expect("its end");
     world.look(second.0).expect("the call of the one that waited");
     world.judge(first.0).expect("the first death is mended");
-    for chosen in some_of(steps.len(), 15, &mut random) {
+    for chosen in some_of("waiting", steps.len(), 6) {
         let mut at = || -> Result<(), String> {
             let mut walk = both(&mut world)?;
             walk.reach_point(&steps[chosen]).map_err(text)?;
@@ -292,17 +295,13 @@ fn one_that_is_stopped_is_not_dead() {
         world.go_on().expect("they go on");
         world.judge(case.0).expect("all is well");
     };
-    // Each comes to the lock sooner or later.
-    let mut waiting = world.progress();
-    for _ in 0..60 {
-        std::thread::sleep(STOPPED / 5);
-        let before = std::mem::replace(&mut waiting, world.progress());
-        if waiting == before {
-            break;
-        }
-    }
-    std::thread::sleep(STOPPED / 5 * 4);
-    assert_eq!(world.progress(), waiting, "they wait for who holds the lock");
+    // Each comes to the lock sooner or later; who took it from the one that holds it would go on.
+    let waits = (0..24).any(|_| {
+        let before = world.progress();
+        std::thread::sleep(STOPPED);
+        world.progress() == before
+    });
+    assert!(waits, "they wait for who holds the lock");
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it goes on");
     let mut said = [0; 8];
     output.read_exact(&mut said).expect("its call returns");

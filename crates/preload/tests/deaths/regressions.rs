@@ -3,7 +3,7 @@
 use crate::others::number;
 use crate::survivors::{Order, World};
 use crate::walk::Walk;
-use crate::{start, text, victim};
+use crate::{quarter, start, text, victim};
 use vfs::{Attached, FileSystem, OpenFlags, Simply};
 
 /// `open` with `O_TMPFILE` made the inode, claimed a description that named it, and died before the
@@ -15,7 +15,7 @@ fn a_nameless_file_whose_maker_dies() {
     let mut world = World::new("nameless", "strict");
     let case = (number(&world, "nameless_made"), "nameless_made");
     let points = crate::points_of(&mut world, case).expect("its points");
-    for (chosen, point) in points.iter().enumerate() {
+    for (chosen, point) in quarter("nameless", &points) {
         crate::trial(&mut world, case, Some(point))
             .unwrap_or_else(|error| panic!("{chosen} {point:?}: {error}"));
     }
@@ -38,7 +38,7 @@ fn a_flock_that_nobody_holds_any_more() {
     let points = walk.points().expect("its points");
     walk.kill().expect("its end");
     world.judge(0xFFFF).expect("all is well");
-    for (chosen, point) in points.iter().enumerate() {
+    for (chosen, point) in quarter("flock", &points) {
         let mut at = || -> Result<(), String> {
             world.build()?;
             let mut walk = die(&world)?;
@@ -100,7 +100,7 @@ fn a_check_that_meets_a_dead_unlink() {
     let points = crate::points_of(&mut world, case).expect("its points");
     let options = volume::AttachOptions::default();
     let volume = volume::attach(&world.place.volume(), &options).expect("attached");
-    for (chosen, point) in points.iter().enumerate() {
+    for (chosen, point) in quarter("unlink", &points) {
         let mut at = || -> Result<(), String> {
             world.build()?;
             let mut walk = victim(&world, "die", case.1)?;
@@ -132,7 +132,7 @@ fn a_lock_of_which_half_is_written() {
     let case = (number(&world, "lock_record"), "lock_record");
     let points = crate::points_of(&mut world, case).expect("its points");
     world.build().expect("a directory");
-    for (chosen, point) in points.iter().enumerate() {
+    for (chosen, point) in quarter("half", &points) {
         let mut at = || -> Result<(), String> {
             // Another one each time has had all of the file, and asks for all of it afterwards.
             let (before, after) = (chosen % 3, (chosen + 1) % 3);
