@@ -4,13 +4,17 @@
 
 pub mod mounted;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where the volume appears to the programs.
 pub const PREFIX: &str = "/solera-test";
+/// How the names of all directories of these tests begin.
+const DIRECTORIES: &str = "solera-preload";
 /// Longest that a program may take.
 const SECONDS_MAX: &str = "120";
 
@@ -35,8 +39,9 @@ impl Place {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR")
             .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+        sweep_at_exit(&base);
         let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let place = base.join(format!("solera-preload-{name}-{process}-{number}"));
+        let place = base.join(format!("{DIRECTORIES}-{process}-{number}-{name}"));
         std::fs::create_dir_all(place.join("reference")).expect("a directory for the test");
         Self(place)
     }
@@ -64,6 +69,30 @@ impl Drop for Place {
     }
 }
 
+/// Removes what this process leaves when it ends without a word: killed, interrupted or aborted. A
+/// process of a session of its own waits until the pipe from this one is closed.
+fn sweep_at_exit(base: &Path) {
+    static SWEEPER: OnceLock<Child> = OnceLock::new();
+    const SCRIPT: &str = r#"
+        cat
+        for try in 1 2 3 4 5; do
+            cut -d' ' -f2 /proc/self/mounts | grep -F "$0-" | sort -r | xargs -r umount -l
+            rm -rf "$0"-* && break
+            sleep 1
+        done"#;
+    SWEEPER.get_or_init(|| {
+        let own = base.join(format!("{DIRECTORIES}-{}", std::process::id()));
+        Command::new("setsid")
+            .args(["sh", "-c", SCRIPT])
+            .arg(own)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("setsid runs a shell")
+    });
+}
+
 /// The library under test: beside this binary, or one directory up.
 pub fn library() -> PathBuf {
     let own = std::env::current_exe().expect("this binary's path");
@@ -76,13 +105,60 @@ pub fn library() -> PathBuf {
         .expect("libsolera_preload.so is built before its tests")
 }
 
+/// Compiles a C program of these tests, or copies what was compiled of the same text before: one
+/// lies below `target/tmp` for each text, compiler and options.
 pub fn compile(source: &str, to: &Path, options: &[&str]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
+    // One that names a directory of this test's own is of no use to others.
+    if options.iter().any(|option| option.starts_with('/')) {
+        return compile_now(source, to, options);
+    }
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload-c");
+    std::fs::create_dir_all(&kept).expect("a directory below target");
+    let program = kept.join(format!("{source}-{:016x}", text_hash(source, options)));
+    if !program.exists() {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let new = kept.join(format!("new-{}-{number}", std::process::id()));
+        compile_now(source, &new, options);
+        std::fs::rename(&new, &program).expect("its name");
+    }
+    // By a process of its own: a child that another test starts would have the copy open for
+    // writing, and it could not be executed.
+    let status = Command::new("cp").args([&program, to]).status().expect("cp");
+    assert!(status.success(), "cp {} {}", program.display(), to.display());
+}
+
+/// What a program of these tests is compiled of, and by what.
+fn text_hash(source: &str, options: &[&str]) -> u64 {
+    static ALL: OnceLock<Vec<u8>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let mut all = Command::new("cc").arg("--version").output().expect("a C compiler").stdout;
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+        let files = std::fs::read_dir(directory).expect("the C programs");
+        let mut headers: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+        headers.retain(|path| path.extension().is_some_and(|extension| extension == "h"));
+        headers.sort();
+        for header in headers {
+            all.extend(std::fs::read(header).expect("a header"));
+        }
+        all
+    });
+    let own = std::fs::read(source_path(source)).expect("a C program");
+    let mut hasher = DefaultHasher::new();
+    (all, own, options).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn source_path(source: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source)
+}
+
+fn compile_now(source: &str, to: &Path, options: &[&str]) {
     let status = Command::new("cc")
         .args(["-std=gnu17", "-w", "-D_GNU_SOURCE", "-pthread"])
         .args(options)
         .arg("-o")
-        .args([to, &path])
+        .args([to, &source_path(source)])
         .status()
         .expect("a C compiler, cc");
     assert!(status.success(), "cc could not compile {source}");
