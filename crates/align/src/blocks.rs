@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::next;
+use crate::next_symbol;
 
 /// The alignment, and the size from which on blocks have it: that of a chunk of a file.
 pub const HUGE: usize = 2 << 20;
@@ -23,16 +23,16 @@ thread_local! {
 pub fn aligned(size: usize) -> *mut c_void {
     let mut block = std::ptr::null_mut();
     // An allocator whose `posix_memalign` calls `malloc` by its name comes here again.
-    if size > SIZE_MAX || !next::fits() || ASKING.replace(true) {
+    if size > SIZE_MAX || !next_symbol::fits() || ASKING.replace(true) {
         return block;
     }
-    let errno = next::errno();
+    let errno = next_symbol::errno();
     learn(size);
     // SAFETY: room for the answer.
-    if unsafe { next::posix_memalign(&raw mut block, HUGE, size) } != 0 {
+    if unsafe { next_symbol::posix_memalign(&raw mut block, HUGE, size) } != 0 {
         block = std::ptr::null_mut();
     }
-    next::set_errno(errno);
+    next_symbol::set_errno(errno);
     ASKING.set(false);
     block
 }
@@ -53,14 +53,14 @@ static SHOWN: AtomicUsize = AtomicUsize::new(0);
 fn learn(size: usize) {
     /// glibc's limit of the threshold, less what it adds to a request.
     const KEPT_MAX: usize = (32 << 20) - HUGE - 4 * PAGE;
-    if size > KEPT_MAX || size <= SHOWN.load(Ordering::Relaxed) || !next::is_glibc() {
+    if size > KEPT_MAX || size <= SHOWN.load(Ordering::Relaxed) || !next_symbol::is_glibc() {
         return;
     }
     let largest = LARGEST.fetch_max(size, Ordering::Relaxed);
     if size <= largest {
         SHOWN.fetch_max(largest, Ordering::Relaxed);
         // SAFETY: nobody has the block.
-        unsafe { next::free(next::malloc(largest + HUGE + 2 * PAGE)) };
+        unsafe { next_symbol::free(next_symbol::malloc(largest + HUGE + 2 * PAGE)) };
     }
 }
 
@@ -81,7 +81,7 @@ pub fn is_aligned(block: *mut c_void) -> bool {
 ///
 /// The block is the caller's, and has this size.
 pub unsafe fn clear(block: *mut c_void, size: usize) {
-    let errno = next::errno();
+    let errno = next_symbol::errno();
     let mut cleared = 0;
     while cleared < size {
         let length = (size - cleared).min(WINDOW);
@@ -94,7 +94,7 @@ pub unsafe fn clear(block: *mut c_void, size: usize) {
         }
         cleared += length;
     }
-    next::set_errno(errno);
+    next_symbol::set_errno(errno);
 }
 
 /// How much of a block is looked at by one call.
@@ -141,21 +141,21 @@ unsafe fn give_back(part: *mut c_void, length: usize) -> bool {
 ///
 /// As `realloc`; `old` is not null.
 pub unsafe fn resize(old: *mut c_void, size: usize) -> *mut c_void {
-    if size > SIZE_MAX || !next::fits() {
+    if size > SIZE_MAX || !next_symbol::fits() {
         // SAFETY: the caller's promise.
-        return unsafe { next::realloc(old, size) };
+        return unsafe { next_symbol::realloc(old, size) };
     }
     // SAFETY: a block of the allocator's.
-    let usable = unsafe { next::malloc_usable_size(old) };
+    let usable = unsafe { next_symbol::malloc_usable_size(old) };
     let mut from = old;
     let has_room = size <= usable;
     if is_aligned(old) {
         if has_room && usable - size <= usable / 4 {
             return old;
         }
-        if has_room || next::is_glibc() {
+        if has_room || next_symbol::is_glibc() {
             // SAFETY: the caller's promise.
-            from = unsafe { next::realloc(old, size) };
+            from = unsafe { next_symbol::realloc(old, size) };
             if from.is_null() || is_aligned(from) {
                 return from;
             }
@@ -170,12 +170,12 @@ pub unsafe fn resize(old: *mut c_void, size: usize) -> *mut c_void {
     }
     if to.is_null() {
         // SAFETY: the caller's promise; a block that was resized already is an answer.
-        return if from == old { unsafe { next::realloc(old, size) } } else { from };
+        return if from == old { unsafe { next_symbol::realloc(old, size) } } else { from };
     }
     // SAFETY: two blocks, both at least so large; the old one is used no more.
     unsafe {
         std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast(), size.min(usable));
-        next::free(from);
+        next_symbol::free(from);
     }
     to
 }

@@ -21,5 +21,5 @@
 //! | `next` | the next definition of each function, and whether they belong together |
 
 mod blocks;
-mod next;
+mod next_symbol;
 mod symbols;

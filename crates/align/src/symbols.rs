@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::blocks::{self, HUGE};
-use crate::next;
+use crate::next_symbol;
 
 /// An aligned block, or what the next function gives.
 macro_rules! aligned_or {
@@ -28,9 +28,9 @@ fn wants(alignment: usize, size: usize) -> bool {
 unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if size < HUGE {
         // SAFETY: the caller's promise.
-        return unsafe { next::malloc(size) };
+        return unsafe { next_symbol::malloc(size) };
     }
-    aligned_or!(size, next::malloc(size))
+    aligned_or!(size, next_symbol::malloc(size))
 }
 
 #[unsafe(no_mangle)]
@@ -46,17 +46,17 @@ unsafe extern "C" fn calloc(count: usize, each: usize) -> *mut c_void {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { next::calloc(count, each) }
+    unsafe { next_symbol::calloc(count, each) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     if size < HUGE {
         // SAFETY: the caller's promise.
-        return unsafe { next::realloc(old, size) };
+        return unsafe { next_symbol::realloc(old, size) };
     }
     if old.is_null() {
-        return aligned_or!(size, next::realloc(old, size));
+        return aligned_or!(size, next_symbol::realloc(old, size));
     }
     // SAFETY: the caller's promise.
     unsafe { blocks::resize(old, size) }
@@ -66,7 +66,7 @@ unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
 unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, each: usize) -> *mut c_void {
     if let Some(size) = count.checked_mul(each)
         && size >= HUGE
-        && next::fits()
+        && next_symbol::fits()
     {
         let block = if old.is_null() {
             blocks::aligned(size)
@@ -79,25 +79,25 @@ unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, each: usize) -
         }
     }
     // SAFETY: the caller's promise; the old block is as it was.
-    unsafe { next::reallocarray(old, count, each) }
+    unsafe { next_symbol::reallocarray(old, count, each) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
     if !wants(alignment, size) {
         // SAFETY: the caller's promise.
-        return unsafe { next::memalign(alignment, size) };
+        return unsafe { next_symbol::memalign(alignment, size) };
     }
-    aligned_or!(size, next::memalign(alignment, size))
+    aligned_or!(size, next_symbol::memalign(alignment, size))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
     if !wants(alignment, size) {
         // SAFETY: the caller's promise.
-        return unsafe { next::aligned_alloc(alignment, size) };
+        return unsafe { next_symbol::aligned_alloc(alignment, size) };
     }
-    aligned_or!(size, next::aligned_alloc(alignment, size))
+    aligned_or!(size, next_symbol::aligned_alloc(alignment, size))
 }
 
 #[unsafe(no_mangle)]
@@ -112,23 +112,23 @@ unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: usize, size
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { next::posix_memalign(to, alignment, size) }
+    unsafe { next_symbol::posix_memalign(to, alignment, size) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
     if size < HUGE {
         // SAFETY: the caller's promise.
-        return unsafe { next::valloc(size) };
+        return unsafe { next_symbol::valloc(size) };
     }
-    aligned_or!(size, next::valloc(size))
+    aligned_or!(size, next_symbol::valloc(size))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
     match size.checked_next_multiple_of(blocks::PAGE) {
-        Some(whole) if size >= HUGE => aligned_or!(whole, next::pvalloc(size)),
+        Some(whole) if size >= HUGE => aligned_or!(whole, next_symbol::pvalloc(size)),
         // SAFETY: the caller's promise.
-        _ => unsafe { next::pvalloc(size) },
+        _ => unsafe { next_symbol::pvalloc(size) },
     }
 }

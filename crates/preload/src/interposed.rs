@@ -15,7 +15,7 @@ use crate::entry::cancel::{self, Point};
 use crate::entry::process::Process;
 use crate::entry::thread::here;
 use crate::entry::{self, Answer, Inside, Served, Stop, errno, fail, set_errno};
-use crate::files::lost;
+use crate::files::lost_pages;
 use crate::paths::links;
 use crate::processes::lifecycle;
 use crate::start;
@@ -127,7 +127,7 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
         // A page of the volume that gets no memory is not a lost page.
         Stop::Errno(Errno::IO) => {
             let errno = pmem::or_no_memory(Errno::IO);
-            lost::tell();
+            lost_pages::tell();
             Some(errno)
         }
         Stop::Errno(errno) => Some(errno),
@@ -172,8 +172,8 @@ macro_rules! interpose {
                     $crate::split::engine::call!($name hidden ($($arg),*))
                 })
             };
-            if const { $crate::entry::cached::is_taker(stringify!($name)) } {
-                let first = [$($crate::entry::cached::number(&$arg)),*].first().copied();
+            if const { $crate::entry::cached_fd::is_taker(stringify!($name)) } {
+                let first = [$($crate::entry::cached_fd::number(&$arg)),*].first().copied();
                 first.map($crate::entry::fdtable::get);
             }
             let answer = $crate::interposed::serve(
@@ -185,27 +185,27 @@ macro_rules! interpose {
                     $body
                 },
                 move || {
-                    if const { $crate::entry::cached::is_maker(stringify!($name)) } {
-                        $crate::entry::cached::give_back();
+                    if const { $crate::entry::cached_fd::is_maker(stringify!($name)) } {
+                        $crate::entry::cached_fd::give_back();
                     }
                     let _until_it_ends =
-                        const { $crate::entry::cached::is_closer(stringify!($name)) }
-                            .then($crate::entry::cached::Closes::new);
+                        const { $crate::entry::cached_fd::is_closer(stringify!($name)) }
+                            .then($crate::entry::cached_fd::Closes::new);
                     let _until_it_has_ended =
-                        const { $crate::entry::cached::is_announced(stringify!($name)) }
-                            .then($crate::entry::cached::Announced::new);
+                        const { $crate::entry::cached_fd::is_announced(stringify!($name)) }
+                            .then($crate::entry::cached_fd::Announced::new);
                     $crate::mappings::page_faults::with_pages(
                         || $crate::split::engine::call!($name hidden ($($arg),*)),
                         || [$($crate::mappings::page_faults::address(&$arg)),*],
                     )
                 },
             );
-            if const { $crate::entry::cached::is_giver(stringify!($name)) } {
-                $crate::entry::cached::given($crate::entry::Answer::number(answer));
+            if const { $crate::entry::cached_fd::is_giver(stringify!($name)) } {
+                $crate::entry::cached_fd::given($crate::entry::Answer::number(answer));
             }
-            if const { $crate::entry::cached::is_giver_of_streams(stringify!($name)) } {
+            if const { $crate::entry::cached_fd::is_giver_of_streams(stringify!($name)) } {
                 let stream = $crate::entry::Answer::address(answer).cast();
-                $crate::entry::cached::given($crate::glibc::stdio::number_of(stream));
+                $crate::entry::cached_fd::given($crate::glibc::stdio::number_of(stream));
             }
             answer
         }

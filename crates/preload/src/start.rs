@@ -4,9 +4,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::descriptors::void;
+use crate::descriptors::placeholder;
 use crate::entry::Inside;
-use crate::entry::attached;
+use crate::entry::attachment;
 use crate::entry::hooks::{self, Hooks};
 use crate::entry::process::Process;
 use crate::glibc::stdio;
@@ -19,7 +19,7 @@ static HOOKS: Hooks = Hooks {
     adopt: fork::adopt,
     supply: page_faults::supply,
     resized: mapping::resized,
-    placeholder: void::placeholder,
+    placeholder: placeholder::placeholder,
     standard_taken: stdio::standard_taken,
     give_way: fork::give_way,
     hand_over_all: engine::before_own_fork,
@@ -43,14 +43,14 @@ extern "C" fn constructor() {
 /// This process's attachment, if it has one; begins what is to begin.
 #[inline]
 pub fn process() -> Option<&'static Process> {
-    attached::attached().or_else(other_process)
+    attachment::attached().or_else(other_process)
 }
 
 /// No attachment yet, none at all, or another process's.
 #[cold]
 fn other_process() -> Option<&'static Process> {
-    if attached::known().is_some() {
-        return attached::process();
+    if attachment::known().is_some() {
+        return attachment::process();
     }
     if STARTED.load(Ordering::Relaxed) { None } else { start() }
 }

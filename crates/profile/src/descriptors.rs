@@ -17,7 +17,7 @@ use rustix::fs::FileType;
 use vfs::preloaded::{Preloaded, SYMBOL, Told, VERSION};
 use vfs::waits::Waits;
 
-use crate::next::keeping_errno;
+use crate::next_symbol::keeping_errno;
 use crate::paths;
 use crate::process;
 

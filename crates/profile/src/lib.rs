@@ -19,8 +19,8 @@
 //! | `next` | the next function of a name |
 
 mod descriptors;
-mod next;
+mod next_symbol;
 mod paths;
 mod process;
 mod symbols;
-mod timed;
+mod timing;

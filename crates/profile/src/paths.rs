@@ -12,7 +12,7 @@ use record::{By, FILES, PATH_MAX};
 use vfs::several::MEMBERS_MAX;
 
 use crate::descriptors;
-use crate::next::{Next, keeping_errno};
+use crate::next_symbol::{Next, keeping_errno};
 use crate::process::{map, variable};
 
 /// Bytes of a path that are looked at.

@@ -27,7 +27,7 @@ use rustix::thread::gettid;
 use vfs::waits::Waits;
 
 use crate::descriptors;
-use crate::next::keeping_errno;
+use crate::next_symbol::keeping_errno;
 use crate::paths;
 
 /// The variable that names the file.

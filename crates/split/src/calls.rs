@@ -16,7 +16,7 @@ use crate::descriptors::{self, AT_KERNEL, Description, Slot};
 use crate::engine::{Engine, FILES_MAX, locked};
 use crate::file::{File, length_in};
 use crate::grow::Grown;
-use crate::home::HOME_NAME;
+use crate::hidden_directory::HOME_NAME;
 use crate::log::Log;
 use crate::records::Word;
 use crate::{Mode, Result, recovery, streams, sys};

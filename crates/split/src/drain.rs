@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use crate::engine::Engine;
 use crate::file::{Durable, File, State};
 use crate::grow::{RUN_COPIED, Run};
-use crate::home::Home;
+use crate::hidden_directory::Home;
 use crate::records::{APPENDING, BOOTS, DRAINING, Staged, Word};
 use crate::relink::{self, Backend, Move};
 use crate::{Result, records, staging, sys};

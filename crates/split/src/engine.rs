@@ -21,14 +21,14 @@ use rustix::io::Errno;
 use crate::descriptors::{self, Slot};
 use crate::file::{File, State};
 use crate::grow::Run;
-use crate::home::Home;
+use crate::hidden_directory::Home;
 use crate::log::{self, Log, Logged};
+use crate::page_heat::{Since, Warmth};
 use crate::records::Word;
 use crate::relink::{self, Backend};
 use crate::staging::Staging;
-use crate::warmth::{Since, Warmth};
 use crate::worker::Worker;
-use crate::{Mode, Result, internal, recovery, sys};
+use crate::{Mode, Result, internal_descriptors, recovery, sys};
 
 /// So many files keep their windows after their last close.
 const RESTING_MAX: usize = 256;
@@ -308,7 +308,7 @@ impl Engine {
     /// parent had handed everything over.
     pub fn forget_inherited() {
         descriptors::forget_all();
-        internal::close_all();
+        internal_descriptors::close_all();
     }
 
     /// How it was started.
@@ -323,12 +323,12 @@ impl Engine {
 
     /// Whether the program must leave a number alone.
     pub fn is_internal(fd: RawFd) -> bool {
-        internal::is_internal(fd)
+        internal_descriptors::is_internal(fd)
     }
 
     /// Those numbers.
     pub fn internal_numbers() -> impl Iterator<Item = RawFd> {
-        internal::all()
+        internal_descriptors::all()
     }
 
     // ---- for the files

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::engine::Engine;
 use crate::grow::Run;
-use crate::internal::Hidden;
+use crate::internal_descriptors::Hidden;
 use crate::records::Word;
 use crate::{Result, sys};
 

@@ -25,20 +25,20 @@ mod drain;
 mod engine;
 mod file;
 mod grow;
-mod home;
-mod internal;
+mod hidden_directory;
+mod internal_descriptors;
 mod log;
+mod page_heat;
 mod records;
 mod recovery;
 mod relink;
 mod staging;
 mod streams;
 mod sys;
-mod warmth;
 mod worker;
 
 pub use engine::{Engine, Options, Technique, Usage};
-pub use home::{HOME_NAME, maps_directly};
+pub use hidden_directory::{HOME_NAME, maps_directly};
 pub use recovery::{Incomplete, Recovered, Refusal, Told, recover, recover_telling};
 pub use relink::Backend;
 

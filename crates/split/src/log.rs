@@ -37,8 +37,8 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::file::{File, length_in};
 use crate::grow::Run;
-use crate::home::Home;
-use crate::internal::{Hidden, Number};
+use crate::hidden_directory::Home;
+use crate::internal_descriptors::{Hidden, Number};
 use crate::records::{Owner, opened, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolLog\x02\0");

@@ -37,7 +37,7 @@ use pmem::{Class, OpenOptions, Region};
 use rustix::io::Errno;
 
 use crate::Result;
-use crate::internal::Number;
+use crate::internal_descriptors::Number;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x03\0");
 /// The bytes of it that tell what it is; the rest tells which version.

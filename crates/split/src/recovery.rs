@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 
-use crate::home::{HOME_NAME, Home};
+use crate::hidden_directory::{HOME_NAME, Home};
 use crate::log::{self, Redo};
 use crate::records::{Owner, Word};
 use crate::{Mode, Result, drain, staging, sys};

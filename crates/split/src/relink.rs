@@ -25,7 +25,7 @@ use pmem::Window;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
-use crate::home::Home;
+use crate::hidden_directory::Home;
 use crate::{Result, sys};
 
 /// The unit in which blocks move.

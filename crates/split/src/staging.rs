@@ -13,8 +13,8 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::Result;
-use crate::home::Home;
-use crate::internal::Hidden;
+use crate::hidden_directory::Home;
+use crate::internal_descriptors::Hidden;
 use crate::relink::{self, BLOCK, Backend};
 use crate::worker::{Step, Worker};
 

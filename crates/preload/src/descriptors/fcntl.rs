@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use rustix::io::{DupFlags, FdFlags};
 use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Simply, Whence};
 
-use crate::descriptors::hints;
 use crate::descriptors::owners;
-use crate::entry::cached;
+use crate::descriptors::write_hints;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::pointers::Out;
@@ -43,11 +43,11 @@ pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) 
     let in_the_way = process.is_internal(new);
     let maps = process.lock();
     // From here on neither number is the cached one.
-    cached::give_back_held();
+    cached_fd::give_back_held();
     if fdtable::get(old).is_none() && fdtable::get(new).is_none() && !in_the_way {
         // Another thread may have it reserved.
         fdtable::flag_changes(new);
-        cached::announce();
+        cached_fd::announce();
         return Err(Stop::Kernel);
     }
     if new < 0 || new as usize >= fdtable::NUMBERS_MAX {
@@ -251,8 +251,8 @@ pub fn control(
         // There is none to be given back.
         libc::F_SETLEASE if argument as c_int == libc::F_UNLCK => Err(Stop::Errno(Errno::AGAIN)),
         F_DUPFD_QUERY => same_description(desc, argument as c_int),
-        hints::F_GET_RW_HINT | hints::F_SET_RW_HINT => {
-            hints::control(process, desc, command, Out(argument as *mut u64))
+        write_hints::F_GET_RW_HINT | write_hints::F_SET_RW_HINT => {
+            write_hints::control(process, desc, command, Out(argument as *mut u64))
         }
         _ => {
             if let Some(value) = owners::control(desc, command, argument)? {

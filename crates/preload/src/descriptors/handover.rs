@@ -20,7 +20,7 @@ use rustix::io::{DupFlags, FdFlags};
 use vfs::several::name_of_member;
 use vfs::{Desc, Errno, Kind, Node, Simply};
 
-use crate::descriptors::void;
+use crate::descriptors::placeholder;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::process::{Cwd, Process};
@@ -51,7 +51,7 @@ pub fn form(process: &Process, desc: Desc) -> Result<OwnedFd, Errno> {
     let (name, kind) = process.fs.hand_over(desc)?;
     let anchor = &process.volume_of(desc).anchor;
     let carry = || volume::carry(anchor, name, kind == Kind::Directory);
-    let carried = void::within_numbers(carry);
+    let carried = placeholder::within_numbers(carry);
     // Another thread may have closed it before the carrier was held.
     if let Err(errno) = process.fs.describe(desc) {
         volume::dismiss(anchor, name);
@@ -208,7 +208,7 @@ pub fn look(process: &Process, fd: c_int) -> Received {
         return Received::Foreign;
     };
     let link = link.into_bytes();
-    if void::is_placeholder(&link) {
+    if placeholder::is_placeholder(&link) {
         return Received::Placeholder;
     }
     let name = process.volumes().enumerate().find_map(|(member, seen)| {

@@ -17,7 +17,7 @@ use vfs::Errno;
 
 use crate::descriptors::handover::{self, Received};
 use crate::descriptors::sockets::{self, Real};
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::pointers::{Bytes, Out};
@@ -123,7 +123,7 @@ pub fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
         if (*message).msg_controllen >= size_of::<cmsghdr>() {
             each_number(message, &mut |at| {
                 let fd = c_int::from_ne_bytes(at.read());
-                cached::given(fd);
+                cached_fd::given(fd);
                 if let Received::Named(name) = handover::look(process, fd) {
                     handover::adopt(process, fd, name);
                     hooks::number_taken(fd);

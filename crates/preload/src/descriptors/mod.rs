@@ -2,12 +2,12 @@
 
 mod fcntl;
 pub(crate) mod handover;
-mod hints;
 mod messages;
 pub(crate) mod open;
 pub(crate) mod openat2;
 mod owners;
+pub(crate) mod placeholder;
 pub(crate) mod sockets;
-mod special;
+mod special_files;
 mod symbols;
-pub(crate) mod void;
+mod write_hints;

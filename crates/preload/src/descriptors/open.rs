@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use vfs::{Attr, Errno, Kind, OpenFlags, Opened, Simply};
 
-use crate::descriptors::special;
-use crate::entry::cached;
+use crate::descriptors::special_files;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
@@ -55,7 +55,7 @@ pub fn open_at(
     let target = match resolved? {
         Target::Kernel => return identity::open(process, text, flags),
         Target::Elsewhere(path) => {
-            cached::give_back();
+            cached_fd::give_back();
             return Ok(kernel(libc::AT_FDCWD, path.as_ptr()));
         }
         target => target,
@@ -64,7 +64,7 @@ pub fn open_at(
     match open_found(process, &target, flags, mode)? {
         Ok(fd) => Ok(fd),
         Err(path) => {
-            cached::give_back();
+            cached_fd::give_back();
             Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr()))
         }
     }
@@ -86,7 +86,7 @@ pub fn open_found(
             }
             _ => None,
         };
-        return special::open(process, &attr, path.as_deref(), flags).map(Ok);
+        return special_files::open(process, &attr, path.as_deref(), flags).map(Ok);
     }
     // As in the kernel, without a number nothing is made or emptied.
     let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) {
@@ -120,7 +120,7 @@ fn special_target(process: &Process, target: &Target<'_>) -> Served<Option<Attr>
         Target::Volume(found) => found.attr,
         target => Some(paths::existing(process, target)?),
     };
-    Ok(attr.filter(|attr| special::is_special(attr.kind)))
+    Ok(attr.filter(|attr| special_files::is_special(attr.kind)))
 }
 
 /// Opens what a path led to.
@@ -187,7 +187,7 @@ pub fn close_numbers(
     flags: c_int,
     kernel: &dyn Fn(c_uint, c_uint, c_int) -> c_int,
 ) -> c_int {
-    let _until_it_ends = cached::Closes::new();
+    let _until_it_ends = cached_fd::Closes::new();
     flags_change(process, first, last);
     let closes = flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0;
     // The kernel closes ours too: once, since another thread may get a number that is closed.

@@ -3,7 +3,7 @@
 //! The volume keeps a node of kind socket; the kernel's own socket lies in the anchor directory,
 //! named by the node's inode and generation, so it follows renames and hard links. The program is
 //! told the name that it gave, as far as this process knows it. Permissions are the node's alone
-//! (see [`crate::descriptors::special`]). A socket that a crash leaves there is replaced when its
+//! (see [`crate::descriptors::special_files`]). A socket that a crash leaves there is replaced when its
 //! name is used again. On a mounted volume the kernel does all this by the mount.
 //!
 //! Locks: `NAMES` only while the structure lock is held, which `fork` takes: a child never finds it
@@ -19,7 +19,7 @@ use vfs::cred::WRITE;
 use vfs::walk::{Found, Last};
 use vfs::{At, Errno, Kind, Node, Removes};
 
-use crate::descriptors::special;
+use crate::descriptors::special_files;
 use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::{Process, Seen};
 use crate::entry::{Served, Stop, outside};
@@ -163,7 +163,7 @@ pub fn unnamed(process: &Process, found: &Found<'_>) {
     {
         match attr.kind {
             Kind::Socket => {}
-            Kind::Fifo => return special::unnamed(process, attr.node),
+            Kind::Fifo => return special_files::unnamed(process, attr.node),
             _ => return,
         }
         let anchor = &process.volume_of(attr.node).anchor;

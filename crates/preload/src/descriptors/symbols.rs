@@ -15,10 +15,10 @@ use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{DONE, Stop, cached, hooks, outside};
+use crate::entry::{DONE, Stop, cached_fd, hooks, outside};
 use crate::interposed::interpose;
-use crate::mappings::coming::Source;
-use crate::mappings::{lent, page_faults};
+use crate::mappings::read_estimate::Source;
+use crate::mappings::{cache_segments, page_faults};
 use crate::paths::{self, Target};
 use crate::split::engine;
 
@@ -105,8 +105,8 @@ interpose! {
         fcntl::control(process, ours(fd)?, fd, command, argument)
     }
     fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, kernel| {
-        if lent::controls(request as u32) && fdtable::get(fd).is_none() {
-            return Ok(lent::marking(|| kernel(fd, request, argument)));
+        if cache_segments::controls(request as u32) && fdtable::get(fd).is_none() {
+            return Ok(cache_segments::marking(|| kernel(fd, request, argument)));
         }
         if let Some(desc) = fcntl::behind_loop_device(fd, request as u32, argument) {
             report::about(desc.member());
@@ -176,7 +176,7 @@ const LOCK_MAND: c_int = 32;
 /// What functions that announce such a call give.
 fn left_to_kernel(process: &Process) -> Stop {
     let _lock = process.lock();
-    cached::announce();
+    cached_fd::announce();
     Stop::Kernel
 }
 
@@ -234,12 +234,12 @@ interpose! {
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn [accept](socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
-        cached::give_back();
+        cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn [accept4](socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
     = |process, kernel| {
-        cached::give_back();
+        cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len, flags) as isize)? as c_int)
     }
     fn [recvfrom](
@@ -289,7 +289,7 @@ interpose! {
         } else {
             page_faults::ready_all(list, count);
         }
-        cached::give_back();
+        cached_fd::give_back();
         let got = outside(|| kernel(socket, message, flags));
         if got >= 0 {
             messages::arrived(process, message, before.msg_namelen);
@@ -302,7 +302,7 @@ interpose! {
     ) -> c_int = |process, kernel| {
         ready_messages(list, count)?;
         let before = messages::listed(list, count)?;
-        cached::give_back();
+        cached_fd::give_back();
         let got = outside(|| kernel(socket, list, count, flags, timeout));
         for (index, one) in before.iter().enumerate().take(usize::try_from(got).unwrap_or(0)) {
             // The header comes first.
@@ -313,7 +313,7 @@ interpose! {
     }
     /// A number of another process: in hand-over form it becomes ours, a placeholder names nothing.
     fn [pidfd_getfd](pidfd: c_int, target: c_int, flags: c_uint) -> c_int = |process, kernel| {
-        cached::give_back();
+        cached_fd::give_back();
         let fd = kernel(pidfd, target, flags);
         if fd < 0 {
             return Ok(fd);

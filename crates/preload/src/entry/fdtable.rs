@@ -1,7 +1,7 @@
 //! The table of the process's descriptors that stand for files of the volume: "ours".
 //!
 //! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of one
-//! descriptor of nothing (`descriptors/void.rs`). So the number is the lowest free one, poll says
+//! descriptor of nothing (`descriptors/placeholder.rs`). So the number is the lowest free one, poll says
 //! ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly (`EBADF`,
 //! `ENOTDIR`). The table says which open file description each number stands for.
 //!
@@ -19,8 +19,8 @@ use pmem::InternalFd;
 use vfs::{Desc, Errno};
 
 use crate::entry::Stop;
-use crate::entry::attached;
-use crate::entry::cached;
+use crate::entry::attachment;
+use crate::entry::cached_fd;
 use crate::entry::hooks;
 
 /// Descriptors at and beyond this number are never ours.
@@ -73,7 +73,7 @@ pub fn placeholder() -> Option<&'static InternalFd> {
 /// Makes it. Structure lock held.
 #[cold]
 fn make_placeholder() -> Result<&'static InternalFd, Errno> {
-    let process = attached::process().ok_or(Errno::BADF)?;
+    let process = attachment::process().ok_or(Errno::BADF)?;
     let made = (hooks::get().placeholder)(process)?;
     hide(made.as_raw_fd());
     Ok(PLACEHOLDER.get_or_init(|| made))
@@ -93,7 +93,7 @@ pub fn get(fd: c_int) -> Option<Desc> {
 fn not_ours(word: u64) -> Option<Desc> {
     if word & CACHED != 0 {
         // For the program it is closed: now it is for the kernel, too.
-        cached::give_back();
+        cached_fd::give_back();
     }
     None
 }
@@ -155,11 +155,11 @@ pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
 /// lock held.
 pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     if min != 0 {
-        cached::give_back_held();
-    } else if let Some(fd) = cached::take(cloexec) {
+        cached_fd::give_back_held();
+    } else if let Some(fd) = cached_fd::take(cloexec) {
         return Ok(fd);
     }
-    let quiet = cached::is_quiet();
+    let quiet = cached_fd::is_quiet();
     let placeholder = PLACEHOLDER.get().map_or_else(make_placeholder, Ok)?.as_fd();
     let new: OwnedFd = if cloexec {
         rustix::io::fcntl_dupfd_cloexec(placeholder, min)?
@@ -171,10 +171,10 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
         close_number(fd);
         return Err(Errno::MFILE);
     }
-    cached::given(fd);
+    cached_fd::given(fd);
     raise_highest(fd);
     let plain = if min == 0 && quiet {
-        cached::lowest_was(fd);
+        cached_fd::lowest_was(fd);
         PLAIN
     } else {
         0
@@ -185,7 +185,7 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
 
 /// Gives a number back. Structure lock held.
 pub fn release(fd: c_int) {
-    cached::closes(fd);
+    cached_fd::closes(fd);
     restore(fd, 0);
     close_number(fd);
 }
@@ -302,9 +302,9 @@ pub fn closed_by_kernel(fd: c_int, announces: bool) -> Result<(), Errno> {
     }
     // Another thread may have it reserved.
     flag_changes(fd);
-    cached::closes(fd);
+    cached_fd::closes(fd);
     if announces {
-        cached::announce();
+        cached_fd::announce();
     }
     Ok(())
 }
@@ -316,7 +316,7 @@ pub fn close(fd: c_int) -> Option<(Desc, bool)> {
     let slot = slot(fd)?;
     let word = slot.load(Ordering::Relaxed);
     let desc = unpack(word)?;
-    if word & PLAIN != 0 && cached::keep(fd) {
+    if word & PLAIN != 0 && cached_fd::keep(fd) {
         slot.store(CACHED | word & CLOEXEC, Ordering::Release);
     } else {
         release(fd);

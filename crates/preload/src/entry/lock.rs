@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pmem::interrupt::system_call;
 use rustix::thread::{Timespec, futex};
 
-use crate::entry::kept;
+use crate::entry::pending_signals;
 use crate::entry::thread;
 
 const FREE: u32 = 0;
@@ -164,7 +164,7 @@ fn ask() {
     }
     let asking = forker | ASKING | ASKED;
     if FORKER.compare_exchange(forker, asking, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        kept::send_nudge(forker & THREAD);
+        pending_signals::send_nudge(forker & THREAD);
         let patience = PATIENCE.load(Ordering::Relaxed);
         PATIENCE.store(patience.saturating_mul(2), Ordering::Relaxed);
         FORKER.fetch_and(!ASKING, Ordering::AcqRel);

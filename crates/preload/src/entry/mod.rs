@@ -7,23 +7,23 @@
 //! Arguments that are pointers come as the wrappers of `pointers`. What is asked of a room above
 //! goes through `hooks`.
 
-pub(crate) mod attached;
-pub(crate) mod cached;
+pub(crate) mod attachment;
+pub(crate) mod blocking;
+pub(crate) mod cached_fd;
 pub(crate) mod cancel;
 pub(crate) mod fdtable;
 pub(crate) mod heap;
 pub(crate) mod hooks;
-pub(crate) mod kept;
 pub(crate) mod limit;
 pub(crate) mod lock;
 pub(crate) mod maptable;
+pub(crate) mod pending_signals;
 pub(crate) mod pointers;
 pub(crate) mod process;
 pub(crate) mod report;
 mod symbols;
 pub(crate) mod syscall;
 pub(crate) mod thread;
-pub(crate) mod waiting;
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

@@ -18,7 +18,7 @@ use vfs::cred::Cred;
 use vfs::walk::{Tree, Walk};
 use vfs::{Desc, Errno, Node, Of, Simply, User};
 
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::lock::{Guard, Lock};
@@ -428,7 +428,7 @@ impl Process {
     /// their descriptions, and whether each was the last hold, to be forgotten then.
     pub fn clear(&self, first: u32, last: u32) -> Vec<(Desc, bool)> {
         let maps = self.lock();
-        cached::range_taken_back(first, last);
+        cached_fd::range_taken_back(first, last);
         let ours: Vec<i32> = fdtable::all().map(|(fd, _)| fd).collect();
         let ours = ours.into_iter().filter(|&fd| (first..=last).contains(&fd.cast_unsigned()));
         let cleared = ours.filter_map(fdtable::clear);

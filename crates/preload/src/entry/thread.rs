@@ -32,7 +32,7 @@ use std::sync::atomic::{
 use vfs::cred::Cred;
 
 use crate::entry::cancel;
-use crate::entry::kept::{self, FAULTS, Kept};
+use crate::entry::pending_signals::{self, FAULTS, Kept};
 
 /// A signal was kept back, and all but the faults are blocked until it is given.
 pub const PENDING: u32 = 1;
@@ -66,7 +66,7 @@ pub struct Thread {
     pub passes: AtomicBool,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
-    /// How many calls of it let the kernel close or replace numbers (see [`crate::entry::cached`]).
+    /// How many calls of it let the kernel close or replace numbers (see [`crate::entry::cached_fd`]).
     pub announced: AtomicU32,
     /// How many replaced numbers it has looked at (see `entry`).
     pub replaced: AtomicU32,
@@ -219,7 +219,7 @@ impl Thread {
     fn left(&self) {
         let flags = self.flags.load(Ordering::Relaxed);
         if flags & (PENDING | SENT) != 0 {
-            kept::deliver(self);
+            pending_signals::deliver(self);
         }
         if flags & ASYNCHRONOUS != 0 {
             cancel::release();

@@ -2,8 +2,8 @@
 
 mod aio;
 mod attrs;
-pub(crate) mod lost;
-pub(crate) mod rings;
+pub(crate) mod kernel_aio;
+pub(crate) mod lost_pages;
 pub(crate) mod rw;
 mod splice;
 mod stat;

@@ -9,12 +9,12 @@ use std::os::fd::OwnedFd;
 
 use vfs::{Attr, Desc, Errno, Kind, OpenFlags, Simply, Synced, UserIn, UserOut, Whence, Where};
 
+use crate::entry::blocking;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::limit;
 use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::Process;
-use crate::entry::waiting;
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX};
 use crate::paths::flags;
 
@@ -289,7 +289,7 @@ pub fn transfer(
 fn read_any(process: &Process, fd: c_int, to: &mut [u8], at: Option<u64>) -> Result<usize, Errno> {
     match (fdtable::get(fd), at) {
         (Some(desc), at) => process.fs.read(desc, &mut [UserOut::new(to)], at.into()),
-        (None, at) => waiting::read(fdtable::borrow_checked(fd)?, to, at),
+        (None, at) => blocking::read(fdtable::borrow_checked(fd)?, to, at),
     }
 }
 
@@ -303,7 +303,7 @@ fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> 
             let bytes = process.fs.write(desc, &[UserIn::new(from)], Where::POSITION)?;
             Ok(bytes)
         }
-        None => waiting::write(fdtable::borrow_checked(fd)?, from),
+        None => blocking::write(fdtable::borrow_checked(fd)?, from),
     }
 }
 

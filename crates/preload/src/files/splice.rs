@@ -14,11 +14,11 @@ use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::SpliceFlags;
 use vfs::{Desc, Errno, UserIn, UserOut, Whence, Where};
 
+use crate::entry::blocking;
 use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
-use crate::entry::waiting;
 use crate::entry::{Served, Stop};
 use crate::files::rw::offset_of;
 
@@ -84,9 +84,9 @@ pub fn to_pipe(
         done += rustix::io::pwrite(&memory, &bytes[done..got], shift + done as u64)?;
     }
     if !flags.contains(SpliceFlags::NONBLOCK) {
-        waiting::ready(to, libc::POLLOUT)?;
+        blocking::ready(to, libc::POLLOUT)?;
     }
-    let moved = waiting::splice(memory.as_fd(), shift as i64, to, got, flags)?;
+    let moved = blocking::splice(memory.as_fd(), shift as i64, to, got, flags)?;
     let end = start + moved as u64;
     if at.is_null() {
         process.fs.seek(file, end as i64, Whence::Set)?;
@@ -117,11 +117,11 @@ pub fn from_pipe(
         return Err(Stop::Errno(Errno::AGAIN));
     }
     if !flags.contains(SpliceFlags::NONBLOCK) {
-        waiting::ready(from, libc::POLLIN)?;
+        blocking::ready(from, libc::POLLIN)?;
     }
     let room = limit::room(process, file, start, len.min(room))?;
     let mut bytes = vec![0_u8; room];
-    let got = waiting::read(from, &mut bytes, None)?;
+    let got = blocking::read(from, &mut bytes, None)?;
     let source = [UserIn::new(&bytes[..got])];
     let written = process.fs.write(file, &source, start.into())?;
     if let Some(start) = start {

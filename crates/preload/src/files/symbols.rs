@@ -15,7 +15,7 @@ use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::{
-    DONE, Inside, Stop, TRANSFER_BYTES_MAX, cached, errno, limit, outside, syscall,
+    DONE, Inside, Stop, TRANSFER_BYTES_MAX, cached_fd, errno, limit, outside, syscall,
 };
 use crate::files::aio::{self, Block, Request};
 use crate::files::attrs::{
@@ -25,11 +25,11 @@ use crate::files::rw::{
     self, Vector, offset_of, read_one, read_one_at, read_vectors, write_vectors,
 };
 use crate::files::stat::{self, may, stat_descriptor, stat_path};
-use crate::files::{rings, splice};
+use crate::files::{kernel_aio, splice};
 use crate::interposed::{interpose, serve};
-use crate::mappings::coming::Source;
 use crate::mappings::page_faults::{self, ready_all, ready_all_for};
-use crate::mappings::{hinted, lent};
+use crate::mappings::read_estimate::Source;
+use crate::mappings::{advice, cache_segments};
 use crate::paths::flags;
 
 // ---- bytes in and out
@@ -40,7 +40,7 @@ fn ours_or_filled(fd: c_int, memory: Bytes, len: usize, at: Option<i64>) -> Resu
     let found = ours(fd);
     if found.is_err() {
         page_faults::ready_for(Source::read(fd, at), memory.0, len)?;
-        lent::read_into(fd, memory.0, len, at);
+        cache_segments::read_into(fd, memory.0, len, at);
     }
     found
 }
@@ -197,7 +197,7 @@ interpose! {
             return Ok(libc::EBADF);
         }
         if advice == libc::POSIX_FADV_WILLNEED {
-            hinted::wanted(process, desc, offset, len);
+            advice::wanted(process, desc, offset, len);
         }
         Ok(if (0..=5).contains(&advice) && len >= 0 { 0 } else { libc::EINVAL })
     }
@@ -575,14 +575,14 @@ interpose! {
 
 /// A function of a library that gives errors as negative numbers.
 fn begin(function: &'static str, kernel: impl FnOnce() -> c_int) -> c_int {
-    let answer = || match rings::begun(function) {
+    let answer = || match kernel_aio::begun(function) {
         Stop::Kernel => Err(Stop::Kernel),
         _ => Ok(-libc::ENOSYS),
     };
     let declined = |_: &'static Process| answer();
     // The other engine's files would be read and written past what it has staged.
     serve(function, Point::Never, declined, || {
-        cached::give_back();
+        cached_fd::give_back();
         crate::split::engine::ring_instead(answer, kernel)
     })
 }

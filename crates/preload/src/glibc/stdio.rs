@@ -17,7 +17,7 @@ use libc::FILE;
 use vfs::Errno;
 
 use crate::descriptors::open::open_at;
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::Text;
@@ -332,7 +332,7 @@ pub fn reopen(
     if !cookie && matches!(target, Ok(Target::Kernel | Target::Elsewhere(_))) {
         return match target {
             Ok(Target::Elsewhere(path)) => {
-                let _until_it_ends = cached::Closes::new();
+                let _until_it_ends = cached_fd::Closes::new();
                 Ok(kernel(Text(path.as_ptr())))
             }
             _ => Err(Stop::Kernel),

@@ -20,7 +20,7 @@ use crate::glibc::loader;
 use crate::glibc::stdio::{open_number, open_stream, print_error, reopen};
 use crate::glibc::wide::{self, BYTES_MAX, Wide, bytes_of, get_line, put_all};
 use crate::interposed::interpose;
-use crate::paths::mounted;
+use crate::paths::mount;
 
 unsafe extern "C" {
     fn vasprintf(to: *mut *mut c_char, format: *const c_char, arguments: Arguments) -> c_int;
@@ -234,7 +234,7 @@ fn instead(path: *const c_char) -> Option<CString> {
     }
     let attr = loader::readable(process, path)?;
     if !loader::is_copied(process, &attr)
-        && let Some(there) = mounted::executable_path(process, path, attr.node)
+        && let Some(there) = mount::executable_path(process, path, attr.node)
     {
         return (there.as_bytes() != path).then_some(there);
     }

@@ -1,11 +1,11 @@
 //! Mapped files: the calls that change mappings, and pages that are filled at a page fault.
 
-pub(crate) mod coming;
-pub(crate) mod hinted;
+pub(crate) mod advice;
+pub(crate) mod cache_segments;
 mod large;
-pub(crate) mod lent;
 pub(crate) mod mapping;
 mod mmap;
 mod mremap;
 pub(crate) mod page_faults;
+pub(crate) mod read_estimate;
 mod symbols;

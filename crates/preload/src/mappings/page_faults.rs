@@ -29,16 +29,16 @@ use pmem::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, Fill, Mapped, Piece, Simply, UserIn};
 
-use crate::entry::attached;
-use crate::entry::kept;
+use crate::entry::attachment;
 use crate::entry::maptable::{Mapping, PAGE, any_gap, had_gap};
+use crate::entry::pending_signals;
 use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::Process;
 use crate::entry::thread::here;
 use crate::entry::{Answer, Inside, errno, set_errno};
 use crate::files::rw::{Vector, vectors};
-use crate::mappings::coming::{Source, coming};
 use crate::mappings::mapping;
+use crate::mappings::read_estimate::{Source, coming};
 
 /// Bytes around a page that show zeros where the volume has no room for a page that is only read.
 const ZEROS: usize = 64 << 10;
@@ -77,15 +77,15 @@ pub fn was_placed(address: usize, stores: bool) -> bool {
     if !paged::any() || here().is_inside() || !paged::may_help(address) {
         return false;
     }
-    let Some(process) = attached::process() else { return false };
+    let Some(process) = attachment::process() else { return false };
     let failed = errno();
-    let mask = kept::block_for_fault();
+    let mask = pending_signals::block_for_fault();
     let wants = if stores { libc::PROT_WRITE } else { libc::PROT_READ };
     let allowed = {
         let _inside = Inside::new();
         process.lock().find(address).is_some_and(|map| map.prot & wants != 0)
     };
-    kept::set_mask(mask);
+    pending_signals::set_mask(mask);
     set_errno(failed);
     allowed
 }
@@ -98,11 +98,11 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
     }
     let failed = errno();
     // Until the handler returns; whatever it has interrupted.
-    let mask = kept::block_for_fault();
+    let mask = pending_signals::block_for_fault();
     DELIVERABLE.set(!mask);
     let found = with_stack(address);
     if found != 1 {
-        kept::set_mask(mask);
+        pending_signals::set_mask(mask);
     }
     set_errno(failed);
     match found {
@@ -135,7 +135,7 @@ pub fn ready(start: *const c_void, len: usize) {
 
 /// As [`ready`], for what the kernel will read from somewhere: no more pages than the bytes that
 /// are there to be read, where that can be told. Inside, with no lock held. An error: the call ends
-/// while nothing is there (`mappings/coming.rs`).
+/// while nothing is there (`mappings/read_estimate.rs`).
 #[inline]
 pub fn ready_for(from: Source, start: *const c_void, len: usize) -> Result<(), Errno> {
     if any_gap() || paged::any() { ready_as_far(from, start, len) } else { Ok(()) }
@@ -154,7 +154,7 @@ fn ready_as_far(from: Source, start: *const c_void, len: usize) -> Result<(), Er
 /// Whether pages are not there.
 fn lacks(start: usize, len: usize) -> bool {
     let end = start.saturating_add(len);
-    attached::process().is_some_and(|process| next_gap(process, start, end).is_some())
+    attachment::process().is_some_and(|process| next_gap(process, start, end).is_some())
 }
 
 /// Whether pages may lack at all.
@@ -241,7 +241,7 @@ fn again<T: Answer>(mut value: T, mut call: impl FnMut() -> T, arguments: &[usiz
 fn all(start: usize, len: usize) {
     let end = start.saturating_add(len);
     let mut at = start;
-    let Some(process) = attached::process() else { return };
+    let Some(process) = attachment::process() else { return };
     let _inside = Inside::new();
     paged::ready(start, len);
     while at < end {
@@ -292,7 +292,7 @@ fn find(address: usize) -> Page {
         if let Some(served) = paged::serve(address) {
             return Page::Brought(served);
         }
-        let found = attached::process().map_or(Page::None, |process| page(process, address));
+        let found = attachment::process().map_or(Page::None, |process| page(process, address));
         if found != Page::Paged {
             return found;
         }
@@ -399,7 +399,7 @@ fn show_zeros(map: &mut Mapping, (first, last): (usize, usize)) -> Result<(), Er
 /// Serves a page fault in a signal handler: inside, and on a stack of our own. Gives 1 if the page
 /// is there, 0 if nothing is known of it, or the reason.
 extern "C" fn serve_inside(address: usize) -> usize {
-    let before = kept::set_stack(None);
+    let before = pending_signals::set_stack(None);
     let inside = Inside::new();
     let found = paged::ending(Ends::AtSignals(DELIVERABLE.get()), || find(address));
     if matches!(found, Page::Brought(_)) {
@@ -421,7 +421,7 @@ extern "C" fn serve_inside(address: usize) -> usize {
         Page::Refused(_) => DAMAGED,
     };
     drop(inside);
-    kept::set_stack(Some(before));
+    pending_signals::set_stack(Some(before));
     served
 }
 
@@ -431,7 +431,7 @@ extern "C" fn serve_inside(address: usize) -> usize {
 fn see_to_mappings() {
     let (asked, others) = (paged::is_asked(), paged::has_others());
     if (asked || others)
-        && let Some(process) = attached::process()
+        && let Some(process) = attachment::process()
         && let Some(_unchanged) = process.try_lock()
     {
         if asked {

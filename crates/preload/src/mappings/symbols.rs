@@ -10,9 +10,9 @@ use crate::entry::pointers::Out;
 use crate::entry::{Stop, fdtable};
 use crate::files::rw::Vector;
 use crate::interposed::interpose;
-use crate::mappings::hinted;
+use crate::mappings::advice;
+use crate::mappings::cache_segments;
 use crate::mappings::large;
-use crate::mappings::lent;
 use crate::mappings::mapping::{Wish, map_file, release};
 use crate::mappings::mmap::{self, range, replace, some};
 use crate::mappings::mremap::remap;
@@ -27,18 +27,18 @@ interpose! {
             let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
             mmap::check_shared(process, desc, flags)?;
             let mapped = map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize;
-            hinted::mapped(mapped as usize, len, flags);
+            advice::mapped(mapped as usize, len, flags);
             return Ok(mapped);
         }
         let call = || kernel(at, len, prot, flags, fd, offset);
-        let call = || if lent::marks(flags) { lent::marking(call) } else { call() };
+        let call = || if cache_segments::marks(flags) { cache_segments::marking(call) } else { call() };
         let replaced = if flags & libc::MAP_FIXED != 0 && some().is_ok() {
             replace(process, range(at, len), call, |&address| address == -1)
         } else {
             Err(Stop::Kernel)
         };
         match replaced {
-            Err(Stop::Kernel) if lent::marks(flags) => Ok(call()),
+            Err(Stop::Kernel) if cache_segments::marks(flags) => Ok(call()),
             other => other,
         }
     }
@@ -62,14 +62,14 @@ interpose! {
         match some().and_then(|()| remap(process, at as usize, (old, new), flags, to as usize)) {
             Err(Stop::Kernel) => {
                 let call = || kernel(at, old, new, flags, to);
-                Ok(lent::remap((at as usize, old, new), flags, to as usize, call))
+                Ok(cache_segments::remap((at as usize, old, new), flags, to as usize, call))
             }
             served => served,
         }
     }
     fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
     = |process, kernel| {
-        let call = || lent::protected((at as usize, len), prot, || kernel(at, len, prot));
+        let call = || cache_segments::protected((at as usize, len), prot, || kernel(at, len, prot));
         if some().is_err() {
             return Ok(call());
         }
@@ -147,20 +147,20 @@ interpose! {
         Err(Stop::Kernel)
     }
     fn [mlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
-        hinted::lock(at, len, || lent::marking(|| kernel(at, len)))
+        advice::lock(at, len, || cache_segments::marking(|| kernel(at, len)))
     }
     fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, kernel| {
-        hinted::lock(at, len, || lent::marking(|| kernel(at, len, flags)))
+        advice::lock(at, len, || cache_segments::marking(|| kernel(at, len, flags)))
     }
     fn [munlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
-        hinted::unlock(at as usize, len);
-        Ok(lent::marking(|| kernel(at, len)))
+        advice::unlock(at as usize, len);
+        Ok(cache_segments::marking(|| kernel(at, len)))
     }
     fn [mlockall](flags: c_int) -> c_int = |_, kernel| {
-        Ok(lent::locks_all(flags, || kernel(flags)))
+        Ok(cache_segments::locks_all(flags, || kernel(flags)))
     }
     fn [munlockall]() -> c_int = |_, kernel| {
-        hinted::unlock(0, usize::MAX);
+        advice::unlock(0, usize::MAX);
         let answer = kernel();
         flac::program::locks_all(false);
         Ok(answer)
@@ -168,10 +168,10 @@ interpose! {
     fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
     = |process, kernel| {
         let call = |advice| kernel(at, len, advice);
-        if advice == lent::GUARD_INSTALL && some().is_ok() {
+        if advice == cache_segments::GUARD_INSTALL && some().is_ok() {
             mmap::guard(process, range(at, len))?;
         }
-        if let Some(answer) = lent::advised((at as usize, len), advice, call) {
+        if let Some(answer) = cache_segments::advised((at as usize, len), advice, call) {
             if advice == libc::MADV_DONTNEED && answer == 0 && some().is_ok() {
                 mmap::copy_anew(process, range(at, len))?;
             }
@@ -182,7 +182,7 @@ interpose! {
             libc::MADV_REMOVE => {
                 return mmap::remove(process, range(at, len), |at, len| kernel(at, len, advice));
             }
-            _ if hinted::advise(at as usize, len, advice) => {}
+            _ if advice::advise(at as usize, len, advice) => {}
             libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => page_faults::ready(at, len),
             // Advice about a part of a large page is no error to a program that does not know of
             // it.

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int};
 use vfs::{Desc, DirEntry, Errno, Simply, Whence};
 
 use crate::descriptors::open::open_at;
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Bytes, Out, Text};
@@ -271,7 +271,7 @@ pub fn scan(
 ) -> Served<c_int> {
     let elsewhere = std::cell::Cell::new(None);
     let open = |_, path| {
-        let _until_it_ends = cached::Closes::new();
+        let _until_it_ends = cached_fd::Closes::new();
         elsewhere.set(Some(kernel(path)));
         0
     };

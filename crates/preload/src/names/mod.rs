@@ -4,7 +4,7 @@
 //! A call with two paths of which one is the volume's and the other is not gives `EXDEV`, as
 //! between any two file systems: `mv` then copies.
 
-mod abroad;
+mod cross_device;
 pub(crate) mod dir;
 mod symbols;
 mod temp;
@@ -134,8 +134,8 @@ pub fn two(
         (source, _) => {
             // As the kernel: it finds both directories before it compares them, and looks at no
             // name.
-            abroad::check_directory(from, source)?;
-            abroad::check_directory(to, &target?)?;
+            cross_device::check_directory(from, source)?;
+            cross_device::check_directory(to, &target?)?;
             Err(Stop::Errno(Errno::XDEV))
         }
     }
@@ -198,7 +198,7 @@ pub fn link_at(
             if let Ok(Target::Kernel | Target::Elsewhere(_)) = target {
                 return two(process, from, to, kernel, |_, _| Err(Errno::XDEV));
             }
-            abroad::check_there(from, source, flags)?;
+            cross_device::check_there(from, source, flags)?;
             return match target? {
                 Target::Volume(found) => Err(Stop::Errno(between(process, &found))),
                 _ => Err(Stop::Errno(Errno::EXIST)),
@@ -211,7 +211,7 @@ pub fn link_at(
         }
         Target::Volume(found) => process.user(found.dir).link(node, &found)?,
         Target::Descriptor(_) => return Err(Stop::Errno(Errno::EXIST)),
-        target => return Err(Stop::Errno(abroad::why_no_name(to, &target)?)),
+        target => return Err(Stop::Errno(cross_device::why_no_name(to, &target)?)),
     }
     DONE
 }

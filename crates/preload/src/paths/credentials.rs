@@ -252,7 +252,7 @@ pub fn entered_by(fd: c_int, kinds: c_int) -> c_int {
 
 /// What the engine asks before this process writes to a file with set-id bits or capabilities.
 pub fn before_write(fs: &dyn FileSystem, node: Node) -> vfs::Result<()> {
-    let Some(process) = crate::entry::attached::process() else { return Ok(()) };
+    let Some(process) = crate::entry::attachment::process() else { return Ok(()) };
     // The node is named as that engine names it, which may be one of several.
     let tree = Tree { root: fs.root(), prefix: Vec::new() };
     let walk = Walk { fs, tree: &tree, cred: process.cred() };

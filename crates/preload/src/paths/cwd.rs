@@ -16,7 +16,7 @@ use crate::entry::pointers::Bytes;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::{DONE, Served, Stop};
 use crate::paths;
-use crate::paths::mounted;
+use crate::paths::mount;
 
 /// Directories above the working directory that are removed, too.
 const ABOVE: usize = 8;
@@ -26,7 +26,7 @@ pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
     paths::require_directory(attr)?;
     process.cred().check(attr, EXECUTE)?;
     let is_kernels = |node| process.volume_of(node).mounted;
-    if !mounted::enter(process, attr.node)
+    if !mount::enter(process, attr.node)
         && (is_kernels(attr.node) || process.cwd().node.is_none_or(is_kernels))
     {
         leave_kernel_directory(process)?;
@@ -77,7 +77,7 @@ fn unique_name() -> String {
 pub fn entered_kernel_directory(process: &Process) {
     let path = rustix::process::getcwd(Vec::new());
     let path = path.map_or_else(|_| Vec::new(), CString::into_bytes);
-    let node = mounted::working_directory(process, &path);
+    let node = mount::working_directory(process, &path);
     process.set_cwd(Cwd { node, path });
 }
 

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use vfs::{Desc, Errno, Simply};
 
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::maptable::Mappings;
 use crate::entry::process::{Process, Seen};
 use crate::entry::{Served, Stop};
@@ -74,7 +74,7 @@ pub fn open(process: &Process, path: &[u8], flags: c_int) -> Served<c_int> {
         _ => return Err(Stop::Kernel),
     };
     let Ok(list) = read(path) else { return Err(Stop::Kernel) };
-    cached::give_back();
+    cached_fd::give_back();
     let file = rustix::fs::memfd_create(c"list", MemfdFlags::CLOEXEC)?;
     let text = rewrite(process, &list);
     let mut done = 0;

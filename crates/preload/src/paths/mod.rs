@@ -12,7 +12,7 @@ pub(crate) mod cwd;
 pub(crate) mod flags;
 pub(crate) mod identity;
 pub(crate) mod links;
-pub(crate) mod mounted;
+pub(crate) mod mount;
 mod symbols;
 
 use std::borrow::Cow;

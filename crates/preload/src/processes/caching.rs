@@ -12,8 +12,8 @@ use flac::{Cached, Options, Spawn, Whose, program};
 use vfs::variable;
 use volume::Volume;
 
-use crate::entry::attached;
-use crate::entry::cached;
+use crate::entry::attachment;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::report;
 use crate::entry::thread::{Inside, here};
@@ -64,7 +64,7 @@ pub fn over(
 /// Begins a thread of the cache's: inside, with the engine's memory open to it, and with all
 /// signals blocked but two, so that no handler of the program's runs there but for these.
 fn spawn(run: Box<dyn FnOnce() + Send>) -> bool {
-    cached::before_thread();
+    cached_fd::before_thread();
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let thread = std::thread::Builder::new().name("solera-ahead".into()).stack_size(STACK);
     let body = move || {
@@ -91,14 +91,14 @@ const STACK: usize = 256 << 10;
 /// As `flac::numbers::Guard`. A call of another thread that closes or replaces numbers, or a fork,
 /// is waited for for a moment; then the volume serves the read.
 fn numbers(act: &mut dyn FnMut()) -> bool {
-    let Some(process) = attached::process() else {
+    let Some(process) = attachment::process() else {
         // At the start.
         act();
         return true;
     };
     for _ in 0..TRIES {
         if let Some(_lock) = process.try_lock()
-            && cached::is_quiet()
+            && cached_fd::is_quiet()
         {
             act();
             return true;

@@ -21,7 +21,7 @@ use vfs::cred::EXECUTE;
 use vfs::{Attr, Desc, Errno, Kind, Node, Simply};
 
 use crate::descriptors::handover;
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::pointers::{Out, Text};
@@ -30,11 +30,11 @@ use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::files::rw::{copy_to_memory, read_at};
 use crate::paths::links;
-use crate::paths::mounted;
+use crate::paths::mount;
 use crate::paths::{self, Target};
-use crate::processes::by_loader::{self, Way};
 use crate::processes::lifecycle;
 use crate::processes::loadable::{self, Obstacle};
+use crate::processes::loader_program::{self, Way};
 use crate::signals::sigaction;
 
 /// A NULL-terminated list of strings of the program's.
@@ -155,7 +155,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     if !first[..length].starts_with(b"\x7fELF") {
         return Err(Errno::NOEXEC);
     }
-    if mounted::leads_to(process, path, attr.node) {
+    if mount::leads_to(process, path, attr.node) {
         return Ok(Image::plain(paths::c_text(path)?));
     }
     report::about(attr.node.member());
@@ -287,7 +287,9 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
     let way = match image.obstacle {
         None => Way::Enters(None),
         Some(Obstacle::Never(reason)) => Way::Apart(reason),
-        Some(Obstacle::Loader) if image.leading.is_empty() => by_loader::way(process, &own, given),
+        Some(Obstacle::Loader) if image.leading.is_empty() => {
+            loader_program::way(process, &own, given)
+        }
         Some(Obstacle::Loader) => Way::Apart("its interpreter is the dynamic loader"),
     };
     if let Way::Enters(Some(renamed)) | Way::Tells(Some(renamed)) = &way {
@@ -348,7 +350,7 @@ fn unusable(process: &Process, asked: impl Fn(c_int) -> bool) -> Option<String> 
     };
     let found = |fd, desc: Desc| {
         let in_mount = process.volume_of(desc).mounted;
-        asked(fd) && kept(fd) && !(in_mount && mounted::give(process, fd, desc).is_ok())
+        asked(fd) && kept(fd) && !(in_mount && mount::give(process, fd, desc).is_ok())
     };
     let (fd, _) = fdtable::all().find(|&(fd, desc)| found(fd, desc))?;
     Some(format!("descriptor {fd}, which it would inherit, is a file there"))
@@ -360,7 +362,7 @@ fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<Stri
         return Some(what);
     }
     if let Some(node) = process.cwd().node
-        && !mounted::leads_to(process, b".", node)
+        && !mount::leads_to(process, b".", node)
     {
         if !is_indifferent(image, arguments) {
             return Some("its working directory is there".to_owned());
@@ -370,7 +372,7 @@ fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<Stri
     }
     let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
     let mut texts = image.leading.iter().skip(1).map(CString::as_bytes).chain(given);
-    let text = texts.find(|text| by_loader::is_unseen(process, text))?;
+    let text = texts.find(|text| loader_program::is_unseen(process, text))?;
     Some(format!("its argument {} is there", String::from_utf8_lossy(text)))
 }
 
@@ -432,7 +434,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
         let all = [at as usize, lists[0], lists[1], lists[2], flags as usize, 0];
         (libc::SYS_execveat, all)
     };
-    let _until_it_ends = cached::Closes::new();
+    let _until_it_ends = cached_fd::Closes::new();
     sigaction::before_exec();
     // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
     // ends it: the new image must inherit neither the signal nor the mask that keeps it.

@@ -30,8 +30,8 @@ use pmem::interrupt::system_call;
 use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 
-use crate::entry::attached;
-use crate::entry::cached;
+use crate::entry::attachment;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::heap;
 use crate::entry::hooks;
@@ -103,7 +103,7 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 
 /// Before the fork: the child's place, then all locks.
 extern "C" fn before() {
-    let Some(process) = attached::process().filter(|_| FORKING.get()) else { return };
+    let Some(process) = attachment::process().filter(|_| FORKING.get()) else { return };
     let inside = Inside::new();
     signal::unblock_nudge();
     keep(Some(Held { locks: Locks::take(process), inside }));
@@ -159,7 +159,7 @@ const FUTEX_COMMAND: c_int = 0x7f;
 /// In the handler of the signal by which a thread that waits for our locks asks for them.
 #[cold]
 pub fn give_way(context: *mut c_void) {
-    let Some(process) = attached::known() else { return };
+    let Some(process) = attachment::known() else { return };
     if !lock::has_turn() || !FILLED.load(Ordering::Relaxed) || !waited(context) {
         return;
     }
@@ -184,10 +184,10 @@ extern "C" fn in_parent() {
 /// In the child, before any handler of the program's.
 extern "C" fn in_child() {
     if !FORKING.replace(false) {
-        cached::forked();
+        cached_fd::forked();
         return;
     }
-    let Some(process) = attached::known() else { return };
+    let Some(process) = attachment::known() else { return };
     let inside = Inside::new();
     // SAFETY: this thread had the turn to fork, and is the only one here.
     let held = unsafe { &*HELD.0.get() };
@@ -202,7 +202,7 @@ extern "C" fn in_child() {
         Err(_) => exit_now(crate::processes::lifecycle::EXIT_WITHOUT_VOLUME),
         Ok(Err(errno)) => fail_loudly("a forked process cannot attach the volume", errno),
     }
-    attached::publish(process);
+    attachment::publish(process);
     new_process(process);
     release();
     if ddmap::program::paged::any()
@@ -216,7 +216,7 @@ extern "C" fn in_child() {
 /// What a child starts anew with.
 fn new_process(process: &Process) {
     lock::forked();
-    cached::forked();
+    cached_fd::forked();
     signal::forked();
     if process.program.is_some() {
         // If the table of locks is full, the file can be written to.
@@ -425,7 +425,7 @@ pub fn adopt(process: &'static Process) {
     }
     drop(maps);
     new_process(process);
-    attached::publish(process);
+    attachment::publish(process);
     if ddmap::program::paged::any()
         && let Err(errno) = mapping::renew_paged(process)
     {
@@ -475,10 +475,10 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     in_child();
     // SAFETY: the parent's variable, as `clone` was given it.
     let Start { main, argument, told, elsewhere } = unsafe { std::ptr::read(start.cast()) };
-    if let Some(process) = attached::known().filter(|_| elsewhere) {
+    if let Some(process) = attachment::known().filter(|_| elsewhere) {
         credentials::cloned_elsewhere(process);
     }
-    if let Some(process) = attached::known().filter(|_| told >= 0) {
+    if let Some(process) = attachment::known().filter(|_| told >= 0) {
         crate::glibc::stdio::leave_streams();
         TOLD.store(told, Ordering::Relaxed);
         process.set_spare(told);
@@ -487,7 +487,7 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     // SAFETY: the program's function.
     let code = outside(|| unsafe { main(argument) });
     // glibc ends the process without any handlers.
-    if let Some(process) = attached::process() {
+    if let Some(process) = attachment::process() {
         let _inside = Inside::new();
         leave(process);
     }

@@ -21,16 +21,16 @@ use vfs::variable;
 use volume::{AttachOptions, Volume};
 
 use crate::descriptors::handover;
-use crate::entry::attached;
+use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::process::{Process, Seen, Texts};
 use crate::entry::report;
 use crate::entry::thread;
-use crate::files::rings;
+use crate::files::kernel_aio;
 use crate::paths::credentials;
 use crate::paths::cwd;
-use crate::paths::mounted;
+use crate::paths::mount;
 use crate::processes::caching;
 use crate::processes::fork;
 use crate::processes::lifecycle;
@@ -51,8 +51,8 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
         Ok(process) => {
             let process: &'static Process = Box::leak(Box::new(process));
             inherit(process);
-            attached::mark_page();
-            attached::publish(process);
+            attachment::mark_page();
+            attachment::publish(process);
             fork::register();
             let null = std::ptr::null_mut();
             // SAFETY: registered before `main`'s own runtime registers anything, so they run last.
@@ -75,7 +75,7 @@ fn obey_variables() -> Result<(), String> {
         report::be_strict();
     }
     if variable::is("SOLERA_KERNEL_AIO", "allow", &[])? {
-        rings::allow();
+        kernel_aio::allow();
     }
     volume::check_simulated()
 }
@@ -107,7 +107,7 @@ struct Asked {
     mode: volume::Mode,
     numa: volume::Numa,
     read_only: bool,
-    /// [`mounted::VARIABLE`].
+    /// [`mount::VARIABLE`].
     mounted: Option<String>,
     /// The engine's token, after an exec.
     token: Option<String>,
@@ -143,7 +143,7 @@ impl Asked {
             mode: variable::parsed("SOLERA_MODE")?.unwrap_or_default(),
             numa: variable::parsed("SOLERA_NUMA")?.unwrap_or_default(),
             read_only: read_only.is_some_and(|set| !set.is_empty()),
-            mounted: text(&name(mounted::VARIABLE)),
+            mounted: text(&name(mount::VARIABLE)),
             token: token.map(str::to_owned),
         })
     }
@@ -154,7 +154,7 @@ impl Asked {
 
     /// The device number of the mount that the prefix is.
     fn mount(&self, lost: Option<&Volume>) -> Option<u64> {
-        mounted::device((&self.volume, &self.at, self.mounted.as_deref()), lost)
+        mount::device((&self.volume, &self.at, self.mounted.as_deref()), lost)
     }
 }
 
@@ -172,7 +172,7 @@ fn step_aside(path: &[u8]) {
             inherit(&process);
             for (fd, desc) in fdtable::all() {
                 // A number that the mount does not give stays a placeholder.
-                let _ = mounted::give(&process, fd, desc);
+                let _ = mount::give(&process, fd, desc);
             }
             // A detach that fails is a death: the next attacher cleans up.
             let _ = process.fs.detach();
@@ -327,7 +327,7 @@ fn take_over_or_attach(asked: &Asked) -> Result<(Arc<Volume>, bool), String> {
     let alone = true;
     let options = AttachOptions { mode: asked.mode, read_only, alone, ..AttachOptions::default() };
     let volume = volume::attach_permitted(path, &options).map_err(|error| error.to_string())?;
-    if let Err(found) = mounted::check(&volume, asked.mounted.as_deref()) {
+    if let Err(found) = mount::check(&volume, asked.mounted.as_deref()) {
         // Where that fails, the next one to attach cleans up.
         let _ = volume.leave();
         return Err(format!("cannot attach {}: {found}", path.display()));

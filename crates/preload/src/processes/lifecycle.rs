@@ -6,7 +6,7 @@ use vfs::Errno;
 
 use crate::descriptors::handover;
 use crate::entry::Inside;
-use crate::entry::attached;
+use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
 use crate::entry::report;
@@ -45,7 +45,7 @@ pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
         );
         // There is no other place to report to.
         let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
-        if let Some(process) = attached::process() {
+        if let Some(process) = attachment::process() {
             leave(process);
         }
         std::process::abort();
@@ -63,7 +63,7 @@ pub fn leave(process: &Process) {
 /// Runs after all exit handlers of the program, since it was registered before any of them.
 pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
     // A process made by a raw system call that has not called since has nothing to leave.
-    if let Some(process) = attached::attached() {
+    if let Some(process) = attachment::attached() {
         stdio::flush_all();
         let _inside = Inside::new();
         leave(process);
@@ -72,7 +72,7 @@ pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
 
 /// The same for `quick_exit`, which flushes nothing.
 pub extern "C" fn at_quick_exit(_: *mut std::ffi::c_void) {
-    if let Some(process) = attached::attached() {
+    if let Some(process) = attachment::attached() {
         let _inside = Inside::new();
         leave(process);
     }

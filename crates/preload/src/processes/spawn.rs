@@ -11,9 +11,9 @@ use libc::{FILE, posix_spawnattr_t, sigset_t};
 use rustix::pipe::PipeFlags;
 use vfs::Errno;
 
-use crate::entry::cached;
-use crate::entry::kept;
+use crate::entry::cached_fd;
 use crate::entry::lock::{Guard, Lock};
+use crate::entry::pending_signals;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop, errno, outside};
@@ -173,7 +173,7 @@ fn spawn(
     let (mask, programs) = signal::block_all();
     let born = fork::fork_for_spawn(process);
     if !matches!(born, Ok(Born::Child(_))) {
-        kept::set_mask(mask);
+        pending_signals::set_mask(mask);
     }
     match born? {
         Born::Child(end) => {
@@ -282,7 +282,7 @@ pub fn by_descriptor(
     if failed != 0 {
         return Ok(failed);
     }
-    cached::give_back();
+    cached_fd::give_back();
     // No thread has waited for it, so the number is still the child's.
     let number = libc::SYS_pidfd_open;
     let fd = crate::entry::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);
@@ -299,7 +299,7 @@ pub fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Serv
         Some(b'w') => false,
         _ => return Err(Stop::Errno(Errno::INVAL)),
     };
-    cached::give_back();
+    cached_fd::give_back();
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (ours, theirs, number) = if reads { (read, write, 1) } else { (write, read, 0) };
     // A command inherits no other command's pipe: that one would never see its end.

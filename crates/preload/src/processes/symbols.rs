@@ -18,6 +18,7 @@ use crate::entry::pointers::{Out, Text};
 use crate::entry::{Stop, outside};
 use crate::interposed::interpose;
 use crate::paths::flags;
+use crate::processes::announcement;
 use crate::processes::exec::{List, exec, exec_search, failed, image_at, open_image, run};
 use crate::processes::fork::{
     self, Main, Start, clone_by, fork_with_handlers, fork_without_handlers, real_clone, real_fork,
@@ -25,7 +26,6 @@ use crate::processes::fork::{
 };
 use crate::processes::lifecycle;
 use crate::processes::spawn::{self, Actions, Attributes, Program, by_descriptor, posix};
-use crate::processes::told;
 use crate::split::engine;
 use crate::start;
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn solera_shows(variable: Text) {
 /// What other libraries of this process are told, by a name that all versions have.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_preloaded() -> *const Preloaded {
-    &raw const told::TABLE
+    &raw const announcement::TABLE
 }
 
 // ---- new processes

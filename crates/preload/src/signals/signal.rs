@@ -23,7 +23,7 @@ use libc::siginfo_t;
 use pmem::interrupt::{Watched, redirect, watch};
 
 use crate::entry::hooks;
-use crate::entry::kept::{
+use crate::entry::pending_signals::{
     FAULTS, KEEPABLE, NUDGE, change_mask, change_stack, is_nudge, queue, set_mask,
 };
 use crate::entry::thread::{CANCELLED, PENDING, SENT, Thread, here};

@@ -7,7 +7,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, siginfo_t, 
 
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
-use crate::entry::{Stop, cached};
+use crate::entry::{Stop, cached_fd};
 use crate::interposed::interpose;
 use crate::signals::altstack;
 use crate::signals::sigaction;
@@ -52,7 +52,7 @@ interpose! {
         thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t, start: Start,
         argument: *mut c_void,
     ) -> c_int = |_, kernel| {
-        cached::before_thread();
+        cached_fd::before_thread();
         if !here().blocks_bus.load(Ordering::Relaxed) {
             return Err(Stop::Kernel);
         }
@@ -93,20 +93,20 @@ interpose! {
     }
     fn [ppoll](list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>) -> c_int
     = |_, kernel| {
-        cached::give_back();
+        cached_fd::give_back();
         with_mask(mask, |mask| kernel(list, count, time, mask))
     }
     fn [__ppoll_chk](
         list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>, room: usize,
     ) -> c_int = |_, kernel| {
-        cached::give_back();
+        cached_fd::give_back();
         with_mask(mask, |mask| kernel(list, count, time, mask, room))
     }
     fn [pselect](
         count: c_int, reads: *mut fd_set, writes: *mut fd_set, others: *mut fd_set,
         time: *const timespec, mask: Out<Mask>,
     ) -> c_int = |_, kernel| {
-        cached::give_back();
+        cached_fd::give_back();
         with_mask(mask, |mask| kernel(count, reads, writes, others, time, mask))
     }
     fn [epoll_pwait](

@@ -603,7 +603,7 @@ pub fn by_number(
         _ => None,
     };
     if let Some(name) = ring {
-        return ring_instead(|| Err(crate::files::rings::begun(name)), kernel);
+        return ring_instead(|| Err(crate::files::kernel_aio::begun(name)), kernel);
     }
     if matches!(number, libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3)
         || matches!(number, libc::SYS_execve | libc::SYS_execveat)

@@ -203,7 +203,7 @@ const RINGS: [&str; 6] = [
 ];
 
 /// Passed on, once the number that was closed last is really free
-/// (`crates/preload/src/entry/cached.rs`).
+/// (`crates/preload/src/entry/cached_fd.rs`).
 const NUMBERS: [&str; 96] = [
     "_IO_fclose",
     "__endmntent",

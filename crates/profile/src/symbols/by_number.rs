@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long};
 use record::Kind;
 
 use crate::symbols::timed;
-use crate::timed::{at, closed, copied, on, opened};
+use crate::timing::{at, closed, copied, on, opened};
 
 /// The kind of a call whose first argument is a descriptor, and whose answer no descriptor.
 fn on_descriptor(number: c_long) -> Option<Kind> {

@@ -8,7 +8,7 @@ use record::{By, Kind};
 
 use crate::descriptors;
 use crate::symbols::timed;
-use crate::timed::{Error, all, closed, copied, on, opened, path};
+use crate::timing::{Error, all, closed, copied, on, opened, path};
 
 type Memory = *mut c_void;
 type Text = *const c_char;

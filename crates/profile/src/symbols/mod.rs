@@ -20,8 +20,8 @@ macro_rules! timed {
         // SAFETY: the symbol stands for the C library's of the same name and has its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
-            static NEXT: $crate::next::Next =
-                $crate::next::Next::new(concat!(stringify!($name), "\0"));
+            static NEXT: $crate::next_symbol::Next =
+                $crate::next_symbol::Next::new(concat!(stringify!($name), "\0"));
             let $next = move || -> $ret {
                 // SAFETY: the address is that of a function of this name, whose signature this is;
                 // the arguments are the program's own.

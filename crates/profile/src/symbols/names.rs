@@ -4,10 +4,10 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use record::Kind;
 
-use crate::next::Next;
+use crate::next_symbol::Next;
 use crate::paths;
 use crate::symbols::timed;
-use crate::timed::{Entry, at, closed, on, opened, path};
+use crate::timing::{Entry, at, closed, on, opened, path};
 
 type Memory = *mut c_void;
 type Text = *const c_char;

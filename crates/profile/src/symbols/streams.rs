@@ -9,9 +9,9 @@ use libc::FILE;
 use record::Kind;
 
 use crate::descriptors;
-use crate::next::keeping_errno;
+use crate::next_symbol::keeping_errno;
 use crate::symbols::timed;
-use crate::timed::{closed, on, opened};
+use crate::timing::{closed, on, opened};
 
 type Text = *const c_char;
 type Read = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, usize) -> isize;
@@ -105,7 +105,7 @@ unsafe extern "C-unwind" fn fopencookie(
     mode: Text,
     functions: Functions,
 ) -> *mut FILE {
-    static NEXT: crate::next::Next = crate::next::Next::new("fopencookie\0");
+    static NEXT: crate::next_symbol::Next = crate::next_symbol::Next::new("fopencookie\0");
     // SAFETY: the next function of this name.
     let next = unsafe { std::mem::transmute::<usize, FopenCookie>(NEXT.address()) };
     // SAFETY: the caller's arguments.

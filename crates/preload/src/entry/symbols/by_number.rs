@@ -9,16 +9,16 @@ use std::ffi::{c_int, c_long, c_void};
 use vfs::Errno;
 
 use crate::descriptors::openat2;
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::pointers::Bytes;
 use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments, IntCall, LongCall, Route, route};
 use crate::entry::{Served, Stop, outside};
-use crate::files::rings;
+use crate::files::kernel_aio;
 use crate::interposed::interpose;
-use crate::mappings::lent;
+use crate::mappings::cache_segments;
 use crate::names::dir;
 use crate::paths::credentials;
 use crate::paths::cwd;
@@ -30,8 +30,8 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
     let [a, b, c, ..] = *given;
     match number {
         libc::SYS_openat2 => openat2::open(process, given),
-        libc::SYS_io_setup => Err(rings::begun("io_setup")),
-        libc::SYS_io_uring_setup => Err(rings::begun("io_uring_setup")),
+        libc::SYS_io_setup => Err(kernel_aio::begun("io_setup")),
+        libc::SYS_io_uring_setup => Err(kernel_aio::begun("io_uring_setup")),
         libc::SYS_getdents => {
             let to = (Bytes(b as *mut c_void), c as u32 as usize);
             Ok(dir::read_old_entries(process, a as c_int, to.0, to.1)? as c_long)
@@ -58,7 +58,7 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
             std::mem::transmute::<*const (), LongCall>(function)(a, b, c, d, e, f)
         })),
         Route::Special => {
-            cached::give_back();
+            cached_fd::give_back();
             special(process, number, given)
         }
         Route::Unserved if let Some(desc) = fdtable::get(a as c_int) => {
@@ -66,10 +66,10 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
             Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
         }
         Route::Unserved | Route::Kernel => {
-            cached::before_call(number);
+            cached_fd::before_call(number);
             fork::before_number(number, a);
             let call = || syscall::kernel(number, *given);
-            lent::called(number, a, call).ok_or(Stop::Kernel)
+            cache_segments::called(number, a, call).ok_or(Stop::Kernel)
         }
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
 use crate::entry::Real;
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::cancel;
 use crate::entry::limit;
 use crate::entry::thread::{self, ASYNCHRONOUS, CANCELLED, here};
@@ -25,12 +25,12 @@ fn changed(resource: c_int, result: c_int) -> c_int {
 interpose! {
     fn [setrlimit, setrlimit64](resource: c_int, limit: *const c_void) -> c_int = |_, kernel| {
         // Numbers beyond the limit are no longer free.
-        let _until_it_ends = cached::Closes::new();
+        let _until_it_ends = cached_fd::Closes::new();
         Ok(changed(resource, kernel(resource, limit)))
     }
     fn [prlimit, prlimit64](pid: c_int, resource: c_int, new: *const c_void, old: *mut c_void)
     -> c_int = |_, kernel| {
-        let _until_it_ends = cached::Closes::new();
+        let _until_it_ends = cached_fd::Closes::new();
         Ok(changed(resource, kernel(pid, resource, new, old)))
     }
 }

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use crate::entry::Real;
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::glibc::stdio;
 
@@ -39,14 +39,14 @@ fn both_given(failed: c_int, pair: *const c_int) {
     if failed == 0 {
         // SAFETY: the kernel has put two numbers there.
         unsafe {
-            cached::given(*pair);
-            cached::given(*pair.add(1));
+            cached_fd::given(*pair);
+            cached_fd::given(*pair.add(1));
         }
     }
 }
 
 // They make a number.
-before! { { cached::give_back() } then { |fd, _given| cached::given(fd) }
+before! { { cached_fd::give_back() } then { |fd, _given| cached_fd::given(fd) }
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn eventfd(value: c_uint, flags: c_int) -> c_int;
@@ -65,18 +65,18 @@ before! { { cached::give_back() } then { |fd, _given| cached::given(fd) }
     fn posix_openpt(flags: c_int) -> c_int;
     fn getpt() -> c_int;
 }
-before! { { cached::give_back() } then { |failed, (pair,)| both_given(failed, pair) }
+before! { { cached_fd::give_back() } then { |failed, (pair,)| both_given(failed, pair) }
     fn pipe(pair: *mut c_int) -> c_int;
     fn __pipe(pair: *mut c_int) -> c_int;
 }
-before! { { cached::give_back() } then { |failed, (pair, _)| both_given(failed, pair) }
+before! { { cached_fd::give_back() } then { |failed, (pair, _)| both_given(failed, pair) }
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
 }
-before! { { cached::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
+before! { { cached_fd::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
     fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
 }
 // They make numbers otherwise, begin threads, or look at any number.
-before! { { cached::give_back() }
+before! { { cached_fd::give_back() }
     fn mq_open(
         name: *const c_char, flags: c_int, mode: c_uint, attributes: *const c_void
     ) -> c_int;
@@ -170,14 +170,14 @@ before! { { fdtable::get(fd) }
     ) -> isize;
 }
 
-before! { { cached::before_thread() }
+before! { { cached_fd::before_thread() }
     fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
 }
 
 /// From now on the process may not be allowed to `close`.
 fn before_sandbox(option: c_int) {
     if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
-        cached::give_back();
+        cached_fd::give_back();
     }
     if option == libc::PR_SET_SECCOMP {
         flac::program::stop();
@@ -190,16 +190,16 @@ before! { { before_sandbox(option) }
 }
 
 /// A stream of ours is closed by our `close`.
-fn closes_unless_ours(stream: *mut c_void) -> Option<cached::Closes> {
+fn closes_unless_ours(stream: *mut c_void) -> Option<cached_fd::Closes> {
     (!stdio::is_of_volume(stream.cast())).then(|| {
-        let closes = cached::Closes::new();
-        cached::taken_back(stdio::number_of(stream.cast()));
+        let closes = cached_fd::Closes::new();
+        cached_fd::taken_back(stdio::number_of(stream.cast()));
         closes
     })
 }
 
 // They close numbers.
-before! { { cached::Closes::new() }
+before! { { cached_fd::Closes::new() }
     fn endmntent(stream: *mut c_void) -> c_int;
     fn __endmntent(stream: *mut c_void) -> c_int;
     fn fts_close(tree: *mut c_void) -> c_int;

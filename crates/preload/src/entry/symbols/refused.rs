@@ -16,7 +16,7 @@ use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::interposed::interpose;
-use crate::mappings::lent;
+use crate::mappings::cache_segments;
 use crate::paths;
 use crate::processes::exec::List;
 
@@ -158,8 +158,8 @@ interpose! {
     fn [pkey_mprotect](at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int
     = |process, kernel| {
         if !process.lock().touches(at as usize, (at as usize).saturating_add(len)) {
-            let call = || lent::marking(|| kernel(at, len, prot, key));
-            return Ok(lent::protected((at as usize, len), prot, call));
+            let call = || cache_segments::marking(|| kernel(at, len, prot, key));
+            return Ok(cache_segments::protected((at as usize, len), prot, call));
         }
         if key == -1 {
             // SAFETY: the program's own pages, as it asked.

@@ -16,13 +16,13 @@ use pmem::InternalFd;
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
-use crate::entry::cached;
+use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::paths;
-use crate::paths::mounted;
+use crate::paths::mount;
 
 /// Devices that every system has under these names.
 const USUAL: [&str; 6] =
@@ -54,7 +54,7 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
     let flags = flags & !FOR_NAMES;
     match attr.kind {
         Kind::Fifo => match path {
-            Some(path) if mounted::leads_to(process, path, attr.node) => {
+            Some(path) if mount::leads_to(process, path, attr.node) => {
                 Ok(open_real(rustix::fs::CWD, path, flags)?)
             }
             _ => open_fifo(process, attr.node, flags),
@@ -68,7 +68,7 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
 fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_int, Errno> {
     let name = paths::c_text(name.as_ref())?;
     let dir = dir.as_fd().as_raw_fd();
-    cached::give_back();
+    cached_fd::give_back();
     let arguments = [dir as usize, name.as_ptr() as usize, flags as usize, 0, 0, 0];
     // SAFETY: a text that lives until the call is done.
     let fd = outside(|| unsafe { pmem::interrupt::system_call(libc::SYS_openat, arguments) })?;

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 
 use vfs::preloaded::{Preloaded, Told, VERSION};
 
-use crate::entry::attached;
+use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::process::Seen;
 use crate::entry::thread::Inside;
@@ -50,7 +50,7 @@ extern "C" fn buffer_keep(start: usize, length: usize) -> c_int {
 ///
 /// There is room for what is told.
 unsafe extern "C" fn of_descriptor(fd: c_int, told: *mut Told) -> c_int {
-    let Some(process) = attached::process() else { return 0 };
+    let Some(process) = attachment::process() else { return 0 };
     let _inside = Inside::new();
     let found = fdtable::get(fd).map(|desc| process.volume_of(desc));
     // SAFETY: the caller's promise.
@@ -61,7 +61,7 @@ unsafe extern "C" fn of_descriptor(fd: c_int, told: *mut Told) -> c_int {
 ///
 /// As above.
 unsafe extern "C" fn of_volume(device: u64, ino: u64, told: *mut Told) -> c_int {
-    let Some(process) = attached::process() else { return 0 };
+    let Some(process) = attachment::process() else { return 0 };
     let found = process.volumes().find(|seen| seen.texts.file == (device, ino));
     // SAFETY: the caller's promise.
     unsafe { tell(found, told) }

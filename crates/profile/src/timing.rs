@@ -12,7 +12,7 @@ use record::{
 };
 
 use crate::descriptors::{self, Known};
-use crate::next::errno;
+use crate::next_symbol::errno;
 use crate::paths;
 use crate::process::{self, Here, here, map};
 

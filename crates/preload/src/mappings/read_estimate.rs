@@ -3,7 +3,7 @@
 //! nothing comes.
 //!
 //! What waits is waited for here, with no page held. So the wait must be the read's own: it ends
-//! when the read would end, and a signal ends it as it would end the read (`entry/waiting.rs`).
+//! when the read would end, and a signal ends it as it would end the read (`entry/blocking.rs`).
 //! Where that is not sure nothing is waited for, and all pages are supplied. What the kernel
 //! refuses at once gives nothing, and is refused by it.
 
@@ -14,9 +14,9 @@ use pmem::interrupt::system_call;
 use rustix::fs::{FileType, OFlags};
 use vfs::Errno;
 
+use crate::entry::blocking;
 use crate::entry::fdtable;
 use crate::entry::hooks;
-use crate::entry::waiting;
 
 /// What a call reads from, and how.
 #[derive(Clone, Copy)]
@@ -106,7 +106,7 @@ fn is_refused(from: Source, file: BorrowedFd<'_>, (kind, flags): (FileType, OFla
 /// Waits until there is something to read, or the read would end otherwise.
 fn wait(file: BorrowedFd<'_>) -> Result<(), Errno> {
     loop {
-        match waiting::ready(file, libc::POLLIN) {
+        match blocking::ready(file, libc::POLLIN) {
             // By no signal of the program's.
             Err(Errno::INTR) => {}
             Err(why @ (vfs::INTERRUPTED | vfs::BEGIN_ANEW)) => return Err(why),

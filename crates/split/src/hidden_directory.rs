@@ -18,7 +18,7 @@ use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{Dir, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 
-use crate::internal::Hidden;
+use crate::internal_descriptors::Hidden;
 use crate::records::{self, Records};
 use crate::relink::Backend;
 use crate::{Mode, Result, sys};

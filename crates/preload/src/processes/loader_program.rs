@@ -18,7 +18,7 @@ use crate::entry::pointers::Text;
 use crate::entry::process::Process;
 use crate::entry::report;
 use crate::files::rw::copy_to_memory;
-use crate::paths::{self, Target, mounted};
+use crate::paths::{self, Target, mount};
 use crate::processes::exec::{ARGUMENT_MAX, List};
 use crate::processes::loadable;
 
@@ -120,7 +120,7 @@ fn behind(process: &Process, name: &[u8]) -> Behind {
     };
     match paths::existing(process, &target) {
         Ok(attr) if attr.kind == Kind::File => {
-            match mounted::executable_path(process, name, attr.node) {
+            match mount::executable_path(process, name, attr.node) {
                 Some(path) if path.as_bytes() == name => Behind::Same,
                 Some(path) => Behind::Other(path),
                 None => Behind::Unseen(attr),

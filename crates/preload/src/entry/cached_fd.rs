@@ -47,7 +47,7 @@ use std::ffi::{c_int, c_long};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crate::entry::attached;
+use crate::entry::attachment;
 use crate::entry::cancel::holds;
 use crate::entry::fdtable::{self, NUMBERS_MAX};
 use crate::entry::thread::{self, Inside, here};
@@ -272,7 +272,7 @@ pub const fn number<T: Copy>(argument: &T) -> c_int {
 fn locked(call: impl FnOnce()) {
     // A handler of the program's might never come back.
     let _inside = Inside::new();
-    if let Some(process) = attached::process() {
+    if let Some(process) = attachment::process() {
         let _lock = process.lock();
         call();
     }

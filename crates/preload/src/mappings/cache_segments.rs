@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, MremapFlags};
 
 use crate::entry::maptable::PAGE;
 use crate::entry::{Answer, errno, set_errno};
-use crate::mappings::coming::coming_of_file;
+use crate::mappings::read_estimate::coming_of_file;
 
 /// `_IOWR(0xAA, 0, struct uffdio_register)`.
 const UFFDIO_REGISTER: u32 = 0xC020_AA00;
