@@ -14,30 +14,30 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What a function gives that was not found.
-trait Nothing {
+trait ErrorValue {
     fn nothing() -> Self;
 }
 
-impl Nothing for *mut c_void {
+impl ErrorValue for *mut c_void {
     fn nothing() -> Self {
         set_errno(libc::ENOMEM);
         std::ptr::null_mut()
     }
 }
 
-impl Nothing for c_int {
+impl ErrorValue for c_int {
     fn nothing() -> Self {
         libc::ENOMEM
     }
 }
 
-impl Nothing for usize {
+impl ErrorValue for usize {
     fn nothing() -> Self {
         0
     }
 }
 
-impl Nothing for () {
+impl ErrorValue for () {
     fn nothing() -> Self {}
 }
 

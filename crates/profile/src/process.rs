@@ -49,7 +49,7 @@ struct Page {
 
 /// A thread's record; all zero in a new thread.
 #[repr(C, align(64))]
-pub struct Here {
+pub struct ThreadRecord {
     /// For which process the area was taken.
     process: Cell<u32>,
     thread: Cell<u32>,
@@ -74,7 +74,7 @@ global_asm!(
     "solera_profiled:",
     ".zero {bytes}",
     ".popsection",
-    bytes = const size_of::<Here>(),
+    bytes = const size_of::<ThreadRecord>(),
 );
 
 static MAP: OnceLock<Map> = OnceLock::new();
@@ -260,8 +260,8 @@ pub fn traces() -> bool {
 ///
 /// It is used by this thread only, and no longer than it lives.
 #[inline]
-pub unsafe fn here() -> &'static Here {
-    let at: *const Here;
+pub unsafe fn here() -> &'static ThreadRecord {
+    let at: *const ThreadRecord;
     // SAFETY: the thread pointer, which points at itself, and the distance that the dynamic linker
     // has put into the table; the caller's promise.
     unsafe {
@@ -275,7 +275,7 @@ pub unsafe fn here() -> &'static Here {
     }
 }
 
-impl Here {
+impl ThreadRecord {
     /// The thread's area; `None`: there is no profile, or no area.
     #[inline]
     pub fn area(&self) -> Option<&'static Area> {

@@ -14,7 +14,7 @@ use record::{
 use crate::descriptors::{self, Known};
 use crate::next_symbol::errno;
 use crate::paths;
-use crate::process::{self, Here, here, map};
+use crate::process::{self, ThreadRecord, here, map};
 
 /// How a C function of this type says that it failed, and what it moved.
 pub trait Answer: Copy {
@@ -93,8 +93,8 @@ fn now() -> u64 {
 }
 
 /// A call has begun.
-struct Begun {
-    here: &'static Here,
+struct TimedCall {
+    here: &'static ThreadRecord,
     /// What was made inside the call around this one.
     outer: u64,
     at: u64,
@@ -102,20 +102,20 @@ struct Begun {
 
 /// A call has ended.
 struct Span {
-    here: &'static Here,
+    here: &'static ThreadRecord,
     begun: u64,
     whole: u64,
     own: u64,
 }
 
 #[inline]
-fn begin() -> Begun {
+fn begin() -> TimedCall {
     // SAFETY: the call is over before its thread is.
     let here = unsafe { here() };
-    Begun { here, outer: here.inner.replace(0), at: now() }
+    TimedCall { here, outer: here.inner.replace(0), at: now() }
 }
 
-impl Begun {
+impl TimedCall {
     #[inline]
     fn end(self) -> Span {
         let whole = now().saturating_sub(self.at);
@@ -126,7 +126,7 @@ impl Begun {
 }
 
 /// What is told of a call.
-struct Done {
+struct Outcome {
     kind: Kind,
     /// A number of [`By`].
     by: usize,
@@ -140,7 +140,7 @@ impl Span {
     /// In each function by itself, so that what its kind decides is decided before.
     #[expect(clippy::inline_always, reason = "half the instructions of a call")]
     #[inline(always)]
-    fn count(&self, done: &Done) {
+    fn count(&self, done: &Outcome) {
         let Some(area) = self.here.area() else { return };
         let calls = &area.calls[done.kind as usize];
         add(&calls.by[done.by % BYS], 1);
@@ -174,7 +174,7 @@ impl Span {
 
     /// Puts the call into the ring.
     #[cold]
-    fn note(&self, area: &'static Area, done: &Done) {
+    fn note(&self, area: &'static Area, done: &Outcome) {
         let Some(map) = map() else { return };
         let number = area.events.load(Ordering::Relaxed);
         // A handler that interrupts this has a place of its own.
@@ -240,7 +240,7 @@ fn counted<T: Answer>(span: &Span, kind: Kind, (fd, mut known): (c_int, Known), 
     }
     let bytes = if kind.moves() { answer.bytes() } else { 0 };
     let file = (!known.is_unknown()).then(|| known.number());
-    span.count(&Done { kind, by: known.by(), failed, bytes, file });
+    span.count(&Outcome { kind, by: known.by(), failed, bytes, file });
 }
 
 /// A call on a path, relative to a directory.
@@ -252,7 +252,7 @@ pub fn at<T: Answer>(kind: Kind, dirfd: c_int, path: *const c_char, call: impl F
     let failed = answer.has_failed();
     // No bytes are there where the kernel found none.
     let by = if failed && errno() == libc::EFAULT { By::Kernel } else { paths::whose(dirfd, path) };
-    span.count(&Done { kind, by: by as usize, failed, bytes: 0, file: None });
+    span.count(&Outcome { kind, by: by as usize, failed, bytes: 0, file: None });
     answer
 }
 
@@ -268,7 +268,7 @@ pub fn all<T: Answer>(kind: Kind, by: By, call: impl FnOnce() -> T) -> T {
     let begun = begin();
     let answer = call();
     let (by, failed) = (by as usize, answer.has_failed());
-    begun.end().count(&Done { kind, by, failed, bytes: 0, file: None });
+    begun.end().count(&Outcome { kind, by, failed, bytes: 0, file: None });
     answer
 }
 
@@ -295,7 +295,7 @@ pub fn opened<T: Answer>(
         }
         (known.by(), Some(known.number()))
     };
-    span.count(&Done { kind, by, failed, bytes: 0, file });
+    span.count(&Outcome { kind, by, failed, bytes: 0, file });
     answer
 }
 
@@ -314,7 +314,7 @@ pub fn closed<T: Answer>(kind: Kind, fd: c_int, call: impl FnOnce() -> T) -> T {
     let answer = call();
     let (failed, span) = (answer.has_failed(), begun.end());
     let file = (!known.is_unknown()).then(|| known.number());
-    span.count(&Done { kind, by: known.by(), failed, bytes: 0, file });
+    span.count(&Outcome { kind, by: known.by(), failed, bytes: 0, file });
     answer
 }
 

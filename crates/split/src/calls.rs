@@ -15,19 +15,19 @@ use rustix::io::Errno;
 use crate::descriptors::{self, AT_KERNEL, Description, Slot};
 use crate::engine::{Engine, FILES_MAX, locked};
 use crate::file::{File, length_in};
-use crate::grow::Grown;
+use crate::grow::WriteOutcome;
 use crate::hidden_directory::HOME_NAME;
 use crate::log::Log;
 use crate::records::Word;
 use crate::{Mode, Result, recovery, streams, sys};
 
 /// A description in use. If it is closed meanwhile, the last call that uses it finishes it.
-struct Held<'a> {
+struct HeldDescription<'a> {
     engine: &'a Engine,
     description: ManuallyDrop<Arc<Description>>,
 }
 
-impl Deref for Held<'_> {
+impl Deref for HeldDescription<'_> {
     type Target = Arc<Description>;
 
     fn deref(&self) -> &Self::Target {
@@ -35,7 +35,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldDescription<'_> {
     fn drop(&mut self) {
         // SAFETY: taken here only.
         let description = unsafe { ManuallyDrop::take(&mut self.description) };
@@ -53,41 +53,41 @@ fn known_position(fd: RawFd, position: &mut u64) -> Option<u64> {
 }
 
 /// What a number stands for, as [`Slot`].
-enum Found<'a> {
+enum Resolved<'a> {
     Unknown,
     Plain,
     Fresh(usize),
-    Served(Held<'a>),
+    Served(HeldDescription<'a>),
 }
 
 impl Engine {
     // ---- descriptors
 
-    fn hold(&self, description: Arc<Description>) -> Held<'_> {
-        Held { engine: self, description: ManuallyDrop::new(description) }
+    fn hold(&self, description: Arc<Description>) -> HeldDescription<'_> {
+        HeldDescription { engine: self, description: ManuallyDrop::new(description) }
     }
 
     #[inline]
-    fn look(&self, fd: RawFd) -> Found<'_> {
+    fn look(&self, fd: RawFd) -> Resolved<'_> {
         match descriptors::get(fd) {
-            Slot::Unknown => Found::Unknown,
-            Slot::Plain => Found::Plain,
-            Slot::Fresh(calls) => Found::Fresh(calls),
-            Slot::Served(description) => Found::Served(self.hold(description)),
+            Slot::Unknown => Resolved::Unknown,
+            Slot::Plain => Resolved::Plain,
+            Slot::Fresh(calls) => Resolved::Fresh(calls),
+            Slot::Served(description) => Resolved::Served(self.hold(description)),
         }
     }
 
     /// What is served for `fd`, which is about to move data; `None`: the kernel serves it.
     #[inline]
-    fn served(&self, fd: RawFd) -> Option<Held<'_>> {
+    fn served(&self, fd: RawFd) -> Option<HeldDescription<'_>> {
         match self.look(fd) {
-            Found::Served(description) => Some(description),
-            Found::Plain => None,
-            Found::Unknown => {
+            Resolved::Served(description) => Some(description),
+            Resolved::Plain => None,
+            Resolved::Unknown => {
                 self.drain_number(fd);
                 None
             }
-            Found::Fresh(calls) => {
+            Resolved::Fresh(calls) => {
                 let eager = self.home.mode != Mode::Posix || self.has_staged(fd);
                 if calls < self.options.patience && !eager {
                     let next = Slot::Fresh(calls + 1);
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// Takes a fresh descriptor over, if its file is one of ours.
-    fn adopt(&self, fd: RawFd, calls: usize) -> Option<Held<'_>> {
+    fn adopt(&self, fd: RawFd, calls: usize) -> Option<HeldDescription<'_>> {
         if streams::is_standard(fd) {
             let _ = descriptors::replace_fresh(fd, calls, Slot::Unknown);
             return None;
@@ -135,7 +135,7 @@ impl Engine {
             Err(own) => {
                 drop(own);
                 match self.look(fd) {
-                    Found::Served(theirs) => Some(theirs),
+                    Resolved::Served(theirs) => Some(theirs),
                     _ => None,
                 }
             }
@@ -226,12 +226,12 @@ impl Engine {
 
     /// Whether `fd` is a file that is served.
     pub fn serves(&self, fd: RawFd) -> bool {
-        matches!(self.look(fd), Found::Served(_))
+        matches!(self.look(fd), Resolved::Served(_))
     }
 
     /// Before the kernel moves data of a number that is not served.
     pub fn before_kernel(&self, fd: RawFd) {
-        if !matches!(self.look(fd), Found::Plain) {
+        if !matches!(self.look(fd), Resolved::Plain) {
             self.finish_overwrites_of(fd);
             self.drain_number(fd);
         }
@@ -348,7 +348,7 @@ impl Engine {
 
     /// Before `new` becomes a duplicate of `old`: whether it may become one that is served.
     pub fn duplicates(&self, old: RawFd) {
-        if let Found::Fresh(calls) = self.look(old) {
+        if let Resolved::Fresh(calls) = self.look(old) {
             drop(self.adopt(old, calls));
         }
     }
@@ -363,7 +363,7 @@ impl Engine {
         let before = self.look(new);
         let position = match &before {
             _ if streams => None,
-            Found::Served(description) => Some(description.position()),
+            Resolved::Served(description) => Some(description.position()),
             _ => None,
         };
         let result = kernel();
@@ -376,7 +376,7 @@ impl Engine {
 
     /// Before the kernel closes `fd`.
     pub fn close(&self, fd: RawFd) -> Result<()> {
-        let Found::Served(description) = self.look(fd) else {
+        let Resolved::Served(description) = self.look(fd) else {
             self.release(fd, Slot::Unknown);
             return Ok(());
         };
@@ -498,10 +498,10 @@ impl Engine {
                 }
             }
             match file.grow(self, fd, place, from) {
-                Ok(Grown::Done(start)) => return Some(Ok((Some(start), len))),
-                Ok(Grown::ByKernel(wrote)) => return Some(Ok((place, wrote))),
-                Ok(Grown::Drained) => {}
-                Ok(Grown::Kernel) | Err(Errno::BADF) => return None,
+                Ok(WriteOutcome::Done(start)) => return Some(Ok((Some(start), len))),
+                Ok(WriteOutcome::ByKernel(wrote)) => return Some(Ok((place, wrote))),
+                Ok(WriteOutcome::Drained) => {}
+                Ok(WriteOutcome::Kernel) | Err(Errno::BADF) => return None,
                 Err(errno) => return Some(Err(errno)),
             }
         }
@@ -512,8 +512,8 @@ impl Engine {
     pub fn seek(&self, fd: RawFd, offset: i64, whence: i32) -> Option<Result<u64>> {
         let ends = whence != libc::SEEK_SET && whence != libc::SEEK_CUR;
         let description = match self.look(fd) {
-            Found::Served(description) => description,
-            Found::Fresh(calls) if ends && self.has_staged(fd) => self.adopt(fd, calls)?,
+            Resolved::Served(description) => description,
+            Resolved::Fresh(calls) if ends && self.has_staged(fd) => self.adopt(fd, calls)?,
             _ => {
                 if ends {
                     self.drain_number(fd);
@@ -553,7 +553,7 @@ impl Engine {
     /// kernel's position is the description's; after it the description's is the kernel's.
     pub fn around<T>(&self, fd: RawFd, writes: bool, kernel: impl FnOnce() -> T) -> T {
         self.finish_overwrites_of(fd);
-        let Found::Served(description) = self.look(fd) else {
+        let Resolved::Served(description) = self.look(fd) else {
             self.drain_number(fd);
             let result = kernel();
             self.kernel_wrote(fd, writes);
@@ -605,7 +605,7 @@ impl Engine {
 
     /// Before the kernel reckons from the position or from the end of `fd`.
     pub fn place_kernel(&self, fd: RawFd) {
-        let Found::Served(description) = self.look(fd) else {
+        let Resolved::Served(description) = self.look(fd) else {
             self.drain_number(fd);
             return;
         };
@@ -624,7 +624,7 @@ impl Engine {
 
     /// Before the kernel's `fsync` of `fd`.
     pub fn sync(&self, fd: RawFd) -> Result<()> {
-        if let Found::Served(description) = self.look(fd) {
+        if let Resolved::Served(description) = self.look(fd) {
             description.file.drain_as(self, true)?;
             description.file.synced();
         } else {
@@ -718,7 +718,7 @@ impl Engine {
 
     /// The program maps the file: what any descriptor appends to it must be in its pages.
     pub fn mapped(&self, fd: RawFd) {
-        if matches!(self.look(fd), Found::Plain) {
+        if matches!(self.look(fd), Resolved::Plain) {
             return;
         }
         let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) else { return };
@@ -738,9 +738,9 @@ impl Engine {
     pub fn before_lock(&self, fd: RawFd) {
         self.locks.store(true, Ordering::Relaxed);
         let held = match self.look(fd) {
-            Found::Served(held) => Some(held),
-            Found::Fresh(calls) => self.adopt(fd, calls),
-            Found::Unknown | Found::Plain => None,
+            Resolved::Served(held) => Some(held),
+            Resolved::Fresh(calls) => self.adopt(fd, calls),
+            Resolved::Unknown | Resolved::Plain => None,
         };
         if let Some(description) = held {
             description.file.before_lock(self, fd);
@@ -755,7 +755,7 @@ impl Engine {
 
     /// Status flags of `fd` have changed.
     pub fn flags_changed(&self, fd: RawFd) {
-        if let Found::Served(description) = self.look(fd)
+        if let Resolved::Served(description) = self.look(fd)
             && let Ok(flags) = sys::borrow(fd).and_then(rustix::fs::fcntl_getfl)
         {
             // A run begun by appends stays one.
@@ -770,7 +770,7 @@ impl Engine {
     /// The kernel's position of `fd` counts from now on.
     pub fn hand_over(&self, fd: RawFd) {
         match self.look(fd) {
-            Found::Served(description) => {
+            Resolved::Served(description) => {
                 let _ = description.file.drain(self);
                 let position = description.position();
                 if !description.is_handed() && descriptors::stands_for(fd, &description) {
@@ -782,12 +782,12 @@ impl Engine {
                     description.hand();
                 }
             }
-            Found::Fresh(calls) => {
+            Resolved::Fresh(calls) => {
                 if descriptors::replace_fresh(fd, calls, Slot::Unknown).is_err() {
                     self.hand_over(fd);
                 }
             }
-            Found::Unknown | Found::Plain => {}
+            Resolved::Unknown | Resolved::Plain => {}
         }
     }
 }

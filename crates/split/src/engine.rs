@@ -22,8 +22,8 @@ use crate::descriptors::{self, Slot};
 use crate::file::{File, State};
 use crate::grow::Run;
 use crate::hidden_directory::Home;
-use crate::log::{self, Log, Logged};
-use crate::page_heat::{Since, Warmth};
+use crate::log::{self, Log, LoggedOverwrite};
+use crate::page_heat::{HeatEpoch, PageHeat};
 use crate::records::Word;
 use crate::relink::{self, Backend};
 use crate::staging::Staging;
@@ -180,7 +180,7 @@ pub struct Engine {
     pool: Mutex<Vec<Staging>>,
     worker: Arc<Worker>,
     /// Made when it is first needed.
-    warmth: OnceLock<Warmth>,
+    warmth: OnceLock<PageHeat>,
     /// Runs of this process.
     runs: AtomicU64,
     /// Inode numbers of unused files that keep their windows, the longest unused first.
@@ -424,8 +424,8 @@ impl Engine {
         if self.home.fills_holes || !self.leaves() {
             return false;
         }
-        let warmth = self.warmth.get_or_init(Warmth::new);
-        let since = Since::now(file.syncs.load(Ordering::Relaxed));
+        let warmth = self.warmth.get_or_init(PageHeat::new);
+        let since = HeatEpoch::now(file.syncs.load(Ordering::Relaxed));
         let pages = offset / relink::BLOCK..=(offset + len - 1) / relink::BLOCK;
         // All of them are counted.
         pages.filter(|&page| !warmth.touch(file.ino, page, since)).count() > 0
@@ -700,7 +700,7 @@ impl Engine {
         file: &File,
         offset: u64,
         from: &[UserIn<'_>],
-    ) -> std::result::Result<Option<Logged<'_>>, Fault> {
+    ) -> std::result::Result<Option<LoggedOverwrite<'_>>, Fault> {
         match (&self.log, &state.own) {
             (Some(log), Some(_)) => {
                 let logged = log.overwrite(&self.home, file, offset, from)?;

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::engine::Engine;
 use crate::grow::Run;
-use crate::internal_descriptors::Hidden;
+use crate::internal_descriptors::HiddenFd;
 use crate::records::Word;
 use crate::{Result, sys};
 
@@ -49,7 +49,7 @@ pub struct File {
     read_to: AtomicU64,
     /// How often this process has made it durable.
     pub syncs: AtomicU64,
-    /// What of it was left to the kernel, and reported: bits of [`Left`].
+    /// What of it was left to the kernel, and reported: bits of [`KernelReason`].
     left: AtomicU8,
     /// Descriptions of this process.
     pub users: AtomicUsize,
@@ -65,7 +65,7 @@ pub struct State {
     /// Staged bytes.
     pub run: Option<Run>,
     /// The engine's own descriptor, for reading and writing.
-    pub own: Option<Hidden>,
+    pub own: Option<HiddenFd>,
     /// The process may hold record locks on the file, which any close of it would drop: the
     /// engine's own descriptor is there by now, or is not opened any more.
     pub locked: bool,
@@ -79,7 +79,7 @@ pub struct State {
     pub small: u32,
     /// What the file was like when this process last made it durable.
     pub durable: Option<Durable>,
-    windows: BTreeMap<u64, Kept>,
+    windows: BTreeMap<u64, CachedWindow>,
 }
 
 /// A file's size and the time of its last change: as long as they stay, it is unchanged.
@@ -94,14 +94,14 @@ impl Durable {
 }
 
 /// A window, and when it was looked through last, in windows that were mapped since the start.
-struct Kept {
+struct CachedWindow {
     window: Window,
     used: AtomicU64,
 }
 
 /// What is left to the kernel although it could be served: it costs less there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Left {
+pub enum KernelReason {
     /// Overwrites of pages that are not written often.
     Overwrites = 1,
     /// Appends that are long.
@@ -114,7 +114,7 @@ pub enum Left {
     Streams = 16,
 }
 
-impl Left {
+impl KernelReason {
     /// As the report has it.
     const fn reason(self) -> &'static str {
         match self {
@@ -320,10 +320,10 @@ impl File {
     }
 
     /// Opens the engine's own descriptor; `None`: it may not be had.
-    pub fn own<'a>(&self, cx: &Engine, state: &'a mut State, fd: i32) -> Option<&'a Hidden> {
+    pub fn own<'a>(&self, cx: &Engine, state: &'a mut State, fd: i32) -> Option<&'a HiddenFd> {
         // A descriptor gets its high number by a duplicate, and the low one is closed.
         if state.own.is_none() && !state.locked && !cx.is_locked_elsewhere(self.ino) {
-            state.own = Some(Hidden::new(self.open_anew(fd, OFlags::RDWR)?));
+            state.own = Some(HiddenFd::new(self.open_anew(fd, OFlags::RDWR)?));
         }
         state.own.as_ref()
     }
@@ -416,7 +416,7 @@ impl File {
         if sync || cx.home().fills_holes {
             window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
         }
-        let kept = Kept { window, used: AtomicU64::new(cx.windows_made()) };
+        let kept = CachedWindow { window, used: AtomicU64::new(cx.windows_made()) };
         if state.windows.insert(index, kept).is_none() {
             cx.window_made();
         }
@@ -548,7 +548,7 @@ impl File {
                 && cx.is_cold(self, offset, len)
                 && sys::write_number(fd, piece, Some(offset)) == Ok(piece.len())
             {
-                self.leaves(cx, Left::Overwrites);
+                self.leaves(cx, KernelReason::Overwrites);
                 return Ok(true);
             }
             let done = match state.may_be_cut(cx, end - 1) {
@@ -579,7 +579,7 @@ impl File {
     }
 
     /// Something of this file is left to the kernel: the report says so, once.
-    pub fn leaves(&self, cx: &Engine, what: Left) {
+    pub fn leaves(&self, cx: &Engine, what: KernelReason) {
         let bit = what as u8;
         if self.left.load(Ordering::Relaxed) & bit == 0
             && self.left.fetch_or(bit, Ordering::Relaxed) & bit == 0

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::drain::SMALL_MAX;
 use crate::engine::Engine;
-use crate::file::{Durable, File, Left, State, length_in};
+use crate::file::{Durable, File, KernelReason, State, length_in};
 use crate::records::{APPENDING, DRAINING, OFFSETS, Owner, Staged, Word};
 use crate::relink::{BLOCK, Backend};
 use crate::staging::Staging;
@@ -57,7 +57,7 @@ impl Run {
 }
 
 /// How a write ended.
-pub enum Grown {
+pub enum WriteOutcome {
     /// All of it is staged or in place; the file offset of its first byte.
     Done(u64),
     /// What was staged there is at its place now: it is an overwrite.
@@ -88,13 +88,13 @@ impl State {
     }
 
     /// Why it is.
-    fn why_by_kernel(&self, streams: bool) -> Left {
+    fn why_by_kernel(&self, streams: bool) -> KernelReason {
         if self.direct {
-            Left::Mapped
+            KernelReason::Mapped
         } else if streams {
-            Left::Streams
+            KernelReason::Streams
         } else {
-            Left::ShortRuns
+            KernelReason::ShortRuns
         }
     }
 
@@ -116,12 +116,12 @@ impl File {
         fd: i32,
         offset: Option<u64>,
         from: &[UserIn<'_>],
-    ) -> Result<Grown> {
+    ) -> Result<WriteOutcome> {
         let len = length_in(from);
         let mut state = self.change();
         self.check_run(cx, &mut state);
         if len >= LONG && cx.leaves_long() {
-            self.leaves(cx, Left::LongAppends);
+            self.leaves(cx, KernelReason::LongAppends);
             self.drain_locked(cx, &mut state, false)?;
             return self.by_kernel(cx, &mut state, fd, offset, from);
         }
@@ -135,18 +135,18 @@ impl File {
         }
         let offset = offset.unwrap_or(state.size);
         if state.run.is_none() && (offset != state.size || !self.begin(cx, &mut state, fd, len)) {
-            return Ok(Grown::Kernel);
+            return Ok(WriteOutcome::Kernel);
         }
         let end = offset.checked_add(len as u64).ok_or(Errno::FBIG)?;
         let State { run, size, .. } = &mut *state;
-        let Some(run) = run else { return Ok(Grown::Kernel) };
+        let Some(run) = run else { return Ok(WriteOutcome::Kernel) };
         if offset < run.base || offset > run.base + run.length {
-            return Ok(Grown::Kernel);
+            return Ok(WriteOutcome::Kernel);
         }
         if cx.log.is_some() && offset < run.base + run.length {
             // Bytes that were staged are changed atomically where they belong, by the log.
             self.drain_locked(cx, &mut state, true)?;
-            return Ok(Grown::Drained);
+            return Ok(WriteOutcome::Drained);
         }
         let at = run.at + (offset - run.base);
         let guard = cx.home().lock(run.record);
@@ -154,7 +154,7 @@ impl File {
         if records.get(run.record, Word::Owner) != run.owner.0 {
             drop(guard);
             self.check_run(cx, &mut state);
-            return Ok(Grown::Kernel);
+            return Ok(WriteOutcome::Kernel);
         }
         // Under the lock: a relink goes by how long the staging file is.
         if records.get(run.record, Word::Flags) & DRAINING != 0
@@ -164,7 +164,7 @@ impl File {
             // rest.
             drop(guard);
             self.drain_locked(cx, &mut state, cx.home().durable())?;
-            return Ok(Grown::Kernel);
+            return Ok(WriteOutcome::Kernel);
         }
         let position = run.staging.position(at);
         let mut done = 0;
@@ -172,7 +172,7 @@ impl File {
             match cx.put(&run.staging.window, position + done, piece) {
                 Ok(()) => done += piece.len(),
                 // The kernel says what is wrong, or does it.
-                Err(_) => return Ok(Grown::Kernel),
+                Err(_) => return Ok(WriteOutcome::Kernel),
             }
         }
         run.length = run.length.max(end - run.base);
@@ -183,7 +183,7 @@ impl File {
         if run.length >= run.limit {
             self.drain_early(cx, &mut state);
         }
-        Ok(Grown::Done(offset))
+        Ok(WriteOutcome::Done(offset))
     }
 
     /// Relinks a run that is long enough. What cannot be drained now stays staged, and is tried
@@ -204,14 +204,14 @@ impl File {
         fd: i32,
         offset: Option<u64>,
         from: &[UserIn<'_>],
-    ) -> Result<Grown> {
-        let [piece] = from else { return Ok(Grown::Kernel) };
+    ) -> Result<WriteOutcome> {
+        let [piece] = from else { return Ok(WriteOutcome::Kernel) };
         self.fetch_others(cx, state, fd)?;
         let wrote = sys::write_number(fd, piece, offset)?;
         // A guess if other processes append, too: the kernel is asked where it matters.
         let end = offset.unwrap_or(state.size) + wrote as u64;
         state.size = state.size.max(end);
-        Ok(Grown::ByKernel(wrote))
+        Ok(WriteOutcome::ByKernel(wrote))
     }
 
     /// Begins a run at the end. `false`: not here, not now.

@@ -18,7 +18,7 @@ use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{Dir, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 
-use crate::internal_descriptors::Hidden;
+use crate::internal_descriptors::HiddenFd;
 use crate::records::{self, Records};
 use crate::relink::Backend;
 use crate::{Mode, Result, sys};
@@ -66,8 +66,8 @@ pub struct Home {
     pub relink: Option<Backend>,
     /// The shared records.
     pub records: Records,
-    directory: Hidden,
-    alive: Hidden,
+    directory: HiddenFd,
+    alive: HiddenFd,
     slot: AtomicU32,
 }
 
@@ -105,8 +105,8 @@ impl Home {
             mode,
             relink: None,
             records,
-            directory: Hidden::new(directory),
-            alive: Hidden::new(alive),
+            directory: HiddenFd::new(directory),
+            alive: HiddenFd::new(alive),
             slot: AtomicU32::new(NONE),
         };
         if !home.direct {

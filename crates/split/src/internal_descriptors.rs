@@ -46,9 +46,9 @@ pub fn close_all() {
 }
 
 /// A number that is the engine's until dropped; what is open there is another's.
-pub struct Number(RawFd);
+pub struct ReservedNumber(RawFd);
 
-impl Number {
+impl ReservedNumber {
     /// Says so.
     pub fn new(fd: RawFd) -> Self {
         if let Some((word, index, bit)) = place(fd) {
@@ -59,7 +59,7 @@ impl Number {
     }
 }
 
-impl Drop for Number {
+impl Drop for ReservedNumber {
     fn drop(&mut self) {
         if let Some((word, _, bit)) = place(self.0) {
             word.fetch_and(!bit, Ordering::Relaxed);
@@ -68,17 +68,17 @@ impl Drop for Number {
 }
 
 /// An open descriptor of the engine's. Dropped in this order.
-pub struct Hidden(#[expect(dead_code, reason = "held until dropped")] Number, InternalFd);
+pub struct HiddenFd(#[expect(dead_code, reason = "held until dropped")] ReservedNumber, InternalFd);
 
-impl Hidden {
+impl HiddenFd {
     /// Moves a descriptor out of the program's way.
     pub fn new(fd: OwnedFd) -> Self {
         let fd = InternalFd::new(fd);
-        Self(Number::new(fd.as_raw_fd()), fd)
+        Self(ReservedNumber::new(fd.as_raw_fd()), fd)
     }
 }
 
-impl AsFd for Hidden {
+impl AsFd for HiddenFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.1.as_fd()
     }

@@ -38,7 +38,7 @@ use crate::Result;
 use crate::file::{File, length_in};
 use crate::grow::Run;
 use crate::hidden_directory::Home;
-use crate::internal_descriptors::{Hidden, Number};
+use crate::internal_descriptors::{HiddenFd, ReservedNumber};
 use crate::records::{Owner, opened, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolLog\x02\0");
@@ -130,10 +130,10 @@ pub fn remove(home: &Home) -> bool {
 /// One process's log.
 pub struct Log {
     /// Of the region's file. Dropped before it.
-    _number: Number,
+    _number: ReservedNumber,
     region: Region,
     data: Window,
-    _data_file: Hidden,
+    _data_file: HiddenFd,
     capacity: u64,
     first: AtomicU64,
     tail: AtomicU64,
@@ -144,7 +144,7 @@ pub struct Log {
 }
 
 /// An overwrite is in the log; its lane is kept until it is applied.
-pub struct Logged<'a> {
+pub struct LoggedOverwrite<'a> {
     log: &'a Log,
     home: &'a Home,
     entry: Entry,
@@ -152,7 +152,7 @@ pub struct Logged<'a> {
     _lane: MutexGuard<'a, ()>,
 }
 
-impl Logged<'_> {
+impl LoggedOverwrite<'_> {
     /// The bytes are in their place, and fenced.
     pub fn applied(self) {
         let line = self.entry.line();
@@ -164,7 +164,7 @@ impl Logged<'_> {
     }
 }
 
-impl Drop for Logged<'_> {
+impl Drop for LoggedOverwrite<'_> {
     fn drop(&mut self) {
         self.home.records.unmark(self.home.slot(), self.entry.lane as usize, self.entry.ino);
     }
@@ -183,17 +183,17 @@ impl Log {
         let data_bytes = LANE_BYTES * LANES as u64;
         rustix::fs::ftruncate(&data, data_bytes)?;
         let window = Window::map(data.as_fd(), 0, data_bytes as usize, true, home.direct)?;
-        Self::on(region, window, Hidden::new(data))
+        Self::on(region, window, HiddenFd::new(data))
     }
 
     /// A log on a region of zeros.
-    fn on(region: Region, data: Window, data_file: Hidden) -> Result<Self> {
+    fn on(region: Region, data: Window, data_file: HiddenFd) -> Result<Self> {
         let capacity = region.len() / ENTRY - 1;
         let _ = region.store64(8, sealed(1, MAGIC)).map_err(|_| Errno::IO)?;
         let _ = region.store64(0, MAGIC).map_err(|_| Errno::IO)?;
         let _ = region.flush(0, ENTRY).fence();
         Ok(Self {
-            _number: Number::new(region.fd()),
+            _number: ReservedNumber::new(region.fd()),
             region,
             data,
             _data_file: data_file,
@@ -270,7 +270,7 @@ impl Log {
         file: &File,
         offset: u64,
         from: &[UserIn<'_>],
-    ) -> std::result::Result<Option<Logged<'a>>, Fault> {
+    ) -> std::result::Result<Option<LoggedOverwrite<'a>>, Fault> {
         let length = length_in(from);
         if length as u64 + PATH_BYTES as u64 > LANE_BYTES {
             return Ok(None);
@@ -299,7 +299,7 @@ impl Log {
         };
         home.records.mark(home.slot(), lane, file.ino);
         if let Ok((entry, at)) = self.write(entry) {
-            return Ok(Some(Logged { log: self, home, entry, at, _lane: guard }));
+            return Ok(Some(LoggedOverwrite { log: self, home, entry, at, _lane: guard }));
         }
         home.records.unmark(home.slot(), lane, file.ino);
         Ok(None)

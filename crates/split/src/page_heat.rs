@@ -19,13 +19,13 @@ const COUNT: u8 = 7;
 const COUNT_BITS: u32 = 3;
 
 /// See the head.
-pub struct Warmth(Box<[AtomicU8]>);
+pub struct PageHeat(Box<[AtomicU8]>);
 
 /// Since when writes are counted.
 #[derive(Clone, Copy)]
-pub struct Since(u64);
+pub struct HeatEpoch(u64);
 
-impl Since {
+impl HeatEpoch {
     /// The `syncs`th `fsync` of a file, and the begin of this second.
     pub fn now(syncs: u64) -> Self {
         let second = rustix::time::clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64;
@@ -33,14 +33,14 @@ impl Since {
     }
 }
 
-impl Warmth {
+impl PageHeat {
     /// All is cold.
     pub fn new() -> Self {
         Self((0..PLACES).map(|_| AtomicU8::new(0)).collect())
     }
 
     /// Counts a write to a page of a file; whether it was warm.
-    pub fn touch(&self, ino: u64, page: u64, since: Since) -> bool {
+    pub fn touch(&self, ino: u64, page: u64, since: HeatEpoch) -> bool {
         let hash = (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ page)
             .wrapping_mul(0xd6e8_feb8_6659_fd93)
             .rotate_left(32)
@@ -63,9 +63,9 @@ mod tests {
 
     #[test]
     fn a_page_is_warm_until_the_file_is_synced_or_the_second_is_over() {
-        let warmth = Warmth::new();
-        let cold = |since| (0..20).filter(|_| !warmth.touch(7, 9, Since(since))).count();
+        let warmth = PageHeat::new();
+        let cold = |since| (0..20).filter(|_| !warmth.touch(7, 9, HeatEpoch(since))).count();
         assert_eq!((cold(0), cold(0), cold(1)), (7, 0, 7));
-        assert!(!warmth.touch(8, 9, Since(1)) && !warmth.touch(7, 10, Since(1)));
+        assert!(!warmth.touch(8, 9, HeatEpoch(1)) && !warmth.touch(7, 10, HeatEpoch(1)));
     }
 }

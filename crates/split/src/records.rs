@@ -37,7 +37,7 @@ use pmem::{Class, OpenOptions, Region};
 use rustix::io::Errno;
 
 use crate::Result;
-use crate::internal_descriptors::Number;
+use crate::internal_descriptors::ReservedNumber;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x03\0");
 /// The bytes of it that tell what it is; the rest tells which version.
@@ -168,7 +168,7 @@ pub struct Staged {
 /// The table.
 pub struct Records {
     /// Of the region's file. Dropped before it.
-    _number: Number,
+    _number: ReservedNumber,
     region: Region,
 }
 
@@ -206,7 +206,7 @@ impl Records {
             Err(found) if found != MAGIC && found & FAMILY == MAGIC & FAMILY => Err(Errno::PROTO),
             Err(found) if found != MAGIC => Err(Errno::UCLEAN),
             _ => {
-                let table = Self { _number: Number::new(region.fd()), region };
+                let table = Self { _number: ReservedNumber::new(region.fd()), region };
                 if table.is_direct() {
                     // PERSIST: before any slot or record: a table that has these and no magic is
                     // damaged.

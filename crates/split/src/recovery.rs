@@ -106,7 +106,7 @@ pub type Told<'a> = dyn FnMut(&Recovered, u64) + 'a;
 
 /// What is done, and what is refused.
 #[derive(Default)]
-struct Work<'a> {
+struct RecoveryRun<'a> {
     done: Recovered,
     refused: Vec<Refusal>,
     /// How often something was: several records may be refused for the same reason.
@@ -117,7 +117,7 @@ struct Work<'a> {
     staged: u64,
 }
 
-impl Work<'_> {
+impl RecoveryRun<'_> {
     fn refuse(&mut self, what: PathBuf, errno: Errno) {
         let refusal = Refusal { what, errno };
         self.refusals += 1;
@@ -154,7 +154,7 @@ pub fn recover_telling<'a>(
     directory: &Path,
     told: &'a mut Told<'a>,
 ) -> std::result::Result<Recovered, Incomplete> {
-    let mut work = Work { told: Some(told), ..Work::default() };
+    let mut work = RecoveryRun { told: Some(told), ..RecoveryRun::default() };
     let found = std::fs::canonicalize(directory);
     let directory = match found.map_err(|error| Errno::from_io_error(&error)) {
         Ok(directory) if directory.is_dir() => directory,
@@ -241,10 +241,10 @@ fn forget_locks_of_none(home: &Home) {
 
 /// Takes a slot: a free one, or that of a dead process, which is recovered by it.
 pub fn take_slot(home: &Home) -> Result<()> {
-    take_slot_working(home, &mut Work::default())
+    take_slot_working(home, &mut RecoveryRun::default())
 }
 
-fn take_slot_working(home: &Home, work: &mut Work<'_>) -> Result<()> {
+fn take_slot_working(home: &Home, work: &mut RecoveryRun<'_>) -> Result<()> {
     let Err(none) = home.take_slot() else {
         forget_own_locks(home);
         return Ok(());
@@ -267,12 +267,12 @@ fn take_slot_working(home: &Home, work: &mut Work<'_>) -> Result<()> {
 
 /// Recovers all slots whose processes are dead; the first error, if one of them cannot be.
 pub fn recover_dead(home: &Home) -> Result<()> {
-    let mut work = Work::default();
+    let mut work = RecoveryRun::default();
     recover_dead_working(home, &mut work);
     work.refused.first().map_or(Ok(()), |refusal| Err(refusal.errno))
 }
 
-fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
+fn recover_dead_working(home: &Home, work: &mut RecoveryRun<'_>) {
     let slots = |home: &Home| {
         let used = |&slot: &u32| slot != home.slot() && home.records.slot_state(slot) != 0;
         (0..home.records.slots()).filter(used).collect::<Vec<_>>()
@@ -309,7 +309,7 @@ pub fn is_left(home: &Home, slot: u32) -> bool {
 /// first. What cannot be recovered now is tried again.
 pub fn finish(home: &Home, slot: u32) {
     if is_left(home, slot) && hold(home, slot) == Ok(true) {
-        if recover_slot(home, slot, &mut Work::default()) {
+        if recover_slot(home, slot, &mut RecoveryRun::default()) {
             home.release_dead(slot);
         } else {
             give_up(home, slot);
@@ -358,7 +358,7 @@ fn hold(home: &Home, slot: u32) -> Result<bool> {
 }
 
 /// Recovers a slot; `false`: something of it is refused, and its files stay.
-fn recover_slot(home: &Home, slot: u32, work: &mut Work<'_>) -> bool {
+fn recover_slot(home: &Home, slot: u32, work: &mut RecoveryRun<'_>) -> bool {
     let before = work.refusals;
     replay_log(home, slot, work);
     // What the log says of lengths comes first.
@@ -381,7 +381,7 @@ fn recover_slot(home: &Home, slot: u32, work: &mut Work<'_>) -> bool {
     removed.is_ok()
 }
 
-fn replay_log(home: &Home, slot: u32, work: &mut Work<'_>) {
+fn replay_log(home: &Home, slot: u32, work: &mut RecoveryRun<'_>) {
     let records = &home.records;
     let (mut gone, mut failed) = (0, None);
     let entries = log::replay(home, slot, &mut |redo| match redo {
@@ -422,15 +422,15 @@ fn replay_log(home: &Home, slot: u32, work: &mut Work<'_>) {
 }
 
 /// What could not be, and why.
-type Failed = (PathBuf, Errno);
+type Failure = (PathBuf, Errno);
 
 /// Puts what a record says of a dead process's run in its place.
 fn recover_record(
     home: &Home,
     slot: u32,
     record: usize,
-    work: &mut Work<'_>,
-) -> std::result::Result<(), Failed> {
+    work: &mut RecoveryRun<'_>,
+) -> std::result::Result<(), Failure> {
     let records = &home.records;
     let (dead, me) = (u64::from(slot) + 1, u64::from(home.slot()) + 1);
     // Unless another has taken it over.
@@ -558,7 +558,7 @@ fn find_file(
     ino: u64,
     birth: u64,
     path: &[u8],
-) -> std::result::Result<Option<OwnedFd>, Failed> {
+) -> std::result::Result<Option<OwnedFd>, Failure> {
     let is_it = |file: &OwnedFd| {
         rustix::fs::fstat(file)
             .is_ok_and(|stat| stat.st_ino == ino && stat.st_dev == home.device && stat.st_nlink > 0)

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::Result;
 use crate::hidden_directory::Home;
-use crate::internal_descriptors::Hidden;
+use crate::internal_descriptors::HiddenFd;
 use crate::relink::{self, BLOCK, Backend};
 use crate::worker::{Step, Worker};
 
@@ -34,7 +34,7 @@ pub struct Staging {
     /// It, mapped.
     pub window: Window,
     /// It, open.
-    pub fd: Hidden,
+    pub fd: HiddenFd,
     limit: u64,
     /// The file offset at which the mapping begins.
     origin: u64,
@@ -65,7 +65,7 @@ impl Staging {
     pub fn create(home: &Home, number: u32, limit: u64, worker: Arc<Worker>) -> Result<Self> {
         let name = name(home.slot(), number);
         let fd = home.open_file(&name, OFlags::CREATE | OFlags::EXCL)?;
-        let fd = Hidden::new(fd);
+        let fd = HiddenFd::new(fd);
         let window = Window::map(fd.as_fd(), 0, limit as usize, true, home.direct)
             .inspect_err(|_| home.remove_file(&name))?;
         Ok(Self {

@@ -20,13 +20,13 @@ struct Owner {
 }
 
 #[derive(Clone, Copy)]
-struct Known {
+struct SignalOwner {
     desc: Desc,
     owner: Owner,
     signal: c_int,
 }
 
-static OWNERS: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+static OWNERS: Mutex<Vec<SignalOwner>> = Mutex::new(Vec::new());
 
 const F_SETOWN: c_int = 8;
 const F_GETOWN: c_int = 9;
@@ -39,13 +39,13 @@ const OWNER_GROUP: c_int = 2;
 /// The number of the last signal.
 const SIGNALS: usize = 64;
 
-fn find(desc: Desc) -> Known {
-    let unknown = Known { desc, owner: Owner::default(), signal: 0 };
+fn find(desc: Desc) -> SignalOwner {
+    let unknown = SignalOwner { desc, owner: Owner::default(), signal: 0 };
     let Ok(owners) = OWNERS.try_lock() else { return unknown };
     owners.iter().find(|known| known.desc == desc).copied().unwrap_or(unknown)
 }
 
-fn keep(known: Known) -> c_int {
+fn keep(known: SignalOwner) -> c_int {
     if let Ok(mut owners) = OWNERS.try_lock() {
         owners.retain(|other| other.desc.index() != known.desc.index());
         if known.owner != Owner::default() || known.signal != 0 {
@@ -66,11 +66,11 @@ pub fn control(desc: Desc, command: c_int, argument: usize) -> Result<Option<c_i
             let kind = if number < 0 { OWNER_GROUP } else { OWNER_PROCESS };
             let id = number.checked_abs().ok_or(Errno::INVAL)?;
             let kind = if id == 0 { 0 } else { kind };
-            keep(Known { owner: Owner { kind, id }, ..known })
+            keep(SignalOwner { owner: Owner { kind, id }, ..known })
         }
         F_GETSIG => known.signal,
         F_SETSIG if argument > SIGNALS => return Err(Errno::INVAL),
-        F_SETSIG => keep(Known { signal: number, ..known }),
+        F_SETSIG => keep(SignalOwner { signal: number, ..known }),
         F_GETOWN_EX => {
             Out(argument as *mut Owner).put(known.owner)?;
             0
@@ -80,7 +80,7 @@ pub fn control(desc: Desc, command: c_int, argument: usize) -> Result<Option<c_i
             if !(0..=OWNER_GROUP).contains(&owner.kind) {
                 return Err(Errno::INVAL);
             }
-            keep(Known { owner, ..known })
+            keep(SignalOwner { owner, ..known })
         }
         _ => return Ok(None),
     }))

@@ -3,8 +3,8 @@
 //! The volume keeps a node of kind socket; the kernel's own socket lies in the anchor directory,
 //! named by the node's inode and generation, so it follows renames and hard links. The program is
 //! told the name that it gave, as far as this process knows it. Permissions are the node's alone
-//! (see [`crate::descriptors::special_files`]). A socket that a crash leaves there is replaced when its
-//! name is used again. On a mounted volume the kernel does all this by the mount.
+//! (see [`crate::descriptors::special_files`]). A socket that a crash leaves there is replaced when
+//! its name is used again. On a mounted volume the kernel does all this by the mount.
 //!
 //! Locks: `NAMES` only while the structure lock is held, which `fork` takes: a child never finds it
 //! held by a thread that it does not have.
@@ -21,7 +21,7 @@ use vfs::{At, Errno, Kind, Node, Removes};
 
 use crate::descriptors::special_files;
 use crate::entry::pointers::{Bytes, Out};
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::{Process, VolumeView};
 use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
 
@@ -66,7 +66,7 @@ impl Real {
 }
 
 /// The anchor directory, by a path short enough for any volume.
-fn directory(seen: &Seen) -> Vec<u8> {
+fn directory(seen: &VolumeView) -> Vec<u8> {
     format!("/proc/self/fd/{}/", seen.anchor.as_raw_fd()).into_bytes()
 }
 
@@ -182,7 +182,7 @@ pub fn show(
 ) {
     let (Some(room), Ok(told)) = (room, len.value()) else { return };
     let Some(path) = path_of(address, told.min(room)) else { return };
-    let of = |(number, seen): (usize, &Seen)| {
+    let of = |(number, seen): (usize, &VolumeView)| {
         Some((number, path.strip_prefix(directory(seen).as_slice())?.to_vec()))
     };
     let Some((number, tail)) = process.volumes().enumerate().find_map(of) else { return };

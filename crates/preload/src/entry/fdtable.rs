@@ -1,9 +1,9 @@
 //! The table of the process's descriptors that stand for files of the volume: "ours".
 //!
 //! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of one
-//! descriptor of nothing (`descriptors/placeholder.rs`). So the number is the lowest free one, poll says
-//! ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly (`EBADF`,
-//! `ENOTDIR`). The table says which open file description each number stands for.
+//! descriptor of nothing (`descriptors/placeholder.rs`). So the number is the lowest free one, poll
+//! says ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly
+//! (`EBADF`, `ENOTDIR`). The table says which open file description each number stands for.
 //!
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
 //! is given back, and says so while the number is cached (see [`cached`]). Lookups are lock-free:

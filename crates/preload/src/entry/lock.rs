@@ -175,9 +175,9 @@ fn ask() {
 static TURN: Lock<()> = Lock::new(());
 
 /// The right to fork. From here on the calling thread can be asked to give way.
-pub struct Turn(#[allow(dead_code)] Guard<'static, ()>); // Held, not looked at.
+pub struct ForkPermit(#[allow(dead_code)] Guard<'static, ()>); // Held, not looked at.
 
-impl Turn {
+impl ForkPermit {
     /// Waits for it.
     pub fn take() -> Self {
         let turn = TURN.lock();
@@ -188,7 +188,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ForkPermit {
     fn drop(&mut self) {
         let mut forker = FORKER.load(Ordering::Relaxed);
         loop {

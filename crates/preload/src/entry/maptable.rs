@@ -177,7 +177,7 @@ impl Mapping {
     }
 
     /// Its place among the mappings of its file.
-    const fn place(&self) -> Place {
+    const fn place(&self) -> FilePosition {
         (self.node, self.file_end(), self.start)
     }
 
@@ -187,7 +187,7 @@ impl Mapping {
 }
 
 /// A mapping of a file: the offset in the file of its end, and its start.
-type Place = (Node, u64, usize);
+type FilePosition = (Node, u64, usize);
 
 /// The mappings of this process.
 #[derive(Default)]
@@ -197,7 +197,7 @@ pub struct Mappings {
     /// How many hold a description, of those that are held.
     holders: BTreeMap<Desc, usize>,
     /// By their files.
-    places: BTreeSet<Place>,
+    places: BTreeSet<FilePosition>,
     /// How many have parts without pages.
     gapped: Cell<usize>,
 }
@@ -206,7 +206,7 @@ pub struct Mappings {
 /// it shows there, stay.
 pub struct Change<'a> {
     map: &'a mut Mapping,
-    before: (Place, Desc, bool),
+    before: (FilePosition, Desc, bool),
     gapped: &'a Cell<usize>,
 }
 

@@ -14,7 +14,7 @@ use crate::entry::thread::{PENDING, SENT, Thread};
 use crate::entry::{errno, set_errno};
 
 /// A kept signal, as the kernel gave it.
-pub type Kept = siginfo_t;
+pub type PendingSignal = siginfo_t;
 
 /// The signals that faults raise.
 pub const FAULTS: [c_int; 6] =
@@ -118,12 +118,12 @@ pub fn send_nudge(thread: u32) {
 }
 
 /// Takes the next pending signal of this number, if there is one.
-fn next_pending(signal: c_int) -> Option<Kept> {
+fn next_pending(signal: c_int) -> Option<PendingSignal> {
     let set = 1_u64 << (signal - 1);
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: all zeros is a value of this plain structure, which the kernel fills in.
     unsafe {
-        let mut kept: Kept = std::mem::zeroed();
+        let mut kept: PendingSignal = std::mem::zeroed();
         let (set, kept_at) = ((&raw const set) as usize, (&raw mut kept) as usize);
         let arguments = [set, kept_at, (&raw const now) as usize, size_of::<u64>(), 0, 0];
         system_call(libc::SYS_rt_sigtimedwait, arguments).is_ok().then_some(kept)
@@ -159,7 +159,7 @@ pub fn deliver(thread: &Thread) {
 }
 
 /// Queues a kept signal in front of those of its number that came after it.
-fn queue_first(kept: &Kept) {
+fn queue_first(kept: &PendingSignal) {
     let signal = kept.si_signo;
     let mut later = Vec::new();
     while signal >= REALTIME

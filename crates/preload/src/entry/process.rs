@@ -84,7 +84,7 @@ impl SharedNode {
 }
 
 /// A volume, and how this process sees it.
-pub struct Seen {
+pub struct VolumeView {
     /// Its tree, and where that appears.
     pub tree: Tree,
     /// The anchor directory, at a high number.
@@ -115,7 +115,7 @@ pub struct Texts {
     pub file: (u64, u64),
 }
 
-impl Deref for Seen {
+impl Deref for VolumeView {
     type Target = Tree;
 
     #[inline]
@@ -124,7 +124,7 @@ impl Deref for Seen {
     }
 }
 
-impl Seen {
+impl VolumeView {
     /// What is seen of the file system of `root`. `mount`: the device number of the mount that the
     /// prefix is.
     pub fn new(
@@ -152,9 +152,9 @@ pub struct Process {
     /// The engine.
     pub fs: Engine,
     /// The volume: the first of several.
-    first: Seen,
+    first: VolumeView,
     /// The others; the engine is [`vfs::several::Several`] then.
-    others: Vec<Seen>,
+    others: Vec<VolumeView>,
     /// The descriptor numbers that the program must not touch.
     internal: Vec<AtomicI32>,
     /// The variables that a new image needs, as they stand in the environment: `NAME=value`.
@@ -186,7 +186,7 @@ impl Process {
     /// the engine's own descriptors; `cred`: what user the process is.
     pub fn new(
         fs: Arc<dyn vfs::Engine>,
-        (first, others): (Seen, Vec<Seen>),
+        (first, others): (VolumeView, Vec<VolumeView>),
         engine: &[i32],
         environment: Vec<Vec<u8>>,
         report: Option<Vec<u8>>,
@@ -234,30 +234,30 @@ impl Process {
 
     /// The volume that the program was given first, if not alone.
     #[inline]
-    pub fn first(&self) -> &Seen {
+    pub fn first(&self) -> &VolumeView {
         &self.first
     }
 
     /// All volumes, in the order of the engine's members.
-    pub fn volumes(&self) -> impl Iterator<Item = &Seen> {
+    pub fn volumes(&self) -> impl Iterator<Item = &VolumeView> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
     /// Those beside the first.
     #[inline]
-    pub fn others(&self) -> &[Seen] {
+    pub fn others(&self) -> &[VolumeView] {
         &self.others
     }
 
     /// The volume that a node is on, or that what is open is on.
     #[inline]
-    pub fn volume_of(&self, of: impl Into<Of>) -> &Seen {
+    pub fn volume_of(&self, of: impl Into<Of>) -> &VolumeView {
         let number = of.into().member();
         if number == 0 { &self.first } else { self.other(number) }
     }
 
     #[cold]
-    fn other(&self, number: usize) -> &Seen {
+    fn other(&self, number: usize) -> &VolumeView {
         self.others.get(number - 1).unwrap_or(&self.first)
     }
 
@@ -309,7 +309,7 @@ impl Process {
 
     /// The same on a volume.
     #[inline]
-    pub fn walk_in<'p>(&'p self, seen: &'p Seen) -> Walk<'p> {
+    pub fn walk_in<'p>(&'p self, seen: &'p VolumeView) -> Walk<'p> {
         Walk { fs: &*self.fs, tree: &seen.tree, cred: self.cred() }
     }
 

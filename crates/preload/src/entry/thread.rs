@@ -32,7 +32,7 @@ use std::sync::atomic::{
 use vfs::cred::Cred;
 
 use crate::entry::cancel;
-use crate::entry::pending_signals::{self, FAULTS, Kept};
+use crate::entry::pending_signals::{self, FAULTS, PendingSignal};
 
 /// A signal was kept back, and all but the faults are blocked until it is given.
 pub const PENDING: u32 = 1;
@@ -66,7 +66,8 @@ pub struct Thread {
     pub passes: AtomicBool,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
-    /// How many calls of it let the kernel close or replace numbers (see [`crate::entry::cached_fd`]).
+    /// How many calls of it let the kernel close or replace numbers (see
+    /// [`crate::entry::cached_fd`]).
     pub announced: AtomicU32,
     /// How many replaced numbers it has looked at (see `entry`).
     pub replaced: AtomicU32,
@@ -75,11 +76,11 @@ pub struct Thread {
     pub cred: AtomicPtr<Cred>,
     pub cred_changes: AtomicU32,
     /// The kept signal, while `PENDING`.
-    pub kept: UnsafeCell<Kept>,
+    pub kept: UnsafeCell<PendingSignal>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.
-    pub sent: UnsafeCell<[Kept; FAULTS.len()]>,
+    pub sent: UnsafeCell<[PendingSignal; FAULTS.len()]>,
     /// The SIGBUS that was sent while the program has it blocked; number 0: none.
-    pub held: UnsafeCell<Kept>,
+    pub held: UnsafeCell<PendingSignal>,
 }
 
 const BYTES: usize = size_of::<Thread>();

@@ -75,7 +75,7 @@ extern "C" fn run_call(call: *mut c_void) -> *mut c_void {
 
 /// `siginfo_t` of a signal that reports asynchronous I/O.
 #[repr(C)]
-struct Told {
+struct CompletionInfo {
     signo: c_int,
     errno: c_int,
     code: c_int,
@@ -85,14 +85,14 @@ struct Told {
     value: sigval,
     rest: [usize; 12],
 }
-const _: () = assert!(size_of::<Told>() == size_of::<libc::siginfo_t>());
+const _: () = assert!(size_of::<CompletionInfo>() == size_of::<libc::siginfo_t>());
 
 /// Tells the program that what it asked for is done.
 fn notify(event: &sigevent) {
     match event.sigev_notify {
         libc::SIGEV_SIGNAL => {
             let pid = rustix::process::getpid().as_raw_nonzero().get();
-            let told = Told {
+            let told = CompletionInfo {
                 signo: event.sigev_signo,
                 errno: 0,
                 code: FROM_AIO,

@@ -10,7 +10,7 @@ use vfs::{Attr, Changing, Errno, Kind, Nanos, Of, Simply};
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::{Process, VolumeView};
 use crate::entry::{Served, Stop};
 use crate::paths::credentials;
 use crate::paths::flags;
@@ -90,7 +90,7 @@ const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
 /// The bit of the mask and the number of the mount: the kernel's, if the volume is mounted; else
 /// one of the volume's own, which the kernel gives to no mount, since it counts them from below.
-fn mount_of(seen: &Seen, mask: u32) -> (u32, u64) {
+fn mount_of(seen: &VolumeView, mask: u32) -> (u32, u64) {
     let unique = mask & STATX_MNT_ID_UNIQUE != 0;
     let bit = if unique { STATX_MNT_ID_UNIQUE } else { libc::STATX_MNT_ID };
     if seen.mounted {

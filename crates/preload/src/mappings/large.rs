@@ -13,7 +13,7 @@ use crate::entry::lock::Guard;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
-use crate::mappings::mapping::{self, Wish, extend};
+use crate::mappings::mapping::{self, MapRequest, extend};
 
 impl Mapping {
     /// Its pages that have something of `start..end`.
@@ -78,16 +78,19 @@ pub fn whole(piece: &Piece, unit: u64) -> Option<Piece> {
 
 /// As [`mapping::reserve`], for a mapping by large pages, whole: `EINVAL` where those cannot be at
 /// the addresses that the program names, or something else lies beside these.
-pub fn reserve(wish: &Wish, len: usize, unit: usize) -> Result<usize, Errno> {
-    let lead = wish.offset as usize % unit;
+pub fn reserve(request: &MapRequest, len: usize, unit: usize) -> Result<usize, Errno> {
+    let lead = request.offset as usize % unit;
     let whole = (lead + len).checked_next_multiple_of(unit).ok_or(Errno::NOMEM)?;
     let fixed = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
-    if wish.flags & fixed == 0 {
-        let anywhere =
-            Wish { at: std::ptr::null_mut(), offset: wish.offset - lead as u64, ..*wish };
+    if request.flags & fixed == 0 {
+        let anywhere = MapRequest {
+            at: std::ptr::null_mut(),
+            offset: request.offset - lead as u64,
+            ..*request
+        };
         return Ok(mapping::reserve(&anywhere, whole)? + lead);
     }
-    let start = wish.at as usize;
+    let start = request.at as usize;
     if start % unit != lead {
         return Err(Errno::INVAL);
     }
@@ -111,7 +114,7 @@ pub fn reserve(wish: &Wish, len: usize, unit: usize) -> Result<usize, Errno> {
         }
         made.push((from, to));
     }
-    mapping::reserve(wish, len)
+    mapping::reserve(request, len)
 }
 
 /// Clears `start..end` of mappings by large pages, if there are any, before something else is

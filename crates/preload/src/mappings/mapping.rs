@@ -374,7 +374,7 @@ fn read_into(
 
 /// The arguments of `mmap` without the descriptor.
 #[derive(Clone, Copy)]
-pub struct Wish {
+pub struct MapRequest {
     pub at: *mut c_void,
     pub len: usize,
     pub prot: c_int,
@@ -384,19 +384,19 @@ pub struct Wish {
 
 /// Reserves addresses for a mapping: those that the program names, or such that whole chunks of the
 /// file can be huge pages.
-pub fn reserve(wish: &Wish, len: usize) -> Result<usize, Errno> {
+pub fn reserve(request: &MapRequest, len: usize) -> Result<usize, Errno> {
     let keep = MapFlags::from_bits_retain(
-        wish.flags as u32 & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u32,
+        request.flags as u32 & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u32,
     );
     let (flags, none) = (MapFlags::PRIVATE | MapFlags::NORESERVE | keep, ProtFlags::empty());
-    let ahead = if wish.at.is_null() && keep.is_empty() && len >= HUGE { HUGE } else { 0 };
+    let ahead = if request.at.is_null() && keep.is_empty() && len >= HUGE { HUGE } else { 0 };
     let whole = len.checked_add(ahead).ok_or(Errno::NOMEM)?;
     // SAFETY: new addresses, or those that the program told to replace.
-    let start = unsafe { rustix::mm::mmap_anonymous(wish.at, whole, none, flags)? } as usize;
+    let start = unsafe { rustix::mm::mmap_anonymous(request.at, whole, none, flags)? } as usize;
     if ahead == 0 {
         return Ok(start);
     }
-    let lead = (wish.offset as usize).wrapping_sub(start) % HUGE;
+    let lead = (request.offset as usize).wrapping_sub(start) % HUGE;
     let chosen = start + lead;
     for (from, to) in [(start, chosen), (chosen + len, start + whole)] {
         if from < to {
@@ -422,9 +422,9 @@ fn check_durable(process: &Process, desc: Desc) -> Result<(), Errno> {
 }
 
 /// Maps a part of an open file.
-pub fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
+pub fn map_file(process: &Process, desc: Desc, request: MapRequest) -> Result<usize, Errno> {
     let mut maps = process.lock();
-    let (start, mut replaced) = map_locked(process, &mut maps, desc, wish)?;
+    let (start, mut replaced) = map_locked(process, &mut maps, desc, request)?;
     replaced.retain(|desc| !maps.holds(*desc));
     release(process, replaced);
     Ok(start)
@@ -436,7 +436,7 @@ pub fn map_locked(
     process: &Process,
     maps: &mut Mappings,
     desc: Desc,
-    wish: Wish,
+    request: MapRequest,
 ) -> Result<(usize, Vec<Desc>), Errno> {
     let (node, opened) = process.fs.describe(desc)?;
     if opened.path_only() {
@@ -444,31 +444,32 @@ pub fn map_locked(
     }
     let attr = process.fs.attributes(node)?;
     let shared =
-        matches!(wish.flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
-    if !shared && wish.flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        matches!(request.flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
+    if !shared && request.flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
         return Err(Errno::INVAL);
     }
-    if wish.len == 0 || !wish.offset.is_multiple_of(PAGE as u64) {
+    if request.len == 0 || !request.offset.is_multiple_of(PAGE as u64) {
         return Err(Errno::INVAL);
     }
-    flags::check_map(wish.flags)?;
+    flags::check_map(request.flags)?;
     let writes = opened.reads() && opened.writes() && may_change(process, desc);
-    if !opened.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
+    if !opened.reads() || shared && request.prot & libc::PROT_WRITE != 0 && !writes {
         return Err(Errno::ACCESS);
     }
     if attr.kind != Kind::File {
         return Err(Errno::NODEV);
     }
-    let len = wish.len.checked_add(PAGE - 1).ok_or(Errno::NOMEM)? / PAGE * PAGE;
-    if wish.offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
+    let len = request.len.checked_add(PAGE - 1).ok_or(Errno::NOMEM)? / PAGE * PAGE;
+    if request.offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
         return Err(Errno::OVERFLOW);
     }
-    if wish.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && wish.flags & libc::MAP_SYNC != 0
+    if request.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE
+        && request.flags & libc::MAP_SYNC != 0
     {
         check_durable(process, desc)?;
     }
     let unit = unit(process, desc, shared);
-    let (start, mut replaced) = reserve_for(process, maps, &wish, len, unit)?;
+    let (start, mut replaced) = reserve_for(process, maps, &request, len, unit)?;
     let (first, end) = (start / unit * unit, (start + len).next_multiple_of(unit));
     replaced.extend(maps.cut(first, end));
     let mut map = Mapping {
@@ -476,8 +477,8 @@ pub fn map_locked(
         end,
         desc,
         node,
-        offset: wish.offset - (start - first) as u64,
-        prot: wish.prot,
+        offset: request.offset - (start - first) as u64,
+        prot: request.prot,
         shared,
         may_write: writes || !shared,
         empty: Vec::new(),
@@ -485,7 +486,7 @@ pub fn map_locked(
         unit,
         own: if unit == PAGE { Vec::new() } else { vec![(start, start + len)] },
     };
-    let populate = wish.flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
+    let populate = request.flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
     if let Err(errno) = back(process, &mut map, first, populate) {
         // SAFETY: the range that was reserved above.
         unsafe { rustix::mm::munmap(first as *mut c_void, end - first)? };
@@ -501,18 +502,19 @@ pub fn map_locked(
 fn reserve_for(
     process: &Process,
     maps: &mut Mappings,
-    wish: &Wish,
+    request: &MapRequest,
     len: usize,
     unit: usize,
 ) -> Result<(usize, Vec<Desc>), Errno> {
-    let (at, mut replaced, mut vacated) = (wish.at as usize, Vec::new(), false);
-    if wish.flags & libc::MAP_FIXED != 0 {
-        if at % unit != wish.offset as usize % unit {
+    let (at, mut replaced, mut vacated) = (request.at as usize, Vec::new(), false);
+    if request.flags & libc::MAP_FIXED != 0 {
+        if at % unit != request.offset as usize % unit {
             return Err(Errno::INVAL);
         }
         vacated = large::vacate(maps, at, at.saturating_add(len), &mut replaced)?;
     }
-    let made = if unit == PAGE { reserve(wish, len) } else { large::reserve(wish, len, unit) };
+    let made =
+        if unit == PAGE { reserve(request, len) } else { large::reserve(request, len, unit) };
     match made {
         Ok(start) => Ok((start, replaced)),
         Err(errno) => {

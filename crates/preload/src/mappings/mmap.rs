@@ -12,7 +12,7 @@ use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::{Served, Stop, errno, set_errno};
 use crate::mappings::large;
-use crate::mappings::mapping::{self, Wish, release};
+use crate::mappings::mapping::{self, MapRequest, release};
 use crate::mappings::page_faults;
 
 /// If nothing of ours is mapped, the kernel serves the call.
@@ -236,8 +236,8 @@ pub fn map_other_part(
         return Err(Stop::Errno(Errno::INVAL));
     }
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-    let wish = Wish { at: start as *mut c_void, len, prot: map.prot, flags, offset };
-    let (_, mut freed) = mapping::map_locked(process, &mut maps, map.desc, wish)?;
+    let request = MapRequest { at: start as *mut c_void, len, prot: map.prot, flags, offset };
+    let (_, mut freed) = mapping::map_locked(process, &mut maps, map.desc, request)?;
     freed.retain(|desc| !maps.holds(*desc));
     release(process, freed);
     Ok(0)

@@ -18,7 +18,7 @@ use crate::entry::maptable::{Mapping, Mappings, PAGE};
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
 use crate::mappings::large::{self, unmap};
-use crate::mappings::mapping::{self, Wish, extend, release};
+use crate::mappings::mapping::{self, MapRequest, extend, release};
 use crate::paths::identity::Line;
 
 /// To a fixed place.
@@ -69,18 +69,18 @@ pub fn remap(
 ) -> Served<isize> {
     let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
     let flags = MremapFlags::from_bits_retain(flags as u32);
-    let wish = Move { start, old: pages(old), new: pages(new), flags, to };
+    let request = Move { start, old: pages(old), new: pages(new), flags, to };
     let mut maps = process.lock();
-    let is_ours = maps.touches(start, start.saturating_add(wish.old.max(1)));
+    let is_ours = maps.touches(start, start.saturating_add(request.old.max(1)));
     let fixed = flags.contains(FIXED);
-    let replaces = fixed && maps.touches(to, to.saturating_add(wish.new));
+    let replaces = fixed && maps.touches(to, to.saturating_add(request.new));
     if !is_ours && !replaces {
         return Err(Stop::Kernel);
     }
-    wish.check()?;
+    request.check()?;
     let mut freed = Vec::new();
-    maps.join(start, start.saturating_add(wish.old));
-    let result = run(process, &mut maps, wish, &mut freed);
+    maps.join(start, start.saturating_add(request.old));
+    let result = run(process, &mut maps, request, &mut freed);
     freed.retain(|desc| !maps.holds(*desc));
     release(process, freed);
     Ok(result? as isize)
@@ -89,21 +89,21 @@ pub fn remap(
 fn run(
     process: &Process,
     maps: &mut Mappings,
-    wish: Move,
+    request: Move,
     freed: &mut Vec<Desc>,
 ) -> Result<usize, Errno> {
-    let Move { start, mut old, new, flags, .. } = wish;
+    let Move { start, mut old, new, flags, .. } = request;
     let fixed = flags.contains(FIXED);
     let map = maps.find(start).cloned();
     let reaches = map.as_ref().is_none_or(|map| old.min(new) > map.end - start);
     if let Some(map) = map.as_ref().filter(|map| map.is_large()) {
-        return run_large(process, maps, map, wish, freed);
+        return run_large(process, maps, map, request, freed);
     }
     let several = fixed && old == new && maps.touches(start, start + old);
     if several && reaches && !flags.contains(MremapFlags::DONTUNMAP) {
-        return move_several(process, maps, &wish, freed);
+        return move_several(process, maps, &request, freed);
     }
-    let Some(map) = map else { return move_others(maps, &wish, freed) };
+    let Some(map) = map else { return move_others(maps, &request, freed) };
     if reaches {
         return Err(Errno::FAULT);
     }
@@ -114,10 +114,10 @@ fn run(
         unmap(maps, start + new, old - new, freed)?;
         old = new;
     }
-    if wish.leaves() || old == 0 {
+    if request.leaves() || old == 0 {
         let moves = flags.contains(MremapFlags::MAYMOVE);
         return if moves {
-            moved(process, maps, &map, &Move { old, ..wish }, freed)
+            moved(process, maps, &map, &Move { old, ..request }, freed)
         } else {
             Err(Errno::NOMEM)
         };
@@ -132,7 +132,7 @@ fn run(
         }
     }
     if flags.contains(MremapFlags::MAYMOVE) {
-        moved(process, maps, &map, &wish, freed)
+        moved(process, maps, &map, &request, freed)
     } else {
         Err(Errno::NOMEM)
     }
@@ -143,10 +143,10 @@ fn run_large(
     process: &Process,
     maps: &mut Mappings,
     map: &Mapping,
-    wish: Move,
+    request: Move,
     freed: &mut Vec<Desc>,
 ) -> Result<usize, Errno> {
-    let Move { start, mut old, new, flags, .. } = wish;
+    let Move { start, mut old, new, flags, .. } = request;
     let part = map.own.iter().copied().find(|part| (part.0..part.1).contains(&start));
     let (_, end) = part.ok_or(Errno::FAULT)?;
     if old.min(new) > end - start {
@@ -156,10 +156,10 @@ fn run_large(
         unmap(maps, start + new, old - new, freed)?;
         old = new;
     }
-    if !wish.leaves() && old == new {
+    if !request.leaves() && old == new {
         return Ok(start);
     }
-    if !wish.leaves()
+    if !request.leaves()
         && old > 0
         && start + old == end
         && large::grow(process, maps, map, (end, start + new))
@@ -167,7 +167,7 @@ fn run_large(
         return Ok(start);
     }
     if flags.contains(MremapFlags::MAYMOVE) {
-        moved(process, maps, map, &Move { old, ..wish }, freed)
+        moved(process, maps, map, &Move { old, ..request }, freed)
     } else {
         Err(Errno::NOMEM)
     }
@@ -175,8 +175,8 @@ fn run_large(
 
 /// Memory that is not ours: it goes to where something of ours lies, or a part of ours behind it is
 /// too much.
-fn move_others(maps: &mut Mappings, wish: &Move, freed: &mut Vec<Desc>) -> Result<usize, Errno> {
-    let Move { start, old, new, flags, to } = *wish;
+fn move_others(maps: &mut Mappings, request: &Move, freed: &mut Vec<Desc>) -> Result<usize, Errno> {
+    let Move { start, old, new, flags, to } = *request;
     let least = old.min(new);
     if maps.touches(start, start + least) || old > new && !is_one(start, least)? {
         return Err(Errno::FAULT);
@@ -248,10 +248,10 @@ fn is_one(start: usize, len: usize) -> Result<bool, Errno> {
 fn move_several(
     process: &Process,
     maps: &mut Mappings,
-    wish: &Move,
+    request: &Move,
     freed: &mut Vec<Desc>,
 ) -> Result<usize, Errno> {
-    let Move { start, old, to, .. } = *wish;
+    let Move { start, old, to, .. } = *request;
     let end = start + old;
     if maps.has_large(start, end) {
         return Err(Errno::FAULT);
@@ -266,7 +266,7 @@ fn move_several(
     // The target stays taken, too, until something lies there.
     large::clear(maps, to, to + old, freed)?;
     let mut done = Vec::with_capacity(kernels.len());
-    let moved = move_each(process, maps, (wish, &kernels), freed, &mut done);
+    let moved = move_each(process, maps, (request, &kernels), freed, &mut done);
     done.sort_unstable();
     let mut at = to;
     for (from, until) in done.into_iter().chain([(to + old, to + old)]) {
@@ -283,11 +283,11 @@ fn move_several(
 fn move_each(
     process: &Process,
     maps: &mut Mappings,
-    (wish, kernels): (&Move, &[(usize, usize)]),
+    (request, kernels): (&Move, &[(usize, usize)]),
     freed: &mut Vec<Desc>,
     done: &mut Vec<(usize, usize)>,
 ) -> Result<(), Errno> {
-    let Move { start, old, to, .. } = *wish;
+    let Move { start, old, to, .. } = *request;
     let end = start + old;
     let ours: Vec<Mapping> = maps.within(start, end).cloned().collect();
     let target = |from: usize| to + (from - start);
@@ -296,15 +296,20 @@ fn move_each(
             if part.0 < part.1 {
                 let len = part.1 - part.0;
                 // SAFETY: as the program asked; the target is reserved.
-                unsafe { kernel(part.0, len, len, wish.flags, target(part.0))? };
+                unsafe { kernel(part.0, len, len, request.flags, target(part.0))? };
                 done.push((target(part.0), target(part.1)));
             }
         }
     }
     for map in ours {
         let (from, until) = (map.start.max(start), map.end.min(end));
-        let one =
-            Move { start: from, old: until - from, new: until - from, to: target(from), ..*wish };
+        let one = Move {
+            start: from,
+            old: until - from,
+            new: until - from,
+            to: target(from),
+            ..*request
+        };
         // If it fails it leaves nothing there.
         done.push((target(from), target(until)));
         moved(process, maps, &map, &one, freed)?;
@@ -317,49 +322,55 @@ fn moved(
     process: &Process,
     maps: &mut Mappings,
     map: &Mapping,
-    wish: &Move,
+    request: &Move,
     freed: &mut Vec<Desc>,
 ) -> Result<usize, Errno> {
-    let fixed = wish.flags.contains(FIXED);
+    let fixed = request.flags.contains(FIXED);
     let kind = if map.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    let new = Wish {
-        at: if fixed { wish.to as *mut c_void } else { std::ptr::null_mut() },
-        len: wish.new,
+    let new = MapRequest {
+        at: if fixed { request.to as *mut c_void } else { std::ptr::null_mut() },
+        len: request.new,
         prot: map.prot,
         flags: kind | if fixed { libc::MAP_FIXED } else { 0 },
-        offset: map.offset_of(wish.start),
+        offset: map.offset_of(request.start),
     };
     // The lock is held: until the old place is gone no thread gets a page there, where a store
     // would be lost.
     let (target, replaced) = match mapping::map_locked(process, maps, map.desc, new) {
         Err(errno) if fixed => {
             // As the kernel, which has unmapped it by then.
-            unmap(maps, wish.to, wish.new, freed)?;
+            unmap(maps, request.to, request.new, freed)?;
             return Err(errno);
         }
         mapped => mapped?,
     };
     freed.extend(replaced);
     if !map.shared
-        && let Err(errno) = move_pages(maps, map, wish, target)
+        && let Err(errno) = move_pages(maps, map, request, target)
     {
-        unmap(maps, target, wish.new, freed)?;
+        unmap(maps, target, request.new, freed)?;
         return Err(errno);
     }
-    let keeps = wish.flags.contains(MremapFlags::DONTUNMAP);
-    if wish.old > 0 && !keeps {
-        unmap(maps, wish.start, wish.old, freed)?;
+    let keeps = request.flags.contains(MremapFlags::DONTUNMAP);
+    if request.old > 0 && !keeps {
+        unmap(maps, request.start, request.old, freed)?;
     } else if keeps && !map.shared {
         // Its pages have gone: it shows the file again.
-        let again = Wish { at: wish.start as *mut c_void, flags: kind | libc::MAP_FIXED, ..new };
+        let again =
+            MapRequest { at: request.start as *mut c_void, flags: kind | libc::MAP_FIXED, ..new };
         freed.extend(mapping::map_locked(process, maps, map.desc, again)?.1);
     }
     Ok(target)
 }
 
 /// Moves the pages that are there of the old place, mapping by mapping of the kernel's.
-fn move_pages(maps: &mut Mappings, map: &Mapping, wish: &Move, target: usize) -> Result<(), Errno> {
-    let (start, len) = (wish.start, wish.old.min(wish.new));
+fn move_pages(
+    maps: &mut Mappings,
+    map: &Mapping,
+    request: &Move,
+    target: usize,
+) -> Result<(), Errno> {
+    let (start, len) = (request.start, request.old.min(request.new));
     let mut parts = kernels_parts(start, start + len)?;
     parts.retain(|part| map.empty_at(part.0).is_none());
     let to = |from: usize| target + (from - start);

@@ -13,7 +13,7 @@ use crate::interposed::interpose;
 use crate::mappings::advice;
 use crate::mappings::cache_segments;
 use crate::mappings::large;
-use crate::mappings::mapping::{Wish, map_file, release};
+use crate::mappings::mapping::{MapRequest, map_file, release};
 use crate::mappings::mmap::{self, range, replace, some};
 use crate::mappings::mremap::remap;
 use crate::mappings::page_faults::{self, ready_all};
@@ -26,12 +26,15 @@ interpose! {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
             let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
             mmap::check_shared(process, desc, flags)?;
-            let mapped = map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize;
+            let request = MapRequest { at, len, prot, flags, offset };
+            let mapped = map_file(process, desc, request)? as isize;
             advice::mapped(mapped as usize, len, flags);
             return Ok(mapped);
         }
         let call = || kernel(at, len, prot, flags, fd, offset);
-        let call = || if cache_segments::marks(flags) { cache_segments::marking(call) } else { call() };
+        let call = || {
+            if cache_segments::marks(flags) { cache_segments::marking(call) } else { call() }
+        };
         let replaced = if flags & libc::MAP_FIXED != 0 && some().is_ok() {
             replace(process, range(at, len), call, |&address| address == -1)
         } else {

@@ -117,8 +117,8 @@ fn here() -> Option<OwnedFd> {
     }
 }
 
-/// A working directory, left again by [`Way::back`].
-enum Way {
+/// A working directory, left again by [`SavedDirectory::back`].
+enum SavedDirectory {
     /// It stayed as it was.
     Stayed,
     /// Upwards.
@@ -127,7 +127,7 @@ enum Way {
     To(OwnedFd),
 }
 
-impl Way {
+impl SavedDirectory {
     /// Enters a directory by its name. `None`: it cannot be entered.
     fn into(name: &CStr, physical: bool) -> Option<Self> {
         let way = if physical { Self::Up } else { Self::To(here()?) };
@@ -246,9 +246,11 @@ impl TreeWalk {
             }
         }
         let way = if self.flags & CHDIR == 0 {
-            Way::Stayed
+            SavedDirectory::Stayed
         } else {
-            let Some(way) = Way::into(text, self.flags & PHYSICAL != 0) else { return -1 };
+            let Some(way) = SavedDirectory::into(text, self.flags & PHYSICAL != 0) else {
+                return -1;
+            };
             way
         };
         self.above.push((stat.st_dev, stat.st_ino));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vfs::Errno;
 
 use crate::entry::fdtable;
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::{Process, VolumeView};
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::paths;
@@ -16,7 +16,7 @@ static WATCH_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Refuses a watch of `path`, or of a descriptor, on a volume. The first one is told on standard
 /// error, too: programs drop the error and wait for ever (Node, where it watches a tree).
-pub fn refuse<T>(seen: &Seen, path: &[u8], reason: &'static str) -> Served<T> {
+pub fn refuse<T>(seen: &VolumeView, path: &[u8], reason: &'static str) -> Served<T> {
     if !WATCH_REFUSED.swap(true, Ordering::Relaxed) {
         let path = String::from_utf8_lossy(path);
         let line = format!(
@@ -36,7 +36,7 @@ pub fn volume_marked<'p>(
     process: &'p Process,
     (dirfd, path): (c_int, &[u8]),
     follow: bool,
-) -> Option<&'p Seen> {
+) -> Option<&'p VolumeView> {
     match fdtable::get(dirfd) {
         Some(desc) if path.first() != Some(&b'/') => Some(process.volume_of(desc)),
         None if path.is_empty() && dirfd == libc::AT_FDCWD => {

@@ -38,17 +38,17 @@ static FOR_FILES: AtomicBool = AtomicBool::new(false);
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// An identity that a thread has, or had.
-struct Known {
+struct SharedCred {
     cred: Cred,
-    next: *mut Known,
+    next: *mut SharedCred,
 }
 
-static KNOWN: AtomicPtr<Known> = AtomicPtr::new(std::ptr::null_mut());
+static KNOWN: AtomicPtr<SharedCred> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The one that is kept for an identity.
 fn kept(cred: Cred) -> &'static Cred {
     let mut looked_at = std::ptr::null_mut();
-    let mut new = Box::new(Known { cred, next: std::ptr::null_mut() });
+    let mut new = Box::new(SharedCred { cred, next: std::ptr::null_mut() });
     loop {
         let head = KNOWN.load(Ordering::Acquire);
         let mut at = head;

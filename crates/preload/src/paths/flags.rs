@@ -15,9 +15,9 @@ use crate::entry::process::Process;
 use crate::paths::{self, Target};
 
 /// The bits that a call knows, and the error for others.
-pub struct Known(u32, Errno);
+pub struct KnownFlags(u32, Errno);
 
-impl Known {
+impl KnownFlags {
     const fn new(bits: c_int) -> Self {
         Self(bits.cast_unsigned(), Errno::INVAL)
     }
@@ -51,36 +51,36 @@ const EMPTY: c_int = libc::AT_EMPTY_PATH;
 const CURRENT: c_int = libc::AT_STATX_SYNC_TYPE;
 
 /// `fstatat`, and `statx` but for what [`check_statx`] says.
-pub const STAT: Known = Known::new(NOFOLLOW | EMPTY | libc::AT_NO_AUTOMOUNT | CURRENT);
+pub const STAT: KnownFlags = KnownFlags::new(NOFOLLOW | EMPTY | libc::AT_NO_AUTOMOUNT | CURRENT);
 /// `faccessat`, also by the number of `faccessat2`.
-pub const ACCESS: Known = Known::new(NOFOLLOW | EMPTY | libc::AT_EACCESS);
+pub const ACCESS: KnownFlags = KnownFlags::new(NOFOLLOW | EMPTY | libc::AT_EACCESS);
 /// `fchmodat`, also by the number of `fchmodat2`; `fchownat`, `utimensat`.
-pub const CHANGE: Known = Known::new(NOFOLLOW | EMPTY);
-pub const LINK: Known = Known::new(libc::AT_SYMLINK_FOLLOW | EMPTY);
-pub const UNLINK: Known = Known::new(libc::AT_REMOVEDIR);
+pub const CHANGE: KnownFlags = KnownFlags::new(NOFOLLOW | EMPTY);
+pub const LINK: KnownFlags = KnownFlags::new(libc::AT_SYMLINK_FOLLOW | EMPTY);
+pub const UNLINK: KnownFlags = KnownFlags::new(libc::AT_REMOVEDIR);
 /// `execveat`. The bit by which a later kernel only checks is not served.
-pub const EXECUTE: Known = Known::new(NOFOLLOW | EMPTY);
-pub const SET_ATTRIBUTE: Known = Known::new(libc::XATTR_CREATE | libc::XATTR_REPLACE);
-pub const SYNC_RANGE: Known = Known::new(
+pub const EXECUTE: KnownFlags = KnownFlags::new(NOFOLLOW | EMPTY);
+pub const SET_ATTRIBUTE: KnownFlags = KnownFlags::new(libc::XATTR_CREATE | libc::XATTR_REPLACE);
+pub const SYNC_RANGE: KnownFlags = KnownFlags::new(
     (libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER)
         .cast_signed(),
 );
 /// `splice` and `tee`.
-pub const SPLICE: Known = Known::new(
+pub const SPLICE: KnownFlags = KnownFlags::new(
     (libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT)
         .cast_signed(),
 );
 /// What `access` may ask for.
-pub const PERMISSIONS: Known = Known::new(libc::R_OK | libc::W_OK | libc::X_OK);
+pub const PERMISSIONS: KnownFlags = KnownFlags::new(libc::R_OK | libc::W_OK | libc::X_OK);
 
 /// Of Linux 6.9: not at the end, although the description says so.
 pub const RWF_NOAPPEND: c_int = 0x20;
 /// Of Linux 6.18: about signals, which no file raises.
 const RWF_NOSIGNAL: c_int = 0x100;
 /// `preadv2` and `pwritev2`. Everything is high priority here, and nothing waits.
-const VECTORS: Known = Known(
+const VECTORS: KnownFlags = KnownFlags(
     (libc::RWF_HIPRI
         | libc::RWF_DSYNC
         | libc::RWF_SYNC
@@ -95,7 +95,7 @@ const VECTORS: Known = Known(
 /// `MAP_ABOVE4G`, and the sizes of huge pages.
 const MAP_MORE: c_int = 0x80 | 0x7c00_0000;
 /// `mmap` with `MAP_SHARED_VALIDATE`; without it bits that it does not know are ignored.
-const MAP_VALIDATED: Known = Known(
+const MAP_VALIDATED: KnownFlags = KnownFlags(
     (libc::MAP_TYPE
         | libc::MAP_FIXED
         | libc::MAP_ANONYMOUS

@@ -16,7 +16,7 @@ use vfs::{Desc, Errno, Simply};
 
 use crate::entry::cached_fd;
 use crate::entry::maptable::Mappings;
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::{Process, VolumeView};
 use crate::entry::{Served, Stop};
 use crate::paths;
 
@@ -183,11 +183,11 @@ fn escaped(path: &[u8]) -> Vec<u8> {
 }
 
 /// The volumes that the kernel does not list.
-fn unlisted(process: &Process) -> impl Iterator<Item = &Seen> {
+fn unlisted(process: &Process) -> impl Iterator<Item = &VolumeView> {
     process.volumes().filter(|seen| !seen.mounted)
 }
 
-fn access(process: &Process, seen: &Seen) -> &'static str {
+fn access(process: &Process, seen: &VolumeView) -> &'static str {
     let read_only = process.fs.stat_fs(seen.root.into()).is_ok_and(|stat| stat.read_only);
     if read_only { "ro" } else { "rw" }
 }
@@ -209,7 +209,7 @@ fn with_mount(process: &Process, list: &[u8]) -> Vec<u8> {
     unlisted(process).fold(list.to_vec(), |list, seen| with_mount_of(process, seen, &list))
 }
 
-fn with_mount_of(process: &Process, seen: &Seen, list: &[u8]) -> Vec<u8> {
+fn with_mount_of(process: &Process, seen: &VolumeView, list: &[u8]) -> Vec<u8> {
     let prefix = escaped(&seen.prefix);
     let (mut highest, mut parent, mut longest) = (0_u64, 0_u64, 0);
     for line in list.split(|&byte| byte == b'\n') {

@@ -25,7 +25,7 @@ use vfs::{Attr, Errno, Kind, Node, Simply};
 
 use crate::entry::Served;
 use crate::entry::fdtable;
-use crate::entry::process::{Process, Seen};
+use crate::entry::process::{Process, VolumeView};
 
 /// Where a path led.
 #[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
@@ -120,7 +120,10 @@ fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr
 /// The volume with whose prefix a path begins as it is, and what follows there, from its slash on:
 /// no path below `/proc` or `/dev/fd` has any.
 #[inline]
-fn below_prefix<'a, 'p>(process: &'p Process, path: &'a [u8]) -> Option<(&'p Seen, &'a [u8])> {
+fn below_prefix<'a, 'p>(
+    process: &'p Process,
+    path: &'a [u8],
+) -> Option<(&'p VolumeView, &'a [u8])> {
     let first = process.first();
     match below(first, path) {
         Some(rest) => Some((first, rest)),
@@ -130,12 +133,15 @@ fn below_prefix<'a, 'p>(process: &'p Process, path: &'a [u8]) -> Option<(&'p See
 }
 
 #[cold]
-fn below_another<'a, 'p>(process: &'p Process, path: &'a [u8]) -> Option<(&'p Seen, &'a [u8])> {
+fn below_another<'a, 'p>(
+    process: &'p Process,
+    path: &'a [u8],
+) -> Option<(&'p VolumeView, &'a [u8])> {
     process.others().iter().find_map(|seen| Some((seen, below(seen, path)?)))
 }
 
 #[inline]
-fn below<'a>(seen: &Seen, path: &'a [u8]) -> Option<&'a [u8]> {
+fn below<'a>(seen: &VolumeView, path: &'a [u8]) -> Option<&'a [u8]> {
     path.strip_prefix(&*seen.prefix).filter(|rest| rest.first() == Some(&b'/'))
 }
 
@@ -261,7 +267,7 @@ fn joined(
         Some(whole)
     };
     let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-    let is_part = |seen: &Seen| {
+    let is_part = |seen: &VolumeView| {
         seen.prefix.split(|&byte| byte == b'/').any(|name| !name.is_empty() && name == first)
     };
     let leads = first == b".." || first == b"." && path.len() > 1 || process.volumes().any(is_part);
@@ -372,7 +378,7 @@ pub fn c_text(path: &[u8]) -> Result<CString, Errno> {
 
 /// The volume that a path leads onto; a path that cannot be walked does if it is a volume's.
 /// `follow`: a link at its end is followed.
-pub fn volume_at<'p>(process: &'p Process, path: &[u8], follow: bool) -> Option<&'p Seen> {
+pub fn volume_at<'p>(process: &'p Process, path: &[u8], follow: bool) -> Option<&'p VolumeView> {
     if path.is_empty() {
         return None;
     }

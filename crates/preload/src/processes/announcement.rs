@@ -8,7 +8,7 @@ use vfs::preloaded::{Preloaded, Told, VERSION};
 
 use crate::entry::attachment;
 use crate::entry::fdtable;
-use crate::entry::process::Seen;
+use crate::entry::process::VolumeView;
 use crate::entry::thread::Inside;
 
 pub static TABLE: Preloaded = Preloaded {
@@ -70,7 +70,7 @@ unsafe extern "C" fn of_volume(device: u64, ino: u64, told: *mut Told) -> c_int 
 /// # Safety
 ///
 /// As above.
-unsafe fn tell(found: Option<&Seen>, told: *mut Told) -> c_int {
+unsafe fn tell(found: Option<&VolumeView>, told: *mut Told) -> c_int {
     let Some(texts) = found.map(|seen| &seen.texts) else { return 0 };
     // SAFETY: the caller's promise. The texts are part of the attachment, which stays.
     unsafe {

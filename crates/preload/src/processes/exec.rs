@@ -34,7 +34,7 @@ use crate::paths::mount;
 use crate::paths::{self, Target};
 use crate::processes::lifecycle;
 use crate::processes::loadable::{self, Obstacle};
-use crate::processes::loader_program::{self, Way};
+use crate::processes::loader_program::{self, LoaderAction};
 use crate::signals::sigaction;
 
 /// A NULL-terminated list of strings of the program's.
@@ -285,26 +285,26 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
         Err(errno) => return errno,
     };
     let way = match image.obstacle {
-        None => Way::Enters(None),
-        Some(Obstacle::Never(reason)) => Way::Apart(reason),
+        None => LoaderAction::Enters(None),
+        Some(Obstacle::Never(reason)) => LoaderAction::Apart(reason),
         Some(Obstacle::Loader) if image.leading.is_empty() => {
             loader_program::way(process, &own, given)
         }
-        Some(Obstacle::Loader) => Way::Apart("its interpreter is the dynamic loader"),
+        Some(Obstacle::Loader) => LoaderAction::Apart("its interpreter is the dynamic loader"),
     };
-    if let Way::Enters(Some(renamed)) | Way::Tells(Some(renamed)) = &way {
+    if let LoaderAction::Enters(Some(renamed)) | LoaderAction::Tells(Some(renamed)) = &way {
         own[renamed.at] = Text(renamed.name.as_ptr());
     }
     let result = match way {
-        Way::Enters(_) => enter(process, image, &own, given),
+        LoaderAction::Enters(_) => enter(process, image, &own, given),
         // Programs that it starts may see the volume again.
-        Way::Apart(reason) => match inherits(process, image, &own) {
+        LoaderAction::Apart(reason) => match inherits(process, image, &own) {
             Some(what) => return refuse(image, reason, &what),
             None => environment(process, given, None)
                 .map(|variables| execute(process, image, &own, &variables)),
         },
-        Way::Refused(reason, what) => return refuse(image, reason, &what),
-        Way::Tells(_) => match unusable(process, |fd| matches!(fd, 1 | 2)) {
+        LoaderAction::Refused(reason, what) => return refuse(image, reason, &what),
+        LoaderAction::Tells(_) => match unusable(process, |fd| matches!(fd, 1 | 2)) {
             Some(what) => return refuse(image, "it is the dynamic loader", &what),
             None => without_libraries(process, given)
                 .map(|variables| execute(process, image, &own, &variables)),

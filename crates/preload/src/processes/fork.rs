@@ -35,7 +35,7 @@ use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::heap;
 use crate::entry::hooks;
-use crate::entry::lock::{self, Guard, Turn};
+use crate::entry::lock::{self, ForkPermit, Guard};
 use crate::entry::maptable::Mappings;
 use crate::entry::pointers::Out;
 use crate::entry::process::{Cwd, Process};
@@ -54,13 +54,13 @@ struct Locks {
     cwd: Guard<'static, Arc<Cwd>>,
     maps: Guard<'static, Mappings>,
     actions: Guard<'static, sigaction::Actions>,
-    turn: Turn,
+    turn: ForkPermit,
 }
 
 impl Locks {
     /// Takes all, and prepares the child's place.
     fn take(process: &'static Process) -> Self {
-        let turn = Turn::take();
+        let turn = ForkPermit::take();
         let maps = process.lock();
         let cwd = process.cwd.lock();
         let children = spawn::children();
@@ -78,16 +78,16 @@ impl Locks {
 }
 
 /// A fork that is under way.
-struct Held {
+struct ForkState {
     locks: Locks,
     inside: Inside,
 }
 
 /// Filled while a fork is under way.
-struct Place(UnsafeCell<Option<Held>>);
+struct ForkSlot(UnsafeCell<Option<ForkState>>);
 // SAFETY: used only by the thread that has the turn to fork, which is in it.
-unsafe impl Sync for Place {}
-static HELD: Place = Place(UnsafeCell::new(None));
+unsafe impl Sync for ForkSlot {}
+static HELD: ForkSlot = ForkSlot(UnsafeCell::new(None));
 /// It is whole: for a signal handler of the thread that forks.
 static FILLED: AtomicBool = AtomicBool::new(false);
 
@@ -106,12 +106,12 @@ extern "C" fn before() {
     let Some(process) = attachment::process().filter(|_| FORKING.get()) else { return };
     let inside = Inside::new();
     signal::unblock_nudge();
-    keep(Some(Held { locks: Locks::take(process), inside }));
+    keep(Some(ForkState { locks: Locks::take(process), inside }));
 }
 
 /// Changes what is held; gives what was. Only in the thread that has the turn; a signal may call
 /// [`give_way`] in the midst of it.
-fn keep(held: Option<Held>) -> Option<Held> {
+fn keep(held: Option<ForkState>) -> Option<ForkState> {
     let filled = held.is_some();
     FILLED.store(false, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
@@ -124,7 +124,7 @@ fn keep(held: Option<Held>) -> Option<Held> {
 
 /// Gives all back, in the parent and in the child.
 fn release() {
-    if let Some(Held { locks, inside }) = keep(None) {
+    if let Some(ForkState { locks, inside }) = keep(None) {
         locks.release();
         drop(inside);
     }
@@ -164,13 +164,13 @@ pub fn give_way(context: *mut c_void) {
         return;
     }
     let failed = errno();
-    if let Some(Held { locks, inside }) = keep(None) {
+    if let Some(ForkState { locks, inside }) = keep(None) {
         if let Ok(ticket) = TICKET.replace(Err(Errno::AGAIN)) {
             process.fs.fork_parent(ticket, None);
         }
         locks.release();
         lock::let_others();
-        keep(Some(Held { locks: Locks::take(process), inside }));
+        keep(Some(ForkState { locks: Locks::take(process), inside }));
     }
     set_errno(failed);
 }
@@ -327,7 +327,7 @@ fn high_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// What a child that is about to execute something can tell its parent.
-pub enum Born {
+pub enum ChildReport {
     /// In the child: where a failure is told, before it ends.
     Child(OwnedFd),
     /// In the parent: the child has executed something or ended; what it told.
@@ -340,7 +340,7 @@ fn fork_to_exec(
     process: &Process,
     real: impl FnOnce() -> c_int,
     by_itself: bool,
-) -> Result<Born, Errno> {
+) -> Result<ChildReport, Errno> {
     let (read, write) = high_pipe()?;
     let pid = without_handlers(process, real)?;
     if pid == 0 {
@@ -349,28 +349,28 @@ fn fork_to_exec(
         crate::glibc::stdio::leave_streams();
         TOLD.store(write.as_raw_fd(), Ordering::Relaxed);
         process.set_spare(write.as_raw_fd());
-        return Ok(Born::Child(write));
+        return Ok(ChildReport::Child(write));
     }
     drop(write);
     let mut told = [0; 4];
     let got = rustix::io::retry_on_intr(|| rustix::io::read(read.as_fd(), &mut told));
-    Ok(Born::Parent(pid, (got == Ok(4)).then(|| i32::from_ne_bytes(told))))
+    Ok(ChildReport::Parent(pid, (got == Ok(4)).then(|| i32::from_ne_bytes(told))))
 }
 
 /// Forks for `posix_spawn` and its kin.
-pub fn fork_for_spawn(process: &Process) -> Result<Born, Errno> {
+pub fn fork_for_spawn(process: &Process) -> Result<ChildReport, Errno> {
     fork_to_exec(process, real_fork, true)
 }
 
 /// A `vfork` by `real`: 0 in the child.
 pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
     match fork_to_exec(process, real, false)? {
-        Born::Child(end) => {
+        ChildReport::Child(end) => {
             // Open until the child executes something or ends.
             let _ = end.into_raw_fd();
             Ok(0)
         }
-        Born::Parent(pid, _) => Ok(pid),
+        ChildReport::Parent(pid, _) => Ok(pid),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::descriptors::handover;
 use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::limit;
-use crate::entry::process::{Process, Seen, Texts};
+use crate::entry::process::{Process, Texts, VolumeView};
 use crate::entry::report;
 use crate::entry::thread;
 use crate::files::kernel_aio;
@@ -45,7 +45,7 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
     let attached = obey_variables().and_then(|()| {
         signal::start();
         limit::learn();
-        attach(&Asked::all(volume)?)
+        attach(&VolumeRequest::all(volume)?)
     });
     match attached {
         Ok(process) => {
@@ -101,7 +101,7 @@ pub fn is_bypassed() -> bool {
 
 /// A volume that the environment asks for. The variables of another than the first have its number
 /// behind their names: `SOLERA_VOLUME_2`.
-struct Asked {
+struct VolumeRequest {
     volume: Vec<u8>,
     at: Vec<u8>,
     mode: volume::Mode,
@@ -113,7 +113,7 @@ struct Asked {
     token: Option<String>,
 }
 
-impl Asked {
+impl VolumeRequest {
     /// What is asked for, of which `volume` is the first.
     fn all(volume: &[u8]) -> Result<Vec<Self>, String> {
         let tokens = text(handover::RESUME).unwrap_or_default();
@@ -162,7 +162,7 @@ impl Asked {
 /// numbers of ours become the mount's, if there is one; else they stay placeholders, which fail
 /// loudly.
 fn step_aside(path: &[u8]) {
-    let asked = if text(handover::RESUME).is_some() { Asked::all(path).ok() } else { None };
+    let asked = if text(handover::RESUME).is_some() { VolumeRequest::all(path).ok() } else { None };
     let Some(asked) = asked else {
         forget_handover();
         return;
@@ -192,7 +192,7 @@ fn text(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn attach(asked: &[Asked]) -> Result<Process, String> {
+fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
     let guarded = !variable::is("SOLERA_GUARD", "off", &["on"])?;
     let (mut volumes, mut seen) = (Vec::<Arc<Volume>>::new(), Vec::new());
     for asked in asked {
@@ -255,7 +255,7 @@ fn engine_of(engines: Vec<Arc<dyn vfs::Engine>>) -> Result<Arc<dyn vfs::Engine>,
 }
 
 /// Attaches one volume, and says how it is seen.
-fn attach_one(asked: &Asked) -> Result<(Arc<Volume>, Seen), String> {
+fn attach_one(asked: &VolumeRequest) -> Result<(Arc<Volume>, VolumeView), String> {
     let (volume, is_lost) = take_over_or_attach(asked)?;
     volume.set_numa(asked.numa);
     volume.may_run_exclusively(thread::single());
@@ -269,13 +269,13 @@ fn attach_one(asked: &Asked) -> Result<(Arc<Volume>, Seen), String> {
         })?;
     volume.lend_anchor(Arc::clone(&anchor));
     let (source, at, texts) = (asked.volume.clone(), asked.at.clone(), texts(&volume, asked));
-    let seen = Seen::new(&*volume, source, at, anchor, mount, texts)
+    let seen = VolumeView::new(&*volume, source, at, anchor, mount, texts)
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
     Ok((volume, seen))
 }
 
 /// What other libraries are told of it.
-fn texts(volume: &Volume, asked: &Asked) -> Texts {
+fn texts(volume: &Volume, asked: &VolumeRequest) -> Texts {
     let text = |text: Vec<u8>| CString::new(text).unwrap_or_default();
     let ((class, reason), mode) = (volume.class(), volume.mode());
     Texts {
@@ -306,7 +306,7 @@ fn find_pager(path: &std::path::Path) -> Result<Option<Arc<dyn pmem::Pager>>, St
 
 /// The attachment of the image before this one, or a new one; and whether the volume's path leads
 /// to it no more.
-fn take_over_or_attach(asked: &Asked) -> Result<(Arc<Volume>, bool), String> {
+fn take_over_or_attach(asked: &VolumeRequest) -> Result<(Arc<Volume>, bool), String> {
     let (path, read_only) = (asked.path(), asked.read_only);
     volume::find_pagers_by(find_pager);
     match asked.token.as_deref().map(volume::resume) {

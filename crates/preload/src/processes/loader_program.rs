@@ -28,7 +28,7 @@ const OPENS: &str = "it is the dynamic loader, which opens files before the volu
 const TRACE: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
 
 /// How a program is executed.
-pub enum Way {
+pub enum LoaderAction {
     /// This library is loaded into it.
     Enters(Option<Renamed>),
     /// It only tells something, and leaves alone what it inherits but its output.
@@ -48,7 +48,7 @@ pub struct Renamed {
 }
 
 /// What the kernel has behind a name.
-enum Behind {
+enum KernelName {
     /// What this library sees there, or nothing.
     Same,
     /// That, by another name.
@@ -58,45 +58,48 @@ enum Behind {
 }
 
 /// What is to be done with the loader, given these arguments and this environment.
-pub fn way(process: &Process, arguments: &[Text], environment: List) -> Way {
+pub fn way(process: &Process, arguments: &[Text], environment: List) -> LoaderAction {
     let bytes = |text: &Text| text.within(ARGUMENT_MAX, vfs::Errno::TOOBIG).unwrap_or_default();
     let texts: Vec<&[u8]> = arguments.iter().map(bytes).collect();
     let variables = environment.texts().unwrap_or_default();
     let is_traced = variables.iter().any(|variable| bytes(variable).starts_with(TRACE));
     match loader_task(&texts) {
-        LoaderTask::Unknown => Way::Apart(UNKNOWN),
+        LoaderTask::Unknown => LoaderAction::Apart(UNKNOWN),
         LoaderTask::Tell(at) => tells(process, &texts, at),
         LoaderTask::Start(at) if is_traced => tells(process, &texts, Some(at)),
         LoaderTask::Start(at) => starts(process, &texts, at),
     }
 }
 
-fn tells(process: &Process, texts: &[&[u8]], at: Option<usize>) -> Way {
+fn tells(process: &Process, texts: &[&[u8]], at: Option<usize>) -> LoaderAction {
     let renamed = |at: usize| match behind(process, texts[at]) {
-        Behind::Same => None,
-        Behind::Other(name) => Some(Renamed { at, name, _memory: None }),
-        Behind::Unseen(attr) => copied(process, &attr, texts[at], at),
+        KernelName::Same => None,
+        KernelName::Other(name) => Some(Renamed { at, name, _memory: None }),
+        KernelName::Unseen(attr) => copied(process, &attr, texts[at], at),
     };
-    Way::Tells(at.and_then(renamed))
+    LoaderAction::Tells(at.and_then(renamed))
 }
 
-fn starts(process: &Process, texts: &[&[u8]], at: usize) -> Way {
+fn starts(process: &Process, texts: &[&[u8]], at: usize) -> LoaderAction {
     let refused = |name: &[u8]| {
-        Way::Refused(OPENS, format!("its argument {} is there", String::from_utf8_lossy(name)))
+        LoaderAction::Refused(
+            OPENS,
+            format!("its argument {} is there", String::from_utf8_lossy(name)),
+        )
     };
     let mut lists = texts[1..at].iter().flat_map(|text| text.split(|&byte| byte == b':'));
     if let Some(name) = lists.find(|name| is_unseen(process, name)) {
         return refused(name);
     }
     let renamed = match behind(process, texts[at]) {
-        Behind::Same => None,
-        Behind::Other(name) => Some(Renamed { at, name, _memory: None }),
-        Behind::Unseen(_) => return refused(texts[at]),
+        KernelName::Same => None,
+        KernelName::Other(name) => Some(Renamed { at, name, _memory: None }),
+        KernelName::Unseen(_) => return refused(texts[at]),
     };
     let name = renamed.as_ref().map_or(texts[at], |renamed| renamed.name.as_bytes());
     match paths::c_text(name).ok().and_then(|name| loadable::obstacle_of_contents(&name)) {
-        Some(reason) => Way::Apart(reason),
-        None => Way::Enters(renamed),
+        Some(reason) => LoaderAction::Apart(reason),
+        None => LoaderAction::Enters(renamed),
     }
 }
 
@@ -108,25 +111,25 @@ pub fn is_unseen(process: &Process, text: &[u8]) -> bool {
     })
 }
 
-fn behind(process: &Process, name: &[u8]) -> Behind {
+fn behind(process: &Process, name: &[u8]) -> KernelName {
     // The loader looks for a name without a slash in places of its own.
     if !name.contains(&b'/') {
-        return Behind::Same;
+        return KernelName::Same;
     }
     let target = match paths::resolve(process, libc::AT_FDCWD, name, true) {
-        Ok(Target::Elsewhere(path)) => return Behind::Other(path),
-        Ok(Target::Kernel) | Err(_) => return Behind::Same,
+        Ok(Target::Elsewhere(path)) => return KernelName::Other(path),
+        Ok(Target::Kernel) | Err(_) => return KernelName::Same,
         Ok(target) => target,
     };
     match paths::existing(process, &target) {
         Ok(attr) if attr.kind == Kind::File => {
             match mount::executable_path(process, name, attr.node) {
-                Some(path) if path.as_bytes() == name => Behind::Same,
-                Some(path) => Behind::Other(path),
-                None => Behind::Unseen(attr),
+                Some(path) if path.as_bytes() == name => KernelName::Same,
+                Some(path) => KernelName::Other(path),
+                None => KernelName::Unseen(attr),
             }
         }
-        _ => Behind::Same,
+        _ => KernelName::Same,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::entry::process::Process;
 use crate::entry::{Served, Stop, errno, outside};
 use crate::glibc::stdio;
 use crate::processes::exec::{self, List};
-use crate::processes::fork::{self, Born};
+use crate::processes::fork::{self, ChildReport};
 use crate::processes::lifecycle::{self, exit_now};
 use crate::signals::signal;
 
@@ -172,11 +172,11 @@ fn spawn(
     // As in glibc: no handler of the program's runs in the child.
     let (mask, programs) = signal::block_all();
     let born = fork::fork_for_spawn(process);
-    if !matches!(born, Ok(Born::Child(_))) {
+    if !matches!(born, Ok(ChildReport::Child(_))) {
         pending_signals::set_mask(mask);
     }
     match born? {
-        Born::Child(end) => {
+        ChildReport::Child(end) => {
             signal::leave_program(programs);
             let failed = child(process, program, actions, attributes);
             // The parent may have died: then no process needs the error.
@@ -184,8 +184,8 @@ fn spawn(
             lifecycle::leave(process);
             exit_now(127);
         }
-        Born::Parent(pid, None) => Ok(pid),
-        Born::Parent(pid, Some(failed)) => {
+        ChildReport::Parent(pid, None) => Ok(pid),
+        ChildReport::Parent(pid, Some(failed)) => {
             // SAFETY: waits for the child made above; its state does not matter.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
             Err(Errno::from_raw_os_error(failed.max(1)))

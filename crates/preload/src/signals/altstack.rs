@@ -35,7 +35,7 @@ const USED: [c_int; 4] = [0, libc::SS_ONSTACK, AUTODISARM, libc::SS_ONSTACK | AU
 const AUTODISARM: c_int = c_int::MIN;
 
 /// A stack of ours. What the program was to have is written by the thread that has it.
-struct Place {
+struct StackSlot {
     /// The thread, and its process: a forked child leaves its parent's places alone.
     thread: AtomicU32,
     process: AtomicU32,
@@ -46,8 +46,8 @@ struct Place {
     given_bytes: AtomicUsize,
 }
 
-static PLACES: [Place; 64] = [const {
-    Place {
+static PLACES: [StackSlot; 64] = [const {
+    StackSlot {
         thread: AtomicU32::new(0),
         process: AtomicU32::new(0),
         start: AtomicUsize::new(0),
@@ -69,18 +69,18 @@ fn own() -> (u32, u32) {
 }
 
 /// The place whose memory begins at an address.
-fn at(start: usize) -> Option<&'static Place> {
+fn at(start: usize) -> Option<&'static StackSlot> {
     PLACES.iter().find(|place| start != 0 && place.start.load(Ordering::Acquire) == start)
 }
 
 /// A place for the calling thread: the one that it has, or one that nobody has any more.
-fn take() -> Option<&'static Place> {
+fn take() -> Option<&'static StackSlot> {
     let (thread, process) = own();
-    let is_own = |place: &&Place| {
+    let is_own = |place: &&StackSlot| {
         place.thread.load(Ordering::Relaxed) == thread
             && place.process.load(Ordering::Relaxed) == process
     };
-    let free = |place: &&Place| {
+    let free = |place: &&StackSlot| {
         let owner = place.thread.load(Ordering::Relaxed);
         let taken = owner != 0
             && (place.process.load(Ordering::Relaxed) != process || is_alive(process, owner));

@@ -140,7 +140,7 @@ pub fn change_one(how: c_int, signal: c_int) -> Served<c_int> {
 }
 
 /// What a thread begins with whose parent has blocked SIGBUS.
-struct Born {
+struct ThreadStart {
     start: Start,
     argument: *mut c_void,
 }
@@ -153,7 +153,7 @@ pub fn born_blocked(
     argument: *mut c_void,
     create: impl FnOnce(Start, *mut c_void) -> c_int,
 ) -> c_int {
-    let born = Box::into_raw(Box::new(Born { start, argument }));
+    let born = Box::into_raw(Box::new(ThreadStart { start, argument }));
     let result = outside(|| create(begin, born.cast()));
     if result != 0 {
         // SAFETY: there is no thread that it was made for.
@@ -166,7 +166,7 @@ extern "C-unwind" fn begin(born: *mut c_void) -> *mut c_void {
     // SAFETY: made for this thread.
     let born = unsafe {
         let _inside = Inside::new();
-        *Box::from_raw(born.cast::<Born>())
+        *Box::from_raw(born.cast::<ThreadStart>())
     };
     here().blocks_bus.store(true, Ordering::Relaxed);
     (born.start)(born.argument)

@@ -8,9 +8,9 @@
 //! space, inodes, descriptions, locks, operations and process slots are free.
 //!
 //! By default a quarter of the cases dies in each of the three modes, at some points of each:
-//! which, the rotation says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every mode, at
-//! all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in every
-//! mode.
+//! which, the rotation says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every
+//! mode, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in
+//! every mode.
 
 mod beneath;
 mod others;
