@@ -7,7 +7,7 @@
 //! every mode; `solera fsck` finds nothing while they go on; and when everything is removed, all
 //! space, inodes, descriptions, locks, operations and process slots are free.
 //!
-//! By default a quarter of the cases dies in each of the three modes, at some points of each:
+//! By default an eighth of the cases dies in each of the three modes, at some points of each:
 //! which, the rotation says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every
 //! mode, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in
 //! every mode.
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// Points of each case that are tried by default.
 const POINTS: usize = 2;
 /// By default one case in so many dies in a mode: finding its points takes longest.
-const PARTS: u32 = 4;
+const PARTS: u32 = 8;
 
 #[allow(clippy::needless_pass_by_value)] // Given to `map_err`.
 fn text(error: std::io::Error) -> String {

@@ -23,7 +23,7 @@ use std::process::Command;
 use crate::support::{Place, compile, library};
 use crate::tracer::{Event, Kind, OneProcessor, Touched};
 use crate::walk::Walk;
-use crate::{Random, text};
+use crate::{Random, one_of, text};
 
 const LINE: usize = 64;
 /// Bytes of a file that are looked at: the first lane of the log's data is larger, and mostly
@@ -584,7 +584,7 @@ impl Ground {
 
 #[test]
 fn power_cuts_beneath() {
-    for mode in ["sync", "strict"] {
+    for &mode in one_of("power", &["sync", "strict"]) {
         let (ground, run) = Ground::new(mode).expect("a run");
         let (states, failure) = ground.judge(&run, None);
         eprintln!("{mode}: {} events, {states} states after power cuts", run.happened.len());
