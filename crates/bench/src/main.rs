@@ -6,6 +6,7 @@
 #![allow(clippy::cast_precision_loss)]
 
 mod age;
+mod bound;
 mod compaction;
 mod ddmap;
 mod executable;

@@ -10,9 +10,10 @@ use console::failure::Failure;
 use flac::{CHUNK, buffers};
 
 use super::reads::{Copies, Reads, Source, peer};
-use super::rows::{Bound, Buffer, Peer, Rows, Work};
+use super::rows::{Buffer, Peer, Rows, Work};
 use super::testbed;
 use super::worker::Bench;
+use crate::bound::Bound;
 use crate::statistics::median_and_spread;
 
 /// What a second thread that runs may add to a read of 2 MiB, in microseconds.

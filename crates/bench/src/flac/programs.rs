@@ -8,9 +8,10 @@ use console::failure::Failure;
 use pmem::Model;
 use serde_json::Value;
 
-use super::rows::{Bound, Peer, Rows, Work};
+use super::rows::{Peer, Rows, Work};
 use super::testbed;
 use super::worker::{Bench, FILE};
+use crate::bound::Bound;
 use crate::executable;
 
 /// How a program is run.

@@ -8,6 +8,7 @@ use console::failure::Failure;
 use pmem::Model;
 use serde_json::{Value, json};
 
+use crate::bound::Bound;
 use crate::statistics::median_and_spread;
 
 /// Bytes of a huge page.
@@ -56,17 +57,6 @@ pub fn median_ns(
 
 /// What a peer does in a round, with the buffer that all share; gives nanoseconds of a call.
 pub type Work<'a> = Box<dyn FnMut(&mut [u8]) -> Result<f64, Failure> + 'a>;
-
-/// How the time of a row is to compare with a peer's.
-#[derive(Clone, Copy)]
-pub enum Bound {
-    /// So many times the peer's.
-    Times(f64),
-    /// So many microseconds more.
-    More(f64),
-    /// It is shown, without a target.
-    Shown,
-}
 
 /// Somebody that a row is compared with.
 pub struct Peer<'a> {

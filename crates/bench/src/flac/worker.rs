@@ -12,8 +12,9 @@ use vfs::{At, Desc, FileSystem, Kind, NewNode, Open, OpenFlags, UserIn, UserOut,
 use volume::{AttachOptions, FormatOptions, Volume};
 
 use super::reads::{self, Copies, Source};
-use super::rows::{Bound, Peer, Rows};
+use super::rows::{Peer, Rows};
 use super::{attachment, programs, testbed, writes};
+use crate::bound::Bound;
 use crate::worker::row::Random;
 
 /// The name of the file that is read.

@@ -7,8 +7,9 @@ use console::failure::Failure;
 use flac::CHUNK;
 use vfs::{Desc, FileSystem, UserIn, Where};
 
-use super::rows::{Bound, Peer, Rows, median_ns};
+use super::rows::{Peer, Rows, median_ns};
 use super::worker::Bench;
+use crate::bound::Bound;
 
 /// Bytes of a short write.
 const SHORT: u64 = 4096;

@@ -105,9 +105,9 @@ pub fn run(args: &FlexBenchArgs) -> Outcome {
         return Err(Failure::new("measure there", why, advice).code(2));
     }
     let mut measured = Vec::new();
-    for what in Workload::ALL {
-        if let Some(worker) = Worker::new(what, &made.0, &place)? {
-            measured.push((what, worker, Vec::new()));
+    for workload in Workload::ALL {
+        if let Some(worker) = Worker::new(workload, &made.0, &place)? {
+            measured.push((workload, worker, Vec::new()));
         }
     }
     let mut progress = Progress::new("measuring");
@@ -128,9 +128,9 @@ pub fn run(args: &FlexBenchArgs) -> Outcome {
     drop(progress);
     let times: Vec<(Workload, f64, f64)> = measured
         .iter()
-        .map(|(what, _, times)| {
+        .map(|(workload, _, times)| {
             let (median, spread) = median_and_spread(times);
-            (*what, median, spread)
+            (*workload, median, spread)
         })
         .collect();
     if args.json { print_json(args, class, &times) } else { print_text(args, class, why, &times) }
@@ -138,15 +138,17 @@ pub fn run(args: &FlexBenchArgs) -> Outcome {
 
 /// What a target reached.
 fn reached(times: &[(Workload, f64, f64)], own: Workload, peer: Workload) -> Option<f64> {
-    let of = |wanted| times.iter().find(|(what, ..)| *what == wanted).map(|(_, median, _)| *median);
+    let of = |wanted| {
+        times.iter().find(|(workload, ..)| *workload == wanted).map(|(_, median, _)| *median)
+    };
     Some(of(own)? / of(peer)?)
 }
 
 fn print_json(args: &FlexBenchArgs, class: Class, times: &[(Workload, f64, f64)]) -> Outcome {
     let rows: Vec<_> = times
         .iter()
-        .map(|(what, median, spread)| {
-            json!({ "row": what.name(), "ns": median, "spread_percent": spread })
+        .map(|(workload, median, spread)| {
+            json!({ "row": workload.name(), "ns": median, "spread_percent": spread })
         })
         .collect();
     let targets: Vec<_> = TARGETS
@@ -173,7 +175,9 @@ fn print_text(
 ) -> Outcome {
     let rows: Vec<Vec<String>> = times
         .iter()
-        .map(|(what, median, spread)| vec![what.name(), format!("{median:.0} ({spread:.0} %)")])
+        .map(|(workload, median, spread)| {
+            vec![workload.name(), format!("{median:.0} ({spread:.0} %)")]
+        })
         .collect();
     let targets: Vec<Vec<String>> = TARGETS
         .iter()

@@ -45,8 +45,12 @@ fn calls_of(bytes: usize) -> usize {
 
 impl Worker {
     /// Makes what is measured; `None`: it cannot be had here.
-    pub fn new(what: Workload, directory: &Path, place: &Place) -> Result<Option<Self>, Failure> {
-        let name = format!("{what:?}").replace(['(', ')'], "-");
+    pub fn new(
+        workload: Workload,
+        directory: &Path,
+        place: &Place,
+    ) -> Result<Option<Self>, Failure> {
+        let name = format!("{workload:?}").replace(['(', ')'], "-");
         let path = directory.join(&name);
         let log = || {
             let options = LogOptions { capacity: RANGE, create: true, ..LogOptions::default() };
@@ -74,7 +78,7 @@ impl Worker {
             let options = File::options().read(true).write(true).create_new(true).open(&path);
             options.map_err(failed)
         };
-        Ok(Some(match what {
+        Ok(Some(match workload {
             Workload::LimitLine => Self::Limit { region: region()?, bytes: 64, calls: SMALL_CALLS },
             Workload::LimitPage => {
                 Self::Limit { region: region()?, bytes: 4096, calls: LARGE_CALLS }

@@ -20,6 +20,7 @@ use pmem::Class;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::SqliteBenchArgs;
 
+use crate::bound::Bound;
 use library::Sqlite;
 use peer::Peer;
 use report::Results;
@@ -56,7 +57,7 @@ impl Workload {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|what| what.name() == name)
+        Self::ALL.into_iter().find(|workload| workload.name() == name)
     }
 
     /// For people.
@@ -71,12 +72,12 @@ impl Workload {
     }
 
     /// Whether a peer has the row.
-    fn has(self, who: Variant) -> bool {
+    fn has(self, variant: Variant) -> bool {
         match self {
             Self::Wal | Self::Delete | Self::Select => true,
-            Self::Exclusive => who != Variant::UnixOnVolume,
+            Self::Exclusive => variant != Variant::UnixOnVolume,
             // Of `unix on a volume` the loader does a part, before the process can look at a clock.
-            Self::First => !matches!(who, Variant::Nothing | Variant::UnixOnVolume),
+            Self::First => !matches!(variant, Variant::Nothing | Variant::UnixOnVolume),
         }
     }
 }
@@ -106,19 +107,8 @@ impl Variant {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|who| who.name() == name)
+        Self::ALL.into_iter().find(|variant| variant.name() == name)
     }
-}
-
-/// How the time of one peer is to compare with another's.
-#[derive(Clone, Copy)]
-enum Bound {
-    /// So many times the other's.
-    Times(f64),
-    /// So many microseconds more.
-    More(f64),
-    /// The ratio is shown, without a target.
-    Shown,
 }
 
 /// A row, whose time it is, whose time it is compared with.
@@ -157,20 +147,20 @@ pub fn run(args: &SqliteBenchArgs) -> Outcome {
         return Err(Failure::new("measure there", why, advice).code(2));
     }
     let testbed = Testbed::make(args)?;
-    let started = Variant::ALL.into_iter().map(|who| Peer::start(who, &testbed, args));
+    let started = Variant::ALL.into_iter().map(|variant| Peer::start(variant, &testbed, args));
     let mut peers = started.collect::<Result<Vec<_>, _>>()?;
     let mut progress = Progress::new("measuring");
     // Round 0 touches the memory.
     let rounds = u64::from(args.repeat) + 1;
     for round in 0..rounds {
-        for (index, what) in Workload::ALL.into_iter().enumerate() {
-            for peer in peers.iter_mut().filter(|peer| what.has(peer.who)) {
+        for (index, workload) in Workload::ALL.into_iter().enumerate() {
+            for peer in peers.iter_mut().filter(|peer| workload.has(peer.variant)) {
                 if stop.load(Ordering::Relaxed) {
                     return Err(Failure::new("measure", "interrupted", "").code(130));
                 }
-                let took = peer.measure(what, &testbed, args)?;
+                let took = peer.measure(workload, &testbed, args)?;
                 if round > 0 {
-                    peer.keep(what, took);
+                    peer.keep(workload, took);
                 }
             }
             let count = Workload::ALL.len() as u64;

@@ -17,7 +17,7 @@ use crate::statistics::median_and_spread;
 
 /// A peer, with what it took.
 pub struct Peer {
-    pub who: Variant,
+    pub variant: Variant,
     /// Rows but the first query of a process are all one worker's.
     worker: Worker,
     times: BTreeMap<Workload, Vec<Elapsed>>,
@@ -34,31 +34,35 @@ pub struct Median {
 
 impl Peer {
     /// Starts it.
-    pub fn start(who: Variant, testbed: &Testbed, args: &SqliteBenchArgs) -> Result<Self, Failure> {
-        Ok(Self { who, worker: Worker::start(who, testbed, args)?, times: BTreeMap::new() })
+    pub fn start(
+        variant: Variant,
+        testbed: &Testbed,
+        args: &SqliteBenchArgs,
+    ) -> Result<Self, Failure> {
+        Ok(Self { variant, worker: Worker::start(variant, testbed, args)?, times: BTreeMap::new() })
     }
 
     /// Measures a row once.
     pub fn measure(
         &mut self,
-        what: Workload,
+        workload: Workload,
         testbed: &Testbed,
         args: &SqliteBenchArgs,
     ) -> Result<Elapsed, Failure> {
-        match what {
-            Workload::First => Worker::start(self.who, testbed, args)?.measure(what),
-            _ => self.worker.measure(what),
+        match workload {
+            Workload::First => Worker::start(self.variant, testbed, args)?.measure(workload),
+            _ => self.worker.measure(workload),
         }
     }
 
     /// Remembers it.
-    pub fn keep(&mut self, what: Workload, took: Elapsed) {
-        self.times.entry(what).or_default().push(took);
+    pub fn keep(&mut self, workload: Workload, took: Elapsed) {
+        self.times.entry(workload).or_default().push(took);
     }
 
     /// Of all that was kept; `None`: the row is not measured.
-    pub fn median(&self, what: Workload) -> Option<Median> {
-        let times = self.times.get(&what)?;
+    pub fn median(&self, workload: Workload) -> Option<Median> {
+        let times = self.times.get(&workload)?;
         let all = |of: fn(&Elapsed) -> f64| times.iter().map(of).collect::<Vec<f64>>();
         let (clock, spread) = median_and_spread(&all(|took| took.clock));
         let (cpu, _) = median_and_spread(&all(|took| took.cpu));
@@ -67,31 +71,32 @@ impl Peer {
 }
 
 struct Worker {
-    who: Variant,
+    variant: Variant,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    fn start(who: Variant, testbed: &Testbed, args: &SqliteBenchArgs) -> Result<Self, Failure> {
-        let failed =
-            |error: Error| Failure::new(format!("start the worker for {}", who.name()), error, "");
+    fn start(variant: Variant, testbed: &Testbed, args: &SqliteBenchArgs) -> Result<Self, Failure> {
+        let failed = |error: Error| {
+            Failure::new(format!("start the worker for {}", variant.name()), error, "")
+        };
         let own = executable::own().map_err(failed)?;
         let mut command = Command::new(own);
-        command.args(["bench", "sqlite-worker", "--who", who.name()]);
+        command.args(["bench", "sqlite-worker", "--who", variant.name()]);
         command.args(["--inserts", &args.inserts.to_string(), "--rows", &args.rows.to_string()]);
         command.arg("--extension").arg(&testbed.extension);
-        match who {
+        match variant {
             Variant::Nothing => command.arg(&testbed.directory),
-            Variant::Unix | Variant::Solera => command.arg(testbed.kernel(who)),
+            Variant::Unix | Variant::Solera => command.arg(testbed.kernel(variant)),
             Variant::UnixOnVolume => {
-                let (volume, at) = (testbed.volume(who), Path::new(&testbed.prefix));
+                let (volume, at) = (testbed.volume(variant), Path::new(&testbed.prefix));
                 environment(&mut command, &volume, at, "strict", &find_library()?);
                 command.arg(at)
             }
             Variant::SoleraOnVolume => {
-                command.arg("--volume").arg(testbed.volume(who)).arg(&testbed.prefix)
+                command.arg("--volume").arg(testbed.volume(variant)).arg(&testbed.prefix)
             }
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -99,15 +104,15 @@ impl Worker {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(ErrorKind::BrokenPipe.into()));
         };
-        Ok(Self { who, child, input, output: BufReader::new(output) })
+        Ok(Self { variant, child, input, output: BufReader::new(output) })
     }
 
-    fn measure(&mut self, what: Workload) -> Result<Elapsed, Failure> {
-        writeln!(self.input, "{}", what.name()).map_err(|error| self.lost(&error))?;
+    fn measure(&mut self, workload: Workload) -> Result<Elapsed, Failure> {
+        writeln!(self.input, "{}", workload.name()).map_err(|error| self.lost(&error))?;
         let text = self.answer()?;
         let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
         let Some((Ok(clock), Ok(cpu))) = words else {
-            let asked = format!("measure {}", self.who.name());
+            let asked = format!("measure {}", self.variant.name());
             return Err(Failure::new(asked, format!("it says `{text}`"), ""));
         };
         Ok(Elapsed { clock, cpu })
@@ -123,7 +128,7 @@ impl Worker {
     }
 
     fn lost(&self, error: &Error) -> Failure {
-        let asked = format!("measure {}", self.who.name());
+        let asked = format!("measure {}", self.variant.name());
         Failure::new(asked, format!("its worker ended ({error})"), "see what it said above")
     }
 }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use solera_bench::SqliteBenchArgs;
 
 use super::peer::{Median, Peer};
-use super::{Bound, COMPARED, Variant, Workload};
+use super::{COMPARED, Variant, Workload};
+use crate::bound::Bound;
 
 /// All that was measured.
 pub struct Results<'a> {
@@ -66,18 +67,18 @@ fn show(time: f64) -> String {
 }
 
 impl Results<'_> {
-    fn median(&self, what: Workload, who: Variant) -> Option<Median> {
-        self.peers.iter().find(|peer| peer.who == who)?.median(what)
+    fn median(&self, workload: Workload, variant: Variant) -> Option<Median> {
+        self.peers.iter().find(|peer| peer.variant == variant)?.median(workload)
     }
 
     fn reached(
         &self,
-        what: Workload,
+        workload: Workload,
         own: Variant,
         other: Variant,
         most: Bound,
     ) -> Option<Comparison> {
-        let (own, other) = (self.median(what, own)?, self.median(what, other)?);
+        let (own, other) = (self.median(workload, own)?, self.median(workload, other)?);
         Some(Comparison {
             clock: most.of(own.clock, other.clock),
             cpu: most.of(own.cpu, other.cpu),
@@ -87,22 +88,22 @@ impl Results<'_> {
     /// For programs.
     pub fn to_json(&self) -> Value {
         let mut rows = Vec::new();
-        for what in Workload::ALL {
-            for who in Variant::ALL {
-                if let Some(median) = self.median(what, who) {
+        for workload in Workload::ALL {
+            for variant in Variant::ALL {
+                if let Some(median) = self.median(workload, variant) {
                     rows.push(json!({
-                        "row": what.name(), "peer": who.name(), "us": median.clock,
+                        "row": workload.name(), "peer": variant.name(), "us": median.clock,
                         "spread_percent": median.spread, "cpu_us": median.cpu,
                     }));
                 }
             }
         }
-        let compared = COMPARED.map(|(what, own, other, most)| {
-            let reached = self.reached(what, own, other, most);
+        let compared = COMPARED.map(|(workload, own, other, most)| {
+            let reached = self.reached(workload, own, other, most);
             let clock = reached.as_ref().map(|reached| reached.clock);
             let met = most.target().zip(clock).map(|(most, reached)| reached <= most);
             json!({
-                "row": what.name(), "peer": own.name(), "over": other.name(),
+                "row": workload.name(), "peer": own.name(), "over": other.name(),
                 "unit": most.unit(), "at_most": most.target(), "met": met,
                 "reached": clock, "reached_cpu": reached.map(|reached| reached.cpu),
             })
@@ -116,19 +117,19 @@ impl Results<'_> {
 
     /// For people.
     pub fn to_text(&self) -> String {
-        let measured: Vec<Variant> = self.peers.iter().map(|peer| peer.who).collect();
+        let measured: Vec<Variant> = self.peers.iter().map(|peer| peer.variant).collect();
         let mut head = vec!["us (spread)"];
-        head.extend(measured.iter().map(|who| who.name()));
-        let rows = Workload::ALL.map(|what| {
-            let mut row = vec![what.title(self.args)];
-            row.extend(measured.iter().map(|who| match self.median(what, *who) {
+        head.extend(measured.iter().map(|variant| variant.name()));
+        let rows = Workload::ALL.map(|workload| {
+            let mut row = vec![workload.title(self.args)];
+            row.extend(measured.iter().map(|variant| match self.median(workload, *variant) {
                 Some(median) => format!("{} ({:.0} %)", show(median.clock), median.spread),
                 None => String::new(),
             }));
             row
         });
-        let compared = COMPARED.map(|(what, own, other, most)| {
-            let reached = self.reached(what, own, other, most);
+        let compared = COMPARED.map(|(workload, own, other, most)| {
+            let reached = self.reached(workload, own, other, most);
             let target = most.target().map_or_else(String::new, |target| most.show(target));
             let found = match (&reached, most.target()) {
                 (None, _) => "not measured".to_owned(),
@@ -140,7 +141,7 @@ impl Results<'_> {
             };
             let cpu = reached.map_or_else(String::new, |reached| most.show(reached.cpu));
             let names = [own.name(), other.name()].map(str::to_owned);
-            [vec![what.title(self.args)], names.to_vec(), vec![target, found, cpu]].concat()
+            [vec![workload.title(self.args)], names.to_vec(), vec![target, found, cpu]].concat()
         });
         format!(
             "{}\n{}\nSQLite {}, class {} ({}), median of {} rounds, {} transactions each; x: time \

@@ -39,13 +39,13 @@ impl Testbed {
         let directory = args.place.canonicalize().map_err(failed)?.join(&name);
         fs::create_dir(&directory).map_err(failed)?;
         let testbed = Self { directory: directory.clone(), prefix: format!("/{name}"), extension };
-        for who in [Variant::Unix, Variant::Solera] {
-            fs::create_dir(testbed.kernel(who)).map_err(failed)?;
+        for variant in [Variant::Unix, Variant::Solera] {
+            fs::create_dir(testbed.kernel(variant)).map_err(failed)?;
         }
         let inserts = args.inserts.saturating_mul(u64::from(args.repeat) + 1).saturating_mul(2);
         let rows = args.rows.saturating_add(inserts);
-        for who in [Variant::UnixOnVolume, Variant::SoleraOnVolume] {
-            let volume = testbed.volume(who);
+        for variant in [Variant::UnixOnVolume, Variant::SoleraOnVolume] {
+            let volume = testbed.volume(variant);
             let bytes = FIXED_BYTES.saturating_add(rows.saturating_mul(ROW_BYTES));
             let bytes = bytes.next_multiple_of(volume::CHUNK);
             touch(&volume, bytes).map_err(|error| {
@@ -68,13 +68,13 @@ impl Testbed {
     }
 
     /// A peer's directory of the kernel's file system.
-    pub fn kernel(&self, who: Variant) -> PathBuf {
-        self.directory.join(who.name())
+    pub fn kernel(&self, variant: Variant) -> PathBuf {
+        self.directory.join(variant.name())
     }
 
     /// A peer's volume.
-    pub fn volume(&self, who: Variant) -> PathBuf {
-        self.directory.join(format!("{}.pm", who.name().replace(' ', "-")))
+    pub fn volume(&self, variant: Variant) -> PathBuf {
+        self.directory.join(format!("{}.pm", variant.name().replace(' ', "-")))
     }
 }
 

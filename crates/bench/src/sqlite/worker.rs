@@ -31,11 +31,11 @@ pub struct Elapsed {
 pub fn run(args: &SqliteWorkerArgs) -> Outcome {
     let asked = format!("measure {}", args.who);
     let failed = |why: String| Failure::new(&asked, why, "");
-    let who =
+    let variant =
         Variant::from_name(&args.who).ok_or_else(|| failed("there is no such peer".into()))?;
     let mut worker = Worker {
         sqlite: Sqlite::load()?,
-        who,
+        variant,
         args,
         loaded: false,
         filled: false,
@@ -43,8 +43,9 @@ pub fn run(args: &SqliteWorkerArgs) -> Outcome {
     };
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| failed(error.to_string()))?;
-        let what = Workload::from_name(&line).ok_or_else(|| failed(format!("no row `{line}`")))?;
-        let took = worker.measure(what).map_err(failed)?;
+        let workload =
+            Workload::from_name(&line).ok_or_else(|| failed(format!("no row `{line}`")))?;
+        let took = worker.measure(workload).map_err(failed)?;
         answer(&format!("{:.4} {:.4}", took.clock, took.cpu))?;
     }
     Ok(0)
@@ -59,7 +60,7 @@ fn answer(text: &str) -> std::result::Result<(), Failure> {
 
 struct Worker<'a> {
     sqlite: &'static Sqlite,
-    who: Variant,
+    variant: Variant,
     args: &'a SqliteWorkerArgs,
     /// Whether its VFS is known to SQLite.
     loaded: bool,
@@ -101,7 +102,7 @@ fn escaped(path: &Path) -> String {
 
 impl Worker<'_> {
     fn vfs(&self) -> &'static CStr {
-        match self.who {
+        match self.variant {
             Variant::Nothing => null_vfs::NAME,
             Variant::Unix | Variant::UnixOnVolume => c"unix",
             Variant::Solera | Variant::SoleraOnVolume => c"solera",
@@ -111,7 +112,7 @@ impl Worker<'_> {
     /// Makes the VFS known to SQLite, the first time.
     fn load(&mut self) -> Result<()> {
         if !self.loaded {
-            match self.who {
+            match self.variant {
                 Variant::Nothing => null_vfs::register(self.sqlite)?,
                 Variant::Unix | Variant::UnixOnVolume => {}
                 Variant::Solera | Variant::SoleraOnVolume => {
@@ -135,9 +136,9 @@ impl Worker<'_> {
         Database::open(self.sqlite, &name, Some(self.vfs()))
     }
 
-    fn measure(&mut self, what: Workload) -> Result<Elapsed> {
-        match what {
-            Workload::Wal | Workload::Exclusive | Workload::Delete => self.inserts(what),
+    fn measure(&mut self, workload: Workload) -> Result<Elapsed> {
+        match workload {
+            Workload::Wal | Workload::Exclusive | Workload::Delete => self.inserts(workload),
             Workload::Select => self.select(),
             Workload::First => timed(1, || {
                 let database = self.database(SELECTED)?;
@@ -147,20 +148,20 @@ impl Worker<'_> {
     }
 
     /// One transaction each.
-    fn inserts(&mut self, what: Workload) -> Result<Elapsed> {
-        let known = self.open.iter().position(|(open, _)| *open == what);
+    fn inserts(&mut self, workload: Workload) -> Result<Elapsed> {
+        let known = self.open.iter().position(|(open, _)| *open == workload);
         let at = known.unwrap_or(self.open.len());
         if known.is_none() {
-            let database = self.database(&format!("{}.db", what.name()))?;
-            if what == Workload::Exclusive {
+            let database = self.database(&format!("{}.db", workload.name()))?;
+            if workload == Workload::Exclusive {
                 database.execute("pragma locking_mode=exclusive")?;
             }
-            database.set_journal(if what == Workload::Delete { "delete" } else { "wal" })?;
+            database.set_journal(if workload == Workload::Delete { "delete" } else { "wal" })?;
             database.execute(
                 "pragma synchronous=full; create table t(a integer primary key, b blob)",
             )?;
             let statement = database.prepare("insert into t(b) values (randomblob(100))")?;
-            self.open.push((what, statement));
+            self.open.push((workload, statement));
         }
         let statement = &mut self.open[at].1;
         timed(self.args.inserts, || statement.run())
