@@ -209,8 +209,7 @@ stage explorer cargo test --release --workspace --test crash --test death --test
     --test survived --test flex_log --test flex_file --test sqlite_cuts -- --nocapture
 # Of the workspace, too: what has nothing to inject is there already.
 stage injected-bugs cargo test --release --workspace \
-    --features solera-explorer/inject,solera-flac/inject,solera-ddmap/inject --test bugs --test mistakes \
-    --test together --test cut_short --test flex_log --test flex_file
+    --features solera-explorer/inject,solera-flac/inject --test bugs --test flex_log --test flex_file
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then

@@ -21,3 +21,7 @@ pub mod program;
 pub mod protocol;
 pub mod reach;
 pub mod wire;
+
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! Mistakes that tests put back, each of which they must catch: with the feature `inject` alone.
+//! Mistakes that tests put back, each of which they must catch: in builds of tests alone.
 
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,35 +61,35 @@ pub enum Mistake {
     FoundGivenUp,
 }
 
-#[cfg(feature = "inject")]
+#[cfg(test)]
 thread_local! {
     static MADE: std::cell::Cell<Option<Mistake>> = const { std::cell::Cell::new(None) };
 }
 
 /// This thread makes a mistake from here on, or none.
-#[cfg(feature = "inject")]
+#[cfg(test)]
 pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
 }
 
 /// The mistake of all threads of this process.
-#[cfg(feature = "inject")]
+#[cfg(test)]
 static EVERYWHERE: std::sync::OnceLock<Mistake> = std::sync::OnceLock::new();
 
 /// All threads of this process make a mistake, from here on.
-#[cfg(feature = "inject")]
+#[cfg(test)]
 pub fn make_everywhere(mistake: Mistake) {
     EVERYWHERE.get_or_init(|| mistake);
 }
 
 /// Whether a mistake is to be made.
-#[cfg(feature = "inject")]
+#[cfg(test)]
 pub(super) fn made(mistake: Mistake) -> bool {
     MADE.get() == Some(mistake) || EVERYWHERE.get() == Some(&mistake)
 }
 
 /// Whether a mistake is to be made: never.
-#[cfg(not(feature = "inject"))]
+#[cfg(not(test))]
 pub(super) const fn made(_: Mistake) -> bool {
     false
 }

@@ -14,8 +14,8 @@
 //!
 //! No machine has a clock, a socket or a thread. A step makes at most one access to what processes
 //! share; so a simulator may run the machines of several processes in any order, and end one
-//! behind any step (`tests/simulation.rs`, `tests/exhaustive.rs`; `tests/together.rs` for a
-//! holder's operations). What those can find is shown by `tests/mistakes.rs`.
+//! behind any step (`simulation.rs` and `exhaustive.rs` in `tests/protocol/`; `concurrency.rs` for
+//! a holder's operations). What those can find is shown by `mistakes.rs`.
 //!
 //! # Invariants
 //!
@@ -55,7 +55,7 @@ pub use discard::Discard;
 pub use evict::{Eviction, Progress};
 pub use fault::{Fault, Next, Why};
 pub use inject::Mistake;
-#[cfg(feature = "inject")]
+#[cfg(test)]
 pub use inject::{make, make_everywhere};
 pub use reconcile::{Reconcile, reconcile};
 pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};

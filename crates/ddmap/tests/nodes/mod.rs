@@ -1,0 +1,9 @@
+//! Nodes of a domain over loopback.
+
+mod churn;
+mod deaths;
+mod metrics;
+mod moves;
+mod options;
+mod overhead;
+mod policies;

@@ -1,0 +1,8 @@
+//! How touches of absent pages are served.
+
+mod hints;
+mod host_and_holder;
+mod lines;
+mod prefetch;
+mod requests;
+mod restarts;

@@ -1,0 +1,680 @@
+//! Small cases for a model checker: one host, one holder, a page or two, two programs of one thread
+//! each, and the node that evicts. All steps are taken in all orders. Each process may die once
+//! behind any step; the node starts again, and ends what the dead were at. One answer may be lost;
+//! what was sent may arrive at any time, also when its sender has given up or is dead.
+
+use crate::protocol::{Discard, Eviction, Fault, Mistake, Next, NodeId, Progress, Reconcile};
+use crate::protocol::{State, Version, Why, Word, keep, reconcile};
+use crate::tests::protocol::memory::serve;
+use crate::tests::protocol::memory::{
+    Answer, Bytes, Desk, HolderMemory, HostMemory, Process, Request, Seat, Work,
+};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+use std::cell::RefCell;
+
+/// A program's access: the page, and what it stores there.
+pub type Access = (u64, Option<Bytes>);
+
+/// Stored to a page: nobody wants what it holds.
+const NOTHING: Option<Bytes> = Some(Bytes::MAX);
+
+/// A small case.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub name: &'static str,
+    pub pages: usize,
+    /// What each program does.
+    pub programs: Vec<Vec<Access>>,
+    /// What the node evicts, batch by batch.
+    pub evictions: Vec<Vec<u64>>,
+    pub capacity: u32,
+    /// Which processes may die: the node is 0.
+    pub mortal: Vec<usize>,
+    /// Answers that may be lost.
+    pub losses: u8,
+    /// The holder may die while it serves what it is sent, which is a loss.
+    pub holder_dies: bool,
+    /// The holder may lose what it has, once.
+    pub memory_lost: bool,
+    /// The node compares the holder's claims with the directory so often.
+    pub looks: u8,
+    /// Stores to names may be late.
+    pub late_names: bool,
+    /// Made by the checker's threads.
+    pub mistake: Option<Mistake>,
+}
+
+/// Where a program is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum At {
+    Access,
+    Fault(Fault<Bytes>),
+    Asked(Fault<Bytes>, Version),
+    Discard(Discard),
+    /// It waits for the word to change.
+    Waits(Word),
+    /// It waits for room.
+    Room,
+    /// The node has nothing to settle.
+    Rest,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Program {
+    at: At,
+    /// Accesses that it has made.
+    made: usize,
+}
+
+/// Where the node's eviction is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Evicts {
+    Rest,
+    Runs(Eviction<Bytes>),
+    /// It waits for the answer to this batch.
+    Sent(Eviction<Bytes>, usize),
+    Hears(Eviction<Bytes>, Vec<bool>),
+}
+
+/// Where the node is when it looks for what is kept in vain.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Looks {
+    Rest,
+    Compares(u64, Version, Reconcile),
+}
+
+/// What is under way to the holder, apart from what is asked for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Frame {
+    /// A batch.
+    Store(usize, Vec<(u64, u32, Bytes)>),
+    Release(u64, u32),
+}
+
+/// All there is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct World {
+    host: HostMemory,
+    holder: HolderMemory,
+    programs: Vec<Program>,
+    evicts: Evicts,
+    looks: Looks,
+    /// Batches that were begun, and looks.
+    evictions: usize,
+    looked: u8,
+    /// In ascending order: any may be next.
+    wire: Vec<Frame>,
+    lost: u8,
+    /// The holder has lost what it had.
+    is_memory_lost: bool,
+    /// Processes that have died.
+    died: Vec<usize>,
+}
+
+/// What happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Program(usize),
+    /// The holder's answer comes; or none does.
+    Answer(usize),
+    NoAnswer(usize),
+    Evict,
+    /// The node waits no longer for what it has sent.
+    NoWord,
+    Look,
+    /// A frame arrives.
+    Arrives(usize),
+    /// A frame arrives, and the holder dies behind so many accesses; it starts again at once.
+    Half(usize, u32),
+    /// The holder loses what it has.
+    Forgets,
+    /// A store to a name is seen.
+    Flush(usize),
+    Dies(usize),
+    /// The node starts again.
+    Starts,
+    /// It ends what a dead process was at.
+    Settles(u64),
+}
+
+fn holder() -> NodeId {
+    NodeId::new(2).unwrap()
+}
+
+impl World {
+    fn runs(&self, slot: usize) -> bool {
+        self.host.processes[slot].alive
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for page in 0..self.host.words.len() as u64 {
+            if let Some(kept) = self.holder.kept(page) {
+                self.host.check_claim(holder(), page, kept)?;
+            }
+        }
+        self.host.check(|_, page| self.holder.kept(page))?;
+        self.holder.check()
+    }
+
+    /// Does something at the host's memory.
+    fn with<R>(&mut self, slot: usize, act: impl FnOnce(&Seat<'_>) -> R) -> R {
+        let nothing = HostMemory::new(0, Version::default(), 0, Vec::new());
+        let memory = RefCell::new(std::mem::replace(&mut self.host, nothing));
+        let result = act(&Seat::new(&memory, slot, 0));
+        self.host = memory.into_inner();
+        result
+    }
+
+    /// The holder serves a request.
+    fn serve(&mut self, request: &Request) -> Option<Answer> {
+        let memory = RefCell::new(self.holder.clone());
+        let answer = serve(&Desk::new(&memory), request).ok();
+        self.holder = memory.into_inner();
+        answer
+    }
+
+    fn send(&mut self, frame: Frame) {
+        self.wire.push(frame);
+        self.wire.sort();
+    }
+
+    /// A program (or the node that settles, which is the last one) takes a step.
+    fn step_program(&mut self, case: &Case, at: usize) {
+        let slot = self.slot(at);
+        let made = self.programs[at].made;
+        match self.programs[at].at.clone() {
+            At::Access => {
+                let (page, store) = case.programs[at][made];
+                if store == NOTHING {
+                    let word = self.host.words[page as usize];
+                    self.programs[at].at = At::Discard(Discard::new([(page, word)]));
+                } else if self.host.access(slot, page, store) {
+                    self.programs[at].made += 1;
+                } else {
+                    self.programs[at].at = At::Fault(Fault::new(page));
+                }
+            }
+            At::Discard(mut discard) => {
+                let is_over = self.with(slot, |seat| {
+                    discard.step(&Seat { work: Work::Discard, ..Seat::new(seat.memory, slot, 0) })
+                });
+                self.programs[at].at = if is_over {
+                    for (page, _, version) in discard.owed() {
+                        self.send(Frame::Release(page, version.number()));
+                    }
+                    self.programs[at].made += 1;
+                    At::Access
+                } else {
+                    At::Discard(discard)
+                };
+            }
+            At::Fault(mut fault) => {
+                let page = fault.page();
+                let next = self.with(slot, |seat| fault.step(seat));
+                let settles = slot == 0;
+                let retry = if settles { At::Rest } else { At::Access };
+                self.programs[at].at = match next {
+                    Next::Step => At::Fault(fault),
+                    Next::Ask(_, version) => At::Asked(fault, version),
+                    Next::Done(owed) => {
+                        if let Some((_, version)) = owed {
+                            self.send(Frame::Release(page, version.number()));
+                        }
+                        retry
+                    }
+                    Next::Again => retry,
+                    Next::Wait(_) | Next::Room if settles => At::Rest,
+                    Next::Wait(word) => At::Waits(word),
+                    Next::Room => At::Room,
+                    Next::Fail(Why::Lost) if self.is_memory_lost => {
+                        self.programs[at].made += usize::from(!settles);
+                        retry
+                    }
+                    Next::Fail(why) => {
+                        self.host.wrong(format!("page {page} fails: {why:?}"));
+                        At::Rest
+                    }
+                };
+            }
+            At::Waits(_) | At::Room => self.programs[at].at = At::Access,
+            At::Asked(..) | At::Rest => {}
+        }
+    }
+
+    fn slot(&self, program: usize) -> usize {
+        if program + 1 == self.programs.len() { 0 } else { program + 1 }
+    }
+
+    /// The holder answers a program, or does not.
+    fn answer(&mut self, program: usize, comes: bool) {
+        let At::Asked(mut fault, version) = self.programs[program].at.clone() else { return };
+        let page = fault.page();
+        let answer = if comes {
+            self.serve(&Request::Fetch { page, version, releases: Vec::new() })
+        } else {
+            self.lost += 1;
+            None
+        };
+        match answer {
+            Some(Answer::Fetched(Some(bytes))) => fault.answered(bytes),
+            Some(_) => fault.refused(),
+            None => fault.unanswered(),
+        }
+        self.programs[program].at = At::Fault(fault);
+    }
+
+    fn step_eviction(&mut self, case: &Case) {
+        let evicts = std::mem::replace(&mut self.evicts, Evicts::Rest);
+        self.evicts = match evicts {
+            Evicts::Rest => {
+                let seen = |page: &u64| (*page, self.host.words[*page as usize]);
+                let pages: Vec<_> = case.evictions[self.evictions].iter().map(seen).collect();
+                self.evictions += 1;
+                Evicts::Runs(Eviction::new(holder(), pages))
+            }
+            Evicts::Runs(mut eviction) => match self.with(0, |seat| eviction.step(seat)) {
+                Progress::Step => Evicts::Runs(eviction),
+                Progress::Done { .. } => Evicts::Rest,
+                Progress::Send => {
+                    let pages =
+                        eviction.outgoing().map(|(page, v, bytes)| (page, v.number(), *bytes));
+                    let frame = Frame::Store(self.evictions, pages.collect());
+                    self.send(frame);
+                    Evicts::Sent(eviction, self.evictions)
+                }
+            },
+            Evicts::Hears(mut eviction, stored) => {
+                eviction.answered(stored);
+                Evicts::Runs(eviction)
+            }
+            sent @ Evicts::Sent(..) => sent,
+        };
+    }
+
+    fn step_look(&mut self) {
+        match self.looks.clone() {
+            Looks::Rest => {
+                self.looked += 1;
+                if let Some((page, version)) = self.holder.claims().first() {
+                    self.looks = Looks::Compares(*page, *version, reconcile(*page, *version));
+                }
+            }
+            Looks::Compares(page, version, mut machine) => {
+                let vain = self.with(0, |seat| machine.step(holder(), seat));
+                self.looks = match vain {
+                    None => Looks::Compares(page, version, machine),
+                    Some(vain) => {
+                        if vain {
+                            self.send(Frame::Release(page, version.number()));
+                        }
+                        Looks::Rest
+                    }
+                };
+            }
+        }
+    }
+
+    fn arrives(&mut self, at: usize) {
+        match self.wire.remove(at) {
+            Frame::Release(page, version) => {
+                self.serve(&Request::Release(vec![(page, Version::new(version))]));
+            }
+            Frame::Store(batch, pages) => {
+                let pages =
+                    pages.into_iter().map(|(page, v, bytes)| (page, Version::new(v), bytes));
+                let answer = self.serve(&Request::Store(pages.collect()));
+                if let (Evicts::Sent(eviction, sent), Some(Answer::Stored(stored))) =
+                    (&self.evicts, answer)
+                    && *sent == batch
+                {
+                    self.evicts = Evicts::Hears(eviction.clone(), stored);
+                }
+            }
+        }
+    }
+
+    /// The holder's process dies while it serves a frame, and starts again: so there is no answer.
+    fn arrives_half(&mut self, at: usize, accesses: u32) {
+        let request = match self.wire.remove(at) {
+            Frame::Release(page, version) => Request::Release(vec![(page, Version::new(version))]),
+            Frame::Store(_, pages) => {
+                let page = |(page, v, bytes)| (page, Version::new(v), bytes);
+                Request::Store(pages.into_iter().map(page).collect())
+            }
+        };
+        let memory = RefCell::new(self.holder.clone());
+        let desk = Desk::new(&memory);
+        desk.lives_for.set(accesses);
+        // Whether it dies in the midst of it, or behind it before it answers.
+        let _ = serve(&desk, &request);
+        desk.lives_for.set(u32::MAX);
+        let pages = 0..self.host.words.len() as u64;
+        keep::restart(&desk, pages).expect("it does not die again");
+        self.holder = memory.into_inner();
+        let has = |word: &&Word| word.state() != State::Absent;
+        self.holder.taken = self.holder.words.iter().filter(has).count() as u32;
+        self.lost += 1;
+        if let Evicts::Sent(eviction, _) = &mut self.evicts {
+            eviction.unanswered();
+            self.evicts = Evicts::Runs(eviction.clone());
+        }
+    }
+
+    /// The holder loses what it has.
+    fn forgets(&mut self) {
+        for (page, version) in self.holder.claims() {
+            self.host.gone.insert((holder().number(), page, version.number()));
+        }
+        let pages = self.host.words.len();
+        self.holder = HolderMemory::new(pages, pages as u32);
+        self.is_memory_lost = true;
+    }
+
+    fn dies(&mut self, slot: usize) {
+        self.host.die(slot);
+        self.died.push(slot);
+        self.died.sort_unstable();
+        if slot == 0 {
+            // Its names are cleared when it starts again.
+            (self.evicts, self.looks) = (Evicts::Rest, Looks::Rest);
+            if let Some(settles) = self.programs.last_mut() {
+                settles.at = At::Rest;
+            }
+        } else {
+            self.host.processes[slot].bury();
+        }
+    }
+}
+
+impl Case {
+    fn thread_steps(&self, world: &World, at: usize, steps: &mut Vec<Step>) {
+        let (slot, program) = (world.slot(at), &world.programs[at]);
+        if !world.runs(slot) {
+            return;
+        }
+        let settles = slot == 0;
+        match &program.at {
+            At::Access if settles || program.made == self.programs[at].len() => {}
+            At::Room if self.has_no_room(world, at) => {}
+            At::Access | At::Fault(_) | At::Discard(_) | At::Room => {
+                steps.push(Step::Program(at));
+            }
+            At::Asked(..) => {
+                steps.push(Step::Answer(at));
+                if world.lost < self.losses {
+                    steps.push(Step::NoAnswer(at));
+                }
+            }
+            At::Waits(word) => {
+                // Whoever waits for one that dies looks again after a while.
+                let dead = world.host.is_dead(word.claimant());
+                let pages = || world.host.words.iter();
+                if dead || !pages().any(|now| now == word) {
+                    steps.push(Step::Program(at));
+                }
+            }
+            At::Rest => {}
+        }
+    }
+
+    fn node_steps(&self, world: &World, steps: &mut Vec<Step>) {
+        if !world.runs(0) {
+            steps.push(Step::Starts);
+            return;
+        }
+        match &world.evicts {
+            Evicts::Rest if world.evictions == self.evictions.len() => {}
+            Evicts::Sent(..) if world.lost == self.losses => {}
+            Evicts::Sent(..) => steps.push(Step::NoWord),
+            _ => steps.push(Step::Evict),
+        }
+        if world.looked < self.looks || world.looks != Looks::Rest {
+            steps.push(Step::Look);
+        }
+        let settles = world.programs.last().is_some_and(|program| program.at == At::Rest);
+        for (page, word) in world.host.words.iter().enumerate().filter(|_| settles) {
+            let claimed = matches!(word.state(), State::Busy | State::Leaving);
+            if claimed && world.host.is_dead(word.claimant()) {
+                steps.push(Step::Settles(page as u64));
+            }
+        }
+    }
+
+    /// Whether a program has no reason to look for room again.
+    fn has_no_room(&self, world: &World, at: usize) -> bool {
+        let (page, _) = self.programs[at][world.programs[at].made];
+        let absent = world.host.words[page as usize].state() == State::Absent;
+        absent && world.host.taken == world.host.capacity as i32
+    }
+
+    /// Whether all that was to be done is done, but for what there is no room for.
+    fn is_done(&self, world: &World) -> bool {
+        let programs = self.programs.iter().zip(&world.programs).enumerate();
+        let mut programs = programs.filter(|(at, _)| world.runs(at + 1));
+        let done = |(at, (all, program)): (usize, (&Vec<Access>, &Program))| {
+            program.made == all.len() || program.at == At::Room && self.has_no_room(world, at)
+        };
+        programs.all(done)
+            && world.runs(0)
+            && world
+                .host
+                .words
+                .iter()
+                .all(|word| !matches!(word.state(), State::Busy | State::Leaving))
+            && world.host.taken == world.host.in_file() + world.host.leaked
+    }
+}
+
+impl Model for Case {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        let processes = 1 + self.programs.len();
+        let processes = (0..processes).map(|_| Process::new(1, self.pages)).collect();
+        let mut programs = vec![Program { at: At::Access, made: 0 }; self.programs.len()];
+        programs.push(Program { at: At::Rest, made: 0 });
+        vec![World {
+            host: HostMemory::new(self.pages, Version::default(), self.capacity, processes),
+            holder: HolderMemory::new(self.pages, self.pages as u32),
+            programs,
+            evicts: Evicts::Rest,
+            looks: Looks::Rest,
+            evictions: 0,
+            looked: 0,
+            wire: Vec::new(),
+            lost: 0,
+            is_memory_lost: false,
+            died: Vec::new(),
+        }]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        (0..world.programs.len()).for_each(|at| self.thread_steps(world, at, steps));
+        self.node_steps(world, steps);
+        for at in 0..world.wire.len() {
+            steps.push(Step::Arrives(at));
+            if self.holder_dies && world.lost < self.losses {
+                steps.extend((1..8).map(|accesses| Step::Half(at, accesses)));
+            }
+        }
+        if self.memory_lost && !world.is_memory_lost {
+            steps.push(Step::Forgets);
+        }
+        for slot in 0..=self.programs.len() {
+            if self.late_names && world.host.processes[slot].has_late_names() {
+                steps.push(Step::Flush(slot));
+            }
+            let mortal = self.mortal.contains(&slot) && !world.died.contains(&slot);
+            if mortal && world.runs(slot) {
+                steps.push(Step::Dies(slot));
+            }
+        }
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        crate::protocol::make(self.mistake);
+        let mut world = world.clone();
+        match step {
+            Step::Program(at) => world.step_program(self, at),
+            Step::Answer(at) => world.answer(at, true),
+            Step::NoAnswer(at) => world.answer(at, false),
+            Step::Evict => world.step_eviction(self),
+            Step::NoWord => {
+                world.lost += 1;
+                if let Evicts::Sent(mut eviction, _) = world.evicts {
+                    eviction.unanswered();
+                    world.evicts = Evicts::Runs(eviction);
+                }
+            }
+            Step::Look => world.step_look(),
+            Step::Arrives(at) => world.arrives(at),
+            Step::Half(at, accesses) => world.arrives_half(at, accesses),
+            Step::Forgets => world.forgets(),
+            Step::Flush(slot) => {
+                world.host.processes[slot].flush_one(0);
+            }
+            Step::Dies(slot) => world.dies(slot),
+            Step::Starts => {
+                world.host.processes[0].bury();
+                world.host.processes[0].rise();
+            }
+            Step::Settles(page) => {
+                if let Some(settles) = world.programs.last_mut() {
+                    settles.at = At::Fault(Fault::new(page));
+                }
+            }
+        }
+        if !self.late_names {
+            (0..=self.programs.len()).for_each(|slot| world.host.processes[slot].flush_all());
+        }
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("pages are where they are said to be", |_, world: &World| {
+                world.check().is_ok()
+            }),
+            Property::always("nothing is stuck", |case: &Self, world: &World| {
+                let mut steps = Vec::new();
+                case.actions(world, &mut steps);
+                !steps.is_empty() || case.is_done(world)
+            }),
+            Property::sometimes("a page comes back", |_, world: &World| {
+                world.wire.iter().any(|frame| matches!(frame, Frame::Release(..)))
+            }),
+        ]
+    }
+}
+
+/// What checking a case came to.
+pub struct Checked {
+    pub states: usize,
+    /// Which property does not hold, and the steps that lead there.
+    pub wrong: Option<String>,
+}
+
+/// Goes through the states of a case: all of them, or so many, those first that few steps lead to.
+pub fn check(case: &Case, most: Option<usize>) -> Checked {
+    let checker = case.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+    let checker = match most {
+        Some(most) => checker.target_state_count(most),
+        None => checker,
+    };
+    let checker = checker.spawn_bfs().join();
+    let states = checker.unique_state_count();
+    let mut wrong = None;
+    for (name, path) in checker.discoveries() {
+        if name == "a page comes back" {
+            continue;
+        }
+        let last = path.last_state();
+        let how = last.check().err().unwrap_or_default();
+        let steps: Vec<_> = path.into_actions().iter().map(|step| format!("{step:?}")).collect();
+        wrong = Some(format!("{name}: {how}\n{}", steps.join("\n")));
+    }
+    let came_back = checker.discovery("a page comes back").is_some();
+    if wrong.is_none() && !came_back && most.is_none() {
+        wrong = Some("no page ever comes back: the case shows nothing".into());
+    }
+    Checked { states, wrong }
+}
+
+/// The cases, of which each is there for what others do not have.
+pub fn cases() -> Vec<Case> {
+    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
+    let case = Case {
+        name: "two programs, one page, which is evicted twice",
+        pages: 1,
+        programs: vec![vec![(0, Some(1)), (0, None)], vec![(0, Some(2))]],
+        evictions: vec![vec![0], vec![0]],
+        capacity: 1,
+        mortal: Vec::new(),
+        losses: 1,
+        holder_dies: false,
+        memory_lost: false,
+        looks: 0,
+        late_names: true,
+        mistake: None,
+    };
+    vec![
+        case.clone(),
+        Case {
+            name: "the holder dies while it serves",
+            losses: 2,
+            holder_dies: true,
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "each process may die once",
+            programs: vec![vec![(0, Some(1))], vec![(0, Some(2))]],
+            mortal: vec![0, 1, 2],
+            late_names: long,
+            ..case.clone()
+        },
+        Case {
+            name: "the node dies, and looks for what is kept in vain",
+            programs: vec![vec![(0, Some(1)), (0, Some(2))]],
+            mortal: vec![0],
+            looks: 2,
+            late_names: long,
+            ..case.clone()
+        },
+        Case {
+            name: "two pages, room for one",
+            pages: 2,
+            programs: vec![vec![(0, Some(1)), (0, None)], vec![(1, Some(2))]],
+            evictions: vec![vec![0, 1], vec![0, 1]],
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "two pages in one batch, whose node dies",
+            pages: 2,
+            programs: vec![vec![(0, Some(1)), (1, Some(2)), (0, None)]],
+            evictions: vec![vec![0, 1], vec![0, 1]],
+            capacity: 2,
+            mortal: vec![0],
+            late_names: long,
+            ..case.clone()
+        },
+        Case {
+            name: "a page that nobody wants while it moves, whose program dies",
+            programs: vec![vec![(0, Some(1)), (0, NOTHING), (0, None)], vec![(0, Some(2))]],
+            mortal: vec![1],
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a page that is lost, and that nobody wants then",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
+            mortal: vec![1],
+            memory_lost: true,
+            looks: 1,
+            late_names: long,
+            ..case
+        },
+    ]
+}

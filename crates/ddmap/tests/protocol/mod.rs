@@ -1,0 +1,10 @@
+//! The machines that decide how pages move.
+
+mod cases;
+mod concurrency;
+mod exhaustive;
+mod memory;
+mod mistakes;
+mod simulation;
+mod tampering;
+mod world;

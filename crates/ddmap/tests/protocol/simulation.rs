@@ -1,0 +1,93 @@
+//! The machines of `protocol` in worlds that are drawn from seeds: one host, 2 to 15 holders, and
+//! all that may fail (`world/`). The same code runs over shared memory.
+//!
+//! `SOLERA_TEST_SEED=N` runs that seed alone, `SOLERA_TEST_LONG` twenty times as many.
+
+use super::world::{Counts, Run, run};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Seeds of the short run.
+const SEEDS: u64 = 1_000;
+
+fn told(seed: u64, wrong: &str) -> String {
+    format!(
+        "seed {seed}: {wrong}\nagain: SOLERA_TEST_SEED={seed} cargo test --release \
+         -p solera-ddmap simulation -- --nocapture"
+    )
+}
+
+fn add(sum: &mut Counts, one: Counts) {
+    sum.steps += one.steps;
+    sum.accesses += one.accesses;
+    sum.fetched += one.fetched;
+    sum.gone += one.gone;
+    sum.zeros += one.zeros;
+    sum.deaths += one.deaths;
+    sum.holder_deaths += one.holder_deaths;
+    sum.settled += one.settled;
+    sum.lost += one.lost;
+    sum.damaged += one.damaged;
+    sum.in_vain += one.in_vain;
+    sum.again += one.again;
+    sum.refused += one.refused;
+    sum.discarded += one.discarded;
+    sum.renewed += one.renewed;
+}
+
+#[test]
+fn pages_move_among_nodes_that_fail() {
+    if let Ok(seed) = std::env::var("SOLERA_TEST_SEED") {
+        let seed = seed.parse().expect("SOLERA_TEST_SEED is a number");
+        let counts: Run = run(seed, None);
+        println!("{:?}", counts.unwrap_or_else(|wrong| panic!("{}", told(seed, &wrong))));
+        return;
+    }
+    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
+    let seeds = if long { 20 * SEEDS } else { SEEDS };
+    let (next, sum) = (AtomicU64::new(0), Mutex::new(Counts::default()));
+    let failed = Mutex::new(None::<(u64, String)>);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        break;
+                    }
+                    match run(seed, None) {
+                        Ok(counts) => add(&mut sum.lock().unwrap(), counts),
+                        Err(wrong) => {
+                            failed.lock().unwrap().get_or_insert((seed, wrong));
+                            next.store(seeds, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Some((seed, wrong)) = failed.into_inner().unwrap() {
+        panic!("{}", told(seed, &wrong));
+    }
+    let sum = sum.into_inner().unwrap();
+    println!("{seeds} seeds: {sum:?}");
+    // A world in which one of these does not happen shows nothing.
+    let happened = [
+        sum.accesses,
+        sum.fetched,
+        sum.gone,
+        sum.zeros,
+        sum.deaths,
+        sum.holder_deaths,
+        sum.settled,
+        sum.lost,
+        sum.damaged,
+        sum.in_vain,
+        sum.again,
+        sum.refused,
+        sum.discarded,
+        sum.renewed,
+    ];
+    assert!(happened.iter().all(|count| *count > seeds / 10), "{sum:?}");
+}
