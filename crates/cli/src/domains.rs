@@ -7,14 +7,9 @@ use std::time::Duration;
 use console::failure::Failure;
 use console::output::{self, Progress};
 use console::size;
-use ddmap::ground::store::{Standing, Store};
-use ddmap::ground::view::REGION;
-use ddmap::node::members::SILENT;
-use ddmap::protocol::PAGE;
-use ddmap::reach::control::Member;
-use ddmap::reach::local::{Answered, Ordered, Said};
-use ddmap::reach::registry::{self, Registry};
-use ddmap::reach::status::Status;
+use ddmap::{
+    Answered, Member, Ordered, PAGE, REGION, Registry, SILENT, Said, Standing, Status, Store,
+};
 use serde_json::{Value, json};
 use volume::FormatOptions;
 
@@ -29,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// such a domain was started here.
 pub fn region(path: &Path) -> Result<Option<PathBuf>, Failure> {
     let Some(name) = path.to_str() else { return Ok(None) };
-    let Ok((domain, _)) = registry::parse(name) else { return Ok(None) };
+    let Ok((domain, _)) = Registry::parse(name) else { return Ok(None) };
     if path.symlink_metadata().is_ok() {
         return Ok(None);
     }
@@ -65,7 +60,7 @@ pub fn order(
         Failure::new(asked, found, advice)
     };
     let odd = || Failure::new(asked, "its node answers something else", "");
-    match registry::order(store, said).map_err(unreached)? {
+    match Registry::ask(store, said).map_err(unreached)? {
         Answered::Done => {}
         Answered::Refused { text } => return Err(Failure::new(asked, text, "")),
         _ => return Err(odd()),
@@ -73,7 +68,7 @@ pub fn order(
     let mut progress = Progress::new(doing);
     loop {
         let ask = Said::Ordered { volume: volume.to_owned() };
-        match registry::order(store, &ask).map_err(unreached)? {
+        match Registry::ask(store, &ask).map_err(unreached)? {
             Answered::Ordered(Some(Ordered { over: true, failed, .. })) => {
                 return failed.map_or(Ok(()), |error| Err(error.into()));
             }
@@ -119,7 +114,7 @@ pub fn grow(region: &Path, (before, wanted): (u64, u64)) -> Result<(), Failure> 
 pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
     let Some((store, volume)) = of_region(region) else { return Ok(None) };
     let asked = format!("remove {volume}");
-    let answer = registry::order(&store, &Said::Remove { volume: volume.clone() });
+    let answer = Registry::ask(&store, &Said::Remove { volume: volume.clone() });
     match answer {
         Ok(Answered::Removed { waits_for }) => {
             for node in &waits_for {
@@ -134,7 +129,7 @@ pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
         Ok(_) => Err(Failure::new(asked, "its node answers something else", "")),
         Err(errno) => {
             let found = format!("its node does not answer: {}", pmem::plain(errno));
-            Err(Failure::new(asked, found, &registry::how_to_start(&store)))
+            Err(Failure::new(asked, found, &Registry::how_to_start(&store)))
         }
     }
 }
@@ -242,7 +237,7 @@ pub fn make(
     size: u64,
     options: FormatOptions,
 ) -> Result<PathBuf, Failure> {
-    let (domain, volume) = registry::parse(name)?;
+    let (domain, volume) = Registry::parse(name)?;
     let asked = format!("make {name} of {}", size::show(size));
     let store = registry.store_for_new(domain)?;
     if registry.living(domain).iter().any(|(_, other)| other.volumes().iter().any(|v| v == volume))

@@ -6,9 +6,7 @@ use std::path::Path;
 
 use console::failure::Failure;
 use console::size;
-use ddmap::ground::directory::{self, Directory};
-use ddmap::ground::store::Standing;
-use ddmap::protocol::{PAGE, Place};
+use ddmap::{Directory, PAGE, Place, Standing};
 use serde_json::{Value, json};
 use volume::LostData;
 
@@ -84,7 +82,7 @@ impl Loss {
 /// domain.
 pub fn by_file(region: &Path, lost: &[LostData]) -> Result<Option<Vec<Loss>>, Failure> {
     let Some((store, volume)) = domains::of_region(region) else { return Ok(None) };
-    let path = store.volume(&volume).join(directory::NAME);
+    let path = store.volume(&volume).join(Directory::NAME);
     let directory = Directory::open(&path).map_err(|error| {
         let asked = format!("see what of {volume} is lost");
         Failure::new(asked, format!("its directory: {error}"), "")

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ddmap::ground::error::DomainError;
+use ddmap::DomainError;
 use rustix::io::Errno;
 use vfs::mounts::Mount;
 use volume::{ErrorKind, Volume, VolumeError};
@@ -84,7 +84,7 @@ impl Failure {
     pub fn errno(asked: impl fmt::Display, errno: Errno) -> Self {
         let errno = pmem::or_no_memory(errno);
         if errno == Errno::IO
-            && let Some(node) = ddmap::program::paged::take_lost()
+            && let Some(node) = ddmap::Pagers::take_lost()
         {
             let advice = "see how much of which file is: `solera fsck --read-data`";
             return Self::new(asked, format!("it is lost with node {node}"), advice);

@@ -1,4 +1,4 @@
-//! Tests of the crate that look behind its door: they are built with its unit tests, as one program.
+//! Tests of the crate that look behind its door: built with its unit tests, as one program.
 //!
 //! | folder | what is tested |
 //! |---|---|

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use ddmap::program::paged;
+use ddmap::Pagers;
 use vfs::Errno;
 
 use crate::entry::cancel::{self, Point};
@@ -72,8 +72,8 @@ pub fn serve<T: Answer>(
 /// A call that the kernel has served is over: the pages of its buffers may leave.
 #[inline]
 fn over<T>(value: T) -> T {
-    if paged::any() {
-        paged::let_go();
+    if Pagers::any() {
+        Pagers::let_go();
     }
     value
 }

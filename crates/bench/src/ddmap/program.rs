@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use console::failure::{Failure, Outcome};
 use console::output;
-use ddmap::ground::room::Room;
-use ddmap::ground::uffd::Uffd;
+use ddmap::{Room, Uffd};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use console::failure::Failure;
 use console::size::show;
-use ddmap::ground::room::Room;
+use ddmap::Room;
 use rustix::fs::SeekFrom;
 use serde_json::Value;
 
@@ -232,7 +232,7 @@ impl Testbed {
 
     /// The room of the host's node.
     pub fn room(&self) -> PathBuf {
-        self.store("large", 1).join(ddmap::ground::room::NAME)
+        self.store("large", 1).join(ddmap::Room::NAME)
     }
 
     fn status(&self, domain: &str) -> Result<Value, Failure> {

@@ -6,7 +6,7 @@ use clap::Args;
 use console::failure::Outcome;
 use console::output;
 use console::size;
-use ddmap::reach::registry::Registry;
+use ddmap::Registry;
 use volume::Info;
 
 use crate::commands::info;

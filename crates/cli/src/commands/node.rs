@@ -14,13 +14,7 @@ use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
-use ddmap::ground::error::DomainError;
-use ddmap::ground::store::Store;
-use ddmap::node::{Node, NodeOptions};
-use ddmap::reach::registry::{self, Registered, Registry};
-use ddmap::wire::Wire;
-use ddmap::wire::key::Key;
-use ddmap::wire::tls::Tls;
+use ddmap::{DomainError, Key, Node, NodeOptions, Registered, Registry, Store, Tls, Wire};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
@@ -156,7 +150,7 @@ fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
     else {
         return Err(Failure::new("run a node", "options are missing", "see solera node --help"));
     };
-    registry::check_name("domain", domain)?;
+    Registry::check_name("domain", domain)?;
     let is_first = args.join.is_none() && Store::at(store.clone()).about()?.is_none();
     if is_first {
         registry.check_first(domain, store)?;

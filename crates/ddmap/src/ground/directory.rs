@@ -12,13 +12,13 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// The name of the file in a volume's folder.
-pub const NAME: &str = "directory";
-
 /// The directory of a volume.
 pub struct Directory(Region);
 
 impl Directory {
+    /// The name of the file in a volume's folder.
+    pub const NAME: &str = "directory";
+
     /// The directory of a volume of which nothing was ever touched.
     pub fn create(path: &Path, pages: u64) -> Result<Self, OpenError> {
         files::create(path, pages * 8).map(Self)

@@ -25,7 +25,7 @@
 //! the host again. From the first word of the new one on the directory is gone here: pages may have
 //! changed there.
 
-use crate::ground::directory::{self, Directory};
+use crate::ground::directory::Directory;
 use crate::ground::error::DomainError;
 use crate::ground::store::{ABOUT, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store, VolumeAbout};
 use crate::ground::table::{self, Table};
@@ -285,18 +285,18 @@ impl Store {
     /// What has gone, if it can come back: its new host was not heard of as such.
     pub fn may_come_back(&self, uuid: &[u8; 16]) -> Option<Moved> {
         let kept = self.kept(uuid);
-        is_there(&kept, directory::NAME).then(|| self.moved(&kept.join(GOING))).flatten()
+        is_there(&kept, Directory::NAME).then(|| self.moved(&kept.join(GOING))).flatten()
     }
 
     /// The new host has the volume: what is here may be older.
     pub fn close_way_back(&self, uuid: &[u8; 16]) {
         // PERSIST: in the store before the new host is served by this node.
-        let _ = remove(&self.kept(uuid).join(directory::NAME));
+        let _ = remove(&self.kept(uuid).join(Directory::NAME));
     }
 
     /// The nodes that have pages of a volume that has gone, as its directory says.
     pub fn holders_of(&self, moved: &Moved) -> Result<BTreeSet<NodeId>, DomainError> {
-        let path = self.kept(&moved.uuid).join(directory::NAME);
+        let path = self.kept(&moved.uuid).join(Directory::NAME);
         let places = Directory::open(&path)
             .map_err(|error| DomainError::new(self.asked(), error, "start the node anew"))?;
         let parts = (0..moved.pages).step_by(PLACES as usize);
@@ -322,7 +322,7 @@ impl Store {
             return Err(text(&"another volume of its name is here, or is on its way"));
         }
         let words = Table::attach(&kept).map_err(|error| text(&error))?;
-        let places = Directory::open(&kept.join(directory::NAME)).map_err(|error| text(&error))?;
+        let places = Directory::open(&kept.join(Directory::NAME)).map_err(|error| text(&error))?;
         for page in 0..moved.pages {
             let word = words.word(page);
             if word.state() == State::Kept {
@@ -366,7 +366,7 @@ impl Store {
             File::options().write(true).create(true).truncate(false).open(folder.join(name))
         };
         let (directory, flags) =
-            (open(directory::NAME).map_err(failed)?, open(FLAGS).map_err(failed)?);
+            (open(Directory::NAME).map_err(failed)?, open(FLAGS).map_err(failed)?);
         flags.set_len(moved.pages).map_err(failed)?;
         let text = serde_json::to_vec_pretty(moved).unwrap_or_default();
         self.write(folder.join(ARRIVING), &text)?;
@@ -401,7 +401,7 @@ impl Store {
         };
         let (words, before) = tables().map_err(|error: table::TableError| text(&error))?;
         let places =
-            Directory::open(&folder.join(directory::NAME)).map_err(|error| text(&error))?;
+            Directory::open(&folder.join(Directory::NAME)).map_err(|error| text(&error))?;
         let flags = fs::read(folder.join(FLAGS)).map_err(failed)?;
         let is_said = |page: &u64| flags[*page as usize] != 0 || places.has_memory(*page);
         if flags.len() as u64 != moved.pages {

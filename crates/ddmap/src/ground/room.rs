@@ -31,9 +31,6 @@ pub(super) const TICKS: u64 = 256;
 /// Pages that leave at once where nothing is kept free.
 const AT_ONCE: u64 = 64;
 
-/// The name of the file in a store.
-pub const NAME: &str = "room";
-
 /// A count of pages, in a file that processes share.
 pub(super) struct Tally<'r>(&'r Region, u64);
 
@@ -84,6 +81,9 @@ impl<'r> Tally<'r> {
 pub struct Room(Region);
 
 impl Room {
+    /// The name of the file in a store.
+    pub const NAME: &str = "room";
+
     /// Makes it, or takes the one that is there.
     pub fn create(path: &Path) -> Result<Self, OpenError> {
         Region::create(path, SIZE, 0o600, false).map(Self)

@@ -10,9 +10,9 @@
 //! STORE/kept/UUID/            pages of a volume that another node is the host of: pages, table
 //! ```
 
-use crate::ground::directory::{self, Directory};
+use crate::ground::directory::Directory;
 use crate::ground::error::DomainError;
-use crate::ground::room::{self, Room};
+use crate::ground::room::Room;
 use crate::ground::table::Table;
 use crate::ground::view::REGION;
 use crate::protocol::{NodeId, PAGE, TERM};
@@ -209,7 +209,7 @@ impl Store {
 
     /// The file of the node's capacity.
     pub fn room(&self) -> PathBuf {
-        self.0.join(room::NAME)
+        self.0.join(Room::NAME)
     }
 
     /// Where the node is reached.
@@ -319,7 +319,7 @@ impl Store {
         );
         Table::create(folder, pages).map_err(|error| error.to_string())?;
         drop(
-            Directory::create(&folder.join(directory::NAME), pages)
+            Directory::create(&folder.join(Directory::NAME), pages)
                 .map_err(|error| error.to_string())?,
         );
         Ok(())
@@ -337,7 +337,7 @@ impl Store {
         if pages <= about.pages {
             return Ok(());
         }
-        for (file, length) in [(REGION, pages * PAGE), (directory::NAME, pages * 8)] {
+        for (file, length) in [(REGION, pages * PAGE), (Directory::NAME, pages * 8)] {
             let file = fs::File::options().write(true).open(folder.join(file));
             file.and_then(|file| file.set_len(length)).map_err(failed)?;
         }

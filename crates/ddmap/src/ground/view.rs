@@ -2,7 +2,7 @@
 //! the page file, and the hands of the process that runs them.
 
 use crate::ground::counts::{Count, Counted, Counts, Touch};
-use crate::ground::directory::{self, Directory};
+use crate::ground::directory::Directory;
 use crate::ground::room::Room;
 use crate::ground::runs::Runs;
 use crate::ground::table::{Table, TableError};
@@ -41,7 +41,7 @@ impl Ground {
     /// The region in a volume's folder, on a node whose capacity is `room`.
     pub fn attach(folder: &Path, room: Room, here: NodeId) -> Result<Self, TableError> {
         let table = Table::attach(folder)?;
-        let path = folder.join(directory::NAME);
+        let path = folder.join(Directory::NAME);
         if !path.exists() {
             return Err(TableError::NoDirectory);
         }

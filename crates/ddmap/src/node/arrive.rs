@@ -9,6 +9,7 @@ use crate::protocol::keep::Stored;
 use crate::protocol::messages::Answer;
 use crate::protocol::{PAGE, Version};
 use crate::reach::control::{self, Told};
+use crate::reach::registry::Registry;
 use crate::wire::Hello;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ impl Answering {
     pub(super) fn arrive(&self, hello: &Hello, mut moved: Moved) -> Told {
         moved.node = hello.node.number();
         let fits = moved.uuid == hello.volume && moved.term == hello.term.wrapping_add(1);
-        if !fits || crate::reach::registry::check_name("volume", &moved.name).is_err() {
+        if !fits || Registry::check_name("volume", &moved.name).is_err() {
             return no("what is said of the volume is not what the connection says");
         }
         match self.store.receive(&moved) {

@@ -12,7 +12,7 @@ use crate::program::pager::{RegionPager, Wishes};
 use crate::protocol::NodeId;
 use crate::reach::links::Links;
 use crate::reach::local::{Answered, Local, Said};
-use crate::reach::registry;
+use crate::reach::registry::Registry;
 use crate::reach::wish::Wish;
 use crate::wire::{Hello, Wire};
 use rustix::fs::{Mode, OFlags};
@@ -60,7 +60,7 @@ impl Attachment {
         let starts = ground.room.starts();
         let unreached = |errno: Errno| {
             let found = format!("its node does not answer: {}", pmem::plain(errno));
-            DomainError::new(&asked, found, registry::how_to_start(&self.store))
+            DomainError::new(&asked, found, Registry::how_to_start(&self.store))
         };
         let socket = Local::connect(&self.store).map_err(unreached)?;
         let me = ground.table.me();
@@ -100,7 +100,7 @@ fn await_node(store: &Store, patience: Duration) {
 
 /// How the nodes of a domain talk.
 pub(super) fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
-    let failed = |found: String| DomainError::new(asked, found, registry::how_to_start(store));
+    let failed = |found: String| DomainError::new(asked, found, Registry::how_to_start(store));
     let ask = || Local::connect(store)?.ask(&Said::Wire, &[]);
     match ask() {
         Ok(Answered::Wire { key }) => {

@@ -8,7 +8,7 @@
 
 use crate::ground::maps::Mapped;
 use crate::ground::renewed::Renewed;
-use crate::program::paged;
+use crate::program::paged::{self, Pagers};
 use crate::program::pager::RegionPager;
 use crate::program::prefetch::Ahead;
 use crate::protocol::messages::PAGES;
@@ -206,39 +206,43 @@ fn pages(start: usize, length: usize) -> Range<usize> {
     start / page * page..end.checked_next_multiple_of(page).unwrap_or(end)
 }
 
-/// The program reads these addresses so from here on, as far as they are of mappings of a region.
-pub fn reads(start: usize, length: usize, way: Way) {
-    paged::each(|pager| {
-        if pager.page_at(start).is_some() {
-            pager.hints.read_so(start..start.saturating_add(length), way);
-        }
-    });
-}
+/// What a program says of addresses, to all pagers.
+impl Pagers {
+    /// The program reads these addresses so from here on, as far as they are of mappings of a
+    /// region.
+    pub fn reads(start: usize, length: usize, way: Way) {
+        paged::each(|pager| {
+            if pager.page_at(start).is_some() {
+                pager.hints.read_so(start..start.saturating_add(length), way);
+            }
+        });
+    }
 
-/// The program wants these addresses soon: what is away is brought, as far as there is room.
-pub fn will_need(start: usize, length: usize) {
-    paged::each(|pager| pager.will_need(&pages(start, length)));
-}
+    /// The program wants these addresses soon: what is away is brought, as far as there is room.
+    pub fn will_need(start: usize, length: usize) {
+        paged::each(|pager| pager.will_need(&pages(start, length)));
+    }
 
-/// Locks the pages of these addresses: they stay until [`unlock`].
-pub fn lock(start: usize, length: usize) -> Result<(), Errno> {
-    let outcome = Cell::new(Ok(()));
-    paged::each(|pager| {
-        if outcome.get().is_ok() {
-            outcome.set(pager.lock(&pages(start, length)));
-        }
-    });
-    outcome.get()
-}
+    /// Locks the pages of these addresses: they stay until [`Self::unlock`].
+    pub fn lock(start: usize, length: usize) -> Result<(), Errno> {
+        let outcome = Cell::new(Ok(()));
+        paged::each(|pager| {
+            if outcome.get().is_ok() {
+                outcome.set(pager.lock(&pages(start, length)));
+            }
+        });
+        outcome.get()
+    }
 
-/// They may leave.
-pub fn unlock(start: usize, length: usize) {
-    paged::each(|pager| pager.unlock(&pages(start, length)));
-}
+    /// They may leave.
+    pub fn unlock(start: usize, length: usize) {
+        paged::each(|pager| pager.unlock(&pages(start, length)));
+    }
 
-/// Pages that can come before others must leave, in the fullest of the regions' nodes.
-pub fn room() -> u64 {
-    let room = Cell::new(u64::MAX);
-    paged::each(|pager| room.set(room.get().min(pager.ground().room.free())));
-    room.get()
+    /// Pages that can come before others must leave, in the fullest of the regions' nodes.
+    pub fn free_pages() -> u64 {
+        let free = Cell::new(u64::MAX);
+        paged::each(|pager| free.set(free.get().min(pager.ground().room.free())));
+        free.get()
+    }
 }

@@ -8,7 +8,7 @@
 //! kept by nobody: its word says so (invariant 4). Another one that was touched, and that nobody
 //! claims, is lost: it is listed, and never shown as zeros.
 
-use crate::ground::directory::{self, Directory};
+use crate::ground::directory::Directory;
 use crate::ground::error::DomainError;
 use crate::ground::store::{Standing, Store};
 use crate::ground::table::Table;
@@ -126,7 +126,7 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<Repaired, Dom
     };
     let here = NodeId::new(node.node).ok_or_else(|| failed("a bad number".to_owned()))?;
     let folder = store.volume(volume);
-    let directory = folder.join(directory::NAME);
+    let directory = folder.join(Directory::NAME);
     if !directory.exists() {
         if !wanted {
             return Err(failed("its directory is gone: leave --dry-run out".to_owned()));

@@ -105,6 +105,7 @@ impl<B: Clone> Eviction<B> {
     }
 
     /// The holder.
+    #[cfg(test)]
     pub fn to(&self) -> NodeId {
         self.to
     }

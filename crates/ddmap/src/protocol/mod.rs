@@ -54,10 +54,11 @@ mod words;
 pub use discard::Discard;
 pub use evict::{Eviction, Progress};
 pub use fault::{Fault, Next, Why};
-pub use inject::Mistake;
 #[cfg(test)]
-pub use inject::{make, make_everywhere};
-pub use reconcile::{Reconcile, reconcile};
+pub use inject::{Mistake, make, make_everywhere};
+#[cfg(test)]
+pub use reconcile::Reconcile;
+pub use reconcile::reconcile;
 pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};
 
 /// Bytes of a page.

@@ -29,34 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Characters of a name, at most.
 const NAME_MAX: usize = 64;
 
-/// Refuses what is no name of a domain or a volume. `what` says of which.
-pub fn check_name(what: &str, name: &str) -> Result<(), DomainError> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if !name.is_empty()
-        && name.len() <= NAME_MAX
-        && name.bytes().all(fits)
-        && !name.starts_with('.')
-    {
-        return Ok(());
-    }
-    Err(DomainError::new(
-        format!("name a {what} `{name}`"),
-        "that is no such name",
-        format!("give 1 to {NAME_MAX} of the characters A-Z a-z 0-9 . _ - with no dot in front"),
-    ))
-}
-
-/// The domain and the volume of `DOMAIN/VOLUME`.
-pub fn parse(name: &str) -> Result<(&str, &str), DomainError> {
-    let Some((domain, volume)) = name.split_once('/') else {
-        let found = "a volume of a domain is meant";
-        return Err(DomainError::new(format!("find `{name}`"), found, "give DOMAIN/VOLUME"));
-    };
-    check_name("domain", domain)?;
-    check_name("volume", volume)?;
-    Ok((domain, volume))
-}
-
 /// A folder that is this user's alone: others could put their own stores in place.
 fn check_alone(folder: &Path) -> Result<(), DomainError> {
     let asked = format!("look for nodes in {}", folder.display());
@@ -137,7 +109,7 @@ impl Registry {
 
     /// Whether a node of a domain was ever started here.
     pub fn knows(&self, domain: &str) -> bool {
-        check_name("domain", domain).is_ok() && !self.nodes(domain).is_empty()
+        Registry::check_name("domain", domain).is_ok() && !self.nodes(domain).is_empty()
     }
 
     /// A domain's nodes that have a name, in the order of their numbers.
@@ -167,7 +139,7 @@ impl Registry {
         store: &Store,
     ) -> Result<Registered, DomainError> {
         let asked = format!("register node {node} of {domain}");
-        check_name("domain", domain)?;
+        Registry::check_name("domain", domain)?;
         let folder = self.domain(domain);
         let name = folder.join(node.to_string());
         let failed = |error: io::Error| {
@@ -206,7 +178,7 @@ impl Registry {
 
     /// How a domain is, as each of its nodes on this machine says; at least one does.
     pub fn status(&self, domain: &str) -> Result<Vec<Status>, DomainError> {
-        check_name("domain", domain)?;
+        Registry::check_name("domain", domain)?;
         let asked = format!("ask a node of {domain}");
         let mut silent = None;
         let mut told = Vec::new();
@@ -227,12 +199,12 @@ impl Registry {
 
     /// Asks a node of this machine to do something.
     pub fn order(&self, domain: &str, said: &Said) -> Result<Answered, DomainError> {
-        check_name("domain", domain)?;
+        Registry::check_name("domain", domain)?;
         let asked = format!("ask a node of {domain}");
         let Some((number, store)) = self.living(domain).into_iter().next() else {
             return Err(none_runs(asked, domain));
         };
-        order(&store, said).map_err(|errno| {
+        Registry::ask(&store, said).map_err(|errno| {
             let found = format!("node {number} says {}", pmem::plain(errno));
             DomainError::new(asked, found, "start it again")
         })
@@ -240,7 +212,7 @@ impl Registry {
 
     /// The region of `DOMAIN/VOLUME`, on the node that is its host.
     pub fn resolve(&self, name: &str) -> Result<PathBuf, DomainError> {
-        let (domain, volume) = parse(name)?;
+        let (domain, volume) = Registry::parse(name)?;
         let asked = format!("find {name}");
         let nodes = self.nodes(domain);
         let has = |one: &&(u16, Store)| matches!(one.1.volume_about(volume), Ok(Some(_)));
@@ -249,7 +221,7 @@ impl Registry {
             return Ok(store.volume(volume).join(REGION));
         }
         if let Some((number, store)) = hosts.first() {
-            let advice = how_to_start(store);
+            let advice = Registry::how_to_start(store);
             let store = store.path().display();
             let found = format!("node {number}, which is its host, does not answer in {store}");
             return Err(DomainError::new(asked, found, advice));
@@ -292,7 +264,7 @@ impl Registry {
 
     /// The node that is the host of `DOMAIN/VOLUME`, of those that answer, and where it is reached.
     pub fn host(&self, name: &str) -> Result<Option<(u16, SocketAddr)>, DomainError> {
-        let (domain, volume) = parse(name)?;
+        let (domain, volume) = Registry::parse(name)?;
         let said = Said::Where { volume: volume.to_owned() };
         if let Answered::Host(host) = self.order(domain, &said)? {
             return Ok(host);
@@ -320,6 +292,66 @@ impl Registry {
             )
         })
     }
+
+    /// Refuses what is no name of a domain or a volume. `what` says of which.
+    pub fn check_name(what: &str, name: &str) -> Result<(), DomainError> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if !name.is_empty()
+            && name.len() <= NAME_MAX
+            && name.bytes().all(fits)
+            && !name.starts_with('.')
+        {
+            return Ok(());
+        }
+        Err(DomainError::new(
+            format!("name a {what} `{name}`"),
+            "that is no such name",
+            format!(
+                "give 1 to {NAME_MAX} of the characters A-Z a-z 0-9 . _ - with no dot in front"
+            ),
+        ))
+    }
+
+    /// The domain and the volume of `DOMAIN/VOLUME`.
+    pub fn parse(name: &str) -> Result<(&str, &str), DomainError> {
+        let Some((domain, volume)) = name.split_once('/') else {
+            let found = "a volume of a domain is meant";
+            return Err(DomainError::new(format!("find `{name}`"), found, "give DOMAIN/VOLUME"));
+        };
+        Self::check_name("domain", domain)?;
+        Self::check_name("volume", volume)?;
+        Ok((domain, volume))
+    }
+
+    /// Asks the node of a store to do something.
+    pub fn ask(store: &Store, said: &Said) -> Result<Answered, Errno> {
+        let socket = Local::connect(store)?;
+        socket.set_patience(PATIENCE)?;
+        socket.ask(said, &[])
+    }
+
+    /// How the node is started again that has a store: where it was, with what it had.
+    pub fn how_to_start(store: &Store) -> String {
+        let Ok(Some(about)) = store.about() else { return "start it: solera node".to_owned() };
+        let its = |one: &Listed| one.0.number() == about.node;
+        let listen = store
+            .members()
+            .into_iter()
+            .find(its)
+            .map_or_else(|| "ADDR:PORT".to_owned(), |(_, address, _)| address.to_string());
+        let bytes = store.open_room().map_or(0, |room| room.capacity() * PAGE);
+        let capacity = match (bytes, bytes.is_multiple_of(1 << 20)) {
+            (0, _) => "SIZE".to_owned(),
+            (_, true) => format!("{}M", bytes >> 20),
+            _ => bytes.to_string(),
+        };
+        format!(
+            "start it: solera node --domain {} --store {} --listen {listen} --capacity {capacity} \
+             (and --key, if the domain has one)",
+            about.domain,
+            store.path().display()
+        )
+    }
 }
 
 fn none_runs(asked: String, domain: &str) -> DomainError {
@@ -333,15 +365,8 @@ fn lives(store: &Store) -> bool {
     Local::connect(store).is_ok()
 }
 
-/// Asks the node of a store to do something.
-pub fn order(store: &Store, said: &Said) -> Result<Answered, Errno> {
-    let socket = Local::connect(store)?;
-    socket.set_patience(PATIENCE)?;
-    socket.ask(said, &[])
-}
-
 fn ask(store: &Store) -> Result<Status, Errno> {
-    match order(store, &Said::Status)? {
+    match Registry::ask(store, &Said::Status)? {
         Answered::Status(status) => Ok(status),
         _ => Err(Errno::BADMSG),
     }
@@ -351,29 +376,6 @@ fn another(asked: String, other: &Path) -> DomainError {
     let found = format!("another one, in {}, runs on this machine", other.display());
     let advice = "give --join its address to be a node of its domain, or choose another domain";
     DomainError::new(asked, found, advice)
-}
-
-/// How the node is started again that has a store: where it was, with what it had.
-pub fn how_to_start(store: &Store) -> String {
-    let Ok(Some(about)) = store.about() else { return "start it: solera node".to_owned() };
-    let its = |one: &Listed| one.0.number() == about.node;
-    let listen = store
-        .members()
-        .into_iter()
-        .find(its)
-        .map_or_else(|| "ADDR:PORT".to_owned(), |(_, address, _)| address.to_string());
-    let bytes = store.open_room().map_or(0, |room| room.capacity() * PAGE);
-    let capacity = match (bytes, bytes.is_multiple_of(1 << 20)) {
-        (0, _) => "SIZE".to_owned(),
-        (_, true) => format!("{}M", bytes >> 20),
-        _ => bytes.to_string(),
-    };
-    format!(
-        "start it: solera node --domain {} --store {} --listen {listen} --capacity {capacity} (and \
-         --key, if the domain has one)",
-        about.domain,
-        store.path().display()
-    )
 }
 
 #[cfg(test)]
@@ -408,14 +410,14 @@ mod tests {
     #[test]
     fn names_are_short_and_plain() {
         for name in ["a", "A.b-c_9", &"x".repeat(64)] {
-            check_name("domain", name).unwrap();
+            Registry::check_name("domain", name).unwrap();
         }
         for name in ["", ".", "..", ".a", "a b", "a/b", "ä", "a\n", &"x".repeat(65)] {
-            assert!(check_name("domain", name).is_err(), "{name}");
+            assert!(Registry::check_name("domain", name).is_err(), "{name}");
         }
-        assert_eq!(parse("dm/big"), Ok(("dm", "big")));
+        assert_eq!(Registry::parse("dm/big"), Ok(("dm", "big")));
         for name in ["dm", "dm/", "/big", "dm/../x", "dm/a/b"] {
-            assert!(parse(name).is_err(), "{name}");
+            assert!(Registry::parse(name).is_err(), "{name}");
         }
     }
 

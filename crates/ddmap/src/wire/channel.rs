@@ -3,7 +3,7 @@
 //! Nothing blocks: what cannot go on says [`io::ErrorKind::WouldBlock`].
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use pmem::InternalFd;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,9 +28,6 @@ pub(super) trait Channel: Send {
 
     /// Whether bytes have come that the socket has no more.
     fn is_holding(&self) -> bool;
-
-    /// The socket, if it is all there is.
-    fn into_fd(self: Box<Self>) -> Option<OwnedFd>;
 }
 
 /// A socket as it is.
@@ -55,10 +52,6 @@ impl Channel for Plain {
 
     fn is_holding(&self) -> bool {
         false
-    }
-
-    fn into_fd(self: Box<Self>) -> Option<OwnedFd> {
-        Some(self.0.into_owned())
     }
 }
 

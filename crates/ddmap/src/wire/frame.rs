@@ -642,6 +642,7 @@ impl<'a> AnswerFrame<'a> {
     }
 
     /// Of each page that was asked for, in this order: its bytes, if it is there.
+    #[cfg(test)]
     pub fn pages(&self) -> impl Iterator<Item = Option<&'a [u8]>> {
         let mut bytes = self.bytes.chunks_exact(PAGE_BYTES);
         self.entries.iter().map(move |one| if one.state() == 1 { bytes.next() } else { None })

@@ -21,14 +21,13 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use pmem::InternalFd;
 use pmem::interrupt::system_call;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
 use super::buffer::Buffer;
-use super::channel::{self, Channel, Plain};
+use super::channel::{self, Channel};
 use super::frame::{self, AnswerFrame, Header, Kind};
 use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns};
 use crate::protocol::Version;
@@ -68,17 +67,6 @@ impl std::error::Error for LinkError {}
 
 /// A wait for a connection looks that often whether it is to go on.
 const LOOK_NS: u64 = 10_000_000;
-
-/// A connection that is bound to a volume and its term, as it may be handed to another process.
-#[derive(Debug)]
-pub struct Handed {
-    /// The socket.
-    pub fd: OwnedFd,
-    /// What it is bound to.
-    pub bound: Bound,
-    /// The next request's number.
-    pub next: u64,
-}
 
 /// A connection to a holder.
 pub struct Link {
@@ -131,26 +119,10 @@ impl Link {
     }
 
     /// Says hello over a stream socket that is connected.
+    #[cfg(test)]
     pub fn from_fd(fd: OwnedFd, hello: &Hello, timeout: Duration) -> io::Result<Self> {
-        Self::greeted(Box::new(Plain(InternalFd::new(fd))), hello, deadline(timeout), &|| true)
-    }
-
-    /// Takes a connection over, of another process that has said hello.
-    pub fn from_handed(handed: Handed) -> Self {
-        let mut link =
-            Self::new(Box::new(Plain(InternalFd::new(handed.fd))), handed.bound, handed.next);
-        link.agreed = Some(handed.bound.version);
-        link
-    }
-
-    /// Gives a connection to another process. `None`: it was closed, an answer was under way, or it
-    /// was one of TLS, whose keys stay here; it has ended.
-    pub fn hand_over(self) -> Option<Handed> {
-        let idle = self.closed.is_none() && self.oldest == self.next && self.received.is_empty();
-        if !idle {
-            return None;
-        }
-        Some(Handed { fd: self.channel.into_fd()?, bound: self.bound, next: self.next })
+        let channel = channel::Plain(pmem::InternalFd::new(fd));
+        Self::greeted(Box::new(channel), hello, deadline(timeout), &|| true)
     }
 
     fn new(channel: Box<dyn Channel>, bound: Bound, next: u64) -> Self {
@@ -230,12 +202,8 @@ impl Link {
         told.is_ok().then_some(about.tcpi_rtt)
     }
 
-    /// What the link is bound to.
-    pub fn bound(&self) -> &Bound {
-        &self.bound
-    }
-
     /// Why it is closed, if it is.
+    #[cfg(test)]
     pub fn closed(&self) -> Option<&str> {
         self.closed.as_deref()
     }

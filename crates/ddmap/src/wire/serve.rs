@@ -22,14 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use pmem::InternalFd;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, sockopt};
 
 use super::buffer::Buffer;
-use super::channel::{self, Channel, Plain};
+use super::channel::{self, Channel};
 use super::frame::{self, Header, Kind, VERSION};
 use super::sessions::{Sessions, Standing};
 use super::{Bad, Bound, Hello, SPIN_NS, Wire, now_ns, timespec};
@@ -98,6 +97,7 @@ pub trait Service: Send + Sync {
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    #[cfg(test)]
     address: SocketAddr,
 }
 
@@ -153,7 +153,12 @@ impl Server {
             open: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
-        let mut server = Self { shared, threads: Vec::new(), address };
+        let mut server = Self {
+            shared,
+            threads: Vec::new(),
+            #[cfg(test)]
+            address,
+        };
         let mut listener = Some(OwnedFd::from(listener));
         for index in 0..threads {
             let mut worker = Worker::new(Arc::clone(&server.shared), index, listener.take());
@@ -165,18 +170,22 @@ impl Server {
     }
 
     /// Where it listens.
+    #[cfg(test)]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Connections that are open.
+    #[cfg(test)]
     pub fn connections(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
     /// Answers a stream socket that is connected, as it is.
+    #[cfg(test)]
     pub fn adopt(&self, fd: OwnedFd) {
-        self.shared.open(Box::new(Plain(InternalFd::in_place(fd))), None);
+        let channel = channel::Plain(pmem::InternalFd::in_place(fd));
+        self.shared.open(Box::new(channel), None);
     }
 }
 

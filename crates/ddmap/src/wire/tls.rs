@@ -241,10 +241,6 @@ impl Channel for Secured {
     fn is_holding(&self) -> bool {
         self.held > 0
     }
-
-    fn into_fd(self: Box<Self>) -> Option<OwnedFd> {
-        None
-    }
 }
 
 /// What moves the ciphered bytes.

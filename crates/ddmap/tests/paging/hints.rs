@@ -2,7 +2,8 @@
 
 use crate::ground::counts::Count;
 use crate::ground::maps::Mapped;
-use crate::program::hints::{self, Way};
+use crate::program::hints::Way;
+use crate::program::paged::Pagers;
 use crate::program::pager::Wishes;
 use crate::program::prefetch::Ahead;
 use crate::protocol::State;
@@ -71,13 +72,13 @@ fn pages_that_are_wanted_soon_come_by_few_requests_as_far_as_there_is_room() {
     let (world, _engine, mapping) = away(PAGES, Ahead::Off);
     let start = mapping.base() as usize;
     // 128 pages, from the middle of page 8 on.
-    hints::will_need(start + 8 * PAGE as usize + 100, 127 * PAGE as usize + 200);
+    Pagers::will_need(start + 8 * PAGE as usize + 100, 127 * PAGE as usize + 200);
     assert_eq!(requests(&world), 2);
     assert_eq!(touch(&world, &mapping, (8..136).rev()), (0, 0));
     assert_eq!(touch(&world, &mapping, 136..140), (4, 0));
 
     let (world, _engine, mapping) = away(32, Ahead::Off);
-    hints::will_need(mapping.base() as usize, (PAGES * PAGE) as usize);
+    Pagers::will_need(mapping.base() as usize, (PAGES * PAGE) as usize);
     assert_eq!(world.pager.counted().get(Count::WaitedForRoom), 0);
     assert_eq!(world.pager.ground().pages_in_file(), 32);
 }
@@ -87,13 +88,13 @@ fn a_mapping_that_is_read_in_no_order_has_nothing_brought_ahead() {
     let _alone = alone();
     let (world, _engine, mapping) = away(PAGES, Ahead::Auto);
     let start = mapping.base() as usize;
-    hints::reads(start, 64 * PAGE as usize, Way::Random);
+    Pagers::reads(start, 64 * PAGE as usize, Way::Random);
     assert_eq!(touch(&world, &mapping, 0..64), (64, 0));
     // Behind it, and where the hint was taken back.
     let (requests, ahead) = touch(&world, &mapping, 64..128);
     assert!(requests < 16 && ahead > 40, "{requests} requests, {ahead} ahead");
-    hints::reads(start, (PAGES * PAGE) as usize, Way::Random);
-    hints::reads(start + 192 * PAGE as usize, 64 * PAGE as usize, Way::Normal);
+    Pagers::reads(start, (PAGES * PAGE) as usize, Way::Random);
+    Pagers::reads(start + 192 * PAGE as usize, 64 * PAGE as usize, Way::Normal);
     assert_eq!(touch(&world, &mapping, 160..176), (16, 0));
     let (requests, _) = touch(&world, &mapping, 192..256);
     assert!(requests < 16, "{requests} requests");
@@ -104,7 +105,7 @@ fn a_mapping_that_is_read_in_order_has_no_strides_followed() {
     let _alone = alone();
     for (way, strides) in [(Way::Normal, true), (Way::InOrder, false)] {
         let (world, _engine, mapping) = away(PAGES, Ahead::Auto);
-        hints::reads(mapping.base() as usize, (PAGES * PAGE) as usize, way);
+        Pagers::reads(mapping.base() as usize, (PAGES * PAGE) as usize, way);
         let (requests, _) = touch(&world, &mapping, (0..PAGES).step_by(8));
         assert_eq!(requests < 16, strides, "{way:?}: {requests} requests");
         // The second touch in order brings pages ahead already, or the first one, behind page 0.
@@ -120,24 +121,24 @@ fn locked_pages_stay_until_they_are_unlocked() {
     let (world, _engine, mapping) = away(PAGES, Ahead::Off);
     let start = mapping.base() as usize;
     let length = |pages: u64| (pages * PAGE) as usize;
-    assert_eq!(hints::lock(start + length(10), length(20)), Ok(()));
+    assert_eq!(Pagers::lock(start + length(10), length(20)), Ok(()));
     // Once more, and a part beside.
-    assert_eq!(hints::lock(start + length(20), length(20)), Ok(()));
+    assert_eq!(Pagers::lock(start + length(20), length(20)), Ok(()));
     assert_eq!(touch(&world, &mapping, 0..64).0, 34, "30 are here");
     assert_eq!(send_away(&world), (10..40).collect::<Vec<_>>());
     // A quarter of the node's room, at most.
-    assert_eq!(hints::lock(start + length(100), length(35)), Err(Errno::NOMEM));
-    assert_eq!(hints::lock(start + length(100), length(34)), Ok(()));
-    hints::unlock(start + length(100), length(34));
-    hints::unlock(start + length(15), length(10));
+    assert_eq!(Pagers::lock(start + length(100), length(35)), Err(Errno::NOMEM));
+    assert_eq!(Pagers::lock(start + length(100), length(34)), Ok(()));
+    Pagers::unlock(start + length(100), length(34));
+    Pagers::unlock(start + length(15), length(10));
     assert_eq!(send_away(&world), (10..15).chain(25..40).collect::<Vec<_>>());
-    hints::unlock(0, usize::MAX);
+    Pagers::unlock(0, usize::MAX);
     assert_eq!(send_away(&world), Vec::<u64>::new());
     // What is unmapped is not locked; nor is the whole address space more than its mappings.
-    assert_eq!(hints::lock(start + length(10), length(20)), Ok(()));
-    hints::will_need(0, usize::MAX);
+    assert_eq!(Pagers::lock(start + length(10), length(20)), Ok(()));
+    Pagers::will_need(0, usize::MAX);
     assert_eq!(world.pager.ground().pages_in_file(), PAGES);
-    crate::program::paged::unmap(start, start + length(PAGES));
+    Pagers::unmap(start, start + length(PAGES));
     assert_eq!(send_away(&world), Vec::<u64>::new());
 }
 
@@ -174,19 +175,19 @@ fn pages_stay_while_they_are_mapped_so() {
     let (second, its_own) = (world.second_pager(Wishes::default()), world.region_alone());
     let start = its_own.base() as usize + (110 * PAGE) as usize;
     second.map(Mapped { start, page: 110, pages: 10, shared: true, stays: true }).unwrap();
-    crate::program::paged::unmap(at(100), at(124));
+    Pagers::unmap(at(100), at(124));
     touch(&world, &mapping, 0..PAGES);
     let all: Vec<u64> = even(40).into_iter().chain(110..120).collect();
     assert_eq!(send_away(&world), all);
     // What is unmapped, or mapped over, in part; and what a process had that is gone.
-    crate::program::paged::unmap(at(0), at(3));
+    Pagers::unmap(at(0), at(3));
     let over = Mapped { start: at(4), page: 4, pages: 1, shared: true, stays: false };
     world.pager.map(over).unwrap();
     let claimant = second.ground().table.me();
     drop(second);
     world.evictor.remove(claimant);
     assert_eq!(send_away(&world), even(40)[3..]);
-    crate::program::paged::unmap(0, usize::MAX / 2);
+    Pagers::unmap(0, usize::MAX / 2);
     assert_eq!(send_away(&world), Vec::<u64>::new());
 }
 
@@ -195,11 +196,11 @@ fn pages_stay_while_they_are_mapped_so() {
 fn cold_pages_that_are_locked_keep_no_others_from_leaving() {
     let _alone = alone();
     let (world, _engine, mapping) = away(PAGES, Ahead::Off);
-    assert_eq!(hints::lock(mapping.base() as usize, (PAGES / 4 * PAGE) as usize), Ok(()));
+    assert_eq!(Pagers::lock(mapping.base() as usize, (PAGES / 4 * PAGE) as usize), Ok(()));
     touch(&world, &mapping, PAGES / 4..PAGES);
     for _ in 0..4 {
         world.evict(PAGES);
     }
     assert_eq!(send_away(&world), (0..PAGES / 4).collect::<Vec<_>>());
-    hints::unlock(0, usize::MAX);
+    Pagers::unlock(0, usize::MAX);
 }

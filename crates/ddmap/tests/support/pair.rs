@@ -8,6 +8,7 @@ use crate::ground::uffd::Uffd;
 use crate::ground::view::{Ground, REGION};
 use crate::node::evict::{Evictor, Made, Peer};
 use crate::node::kept::Kept;
+use crate::program::paged::Pagers;
 use crate::program::pager::{RegionPager, Wishes};
 use crate::program::prefetch::Ahead;
 use crate::protocol::messages::{Answer, Request};
@@ -182,6 +183,6 @@ pub fn touch_by_instruction(pager: &RegionPager, address: usize) {
     if !is_mapped(address) {
         pager.serve(address).unwrap();
         // As the library does, where nobody changes a mapping.
-        crate::program::paged::map_others();
+        Pagers::map_others();
     }
 }

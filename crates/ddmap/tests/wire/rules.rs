@@ -505,17 +505,6 @@ fn sockets_that_take_little_delay_and_lose_nothing() {
 }
 
 #[test]
-fn a_connection_goes_on_in_other_hands() {
-    let (server, _) = server(1);
-    let mut link = Link::connect(server.address(), LONG, &hello(7), &Wire::Plain).unwrap();
-    assert_eq!(link.ask(&PING, LONG), Ok(PONG));
-    let mut second = Link::from_handed(link.hand_over().unwrap());
-    assert_eq!(second.ask(&PING, LONG), Ok(PONG));
-    second.send(&PING, LONG).unwrap();
-    assert!(second.hand_over().is_none(), "an answer is under way");
-}
-
-#[test]
 fn few_threads_answer_many_connections() {
     let (server, _) = server(2);
     let mut links: Vec<_> = (0..200)

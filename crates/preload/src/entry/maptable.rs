@@ -351,7 +351,7 @@ impl Mappings {
         if start >= end {
             return freed;
         }
-        ddmap::program::paged::unmap(start, end);
+        ddmap::Pagers::unmap(start, end);
         let starts: Vec<usize> = self.within(start, end).map(|map| map.start).collect();
         for first in starts {
             let Some(map) = self.remove(first) else { continue };

@@ -458,7 +458,7 @@ impl Process {
     pub fn write_report(&self) {
         if let Some(path) = &self.report {
             let mut used = String::new();
-            for (count, what) in ddmap::program::paged::take_counts() {
+            for (count, what) in ddmap::Pagers::take_counts() {
                 // Writing to a string cannot fail.
                 let _ = writeln!(used, "{count} {what} (touch) resource");
             }

@@ -22,7 +22,7 @@
 //! looking at `flags`: a signal before that is kept back and seen, one after it runs its handler at
 //! once. `closed` is not 0 only while `depth` is not 0, and exactly while the memory is open.
 
-use ddmap::program::paged;
+use ddmap::Pagers;
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{
@@ -272,9 +272,9 @@ impl Drop for Outside {
         if self.open {
             thread.open();
         }
-        if paged::any() {
+        if Pagers::any() {
             // What a call held that the kernel has served.
-            paged::let_go();
+            Pagers::let_go();
         }
     }
 }

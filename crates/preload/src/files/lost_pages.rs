@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ddmap::program::paged;
+use ddmap::Pagers;
 
 use crate::entry::Inside;
 
@@ -14,7 +14,7 @@ static TOLD: AtomicU64 = AtomicU64::new(0);
 /// error, once a node. Nothing may be held, and no call of ours be under way.
 #[cold]
 pub fn tell() {
-    let Some(node) = paged::take_lost() else { return };
+    let Some(node) = Pagers::take_lost() else { return };
     let bit = 1 << (node % 64);
     if TOLD.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
         return;

@@ -3,8 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use ddmap::program::hints::{self, Way};
-use ddmap::program::paged;
+use ddmap::{Pagers, Way};
 use pmem::interrupt::system_call;
 use vfs::{Desc, UserOut, Where};
 
@@ -24,12 +23,12 @@ pub fn advise(start: usize, len: usize, advice: c_int) -> bool {
         libc::MADV_SEQUENTIAL => Some(Way::InOrder),
         _ => return false,
     };
-    if !paged::any() {
+    if !Pagers::any() {
         return false;
     }
     match way {
-        Some(way) => hints::reads(start, len, way),
-        None => hints::will_need(start, len),
+        Some(way) => Pagers::reads(start, len, way),
+        None => Pagers::will_need(start, len),
     }
     true
 }
@@ -39,36 +38,36 @@ pub fn mapped(start: usize, len: usize, flags: c_int) {
     if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) == 0 {
         return;
     }
-    if !paged::any() {
+    if !Pagers::any() {
         if flags & libc::MAP_LOCKED != 0 {
             // SAFETY: what was mapped just now. Its pieces were mapped without that flag.
             let _ = unsafe { system_call(libc::SYS_mlock, [start, len, 0, 0, 0, 0]) };
         }
         return;
     }
-    if flags & libc::MAP_LOCKED == 0 || hints::lock(start, len).is_err() {
-        hints::will_need(start, len);
+    if flags & libc::MAP_LOCKED == 0 || Pagers::lock(start, len).is_err() {
+        Pagers::will_need(start, len);
     }
 }
 
 /// `mlock`: the pages stay here, then the kernel keeps their memory.
 pub fn lock(start: *const c_void, len: usize, kernel: impl FnOnce() -> c_int) -> Served<c_int> {
     // Too much is refused before any of it is brought.
-    if paged::any() {
-        hints::lock(start as usize, len).map_err(Stop::Errno)?;
+    if Pagers::any() {
+        Pagers::lock(start as usize, len).map_err(Stop::Errno)?;
     }
     page_faults::ready(start, len);
     let answer = kernel();
-    if answer != 0 && paged::any() {
-        hints::unlock(start as usize, len);
+    if answer != 0 && Pagers::any() {
+        Pagers::unlock(start as usize, len);
     }
     Ok(answer)
 }
 
 /// `munlock`.
 pub fn unlock(start: usize, len: usize) {
-    if paged::any() {
-        hints::unlock(start, len);
+    if Pagers::any() {
+        Pagers::unlock(start, len);
     }
 }
 
@@ -76,12 +75,12 @@ pub fn unlock(start: usize, len: usize) {
 /// nowhere, as far as there is room: what cannot be read is told to the access.
 pub fn wanted(process: &Process, desc: Desc, offset: i64, len: i64) {
     let (Ok(offset), Ok(len)) = (u64::try_from(offset), u64::try_from(len)) else { return };
-    if !paged::any() {
+    if !Pagers::any() {
         return;
     }
     let mut piece = vec![0; PIECE];
     let mut done = 0;
-    while (len == 0 || done < len) && hints::room() > (PIECE >> 12) as u64 {
+    while (len == 0 || done < len) && Pagers::free_pages() > (PIECE >> 12) as u64 {
         let want = if len == 0 { PIECE } else { PIECE.min((len - done) as usize) };
         let mut out = [UserOut::new(&mut piece[..want])];
         match process.fs.read(desc, &mut out, Where::offset(offset + done)) {

@@ -95,7 +95,7 @@ pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno
         rustix::mm::mremap_fixed(seed()?, 0, len, flags, at)?;
         rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32))?;
     }
-    ddmap::program::paged::unmap(from, to);
+    ddmap::Pagers::unmap(from, to);
     map.note(from, to, true);
     Ok(())
 }
@@ -113,7 +113,7 @@ pub fn place(
     let more = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
     let (prot, flags) =
         (ProtFlags::from_bits_retain(map.prot as u32), kind | MapFlags::FIXED | more);
-    let paged = ddmap::program::paged::any();
+    let paged = ddmap::Pagers::any();
     for piece in pieces {
         let Some(piece) = large::whole(piece, map.unit as u64) else { continue };
         let from = map.start + (piece.file_offset - map.offset) as usize;
@@ -181,8 +181,8 @@ fn register(
     let (pages, shared) = ((len / PAGE) as u64, map.shared);
     // Processes may have locks there, at which the kernel looks: it brings no page.
     let stays = shared && map.may_write && process.fs.attributes(map.node)?.size <= LOCKS_BYTES_MAX;
-    let piece = ddmap::ground::maps::Mapped { start, page, pages, shared, stays };
-    ddmap::program::paged::map(process.fs.region_address(map.desc.into()), piece)
+    let piece = ddmap::Mapped { start, page, pages, shared, stays };
+    ddmap::Pagers::map(process.fs.region_address(map.desc.into()), piece)
 }
 
 /// In a forked child, before anything else is mapped: the addresses of what it did not inherit are
@@ -208,7 +208,7 @@ pub fn keep_paged(maps: &Mappings) -> Result<(), Errno> {
 /// In a forked child: what it did not inherit of mappings of a region with a pager is mapped anew.
 /// What it did (private ones, with their pages) the pager has found when it has settled.
 pub fn renew_paged(process: &Process) -> Result<(), Errno> {
-    ddmap::program::paged::settle_child()?;
+    ddmap::Pagers::settle_child()?;
     let mut maps = process.lock();
     let shared = maps.within(0, usize::MAX).filter(|map| map.shared);
     for start in shared.map(|map| map.start).collect::<Vec<_>>() {

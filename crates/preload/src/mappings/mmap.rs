@@ -179,9 +179,8 @@ pub fn remove(
 /// first. A pager replaces such marks when it brings what is beside them, or looks whether it is
 /// wanted: where there is one, the advice is one that the kernel does not know.
 pub fn guard(process: &Process, (start, end): (usize, usize)) -> Result<(), Stop> {
-    let is_paged = |map: &Mapping| {
-        ddmap::program::paged::has_pager(process.fs.region_address(map.desc.into()))
-    };
+    let is_paged =
+        |map: &Mapping| ddmap::Pagers::has_pager(process.fs.region_address(map.desc.into()));
     let paged = process.lock().within(start, end).any(is_paged);
     let lacks = || process.lock().within(start, end).any(|map| map.lacks(start, end));
     if !paged && lacks() {

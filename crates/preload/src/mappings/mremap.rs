@@ -400,7 +400,7 @@ fn move_pages(
 ///
 /// Both ranges are ours.
 unsafe fn move_part(from: usize, end: usize, to: usize, prot: c_int) -> Result<(), Errno> {
-    let (len, paged) = (end - from, ddmap::program::paged::any());
+    let (len, paged) = (end - from, ddmap::Pagers::any());
     let protect = |at: usize, prot: MprotectFlags| {
         // SAFETY: as the caller says. Who touches it meanwhile waits until it is placed
         // (`page_faults::was_placed`).
@@ -414,7 +414,7 @@ unsafe fn move_part(from: usize, end: usize, to: usize, prot: c_int) -> Result<(
         protect(from, allowed)?;
     }
     moved?;
-    ddmap::program::paged::moved(from, end, to)?;
+    ddmap::Pagers::moved(from, end, to)?;
     protect(to, allowed)?;
     // SAFETY: as above.
     unsafe { large::reserve_over(from, len) }

@@ -24,7 +24,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ddmap::program::paged::{self, Ends};
+use ddmap::{Ends, Pagers};
 use pmem::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, Fill, Mapped, Piece, Simply, UserIn};
@@ -74,7 +74,7 @@ thread_local! {
 /// A SIGSEGV at `address` outside of our code, by a store or a load: whether another thread was
 /// placing a piece of a mapping there, which nobody may touch meanwhile. It is placed now.
 pub fn was_placed(address: usize, stores: bool) -> bool {
-    if !paged::any() || here().is_inside() || !paged::may_help(address) {
+    if !Pagers::any() || here().is_inside() || !Pagers::may_help(address) {
         return false;
     }
     let Some(process) = attachment::process() else { return false };
@@ -116,11 +116,11 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
 /// may have supplied it meanwhile. No lock may be held.
 #[cold]
 pub fn supply(address: usize) -> bool {
-    if !had_gap() && !paged::any() {
+    if !had_gap() && !Pagers::any() {
         return false;
     }
     let _inside = Inside::new();
-    let found = paged::ending(Ends::Never, || find(address));
+    let found = Pagers::ending(Ends::Never, || find(address));
     matches!(found, Page::New | Page::There | Page::Brought(Ok(())))
 }
 
@@ -128,7 +128,7 @@ pub fn supply(address: usize) -> bool {
 /// the address.
 #[inline]
 pub fn ready(start: *const c_void, len: usize) {
-    if any_gap() || paged::any() {
+    if any_gap() || Pagers::any() {
         all(start as usize, len);
     }
 }
@@ -138,14 +138,14 @@ pub fn ready(start: *const c_void, len: usize) {
 /// while nothing is there (`mappings/read_estimate.rs`).
 #[inline]
 pub fn ready_for(from: Source, start: *const c_void, len: usize) -> Result<(), Errno> {
-    if any_gap() || paged::any() { ready_as_far(from, start, len) } else { Ok(()) }
+    if any_gap() || Pagers::any() { ready_as_far(from, start, len) } else { Ok(()) }
 }
 
 #[cold]
 fn ready_as_far(from: Source, start: *const c_void, len: usize) -> Result<(), Errno> {
     // Where nothing is to come, or to nowhere, the kernel says so at once.
     let to_nowhere = len == 0 || Bytes(start.cast_mut()).check(len).is_err();
-    if !to_nowhere && (lacks(start as usize, len) || paged::any()) {
+    if !to_nowhere && (lacks(start as usize, len) || Pagers::any()) {
         all(start as usize, coming(from)?.unwrap_or(len).min(len));
     }
     Ok(())
@@ -159,26 +159,26 @@ fn lacks(start: usize, len: usize) -> bool {
 
 /// Whether pages may lack at all.
 pub fn may_lack() -> bool {
-    any_gap() || paged::any()
+    any_gap() || Pagers::any()
 }
 
 /// The memory of a vectored call that the kernel serves has its pages.
 pub fn ready_all(list: Out<Vector>, count: c_int) {
-    if any_gap() || paged::any() {
+    if any_gap() || Pagers::any() {
         ready_up_to(list, count, usize::MAX);
     }
 }
 
 /// As [`ready_for`], of a vectored call.
 pub fn ready_all_for(from: Source, list: Out<Vector>, count: c_int) -> Result<(), Errno> {
-    if !any_gap() && !paged::any() {
+    if !any_gap() && !Pagers::any() {
         return Ok(());
     }
     // Of a list that is wrong, or of nothing, the kernel says so at once.
     let pieces = vectors(list, count).unwrap_or_default();
     let lack = |piece: &Vector| lacks(piece.iov_base as usize, piece.iov_len);
     let is_empty = pieces.iter().all(|piece| piece.iov_len == 0);
-    if !is_empty && (paged::any() || pieces.iter().any(lack)) {
+    if !is_empty && (Pagers::any() || pieces.iter().any(lack)) {
         ready_up_to(list, count, coming(from)?.unwrap_or(usize::MAX));
     }
     Ok(())
@@ -212,7 +212,7 @@ pub fn with_pages<T: Answer, const N: usize>(
 ) -> T {
     let value = call();
     if value.has_failed()
-        && (had_gap() || paged::any())
+        && (had_gap() || Pagers::any())
         && errno() == libc::EFAULT
         && !here().is_inside()
     {
@@ -243,7 +243,7 @@ fn all(start: usize, len: usize) {
     let mut at = start;
     let Some(process) = attachment::process() else { return };
     let _inside = Inside::new();
-    paged::ready(start, len);
+    Pagers::ready(start, len);
     while at < end {
         let Some(next) = next_gap(process, at, end) else { return };
         if !matches!(page(process, next), Page::New | Page::There) {
@@ -289,7 +289,7 @@ const ROUNDS: u32 = 64;
 /// once more, then.
 fn find(address: usize) -> Page {
     for _ in 0..ROUNDS {
-        if let Some(served) = paged::serve(address) {
+        if let Some(served) = Pagers::serve(address) {
             return Page::Brought(served);
         }
         let found = attachment::process().map_or(Page::None, |process| page(process, address));
@@ -304,7 +304,7 @@ fn find(address: usize) -> Page {
 fn page(process: &Process, address: usize) -> Page {
     let mut maps = process.lock();
     let Some(mut map) = maps.find_mut(address) else { return Page::None };
-    let is_paged = paged::has_pager(process.fs.region_address(map.desc.into()));
+    let is_paged = Pagers::has_pager(process.fs.region_address(map.desc.into()));
     match map.empty_at(address) {
         None if is_paged => Page::Paged,
         None => Page::There,
@@ -401,7 +401,7 @@ fn show_zeros(map: &mut Mapping, (first, last): (usize, usize)) -> Result<(), Er
 extern "C" fn serve_inside(address: usize) -> usize {
     let before = pending_signals::set_stack(None);
     let inside = Inside::new();
-    let found = paged::ending(Ends::AtSignals(DELIVERABLE.get()), || find(address));
+    let found = Pagers::ending(Ends::AtSignals(DELIVERABLE.get()), || find(address));
     if matches!(found, Page::Brought(_)) {
         see_to_mappings();
     }
@@ -415,7 +415,7 @@ extern "C" fn serve_inside(address: usize) -> usize {
         Page::There if can_read(address) => 1,
         Page::There => NO_MEMORY,
         Page::None => 0,
-        Page::Brought(Ok(())) if paged::may_help(address) => 1,
+        Page::Brought(Ok(())) if Pagers::may_help(address) => 1,
         Page::Brought(_) | Page::Paged => ELSEWHERE,
         Page::Refused(Errno::NOSPC) => FULL,
         Page::Refused(_) => DAMAGED,
@@ -429,15 +429,15 @@ extern "C" fn serve_inside(address: usize) -> usize {
 /// come with the one that was touched, if no other thread changes a mapping just now: then the next
 /// one to trap does it.
 fn see_to_mappings() {
-    let (asked, others) = (paged::is_asked(), paged::has_others());
+    let (asked, others) = (Pagers::is_asked(), Pagers::has_others());
     if (asked || others)
         && let Some(process) = attachment::process()
         && let Some(_unchanged) = process.try_lock()
     {
         if asked {
-            paged::look();
+            Pagers::look();
         }
-        paged::map_others();
+        Pagers::map_others();
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use ddmap::program::paged;
+use ddmap::Pagers;
 use vfs::{Errno, Simply};
 
 use crate::entry::pointers::Text;
@@ -15,7 +15,7 @@ use crate::paths::{self, Target, credentials, cwd};
 
 #[allow(clippy::unnecessary_wraps)] // What the bodies of interposed functions give.
 fn identified(process: &Process, change: impl FnOnce() -> c_int) -> Served<c_int> {
-    paged::learn();
+    Pagers::learn();
     let result = change();
     credentials::changed(process);
     Ok(result)
@@ -57,11 +57,11 @@ interpose! {
         Ok(result)
     }
     fn [unshare](flags: c_int) -> c_int = |process, kernel| {
-        paged::learn();
+        Pagers::learn();
         Ok(credentials::moved(process, flags, || kernel(flags)))
     }
     fn [setns](fd: c_int, kinds: c_int) -> c_int = |process, kernel| {
-        paged::learn();
+        Pagers::learn();
         Ok(credentials::moved(process, credentials::entered_by(fd, kinds), || kernel(fd, kinds)))
     }
 }
@@ -112,7 +112,7 @@ interpose! {
     fn [chroot](path: Text) -> c_int = |process, _| {
         match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)? {
             Target::Kernel | Target::Elsewhere(_) => {
-                paged::learn();
+                Pagers::learn();
                 Err(Stop::Kernel)
             }
             target => {

@@ -191,7 +191,7 @@ extern "C" fn in_child() {
     let inside = Inside::new();
     // SAFETY: this thread had the turn to fork, and is the only one here.
     let held = unsafe { &*HELD.0.get() };
-    if let Some(held) = held.as_ref().filter(|_| ddmap::program::paged::any())
+    if let Some(held) = held.as_ref().filter(|_| ddmap::Pagers::any())
         && let Err(errno) = mapping::keep_paged(&held.locks.maps)
     {
         fail_loudly("a forked process cannot keep the places of its mappings", errno);
@@ -205,7 +205,7 @@ extern "C" fn in_child() {
     attachment::publish(process);
     new_process(process);
     release();
-    if ddmap::program::paged::any()
+    if ddmap::Pagers::any()
         && let Err(errno) = mapping::renew_paged(process)
     {
         fail_loudly("a forked process cannot map the pages that lie elsewhere", errno);
@@ -409,7 +409,7 @@ pub fn adopt(process: &'static Process) {
     let Some(maps) = process.structure.try_lock() else {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     };
-    if ddmap::program::paged::any()
+    if ddmap::Pagers::any()
         && let Err(errno) = mapping::keep_paged(&maps)
     {
         fail_loudly("a process cannot keep the places of its mappings", errno);
@@ -426,7 +426,7 @@ pub fn adopt(process: &'static Process) {
     drop(maps);
     new_process(process);
     attachment::publish(process);
-    if ddmap::program::paged::any()
+    if ddmap::Pagers::any()
         && let Err(errno) = mapping::renew_paged(process)
     {
         fail_loudly("a process made by a raw system call cannot map what lies elsewhere", errno);

@@ -15,7 +15,7 @@
 //! Invariant: while `PENDING` is set, no code writes the kept signal or the mask. No locks:
 //! handlers find their handler in [`crate::signals::sigaction`] by one load.
 
-use ddmap::program::paged;
+use ddmap::Pagers;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -187,10 +187,10 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
                 // back.
                 unblock_nudge();
             }
-            let held = paged::any().then(paged::set_aside);
+            let held = Pagers::any().then(Pagers::set_aside);
             handler(signal, info, context);
             if let Some(held) = held {
-                paged::take_back(held);
+                Pagers::take_back(held);
             }
             // The mask is what it was before the handler; SIGBUS is not in the kernel's.
             if thread.blocks_bus.swap(blocked, Ordering::Relaxed) && !blocked {

@@ -4,18 +4,14 @@
 use console::failure::Outcome;
 use console::output;
 use console::size;
-use ddmap::ground::error::DomainError;
-use ddmap::ground::store::Store;
-use ddmap::protocol::PAGE;
-use ddmap::reach::local::Said;
-use ddmap::reach::registry::{self, Registry};
+use ddmap::{DomainError, PAGE, Registry, Said, Store};
 use serde_json::json;
 
 use crate::domains;
 
 /// Moves the volume, or says that it is there already.
 pub fn run(name: &str, to: u16, json: bool) -> Outcome {
-    let (_, volume) = registry::parse(name)?;
+    let (_, volume) = Registry::parse(name)?;
     let registry = Registry::find()?;
     // A move that others have asked for may end between two looks: the next ones see it.
     let from = present(&registry, name, to).or_else(|_| present(&registry, name, to))?;
@@ -32,7 +28,7 @@ pub fn run(name: &str, to: u16, json: bool) -> Outcome {
 
 /// The node of this machine that is to move the volume. `None`: it has moved.
 fn present(registry: &Registry, name: &str, to: u16) -> Result<Option<(u16, Store)>, DomainError> {
-    let (domain_of, volume) = registry::parse(name)?;
+    let (domain_of, volume) = Registry::parse(name)?;
     let nodes = registry.living(domain_of);
     let gone = |store: &Store| store.gone().into_iter().find(|moved| moved.name == volume);
     // One that was decided upon goes on at its old host, or comes back there.
@@ -52,7 +48,7 @@ fn present(registry: &Registry, name: &str, to: u16) -> Result<Option<(u16, Stor
 
 /// Says where the volume is now, and what is left with the old host.
 fn told(name: &str, (to, old): (u16, Option<u16>), json: bool, registry: &Registry) -> Outcome {
-    let (domain_of, _) = registry::parse(name)?;
+    let (domain_of, _) = Registry::parse(name)?;
     let all = domains::status(registry, domain_of)?.nodes;
     let address = all.iter().find(|one| one.node == to).map(|one| one.address.to_string());
     let kept = |node: u16| all.iter().find(|one| one.node == node).map_or(0, |one| one.kept * PAGE);

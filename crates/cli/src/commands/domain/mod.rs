@@ -12,12 +12,7 @@ use std::time::Duration;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
-use ddmap::ground::store::{Standing, Store};
-use ddmap::program::repair::{self, Repaired};
-use ddmap::protocol::PAGE;
-use ddmap::reach::registry::{self, Registry};
-use ddmap::reach::status::Status;
-use ddmap::wire::key::Key;
+use ddmap::{Key, PAGE, Registry, Repaired, Standing, Status, Store};
 use serde_json::{Value, json};
 use volume::{FsckOptions, LostData};
 
@@ -49,7 +44,7 @@ pub fn run(args: &DomainArgs) -> Outcome {
 }
 
 fn create(name: &str, key: &Path) -> Outcome {
-    registry::check_name("domain", name)?;
+    Registry::check_name("domain", name)?;
     Key::create(key, name).map_err(|error| Failure::new(format!("create {name}"), error, ""))?;
     let key = key.display();
     let text = format!(
@@ -65,12 +60,12 @@ fn create(name: &str, key: &Path) -> Outcome {
 const CODE_LOST: u8 = 4;
 
 fn repair(name: &str, dry_run: bool, json: bool) -> Outcome {
-    let (_, volume) = registry::parse(name)?;
+    let (_, volume) = Registry::parse(name)?;
     let region = Registry::find()?.resolve(name)?;
     let store = region.parent().and_then(Store::of_volume).ok_or_else(|| {
         Failure::new(format!("repair {name}"), "its node's store cannot be found", "")
     })?;
-    let found = output::busy("comparing", || repair::repair(&store, volume, !dry_run))?;
+    let found = output::busy("comparing", || ddmap::repair(&store, volume, !dry_run))?;
     let Repaired { looked_at, found, lost, silent } = found;
     let code = if lost.is_empty() && silent.is_empty() { 0 } else { CODE_LOST };
     // What would be lost is not known to be so, of any file.
@@ -270,8 +265,7 @@ fn to_text(name: &str, told: &[Status]) -> String {
 #[cfg(test)]
 mod tests {
     use super::to_text;
-    use ddmap::reach::control::Member;
-    use ddmap::reach::status::{KeptStatus, Status, VolumeStatus};
+    use ddmap::{KeptStatus, Member, Status, VolumeStatus};
     use std::net::SocketAddr;
 
     #[test]

@@ -5,13 +5,7 @@ use std::time::{Duration, Instant};
 use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
 use console::size;
-use ddmap::ground::store::Standing;
-use ddmap::node::members::SILENT;
-use ddmap::protocol::PAGE;
-use ddmap::reach::control::Member;
-use ddmap::reach::local::{Answered, Said};
-use ddmap::reach::registry::Registry;
-use ddmap::reach::status::Status;
+use ddmap::{Answered, Member, PAGE, Registry, SILENT, Said, Standing, Status};
 
 use crate::domains;
 

@@ -7,8 +7,7 @@ use console::output;
 use console::runs::Run;
 use console::size;
 use console::size::percent;
-use ddmap::ground::directory::{self, Directory};
-use ddmap::protocol::{PAGE, Place};
+use ddmap::{Directory, PAGE, Place};
 use serde_json::{Value, json};
 
 use crate::domains;
@@ -59,7 +58,7 @@ impl Distribution {
         let asked = format!("map a file of {volume}");
         let gone = || Failure::new(&asked, "its node is gone", "");
         let here = store.about()?.ok_or_else(gone)?.node;
-        let path = store.volume(&volume).join(directory::NAME);
+        let path = store.volume(&volume).join(Directory::NAME);
         let directory = Directory::open(&path)
             .map_err(|error| Failure::new(&asked, format!("its directory: {error}"), ""))?;
         let on = |page| match directory.get(page) {

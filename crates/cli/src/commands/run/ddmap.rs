@@ -8,9 +8,7 @@ use clap::Args;
 use console::failure::Failure;
 use console::output;
 use console::size;
-use ddmap::ground::share::LEAST;
-use ddmap::protocol::PAGE;
-use ddmap::reach::registry::{self, Registry};
+use ddmap::{LEAST, PAGE, Registry};
 use volume::FormatOptions;
 
 use super::nesting;
@@ -130,7 +128,7 @@ const AHEAD: &str = "auto";
 /// `node --demo` the volume is made if need be.
 pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
     let Some(name) = &args.ddmap.ddmap else { return Ok(Cow::Borrowed(args)) };
-    let (domain, volume) = registry::parse(name)?;
+    let (domain, volume) = Registry::parse(name)?;
     if nesting::serving().is_some() {
         let found = "the program that starts it is served already, and its library would not hear \
                      of it";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use console::output;
-use ddmap::ground::counts::Times;
+use ddmap::Times;
 use serde_json::{Value, json};
 
 /// What the library says of a call that was served in a roundabout way.
