@@ -21,8 +21,9 @@ const SEED: u64 = 0x5EED_5EED;
 /// Between two touches of a program that does something else, too.
 const PACE: Duration = Duration::from_micros(20);
 
-fn long() -> bool {
-    std::env::var_os("SOLERA_TEST_LONG").is_some()
+/// Where the numbers of a test begin, in no order: elsewhere at each commit (`rotation`).
+fn seed(test: &str) -> u64 {
+    SEED + u64::from(rotation::turn(&format!("churn/{test}"), 1 << 20))
 }
 
 /// A region of twice the room, and two holders.
@@ -88,8 +89,8 @@ fn kept(node: &Running) -> u64 {
 #[test]
 fn page_files_have_as_many_bytes_as_there_are_pages() {
     let world = World::new();
-    let wanted = if long() { 1_000_000 } else { 100_000 };
-    let (mut value, mut state) = (vec![0; 2 * ROOM as usize], SEED);
+    let wanted = if rotation::all() { 1_000_000 } else { 25_000 };
+    let (mut value, mut state) = (vec![0; 2 * ROOM as usize], seed("bytes"));
     while world.moves() < wanted {
         (0..1000).for_each(|_| world.touch_some(&mut state, &mut value));
         world.pager.begin();
@@ -128,8 +129,8 @@ fn page_files_have_as_many_bytes_as_there_are_pages() {
 #[test]
 fn no_touch_of_a_paced_program_waits_for_an_eviction() {
     let world = World::new();
-    let wanted = if long() { 1_000_000 } else { 20_000 };
-    let (mut value, mut state) = (vec![0; 2 * ROOM as usize], SEED);
+    let wanted = if rotation::all() { 1_000_000 } else { 5_000 };
+    let (mut value, mut state) = (vec![0; 2 * ROOM as usize], seed("paced"));
     let count = |what| world.pager.counted().get(what);
     let room = &world.pager.ground().room;
     // The first touches came as fast as they could.
@@ -168,7 +169,7 @@ fn no_touch_of_a_paced_program_waits_for_an_eviction() {
 #[test]
 fn pages_leave_for_holders_in_turn() {
     let world = World::new();
-    let (mut value, mut state, mut worst) = (vec![0; 2 * ROOM as usize], SEED, 0);
+    let (mut value, mut state, mut worst) = (vec![0; 2 * ROOM as usize], seed("turns"), 0);
     // One that has not answered in time is left alone for a while: that is another matter.
     let refused = || world.pager.ground().counted_by_all().get(Count::Refused);
     let (begin, begun) = (refused(), Instant::now());

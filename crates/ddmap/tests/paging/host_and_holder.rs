@@ -375,8 +375,10 @@ fn scan_beside_hot(ahead: Ahead, by: By, looks: bool) -> u64 {
     again
 }
 
+/// Those runs that the commit chooses (`rotation`), one in three; with `SOLERA_TEST_LONG` all.
 #[test]
 fn what_is_used_stays_under_a_scan_since_processes_look() {
+    let chosen = |run: &str| rotation::chosen(&format!("scan/{run}"), 3);
     for (ahead, by) in [
         (Ahead::Off, By::Calls),
         (Ahead::Off, By::Copies),
@@ -384,9 +386,15 @@ fn what_is_used_stays_under_a_scan_since_processes_look() {
         (Ahead::Off, By::Instructions),
         (Ahead::Auto, By::Instructions),
     ] {
+        if !chosen(&format!("{ahead:?}/{by:?}")) {
+            continue;
+        }
         let again = scan_beside_hot(ahead, by, true);
         println!("prefetch {ahead:?}, by {by:?}: {again} of 819 again");
         assert!(again < 8, "{again} pages of 819 left");
+    }
+    if !chosen("without") {
+        return;
     }
     let without = scan_beside_hot(Ahead::Off, By::Copies, false);
     println!("without looking {without}");

@@ -140,8 +140,12 @@ fn hits(pager: &RegionPager) -> u64 {
     pager.apart.as_ref().unwrap().hits.load(Ordering::Relaxed)
 }
 
+/// At the commits that choose it (`rotation`), one in four; with `SOLERA_TEST_LONG` at each.
 #[test]
 fn a_fifth_of_the_values_serves_nearly_as_many_loads_as_a_perfect_lfu() {
+    if !rotation::chosen("lines/lfu", 4) {
+        return;
+    }
     // What an entry has beside its bytes counts, too.
     let room = VALUES / 5;
     let bytes = room * (VALUE + 96);

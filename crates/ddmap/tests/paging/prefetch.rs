@@ -1,4 +1,6 @@
-//! Pages that come ahead of a process, between two nodes in this one: counted, never timed.
+//! Pages that come ahead of a process, between two nodes in this one: counted, never timed. Of each
+//! kind of touches a part is tried, which the commit chooses (`rotation`); with `SOLERA_TEST_LONG`
+//! all.
 
 use crate::ground::counts::{Count, Touch};
 use crate::ground::store::Store;
@@ -87,7 +89,11 @@ fn pages_in_order_take_a_request_a_window() {
     run(&world, Ahead::Off, &pages);
     let off = run(&world, Ahead::Off, &pages);
     assert_eq!(off.ahead, 0);
-    for ahead in [Ahead::Auto, Ahead::Seq, Ahead::Stride] {
+    let turn = rotation::turn("prefetch/order", 3);
+    for (at, ahead) in (0..).zip([Ahead::Auto, Ahead::Seq, Ahead::Stride]) {
+        if at != turn && !rotation::all() {
+            continue;
+        }
         let with = run(&world, ahead, &pages);
         assert!(with.remote * 100 <= off.remote * 3, "{with:?}, and off {off:?}");
         assert!(with.fetched <= off.fetched + PAGES / 100, "{with:?}, and off {off:?}");
@@ -95,7 +101,10 @@ fn pages_in_order_take_a_request_a_window() {
 }
 
 #[test]
-fn what_comes_ahead_of_strides_and_of_streams_in_turns_is_used() {
+fn what_comes_ahead_of_strides_is_used() {
+    if !rotation::chosen("prefetch/strides", 2) {
+        return;
+    }
     let world = World::new();
     // The pages that were stored to last, the first ones, leave.
     run(&world, Ahead::Off, &(HERE..PAGES).collect::<Vec<_>>());
@@ -103,7 +112,13 @@ fn what_comes_ahead_of_strides_and_of_streams_in_turns_is_used() {
     let outcome = run(&world, Ahead::Auto, &strides);
     assert!(outcome.ahead > 1000, "{outcome:?}");
     assert!(outcome.used >= 900, "{outcome:?}");
+}
 
+#[test]
+fn what_comes_ahead_of_streams_in_turns_is_used() {
+    if !rotation::chosen("prefetch/streams", 2) {
+        return;
+    }
     let world = World::new();
     run(&world, Ahead::Off, &(0..HERE).rev().collect::<Vec<_>>());
     // Beyond what is here.
@@ -116,6 +131,9 @@ fn what_comes_ahead_of_strides_and_of_streams_in_turns_is_used() {
 
 #[test]
 fn nothing_comes_ahead_of_touches_at_random() {
+    if !rotation::chosen("prefetch/random", 2) {
+        return;
+    }
     let world = World::new();
     let mut state = 88_172_645_463_325_252_u64;
     let random = std::iter::repeat_with(|| {
@@ -131,6 +149,9 @@ fn nothing_comes_ahead_of_touches_at_random() {
 
 #[test]
 fn calls_in_order_bring_ahead_too() {
+    if !rotation::chosen("prefetch/calls", 2) {
+        return;
+    }
     let world = World::new();
     run(&world, Ahead::Off, &(0..PAGES).rev().collect::<Vec<_>>());
     let (_region, pager) = world.attach(Ahead::Auto);

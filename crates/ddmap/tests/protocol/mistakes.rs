@@ -1,5 +1,8 @@
 //! Mistakes are put back, one at a time, into the machines ([`Mistake`]) and into the world around
 //! them ([`Flaw`]): the simulation, or the check of all states of small cases, must catch each.
+//! Those are made that the commit chooses (`rotation`), one in four; with `SOLERA_TEST_LONG` all,
+//! and by both. That nothing is caught without one is what `simulation.rs` and `exhaustive.rs`
+//! show.
 
 use crate::protocol::{Mistake, make};
 use crate::tests::protocol::memory::Flaw;
@@ -79,27 +82,26 @@ fn row(name: &str, simulated: Option<(u64, String)>, checked: Option<(usize, Str
 #[test]
 fn each_mistake_is_caught() {
     let mut missed = Vec::new();
+    let chosen = |name: &str| rotation::chosen(&format!("mistakes/{name}"), 4);
     for mistake in MISTAKES {
+        let name = format!("{mistake:?}");
+        if !chosen(&name) {
+            continue;
+        }
         make(Some(mistake));
         let simulated = caught(None);
-        let checked = caught_in_cases(mistake);
+        let is_asked = simulated.is_none() || rotation::all();
+        let checked = is_asked.then(|| caught_in_cases(mistake)).flatten();
         make(None);
-        let name = format!("{mistake:?}");
         if !row(&name, simulated, checked) {
             missed.push(name);
         }
     }
     for flaw in Flaw::ALL {
         let name = format!("{flaw:?}");
-        if !row(&name, caught(Some(flaw)), None) {
+        if chosen(&name) && !row(&name, caught(Some(flaw)), None) {
             missed.push(name);
         }
     }
     assert_eq!(missed, Vec::<String>::new(), "are caught by nobody");
-}
-
-#[test]
-fn without_mistakes_nothing_is_caught() {
-    make(None);
-    assert_eq!(caught(None), None);
 }

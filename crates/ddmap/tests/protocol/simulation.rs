@@ -1,11 +1,12 @@
 //! The machines of `protocol` in worlds that are drawn from seeds: one host, 2 to 15 holders, and
 //! all that may fail (`world/`). The same code runs over shared memory.
 //!
-//! `SOLERA_TEST_SEED=N` runs that seed alone, `SOLERA_TEST_LONG` twenty times as many.
+//! `SOLERA_TEST_SEED=N` runs that seed alone. Else those run that the commit chooses (`rotation`), one
+//! in four; with `SOLERA_TEST_LONG` all, and twenty times as many.
 
 use super::world::{Counts, Run, run};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Seeds of the short run.
 const SEEDS: u64 = 1_000;
@@ -43,24 +44,23 @@ fn pages_move_among_nodes_that_fail() {
         println!("{:?}", counts.unwrap_or_else(|wrong| panic!("{}", told(seed, &wrong))));
         return;
     }
-    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
-    let seeds = if long { 20 * SEEDS } else { SEEDS };
-    let (next, sum) = (AtomicU64::new(0), Mutex::new(Counts::default()));
+    let seeds = if rotation::all() { 20 * SEEDS } else { SEEDS };
+    let seeds: Vec<u64> =
+        (0..seeds).filter(|seed| rotation::chosen(&format!("simulation/{seed}"), 4)).collect();
+    let (next, sum) = (AtomicUsize::new(0), Mutex::new(Counts::default()));
     let failed = Mutex::new(None::<(u64, String)>);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        break;
-                    }
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&seed) = seeds.get(at) else { break };
                     match run(seed, None) {
                         Ok(counts) => add(&mut sum.lock().unwrap(), counts),
                         Err(wrong) => {
                             failed.lock().unwrap().get_or_insert((seed, wrong));
-                            next.store(seeds, Ordering::Relaxed);
+                            next.store(seeds.len(), Ordering::Relaxed);
                         }
                     }
                 }
@@ -71,7 +71,7 @@ fn pages_move_among_nodes_that_fail() {
         panic!("{}", told(seed, &wrong));
     }
     let sum = sum.into_inner().unwrap();
-    println!("{seeds} seeds: {sum:?}");
+    println!("{} seeds: {sum:?}", seeds.len());
     // A world in which one of these does not happen shows nothing.
     let happened = [
         sum.accesses,
@@ -89,5 +89,5 @@ fn pages_move_among_nodes_that_fail() {
         sum.discarded,
         sum.renewed,
     ];
-    assert!(happened.iter().all(|count| *count > seeds / 10), "{sum:?}");
+    assert!(happened.iter().all(|count| *count > seeds.len() as u64 / 10), "{sum:?}");
 }

@@ -12,8 +12,8 @@
 //!
 //! What was flushed is in a ledger outside of the region. A death comes before an instruction of
 //! the thread that moves a page which others could tell from the one before it: `tracer.rs`. With
-//! `SOLERA_TEST_LONG` before each of them, else before some. Mistakes are put back, which are to be
-//! found.
+//! `SOLERA_TEST_LONG` before each of them, else before some, which are others at each commit
+//! (`rotation`). Mistakes are put back, which are to be found: of one kind of process at a commit.
 
 mod ledger;
 mod tracer;
@@ -55,7 +55,7 @@ const BROUGHT: u64 = 1;
 const MOVED: u64 = 1000;
 const CALLS: u64 = 16;
 /// Deaths of a move, where not all are tried.
-const SOME: u64 = 16;
+const SOME: u64 = 8;
 /// Moves that are tried for a point, which one of few pages does not come to.
 const TRIES: u64 = 5;
 
@@ -279,7 +279,8 @@ fn die_everywhere(mut kill: impl FnMut(u64) -> Death, all: bool) -> Result<u64, 
         Ok::<_, String>((false, most))
     };
     let step = if all { 1 } else { points.div_ceil(SOME) };
-    let (mut deaths, mut point) = (0, points + points / 8);
+    let begin = u64::from(rotation::turn("deaths/points", 1 << 20)) % step;
+    let (mut deaths, mut point) = (0, points + points / 8 - begin.min(points / 8));
     while point > 0 {
         let (within, passed) = kill_at(point)?;
         deaths += u64::from(within);
@@ -291,22 +292,18 @@ fn die_everywhere(mut kill: impl FnMut(u64) -> Death, all: bool) -> Result<u64, 
     Ok(deaths)
 }
 
-fn long() -> bool {
-    std::env::var_os("SOLERA_TEST_LONG").is_some()
-}
-
 #[test]
 fn a_process_that_dies_as_it_brings_a_page_loses_no_store() {
     let mut world = World::new(None);
-    let deaths = die_everywhere(|point| world.kill_bringer(point), long()).unwrap();
-    assert!(deaths > 5, "{deaths}");
+    let deaths = die_everywhere(|point| world.kill_bringer(point), rotation::all()).unwrap();
+    assert!(deaths > SOME / 2, "{deaths}");
 }
 
 #[test]
 fn a_node_that_dies_as_it_sends_pages_loses_no_store() {
     let mut world = World::new(None);
-    let deaths = die_everywhere(|point| world.kill_host(point), long()).unwrap();
-    assert!(deaths > 5, "{deaths}");
+    let deaths = die_everywhere(|point| world.kill_host(point), rotation::all()).unwrap();
+    assert!(deaths > SOME / 2, "{deaths}");
 }
 
 /// A mistake is found. Where its point is differs from one move to the next: so all are gone
@@ -360,16 +357,22 @@ fn no_mapping_is_changed_for_a_page_that_moves() {
 
 #[test]
 fn mistakes_of_the_bringer_are_found() {
+    if rotation::turn("deaths/mistakes", 2) != 0 && !rotation::all() {
+        return;
+    }
     is_found(Mistake::PlacedHereEarly, World::kill_bringer);
-    if long() {
+    if rotation::all() {
         is_found(Mistake::FinishedUndone, World::kill_bringer);
     }
 }
 
 #[test]
 fn mistakes_of_the_evictor_are_found() {
+    if rotation::turn("deaths/mistakes", 2) != 1 && !rotation::all() {
+        return;
+    }
     is_found(Mistake::SentUnprotected, World::kill_host);
-    if long() {
+    if rotation::all() {
         is_found(Mistake::HoleBeforePlaced, World::kill_host);
         is_found(Mistake::PlacedEarly, World::kill_host);
     }
