@@ -23,7 +23,7 @@ CRATES = ROOT / "crates"
 LAYERS = {
     "volume": "ground process space inode txn cache data namespace open upkeep recovery check attach",
     "preload": "entry paths descriptors files names mappings signals glibc processes split",
-    "ddmap": "protocol wire ground reach program node",
+    "ddmap": "protocol wire shared_memory control paging node",
 }
 # Where the methods of the types that everybody has may stand: nobody calls upwards by a method.
 METHODS = {

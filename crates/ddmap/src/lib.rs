@@ -8,45 +8,45 @@
 //! |---|---|
 //! | `protocol/` | which node has a page, and how it moves |
 //! | `wire/` | how messages go over sockets |
-//! | `ground/` | what processes of a machine share, and how touches of it are caught |
-//! | `reach/` | how processes and nodes find each other, and what they say besides pages |
-//! | `program/` | how a process's touches are served |
+//! | `shared_memory/` | what processes of a machine share, and how touches of it are caught |
+//! | `control/` | how processes and nodes find each other, and what they say besides pages |
+//! | `paging/` | how a process's touches are served |
 //! | `node/` | what a node runs: makes room, keeps pages for others, buries the dead |
 //!
 //! A room names those above it in this table, and no others.
 
-mod ground;
+mod control;
 mod node;
-mod program;
+mod paging;
 mod protocol;
-mod reach;
 mod round_trips;
+mod shared_memory;
 mod wire;
 
 // What a process's touches need (`preload`).
-pub use ground::maps::Mapped;
-pub use ground::view::REGION;
-pub use program::attach::pager_of;
-pub use program::hints::Way;
-pub use program::paged::{Ends, Pagers};
-pub use program::pager::Wishes;
+pub use paging::attachment::pager_of;
+pub use paging::hints::Way;
+pub use paging::pager::Wishes;
+pub use paging::pagers::{Ends, Pagers};
+pub use shared_memory::maps::Mapped;
+pub use shared_memory::view::REGION;
 
 // What a node is, and what commands ask of one (`cli`).
-pub use ground::counts::Times;
-pub use ground::directory::Directory;
-pub use ground::error::DomainError;
-pub use ground::room::Room;
-pub use ground::share::LEAST;
-pub use ground::store::{Standing, Store};
-pub use ground::uffd::Uffd;
+pub use control::local_socket::{Answered, Ordered, Said};
+pub use control::node_messages::Member;
+pub use control::registry::{Registered, Registry};
+pub use control::status::{KeptStatus, Status, VolumeStatus};
 pub use node::members::SILENT;
 pub use node::{Node, NodeOptions};
-pub use program::repair::{Repaired, repair};
+pub use paging::repair::{Repaired, repair};
 pub use protocol::{PAGE, Place};
-pub use reach::control::Member;
-pub use reach::local::{Answered, Ordered, Said};
-pub use reach::registry::{Registered, Registry};
-pub use reach::status::{KeptStatus, Status, VolumeStatus};
+pub use shared_memory::capacity::Room;
+pub use shared_memory::counters::Times;
+pub use shared_memory::directory::Directory;
+pub use shared_memory::error::DomainError;
+pub use shared_memory::share::LEAST;
+pub use shared_memory::store::{Standing, Store};
+pub use shared_memory::uffd::Uffd;
 pub use wire::Wire;
 pub use wire::key::Key;
 pub use wire::tls::Tls;

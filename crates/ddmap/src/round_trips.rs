@@ -1,9 +1,9 @@
 //! Messages that are anything, for fuzzing (`crates/fuzz`): one is refused, or is written in the
 //! same way again when it was read; nothing panics.
 
+use crate::control::local_socket::{Answered, Said};
+use crate::control::node_messages::{self, Ask, Told};
 use crate::protocol::{NodeId, PAGE, Version};
-use crate::reach::control::{self, Ask, Told};
-use crate::reach::local::{Answered, Said};
 use crate::wire::Hello;
 use crate::wire::frame::{self, AnswerFrame, ENTRY, HEADER, Header, Kind};
 use serde::{Serialize, de::DeserializeOwned};
@@ -94,9 +94,9 @@ pub fn round_trip_frame(bytes: &mut [u8]) -> bool {
 
 /// Whether a text is a message of this kind.
 fn is_message<T: Serialize + DeserializeOwned + PartialEq>(text: &str) -> bool {
-    let Ok(said) = control::parse::<T>(text) else { return false };
-    let written = control::text(&said);
-    assert!(control::parse(&written).is_ok_and(|again: T| again == said), "{written}");
+    let Ok(said) = node_messages::parse::<T>(text) else { return false };
+    let written = node_messages::text(&said);
+    assert!(node_messages::parse(&written).is_ok_and(|again: T| again == said), "{written}");
     true
 }
 

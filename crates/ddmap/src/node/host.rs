@@ -2,16 +2,16 @@
 //!
 //! Locks: `all`, to find a volume; none while a message is under way.
 
-use crate::ground::error::DomainError;
-use crate::ground::store::Store;
-use crate::ground::view::{Ground, Hands, View};
-use crate::node::evict::{Evictor, Made};
+use crate::control::connections::Links;
+use crate::control::status::VolumeStatus;
+use crate::control::transport::Carrier;
+use crate::node::eviction::{Evictor, Made};
 use crate::node::whole_batches;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{NodeId, Version, reconcile};
-use crate::reach::carrier::Carrier;
-use crate::reach::links::Links;
-use crate::reach::status::VolumeStatus;
+use crate::shared_memory::error::DomainError;
+use crate::shared_memory::store::Store;
+use crate::shared_memory::view::{Ground, Hands, View};
 use crate::wire::{Hello, Wire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -212,7 +212,7 @@ impl Carrier for Hosted {
         to: NodeId,
         request: &Request,
         patience: Duration,
-    ) -> Result<Answer, crate::reach::carrier::Unreached> {
+    ) -> Result<Answer, crate::control::transport::Unreached> {
         lock(&self.asked).entry(to).or_default().1 += 1;
         let answer = self.links.ask(to, request, patience);
         let rtt_us = answer.as_ref().ok().and_then(|_| self.links.rtt_us(to));
@@ -367,7 +367,7 @@ impl Hosts {
     /// Pages that the page files of this node's volumes have.
     pub fn pages(&self) -> u64 {
         let of = |name: &String| {
-            let path = self.store.volume(name).join(crate::ground::view::REGION);
+            let path = self.store.volume(name).join(crate::shared_memory::view::REGION);
             rustix::fs::stat(path)
                 .map_or(0, |stat| stat.st_blocks as u64 * 512 / crate::protocol::PAGE)
         };

@@ -1,10 +1,10 @@
 //! Who is in a domain. Its first node, number 1, gives out the numbers and knows all; every other
 //! one tells it each second that it is there, and hears of the rest.
 
-use crate::ground::store::{Listed, Standing};
-use crate::node::awake::Awake;
+use crate::control::node_messages::{Member, Told};
+use crate::node::uptime::Awake;
 use crate::protocol::NodeId;
-use crate::reach::control::{Member, Told};
+use crate::shared_memory::store::{Listed, Standing};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! What a node tells a monitor. Counters are those of all processes that ever had a volume
-//! (`ground/counts.rs`), and go on where the node is started anew.
+//! (`shared_memory/counters.rs`), and go on where the node is started anew.
 
 use super::Shared;
-use crate::ground::counts::{Count, Counted, Times, Touch, end_of};
 use crate::node::host::Hosted;
 use crate::protocol::PAGE;
+use crate::shared_memory::counters::{Count, Counted, Times, Touch, end_of};
 use exposition::Text;
 use std::sync::Arc;
 use std::time::Duration;

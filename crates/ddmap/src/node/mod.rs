@@ -8,42 +8,42 @@
 //! | drain | brings home what nodes keep that are to give their pages up |
 //! | two of the server | answer other nodes and their programs |
 
-mod arrive;
-mod awake;
-mod back;
-pub mod evict;
-mod fetched;
-mod going;
+mod administration;
+mod arrivals;
+mod descriptors;
+pub mod eviction;
+pub mod held_region;
 pub mod host;
-pub mod kept;
-pub mod look;
+mod jobs;
 pub mod members;
 mod metrics;
-mod orders;
 pub mod policy;
-mod prompt;
+mod rollback;
+mod round_robin;
+pub mod sampling;
+mod scheduling;
 pub mod service;
-mod turns;
+mod uptime;
 
-use crate::ground::error::DomainError;
-use crate::ground::maps::Maps;
-use crate::ground::room::Room;
-use crate::ground::store::{Listed, Lock, Store};
-use crate::ground::uffd::{self, Uffd};
-use crate::node::evict::Peer;
-use crate::node::going::{Order, Orders};
+use crate::control::local_socket::{self, Answered, Local, Said};
+use crate::control::node_messages::{self, Ask, Member, Told};
+use crate::control::preferences::Wish;
+use crate::control::status::Status;
+use crate::node::eviction::Peer;
 use crate::node::host::Hosts;
+use crate::node::jobs::{Order, Orders};
 use crate::node::members::{Members, SILENT};
-use crate::node::prompt::be_prompt;
+use crate::node::scheduling::be_prompt;
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, NodeId, PAGE, TERM};
-use crate::reach::control::{self, Ask, Member, Told};
-use crate::reach::local::{self, Answered, Local, Said};
-use crate::reach::status::Status;
-use crate::reach::wish::Wish;
+use crate::shared_memory::capacity::Room;
+use crate::shared_memory::error::DomainError;
+use crate::shared_memory::maps::Maps;
+use crate::shared_memory::store::{Listed, Lock, Store};
+use crate::shared_memory::uffd::{self, Uffd};
 use crate::wire::link::Link;
-use crate::wire::serve::Server;
+use crate::wire::server::Server;
 use crate::wire::{Hello, NO_VOLUME, Wire};
 use exposition::{NotHeard, Scrapes};
 use rustix::event::{PollFd, PollFlags};
@@ -156,12 +156,12 @@ fn say_within(
     let io = |error: std::io::Error| DomainError::new(&asked, error, "");
     let hello = say_hello(member, volume)?;
     let mut link = Link::connect(address, patience, &hello, wire).map_err(io)?;
-    let text = control::text(ask);
+    let text = node_messages::text(ask);
     let answer = link.ask(&Request::Control { text }, patience);
     let answer = answer.map_err(|error| DomainError::new(&asked, error, "try again"))?;
     let refused = |found: String| DomainError::new(&asked, found, "");
     match answer {
-        Answer::Control { text } => control::parse(&text).map_err(refused),
+        Answer::Control { text } => node_messages::parse(&text).map_err(refused),
         Answer::Refused { text, .. } => Err(refused(text)),
         _ => Err(refused("an answer to something else".to_owned())),
     }
@@ -369,7 +369,7 @@ impl Node {
             }
         }
         let server = Server::start(listener, options.wire, 2, answering).map_err(io)?;
-        let listener = local::listen(&shared.store)?;
+        let listener = local_socket::listen(&shared.store)?;
         shared.room.start();
         let threads = shared.begin().map_err(io)?;
         Ok(Self { shared, listener, scrapes, threads, _server: server, _lock: lock })
@@ -417,7 +417,7 @@ impl Node {
                 !ready[at] || self.shared.hear(program)
             });
             if ready[0]
-                && let Ok(socket) = local::accept(&self.listener)
+                && let Ok(socket) = local_socket::accept(&self.listener)
             {
                 programs.push(Program { socket, attached: None });
             }

@@ -6,10 +6,11 @@
 //! since it was found cold has another word than then, and is skipped. So the order is that of the
 //! policy itself, as exact as words tell time: a page that nobody wants overtakes no other one.
 //!
-//! No clock, no socket, no thread: the node's time goes by pages that come (`ground/room.rs`).
+//! No clock, no socket, no thread: the node's time goes by pages that come
+//! (`shared_memory/capacity.rs`).
 
+use crate::control::preferences::Policy;
 use crate::protocol::{Flags, State, Word};
-use crate::reach::wish::Policy;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 

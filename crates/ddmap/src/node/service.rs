@@ -2,17 +2,17 @@
 //!
 //! Locks: `kept`, to find what is kept of a region; it is made under it.
 
-use crate::ground::room::Room;
-use crate::ground::store::{Standing, Store};
-use crate::ground::table::Table;
-use crate::node::arrive::{Arrivals, told};
-use crate::node::kept::Kept;
+use crate::control::node_messages::{self, Ask, Member, Told};
+use crate::control::status::KeptStatus;
+use crate::node::arrivals::{Arrivals, told};
+use crate::node::held_region::Kept;
 use crate::node::members::Members;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, TERM};
-use crate::reach::control::{self, Ask, Member, Told};
-use crate::reach::status::KeptStatus;
-use crate::wire::serve::{Peer, Refusal, Service};
+use crate::shared_memory::capacity::Room;
+use crate::shared_memory::store::{Standing, Store};
+use crate::shared_memory::table::Table;
+use crate::wire::server::{Peer, Refusal, Service};
 use crate::wire::{Hello, NO_VOLUME, Wire};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -190,7 +190,7 @@ impl Answering {
     }
 
     fn control(&self, hello: &Hello, text: &str) -> Answer {
-        match control::parse(text) {
+        match node_messages::parse(text) {
             Err(found) => refused(Errno::INVAL, found),
             Ok(Ask::Join { domain, .. }) if domain != self.domain => {
                 let text = format!("that is a node of {}, not of {domain}", self.domain);

@@ -81,7 +81,8 @@ pub enum Request {
         /// The pages, one behind the other.
         bytes: Vec<u8>,
     },
-    /// Has these pages of the tables of a volume that is about to move there (`ground/moving.rs`).
+    /// Has these pages of the tables of a volume that is about to move there
+    /// (`shared_memory/migration.rs`).
     Tables {
         /// At most [`PAGES`], by their numbers; all in version 0.
         pages: Vec<(u64, Version)>,
@@ -107,7 +108,8 @@ pub enum Request {
     },
     /// Says how it is.
     Ping,
-    /// What nodes say to each other besides (`reach/control.rs`): at most [`CONTROL`] bytes.
+    /// What nodes say to each other besides (`control/node_messages.rs`): at most [`CONTROL`]
+    /// bytes.
     Control {
         /// JSON.
         text: String,
@@ -151,7 +153,7 @@ pub enum Answer {
     /// The lines, if the page is kept in that version.
     Lined(Option<Vec<u8>>),
     /// What came of each page, in this order.
-    Stored(Vec<super::keep::Stored>),
+    Stored(Vec<super::holder::Stored>),
     /// So many pages were dropped.
     Released(u32),
     /// What is kept, in ascending order, and from which page on more may be.

@@ -43,22 +43,22 @@
 //!    back has of it is stale.
 
 mod discard;
-mod evict;
+mod eviction;
 mod fault;
+pub mod holder;
 mod inject;
-pub mod keep;
 pub mod messages;
-mod reconcile;
+mod reconciliation;
 mod words;
 
 pub use discard::Discard;
-pub use evict::{Eviction, Progress};
+pub use eviction::{Eviction, Progress};
 pub use fault::{Fault, Next, Why};
 #[cfg(test)]
 pub use inject::{Mistake, make, make_everywhere};
 #[cfg(test)]
-pub use reconcile::Reconcile;
-pub use reconcile::reconcile;
+pub use reconciliation::Reconcile;
+pub use reconciliation::reconcile;
 pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};
 
 /// Bytes of a page.

@@ -17,7 +17,7 @@ mod channel;
 pub mod frame;
 pub mod key;
 pub mod link;
-pub mod serve;
+pub mod server;
 pub mod sessions;
 pub mod tls;
 

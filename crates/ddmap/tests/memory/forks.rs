@@ -1,8 +1,8 @@
 //! Forked children in a node table: each holds a byte of its own, whether or not it can open the
 //! liveness file still (it cannot if it has become another user, or has got another root).
 
-use crate::ground::table::Table;
 use crate::protocol::Claimant;
+use crate::shared_memory::table::Table;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::process::apart;
 use std::io::{Read, Write};

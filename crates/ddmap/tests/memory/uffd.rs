@@ -1,7 +1,7 @@
 //! What this kernel does with holes, pages and protection under a userfaultfd: all that the node
 //! table's rules rest on.
 
-use crate::ground::uffd::Uffd;
+use crate::shared_memory::uffd::Uffd;
 use crate::tests::support::dir::TestDir;
 use pmem::{OpenOptions, Region};
 use rustix::fs::FallocateFlags;

@@ -1,10 +1,10 @@
 //! Many random moves, by counts: no memory is left behind, no mapping is changed for a page, and
 //! hardly a touch waits for room that is made ahead.
 
-use crate::ground::counts::Count;
-use crate::ground::store::Store;
-use crate::program::pager::{RegionPager, Wishes};
-use crate::program::prefetch::Ahead;
+use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::prefetch::Ahead;
+use crate::shared_memory::counters::Count;
+use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store, touch};
 use pmem::{Pager, Region};

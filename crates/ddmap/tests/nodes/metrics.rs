@@ -1,10 +1,10 @@
 //! What a monitor is told: over real nodes and HTTP, with counts that are exact.
 
-use crate::ground::counts::Count;
-use crate::ground::store::Store;
-use crate::program::pager::Wishes;
-use crate::program::prefetch::Ahead;
+use crate::paging::pager::Wishes;
+use crate::paging::prefetch::Ahead;
 use crate::protocol::State;
+use crate::shared_memory::counters::Count;
+use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store, touch};
 use std::collections::BTreeMap;

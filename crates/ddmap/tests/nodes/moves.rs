@@ -1,12 +1,12 @@
 //! Nodes of a domain, each with a store of its own, over loopback: a volume's pages move between
 //! them as a process touches them, through the node's socket and its connections.
 
-use crate::ground::counts::Touch;
-use crate::ground::store::Store;
-use crate::program::pager::Wishes;
+use crate::control::node_messages::{self, Ask, Told};
+use crate::paging::pager::Wishes;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
-use crate::reach::control::{self, Ask, Told};
+use crate::shared_memory::counters::Touch;
+use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store, touch};
 use crate::wire::link::Link;
@@ -86,9 +86,9 @@ fn a_region_that_no_volume_can_have_is_not_held() {
         let hello = Hello { node, process: 7, session: 1, volume, term: 1 };
         let wait = Duration::from_secs(5);
         let mut link = Link::connect(first.address, wait, &hello, &Wire::Plain).unwrap();
-        let text = control::text(&Ask::Hold { pages, node: 1 });
+        let text = node_messages::text(&Ask::Hold { pages, node: 1 });
         match link.ask(&Request::Control { text }, wait).unwrap() {
-            Answer::Control { text } => control::parse::<Told>(&text).unwrap(),
+            Answer::Control { text } => node_messages::parse::<Told>(&text).unwrap(),
             other => panic!("{other:?}"),
         }
     };

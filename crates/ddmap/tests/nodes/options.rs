@@ -1,9 +1,9 @@
 //! What a program asks of its node reaches it: of two runs on a node, one has room made before it
 //! is short, the other one has not; a program has no more of its volume there than it asked for.
 
-use crate::ground::store::Store;
-use crate::program::pager::{RegionPager, Wishes};
-use crate::reach::wish::{When, Wish};
+use crate::control::preferences::{When, Wish};
+use crate::paging::pager::{RegionPager, Wishes};
+use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store, touch};
 use pmem::{Access, Hint, Pager, Region};

@@ -1,7 +1,7 @@
 //! What a volume takes beside its pages.
 
-use crate::ground::store::Store;
-use crate::program::pager::Wishes;
+use crate::paging::pager::Wishes;
+use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store};
 use std::os::unix::fs::MetadataExt;

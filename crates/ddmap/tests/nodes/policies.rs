@@ -1,10 +1,10 @@
 //! Which pages leave: the hit rates of made traces, through the words of a real node table and the
 //! real choice, beside exact models of each policy.
 
-use crate::ground::table::Table;
+use crate::control::preferences::Policy;
 use crate::node::policy::Cold;
 use crate::protocol::{Flags, State, Version, Word};
-use crate::reach::wish::Policy;
+use crate::shared_memory::table::Table;
 use crate::tests::support::dir::TestDir;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

@@ -1,12 +1,12 @@
 //! What a program says of its mappings, by the requests that its touches make.
 
-use crate::ground::counts::Count;
-use crate::ground::maps::Mapped;
-use crate::program::hints::Way;
-use crate::program::paged::Pagers;
-use crate::program::pager::Wishes;
-use crate::program::prefetch::Ahead;
+use crate::paging::hints::Way;
+use crate::paging::pager::Wishes;
+use crate::paging::pagers::Pagers;
+use crate::paging::prefetch::Ahead;
 use crate::protocol::State;
+use crate::shared_memory::counters::Count;
+use crate::shared_memory::maps::Mapped;
 use crate::tests::support::pair::{PAGE, World};
 use crate::tests::support::process::alone;
 use pmem::Region;

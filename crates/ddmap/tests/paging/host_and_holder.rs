@@ -1,18 +1,18 @@
 //! A region on its host and a holder, both in this process: pages move as the node's capacity asks
 //! for it, and the engine has them all.
 
-use crate::ground::counts::{Count, Touch};
-use crate::ground::maps::{Mapped, Maps};
-use crate::ground::room::Room;
-use crate::ground::view::{Hands, REGION, View};
-use crate::node::evict::Made;
-use crate::node::kept::Kept;
-use crate::program::pager::Wishes;
-use crate::program::prefetch::Ahead;
-use crate::protocol::keep::Stored;
+use crate::control::preferences::{Policy, When, Wish};
+use crate::node::eviction::Made;
+use crate::node::held_region::Kept;
+use crate::paging::pager::Wishes;
+use crate::paging::prefetch::Ahead;
+use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, Eviction, Flags, Installed, NodeId, Progress, Shown, Version};
-use crate::reach::wish::{Policy, When, Wish};
+use crate::shared_memory::capacity::Room;
+use crate::shared_memory::counters::{Count, Touch};
+use crate::shared_memory::maps::{Mapped, Maps};
+use crate::shared_memory::view::{Hands, REGION, View};
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::pair::{PAGE, World, is_mapped, node, touch_by_instruction};
 use pmem::Pager;

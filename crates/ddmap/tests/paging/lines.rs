@@ -3,12 +3,12 @@
 
 #![allow(clippy::cast_precision_loss)] // Parts of counts.
 
-use crate::ground::counts::Count;
-use crate::node::evict::Made;
-use crate::program::apart::LineCache;
-use crate::program::pager::{RegionPager, Wishes};
-use crate::program::prefetch::Ahead;
+use crate::node::eviction::Made;
+use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::prefetch::Ahead;
+use crate::paging::remote_reads::LineCache;
 use crate::protocol::State;
+use crate::shared_memory::counters::Count;
 use crate::tests::support::pair::{PAGE, World};
 use pmem::{Region, UserOut};
 use std::collections::{BTreeSet, HashMap, HashSet};

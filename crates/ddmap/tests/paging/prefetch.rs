@@ -2,11 +2,11 @@
 //! kind of touches a part is tried, which the commit chooses (`rotation`); with `SOLERA_TEST_LONG`
 //! all.
 
-use crate::ground::counts::{Count, Touch};
-use crate::ground::store::Store;
-use crate::program::pager::{RegionPager, Wishes};
-use crate::program::prefetch::Ahead;
+use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::prefetch::Ahead;
 use crate::protocol::State;
+use crate::shared_memory::counters::{Count, Touch};
+use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store, touch};
 use pmem::{Access, Pager, Region};

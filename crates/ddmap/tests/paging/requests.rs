@@ -5,14 +5,14 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::ground::store::{Standing, Store};
+use crate::control::connections::Links;
+use crate::control::node_messages::{self, Told};
+use crate::control::transport::{Carrier, Fetch, GivenUp, Unreached};
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, PAGE, Version};
-use crate::reach::carrier::{Carrier, Fetch, GivenUp, Unreached};
-use crate::reach::control::{self, Told};
-use crate::reach::links::Links;
+use crate::shared_memory::store::{Standing, Store};
 use crate::tests::support::dir::TestDir;
-use crate::wire::serve::{Peer, Refusal, Server, Service};
+use crate::wire::server::{Peer, Refusal, Server, Service};
 use crate::wire::{Hello, Wire};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ impl Service for Holder {
                 Answer::Released(count)
             }
             Request::Ping => Answer::Pong { capacity: 1, used: 0 },
-            _ => Answer::Control { text: control::text(&Told::Done) },
+            _ => Answer::Control { text: node_messages::text(&Told::Done) },
         }
     }
 

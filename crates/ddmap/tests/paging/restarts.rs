@@ -1,9 +1,9 @@
 //! Calls of the engine that want more pages than may be here: they go in steps; what is no step
 //! begins anew with room for more each time, and gives up if that never ends.
 
-use crate::ground::view::REGION;
-use crate::program::pager::Wishes;
-use crate::program::prefetch::Ahead;
+use crate::paging::pager::Wishes;
+use crate::paging::prefetch::Ahead;
+use crate::shared_memory::view::REGION;
 use crate::tests::support::pair::{PAGE, World};
 use crate::tests::support::running::{store, touch};
 use pmem::{Access, Hint, Pager, Region};

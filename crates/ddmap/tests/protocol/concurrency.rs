@@ -5,7 +5,7 @@
 //! that it has made before find what they found then, the next one is made, and the one behind that
 //! fails.
 
-use crate::protocol::keep::{self, Keeper, Stored};
+use crate::protocol::holder::{self, Keeper, Stored};
 use crate::protocol::{Flags, Installed, State, Version, Word};
 use crate::tests::protocol::memory::{Bytes, Desk, HolderMemory};
 use std::cell::{Cell, RefCell};
@@ -125,13 +125,13 @@ fn step(memory: &mut HolderMemory, running: &mut Running) {
     let keeper = Step { desk: Desk::new(&cell), found, at: Cell::new(0), before };
     let outcome = match running.operation {
         Operation::Store(version) => {
-            keep::store(&keeper, 0, Version::new(version), &version).map(Outcome::Stored)
+            holder::store(&keeper, 0, Version::new(version), &version).map(Outcome::Stored)
         }
         Operation::Fetch(version) => {
-            keep::fetch(&keeper, 0, Version::new(version)).map(Outcome::Fetched)
+            holder::fetch(&keeper, 0, Version::new(version)).map(Outcome::Fetched)
         }
         Operation::Release(version) => {
-            let dropped = keep::release(&keeper, &[(0, Version::new(version))]);
+            let dropped = holder::release(&keeper, &[(0, Version::new(version))]);
             dropped.map(|dropped| Outcome::Released(dropped == 1))
         }
     };

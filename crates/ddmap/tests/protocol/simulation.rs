@@ -1,8 +1,8 @@
 //! The machines of `protocol` in worlds that are drawn from seeds: one host, 2 to 15 holders, and
 //! all that may fail (`world/`). The same code runs over shared memory.
 //!
-//! `SOLERA_TEST_SEED=N` runs that seed alone. Else those run that the commit chooses (`rotation`), one
-//! in four; with `SOLERA_TEST_LONG` all, and twenty times as many.
+//! `SOLERA_TEST_SEED=N` runs that seed alone. Else those run that the commit chooses (`rotation`),
+//! one in four; with `SOLERA_TEST_LONG` all, and twenty times as many.
 
 use super::world::{Counts, Run, run};
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! The page file is changed behind the machines' back. A page must never be zeros for it, and no
 //! bytes may go.
 
-use crate::protocol::keep::{self, Keeper, Stored};
+use crate::protocol::holder::{self, Keeper, Stored};
 use crate::protocol::{
     Discard, Eviction, Fault, Host, Installed, Next, NodeId, Place, Progress, State, Version, Why,
     Word,
@@ -137,20 +137,20 @@ fn a_page_that_a_holder_cannot_read_now_stays_kept() {
     let memory = RefCell::new(HolderMemory::new(1, 1));
     let version = Version::new(3);
     let holder = Unreadable(Desk::new(&memory), Cell::new(0));
-    assert_eq!(keep::store(&holder, 0, version, &5), Ok(Stored::Kept));
+    assert_eq!(holder::store(&holder, 0, version, &5), Ok(Stored::Kept));
     holder.1.set(2);
     for _ in 0..2 {
-        assert_eq!(keep::fetch(&holder, 0, version), Err(Failed));
+        assert_eq!(holder::fetch(&holder, 0, version), Err(Failed));
         memory.borrow().check().unwrap();
         assert_eq!(memory.borrow().claims(), [(0, version)]);
     }
-    assert_eq!(keep::fetch(&holder, 0, version), Ok(Some(5)));
+    assert_eq!(holder::fetch(&holder, 0, version), Ok(Some(5)));
     // What has no bytes is kept no more, and its room is free.
     memory.borrow_mut().file[0] = None;
-    assert_eq!(keep::fetch(&holder, 0, version), Ok(None));
+    assert_eq!(holder::fetch(&holder, 0, version), Ok(None));
     memory.borrow().check().unwrap();
     assert_eq!((memory.borrow().claims(), memory.borrow().taken), (Vec::new(), 0));
-    assert_eq!(keep::store(&holder, 0, version, &6), Ok(Stored::Kept));
+    assert_eq!(holder::store(&holder, 0, version, &6), Ok(Stored::Kept));
 }
 
 /// What a holder had lost stayed lost for ever: nobody could write there, also in another file. It

@@ -1,20 +1,20 @@
 //! A region on its host and a holder, both in this process.
 
-use crate::ground::directory::Directory;
-use crate::ground::maps::Maps;
-use crate::ground::room::Room;
-use crate::ground::table::Table;
-use crate::ground::uffd::Uffd;
-use crate::ground::view::{Ground, REGION};
-use crate::node::evict::{Evictor, Made, Peer};
-use crate::node::kept::Kept;
-use crate::program::paged::Pagers;
-use crate::program::pager::{RegionPager, Wishes};
-use crate::program::prefetch::Ahead;
+use crate::control::preferences::Wish;
+use crate::control::transport::{Carrier, Unreached};
+use crate::node::eviction::{Evictor, Made, Peer};
+use crate::node::held_region::Kept;
+use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pagers::Pagers;
+use crate::paging::prefetch::Ahead;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, NodeId};
-use crate::reach::carrier::{Carrier, Unreached};
-use crate::reach::wish::Wish;
+use crate::shared_memory::capacity::Room;
+use crate::shared_memory::directory::Directory;
+use crate::shared_memory::maps::Maps;
+use crate::shared_memory::table::Table;
+use crate::shared_memory::uffd::Uffd;
+use crate::shared_memory::view::{Ground, REGION};
 use crate::tests::support::dir::TestDir;
 use pmem::Pager;
 use pmem::Region;

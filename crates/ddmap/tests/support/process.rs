@@ -1,6 +1,6 @@
 //! What the tests of a process share, and what needs a process of its own.
 //!
-//! A process has few places for pagers (`program/paged.rs`), and what a program says of addresses
+//! A process has few places for pagers (`paging/pagers.rs`), and what a program says of addresses
 //! goes to all of them. So tests that attach regions have a [`Share`], a few at once; those that
 //! say something of all addresses are alone ([`alone`]).
 

@@ -1,8 +1,8 @@
 //! Nodes of a domain in this process, each with a store of its own, over loopback.
 
 use crate::node::{Node, NodeOptions};
-use crate::program::attach::pager_of;
-use crate::program::pager::{RegionPager, Wishes};
+use crate::paging::attachment::pager_of;
+use crate::paging::pager::{RegionPager, Wishes};
 use crate::wire::Wire;
 use pmem::{Access, OpenOptions, Pager, Region};
 use std::net::SocketAddr;

@@ -7,12 +7,12 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::keep::Stored;
+use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, CLAIMS, Lines, PAGES, Request};
 use crate::protocol::{NodeId, Version};
 use crate::wire::frame::{self, AnswerFrame, ENTRY, FRAME, HEADER, Header, Kind, PAGE_NUMBERS};
 use crate::wire::link::Link;
-use crate::wire::serve::{Peer, Refusal, Server, Service};
+use crate::wire::server::{Peer, Refusal, Server, Service};
 use crate::wire::{Bad, Bound, Hello, Wire};
 use proptest::prelude::*;
 

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::protocol::NodeId;
 use crate::protocol::Version;
-use crate::protocol::keep::Stored;
+use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, CLAIMS, Lines, PAGES, Request};
 use crate::tests::support::dir::TestDir;
 use crate::wire::frame::{self, ENTRY, HEADER, VERSION};
 use crate::wire::key::Key;
 use crate::wire::link::Link;
-use crate::wire::serve::{Peer, Refusal, Server, Service};
+use crate::wire::server::{Peer, Refusal, Server, Service};
 use crate::wire::tls::Tls;
 use crate::wire::{Hello, Wire};
 

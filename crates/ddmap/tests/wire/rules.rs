@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use crate::protocol::keep::Stored;
+use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{NodeId, Version};
 use crate::wire::frame::{self, AnswerFrame, HEADER, Header, Kind, VERSION};
 use crate::wire::link::{Link, LinkError, TRIES};
-use crate::wire::serve::{Peer, Refusal, Server, Service};
+use crate::wire::server::{Peer, Refusal, Server, Service};
 use crate::wire::{Bound, Hello, Wire, is_private};
 
 const PAGE: usize = 4096;

@@ -18,12 +18,12 @@
 mod ledger;
 mod tracer;
 
-use crate::ground::counts::Count;
-use crate::ground::store::Store;
-use crate::program::pager::{RegionPager, Wishes};
-use crate::program::prefetch::Ahead;
+use crate::control::preferences::{Policy, Wish};
+use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::prefetch::Ahead;
 use crate::protocol::{Mistake, Place, State};
-use crate::reach::wish::{Policy, Wish};
+use crate::shared_memory::counters::Count;
+use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::process::program;
 use crate::tests::support::running::{PAGE, Running, region_of};

@@ -4,7 +4,7 @@
 //! what was sent may arrive at any time, also when its sender has given up or is dead.
 
 use crate::protocol::{Discard, Eviction, Fault, Mistake, Next, NodeId, Progress, Reconcile};
-use crate::protocol::{State, Version, Why, Word, keep, reconcile};
+use crate::protocol::{State, Version, Why, Word, holder, reconcile};
 use crate::tests::protocol::memory::serve;
 use crate::tests::protocol::memory::{
     Answer, Bytes, Desk, HolderMemory, HostMemory, Process, Request, Seat, Work,
@@ -349,7 +349,7 @@ impl World {
         let _ = serve(&desk, &request);
         desk.lives_for.set(u32::MAX);
         let pages = 0..self.host.words.len() as u64;
-        keep::restart(&desk, pages).expect("it does not die again");
+        holder::restart(&desk, pages).expect("it does not die again");
         self.holder = memory.into_inner();
         let has = |word: &&Word| word.state() != State::Absent;
         self.holder.taken = self.holder.words.iter().filter(has).count() as u32;

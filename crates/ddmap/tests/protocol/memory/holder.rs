@@ -2,7 +2,7 @@
 //! process; before any access, another request may be served whole.
 
 use super::{Bytes, Flaw};
-use crate::protocol::keep::{self, Keeper, Stored};
+use crate::protocol::holder::{self, Keeper, Stored};
 use crate::protocol::{Installed, State, Version, Word};
 use std::cell::{Cell, RefCell};
 
@@ -187,10 +187,10 @@ impl Keeper for Desk<'_> {
 
 /// Serves a request.
 pub fn serve(desk: &Desk<'_>, request: &Request) -> Result<Answer, Died> {
-    let release = |pages: &[(u64, Version)]| keep::release(desk, pages).map(drop);
+    let release = |pages: &[(u64, Version)]| holder::release(desk, pages).map(drop);
     match request {
         Request::Fetch { page, version, releases } => {
-            let found = keep::fetch(desk, *page, *version)?;
+            let found = holder::fetch(desk, *page, *version)?;
             release(releases)?;
             Ok(Answer::Fetched(found))
         }
@@ -198,7 +198,7 @@ pub fn serve(desk: &Desk<'_>, request: &Request) -> Result<Answer, Died> {
             let early = desk.flaw == Some(Flaw::StoredEarly);
             let mut stored = Vec::new();
             for (page, version, bytes) in pages {
-                match keep::store(desk, *page, *version, bytes) {
+                match holder::store(desk, *page, *version, bytes) {
                     Ok(what) => stored.push(what == Stored::Kept),
                     Err(Died) if early => stored.push(true),
                     Err(Died) => return Err(Died),

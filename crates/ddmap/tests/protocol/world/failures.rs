@@ -7,7 +7,7 @@
 
 use super::run::World;
 use super::threads::{Doing, Thread, node_of};
-use crate::protocol::{State, keep};
+use crate::protocol::{State, holder};
 use crate::tests::protocol::memory::{Desk, Flaw, HolderMemory};
 
 impl World {
@@ -179,7 +179,7 @@ impl World {
             desk.lives_for.set(self.draw.below(6) as u32);
         }
         let leaves_busy = self.host.borrow().flaw == Some(Flaw::BusyLeft);
-        if !leaves_busy && keep::restart(&desk, 0..self.config.pages as u64).is_err() {
+        if !leaves_busy && holder::restart(&desk, 0..self.config.pages as u64).is_err() {
             return;
         }
         let mut memory = holder.memory.borrow_mut();

@@ -1,0 +1,162 @@
+//! What nodes say to each other besides pages: which nodes there are, and how they are. JSON, so
+//! that a later release can say more.
+
+use crate::shared_memory::migration::Moved;
+use crate::shared_memory::store::Standing;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Bytes of a text, at most.
+pub const TEXT_MAX: usize = crate::protocol::messages::CONTROL;
+
+/// A node of a domain, as it says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Its number; 0: it has none yet.
+    pub node: u16,
+    /// Where it is reached.
+    pub address: SocketAddr,
+    /// Whether it runs no programs.
+    pub passive: bool,
+    /// Pages that it may have.
+    pub capacity: u64,
+    /// Pages that it has.
+    pub used: u64,
+    /// Of them, those that it keeps for other nodes.
+    #[serde(default)]
+    pub kept: u64,
+    /// How it stands, as the first node says.
+    #[serde(default)]
+    pub standing: Standing,
+    /// Pages that it keeps free.
+    #[serde(default)]
+    pub reserve: u64,
+    /// Pages of the volumes that it is the host of, wherever they are or are to be.
+    #[serde(default)]
+    pub promised: u64,
+    /// Which store it has: a number of its own.
+    #[serde(default)]
+    pub store: u64,
+    /// How often it was started.
+    #[serde(default)]
+    pub starts: u64,
+    /// Seconds since it was heard of, as the node that tells it counts.
+    #[serde(default)]
+    pub silent: u64,
+}
+
+impl Member {
+    /// One of which nothing else is known.
+    pub fn new(node: u16, address: SocketAddr) -> Self {
+        let (passive, capacity, used, reserve, promised) = (false, 0, 0, 0, 0);
+        let (kept, store, starts, silent, standing) = (0, 0, 0, 0, Standing::There);
+        Self {
+            node,
+            address,
+            passive,
+            capacity,
+            used,
+            kept,
+            standing,
+            reserve,
+            promised,
+            store,
+            starts,
+            silent,
+        }
+    }
+
+    /// Pages that are free.
+    pub fn free(&self) -> u64 {
+        self.capacity.saturating_sub(self.used)
+    }
+}
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// This node is there, or still is: it wants to know all others.
+    Join {
+        /// The domain that it is of.
+        domain: String,
+        /// The node.
+        member: Member,
+    },
+    /// A node stands so from now on. To the first node.
+    Mark {
+        /// Its number.
+        node: u16,
+        /// How it is to stand.
+        standing: Standing,
+    },
+    /// Which node the asked one is: it is told as the only one of the members.
+    Who,
+    /// The connection's volume is removed: what is kept of it is dropped.
+    Drop,
+    /// Whether the asked node is the host of the volume of this name; without one: of the
+    /// connection's.
+    Where {
+        /// The volume's name.
+        name: Option<String>,
+    },
+    /// The connection's volume is about to move to the asked node, which the asker wants to know to
+    /// be able to.
+    Arrive(Moved),
+    /// It has moved there in this attempt: the asked node is to be its host, and says whether it
+    /// is.
+    TakeOver {
+        /// Which attempt.
+        attempt: u64,
+    },
+    /// Whether this attempt to move a volume to the asker is under way still, or was decided.
+    Attempt {
+        /// Which.
+        attempt: u64,
+    },
+    /// The connection's volume has so many pages, and this node is meant: another one may be at its
+    /// address by now.
+    Hold {
+        /// Of its region.
+        pages: u64,
+        /// The node.
+        node: u16,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Told {
+    /// The domain's nodes, and which of them the asker is.
+    Members {
+        /// Its number.
+        you: u16,
+        /// All of them.
+        all: Vec<Member>,
+    },
+    /// It is done.
+    Done,
+    /// It will be.
+    Later,
+    /// It is the host now. So many pages that are to be there are not there yet.
+    Took {
+        /// Pages.
+        missing: u64,
+    },
+    /// It was refused.
+    Refused {
+        /// What was found, and what to do.
+        text: String,
+    },
+}
+
+/// What is said, as text.
+pub fn text<T: Serialize>(said: &T) -> String {
+    serde_json::to_string(said).unwrap_or_default()
+}
+
+/// What a text says.
+pub fn parse<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| format!("a text that is no message: {error}"))
+}

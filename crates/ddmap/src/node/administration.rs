@@ -1,0 +1,165 @@
+//! What a person orders: a node gives its pages up, or is removed from the domain; a volume is
+//! removed.
+//!
+//! The first node says how nodes stand, and all hear of it with the next beat. A host brings the
+//! pages home that a draining node keeps; from there they leave for others as any page does.
+
+use super::jobs::Answers;
+use super::{BEAT, Shared, say};
+use crate::control::local_socket::Answered;
+use crate::control::node_messages::{Ask, Told};
+use crate::paging::attachment::pager_of;
+use crate::paging::pager::Wishes;
+use crate::protocol::messages::PAGES;
+use crate::protocol::{NodeId, PAGE, Place};
+use crate::shared_memory::error::DomainError;
+use crate::shared_memory::store::Standing;
+use crate::shared_memory::view::REGION;
+use pmem::{Access, OpenOptions, Pager, Region};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+fn answer(told: Result<Told, DomainError>) -> Answered {
+    match told {
+        Ok(Told::Done) => Answered::Done,
+        Ok(Told::Refused { text }) => Answered::Refused { text },
+        Ok(_) => Answered::Refused { text: "the first node answers something else".to_owned() },
+        Err(error) => Answered::Refused { text: error.to_string() },
+    }
+}
+
+impl Shared {
+    /// A node is to stand so: the first one is told.
+    pub(super) fn mark(&self, node: u16, standing: Standing) -> Answered {
+        answer(match self.first {
+            None => Ok(self.answering.mark(node, standing)),
+            Some(first) => say(first, &self.about, None, &Ask::Mark { node, standing }, &self.wire),
+        })
+    }
+
+    /// A volume of this node's is removed, unless a program has it.
+    pub(super) fn remove(&self, volume: &str) -> Answered {
+        let removed = self.hosts.find(volume).and_then(|hosted| {
+            let ground = hosted.evictor.ground();
+            let table = &ground.table;
+            let attached = table.processes().into_iter();
+            let others = attached.filter(|one| *one != table.me() && !table.is_dead(*one)).count();
+            if others > 0 {
+                let found = format!("{others} processes have it attached");
+                return Err(DomainError::new(format!("remove {volume}"), found, "end them"));
+            }
+            self.store.discard_volume(volume)?;
+            self.hosts.forget(volume);
+            Ok(())
+        });
+        match removed {
+            Ok(()) => Answered::Removed { waits_for: self.finish_removals() },
+            Err(error) => Answered::Refused { text: error.to_string() },
+        }
+    }
+
+    /// Has all nodes drop what they keep of volumes that were removed, and removes what is left of
+    /// them here: gives the nodes that do not answer, which are asked again later.
+    pub(super) fn finish_removals(&self) -> Vec<u16> {
+        let mut silent = Vec::new();
+        for (folder, about) in self.store.discarded() {
+            let volume = Some((about.uuid, about.term));
+            let before = silent.len();
+            for (node, address, standing) in self.members.addresses() {
+                if node == self.here() || standing == Standing::Gone {
+                    continue;
+                }
+                let told = say(address, &self.about, volume, &Ask::Drop, &self.wire);
+                if !matches!(told, Ok(Told::Done)) {
+                    silent.push(node.number());
+                }
+            }
+            if silent.len() == before {
+                // What cannot be removed is tried again.
+                let _ = std::fs::remove_dir_all(folder);
+                self.uncounted.store(true, Ordering::Relaxed);
+            }
+        }
+        silent.sort_unstable();
+        silent.dedup();
+        silent
+    }
+
+    /// The thread that brings the pages of draining nodes home, and does what takes a while.
+    pub(super) fn drain(&self) {
+        self.answering.take_over_here();
+        let mut answers = Answers::new();
+        while !self.over.load(Ordering::Relaxed) {
+            self.do_orders();
+            self.take_arrivals();
+            let is_awaited = self.finish_moves(&mut answers);
+            let mut draining = self.members.draining();
+            draining.retain(|node| *node != self.here());
+            for name in self.store.volumes() {
+                if !draining.is_empty()
+                    && let Err(error) = self.bring_home(&name, &draining)
+                {
+                    eprintln!("solera: node: {error}");
+                }
+            }
+            Self::rest(is_awaited);
+        }
+    }
+
+    fn bring_home(&self, name: &str, draining: &[NodeId]) -> Result<(), DomainError> {
+        let hosted = self.hosts.find(name)?;
+        let ground = hosted.evictor.ground();
+        let owner_of = |page: u64| match ground.place(page) {
+            Ok(Place::Held(owner, _)) => Some(owner),
+            _ => None,
+        };
+        let is_there = |page: &u64| owner_of(*page).is_some_and(|owner| draining.contains(&owner));
+        let pages = ground.table.touched().filter(is_there);
+        // What somebody orders does not wait for a node that does not answer.
+        let goes_on = || !self.orders.are_waiting();
+        self.bring(name, pages, (BEAT, &goes_on), |_| {})
+    }
+
+    /// Brings pages of a volume of this node's, as long as `goes_on` says so, and waits so long for
+    /// each; `tell` hears how many it has tried.
+    pub(super) fn bring(
+        &self,
+        name: &str,
+        pages: impl Iterator<Item = u64>,
+        (patience, goes_on): (Duration, &dyn Fn() -> bool),
+        tell: impl Fn(u64),
+    ) -> Result<(), DomainError> {
+        let (mut pages, mut done) = (pages.peekable(), 0);
+        if pages.peek().is_none() {
+            return Ok(());
+        }
+        let asked = format!("fetch the pages of {name}");
+        let path = self.store.volume(name).join(REGION);
+        let Some(pager) = pager_of(&path, Wishes { patience, ..Wishes::default() })? else {
+            return Ok(());
+        };
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let mut region =
+            Region::open(&path, &options).map_err(|error| DomainError::new(&asked, error, ""))?;
+        region.set_pager(Arc::clone(&pager) as Arc<dyn Pager>);
+        while !self.over.load(Ordering::Relaxed) {
+            let batch: Vec<u64> = pages.by_ref().take(PAGES).collect();
+            if batch.is_empty() {
+                break;
+            }
+            let ranges: Vec<_> = batch.iter().map(|page| (page * PAGE, PAGE)).collect();
+            pager.ready(&ranges, Access::Load);
+            done += batch.len() as u64;
+            for page in batch {
+                if !goes_on() {
+                    return Ok(());
+                }
+                // One that cannot be had now is tried again in the next round.
+                let _ = pager.fault(page * PAGE, Access::Load);
+            }
+            tell(done);
+        }
+        Ok(())
+    }
+}
