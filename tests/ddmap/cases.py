@@ -83,7 +83,7 @@ def is_mended(new, domain, seconds=10, lasted=0, most=SLACK):
 def nothing(new):
     domain = new()
     domain.settle()
-    time.sleep(2)
+    domain.go_on("roam", "near", "fresh", times=5000, seconds=60)
     is_mended(new, domain)
 
 
