@@ -2,7 +2,7 @@
 //! same way again when it was read; nothing panics.
 
 use crate::control::local_socket::{Answered, Said};
-use crate::control::node_messages::{self, Ask, Told};
+use crate::control::node_messages::{self, NodeReply, NodeRequest};
 use crate::protocol::{NodeId, PAGE, Version};
 use crate::wire::Hello;
 use crate::wire::frame::{self, AnswerFrame, ENTRY, HEADER, Header, Kind};
@@ -107,7 +107,12 @@ fn is_message<T: Serialize + DeserializeOwned + PartialEq>(text: &str) -> bool {
 ///
 /// If what is written says something else.
 pub fn round_trip_text(text: &str) -> bool {
-    let kinds = [is_message::<Ask>, is_message::<Told>, is_message::<Said>, is_message::<Answered>];
+    let kinds = [
+        is_message::<NodeRequest>,
+        is_message::<NodeReply>,
+        is_message::<Said>,
+        is_message::<Answered>,
+    ];
     // Each kind, though one takes it: some texts are of several.
     kinds.map(|is_one| is_one(text)).contains(&true)
 }

@@ -10,11 +10,11 @@
 //! request is under way.
 
 use crate::control::interruption;
-use crate::control::node_messages::{self, Told};
+use crate::control::node_messages::{self, NodeReply};
 use crate::control::transport::{Carrier, Fetch, GivenUp, Unreached};
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, PAGE, Version};
-use crate::shared_memory::fork_lock::Renewed;
+use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::store::{Listed, Standing, Store};
 use crate::wire::link::{Link, LinkError};
 use crate::wire::{Hello, Wire};
@@ -34,16 +34,16 @@ pub struct Links {
     store: Store,
     /// The nodes as the store listed them last: a program that has become another user, or has got
     /// another root, cannot look there any more.
-    listed: Renewed<Vec<Listed>>,
+    listed: ForkLock<Vec<Listed>>,
     hello: Hello,
     /// Its process and session, which a child has of its own.
-    own: Renewed<(u64, u32)>,
+    own: ForkLock<(u64, u32)>,
     /// Pages of the region: a holder that has none of them yet is told.
     pages: u64,
     wire: Wire,
     /// Whether an answer is polled for before a thread blocks.
     polls: bool,
-    idle: Renewed<Vec<Idle>>,
+    idle: ForkLock<Vec<Idle>>,
     /// Pages that came, or were coming, in vain; and whether a holder may not have heard what it is
     /// to drop.
     in_vain: AtomicU64,
@@ -74,9 +74,9 @@ struct Coming {
 impl Links {
     /// Of a process that says so of itself, and finds the nodes in its node's store.
     pub fn new(store: Store, hello: Hello, pages: u64, wire: Wire) -> Self {
-        let own = Renewed::new((hello.process, hello.session));
-        let listed = Renewed::new(store.members());
-        let (idle, in_vain, is_untold) = (Renewed::new(Vec::new()), 0.into(), false.into());
+        let own = ForkLock::new((hello.process, hello.session));
+        let listed = ForkLock::new(store.members());
+        let (idle, in_vain, is_untold) = (ForkLock::new(Vec::new()), 0.into(), false.into());
         Self { store, listed, hello, own, pages, wire, polls: true, idle, in_vain, is_untold }
     }
 
@@ -114,12 +114,12 @@ impl Links {
         if !self.polls {
             link.block();
         }
-        let text = node_messages::text(&node_messages::Ask::Hold {
+        let text = node_messages::text(&node_messages::NodeRequest::Hold {
             pages: self.pages,
             node: node.number(),
         });
         match Self::ask_over(&mut link, &Request::Control { text }, Instant::now() + CONNECT) {
-            Ok(Answer::Control { text }) if node_messages::parse(&text) == Ok(Told::Done) => {
+            Ok(Answer::Control { text }) if node_messages::parse(&text) == Ok(NodeReply::Done) => {
                 Ok(link)
             }
             _ => Err(Unreached::Silent),

@@ -5,7 +5,7 @@
 //! process that the node has, to which it hands them over anew when there is one again.
 
 use crate::control::node_messages;
-use crate::control::preferences::Wish;
+use crate::control::preferences::Preferences;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{Standing, Store};
 use pmem::InternalFd;
@@ -39,7 +39,7 @@ pub enum Said {
         life: u16,
         /// How pages are to leave.
         #[serde(default)]
-        wish: Wish,
+        wish: Preferences,
     },
     /// A node is to stand so in the domain.
     Mark {

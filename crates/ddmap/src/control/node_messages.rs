@@ -75,7 +75,7 @@ impl Member {
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
+pub enum NodeRequest {
     /// This node is there, or still is: it wants to know all others.
     Join {
         /// The domain that it is of.
@@ -127,7 +127,7 @@ pub enum Ask {
 /// What is answered.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told {
+pub enum NodeReply {
     /// The domain's nodes, and which of them the asker is.
     Members {
         /// Its number.

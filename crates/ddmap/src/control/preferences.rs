@@ -20,7 +20,7 @@ pub enum Policy {
 /// When pages leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum When {
+pub enum EvictionStart {
     /// Before anybody has to wait for room.
     #[default]
     Background,
@@ -30,19 +30,19 @@ pub enum When {
 
 /// A program's wish; `None`: it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Wish {
+pub struct Preferences {
     /// Which pages leave first.
     #[serde(default)]
     pub policy: Option<Policy>,
     /// When they leave.
     #[serde(default)]
-    pub when: Option<When>,
+    pub when: Option<EvictionStart>,
     /// How many pages of the volume are kept on the host, at most, besides those that must stay.
     #[serde(default)]
     pub local: Option<u64>,
 }
 
-impl Wish {
+impl Preferences {
     /// The pages of so many bytes, as `solera run --local` hands them on. `None`: too few, or no
     /// number.
     pub fn local_of(bytes: &str) -> Option<u64> {
@@ -63,7 +63,7 @@ impl Policy {
     }
 }
 
-impl When {
+impl EvictionStart {
     /// The one of a name.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {

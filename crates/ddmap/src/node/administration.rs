@@ -7,7 +7,7 @@
 use super::jobs::Answers;
 use super::{BEAT, Shared, say};
 use crate::control::local_socket::Answered;
-use crate::control::node_messages::{Ask, Told};
+use crate::control::node_messages::{NodeReply, NodeRequest};
 use crate::paging::attachment::pager_of;
 use crate::paging::pager::Wishes;
 use crate::protocol::messages::PAGES;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn answer(told: Result<Told, DomainError>) -> Answered {
+fn answer(told: Result<NodeReply, DomainError>) -> Answered {
     match told {
-        Ok(Told::Done) => Answered::Done,
-        Ok(Told::Refused { text }) => Answered::Refused { text },
+        Ok(NodeReply::Done) => Answered::Done,
+        Ok(NodeReply::Refused { text }) => Answered::Refused { text },
         Ok(_) => Answered::Refused { text: "the first node answers something else".to_owned() },
         Err(error) => Answered::Refused { text: error.to_string() },
     }
@@ -34,7 +34,9 @@ impl Shared {
     pub(super) fn mark(&self, node: u16, standing: Standing) -> Answered {
         answer(match self.first {
             None => Ok(self.answering.mark(node, standing)),
-            Some(first) => say(first, &self.about, None, &Ask::Mark { node, standing }, &self.wire),
+            Some(first) => {
+                say(first, &self.about, None, &NodeRequest::Mark { node, standing }, &self.wire)
+            }
         })
     }
 
@@ -70,8 +72,8 @@ impl Shared {
                 if node == self.here() || standing == Standing::Gone {
                     continue;
                 }
-                let told = say(address, &self.about, volume, &Ask::Drop, &self.wire);
-                if !matches!(told, Ok(Told::Done)) {
+                let told = say(address, &self.about, volume, &NodeRequest::Drop, &self.wire);
+                if !matches!(told, Ok(NodeReply::Done)) {
                     silent.push(node.number());
                 }
             }

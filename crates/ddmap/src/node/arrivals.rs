@@ -2,7 +2,7 @@
 //! (`shared_memory/migration.rs`).
 
 use super::service::{Answering, refused};
-use crate::control::node_messages::{self, Told};
+use crate::control::node_messages::{self, NodeReply};
 use crate::control::registry::Registry;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::Answer;
@@ -31,8 +31,8 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn no(text: impl Into<String>) -> Told {
-    Told::Refused { text: text.into() }
+fn no(text: impl Into<String>) -> NodeReply {
+    NodeReply::Refused { text: text.into() }
 }
 
 impl Answering {
@@ -43,17 +43,17 @@ impl Answering {
     }
 
     /// Whether this node is the host of a volume.
-    pub(super) fn tell_where(&self, uuid: &[u8; 16], name: Option<&str>) -> Told {
+    pub(super) fn tell_where(&self, uuid: &[u8; 16], name: Option<&str>) -> NodeReply {
         let is_host = match name {
             Some(name) => matches!(self.store.volume_about(name), Ok(Some(_))),
             // It may be again.
             None => self.host_of(uuid).is_some() || self.store.may_come_back(uuid).is_some(),
         };
-        if is_host { Told::Done } else { no("another node's, or nobody's") }
+        if is_host { NodeReply::Done } else { no("another node's, or nobody's") }
     }
 
     /// A volume is about to come.
-    pub(super) fn arrive(&self, hello: &Hello, mut moved: Moved) -> Told {
+    pub(super) fn arrive(&self, hello: &Hello, mut moved: Moved) -> NodeReply {
         moved.node = hello.node.number();
         let fits = moved.uuid == hello.volume && moved.term == hello.term.wrapping_add(1);
         if !fits || Registry::check_name("volume", &moved.name).is_err() {
@@ -64,7 +64,7 @@ impl Answering {
                 let mut coming = lock(&self.arrivals.coming);
                 coming.retain(|one| one.moved.uuid != moved.uuid);
                 coming.push(arrival);
-                Told::Done
+                NodeReply::Done
             }
             Err(error) => no(error.to_string()),
         }
@@ -93,10 +93,10 @@ impl Answering {
     }
 
     /// The old host has decided that this node is the host.
-    pub(super) fn to_take_over(&self, uuid: &[u8; 16], attempt: u64) -> Told {
+    pub(super) fn to_take_over(&self, uuid: &[u8; 16], attempt: u64) -> NodeReply {
         if let Some((name, _)) = self.host_of(uuid) {
             let missing = lock(&self.arrivals.missing).get(&name).copied().unwrap_or(0);
-            return Told::Took { missing };
+            return NodeReply::Took { missing };
         }
         if !self.store.arriving().iter().any(|one| one.attempt == attempt) {
             return no(format!("{} knows nothing of this volume", self.here));
@@ -107,7 +107,7 @@ impl Answering {
         }
         drop(wanted);
         self.wake();
-        Told::Later
+        NodeReply::Later
     }
 
     /// Wakes the thread that takes volumes over.
@@ -178,6 +178,6 @@ impl Answering {
 }
 
 /// What is said as an answer.
-pub(super) fn told(told: &Told) -> Answer {
+pub(super) fn told(told: &NodeReply) -> Answer {
     Answer::Control { text: node_messages::text(told) }
 }

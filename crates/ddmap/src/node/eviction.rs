@@ -12,12 +12,12 @@
 //! Locks: `choice`, while a batch is chosen; `peers`, then, and while it is protected; `spare`, for
 //! a moment, and that of whose turn it is.
 
-use crate::control::preferences::{Policy, When, Wish};
+use crate::control::preferences::{EvictionStart, Policy, Preferences};
 use crate::control::transport::Carrier;
 use crate::node::descriptors::fetched;
 use crate::node::policy::Cold;
-use crate::node::round_robin::Turns;
-use crate::node::sampling::{Looked, Moment};
+use crate::node::round_robin::RoundRobin;
+use crate::node::sampling::{Moment, Sample};
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, State, Word};
@@ -25,7 +25,7 @@ use crate::shared_memory::counters::Count;
 use crate::shared_memory::maps::{Mapped, Maps};
 use crate::shared_memory::runs::Runs;
 use crate::shared_memory::uffd::Uffd;
-use crate::shared_memory::view::{Ground, Hands, View};
+use crate::shared_memory::view::{Mapper, SharedRegion, View};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,14 +47,14 @@ pub struct Peer {
     uffd: Uffd,
     maps: Maps,
     /// `None`: it has not said so yet.
-    wish: Option<Wish>,
+    wish: Option<Preferences>,
     /// The list as it was read last, and after how many changes.
     known: (u64, Vec<Mapped>),
 }
 
 impl Peer {
     /// A process that has handed over its userfaultfd and its mappings.
-    pub fn new(claimant: Claimant, uffd: Uffd, maps: Maps, wish: Wish) -> Self {
+    pub fn new(claimant: Claimant, uffd: Uffd, maps: Maps, wish: Preferences) -> Self {
         Self { claimant, uffd, maps, wish: Some(wish), known: (u64::MAX, Vec::new()) }
     }
 
@@ -94,18 +94,18 @@ struct Choice {
     /// Where the last scan ended.
     hand: u64,
     cold: Cold,
-    looked: Looked,
+    looked: Sample,
 }
 
 /// Makes room for one region.
 pub struct Evictor {
-    ground: Ground,
+    ground: SharedRegion,
     peers: Mutex<Vec<Peer>>,
     choice: Mutex<Choice>,
     begun: Instant,
     /// A batch's bytes, to be used again.
     spare: Mutex<Vec<u8>>,
-    turns: Turns,
+    turns: RoundRobin,
     /// Pages that have left.
     pub gone: AtomicU64,
 }
@@ -123,7 +123,7 @@ pub enum Made {
 
 struct Protecting<'e>(&'e Evictor);
 
-impl Hands for Protecting<'_> {
+impl Mapper for Protecting<'_> {
     fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
         unreachable!("an evictor brings nothing")
     }
@@ -144,12 +144,12 @@ impl Hands for Protecting<'_> {
 }
 
 /// What the program wishes that has attached last, of those that wish for something.
-fn last_wish<T>(peers: &[Peer], of: impl Fn(&Wish) -> Option<T>) -> Option<T> {
+fn last_wish<T>(peers: &[Peer], of: impl Fn(&Preferences) -> Option<T>) -> Option<T> {
     peers.iter().rev().find_map(|peer| of(peer.wish.as_ref()?))
 }
 
 fn on_demand(peers: &[Peer]) -> bool {
-    last_wish(peers, |wish| wish.when) == Some(When::Demand)
+    last_wish(peers, |wish| wish.when) == Some(EvictionStart::Demand)
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -158,20 +158,20 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Evictor {
     /// For a region on this host.
-    pub fn new(ground: Ground) -> Self {
+    pub fn new(ground: SharedRegion) -> Self {
         Self {
             ground,
             peers: Mutex::default(),
             choice: Mutex::default(),
             begun: Instant::now(),
             spare: Mutex::default(),
-            turns: Turns::default(),
+            turns: RoundRobin::default(),
             gone: AtomicU64::new(0),
         }
     }
 
     /// The region.
-    pub fn ground(&self) -> &Ground {
+    pub fn ground(&self) -> &SharedRegion {
         &self.ground
     }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What this node keeps of one region.
-pub struct Kept {
+pub struct HeldRegion {
     table: Table,
     region: Region,
     uffd: Uffd,
@@ -48,7 +48,7 @@ fn parse_host(text: &str) -> Option<u64> {
     Some(host_of(node.number(), term))
 }
 
-impl Kept {
+impl HeldRegion {
     /// What the folder has, which is made for a region of so many pages if it is not there.
     pub fn open(
         folder: &Path,
@@ -231,7 +231,7 @@ impl Kept {
     }
 }
 
-impl Keeper for Kept {
+impl Keeper for HeldRegion {
     type Bytes = Vec<u8>;
     type Error = Errno;
 

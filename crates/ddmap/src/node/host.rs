@@ -11,7 +11,7 @@ use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{NodeId, Version, reconcile};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::Store;
-use crate::shared_memory::view::{Ground, Hands, View};
+use crate::shared_memory::view::{Mapper, SharedRegion, View};
 use crate::wire::{Hello, Wire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ pub struct Hosts {
 /// An idle pair: comparing claims touches no mapping.
 struct NoHands;
 
-impl Hands for NoHands {
+impl Mapper for NoHands {
     fn install(&self, _: u64, _: Option<&[u8]>) -> crate::protocol::Installed {
         unreachable!("nothing is brought")
     }
@@ -250,8 +250,9 @@ impl Hosts {
         if let Some(hosted) = all.get(name).filter(|hosted| hosted.uuid == about.uuid) {
             return Ok(Arc::clone(hosted));
         }
-        let ground = Ground::attach(&self.store.volume(name), self.store.open_room()?, self.here)
-            .map_err(|error| DomainError::new(&asked, error, ""))?;
+        let ground =
+            SharedRegion::attach(&self.store.volume(name), self.store.open_room()?, self.here)
+                .map_err(|error| DomainError::new(&asked, error, ""))?;
         // What a process left that died while no node ran; if that cannot be told, behind a death.
         ground.recount(SHORTLY);
         let hello = Hello {

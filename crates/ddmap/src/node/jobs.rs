@@ -8,7 +8,7 @@
 use super::rollback::way_back;
 use super::{BEAT, SILENT, Shared, TICK, say, say_hello};
 use crate::control::local_socket::{Answered, Ordered};
-use crate::control::node_messages::{self, Ask, Member, Told};
+use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
 use crate::node::host::Hosted;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
@@ -86,9 +86,10 @@ impl Shared {
         if matches!(self.store.volume_about(volume), Ok(Some(_))) {
             return Answered::Host(Some((self.about.node, self.about.address)));
         }
-        let asked = Ask::Where { name: Some(volume.to_owned()) };
-        let is_host =
-            |address| matches!(say(address, &self.about, None, &asked, &self.wire), Ok(Told::Done));
+        let asked = NodeRequest::Where { name: Some(volume.to_owned()) };
+        let is_host = |address| {
+            matches!(say(address, &self.about, None, &asked, &self.wire), Ok(NodeReply::Done))
+        };
         let host = self.others().into_iter().find(|one| is_host(one.1));
         Answered::Host(host.map(|(node, address)| (node.number(), address)))
     }
@@ -105,9 +106,9 @@ impl Shared {
         let others = self.members.addresses().into_iter();
         let mut others = others.filter(|one| one.0 != self.here() && one.2 != Standing::Gone);
         others.any(|(_, address, _)| {
-            let asked = Ask::Where { name: None };
+            let asked = NodeRequest::Where { name: None };
             let told = say(address, &self.about, Some((uuid, 1)), &asked, &self.wire);
-            !matches!(told, Ok(Told::Refused { .. }))
+            !matches!(told, Ok(NodeReply::Refused { .. }))
         })
     }
 
@@ -276,11 +277,11 @@ impl Shared {
         let mut ask = |request: &Request| {
             link.ask(request, PATIENCE).map_err(|error| reached(error.to_string()))
         };
-        let text = node_messages::text(&Ask::Arrive(moved.clone()));
+        let text = node_messages::text(&NodeRequest::Arrive(moved.clone()));
         match ask(&Request::Control { text })? {
             Answer::Control { text } => match node_messages::parse(&text).map_err(reached)? {
-                Told::Done => {}
-                Told::Refused { text } => return Err(reached(text)),
+                NodeReply::Done => {}
+                NodeReply::Refused { text } => return Err(reached(text)),
                 _ => return Err(reached("it answers something else".to_owned())),
             },
             Answer::Refused { text, .. } => return Err(reached(text)),
@@ -317,11 +318,11 @@ impl Shared {
             let heard = *answers.entry(moved.attempt).or_insert_with(Instant::now);
             let told = self.answering.keep_gone(moved).and_then(|()| self.ask_new_host(moved));
             match told {
-                Ok(Told::Took { missing: 0 }) => {
+                Ok(NodeReply::Took { missing: 0 }) => {
                     self.store.has_gone(moved);
                     self.tell_end(&moved.name, None);
                 }
-                Ok(Told::Took { missing }) => {
+                Ok(NodeReply::Took { missing }) => {
                     self.store.close_way_back(&moved.uuid);
                     answers.insert(moved.attempt, Instant::now());
                     let what = "bringing what stays with the host".to_owned();
@@ -331,7 +332,7 @@ impl Shared {
                         (now.what, now.done, now.total) = (what, total - missing, total);
                     });
                 }
-                Ok(Told::Later) => {
+                Ok(NodeReply::Later) => {
                     answers.insert(moved.attempt, Instant::now());
                     let what = "having it taken over".to_owned();
                     self.tell(&moved.name, |now| (now.what, now.done, now.total) = (what, 0, 0));
@@ -339,7 +340,7 @@ impl Shared {
                 told if heard.elapsed() > SILENT => {
                     let why = match told {
                         Err(error) => error.found,
-                        Ok(Told::Refused { text }) => text,
+                        Ok(NodeReply::Refused { text }) => text,
                         Ok(_) => "it answers something else".to_owned(),
                     };
                     self.tell_end(&moved.name, Some(self.not_taken(moved, &why)));
@@ -350,25 +351,25 @@ impl Shared {
         !gone.is_empty()
     }
 
-    fn ask_new_host(&self, moved: &Moved) -> Result<Told, DomainError> {
+    fn ask_new_host(&self, moved: &Moved) -> Result<NodeReply, DomainError> {
         let asked = || format!("reach node {}", moved.node);
         let all = self.members.addresses();
         let found = all.into_iter().find(|one| one.0.number() == moved.node);
         let (_, address, _) =
             found.ok_or_else(|| DomainError::new(asked(), "the domain has no such node", ""))?;
         let volume = Some((moved.uuid, moved.term - 1));
-        let ask = Ask::TakeOver { attempt: moved.attempt };
+        let ask = NodeRequest::TakeOver { attempt: moved.attempt };
         let told = say(address, &self.about, volume, &ask, &self.wire)?;
-        if !matches!(told, Told::Refused { .. }) {
+        if !matches!(told, NodeReply::Refused { .. }) {
             return Ok(told);
         }
         // It may have moved on from there meanwhile.
-        let asked = Ask::Where { name: None };
+        let asked = NodeRequest::Where { name: None };
         let hosts = |address| {
-            matches!(say(address, &self.about, volume, &asked, &self.wire), Ok(Told::Done))
+            matches!(say(address, &self.about, volume, &asked, &self.wire), Ok(NodeReply::Done))
         };
         let is_elsewhere = self.others().into_iter().any(|one| hosts(one.1));
-        Ok(if is_elsewhere { Told::Took { missing: 0 } } else { told })
+        Ok(if is_elsewhere { NodeReply::Took { missing: 0 } } else { told })
     }
 
     /// Takes over what has come: step 6; then brings what is to be with the host.
@@ -402,10 +403,10 @@ impl Shared {
     pub(super) fn knows_attempt(&self, moved: &Moved) -> Option<bool> {
         let all = self.members.addresses();
         let (_, address, _) = all.into_iter().find(|one| one.0.number() == moved.node)?;
-        let ask = Ask::Attempt { attempt: moved.attempt };
+        let ask = NodeRequest::Attempt { attempt: moved.attempt };
         match say(address, &self.about, None, &ask, &self.wire) {
-            Ok(Told::Done) => Some(true),
-            Ok(Told::Refused { .. }) => Some(false),
+            Ok(NodeReply::Done) => Some(true),
+            Ok(NodeReply::Refused { .. }) => Some(false),
             _ => None,
         }
     }

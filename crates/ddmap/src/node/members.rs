@@ -1,8 +1,8 @@
 //! Who is in a domain. Its first node, number 1, gives out the numbers and knows all; every other
 //! one tells it each second that it is there, and hears of the rest.
 
-use crate::control::node_messages::{Member, Told};
-use crate::node::uptime::Awake;
+use crate::control::node_messages::{Member, NodeReply};
+use crate::node::uptime::Uptime;
 use crate::protocol::NodeId;
 use crate::shared_memory::store::{Listed, Standing};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ type Heard = (Member, Duration);
 #[derive(Default)]
 pub struct Members {
     all: Mutex<Vec<Heard>>,
-    awake: Awake,
+    awake: Uptime,
 }
 
 impl Members {
@@ -44,10 +44,10 @@ impl Members {
 
     /// A node says that it is there: what it is told. One without a number gets the next one; one
     /// that comes back at another address goes on with its number.
-    pub fn join(&self, mut member: Member) -> Told {
+    pub fn join(&self, mut member: Member) -> NodeReply {
         let mut all = self.all();
         if member.node != 0 && NodeId::new(member.node).is_none() {
-            return Told::Refused { text: format!("{} is no number of a node", member.node) };
+            return NodeReply::Refused { text: format!("{} is no number of a node", member.node) };
         }
         let taken = |one: &&Heard| {
             one.0.address == member.address
@@ -59,7 +59,7 @@ impl Members {
                 "{} is the address of node {}, which is there; give --listen another one",
                 member.address, other.0.node
             );
-            return Told::Refused { text };
+            return NodeReply::Refused { text };
         }
         let removed = |one: &Heard| one.0.node == member.node && one.0.standing == Standing::Gone;
         if member.node != 0 && all.iter().any(removed) {
@@ -67,7 +67,7 @@ impl Members {
                 "node {} was removed from the domain; end it, and give a new one a new --store",
                 member.node
             );
-            return Told::Refused { text };
+            return NodeReply::Refused { text };
         }
         // Its store is the node: a copy of it, or another store with that number, is not.
         let same = |one: &&Heard| one.0.node == member.node && member.node != 0;
@@ -81,13 +81,13 @@ impl Members {
                     known.address,
                     if other { "another store" } else { "this store or a copy of it" },
                 );
-                return Told::Refused { text };
+                return NodeReply::Refused { text };
             }
         }
         if member.node == 0 {
             let next = all.iter().map(|one| one.0.node).max().unwrap_or(0) + 1;
             if NodeId::new(next).is_none() {
-                return Told::Refused { text: "a domain has 4095 nodes at most".to_owned() };
+                return NodeReply::Refused { text: "a domain has 4095 nodes at most".to_owned() };
             }
             member.node = next;
         }
@@ -97,7 +97,7 @@ impl Members {
         member.standing = known.map_or(Standing::There, |one| one.0.standing);
         Self::put(&mut all, member, self.awake.now());
         drop(all);
-        Told::Members { you, all: self.list() }
+        NodeReply::Members { you, all: self.list() }
     }
 
     fn put(all: &mut Vec<Heard>, member: Member, heard: Duration) {
@@ -119,9 +119,9 @@ impl Members {
 
     /// A node is to stand so from now on. One that is removed while it is there keeps nothing for
     /// others, and is the host of nothing.
-    pub fn mark(&self, node: u16, standing: Standing) -> Told {
+    pub fn mark(&self, node: u16, standing: Standing) -> NodeReply {
         let mut all = self.all();
-        let refused = |text: String| Told::Refused { text };
+        let refused = |text: String| NodeReply::Refused { text };
         let Some((member, heard)) = all.iter_mut().find(|one| one.0.node == node) else {
             return refused(format!("the domain has no node {node}"));
         };
@@ -141,7 +141,7 @@ impl Members {
             return refused(text);
         }
         member.standing = standing;
-        Told::Done
+        NodeReply::Done
     }
 
     /// The nodes whose pages are to be fetched, and that are there.
@@ -243,21 +243,21 @@ mod tests {
     fn numbers_are_given_once_and_kept() {
         let members = Members::default();
         let told = |member| match members.join(member) {
-            Told::Members { you, all } => (you, all.len()),
+            NodeReply::Members { you, all } => (you, all.len()),
             refused => panic!("{refused:?}"),
         };
         assert_eq!(told(member(0, 1000)), (1, 1));
         assert_eq!(told(member(0, 1001)), (2, 2));
         assert_eq!(told(member(2, 1002)), (2, 2), "it came back elsewhere");
-        assert!(matches!(members.join(member(0, 1000)), Told::Refused { .. }), "it is taken");
+        assert!(matches!(members.join(member(0, 1000)), NodeReply::Refused { .. }), "it is taken");
         let of_store = |store, starts, port| Member { store, starts, ..member(3, port) };
         assert_eq!(told(of_store(7, 10, 1005)), (3, 3));
         assert_eq!(told(of_store(7, 11, 1006)), (3, 3), "it was started again");
         for other in [of_store(8, 12, 1006), of_store(7, 10, 1005), of_store(7, 11, 1007)] {
-            assert!(matches!(members.join(other), Told::Refused { .. }), "not this one");
+            assert!(matches!(members.join(other), NodeReply::Refused { .. }), "not this one");
         }
         for number in [4096, u16::MAX] {
-            assert!(matches!(members.join(member(number, 1003)), Told::Refused { .. }));
+            assert!(matches!(members.join(member(number, 1003)), NodeReply::Refused { .. }));
         }
         assert_eq!(told(member(0, 1004)), (4, 4));
         let here = NodeId::new(1).unwrap();

@@ -26,8 +26,8 @@ pub mod service;
 mod uptime;
 
 use crate::control::local_socket::{self, Answered, Local, Said};
-use crate::control::node_messages::{self, Ask, Member, Told};
-use crate::control::preferences::Wish;
+use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
+use crate::control::preferences::Preferences;
 use crate::control::status::Status;
 use crate::node::eviction::Peer;
 use crate::node::host::Hosts;
@@ -138,9 +138,9 @@ fn say(
     address: SocketAddr,
     member: &Member,
     volume: Option<([u8; 16], u32)>,
-    ask: &Ask,
+    ask: &NodeRequest,
     wire: &Wire,
-) -> Result<Told, DomainError> {
+) -> Result<NodeReply, DomainError> {
     say_within(BEAT * 2, address, member, volume, (ask, wire))
 }
 
@@ -150,8 +150,8 @@ fn say_within(
     address: SocketAddr,
     member: &Member,
     volume: Option<([u8; 16], u32)>,
-    (ask, wire): (&Ask, &Wire),
-) -> Result<Told, DomainError> {
+    (ask, wire): (&NodeRequest, &Wire),
+) -> Result<NodeReply, DomainError> {
     let asked = format!("reach the node at {address}");
     let io = |error: std::io::Error| DomainError::new(&asked, error, "");
     let hello = say_hello(member, volume)?;
@@ -178,12 +178,12 @@ fn join(
         let asked = format!("join the domain {domain} at {address}");
         DomainError::new(asked, found, "see `solera node --help`")
     };
-    let ask = Ask::Join { domain: domain.to_owned(), member: member.clone() };
+    let ask = NodeRequest::Join { domain: domain.to_owned(), member: member.clone() };
     match say(address, member, None, &ask, wire)? {
-        Told::Members { you, all } => {
+        NodeReply::Members { you, all } => {
             Ok((NodeId::new(you).ok_or_else(|| refused("a bad number"))?, all))
         }
-        Told::Refused { text } => Err(refused(&text)),
+        NodeReply::Refused { text } => Err(refused(&text)),
         _ => Err(refused("an answer to something else")),
     }
 }
@@ -593,7 +593,7 @@ impl Shared {
     fn attached(
         &self,
         volume: &str,
-        (claimant, wish): (Claimant, Wish),
+        (claimant, wish): (Claimant, Preferences),
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), DomainError> {
         let asked = format!("attach {volume}");

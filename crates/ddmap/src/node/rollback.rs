@@ -2,7 +2,7 @@
 //! the domain before it did (`shared_memory/migration.rs`, "The way back").
 
 use super::{Shared, say};
-use crate::control::node_messages::{Ask, Told};
+use crate::control::node_messages::{NodeReply, NodeRequest};
 use crate::protocol::NodeId;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::migration::Moved;
@@ -47,10 +47,10 @@ impl Shared {
         // The pages of a node that was removed are lost with any host.
         let Some((_, address, _)) = found.filter(|_| holder != self.here()) else { return Ok(()) };
         let volume = Some((moved.uuid, moved.term - 1));
-        let ask = Ask::Hold { pages: moved.pages, node: holder.number() };
+        let ask = NodeRequest::Hold { pages: moved.pages, node: holder.number() };
         match say(address, &self.about, volume, &ask, &self.wire) {
-            Ok(Told::Done) => Ok(()),
-            Ok(Told::Refused { text }) => {
+            Ok(NodeReply::Done) => Ok(()),
+            Ok(NodeReply::Refused { text }) => {
                 self.store.close_way_back(&moved.uuid);
                 let found = format!("{} ({holder}: {text})", has_had_it(moved.node));
                 Err(DomainError::new(asked, found, from_backup()))

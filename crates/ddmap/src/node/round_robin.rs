@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Pages that each holder has taken, from where those began that are there now.
 #[derive(Default)]
-pub struct Turns {
+pub struct RoundRobin {
     taken: Mutex<Vec<(NodeId, u64)>>,
 }
 
-impl Turns {
+impl RoundRobin {
     fn taken(&self) -> MutexGuard<'_, Vec<(NodeId, u64)>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,7 +58,7 @@ mod tests {
 
     /// Pages that each of some holders has got of batches of these sizes, again and again.
     fn sent(holders: u16, sizes: &[u64]) -> Vec<u64> {
-        let (all, turns) = (nodes(2..2 + holders), Turns::default());
+        let (all, turns) = (nodes(2..2 + holders), RoundRobin::default());
         let mut got = vec![0; holders.into()];
         for size in sizes.iter().cycle().take(1000) {
             let to = turns.next(&all);
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_takes_none_loses_its_turn_and_one_that_comes_gets_no_more_than_others() {
-        let (all, turns) = (nodes(2..5), Turns::default());
+        let (all, turns) = (nodes(2..5), RoundRobin::default());
         turns.passed(turns.next(&all[..2]));
         assert_eq!(turns.next(&all[..2]), all[1]);
         for _ in 0..100 {

@@ -28,7 +28,7 @@ pub struct Moment {
 
 /// Pages that were asked about, the first ones first.
 #[derive(Default)]
-pub struct Looked {
+pub struct Sample {
     asked: VecDeque<Asked>,
     /// Of each page that may leave yet, which question is about it: others are over.
     pages: HashMap<u64, u64, BuildHasherDefault<OfPage>>,
@@ -69,7 +69,7 @@ struct Asked {
     number: u64,
 }
 
-impl Looked {
+impl Sample {
     /// How many pages may leave yet.
     pub fn len(&self) -> usize {
         self.pages.len()
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_glance_finds_who_is_wanted_behind_others() {
         let owned = Word::new(State::Owned, Flags::default(), Version::new(1)).arrived(3);
-        let mut looked = Looked::default();
+        let mut looked = Sample::default();
         let at = Moment { tick: 3, ms: 0 };
         (0..10).for_each(|page| looked.ask((page, owned), at));
         let word = |page| if page % 2 == 0 { owned } else { owned.wanted(9) };
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_page_leaves_when_its_time_is_over_and_nobody_wants_it() {
         let owned = |tick| Word::new(State::Owned, Flags::default(), Version::new(1)).arrived(tick);
-        let mut looked = Looked::default();
+        let mut looked = Sample::default();
         let at = |tick, ms| Moment { tick, ms };
         for page in 0..4 {
             looked.ask((page, owned(3)), at(4090, 0));

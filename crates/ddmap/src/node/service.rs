@@ -2,10 +2,10 @@
 //!
 //! Locks: `kept`, to find what is kept of a region; it is made under it.
 
-use crate::control::node_messages::{self, Ask, Member, Told};
+use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
 use crate::control::status::KeptStatus;
 use crate::node::arrivals::{Arrivals, told};
-use crate::node::held_region::Kept;
+use crate::node::held_region::HeldRegion;
 use crate::node::members::Members;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, TERM};
@@ -40,7 +40,7 @@ pub struct Answering {
     pub(super) here: NodeId,
     room: Arc<Room>,
     members: Arc<Members>,
-    kept: Mutex<BTreeMap<[u8; 16], Arc<Kept>>>,
+    kept: Mutex<BTreeMap<[u8; 16], Arc<HeldRegion>>>,
     pub(super) arrivals: Arrivals,
 }
 
@@ -63,15 +63,15 @@ impl Answering {
 
     /// A node says that it is there. Its store may be a copy of that of one that is there, too:
     /// then that one answers where it was heard of.
-    fn join(&self, member: Member) -> Told {
+    fn join(&self, member: Member) -> NodeReply {
         // The one that asks waits for twice as long as this takes.
         let is_other = |at: &SocketAddr| {
-            let who = (&Ask::Who, &self.wire);
+            let who = (&NodeRequest::Who, &self.wire);
             let told = super::say_within(super::BEAT / 2, *at, &self.about, None, who);
-            matches!(told, Ok(Told::Members { you, .. }) if you == member.node)
+            matches!(told, Ok(NodeReply::Members { you, .. }) if you == member.node)
         };
         match self.members.elsewhere(&member).filter(is_other) {
-            Some(at) => Told::Refused {
+            Some(at) => NodeReply::Refused {
                 text: format!(
                     "node {} is at {at}, and answers there; this store is a copy of its, or it is \
                      about to end: give a node a --store of its own",
@@ -83,15 +83,15 @@ impl Answering {
     }
 
     /// Says how a node stands from now on: the store has it, too, before it is said to be done.
-    pub fn mark(&self, node: u16, standing: Standing) -> Told {
+    pub fn mark(&self, node: u16, standing: Standing) -> NodeReply {
         let told = self.members.mark(node, standing);
         match self.store.set_members(&self.members.addresses()) {
-            Err(error) if told == Told::Done => Told::Refused { text: error.to_string() },
+            Err(error) if told == NodeReply::Done => NodeReply::Refused { text: error.to_string() },
             _ => told,
         }
     }
 
-    pub(super) fn kept(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Arc<Kept>>> {
+    pub(super) fn kept(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Arc<HeldRegion>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +107,7 @@ impl Answering {
         uuid: &[u8; 16],
         host: (u16, u32),
         pages: u64,
-    ) -> Result<Arc<Kept>, String> {
+    ) -> Result<Arc<HeldRegion>, String> {
         let mut kept = self.kept();
         let folder = self.store.kept(uuid);
         if let Some(found) = kept.get(uuid) {
@@ -127,9 +127,10 @@ impl Answering {
         }
         if kept.contains_key(uuid) {
             // The volume has grown since.
-            Kept::grow(&folder, pages).map_err(|error| format!("{}: {error}", folder.display()))?;
+            HeldRegion::grow(&folder, pages)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
-        let made = Kept::open(&folder, host, pages, Arc::clone(&self.room))
+        let made = HeldRegion::open(&folder, host, pages, Arc::clone(&self.room))
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         let made = Arc::new(made);
         kept.insert(*uuid, Arc::clone(&made));
@@ -169,7 +170,7 @@ impl Answering {
     /// Drops what is kept for hosts that were removed from the domain, if no other node says that
     /// it is the host.
     pub fn drop_for(&self, gone: &[NodeId], is_hosted: impl Fn([u8; 16]) -> bool) {
-        let of = |(uuid, kept): (&[u8; 16], &Arc<Kept>)| {
+        let of = |(uuid, kept): (&[u8; 16], &Arc<HeldRegion>)| {
             kept.host().is_some_and(|host| gone.contains(&host)).then_some(*uuid)
         };
         let orphans: Vec<_> = self.kept().iter().filter_map(of).collect();
@@ -182,7 +183,7 @@ impl Answering {
 
     /// Pages that are kept, by region.
     pub fn status(&self) -> Vec<KeptStatus> {
-        let status = |(uuid, kept): (&[u8; 16], &Arc<Kept>)| KeptStatus {
+        let status = |(uuid, kept): (&[u8; 16], &Arc<HeldRegion>)| KeptStatus {
             uuid: format!("{:032x}", u128::from_be_bytes(*uuid)),
             pages: kept.pages_in_file(),
         };
@@ -192,59 +193,67 @@ impl Answering {
     fn control(&self, hello: &Hello, text: &str) -> Answer {
         match node_messages::parse(text) {
             Err(found) => refused(Errno::INVAL, found),
-            Ok(Ask::Join { domain, .. }) if domain != self.domain => {
+            Ok(NodeRequest::Join { domain, .. }) if domain != self.domain => {
                 let text = format!("that is a node of {}, not of {domain}", self.domain);
-                told(&Told::Refused { text })
+                told(&NodeReply::Refused { text })
             }
-            Ok(Ask::Join { member, .. }) if self.here.number() == 1 => told(&self.join(member)),
-            Ok(Ask::Who) => {
-                told(&Told::Members { you: self.here.number(), all: vec![self.about.clone()] })
+            Ok(NodeRequest::Join { member, .. }) if self.here.number() == 1 => {
+                told(&self.join(member))
             }
-            Ok(Ask::Join { .. }) => {
+            Ok(NodeRequest::Who) => {
+                told(&NodeReply::Members { you: self.here.number(), all: vec![self.about.clone()] })
+            }
+            Ok(NodeRequest::Join { .. }) => {
                 let first = self.members.addresses().into_iter().find(|one| one.0.number() == 1);
                 let at = first.map_or("another address".to_owned(), |one| one.1.to_string());
                 let text = format!("{} gives out no numbers; --join {at}", self.here);
-                told(&Told::Refused { text })
+                told(&NodeReply::Refused { text })
             }
-            Ok(Ask::Mark { node, standing }) if self.here.number() == 1 => {
+            Ok(NodeRequest::Mark { node, standing }) if self.here.number() == 1 => {
                 told(&self.mark(node, standing))
             }
-            Ok(Ask::Mark { .. }) => refused(Errno::INVAL, "the first node marks nodes"),
-            Ok(Ask::Drop) => {
+            Ok(NodeRequest::Mark { .. }) => refused(Errno::INVAL, "the first node marks nodes"),
+            Ok(NodeRequest::Drop) => {
                 let kept = self.kept().get(&hello.volume).cloned();
                 match kept.map_or(Ok(()), |kept| kept.hears(hello.node, hello.term)) {
                     Ok(()) => {
                         self.drop_kept(&hello.volume);
-                        told(&Told::Done)
+                        told(&NodeReply::Done)
                     }
                     // Another node's: nothing is kept for this one.
-                    Err(_) => told(&Told::Done),
+                    Err(_) => told(&NodeReply::Done),
                 }
             }
-            Ok(Ask::Hold { .. }) if hello.volume == NO_VOLUME => {
+            Ok(NodeRequest::Hold { .. }) if hello.volume == NO_VOLUME => {
                 refused(Errno::INVAL, "a connection without a volume keeps nothing")
             }
-            Ok(Ask::Hold { node, .. }) if node != self.here.number() => {
+            Ok(NodeRequest::Hold { node, .. }) if node != self.here.number() => {
                 let text = format!("node {node} is meant, and this is {}", self.here);
-                told(&Told::Refused { text })
+                told(&NodeReply::Refused { text })
             }
-            Ok(Ask::Hold { pages, .. }) => {
+            Ok(NodeRequest::Hold { pages, .. }) => {
                 let held = self.hold(&hello.volume, (hello.node.number(), hello.term), pages);
                 match held.and_then(|kept| kept.hears(hello.node, hello.term)) {
                     Ok(()) => {
                         // From a volume's new host: it is.
                         self.store.close_way_back(&hello.volume);
-                        told(&Told::Done)
+                        told(&NodeReply::Done)
                     }
-                    Err(text) => told(&Told::Refused { text }),
+                    Err(text) => told(&NodeReply::Refused { text }),
                 }
             }
-            Ok(Ask::Where { name }) => told(&self.tell_where(&hello.volume, name.as_deref())),
-            Ok(Ask::Arrive(moved)) => told(&self.arrive(hello, moved)),
-            Ok(Ask::TakeOver { attempt }) => told(&self.to_take_over(&hello.volume, attempt)),
-            Ok(Ask::Attempt { attempt }) if self.store.knows_attempt(attempt) => told(&Told::Done),
-            Ok(Ask::Attempt { .. }) => {
-                told(&Told::Refused { text: "there is no such attempt".to_owned() })
+            Ok(NodeRequest::Where { name }) => {
+                told(&self.tell_where(&hello.volume, name.as_deref()))
+            }
+            Ok(NodeRequest::Arrive(moved)) => told(&self.arrive(hello, moved)),
+            Ok(NodeRequest::TakeOver { attempt }) => {
+                told(&self.to_take_over(&hello.volume, attempt))
+            }
+            Ok(NodeRequest::Attempt { attempt }) if self.store.knows_attempt(attempt) => {
+                told(&NodeReply::Done)
+            }
+            Ok(NodeRequest::Attempt { .. }) => {
+                told(&NodeReply::Refused { text: "there is no such attempt".to_owned() })
             }
         }
     }

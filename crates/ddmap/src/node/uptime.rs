@@ -13,19 +13,19 @@ const MOST: Duration = Duration::from_secs(1);
 const BEGIN: Duration = Duration::from_hours(24);
 
 /// The clock.
-pub struct Awake {
+pub struct Uptime {
     begun: Instant,
     /// When it was looked at last, by the machine's clock, and what it said.
     last: Mutex<(Duration, Duration)>,
 }
 
-impl Default for Awake {
+impl Default for Uptime {
     fn default() -> Self {
         Self { begun: Instant::now(), last: Mutex::new((Duration::ZERO, BEGIN)) }
     }
 }
 
-impl Awake {
+impl Uptime {
     /// What time it is.
     pub fn now(&self) -> Duration {
         self.look(self.begun.elapsed())
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn time_in_which_a_node_is_stopped_does_not_count() {
-        let clock = Awake::default();
+        let clock = Uptime::default();
         let at = |ms| clock.look(Duration::from_millis(ms)).checked_sub(BEGIN).unwrap();
         assert_eq!(at(200), Duration::from_millis(200));
         assert_eq!(at(400), Duration::from_millis(400));

@@ -3,17 +3,17 @@
 
 use crate::control::connections::Links;
 use crate::control::local_socket::{Answered, Local, Said};
-use crate::control::preferences::Wish;
+use crate::control::preferences::Preferences;
 use crate::control::registry::Registry;
 use crate::paging::pager::{RegionPager, Wishes};
 use crate::paging::pagers;
 use crate::protocol::NodeId;
 use crate::shared_memory::error::DomainError;
-use crate::shared_memory::fork_lock::Renewed;
+use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::store::Store;
 use crate::shared_memory::uffd::{self, Uffd};
-use crate::shared_memory::view::{Ground, REGION};
+use crate::shared_memory::view::{REGION, SharedRegion};
 use crate::wire::{Hello, Wire};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -38,8 +38,8 @@ pub struct Attachment {
     volume: String,
     /// Which start of the node it is connected to.
     start: AtomicU64,
-    wish: Wish,
-    socket: Renewed<Option<Local>>,
+    wish: Preferences,
+    socket: ForkLock<Option<Local>>,
 }
 
 impl Attachment {
@@ -54,7 +54,11 @@ impl Attachment {
     }
 
     /// Tells the node that this process has the volume attached, and hands over the descriptors.
-    pub fn meet(&self, ground: &Ground, descriptors: &[BorrowedFd<'_>]) -> Result<(), DomainError> {
+    pub fn meet(
+        &self,
+        ground: &SharedRegion,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), DomainError> {
         let mut kept = self.socket.lock();
         let asked = format!("attach the volume {}", self.volume);
         let starts = ground.room.starts();
@@ -133,7 +137,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
         .ok_or_else(|| DomainError::new(&asked, "the store has a bad number", ""))?;
     let uffd = Uffd::open().map_err(|errno| uffd::missing(&asked, errno))?;
     let maps = Maps::new().map_err(|error| DomainError::new(&asked, error, ""))?;
-    let ground = Ground::attach(&folder, store.open_room()?, here)
+    let ground = SharedRegion::attach(&folder, store.open_room()?, here)
         .map_err(|error| DomainError::new(&asked, error, ""))?;
     let hello = Hello {
         node: here,
@@ -145,7 +149,7 @@ pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>,
     await_node(&store, wishes.patience);
     let wire = wire(&store, &asked)?;
     let links = Links::new(store.clone(), hello, about.pages, wire);
-    let (start, socket) = (AtomicU64::new(0), Renewed::new(None));
+    let (start, socket) = (AtomicU64::new(0), ForkLock::new(None));
     let attachment = Attachment { store, volume, start, wish: wishes.wish, socket };
     let pager = RegionPager::new(ground, uffd, maps, Box::new(links), wishes, Some(attachment));
     pager.meet_node()?;

@@ -1,6 +1,6 @@
 //! Pages that nobody wants any more, and pages whose bytes are lost.
 
-use crate::paging::mapper::Fingers;
+use crate::paging::mapper::ProcessMapper;
 use crate::paging::pager::RegionPager;
 use crate::protocol::{Discard, Flags, Place, State, Word};
 use crate::shared_memory::view::View;
@@ -27,7 +27,7 @@ impl RegionPager {
     }
 
     fn discard_by(&self, mut discard: Discard) {
-        let view = View::new(&self.ground, Fingers::new(self, 0, None));
+        let view = View::new(&self.ground, ProcessMapper::new(self, 0, None));
         while !discard.step(&view) {}
         for (page, owner, version) in discard.owed() {
             self.owe(page, Some((owner, version)));

@@ -7,7 +7,7 @@
 
 use crate::paging::request_pages;
 use crate::protocol::{Flags, Place, State, Word};
-use crate::shared_memory::view::Ground;
+use crate::shared_memory::view::SharedRegion;
 use std::cell::Cell;
 
 /// Pages that are there ahead, at most: their faults lie on the stack of a signal handler.
@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// How many pages are to be there behind a page that was touched first just now.
-pub(super) fn ahead(ground: &Ground, page: u64) -> usize {
+pub(super) fn ahead(ground: &SharedRegion, page: u64) -> usize {
     let place = request_pages::apart(ground).wrapping_add(page);
     let (next, most) = NEXT.get();
     let room = (ground.free() / ROOM_PART).min(ground.table.pages() - page - 1) as usize;
@@ -39,18 +39,18 @@ pub(super) fn begins_at(word: Word) -> bool {
 }
 
 /// Whether a page is zeros that no node has, and nobody is at it.
-pub(super) fn is_void(ground: &Ground, page: u64) -> bool {
+pub(super) fn is_void(ground: &SharedRegion, page: u64) -> bool {
     ground.table.word(page).state() == State::Absent
         && matches!(ground.place(page), Ok(Place::Void(_)))
 }
 
 /// Whether a page may be brought behind another one that was touched first.
-pub(super) fn is_fresh(ground: &Ground, page: u64) -> bool {
+pub(super) fn is_fresh(ground: &SharedRegion, page: u64) -> bool {
     begins_at(ground.table.word(page)) && is_void(ground, page)
 }
 
 /// A fresh page that a thread touches, and those that are to be there behind it.
-pub(super) fn with_those_ahead(ground: &Ground, page: u64) -> Vec<u64> {
+pub(super) fn with_those_ahead(ground: &SharedRegion, page: u64) -> Vec<u64> {
     let behind = (page + 1..).take(ahead(ground, page));
     std::iter::once(page).chain(behind.take_while(|page| is_fresh(ground, *page))).collect()
 }

@@ -8,10 +8,10 @@
 
 use crate::paging::pager::RegionPager;
 use crate::paging::pagers::{self, Pagers};
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::messages::PAGES;
 use crate::protocol::{PAGE, Place, State};
-use crate::shared_memory::fork_lock::Renewed;
+use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::maps::Mapped;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -35,14 +35,14 @@ pub enum Way {
 
 /// What was said of a region's mappings, by addresses.
 pub(super) struct Hints {
-    ways: Renewed<Vec<(Range<usize>, Way)>>,
+    ways: ForkLock<Vec<(Range<usize>, Way)>>,
     /// With the places of holds.
-    locked: Renewed<Vec<(Range<usize>, u64)>>,
+    locked: ForkLock<Vec<(Range<usize>, u64)>>,
 }
 
 impl Default for Hints {
     fn default() -> Self {
-        Self { ways: Renewed::new(Vec::new()), locked: Renewed::new(Vec::new()) }
+        Self { ways: ForkLock::new(Vec::new()), locked: ForkLock::new(Vec::new()) }
     }
 }
 
@@ -59,11 +59,11 @@ fn overlap(range: &Range<usize>, other: &Range<usize>) -> bool {
 
 impl Hints {
     /// How pages are brought ahead of a touch. `by_default`: what the program was started with.
-    pub(super) fn ahead(&self, address: usize, by_default: Ahead) -> Ahead {
+    pub(super) fn ahead(&self, address: usize, by_default: PrefetchMode) -> PrefetchMode {
         let ways = self.ways.lock();
         match ways.iter().find(|way| way.0.contains(&address)) {
-            Some((_, Way::Random)) => Ahead::Off,
-            Some((_, Way::InOrder)) if by_default != Ahead::Off => Ahead::Seq,
+            Some((_, Way::Random)) => PrefetchMode::Off,
+            Some((_, Way::InOrder)) if by_default != PrefetchMode::Off => PrefetchMode::Seq,
             _ => by_default,
         }
     }

@@ -6,7 +6,7 @@ use crate::paging::pagers;
 use crate::protocol::{Fault, Host, Installed, Next, PAGE, Shown};
 use crate::shared_memory::counters::Touch;
 use crate::shared_memory::maps::Mapped;
-use crate::shared_memory::view::{Hands, View};
+use crate::shared_memory::view::{Mapper, View};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ pub(super) fn was_not_ours() -> bool {
 }
 
 /// The hands of the process, at the mapping that was touched.
-pub(super) struct Fingers<'p> {
+pub(super) struct ProcessMapper<'p> {
     pager: &'p RegionPager,
     /// The page that was touched, and the mapping, if it is not the engine's own.
     touched: (u64, Option<Mapped>),
@@ -57,7 +57,7 @@ pub(super) struct Fingers<'p> {
     laid: Cell<(u64, u64)>,
 }
 
-impl<'p> Fingers<'p> {
+impl<'p> ProcessMapper<'p> {
     pub(super) fn new(pager: &'p RegionPager, page: u64, map: Option<Mapped>) -> Self {
         Self { pager, touched: (page, map), laid: Cell::new((0, 0)) }
     }
@@ -96,7 +96,7 @@ impl<'p> Fingers<'p> {
     }
 }
 
-impl Hands for Fingers<'_> {
+impl Mapper for ProcessMapper<'_> {
     fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed {
         let (first, count) = self.laid.get();
         if (first..first + count).contains(&page) {
@@ -161,7 +161,7 @@ pub(super) fn in_a_row(one: &Fault<usize>, next: &Fault<usize>) -> bool {
 
 /// Takes steps until a fresh page is to be installed; `false`: it will not be. A claimed page is
 /// named no more.
-pub(super) fn prepare_fresh(fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) -> bool {
+pub(super) fn prepare_fresh(fault: &mut Fault<usize>, view: &View<'_, ProcessMapper<'_>>) -> bool {
     while fault.to_install().is_none() {
         match fault.step(view) {
             Next::Step => {}
@@ -175,6 +175,6 @@ pub(super) fn prepare_fresh(fault: &mut Fault<usize>, view: &View<'_, Fingers<'_
 }
 
 /// Takes the last steps of a fresh page.
-pub(super) fn end_fresh(fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) {
+pub(super) fn end_fresh(fault: &mut Fault<usize>, view: &View<'_, ProcessMapper<'_>>) {
     while fault.step(view) == Next::Step {}
 }

@@ -1,7 +1,7 @@
 //! What a program asks of its pager, and of the node: how `solera run` says it to the library.
 
-use crate::control::preferences::{Policy, When, Wish};
-use crate::paging::prefetch::Ahead;
+use crate::control::preferences::{EvictionStart, Policy, Preferences};
+use crate::paging::prefetch::PrefetchMode;
 use crate::paging::remote_reads::LineCache;
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ pub struct Wishes {
     /// How long a touch waits for a holder that does not answer.
     pub patience: Duration,
     /// How pages are brought ahead.
-    pub ahead: Ahead,
+    pub ahead: PrefetchMode,
     /// How pages are to leave.
-    pub wish: Wish,
+    pub wish: Preferences,
     /// How large the cache of lines may be.
     pub lines: LineCache,
 }
@@ -29,15 +29,17 @@ impl Wishes {
                     wishes.patience = Duration::from_secs(seconds.min(86_400));
                 }),
                 Some(("lines", text)) => LineCache::parse(text).map(|lines| wishes.lines = lines),
-                Some(("ahead", name)) => Ahead::parse(name).map(|ahead| wishes.ahead = ahead),
+                Some(("ahead", name)) => {
+                    PrefetchMode::parse(name).map(|ahead| wishes.ahead = ahead)
+                }
                 Some(("policy", name)) => {
                     Policy::parse(name).map(|policy| wishes.wish.policy = Some(policy))
                 }
                 Some(("evict", name)) => {
-                    When::parse(name).map(|when| wishes.wish.when = Some(when))
+                    EvictionStart::parse(name).map(|when| wishes.wish.when = Some(when))
                 }
                 Some(("local", bytes)) => {
-                    Wish::local_of(bytes).map(|pages| wishes.wish.local = Some(pages))
+                    Preferences::local_of(bytes).map(|pages| wishes.wish.local = Some(pages))
                 }
                 _ => None,
             };
@@ -51,8 +53,8 @@ impl Default for Wishes {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(30),
-            ahead: Ahead::default(),
-            wish: Wish::default(),
+            ahead: PrefetchMode::default(),
+            wish: Preferences::default(),
             lines: LineCache::default(),
         }
     }

@@ -13,23 +13,23 @@ use crate::control::transport::{Carrier, Fetch, Unreached};
 use crate::paging::attachment::Attachment;
 use crate::paging::fault_around;
 use crate::paging::hints::Hints;
-use crate::paging::mapper::{self, Fingers};
+use crate::paging::mapper::{self, ProcessMapper};
 pub use crate::paging::options::Wishes;
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::paging::private_mappings::Private;
-use crate::paging::remote_reads::Apart;
+use crate::paging::remote_reads::RemoteReads;
 use crate::paging::sampling;
 use crate::paging::{first_touches, pagers, request_pages, restarts};
 use crate::protocol::messages::{Answer, PAGES};
 use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
 use crate::shared_memory::counters::{Count, Counted, Touch};
 use crate::shared_memory::error::DomainError;
-use crate::shared_memory::fork_lock::Renewed;
+use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::maps::{Mapped, Maps};
 use crate::shared_memory::runs::Runs;
 use crate::shared_memory::table::Handles;
 use crate::shared_memory::uffd::Uffd;
-use crate::shared_memory::view::{Ground, View};
+use crate::shared_memory::view::{SharedRegion, View};
 use crate::wire::now_ns;
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
@@ -47,7 +47,7 @@ const IN_VAIN: u32 = 64;
 
 /// The pager of this process for one region.
 pub struct RegionPager {
-    pub(super) ground: Ground,
+    pub(super) ground: SharedRegion,
     pub(super) uffd: Uffd,
     /// Leaked when a child gets its own: a handler may look at it.
     maps: AtomicPtr<Maps>,
@@ -55,14 +55,14 @@ pub struct RegionPager {
     wishes: Wishes,
     /// The engine's own mapping: its start, and bytes.
     pub(super) main: (AtomicUsize, AtomicU64),
-    pub(super) owed: Renewed<Vec<(NodeId, u64, Version)>>,
+    pub(super) owed: ForkLock<Vec<(NodeId, u64, Version)>>,
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
     /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
     /// in all others.
     pub(super) looked: [AtomicU64; 2],
     /// Short loads of pages that stay where they are.
-    pub apart: Option<Apart>,
+    pub apart: Option<RemoteReads>,
     /// What the program has said of its mappings.
     pub(super) hints: Hints,
     /// What a child inherits.
@@ -70,13 +70,13 @@ pub struct RegionPager {
     /// This process is a child that was forked just now.
     is_unsettled: AtomicBool,
     /// What had been counted in its slot before that it has told of.
-    told: Renewed<Counted>,
+    told: ForkLock<Counted>,
 }
 
 impl RegionPager {
     /// A pager for a region on its host.
     pub fn new(
-        ground: Ground,
+        ground: SharedRegion,
         uffd: Uffd,
         maps: Maps,
         carrier: Box<dyn Carrier>,
@@ -84,12 +84,12 @@ impl RegionPager {
         node: Option<Attachment>,
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
-        let owed = Renewed::new(Vec::with_capacity(PAGES));
-        let told = Renewed::new(ground.counted());
+        let owed = ForkLock::new(Vec::with_capacity(PAGES));
+        let told = ForkLock::new(ground.counted());
         let is_unsettled = AtomicBool::new(false);
         let looked = [const { AtomicU64::new(0) }; 2];
         let (hints, private) = (Hints::default(), Private::default());
-        let apart = Apart::new(wishes.lines, ground.room.capacity());
+        let apart = RemoteReads::new(wishes.lines, ground.room.capacity());
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
         let pager = Self {
             ground,
@@ -158,7 +158,7 @@ impl RegionPager {
     }
 
     /// The region on this host.
-    pub fn ground(&self) -> &Ground {
+    pub fn ground(&self) -> &SharedRegion {
         &self.ground
     }
 
@@ -277,7 +277,7 @@ impl RegionPager {
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
         self.told.renew(self.ground.counted());
-        self.apart.iter().for_each(Apart::forked);
+        self.apart.iter().for_each(RemoteReads::forked);
         self.hints.forked();
         self.carrier.forked(self.ground.table.me().slot, self.ground.table.life());
         if let Some(node) = &self.node {
@@ -312,7 +312,7 @@ impl RegionPager {
         if !here {
             return false;
         }
-        let view = View::new(&self.ground, Fingers::new(self, page, touched));
+        let view = View::new(&self.ground, ProcessMapper::new(self, page, touched));
         let mut fault = Fault::new(page);
         loop {
             match fault.step(&view) {
@@ -355,7 +355,7 @@ impl RegionPager {
         &self,
         page: u64,
         touched: Option<Mapped>,
-        ahead: Ahead,
+        ahead: PrefetchMode,
     ) -> Result<Vec<u64>, Errno> {
         let (begun, begun_ns, mut refused) = (Instant::now(), now_ns(), 0);
         mapper::serves_as(None);
@@ -419,7 +419,7 @@ impl RegionPager {
         let mut first = Next::Again;
         let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
         let mut fresh = Vec::new();
-        let view = View::new(&self.ground, Fingers::new(self, pages[0], touched));
+        let view = View::new(&self.ground, ProcessMapper::new(self, pages[0], touched));
         for (at, page) in pages.iter().enumerate() {
             let mut fault = Fault::new(*page);
             let next = self.prepare(&mut fault, &view);
@@ -457,7 +457,7 @@ impl RegionPager {
         &self,
         owner: NodeId,
         asked: &mut [(NodeId, Version, Fault<usize>, bool)],
-        view: &View<'_, Fingers<'_>>,
+        view: &View<'_, ProcessMapper<'_>>,
     ) -> Option<Next> {
         let pages: Vec<_> = asked.iter().map(|one| (one.2.page(), one.1)).collect();
         let releases = self.take_owed(owner);
@@ -508,7 +508,7 @@ impl RegionPager {
 
     /// Takes steps until a page is to be installed ([`Next::Step`]), or something else is to be
     /// done. A page that is to be installed is named no more, since its word is busy.
-    fn prepare(&self, fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) -> Next {
+    fn prepare(&self, fault: &mut Fault<usize>, view: &View<'_, ProcessMapper<'_>>) -> Next {
         let next = self.run_until(fault, view, |fault| fault.to_install().is_some());
         if next == Next::Step {
             view.unname();
@@ -521,7 +521,7 @@ impl RegionPager {
     fn finish(
         &self,
         faults: &mut [&mut Fault<usize>],
-        view: &View<'_, Fingers<'_>>,
+        view: &View<'_, ProcessMapper<'_>>,
         mut came: impl FnMut(u64, Next),
     ) {
         for run in faults.chunk_by_mut(|one, next| mapper::in_a_row(one, next)) {
@@ -535,7 +535,7 @@ impl RegionPager {
 
     /// In a signal handler, behind a first touch: if this thread touches fresh pages in order, the
     /// next ones are there, too.
-    fn bring_fresh(&self, page: u64, view: &View<'_, Fingers<'_>>) {
+    fn bring_fresh(&self, page: u64, view: &View<'_, ProcessMapper<'_>>) {
         let mut faults: [_; first_touches::MOST] =
             std::array::from_fn(|at| Fault::new(page + 1 + at as u64));
         let ahead = first_touches::ahead(&self.ground, page);
@@ -553,7 +553,7 @@ impl RegionPager {
     }
 
     /// Takes steps until something else is to be done.
-    fn run(&self, fault: &mut Fault<usize>, view: &View<'_, Fingers<'_>>) -> Next {
+    fn run(&self, fault: &mut Fault<usize>, view: &View<'_, ProcessMapper<'_>>) -> Next {
         self.run_until(fault, view, |_| false)
     }
 
@@ -561,7 +561,7 @@ impl RegionPager {
     fn run_until(
         &self,
         fault: &mut Fault<usize>,
-        view: &View<'_, Fingers<'_>>,
+        view: &View<'_, ProcessMapper<'_>>,
         stops: impl Fn(&Fault<usize>) -> bool,
     ) -> Next {
         loop {
@@ -676,7 +676,7 @@ impl Pager for RegionPager {
             let begun = now_ns();
             mapper::serves_as(None);
             // What does not come is asked for again by the access.
-            let ahead = if restarts::lacks_room() { Ahead::Off } else { self.wishes.ahead };
+            let ahead = if restarts::lacks_room() { PrefetchMode::Off } else { self.wishes.ahead };
             self.bring(&request_pages::with_those_ahead(&self.ground, ahead, pages), None);
             if let Some(kind) = mapper::served_as() {
                 self.ground.touched(kind, begun);

@@ -29,7 +29,7 @@ const SKIPPED: u64 = 4;
 
 /// How pages are brought ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ahead {
+pub enum PrefetchMode {
     /// By the vote.
     #[default]
     Auto,
@@ -41,7 +41,7 @@ pub enum Ahead {
     Off,
 }
 
-impl Ahead {
+impl PrefetchMode {
     /// The one of a name.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
@@ -138,8 +138,8 @@ impl Touches {
     }
 
     /// A touch of pages that are elsewhere, from `first` to `last`: what is wanted behind `last`.
-    pub fn touched(&mut self, ahead: Ahead, first: u64, last: u64) -> Plan {
-        if ahead == Ahead::Off {
+    pub fn touched(&mut self, ahead: PrefetchMode, first: u64, last: u64) -> Plan {
+        if ahead == PrefetchMode::Off {
             return Plan::default();
         }
         self.count += 1;
@@ -149,8 +149,10 @@ impl Touches {
         let newest = (self.count - 1) as usize % VOTERS;
         self.voters[newest] = (first, last);
         let trend = match ahead {
-            Ahead::Auto => self.vote(),
-            Ahead::Seq => self.voters().any(|one| one.1.wrapping_add(1) == first).then_some(1),
+            PrefetchMode::Auto => self.vote(),
+            PrefetchMode::Seq => {
+                self.voters().any(|one| one.1.wrapping_add(1) == first).then_some(1)
+            }
             _ => self.equal_steps(),
         };
         // A call that goes on by more than a page repeats its length, too, which is not known.
@@ -286,7 +288,7 @@ mod tests {
             for page in 0..200 {
                 if page >= here {
                     let at = run * 1_000_000 + page;
-                    let plan = touches.touched(Ahead::Auto, at, at);
+                    let plan = touches.touched(PrefetchMode::Auto, at, at);
                     let known = touches.comes(plan.pages);
                     sums = (sums.0 + known.0, sums.1 + known.1);
                     (here, came) = (page + 1 + plan.pages, came + plan.pages);
@@ -298,7 +300,7 @@ mod tests {
         assert!(sums.0 > 1000 && sums.1 > 24 * 16 && pending > 0, "{sums:?}, {pending}");
     }
 
-    fn run(ahead: Ahead, pages: u64, accesses: impl Iterator<Item = u64>) -> Outcome {
+    fn run(ahead: PrefetchMode, pages: u64, accesses: impl Iterator<Item = u64>) -> Outcome {
         let (mut touches, mut outcome) = (Touches::new(), Outcome::default());
         for page in accesses {
             outcome.touched.insert(page);
@@ -326,24 +328,27 @@ mod tests {
     #[test]
     fn pages_in_order_are_touched_once_a_window() {
         let pages = 1 << 18;
-        for (ahead, touches) in
-            [(Ahead::Auto, 4045), (Ahead::Seq, 4044), (Ahead::Stride, 4045), (Ahead::Off, pages)]
-        {
+        for (ahead, touches) in [
+            (PrefetchMode::Auto, 4045),
+            (PrefetchMode::Seq, 4044),
+            (PrefetchMode::Stride, 4045),
+            (PrefetchMode::Off, pages),
+        ] {
             let outcome = run(ahead, pages, 0..pages);
             assert!(outcome.touches <= touches, "{ahead:?}: {}", outcome.touches);
             assert_eq!(outcome.here.len() as u64, pages);
         }
-        let backward = run(Ahead::Auto, pages, (0..pages).rev());
+        let backward = run(PrefetchMode::Auto, pages, (0..pages).rev());
         assert!(backward.touches <= 4045, "{}", backward.touches);
     }
 
     #[test]
     fn a_stride_is_found_and_by_seq_it_is_not() {
         let pages = 1 << 16;
-        let outcome = run(Ahead::Auto, pages, (0..pages).step_by(3));
+        let outcome = run(PrefetchMode::Auto, pages, (0..pages).step_by(3));
         assert!(outcome.used() >= 990, "{} of 1000 used", outcome.used());
         assert!(outcome.touches < 400, "{}", outcome.touches);
-        let outcome = run(Ahead::Seq, pages, (0..pages).step_by(3));
+        let outcome = run(PrefetchMode::Seq, pages, (0..pages).step_by(3));
         assert_eq!(outcome.ahead, 0);
     }
 
@@ -352,7 +357,7 @@ mod tests {
         let pages = 1 << 16;
         for between in [51, 201, 1001, 30_001] {
             let turns = (0..4000).flat_map(|page| [page * 2, page * 2 + between]);
-            let outcome = run(Ahead::Auto, pages, turns);
+            let outcome = run(PrefetchMode::Auto, pages, turns);
             assert!(outcome.used() >= 900, "{between}: {} of 1000", outcome.used());
             let touched = outcome.touched.len() as u64;
             assert!(outcome.touches < touched / 4, "{between}: {} touches", outcome.touches);
@@ -362,7 +367,7 @@ mod tests {
         let turns = (0..8192).zip(noise).flat_map(|(page, noise)| {
             [page * 2 + 1000, 60_000 - page].into_iter().chain((page % 4 == 0).then_some(noise))
         });
-        let outcome = run(Ahead::Auto, pages, turns);
+        let outcome = run(PrefetchMode::Auto, pages, turns);
         assert!(outcome.ahead > 12_000, "{}", outcome.ahead);
         assert!(outcome.used() >= 900, "{} of 1000", outcome.used());
     }
@@ -371,7 +376,7 @@ mod tests {
     fn nothing_is_brought_ahead_of_touches_at_random() {
         for pages in [1 << 11, 1 << 14, 1 << 20] {
             let (mut touches, count) = (Touches::new(), 50_000);
-            let ahead = |page| touches.touched(Ahead::Auto, page, page).pages;
+            let ahead = |page| touches.touched(PrefetchMode::Auto, page, page).pages;
             let ahead: u64 = random(pages).take(count).map(ahead).sum();
             assert!(ahead * 50 < count as u64, "{pages}: {ahead} ahead of {count}");
         }
@@ -387,7 +392,7 @@ mod tests {
             for page in 0..64 {
                 if page >= here {
                     let at = run * 1_000_000 + page;
-                    let plan = touches.touched(Ahead::Auto, at, at);
+                    let plan = touches.touched(PrefetchMode::Auto, at, at);
                     here = page + 1 + plan.pages;
                     window = plan.pages.max(window);
                 }
@@ -403,13 +408,13 @@ mod tests {
     fn calls_in_order_are_a_stream_and_calls_at_a_distance_are_none() {
         let (mut touches, mut plan) = (Touches::new(), Plan::default());
         for call in 0..4 {
-            plan = touches.touched(Ahead::Auto, call * 4, call * 4 + 3);
+            plan = touches.touched(PrefetchMode::Auto, call * 4, call * 4 + 3);
         }
         assert_eq!(plan, Plan { step: 1, pages: 2 });
         assert_eq!(plan.behind(15, 17).collect::<Vec<_>>(), [16]);
         let mut touches = Touches::new();
         for call in 0..8 {
-            assert_eq!(touches.touched(Ahead::Auto, call * 100, call * 100 + 3).pages, 0);
+            assert_eq!(touches.touched(PrefetchMode::Auto, call * 100, call * 100 + 3).pages, 0);
         }
     }
 

@@ -12,18 +12,18 @@
 
 use crate::paging::pager::RegionPager;
 use crate::protocol::PAGE;
-use crate::shared_memory::fork_lock::Renewed;
+use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::maps::Mapped;
 use pmem::interrupt::system_call;
 use rustix::io::Errno;
 use std::ops::Range;
 
 /// The list.
-pub(super) struct Private(Renewed<Vec<Mapped>>);
+pub(super) struct Private(ForkLock<Vec<Mapped>>);
 
 impl Default for Private {
     fn default() -> Self {
-        Self(Renewed::new(Vec::new()))
+        Self(ForkLock::new(Vec::new()))
     }
 }
 

@@ -18,8 +18,8 @@ use crate::paging::line_cache::{Found, Shard};
 use crate::protocol::messages::{Answer, Lines, Request};
 use crate::protocol::{NodeId, PAGE, Place, State, Version, Word};
 use crate::shared_memory::counters::Count;
-use crate::shared_memory::fork_lock::Renewed;
-use crate::shared_memory::view::Ground;
+use crate::shared_memory::fork_lock::ForkLock;
+use crate::shared_memory::view::SharedRegion;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,10 +62,10 @@ impl LineCache {
 }
 
 /// Loads apart of one process and region.
-pub struct Apart {
+pub struct RemoteReads {
     most: u64,
     /// Made when they are wanted first.
-    shards: [Renewed<Option<Shard>>; SHARDS],
+    shards: [ForkLock<Option<Shard>>; SHARDS],
     /// When somebody loaded last, in ticks of the node.
     loaded_at: AtomicU16,
     /// Loads that were served from the cache, and by a holder; bytes that came.
@@ -85,7 +85,7 @@ struct Seen {
 }
 
 /// A page's state and version, if it is absent and a holder has it.
-fn seen(ground: &Ground, page: u64) -> Option<Seen> {
+fn seen(ground: &SharedRegion, page: u64) -> Option<Seen> {
     // In this order: see above.
     let word = ground.table.word(page);
     match ground.place(page) {
@@ -98,7 +98,7 @@ fn seen(ground: &Ground, page: u64) -> Option<Seen> {
     }
 }
 
-impl Apart {
+impl RemoteReads {
     /// On a node of so many pages. `None`: there is to be none.
     pub fn new(wish: LineCache, capacity: u64) -> Option<Self> {
         let most = match wish {
@@ -108,7 +108,7 @@ impl Apart {
         };
         (most > 0).then(|| Self {
             most,
-            shards: std::array::from_fn(|_| Renewed::new(None)),
+            shards: std::array::from_fn(|_| ForkLock::new(None)),
             loaded_at: AtomicU16::new(0),
             hits: AtomicU64::new(0),
             asked: AtomicU64::new(0),
@@ -123,7 +123,7 @@ impl Apart {
 
     /// Bytes that the cache has now.
     pub fn used(&self) -> u64 {
-        let used = |shard: &Renewed<Option<Shard>>| shard.lock().as_ref().map_or(0, Shard::used);
+        let used = |shard: &ForkLock<Option<Shard>>| shard.lock().as_ref().map_or(0, Shard::used);
         self.shards.iter().map(used).sum()
     }
 
@@ -134,7 +134,7 @@ impl Apart {
 
     /// Pages come: a cache that nobody has used for as long as an unwanted one stays here is
     /// halved.
-    pub fn pages_come(&self, ground: &Ground) {
+    pub fn pages_come(&self, ground: &SharedRegion) {
         let now = ground.tick();
         let since = now.wrapping_sub(self.loaded_at.load(Ordering::Relaxed)) & 0xFFF;
         if since >= TURN {
@@ -148,7 +148,13 @@ impl Apart {
 
     /// Copies bytes of a page that a holder has, which stays there. `false`: it is here, or is to
     /// be brought.
-    pub fn load(&self, ground: &Ground, carrier: &dyn Carrier, at: u64, to: &mut [u8]) -> bool {
+    pub fn load(
+        &self,
+        ground: &SharedRegion,
+        carrier: &dyn Carrier,
+        at: u64,
+        to: &mut [u8],
+    ) -> bool {
         let end = (std::ptr::from_ref(ground) as usize, at + to.len() as u64);
         let goes_on = END.replace(end) == (end.0, at) && !at.is_multiple_of(PAGE);
         let page = at / PAGE;
@@ -174,7 +180,7 @@ impl Apart {
 
     fn ask(
         &self,
-        (ground, carrier): (&Ground, &dyn Carrier),
+        (ground, carrier): (&SharedRegion, &dyn Carrier),
         lines: Lines,
         before: Seen,
         (skip, to): (usize, &mut [u8]),

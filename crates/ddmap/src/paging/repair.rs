@@ -17,7 +17,7 @@ use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{Standing, Store};
 use crate::shared_memory::table::Table;
-use crate::shared_memory::view::Ground;
+use crate::shared_memory::view::SharedRegion;
 use crate::wire::Hello;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -84,14 +84,14 @@ fn decide(here: NodeId, place: Result<Place, DamagedPlace>, claims: &Claims) -> 
 }
 
 /// What holders keep: of each page the latest, and each node's own.
-struct Kept {
+struct HeldRegion {
     latest: HashMap<u64, (NodeId, Version)>,
     all: HashMap<(u64, NodeId), Version>,
     silent: Vec<NodeId>,
 }
 
-fn ask_all(store: &Store, links: &Links, here: NodeId) -> Kept {
-    let mut kept = Kept { latest: HashMap::new(), all: HashMap::new(), silent: Vec::new() };
+fn ask_all(store: &Store, links: &Links, here: NodeId) -> HeldRegion {
+    let mut kept = HeldRegion { latest: HashMap::new(), all: HashMap::new(), silent: Vec::new() };
     for (node, _, standing) in store.members() {
         if node == here || standing == Standing::Gone {
             continue;
@@ -140,7 +140,7 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<Repaired, Dom
         drop(table);
         Directory::create(&directory, about.pages).map_err(|error| failed(error.to_string()))?;
     }
-    let ground = Ground::attach(&folder, store.open_room()?, here)
+    let ground = SharedRegion::attach(&folder, store.open_room()?, here)
         .map_err(|error| failed(error.to_string()))?;
     // This one, and the node.
     let attached = ground.table.processes().into_iter().filter(|one| !ground.table.is_dead(*one));
@@ -173,7 +173,13 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<Repaired, Dom
     Ok(repaired)
 }
 
-fn look(ground: &Ground, page: u64, kept: &Kept, wanted: bool, repaired: &mut Repaired) {
+fn look(
+    ground: &SharedRegion,
+    page: u64,
+    kept: &HeldRegion,
+    wanted: bool,
+    repaired: &mut Repaired,
+) {
     repaired.looked_at += 1;
     let (word, place) = (ground.table.word(page), ground.place(page));
     let claimed = matches!(word.state(), State::Busy | State::Leaving);

@@ -4,11 +4,11 @@
 //! lock: a signal handler looks at it. A touch in a program's own handler, that interrupts this,
 //! counts nothing.
 
-use crate::paging::prefetch::{Ahead, Plan, Touches};
+use crate::paging::prefetch::{Plan, PrefetchMode, Touches};
 use crate::protocol::messages::PAGES;
 use crate::protocol::{NodeId, Place, State, Version};
 use crate::shared_memory::counters::Count;
-use crate::shared_memory::view::Ground;
+use crate::shared_memory::view::SharedRegion;
 use std::cell::RefCell;
 
 thread_local! {
@@ -16,13 +16,13 @@ thread_local! {
 }
 
 /// Pages of different regions lie so far from each other, for a thread that touches both.
-pub(super) fn apart(ground: &Ground) -> u64 {
+pub(super) fn apart(ground: &SharedRegion) -> u64 {
     (std::ptr::from_ref(ground) as u64) << 36
 }
 
 /// What a thread is likely to want behind pages that it has touched, or that come ahead, in this
 /// order: where a stream goes on that has lasted. They are at this node.
-pub(super) fn next(ground: &Ground, owner: NodeId, pages: &[u64]) -> Vec<(u64, Version)> {
+pub(super) fn next(ground: &SharedRegion, owner: NodeId, pages: &[u64]) -> Vec<(u64, Version)> {
     let (apart, end) = (apart(ground), ground.table.pages());
     let lasting_behind = |page: &u64| {
         let lasting =
@@ -45,14 +45,18 @@ pub(super) fn next(ground: &Ground, owner: NodeId, pages: &[u64]) -> Vec<(u64, V
     plan.behind(*last, end).filter_map(held).collect()
 }
 
-fn is_absent(ground: &Ground, page: u64) -> bool {
+fn is_absent(ground: &SharedRegion, page: u64) -> bool {
     ground.table.word(page).state() == State::Absent
 }
 
 /// Pages that are wanted, in this order, and behind them those that the thread wants next. They are
 /// at the node where the last of the others is: nobody waits for a node that does not answer since
 /// it has what was not asked for.
-pub fn with_those_ahead(ground: &Ground, ahead: Ahead, mut pages: Vec<u64>) -> Vec<u64> {
+pub fn with_those_ahead(
+    ground: &SharedRegion,
+    ahead: PrefetchMode,
+    mut pages: Vec<u64>,
+) -> Vec<u64> {
     let owner_of = |page: u64| match ground.place(page) {
         Ok(Place::Held(owner, _)) if is_absent(ground, page) => Some(owner),
         _ => None,

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A value under a lock.
-pub(crate) struct Renewed<T>(AtomicPtr<Mutex<T>>);
+pub(crate) struct ForkLock<T>(AtomicPtr<Mutex<T>>);
 
-impl<T> Renewed<T> {
+impl<T> ForkLock<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(AtomicPtr::new(Box::into_raw(Box::new(Mutex::new(value)))))
     }
@@ -33,7 +33,7 @@ impl<T> Renewed<T> {
     }
 }
 
-impl<T> Drop for Renewed<T> {
+impl<T> Drop for ForkLock<T> {
     fn drop(&mut self) {
         // SAFETY: made by a box, and nobody looks at it any more.
         drop(unsafe { Box::from_raw(*self.0.get_mut()) });
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_nobody_gives_back_is_done_away_with() {
-        let renewed = Renewed::new(1);
+        let renewed = ForkLock::new(1);
         let held = renewed.lock();
         renewed.renew(2);
         assert_eq!((*held, *renewed.lock()), (1, 2));

@@ -32,7 +32,7 @@ use crate::shared_memory::store::{
     ABOUT, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store, VolumeAbout,
 };
 use crate::shared_memory::table::{self, Table};
-use crate::shared_memory::view::{Ground, REGION};
+use crate::shared_memory::view::{REGION, SharedRegion};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -87,13 +87,13 @@ impl Moved {
 /// The tables of a volume that is about to go, of which no process has a claim: pages in which
 /// something is said. An error: a page's place cannot be told.
 pub struct Tables<'g> {
-    ground: &'g Ground,
+    ground: &'g SharedRegion,
     next: u64,
 }
 
 impl<'g> Tables<'g> {
     /// Of a volume.
-    pub fn of(ground: &'g Ground) -> Self {
+    pub fn of(ground: &'g SharedRegion) -> Self {
         Self { ground, next: 0 }
     }
 

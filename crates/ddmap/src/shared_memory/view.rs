@@ -25,7 +25,7 @@ const WORDS: usize = 512;
 const STAYING_PART: u64 = 4;
 
 /// A region on its host.
-pub struct Ground {
+pub struct SharedRegion {
     /// A word a page.
     pub table: Table,
     directory: Directory,
@@ -37,7 +37,7 @@ pub struct Ground {
     here: NodeId,
 }
 
-impl Ground {
+impl SharedRegion {
     /// The region in a volume's folder, on a node whose capacity is `room`.
     pub fn attach(folder: &Path, room: Room, here: NodeId) -> Result<Self, TableError> {
         let table = Table::attach(folder)?;
@@ -209,7 +209,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// What a process does to mappings.
-pub trait Hands {
+pub trait Mapper {
     /// Puts bytes (`None`: zeros) into a hole of the page file.
     fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed;
 
@@ -241,7 +241,7 @@ impl Prepared {
 
 /// A host's machines take their steps on it: one thread at a time.
 pub struct View<'g, H> {
-    ground: &'g Ground,
+    ground: &'g SharedRegion,
     hands: H,
     /// Where a page's bytes are found: what has come, or is to go. A page is an offset in it.
     pub buffer: RefCell<Vec<u8>>,
@@ -255,9 +255,9 @@ pub struct View<'g, H> {
     unreadable: RefCell<Vec<u64>>,
 }
 
-impl<'g, H: Hands> View<'g, H> {
+impl<'g, H: Mapper> View<'g, H> {
     /// A thread's, whose mappings these hands reach.
-    pub fn new(ground: &'g Ground, hands: H) -> Self {
+    pub fn new(ground: &'g SharedRegion, hands: H) -> Self {
         let (buffer, names) = (RefCell::default(), RefCell::default());
         let (name, unreadable) = (Cell::new(None), RefCell::default());
         let (outgoing, prepared) = (Cell::new(0), RefCell::default());
@@ -265,7 +265,7 @@ impl<'g, H: Hands> View<'g, H> {
     }
 
     /// The same with a buffer that is there.
-    pub fn with_buffer(ground: &'g Ground, hands: H, buffer: Vec<u8>) -> Self {
+    pub fn with_buffer(ground: &'g SharedRegion, hands: H, buffer: Vec<u8>) -> Self {
         let view = Self::new(ground, hands);
         view.buffer.replace(buffer);
         view
@@ -325,7 +325,7 @@ impl<H> View<'_, H> {
     }
 }
 
-impl<H: Hands> Host for View<'_, H> {
+impl<H: Mapper> Host for View<'_, H> {
     type Bytes = usize;
 
     fn here(&self) -> NodeId {

@@ -1,7 +1,7 @@
 //! What a monitor is told: over real nodes and HTTP, with counts that are exact.
 
 use crate::paging::pager::Wishes;
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::State;
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::store::Store;
@@ -88,7 +88,7 @@ fn each_touch_of_an_absent_page_is_one_remote_fault_and_the_dead_stay_counted() 
     let _second = Running::start(&folder.at("2"), 8 << 20, Some(first.address));
     let pages = 2 * capacity / PAGE;
     let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
-    let wishes = Wishes { ahead: Ahead::Off, ..Wishes::default() };
+    let wishes = Wishes { ahead: PrefetchMode::Off, ..Wishes::default() };
     let attach = || region_of(&path.join("region"), wishes);
     let (region, pager) = attach();
     // The last 100 become zeros.

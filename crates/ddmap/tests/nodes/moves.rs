@@ -1,7 +1,7 @@
 //! Nodes of a domain, each with a store of its own, over loopback: a volume's pages move between
 //! them as a process touches them, through the node's socket and its connections.
 
-use crate::control::node_messages::{self, Ask, Told};
+use crate::control::node_messages::{self, NodeReply, NodeRequest};
 use crate::paging::pager::Wishes;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
@@ -86,23 +86,23 @@ fn a_region_that_no_volume_can_have_is_not_held() {
         let hello = Hello { node, process: 7, session: 1, volume, term: 1 };
         let wait = Duration::from_secs(5);
         let mut link = Link::connect(first.address, wait, &hello, &Wire::Plain).unwrap();
-        let text = node_messages::text(&Ask::Hold { pages, node: 1 });
+        let text = node_messages::text(&NodeRequest::Hold { pages, node: 1 });
         match link.ask(&Request::Control { text }, wait).unwrap() {
-            Answer::Control { text } => node_messages::parse::<Told>(&text).unwrap(),
+            Answer::Control { text } => node_messages::parse::<NodeReply>(&text).unwrap(),
             other => panic!("{other:?}"),
         }
     };
-    let is_refused = |told: Told, words: &str| match told {
-        Told::Refused { text } => assert!(text.contains(words), "{text}"),
+    let is_refused = |told: NodeReply, words: &str| match told {
+        NodeReply::Refused { text } => assert!(text.contains(words), "{text}"),
         other => panic!("{other:?}"),
     };
     for pages in [1 << 32, u64::MAX, 1 << 20] {
         is_refused(hold(9, pages), "none of this domain's, whose nodes have 8192");
     }
-    assert_eq!(hold(1, 8192), Told::Done);
+    assert_eq!(hold(1, 8192), NodeReply::Done);
     // Others that are as large are held, up to twice what a region may have.
-    let held = (2..=255).take_while(|volume| hold(*volume, 60_000) == Told::Done).count();
+    let held = (2..=255).take_while(|volume| hold(*volume, 60_000) == NodeReply::Done).count();
     assert_eq!(held, 2);
     is_refused(hold(99, 60_000), "beyond what the volumes of this domain can have");
-    assert_eq!(hold(1, 8192), Told::Done, "what is held stays so");
+    assert_eq!(hold(1, 8192), NodeReply::Done, "what is held stays so");
 }

@@ -1,7 +1,7 @@
 //! What a program asks of its node reaches it: of two runs on a node, one has room made before it
 //! is short, the other one has not; a program has no more of its volume there than it asked for.
 
-use crate::control::preferences::{When, Wish};
+use crate::control::preferences::{EvictionStart, Preferences};
 use crate::paging::pager::{RegionPager, Wishes};
 use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
@@ -22,11 +22,11 @@ fn room_is_made_ahead_or_when_a_touch_finds_none() {
     let (here, pages) = (CAPACITY / PAGE, CAPACITY / PAGE * 3 / 2);
     let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
     let run = |when| {
-        let wish = Wish { when: Some(when), ..Wish::default() };
+        let wish = Preferences { when: Some(when), ..Preferences::default() };
         region_of(&path.join("region"), Wishes { wish, ..Wishes::default() })
     };
     {
-        let (region, pager) = run(When::Demand);
+        let (region, pager) = run(EvictionStart::Demand);
         let room = &pager.ground().room;
         for page in 0..here - 8 {
             store(&region, page, page + 1);
@@ -41,7 +41,7 @@ fn room_is_made_ahead_or_when_a_touch_finds_none() {
         // It is not what is kept free that was missing.
         assert!(room.left() < pages - here + 200, "{} left", room.left());
     }
-    let (region, pager) = run(When::Background);
+    let (region, pager) = run(EvictionStart::Background);
     let (room, since) = (&pager.ground().room, Instant::now());
     while room.missing() > 0 || room.free() < 32 {
         assert!(since.elapsed() < Duration::from_mins(2), "{} are free", room.free());
@@ -72,7 +72,7 @@ impl Two {
     }
 
     fn run(&self, volume: usize, local: Option<u64>) -> (Region, Arc<RegionPager>) {
-        let wish = Wish { local, ..Wish::default() };
+        let wish = Preferences { local, ..Preferences::default() };
         region_of(&self.paths[volume], Wishes { wish, ..Wishes::default() })
     }
 }
@@ -165,8 +165,8 @@ fn a_call_that_holds_much_gets_it_within_a_small_share() {
         (first..first + 64).for_each(|page| touch(&region, page));
     }
     assert!(pager.ground().pages_in_file() <= 1024);
-    assert_eq!(Wish::local_of("4194304"), Some(1024));
+    assert_eq!(Preferences::local_of("4194304"), Some(1024));
     for text in ["", "-1", "4194303", "99999999999999999999"] {
-        assert_eq!(Wish::local_of(text), None, "{text}");
+        assert_eq!(Preferences::local_of(text), None, "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::paging::hints::Way;
 use crate::paging::pager::Wishes;
 use crate::paging::pagers::Pagers;
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::State;
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::maps::Mapped;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const PAGES: u64 = 256;
 
 /// A world of which all pages are away, and a program's mapping of them.
-fn away(local: u64, ahead: Ahead) -> (World, Region, Region) {
+fn away(local: u64, ahead: PrefetchMode) -> (World, Region, Region) {
     let world = World::with(PAGES, local, ahead);
     let (engine, mapping) = (world.region(), world.region_alone());
     let start = mapping.base() as usize;
@@ -69,7 +69,7 @@ fn touch(world: &World, mapping: &Region, pages: impl Iterator<Item = u64>) -> (
 #[test]
 fn pages_that_are_wanted_soon_come_by_few_requests_as_far_as_there_is_room() {
     let _alone = alone();
-    let (world, _engine, mapping) = away(PAGES, Ahead::Off);
+    let (world, _engine, mapping) = away(PAGES, PrefetchMode::Off);
     let start = mapping.base() as usize;
     // 128 pages, from the middle of page 8 on.
     Pagers::will_need(start + 8 * PAGE as usize + 100, 127 * PAGE as usize + 200);
@@ -77,7 +77,7 @@ fn pages_that_are_wanted_soon_come_by_few_requests_as_far_as_there_is_room() {
     assert_eq!(touch(&world, &mapping, (8..136).rev()), (0, 0));
     assert_eq!(touch(&world, &mapping, 136..140), (4, 0));
 
-    let (world, _engine, mapping) = away(32, Ahead::Off);
+    let (world, _engine, mapping) = away(32, PrefetchMode::Off);
     Pagers::will_need(mapping.base() as usize, (PAGES * PAGE) as usize);
     assert_eq!(world.pager.counted().get(Count::WaitedForRoom), 0);
     assert_eq!(world.pager.ground().pages_in_file(), 32);
@@ -86,7 +86,7 @@ fn pages_that_are_wanted_soon_come_by_few_requests_as_far_as_there_is_room() {
 #[test]
 fn a_mapping_that_is_read_in_no_order_has_nothing_brought_ahead() {
     let _alone = alone();
-    let (world, _engine, mapping) = away(PAGES, Ahead::Auto);
+    let (world, _engine, mapping) = away(PAGES, PrefetchMode::Auto);
     let start = mapping.base() as usize;
     Pagers::reads(start, 64 * PAGE as usize, Way::Random);
     assert_eq!(touch(&world, &mapping, 0..64), (64, 0));
@@ -104,7 +104,7 @@ fn a_mapping_that_is_read_in_no_order_has_nothing_brought_ahead() {
 fn a_mapping_that_is_read_in_order_has_no_strides_followed() {
     let _alone = alone();
     for (way, strides) in [(Way::Normal, true), (Way::InOrder, false)] {
-        let (world, _engine, mapping) = away(PAGES, Ahead::Auto);
+        let (world, _engine, mapping) = away(PAGES, PrefetchMode::Auto);
         Pagers::reads(mapping.base() as usize, (PAGES * PAGE) as usize, way);
         let (requests, _) = touch(&world, &mapping, (0..PAGES).step_by(8));
         assert_eq!(requests < 16, strides, "{way:?}: {requests} requests");
@@ -118,7 +118,7 @@ fn a_mapping_that_is_read_in_order_has_no_strides_followed() {
 #[test]
 fn locked_pages_stay_until_they_are_unlocked() {
     let _alone = alone();
-    let (world, _engine, mapping) = away(PAGES, Ahead::Off);
+    let (world, _engine, mapping) = away(PAGES, PrefetchMode::Off);
     let start = mapping.base() as usize;
     let length = |pages: u64| (pages * PAGE) as usize;
     assert_eq!(Pagers::lock(start + length(10), length(20)), Ok(()));
@@ -147,7 +147,7 @@ fn locked_pages_stay_until_they_are_unlocked() {
 #[test]
 fn pages_stay_while_they_are_mapped_so() {
     let _alone = alone();
-    let (world, _engine, mapping) = away(PAGES, Ahead::Off);
+    let (world, _engine, mapping) = away(PAGES, PrefetchMode::Off);
     let start = mapping.base() as usize;
     let at = |page: u64| start + (page * PAGE) as usize;
     let map = |page: u64, pages: u64| {
@@ -195,7 +195,7 @@ fn pages_stay_while_they_are_mapped_so() {
 #[test]
 fn cold_pages_that_are_locked_keep_no_others_from_leaving() {
     let _alone = alone();
-    let (world, _engine, mapping) = away(PAGES, Ahead::Off);
+    let (world, _engine, mapping) = away(PAGES, PrefetchMode::Off);
     assert_eq!(Pagers::lock(mapping.base() as usize, (PAGES / 4 * PAGE) as usize), Ok(()));
     touch(&world, &mapping, PAGES / 4..PAGES);
     for _ in 0..4 {

@@ -1,18 +1,18 @@
 //! A region on its host and a holder, both in this process: pages move as the node's capacity asks
 //! for it, and the engine has them all.
 
-use crate::control::preferences::{Policy, When, Wish};
+use crate::control::preferences::{EvictionStart, Policy, Preferences};
 use crate::node::eviction::Made;
-use crate::node::held_region::Kept;
+use crate::node::held_region::HeldRegion;
 use crate::paging::pager::Wishes;
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, Eviction, Flags, Installed, NodeId, Progress, Shown, Version};
 use crate::shared_memory::capacity::Room;
 use crate::shared_memory::counters::{Count, Touch};
 use crate::shared_memory::maps::{Mapped, Maps};
-use crate::shared_memory::view::{Hands, REGION, View};
+use crate::shared_memory::view::{Mapper, REGION, View};
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::pair::{PAGE, World, is_mapped, node, touch_by_instruction};
 use pmem::Pager;
@@ -55,7 +55,7 @@ fn a_page_goes_and_comes_back() {
 /// An evictor of pages that nobody has mapped.
 struct NoMappings;
 
-impl Hands for NoMappings {
+impl Mapper for NoMappings {
     fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
         unreachable!("nothing is brought")
     }
@@ -71,7 +71,7 @@ impl Hands for NoMappings {
 #[derive(Default)]
 struct Noting(RefCell<Vec<(u64, u64)>>);
 
-impl Hands for &Noting {
+impl Mapper for &Noting {
     fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
         unreachable!("nothing is brought")
     }
@@ -168,7 +168,7 @@ fn what_a_process_wishes_stays_though_its_node_fetches_what_it_has_handed_over()
     let world = World::new(4096, 4096);
     let me = world.pager.ground().table.me();
     let share = || world.pager.ground().table.share().local();
-    let local = |pages| Wish { local: Some(pages), ..Wish::default() };
+    let local = |pages| Preferences { local: Some(pages), ..Preferences::default() };
     world.meet(me, local(2048));
     // It is fetched while it comes.
     world.fetch(me);
@@ -178,7 +178,7 @@ fn what_a_process_wishes_stays_though_its_node_fetches_what_it_has_handed_over()
     drop(second);
     world.evictor.bury().unwrap();
     assert_eq!(share(), Some(2048));
-    world.meet(me, Wish::default());
+    world.meet(me, Preferences::default());
     assert_eq!(share(), None);
 }
 
@@ -192,11 +192,13 @@ fn a_holder_that_died_as_it_made_a_folder_makes_it_anew() {
     std::fs::create_dir(&path).unwrap();
     std::fs::File::create(path.join("pages")).unwrap().set_len(64 * PAGE).unwrap();
     std::fs::File::create(path.join("table")).unwrap().set_len(MIB).unwrap();
-    Kept::open(&path, (1, 1), 0, Arc::clone(&room)).err().expect("nobody says how large it is");
-    let kept = Kept::open(&path, (1, 1), 64, Arc::clone(&room)).unwrap();
+    HeldRegion::open(&path, (1, 1), 0, Arc::clone(&room))
+        .err()
+        .expect("nobody says how large it is");
+    let kept = HeldRegion::open(&path, (1, 1), 64, Arc::clone(&room)).unwrap();
     assert_eq!(kept.pages_in_file(), 0);
     drop(kept);
-    Kept::open(&path, (1, 1), 0, room).unwrap();
+    HeldRegion::open(&path, (1, 1), 0, room).unwrap();
 }
 
 #[test]
@@ -205,14 +207,14 @@ fn a_holder_hears_no_host_of_an_earlier_term() {
     let path = folder.at("kept");
     Room::create(&folder.at("room")).unwrap().set_up(64, 0, 4);
     let room = Arc::new(Room::open(&folder.at("room")).unwrap());
-    let kept = Kept::open(&path, (1, 1), 64, Arc::clone(&room)).unwrap();
+    let kept = HeldRegion::open(&path, (1, 1), 64, Arc::clone(&room)).unwrap();
     let [first, second] = [1, 2].map(|node| NodeId::new(node).unwrap());
     kept.hears(first, 1).unwrap();
     assert!(kept.hears(second, 1).is_err(), "one host a term");
     kept.hears(second, 2).unwrap();
     drop(kept);
     // The volume has moved: its earlier host is not heard, also behind a new start.
-    let kept = Kept::open(&path, (1, 1), 0, room).unwrap();
+    let kept = HeldRegion::open(&path, (1, 1), 0, room).unwrap();
     assert!(kept.hears(first, 1).unwrap_err().contains("node 2 is the host"));
     assert_eq!(kept.host(), Some(second));
 }
@@ -336,7 +338,7 @@ enum By {
 /// Touches a tenth of a region's pages over and over while all others are read in order, in calls:
 /// how many pages of the tenth had to be brought again. `looks`: it looks at what it is asked
 /// about.
-fn scan_beside_hot(ahead: Ahead, by: By, looks: bool) -> u64 {
+fn scan_beside_hot(ahead: PrefetchMode, by: By, looks: bool) -> u64 {
     let (pages, hot) = (8 << 10, 819);
     let world = World::with(pages, 2 << 10, ahead);
     let (engine, second) = (world.region(), world.region_alone());
@@ -380,11 +382,11 @@ fn scan_beside_hot(ahead: Ahead, by: By, looks: bool) -> u64 {
 fn what_is_used_stays_under_a_scan_since_processes_look() {
     let chosen = |run: &str| rotation::chosen(&format!("scan/{run}"), 3);
     for (ahead, by) in [
-        (Ahead::Off, By::Calls),
-        (Ahead::Off, By::Copies),
-        (Ahead::Auto, By::Copies),
-        (Ahead::Off, By::Instructions),
-        (Ahead::Auto, By::Instructions),
+        (PrefetchMode::Off, By::Calls),
+        (PrefetchMode::Off, By::Copies),
+        (PrefetchMode::Auto, By::Copies),
+        (PrefetchMode::Off, By::Instructions),
+        (PrefetchMode::Auto, By::Instructions),
     ] {
         if !chosen(&format!("{ahead:?}/{by:?}")) {
             continue;
@@ -396,7 +398,7 @@ fn what_is_used_stays_under_a_scan_since_processes_look() {
     if !chosen("without") {
         return;
     }
-    let without = scan_beside_hot(Ahead::Off, By::Copies, false);
+    let without = scan_beside_hot(PrefetchMode::Off, By::Copies, false);
     println!("without looking {without}");
     assert!(without > 400, "{without} left without looking");
 }
@@ -497,7 +499,7 @@ fn left(world: &World) -> Vec<u64> {
 
 #[test]
 fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here() {
-    let wish = |policy| Wish { policy, ..Wish::default() };
+    let wish = |policy| Preferences { policy, ..Preferences::default() };
     let other = Claimant { slot: 77, life: 1 };
     for policy in [None, Some(Policy::Lru), Some(Policy::Lfu), Some(Policy::Fifo)] {
         let world = World::new(64, 256);
@@ -523,7 +525,7 @@ fn pages_leave_by_the_wish_of_the_program_that_came_last_of_those_that_are_here(
 #[test]
 fn on_demand_nothing_leaves_while_there_is_room() {
     let world = World::new(128, 64);
-    let wish = Wish { when: Some(When::Demand), ..Wish::default() };
+    let wish = Preferences { when: Some(EvictionStart::Demand), ..Preferences::default() };
     world.meet(world.pager.ground().table.me(), wish);
     let region = world.region();
     for page in 0..63 {

@@ -5,7 +5,7 @@
 
 use crate::node::eviction::Made;
 use crate::paging::pager::{RegionPager, Wishes};
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::paging::remote_reads::LineCache;
 use crate::protocol::State;
 use crate::shared_memory::counters::Count;
@@ -20,7 +20,7 @@ const VALUES: u64 = 20_000;
 const LOADS: u64 = 200_000;
 
 fn wishes(lines: LineCache) -> Wishes {
-    Wishes { ahead: Ahead::Off, lines, ..Wishes::default() }
+    Wishes { ahead: PrefetchMode::Off, lines, ..Wishes::default() }
 }
 
 /// Reads as a call does that holds nothing.

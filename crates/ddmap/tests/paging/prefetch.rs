@@ -3,7 +3,7 @@
 //! all.
 
 use crate::paging::pager::{RegionPager, Wishes};
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::State;
 use crate::shared_memory::counters::{Count, Touch};
 use crate::shared_memory::store::Store;
@@ -34,14 +34,14 @@ impl World {
         assert_eq!((first.number, second.number), (1, 2));
         let volume = Store::at(first.store.clone()).create_volume("v", PAGES * PAGE).unwrap();
         let world = Self { path: volume.join("region"), _nodes: [first, second], _folder: folder };
-        let (region, _) = world.attach(Ahead::Off);
+        let (region, _) = world.attach(PrefetchMode::Off);
         for page in (0..PAGES).rev() {
             store(&region, page, page + 1);
         }
         world
     }
 
-    fn attach(&self, ahead: Ahead) -> (Region, Arc<RegionPager>) {
+    fn attach(&self, ahead: PrefetchMode) -> (Region, Arc<RegionPager>) {
         region_of(&self.path, Wishes { ahead, ..Wishes::default() })
     }
 }
@@ -59,7 +59,7 @@ struct Outcome {
 }
 
 /// Touches pages in a thread of its own: with no touches before.
-fn run(world: &World, ahead: Ahead, pages: &[u64]) -> Outcome {
+fn run(world: &World, ahead: PrefetchMode, pages: &[u64]) -> Outcome {
     let (region, pager) = world.attach(ahead);
     let elsewhere = |page: &&u64| pager.ground().table.word(**page).state() == State::Absent;
     let elsewhere = pages.iter().filter(elsewhere).collect::<BTreeSet<_>>().len() as u64;
@@ -86,11 +86,11 @@ fn pages_in_order_take_a_request_a_window() {
     let world = World::new();
     let pages: Vec<u64> = (0..PAGES).collect();
     // Twice: the first time the pages that were stored to last are here still.
-    run(&world, Ahead::Off, &pages);
-    let off = run(&world, Ahead::Off, &pages);
+    run(&world, PrefetchMode::Off, &pages);
+    let off = run(&world, PrefetchMode::Off, &pages);
     assert_eq!(off.ahead, 0);
     let turn = rotation::turn("prefetch/order", 3);
-    for (at, ahead) in (0..).zip([Ahead::Auto, Ahead::Seq, Ahead::Stride]) {
+    for (at, ahead) in (0..).zip([PrefetchMode::Auto, PrefetchMode::Seq, PrefetchMode::Stride]) {
         if at != turn && !rotation::all() {
             continue;
         }
@@ -107,9 +107,9 @@ fn what_comes_ahead_of_strides_is_used() {
     }
     let world = World::new();
     // The pages that were stored to last, the first ones, leave.
-    run(&world, Ahead::Off, &(HERE..PAGES).collect::<Vec<_>>());
+    run(&world, PrefetchMode::Off, &(HERE..PAGES).collect::<Vec<_>>());
     let strides: Vec<u64> = (0..HERE - 128).step_by(3).collect();
-    let outcome = run(&world, Ahead::Auto, &strides);
+    let outcome = run(&world, PrefetchMode::Auto, &strides);
     assert!(outcome.ahead > 1000, "{outcome:?}");
     assert!(outcome.used >= 900, "{outcome:?}");
 }
@@ -120,11 +120,11 @@ fn what_comes_ahead_of_streams_in_turns_is_used() {
         return;
     }
     let world = World::new();
-    run(&world, Ahead::Off, &(0..HERE).rev().collect::<Vec<_>>());
+    run(&world, PrefetchMode::Off, &(0..HERE).rev().collect::<Vec<_>>());
     // Beyond what is here.
     let turns: Vec<u64> =
         (HERE + 512..PAGES - 4096).flat_map(|page| [page, page + 3500]).take(5000).collect();
-    let outcome = run(&world, Ahead::Auto, &turns);
+    let outcome = run(&world, PrefetchMode::Auto, &turns);
     assert!(outcome.ahead > 1000, "{outcome:?}");
     assert!(outcome.used >= 900, "{outcome:?}");
 }
@@ -142,7 +142,7 @@ fn nothing_comes_ahead_of_touches_at_random() {
         state ^= state << 17;
         state % PAGES
     });
-    let outcome = run(&world, Ahead::Auto, &random.take(PAGES as usize).collect::<Vec<_>>());
+    let outcome = run(&world, PrefetchMode::Auto, &random.take(PAGES as usize).collect::<Vec<_>>());
     assert!(outcome.fetched > PAGES / 3, "{outcome:?}");
     assert!(outcome.ahead * 50 < outcome.fetched, "{outcome:?}");
 }
@@ -153,8 +153,8 @@ fn calls_in_order_bring_ahead_too() {
         return;
     }
     let world = World::new();
-    run(&world, Ahead::Off, &(0..PAGES).rev().collect::<Vec<_>>());
-    let (_region, pager) = world.attach(Ahead::Auto);
+    run(&world, PrefetchMode::Off, &(0..PAGES).rev().collect::<Vec<_>>());
+    let (_region, pager) = world.attach(PrefetchMode::Auto);
     // As the engine does where a call meets an absent page: all that the call goes to is said.
     let (first, calls) = (PAGES - 4096, 1000);
     for page in (first..).step_by(4).take(calls) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::control::connections::Links;
-use crate::control::node_messages::{self, Told};
+use crate::control::node_messages::{self, NodeReply};
 use crate::control::transport::{Carrier, Fetch, GivenUp, Unreached};
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, PAGE, Version};
@@ -54,7 +54,7 @@ impl Service for Holder {
                 Answer::Released(count)
             }
             Request::Ping => Answer::Pong { capacity: 1, used: 0 },
-            _ => Answer::Control { text: node_messages::text(&Told::Done) },
+            _ => Answer::Control { text: node_messages::text(&NodeReply::Done) },
         }
     }
 

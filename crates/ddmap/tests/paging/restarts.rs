@@ -2,7 +2,7 @@
 //! begins anew with room for more each time, and gives up if that never ends.
 
 use crate::paging::pager::Wishes;
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::shared_memory::view::REGION;
 use crate::tests::support::pair::{PAGE, World};
 use crate::tests::support::running::{store, touch};
@@ -167,7 +167,7 @@ fn call(region: &Region, pages: std::ops::Range<u64>, fresh: bool) -> Result<u32
 fn a_call_that_lacks_room_has_more_made_each_time_or_gives_up() {
     let local = 1200;
     let patience = Duration::from_secs(3);
-    let wishes = Wishes { ahead: Ahead::Off, patience, ..Wishes::default() };
+    let wishes = Wishes { ahead: PrefetchMode::Off, patience, ..Wishes::default() };
     let world = World::wishing(10 * local, local, wishes);
     let region = world.region();
     world.pager.advise((0, 100 * PAGE), Hint::Stays);

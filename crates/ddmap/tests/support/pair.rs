@@ -1,12 +1,12 @@
 //! A region on its host and a holder, both in this process.
 
-use crate::control::preferences::Wish;
+use crate::control::preferences::Preferences;
 use crate::control::transport::{Carrier, Unreached};
 use crate::node::eviction::{Evictor, Made, Peer};
-use crate::node::held_region::Kept;
+use crate::node::held_region::HeldRegion;
 use crate::paging::pager::{RegionPager, Wishes};
 use crate::paging::pagers::Pagers;
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, NodeId};
 use crate::shared_memory::capacity::Room;
@@ -14,7 +14,7 @@ use crate::shared_memory::directory::Directory;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::table::Table;
 use crate::shared_memory::uffd::Uffd;
-use crate::shared_memory::view::{Ground, REGION};
+use crate::shared_memory::view::{REGION, SharedRegion};
 use crate::tests::support::dir::TestDir;
 use pmem::Pager;
 use pmem::Region;
@@ -26,7 +26,7 @@ pub const PAGE: u64 = 4096;
 /// A holder in this process, and the bytes that it was asked for: of pages, of lines; and how often
 /// it was asked for pages.
 #[derive(Clone)]
-pub struct Here(pub Arc<Kept>, pub Arc<[AtomicU64; 2]>, pub Arc<AtomicU64>);
+pub struct Here(pub Arc<HeldRegion>, pub Arc<[AtomicU64; 2]>, pub Arc<AtomicU64>);
 
 impl Carrier for Here {
     fn forked(&self, _: u16, _: u32) {}
@@ -50,7 +50,7 @@ impl Carrier for Here {
 fn pager(folder: &TestDir, holder: &Here, wishes: Wishes) -> Arc<RegionPager> {
     let room = Room::open(&folder.at("room")).unwrap();
     Arc::new(RegionPager::new(
-        Ground::attach(folder.path(), room, node(1)).unwrap(),
+        SharedRegion::attach(folder.path(), room, node(1)).unwrap(),
         Uffd::open().unwrap(),
         Maps::new().unwrap(),
         Box::new(holder.clone()),
@@ -63,7 +63,7 @@ pub struct World {
     pub pager: Arc<RegionPager>,
     pub evictor: Arc<Evictor>,
     pub holder: Here,
-    pub kept: Arc<Kept>,
+    pub kept: Arc<HeldRegion>,
     pub folder: TestDir,
 }
 
@@ -79,10 +79,10 @@ fn handed_over(pager: &RegionPager) -> (Uffd, Maps) {
 impl World {
     /// A region of so many pages on a node that has room for `local`, and a holder.
     pub fn new(pages: u64, local: u64) -> Self {
-        Self::with(pages, local, Ahead::Auto)
+        Self::with(pages, local, PrefetchMode::Auto)
     }
 
-    pub fn with(pages: u64, local: u64, ahead: Ahead) -> Self {
+    pub fn with(pages: u64, local: u64, ahead: PrefetchMode) -> Self {
         Self::wishing(pages, local, Wishes { ahead, ..Wishes::default() })
     }
 
@@ -96,31 +96,31 @@ impl World {
             Room::create(&path(name)).unwrap().set_up(capacity, 0, capacity / 20 + 1);
             Room::open(&path(name)).unwrap()
         };
-        let ground = |room| Ground::attach(folder.path(), room, node(1)).unwrap();
-        let kept =
-            Kept::open(&path("kept"), (1, 1), pages, Arc::new(room("room-2", pages))).unwrap();
+        let ground = |room| SharedRegion::attach(folder.path(), room, node(1)).unwrap();
+        let kept = HeldRegion::open(&path("kept"), (1, 1), pages, Arc::new(room("room-2", pages)))
+            .unwrap();
         let kept = Arc::new(kept);
         let holder = Here(Arc::clone(&kept), Arc::default(), Arc::default());
         let evictor = Arc::new(Evictor::new(ground(room("room", local))));
         let pager = pager(&folder, &holder, wishes);
         let world = Self { pager, evictor, holder, kept, folder };
-        world.meet(world.pager.ground().table.me(), Wish::default());
+        world.meet(world.pager.ground().table.me(), Preferences::default());
         world
     }
 
     /// The pager of another process, as far as the node can tell.
     pub fn second_pager(&self, wishes: Wishes) -> Arc<RegionPager> {
         let pager = pager(&self.folder, &self.holder, wishes);
-        self.meet_pager(&pager, pager.ground().table.me(), Wish::default());
+        self.meet_pager(&pager, pager.ground().table.me(), Preferences::default());
         pager
     }
 
     /// The node hears of the process, under this name.
-    pub fn meet(&self, claimant: Claimant, wish: Wish) {
+    pub fn meet(&self, claimant: Claimant, wish: Preferences) {
         self.meet_pager(&self.pager, claimant, wish);
     }
 
-    fn meet_pager(&self, pager: &RegionPager, claimant: Claimant, wish: Wish) {
+    fn meet_pager(&self, pager: &RegionPager, claimant: Claimant, wish: Preferences) {
         let (uffd, maps) = handed_over(pager);
         self.evictor.add(Peer::new(claimant, uffd, maps, wish));
     }

@@ -18,9 +18,9 @@
 mod ledger;
 mod tracer;
 
-use crate::control::preferences::{Policy, Wish};
+use crate::control::preferences::{Policy, Preferences};
 use crate::paging::pager::{RegionPager, Wishes};
-use crate::paging::prefetch::Ahead;
+use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::{Mistake, Place, State};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::store::Store;
@@ -423,8 +423,8 @@ fn patient() -> Wishes {
 /// Only what is touched comes; and pages leave in the order in which they came, though they are
 /// mapped and wanted: nobody is asked first.
 fn alone() -> Wishes {
-    let wish = Wish { policy: Some(Policy::Fifo), ..Wish::default() };
-    Wishes { ahead: Ahead::Off, wish, ..patient() }
+    let wish = Preferences { policy: Some(Policy::Fifo), ..Preferences::default() };
+    Wishes { ahead: PrefetchMode::Off, wish, ..patient() }
 }
 
 /// Says what a store has found that is wrong.
