@@ -72,7 +72,9 @@ fn pages_move_among_nodes_that_fail() {
     }
     let sum = sum.into_inner().unwrap();
     println!("{} seeds: {sum:?}", seeds.len());
-    // A world in which one of these does not happen shows nothing.
+    // A world in which one of these does not happen shows nothing. They are 11 in 100 worlds at
+    // least; a sample may have fewer.
+    let least = seeds.len() as u64 / if rotation::all() { 10 } else { 50 };
     let happened = [
         sum.accesses,
         sum.fetched,
@@ -89,5 +91,5 @@ fn pages_move_among_nodes_that_fail() {
         sum.discarded,
         sum.renewed,
     ];
-    assert!(happened.iter().all(|count| *count > seeds.len() as u64 / 10), "{sum:?}");
+    assert!(happened.iter().all(|count| *count > least), "{sum:?}");
 }
