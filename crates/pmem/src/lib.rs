@@ -20,59 +20,40 @@
 //! No other crate stores or flushes by inline assembly or intrinsics. No function here calls what a
 //! preload library interposes: system calls go through rustix's raw backend.
 
-mod checksum;
-mod copy;
-mod copy_asm;
-mod copy_words;
-pub mod counters;
-pub mod counts;
-mod cpu;
-mod cut;
-mod device_view;
-mod file;
-mod guard;
-mod holes;
-mod hook;
+mod access;
+mod emulation;
+mod faults;
 #[cfg(feature = "inject")]
 pub mod inject;
+mod instructions;
 mod internal_fd;
 pub mod interrupt;
-pub mod key;
-mod listed;
-mod near;
-mod node;
-mod pager;
-mod persist;
+mod persistence;
 mod processors;
+mod recording;
 mod region;
-mod shared;
-mod slow;
-mod source;
-mod span;
-pub mod stray;
-mod stream;
-mod summing;
-pub mod trace;
-mod user;
 mod window;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("Solera runs on x86-64 Linux");
 
-pub use checksum::{checksum, checksum_after, checksum_words};
-pub use cpu::{CopyKind, Dispatch, FlushKind};
-pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
-pub use holes::{Beneath, or_no_memory};
-pub use hook::Hook;
+pub use access::counters;
+pub use access::span::{Kept, Span};
+pub use emulation::{Model, Moving, SlowMemory};
+pub use faults::handler::{handle_fault, install_fault_handler, own_fault_handler};
+pub use faults::user_memory::{Fault, UserIn, UserOut, supply_pages_by, text_length};
+pub use faults::{key, stray};
+pub use instructions::checksum::{checksum, checksum_after, checksum_words};
+pub use instructions::dispatch::{CopyKind, Dispatch, FlushKind};
 pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
-pub use pager::{APART, Access, Hint, Pager, Touched, serve_touches};
-pub use persist::{Dirty, Durable, Gathered, InFlight};
+pub use persistence::tokens::{Dirty, Durable, Gathered, InFlight};
 pub use processors::{processors, set_processors};
-pub use region::{Lent, Region};
-pub use slow::{Model, Moving, SlowMemory};
-pub use source::{
+pub use recording::{counts, trace};
+pub use region::holes::{Beneath, or_no_memory};
+pub use region::hook::Hook;
+pub use region::pager::{APART, Access, Hint, Pager, Touched, serve_touches};
+pub use region::source::{
     Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, plain,
 };
-pub use span::{Kept, Span};
-pub use user::{Fault, UserIn, UserOut, supply_pages_by, text_length};
+pub use region::{Lent, Region};
 pub use window::{Window, fence, prefetch};

@@ -7,10 +7,10 @@
 //! Stores go either through the cache or around it; around it they are durable after [`fence`], if
 //! the file system maps with `MAP_SYNC`.
 
-use crate::copy::{self, LINE};
-use crate::cpu::{self, Dispatch};
-use crate::guard::install_fault_handler;
-use crate::user::{self, Fault, UserIn, UserOut};
+use crate::faults::handler::install_fault_handler;
+use crate::faults::user_memory::{self, Fault, UserIn, UserOut};
+use crate::instructions::copy::{self, LINE};
+use crate::instructions::dispatch::{self, Dispatch};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -71,7 +71,7 @@ impl Window {
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset)? };
         // SAFETY: that mapping. Where it fails a child keeps it for nothing.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) };
-        Ok(Self { base: base.cast(), len, writable, dispatch: cpu::dispatch() })
+        Ok(Self { base: base.cast(), len, writable, dispatch: dispatch::dispatch() })
     }
 
     /// Whether bytes can be stored.
@@ -105,7 +105,8 @@ impl Window {
     pub fn read_to(&self, at: usize, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
         let from = self.source(at, to, len)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
-        unsafe { copy::copy(self.dispatch, to.start(), from, len) }.map_err(user::region_to_caller)
+        unsafe { copy::copy(self.dispatch, to.start(), from, len) }
+            .map_err(user_memory::region_to_caller)
     }
 
     /// Where bytes begin that go to the caller, which has room for them.
@@ -114,7 +115,7 @@ impl Window {
         if len > to.len() {
             return Err(Fault::Caller);
         }
-        user::check(to.start(), len)?;
+        user_memory::check(to.start(), len)?;
         self.range(at, len)
     }
 
@@ -132,24 +133,24 @@ impl Window {
         let from = self.source(at, to, len)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         unsafe { copy::copy_near(self.dispatch, to.start(), from, len) }
-            .map_err(user::region_to_caller)
+            .map_err(user_memory::region_to_caller)
     }
 
     /// Copies the caller's bytes in, through the cache.
     #[inline]
     pub fn write(&self, at: usize, from: &UserIn<'_>) -> Result<(), Fault> {
-        user::check(from.start(), from.len())?;
+        user_memory::check(from.start(), from.len())?;
         let to = self.range(at, from.len())?;
         // SAFETY: the target is inside the mapping; both sides are guarded.
         unsafe { copy::copy(self.dispatch, to, from.start(), from.len()) }
-            .map_err(user::caller_to_region)
+            .map_err(user_memory::caller_to_region)
     }
 
     /// Copies the caller's bytes in, around the cache where whole lines are stored; the edges are
     /// stored through it and flushed. Durable after a [`fence`].
     #[inline]
     pub fn stream(&self, at: usize, from: &UserIn<'_>) -> Result<(), Fault> {
-        user::check(from.start(), from.len())?;
+        user_memory::check(from.start(), from.len())?;
         let to = self.range(at, from.len())?;
         let head = to.align_offset(LINE as usize).min(from.len());
         let body = (from.len() - head) & !(LINE as usize - 1);
@@ -159,7 +160,7 @@ impl Window {
             }
             let (to, from) = (to.wrapping_add(done), from.start().wrapping_add(done));
             // SAFETY: as below.
-            unsafe { copy::store_words(to, from, len) }.map_err(user::caller_to_region)?;
+            unsafe { copy::store_words(to, from, len) }.map_err(user_memory::caller_to_region)?;
             self.flush_lines(to, len);
             Ok(())
         };
@@ -170,7 +171,7 @@ impl Window {
             let (to, from) = (to.wrapping_add(head), from.start().wrapping_add(head));
             copy::stream_lines(self.dispatch.copy, to, from, body)
         }
-        .map_err(user::caller_to_region)?;
+        .map_err(user_memory::caller_to_region)?;
         edge(head + body, from.len() - head - body)
     }
 

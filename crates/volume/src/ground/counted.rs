@@ -1,4 +1,4 @@
-//! What is counted of a process's calls: words of its counters (`crates/pmem/src/counters.rs`).
+//! What is counted of a process's calls: words of its counters (`pmem::counters`).
 //!
 //! The face's calls of the engine count, in the process and the thread that make them: reads and
 //! writes when they have done what was asked, the others when they begin. A slot's words go on from

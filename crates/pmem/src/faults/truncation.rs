@@ -1,13 +1,13 @@
 //! Reports, once, that a region's file was cut short under its mapping.
 //!
-//! Accesses beyond the new end fault and become errors (`guard.rs`); a program then says
+//! Accesses beyond the new end fault and become errors (`faults/handler.rs`); a program then says
 //! "Input/output error" about something that has nothing to do with it. So the first such fault of
 //! a process puts a line on standard error that names the file.
 //!
 //! Runs in a signal handler: nothing here allocates, locks or calls the C library.
 
+use crate::faults::region_table;
 use crate::interrupt::system_call;
-use crate::listed;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,7 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 /// A guarded access has met a page that is not there: says so if the file has lost its end.
 #[cold]
 pub(crate) fn tell(address: usize) {
-    let Some(region) = listed::find(address) else { return };
+    let Some(region) = region_table::find(address) else { return };
     let (len, Some(name)) = (region.len(), region.name()) else { return };
     if region.offset(address) >= len {
         return;

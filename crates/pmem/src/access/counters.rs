@@ -12,7 +12,7 @@
 
 #![expect(clippy::inline_always, reason = "an addition is shorter than a call")]
 
-use crate::copy::{count_one, count64};
+use crate::instructions::copy::{count_one, count64};
 use crate::region::Region;
 use std::arch::asm;
 use std::sync::Arc;

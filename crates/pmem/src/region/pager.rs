@@ -7,9 +7,9 @@
 //! for: [`Pager::fault`] and [`Pager::ready`] may take as long as a network does, and are called
 //! where nothing is held; all others never wait.
 
-use crate::guard::{expect_faults, take_last_fault};
+use crate::faults::handler::{expect_faults, take_last_fault};
+use crate::faults::user_memory::{Fault, UserOut};
 use crate::region::Region;
-use crate::user::{Fault, UserOut};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -8,10 +8,10 @@
 
 #![expect(clippy::inline_always, reason = "the holder of a span keeps its words in registers")]
 
-use crate::copy;
-use crate::copy_words;
+use crate::faults::user_memory::Fault;
+use crate::instructions::copy;
+use crate::instructions::copy_words;
 use crate::region::Region;
-use crate::user::Fault;
 use std::hint::cold_path;
 use std::sync::Arc;
 

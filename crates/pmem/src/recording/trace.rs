@@ -3,7 +3,7 @@
 //! The crash explorer replays a trace into every state a power cut could leave. One mutex orders
 //! the events of all threads; a trace is for tests, never for production.
 
-use crate::hook::Hook;
+use crate::region::hook::Hook;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

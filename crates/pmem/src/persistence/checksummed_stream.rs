@@ -8,12 +8,12 @@
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
-use crate::checksum::checksum_after;
-use crate::copy::{self, LINE};
-use crate::persist::InFlight;
+use crate::emulation::Way;
+use crate::faults::user_memory::{self, Fault, UserIn};
+use crate::instructions::checksum::checksum_after;
+use crate::instructions::copy::{self, LINE};
+use crate::persistence::tokens::InFlight;
 use crate::region::Region;
-use crate::slow::Way;
-use crate::user::{self, Fault, UserIn};
 use std::panic::Location;
 
 /// Bytes that are folded at a time.
@@ -39,8 +39,8 @@ const fn powers(bits: u32) -> [u64; 2] {
     if bits == 0 { [0; 2] } else { [power(bits + 32), power(bits - 32)] }
 }
 
-/// What [`copy_asm::stream_folded`](crate::copy_asm::stream_folded) multiplies by, in lines: 2048
-/// bits; each 128 of 2048 bits to the last of them.
+/// What `copy_asm::stream_folded` multiplies by, in lines: 2048 bits;
+/// each 128 of 2048 bits to the last of them.
 #[repr(align(64))]
 struct Powers([[[u64; 2]; 4]; 5]);
 
@@ -77,7 +77,7 @@ impl Region {
         crc: u32,
     ) -> Result<(InFlight<'_>, u32), Fault> {
         let len = from.len();
-        user::check(from.start(), len)?;
+        user_memory::check(from.start(), len)?;
         let crc = if off.is_multiple_of(8) && len.is_multiple_of(8) && self.folds() {
             self.stream_words(off, from.start(), len, crc)?
         } else {
@@ -245,7 +245,7 @@ impl Region {
         // SAFETY: `to` is mapped for `len` bytes, and a word; both sides are guarded. The CPU
         // folds, so it has crc32c.
         let state = unsafe { copy::stream_words_summed(to, from, len, !crc) };
-        state.map(|state| !state).map_err(user::caller_to_region)
+        state.map(|state| !state).map_err(user_memory::caller_to_region)
     }
 
     /// Streams whole lines and goes on from `crc` by them.
@@ -255,7 +255,7 @@ impl Region {
         // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start;
         // both sides are guarded. The CPU has the instructions, and crc32c with them.
         let state = unsafe { copy::stream_folded(to, from, len, !crc, POWERS.0.as_ptr().cast()) };
-        state.map(|state| !state).map_err(user::caller_to_region)
+        state.map(|state| !state).map_err(user_memory::caller_to_region)
     }
 }
 

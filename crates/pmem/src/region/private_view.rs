@@ -13,11 +13,11 @@
 //! a guarded store of this crate takes it, and no such store is made while it is held (reading the
 //! device may fault, but is no store into a view).
 
-use crate::copy;
-use crate::cpu::dispatch;
-use crate::guard::expect_faults;
+use crate::faults::handler::expect_faults;
+use crate::instructions::copy;
+use crate::instructions::dispatch::dispatch;
 use crate::region::Region;
-use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
+use crate::region::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
@@ -194,7 +194,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use crate::region::Region;
-    use crate::source::{OpenOptions, probe};
+    use crate::region::source::{OpenOptions, probe};
     use std::path::Path;
 
     const PIECE: u64 = 2 << 20;
@@ -206,7 +206,7 @@ mod tests {
         let name = format!("/proc/self/fd/{}", shared.fd());
         let name = Path::new(&name);
         let view = || {
-            let fd = crate::source::open_path(name, false).unwrap();
+            let fd = crate::region::source::open_path(name, false).unwrap();
             let source = probe(name, fd, &OpenOptions::default()).unwrap();
             Region::copying_view(None, name, source).unwrap()
         };

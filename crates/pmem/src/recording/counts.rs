@@ -1,6 +1,6 @@
 //! A hook that counts what persistence costs, for tests that guard the number of fences.
 
-use crate::hook::Hook;
+use crate::region::hook::Hook;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -11,26 +11,30 @@
 //!
 //! Locks: `growing` serialises [`Region::extend`]; nothing else locks.
 
+mod file;
+pub mod holes;
+pub mod hook;
 mod memory;
-mod out;
-mod slowed;
+mod numa;
+pub mod pager;
+pub mod private_view;
+pub mod source;
 
 pub use memory::Lent;
 
-use crate::copy::{self, LINE};
-use crate::cpu::{self, Dispatch, FlushKind};
-use crate::device_view;
-use crate::guard::install_fault_handler;
-use crate::hook::Hook;
+use self::source::{Class, OpenError, OpenOptions, PAGE, Purpose, Source};
+use crate::emulation::SlowMemory;
+use crate::faults::handler::install_fault_handler;
+use crate::faults::key::{self, Unguarded};
+use crate::faults::region_table;
+use crate::faults::stray;
+use crate::faults::user_memory::{self, Fault, UserOut};
+use crate::instructions::copy::{self, LINE};
+use crate::instructions::dispatch::{self, Dispatch, FlushKind};
 use crate::internal_fd::InternalFd;
-use crate::key::{self, Unguarded};
-use crate::listed;
-use crate::pager::Pager;
-use crate::persist::{Dirty, Durable, InFlight};
-use crate::slow::SlowMemory;
-use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Purpose, Source};
-use crate::stray;
-use crate::user::{self, Fault, UserOut};
+use crate::persistence::tokens::{Dirty, Durable, InFlight};
+use crate::region::hook::Hook;
+use crate::region::pager::Pager;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
@@ -45,11 +49,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A mapped range of memory with its class and its instructions.
 pub struct Region {
-    base: *mut u8,
+    pub(crate) base: *mut u8,
     len: AtomicU64,
-    /// Bytes that copies reach straight away: all, or none in memory that is slowed (`slowed.rs`).
-    quick: AtomicU64,
-    slow: OnceLock<SlowMemory>,
+    /// Bytes that copies reach straight away: all, or none in memory that is slowed.
+    pub(crate) quick: AtomicU64,
+    pub(crate) slow: OnceLock<SlowMemory>,
     /// Address space from `base` on that is ours, mapped or reserved.
     space: usize,
     /// Bytes that are mapped from the start on, though the file may be shorter.
@@ -63,17 +67,17 @@ pub struct Region {
     map_flags: MapFlags,
     map_unit: u64,
     pub(crate) device: bool,
-    dispatch: Dispatch,
-    hook: Option<Arc<dyn Hook>>,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) hook: Option<Arc<dyn Hook>>,
     pager: Option<Arc<dyn Pager>>,
-    growing: Mutex<()>,
+    pub(crate) growing: Mutex<()>,
     /// The protection key that guards it; 0: none.
     key: AtomicU32,
     /// Whoever lent it unmaps it.
     lent: bool,
     /// Forked children do not get it.
     own: AtomicBool,
-    pub(crate) alone: AtomicBool, // As `shared.rs` has it.
+    pub(crate) alone: AtomicBool, // As `access/shared_words.rs` has it.
 }
 
 // SAFETY: the pointer is to a mapping that lives as long as the region and is only accessed by
@@ -274,7 +278,7 @@ impl Region {
         if !region.device {
             let (len, fd) = (region.len() as usize, region.fd());
             let name = path.filter(|_| options.purpose == Purpose::Volume);
-            listed::enter(region.base, space, len, fd, name);
+            region_table::enter(region.base, space, len, fd, name);
         }
         Ok(region)
     }
@@ -322,7 +326,7 @@ impl Region {
 
     /// A fault that finds the region by its address finds its length and its descriptor.
     pub(crate) fn list_anew(&self) {
-        listed::update(self.base, self.len() as usize, self.fd());
+        region_table::update(self.base, self.len() as usize, self.fd());
     }
 
     fn prot(&self) -> ProtFlags {
@@ -428,7 +432,7 @@ impl Region {
         &self.reason
     }
 
-    /// From here on stores stay in this process (`device_view`).
+    /// From here on stores stay in this process (`private_view.rs`).
     pub(crate) fn become_private(&mut self) {
         self.writable = true;
         self.map_flags = MapFlags::PRIVATE;
@@ -439,7 +443,7 @@ impl Region {
     /// Treats the region as `class` from here on: for the crash explorer and for tests.
     pub fn set_class(&mut self, class: Class) {
         self.dispatch.flush =
-            if class == Class::Byte { FlushKind::None } else { cpu::dispatch().flush };
+            if class == Class::Byte { FlushKind::None } else { dispatch::dispatch().flush };
         self.class = class;
         "set by a test".clone_into(&mut self.reason);
     }
@@ -569,13 +573,13 @@ impl Region {
         if len > to.len() {
             return Err(Fault::Caller);
         }
-        user::check(to.start(), len)?;
+        user_memory::check(to.start(), len)?;
         let Some(from) = self.quick(off, len as u64) else {
             return self.read_to_slowly(off, to, len, self.dispatch);
         };
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy(self.dispatch, to.start(), from, len) };
-        copied.map_err(user::region_to_caller)
+        copied.map_err(user_memory::region_to_caller)
     }
 
     /// Stores the aligned word at `off` (release) by one instruction.
@@ -603,7 +607,12 @@ impl Region {
     }
 
     #[inline]
-    fn write_at(&self, off: u64, from: &[u8], at: &'static Location<'static>) -> Result<(), Fault> {
+    pub(crate) fn write_at(
+        &self,
+        off: u64,
+        from: &[u8],
+        at: &'static Location<'static>,
+    ) -> Result<(), Fault> {
         let to = self.range(off, from.len() as u64)?;
         if let Some(hook) = &self.hook {
             hook.store(off, from, false, at);
@@ -756,8 +765,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        device_view::remove(self.base);
-        listed::leave(self.base);
+        private_view::remove(self.base);
+        region_table::leave(self.base);
         if self.lent {
             return;
         }

@@ -19,7 +19,7 @@
 //! it never changes again. A range is stored before it is counted, and counted before its memory is
 //! under the key; `START` and `END` are around all of them.
 
-use crate::cpu::features;
+use crate::instructions::dispatch::features;
 use crate::interrupt::system_call;
 use rustix::io::Errno;
 use std::arch::asm;

@@ -21,7 +21,7 @@ mod model;
 
 pub use model::Model;
 
-use crate::copy;
+use crate::instructions::copy;
 use clock::FRACTION;
 use model::Costs;
 use std::cell::Cell;
@@ -241,4 +241,5 @@ fn lines(place: u64, bytes: u64, in_sequence: bool) -> u64 {
 }
 
 #[cfg(test)]
+#[path = "emulation_tests.rs"]
 mod tests;

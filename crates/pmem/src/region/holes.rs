@@ -12,13 +12,13 @@
 //!
 //! No locks.
 
-use crate::copy::LINE;
-use crate::guard::take_last_fault;
-use crate::listed;
-use crate::persist::InFlight;
+use crate::faults::handler::take_last_fault;
+use crate::faults::region_table;
+use crate::faults::user_memory::Fault;
+use crate::instructions::copy::LINE;
+use crate::persistence::tokens::InFlight;
 use crate::region::Region;
-use crate::source::PAGE;
-use crate::user::Fault;
+use crate::region::source::PAGE;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -217,7 +217,7 @@ pub fn or_no_memory(errno: Errno) -> Errno {
     if errno != Errno::IO || address == 0 {
         return errno;
     }
-    let Some(region) = listed::find(address) else { return errno };
+    let Some(region) = region_table::find(address) else { return errno };
     let page = region.offset(address) / PAGE * PAGE;
     let fd = region.fd();
     let in_file = || rustix::fs::seek(fd, SeekFrom::Hole(page)) == Ok(page);

@@ -4,7 +4,7 @@
 //! locks, calls the C library, or has large frames. There is room for one text at a time; another
 //! thread's fault meanwhile is not described.
 
-use crate::key;
+use crate::faults::key;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

@@ -2,9 +2,9 @@
 //!
 //! Persistence: nothing is stored. Locks: none.
 
-use crate::copy::{self, LINE};
+use crate::faults::user_memory::{self, Fault, UserOut};
+use crate::instructions::copy::{self, LINE};
 use crate::region::Region;
-use crate::user::{self, Fault, UserOut};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 impl Region {
@@ -31,12 +31,12 @@ impl Region {
         if len > to.len() {
             return Err(Fault::Caller);
         }
-        user::check(to.start(), len)?;
+        user_memory::check(to.start(), len)?;
         let Some(from) = self.quick(off, len as u64) else {
             return self.read_to_slowly(off, to, len, self.dispatch());
         };
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy_near(self.dispatch(), to.start(), from, len) };
-        copied.map_err(user::region_to_caller)
+        copied.map_err(user_memory::region_to_caller)
     }
 }

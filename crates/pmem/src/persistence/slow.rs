@@ -9,12 +9,12 @@
 //!
 //! Locks: `growing`, to slow it down.
 
-use super::Region;
-use crate::copy::{self, LINE};
-use crate::cpu::Dispatch;
-use crate::persist::InFlight;
-use crate::slow::{Model, SlowMemory, Way};
-use crate::user::{self, Fault, UserOut};
+use crate::emulation::{Model, SlowMemory, Way};
+use crate::faults::user_memory::{self, Fault, UserOut};
+use crate::instructions::copy::{self, LINE};
+use crate::instructions::dispatch::Dispatch;
+use crate::persistence::tokens::InFlight;
+use crate::region::Region;
 use std::panic::Location;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -99,7 +99,7 @@ impl Region {
         self.slowly(Way::Read, off, len as u64, |from, done, len| {
             // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
             unsafe { copy::copy(dispatch, to.start().wrapping_add(done), from, len) }
-                .map_err(user::region_to_caller)
+                .map_err(user_memory::region_to_caller)
         })
     }
 
@@ -206,4 +206,5 @@ fn part(off: u64, rest: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[path = "slow_tests.rs"]
 mod tests;

@@ -14,11 +14,11 @@
 //! Nothing here locks or allocates: the handler is safe in any thread at any time. A program that
 //! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.
 
-use crate::cut;
-use crate::device_view;
+use crate::faults::stray;
+use crate::faults::truncation;
 use crate::interrupt::system_call;
-use crate::pager;
-use crate::stray;
+use crate::region::pager;
+use crate::region::private_view;
 use std::arch::{global_asm, naked_asm};
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -159,10 +159,10 @@ pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mu
             if signal == libc::SIGBUS && pager::touched(address) {
                 return true;
             }
-            if !(signal == libc::SIGSEGV && device_view::copy_on_write(address)) {
+            if !(signal == libc::SIGSEGV && private_view::copy_on_write(address)) {
                 *rip = landing as i64;
                 if signal == libc::SIGBUS {
-                    cut::tell(address);
+                    truncation::tell(address);
                 }
             }
             true

@@ -5,11 +5,11 @@
 //! it mapped, or inside the region itself. So caller memory is never a Rust reference here; it is
 //! touched by guarded copies only, and a bad address is [`Fault::Caller`] (`EFAULT`).
 
-use crate::copy::{self, Side};
-use crate::copy_asm;
-use crate::copy_words;
-use crate::cpu::dispatch;
-use crate::key;
+use crate::faults::key;
+use crate::instructions::copy::{self, Side};
+use crate::instructions::copy_asm;
+use crate::instructions::copy_words;
+use crate::instructions::dispatch::dispatch;
 use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

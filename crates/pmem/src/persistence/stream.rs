@@ -1,10 +1,10 @@
 //! Streams: bytes that go around the cache. Whole lines go at once, what stands before and behind
 //! them in parts.
 
-use crate::copy::{self, LINE};
-use crate::persist::InFlight;
+use crate::faults::user_memory::{self, Fault, UserIn};
+use crate::instructions::copy::{self, LINE};
+use crate::persistence::tokens::InFlight;
 use crate::region::Region;
-use crate::user::{self, Fault, UserIn};
 use std::panic::Location;
 
 impl Region {
@@ -79,7 +79,7 @@ impl Region {
             // SAFETY: `to` is mapped for all parts, aligned behind the head; both sides are
             // guarded.
             unsafe { copy::stream_lines(self.dispatch().copy, to, from, body) }
-                .map_err(user::caller_to_region)?;
+                .map_err(user_memory::caller_to_region)?;
         }
         let done = head + body;
         self.store_edge(off + done as u64, from.wrapping_add(done), tail, at)
@@ -105,9 +105,9 @@ impl Region {
         // SAFETY: `to` is mapped for `len` bytes; both sides are guarded.
         unsafe {
             if words {
-                copy::stream_words(to, from, len).map_err(user::caller_to_region)
+                copy::stream_words(to, from, len).map_err(user_memory::caller_to_region)
             } else {
-                copy::store_words(to, from, len).map_err(user::caller_to_region)?;
+                copy::store_words(to, from, len).map_err(user_memory::caller_to_region)?;
                 #[cfg(feature = "inject")]
                 if crate::inject::loses_edges() {
                     return Ok(());
@@ -172,14 +172,14 @@ impl Region {
     #[inline(always)]
     pub fn stream_from(&self, off: u64, from: &UserIn<'_>) -> Result<InFlight<'_>, Fault> {
         let (start, len) = (from.start(), from.len());
-        user::check(start, len)?;
+        user_memory::check(start, len)?;
         if (off | len as u64).is_multiple_of(LINE) && self.hook().is_none() {
             let Some(to) = self.quick(off, len as u64) else {
                 return self.stream_slowly(off, start, len, Location::caller());
             };
             // SAFETY: `to` is mapped for these lines; both sides are guarded.
             unsafe { copy::stream_lines(self.dispatch().copy, to, start, len) }
-                .map_err(user::caller_to_region)?;
+                .map_err(user_memory::caller_to_region)?;
         } else {
             self.stream_parts(off, from, Location::caller())?;
         }

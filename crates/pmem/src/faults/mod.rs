@@ -1,0 +1,9 @@
+//! What a fault at an address means: the handler, the protection key, the regions by their
+//! addresses, the memory of the program.
+
+pub mod handler;
+pub mod key;
+pub mod region_table;
+pub mod stray;
+pub mod truncation;
+pub mod user_memory;
