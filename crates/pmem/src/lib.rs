@@ -41,6 +41,7 @@ pub use access::counters;
 pub use access::span::{Kept, Span};
 pub use emulation::{Model, Moving, SlowMemory};
 pub use faults::handler::{handle_fault, install_fault_handler, own_fault_handler};
+pub use faults::service::{Touched, serve_touches};
 pub use faults::user_memory::{Fault, UserIn, UserOut, supply_pages_by, text_length};
 pub use faults::{key, stray};
 pub use instructions::checksum::{checksum, checksum_after, checksum_words};
@@ -51,7 +52,7 @@ pub use processors::{processors, set_processors};
 pub use recording::{counts, trace};
 pub use region::holes::{Beneath, or_no_memory};
 pub use region::hook::Hook;
-pub use region::pager::{APART, Access, Hint, Pager, Touched, serve_touches};
+pub use region::pager::{APART, Access, Hint, Pager};
 pub use region::source::{
     Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, plain,
 };

@@ -5,10 +5,10 @@
 //! reason only: a pointer that *is* mapped is really read or written. Unmapped, protected and
 //! vanished memory is an error, not undefined behaviour.
 
-use crate::faults::handler::{self, guarded};
 use crate::instructions::copy_asm::{self, LOAD_FAULT};
 use crate::instructions::copy_words::{store_line, store_line_words};
 use crate::instructions::dispatch::{CopyKind, Dispatch, FlushKind};
+use crate::instructions::exception_table::{self, guarded};
 use std::arch::asm;
 use std::hint::cold_path;
 
@@ -319,7 +319,11 @@ pub(crate) unsafe fn copy(
 #[cold]
 fn blamed(from: *const u8, len: usize) -> Side {
     let from = from as usize;
-    if (from..from + len).contains(&handler::last_fault()) { Side::Source } else { Side::Target }
+    if (from..from + len).contains(&exception_table::last_fault()) {
+        Side::Source
+    } else {
+        Side::Target
+    }
 }
 
 /// As [`copy`], of memory that is near or on its way: by vectors, whatever the length.

@@ -5,7 +5,7 @@
 //! stores are wrapped in `load!` and `store!`, which list them in the exception table with the
 //! landing pads `98` and `99` of `pads!`.
 
-use crate::faults::handler::guarded;
+use crate::instructions::exception_table::guarded;
 use std::arch::naked_asm;
 
 /// A load from the source faulted.

@@ -4,8 +4,8 @@
 //! ago, waits until they have left the CPU. As in `copy.rs`, all functions are `unsafe` for one
 //! reason only: a pointer that *is* mapped is really read or written.
 
-use crate::faults::handler::guarded;
 use crate::instructions::copy::{LINE, landing, lost};
+use crate::instructions::exception_table::guarded;
 use std::arch::asm;
 
 /// The eight words of a line, each loaded whole, in ascending order; `None` if it faulted. One by

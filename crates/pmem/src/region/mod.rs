@@ -1,13 +1,9 @@
-//! A mapped range of memory, and every load and store of it.
+//! A mapped range of memory: where it comes from, how it is mapped and grows.
 //!
 //! Invariants: `base..base + len` is mapped as long as the region lives, and `len` only grows (the
 //! reserved address space behind it is mapped before the new length is published). The *file* may
 //! shrink under the mapping; then a guarded access faults and gives [`Fault::Region`]. No reference
 //! into the mapping is ever made: bytes are copied in and out, races allowed.
-//!
-//! Persistence order: a store is [`Dirty`]; `stream*` and `copy` are [`InFlight`] at once, because
-//! whole lines go around the cache and the partial lines at both ends are stored and flushed. The
-//! hook hears of an access before it happens.
 //!
 //! Locks: `growing` serialises [`Region::extend`]; nothing else locks.
 
@@ -17,32 +13,30 @@ pub mod hook;
 mod memory;
 mod numa;
 pub mod pager;
-pub mod private_view;
+mod private_view;
+mod slow;
 pub mod source;
 
 pub use memory::Lent;
 
 use self::source::{Class, OpenError, OpenOptions, PAGE, Purpose, Source};
 use crate::emulation::SlowMemory;
+use crate::faults::copy_on_write;
 use crate::faults::handler::install_fault_handler;
 use crate::faults::key::{self, Unguarded};
 use crate::faults::region_table;
 use crate::faults::stray;
-use crate::faults::user_memory::{self, Fault, UserOut};
-use crate::instructions::copy::{self, LINE};
+use crate::faults::user_memory::Fault;
 use crate::instructions::dispatch::{self, Dispatch, FlushKind};
 use crate::internal_fd::InternalFd;
-use crate::persistence::tokens::{Dirty, Durable, InFlight};
 use crate::region::hook::Hook;
 use crate::region::pager::Pager;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::hint::cold_path;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -119,7 +113,7 @@ fn reserve_space(space: usize, align: usize) -> Result<*mut u8, Errno> {
 }
 
 /// Rounds up to whole pages.
-fn pages(len: u64) -> usize {
+pub(crate) fn pages(len: u64) -> usize {
     len.next_multiple_of(PAGE) as usize
 }
 
@@ -527,245 +521,11 @@ impl Region {
             Err(Fault::Region)
         }
     }
-
-    /// Loads the aligned word at `off` (acquire, never torn).
-    #[inline]
-    pub fn load64(&self, off: u64) -> Result<u64, Fault> {
-        let at = self.word(off)?;
-        // SAFETY: `at` is a word of the mapping.
-        unsafe { copy::load64(at) }.ok_or(Fault::Region)
-    }
-
-    /// Copies bytes out; what others store meanwhile may be seen in part, but no aligned 8-byte
-    /// word inside is torn.
-    #[inline]
-    pub fn read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
-        // Mostly the length is known when this is compiled, and one line.
-        if to.len() > LINE as usize {
-            return self.read_long(off, to);
-        }
-        let from = self.range(off, to.len() as u64)?;
-        // SAFETY: `to` is valid for its length; the source is guarded.
-        let copied = unsafe {
-            if to.len() == LINE as usize && off.is_multiple_of(8) {
-                copy::copy64(to.as_mut_ptr(), from)
-            } else {
-                copy::load_words(to.as_mut_ptr(), from, to.len())
-            }
-        };
-        copied.map_err(|_| Fault::Region)
-    }
-
-    /// The same of more than a line.
-    #[inline(never)]
-    fn read_long(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
-        let Some(from) = self.quick(off, to.len() as u64) else {
-            return self.read_slowly(off, to);
-        };
-        // SAFETY: `to` is valid for its length; the source is guarded.
-        unsafe { copy::load_words(to.as_mut_ptr(), from, to.len()) }.map_err(|_| Fault::Region)
-    }
-
-    /// Copies `len` bytes out to the caller, in the fastest way (words may be torn);
-    /// [`Fault::Caller`] also if `to` is shorter.
-    #[inline]
-    pub fn read_to(&self, off: u64, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
-        if len > to.len() {
-            return Err(Fault::Caller);
-        }
-        user_memory::check(to.start(), len)?;
-        let Some(from) = self.quick(off, len as u64) else {
-            return self.read_to_slowly(off, to, len, self.dispatch);
-        };
-        // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
-        let copied = unsafe { copy::copy(self.dispatch, to.start(), from, len) };
-        copied.map_err(user_memory::region_to_caller)
-    }
-
-    /// Stores the aligned word at `off` (release) by one instruction.
-    #[track_caller]
-    #[inline]
-    pub fn store64(&self, off: u64, value: u64) -> Result<Dirty<'_>, Fault> {
-        let at = self.word(off)?;
-        if let Some(hook) = &self.hook {
-            hook.store(off, &value.to_le_bytes(), false, Location::caller());
-        }
-        // SAFETY: `at` is a word of the mapping.
-        if unsafe { copy::store64(at, value) } {
-            Ok(Dirty::new(self, off, 8))
-        } else {
-            Err(Fault::Region)
-        }
-    }
-
-    /// Stores bytes through the cache, in ascending order, each aligned 8-byte word at once.
-    #[track_caller]
-    #[inline]
-    pub fn write(&self, off: u64, from: &[u8]) -> Result<Dirty<'_>, Fault> {
-        self.write_at(off, from, Location::caller())?;
-        Ok(Dirty::new(self, off, from.len() as u64))
-    }
-
-    #[inline]
-    pub(crate) fn write_at(
-        &self,
-        off: u64,
-        from: &[u8],
-        at: &'static Location<'static>,
-    ) -> Result<(), Fault> {
-        let to = self.range(off, from.len() as u64)?;
-        if let Some(hook) = &self.hook {
-            hook.store(off, from, false, at);
-        }
-        // SAFETY: `to` is mapped for `from.len()` bytes.
-        unsafe { copy::store_words(to, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
-    }
-
-    /// Flushes the lines of a range, whichever thread stored them: recovery makes a dead process's
-    /// stores durable before it builds on them. Lines outside the region or on vanished pages are
-    /// skipped.
-    #[track_caller]
-    pub fn flush(&self, off: u64, len: u64) -> InFlight<'_> {
-        let at = Location::caller();
-        if self.pager.is_none() {
-            self.flush_at(off, len, at);
-        } else {
-            self.note_flush(off, len, at);
-        }
-        InFlight::new(self)
-    }
-
-    /// Stores a word that publishes what `after` proves durable.
-    #[track_caller]
-    #[inline]
-    pub fn commit64(&self, off: u64, value: u64, after: &Durable<'_>) -> Result<Dirty<'_>, Fault> {
-        let _ = after;
-        self.store64(off, value)
-    }
-
-    /// Stores bytes (a commit line) that publish what `after` proves durable.
-    #[track_caller]
-    #[inline]
-    pub fn commit_write(
-        &self,
-        off: u64,
-        from: &[u8],
-        after: &Durable<'_>,
-    ) -> Result<Dirty<'_>, Fault> {
-        let _ = after;
-        self.write(off, from)
-    }
-
-    /// Stores a whole line that publishes what `after` proves durable, and starts its way to
-    /// memory: by one direct store where the CPU has it (116 ns with its fence, not 210; the line
-    /// is uncached then); else word by word.
-    #[track_caller]
-    #[inline]
-    pub fn commit_line(
-        &self,
-        off: u64,
-        line: &[u8; LINE as usize],
-        after: &Durable<'_>,
-    ) -> Result<InFlight<'_>, Fault> {
-        let _ = after;
-        self.write_line(off, line)
-    }
-
-    /// As [`Region::commit_line`], for a line that publishes nothing by itself.
-    #[track_caller]
-    #[inline]
-    pub fn write_line(&self, off: u64, line: &[u8; LINE as usize]) -> Result<InFlight<'_>, Fault> {
-        if !off.is_multiple_of(LINE) {
-            return Err(Fault::Region);
-        }
-        let Some(to) = self.quick(off, LINE) else {
-            return self.write_line_slowly(off, line, Location::caller());
-        };
-        if self.hook.is_some() {
-            // Word by word: code that is right with that is right with one store.
-            return Ok(self.write(off, line)?.flush());
-        }
-        // SAFETY: `to` is a line of the mapping.
-        let stored = unsafe { copy::set_off_line(self.dispatch, to, line) };
-        if stored { Ok(InFlight::new(self)) } else { Err(Fault::Region) }
-    }
-
-    #[inline]
-    pub(crate) fn flush_at(&self, off: u64, len: u64, at: &'static Location<'static>) {
-        #[cfg(feature = "inject")]
-        if crate::inject::passes(crate::inject::Does::Flush, at) {
-            return;
-        }
-        let end = off.saturating_add(len).min(self.quick.load(Ordering::Acquire));
-        if self.dispatch.flush == FlushKind::None {
-            return;
-        }
-        if off >= end {
-            cold_path();
-            return self.flush_slowly(off, len, at);
-        }
-        self.flush_lines(off - off % LINE, end, at);
-    }
-
-    /// Flushes the lines of a store that pays for itself.
-    pub(crate) fn flush_edge(&self, off: u64, len: u64, at: &'static Location<'static>) {
-        #[cfg(feature = "inject")]
-        if crate::inject::passes(crate::inject::Does::Flush, at) {
-            return;
-        }
-        if self.dispatch.flush != FlushKind::None {
-            self.flush_lines(off - off % LINE, off + len, at);
-        }
-    }
-
-    /// Flushes the lines from `line` on, up to `end` in the region.
-    #[inline]
-    pub(crate) fn flush_lines(&self, mut line: u64, end: u64, at: &'static Location<'static>) {
-        while line < end {
-            if let Some(hook) = &self.hook {
-                hook.flush(line, at);
-            }
-            let address = self.base.wrapping_add(line as usize);
-            line = if copy::flush_line(self.dispatch.flush, address) {
-                line + LINE
-            } else {
-                (line + 1).next_multiple_of(PAGE)
-            };
-        }
-    }
-
-    #[inline]
-    pub(crate) fn fence_at(&self, at: &'static Location<'static>) {
-        #[cfg(feature = "inject")]
-        if crate::inject::passes(crate::inject::Does::Fence, at) {
-            return;
-        }
-        if let Some(hook) = &self.hook {
-            hook.fence(at);
-        }
-        copy::store_fence();
-    }
-
-    /// Whether [`Region::sync_file`] has anything to do.
-    #[inline]
-    pub fn needs_sync(&self) -> bool {
-        self.class == Class::Page
-    }
-
-    /// Writes the page cache of a plain file to its disk; nothing to do for any other class.
-    pub fn sync_file(&self) -> io::Result<()> {
-        if self.class == Class::Page && self.fd.is_some() {
-            let all = pages(self.len());
-            // SAFETY: the mapping of this region; msync changes no content.
-            unsafe { rustix::mm::msync(self.base.cast(), all, MsyncFlags::SYNC)? };
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        private_view::remove(self.base);
+        copy_on_write::remove(self.base);
         region_table::leave(self.base);
         if self.lent {
             return;

@@ -7,14 +7,12 @@
 //! for: [`Pager::fault`] and [`Pager::ready`] may take as long as a network does, and are called
 //! where nothing is held; all others never wait.
 
-use crate::faults::handler::{expect_faults, take_last_fault};
-use crate::faults::user_memory::{Fault, UserOut};
+use crate::instructions::exception_table::take_last_fault;
 use crate::region::Region;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Bytes of a page.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// Bytes of a load that may be had without moving a page, at most.
 pub const APART: usize = 2048;
@@ -138,52 +136,7 @@ pub trait Pager: Send + Sync {
     fn barrier(&self) -> Result<(), Errno>;
 }
 
-/// Serves a touch of an address in a signal handler, if that can be done at once. It locks nothing
-/// that a thread outside of a handler holds.
-pub type Touched = fn(usize) -> bool;
-
-static TOUCHED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-
-/// From here on a guarded access that faults with SIGBUS is made again if this serves it: so what a
-/// pager can do where the touch happens costs the call nothing.
-pub fn serve_touches(serve: Touched) {
-    expect_faults();
-    TOUCHED.store(serve as *mut (), Ordering::Release);
-}
-
-/// Whether a touch was served.
-pub(crate) fn touched(address: usize) -> bool {
-    let serve = TOUCHED.load(Ordering::Acquire);
-    if serve.is_null() {
-        return false;
-    }
-    // SAFETY: stored by `serve_touches` only.
-    unsafe { std::mem::transmute::<*mut (), Touched>(serve)(address) }
-}
-
 impl Region {
-    /// As [`Region::read_to`], of at most [`APART`] bytes: what an absent page has is copied from
-    /// where it is, if the pager does that. Nothing may be held: it may wait.
-    #[cold]
-    pub fn read_apart(&self, off: u64, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
-        let Some(pager) = self.pager().filter(|_| len <= APART && len <= to.len()) else {
-            return self.read_to(off, to, len);
-        };
-        let (mut buffer, mut done) = ([0; APART], 0);
-        while done < len {
-            let at = off + done as u64;
-            let take = ((PAGE - at % PAGE) as usize).min(len - done);
-            let (part, bytes) = (to.slice(done, take), &mut buffer[..take]);
-            if pager.load_apart(at, bytes) {
-                part.write(bytes)?;
-            } else {
-                self.read_to(at, &part, take)?;
-            }
-            done += take;
-        }
-        Ok(())
-    }
-
     /// The page, by its offset, at which this thread's last guarded access faulted, if this region
     /// has a pager and it lies in it. It is told once.
     #[cold]
