@@ -14,7 +14,6 @@
 //! - A [`Pager`] brings pages that lie elsewhere.
 //! - [`SlowMemory`] emulates slower memory, for regions ([`Region::slow_down`]) and for peers.
 //! - [`Window`] maps a part of a file that the kernel keeps.
-//! - [`interrupt`] ends a wait when a signal was kept back.
 //! - [`key`] keeps the program's own code out of a region; [`stray`] says what it did there.
 //!
 //! No other crate stores or flushes by inline assembly or intrinsics. No function here calls what a
@@ -26,10 +25,7 @@ mod faults;
 #[cfg(feature = "inject")]
 pub mod inject;
 mod instructions;
-mod internal_fd;
-pub mod interrupt;
 mod persistence;
-mod processors;
 mod recording;
 mod region;
 mod window;
@@ -46,15 +42,16 @@ pub use faults::user_memory::{Fault, UserIn, UserOut, supply_pages_by, text_leng
 pub use faults::{key, stray};
 pub use instructions::checksum::{checksum, checksum_after, checksum_words};
 pub use instructions::dispatch::{CopyKind, Dispatch, FlushKind};
-pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
+pub use os::{
+    InternalFd, internal_numbers, interrupt, is_internal_number, plain, processors, set_processors,
+};
 pub use persistence::tokens::{Dirty, Durable, Gathered, InFlight};
-pub use processors::{processors, set_processors};
 pub use recording::{counts, trace};
 pub use region::holes::{Beneath, or_no_memory};
 pub use region::hook::Hook;
 pub use region::pager::{APART, Access, Hint, Pager};
 pub use region::source::{
-    Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, plain,
+    Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read,
 };
 pub use region::{Lent, Region};
 pub use window::{Window, fence, prefetch};

@@ -5,8 +5,8 @@
 //!
 //! No locks.
 
-use crate::interrupt::system_call;
 use crate::region::Region;
+use os::interrupt::system_call;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 

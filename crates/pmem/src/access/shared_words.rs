@@ -11,9 +11,9 @@
 
 use crate::faults::user_memory::Fault;
 use crate::instructions::copy;
-use crate::interrupt;
 use crate::region::Region;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use os::interrupt;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use std::hint::cold_path;

@@ -11,7 +11,7 @@
 use crate::faults::stray;
 use crate::faults::{copy_on_write, service, truncation};
 use crate::instructions::exception_table::{landing_for, set_last_fault};
-use crate::interrupt::system_call;
+use os::interrupt::system_call;
 use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::sync::Once;

@@ -20,7 +20,7 @@
 //! under the key; `START` and `END` are around all of them.
 
 use crate::instructions::dispatch::features;
-use crate::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::io::Errno;
 use std::arch::asm;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ impl std::fmt::Display for Unguarded {
             Self::Taken => out.write_str("all protection keys of the process are taken"),
             Self::Many => write!(out, "{REGIONS_MAX} regions of the process are guarded"),
             Self::Refused(errno) => {
-                write!(out, "the kernel refused a protection key: {}", crate::plain(*errno))
+                write!(out, "the kernel refused a protection key: {}", os::plain(*errno))
             }
         }
     }

@@ -7,7 +7,7 @@
 //! Runs in a signal handler: nothing here allocates, locks or calls the C library.
 
 use crate::faults::region_table;
-use crate::interrupt::system_call;
+use os::interrupt::system_call;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 

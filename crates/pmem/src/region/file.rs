@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::internal_fd::InternalFd;
 use crate::region::Region;
+use os::InternalFd;
 
 impl Region {
     /// The descriptor of the file or device; -1 if there is none.

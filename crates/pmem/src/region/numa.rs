@@ -1,6 +1,6 @@
 //! On which of the machine's memory nodes a region's pages lie, as the kernel tells.
 
-use crate::Region;
+use crate::region::Region;
 use std::ffi::{c_int, c_void};
 
 /// A page, as the kernel counts them here.

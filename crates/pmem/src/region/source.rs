@@ -84,12 +84,6 @@ pub struct OpenError {
     errno: Errno,
 }
 
-/// An error number in words for a person, without the number that the standard library appends.
-pub fn plain(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 impl OpenError {
     pub(crate) fn new(
         path: &Path,
@@ -268,7 +262,7 @@ pub(crate) fn explain_open(path: &Path, errno: Errno, write: bool) -> OpenError 
         }
         Errno::ROFS => ("its file system is read-only", "remount it, or open it for reading"),
         _ => {
-            let found = format!("opening it for {how} gave: {}", plain(errno));
+            let found = format!("opening it for {how} gave: {}", os::plain(errno));
             return OpenError::new(path, errno, found, "check the path and the system's limits");
         }
     };

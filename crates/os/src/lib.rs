@@ -1,0 +1,17 @@
+//! What a process asks of the kernel, past the C library: system calls, waits that a signal ends,
+//! descriptors out of the program's way, processors.
+//!
+//! - [`interrupt`] makes system calls, and ends a wait when a signal was kept back.
+//! - [`InternalFd`] stands at a number where the program does not expect its own.
+//! - [`processors`] says how many threads share a long work.
+//!
+//! No function here calls what a preload library interposes.
+
+mod errno;
+mod internal_fd;
+pub mod interrupt;
+mod processors;
+
+pub use errno::plain;
+pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
+pub use processors::{processors, set_processors};
