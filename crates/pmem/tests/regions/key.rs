@@ -1,8 +1,10 @@
-//! Guarded regions: reached between `open` and `close` only. One test, since a process has one key.
+//! Guarded regions: reached between `open` and `close` only. One test, in a process of its own,
+//! since a process has one key.
 
+use crate::directory::TestDir;
+use crate::process::{alone, run_alone};
 use pmem::key::{self, Unguarded};
 use pmem::{Fault, Region, UserIn, UserOut, text_length};
-use std::path::PathBuf;
 use std::sync::mpsc;
 
 const SIZE: u64 = 4 << 20;
@@ -17,8 +19,14 @@ fn a_guarded_region_is_reached_while_it_is_open() {
         eprintln!("not tested: {why}");
         return;
     }
+    if !alone() {
+        let output = run_alone("key::a_guarded_region_is_reached_while_it_is_open", &[]);
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
     assert_eq!(key::open(), 0, "nothing is guarded");
-    let path = PathBuf::from(format!("/dev/shm/solera-key-{}", std::process::id()));
+    let directory = TestDir::in_memory("key");
+    let path = directory.file("region");
     let options = pmem::OpenOptions { write: true, reserve: SIZE, ..Default::default() };
     let region = Region::create_with(&path, SIZE, 0o600, true, &options).unwrap();
     std::thread::scope(|scope| {
@@ -46,7 +54,6 @@ fn a_guarded_region_is_reached_while_it_is_open() {
     file.set_len(2 * SIZE).unwrap();
     assert_eq!(region.extend().unwrap(), 2 * SIZE);
     assert!(reads(&region, SIZE));
-    std::fs::remove_file(&path).unwrap();
 
     // While it is open: what points into it is no buffer of the caller's.
     let inside = region.base().wrapping_add(64);
@@ -70,8 +77,11 @@ fn a_guarded_region_is_reached_while_it_is_open() {
     assert_eq!(over.slice(4095, 2).write(&[0; 2]), Err(Fault::Caller));
     key::close(rights);
     assert!(!reads(&region, SIZE));
+    others_by_the_same_key(region);
+}
 
-    // Others, by the same key; between them is the caller's memory.
+/// Between them is the caller's memory.
+fn others_by_the_same_key(region: Region) {
     let mut all = vec![region];
     for _ in 1..16 {
         let other = Region::anonymous(SIZE).unwrap();

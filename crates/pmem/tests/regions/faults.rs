@@ -1,6 +1,7 @@
 //! What happens when memory is not there: the region's fault (`EIO`) and the caller's (`EFAULT`)
 //! are told apart, and nothing crashes.
 
+use crate::directory::TestDir;
 use pmem::{Fault, OpenOptions, Region, UserIn, UserOut, text_length};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -276,8 +277,8 @@ fn the_callers_buffer_may_lie_in_the_region_itself() {
 
 #[test]
 fn a_region_opened_for_reading_refuses_stores() {
-    let directory = tempdir("read-only");
-    let path = directory.join("region");
+    let directory = TestDir::in_memory("read-only");
+    let path = directory.file("region");
     let region = Region::create(&path, SIZE, 0o600, true).unwrap();
     let reader = Region::open(&path, &OpenOptions::default()).unwrap();
     let _ = region.store64(8, 7).unwrap().flush().fence();
@@ -286,12 +287,4 @@ fn a_region_opened_for_reading_refuses_stores() {
     assert_eq!(fault(reader.store64(8, 8)), Err(Fault::Region));
     assert_eq!(fault(reader.stream(0, &[1; 200])), Err(Fault::Region));
     assert_eq!(reader.shared_add(8, 1), Err(Fault::Region));
-    std::fs::remove_dir_all(directory).unwrap();
-}
-
-/// A fresh directory in memory.
-fn tempdir(name: &str) -> std::path::PathBuf {
-    let path = format!("/dev/shm/solera-pmem-{name}-{}", std::process::id());
-    std::fs::create_dir(&path).unwrap();
-    path.into()
 }

@@ -1,5 +1,6 @@
 //! Volatile words that processes share: atomic, never traced, usable as locks.
 
+use crate::directory::TestDir;
 use pmem::trace::Trace;
 use pmem::{Hook, Region};
 use std::panic::Location;
@@ -112,7 +113,7 @@ fn a_futex_wakes_its_sleeper_and_times_out_without() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while region.shared_load(16).unwrap() == 0 {
-                assert!(region.futex_wait(16, 0, Some(Duration::from_secs(10))));
+                assert!(region.futex_wait(16, 0, Some(Duration::from_mins(2))));
             }
         });
         std::thread::sleep(Duration::from_millis(20));
@@ -124,14 +125,15 @@ fn a_futex_wakes_its_sleeper_and_times_out_without() {
 /// Two mappings of one file, as two processes have them.
 #[test]
 fn what_one_mapping_stores_the_other_loads() {
-    let path = format!("/dev/shm/solera-pmem-shared-{}", std::process::id());
+    let directory = TestDir::in_memory("shared");
+    let path = directory.file("region");
     let one = Region::create(path.as_ref(), 1 << 20, 0o600, true).unwrap();
     let options = pmem::OpenOptions { write: true, ..Default::default() };
     let two = Region::open(path.as_ref(), &options).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while two.shared_load(0).unwrap() == 0 {
-                two.futex_wait(0, 0, Some(Duration::from_secs(10)));
+                two.futex_wait(0, 0, Some(Duration::from_mins(2)));
             }
             two.shared_add(0, 1).unwrap();
         });
@@ -139,5 +141,4 @@ fn what_one_mapping_stores_the_other_loads() {
         one.futex_wake(0, 1);
     });
     assert_eq!(one.shared_load(0), Ok(2));
-    std::fs::remove_file(path).unwrap();
 }

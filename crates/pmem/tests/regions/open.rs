@@ -1,9 +1,10 @@
 //! Opening: where regions come from, which class they get, and what is said when they cannot be
 //! had.
 
+use crate::directory::TestDir;
+use crate::process::{alone, run_alone};
 use pmem::{Class, CopyKind, FlushKind, OpenOptions, Purpose, Region};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 const WRITE: OpenOptions = OpenOptions {
     write: true,
@@ -13,31 +14,6 @@ const WRITE: OpenOptions = OpenOptions {
     purpose: Purpose::Volume,
 };
 
-/// A fresh directory that removes itself.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(parent: &Path, name: &str) -> Directory {
-        let path = parent.join(format!("solera-pmem-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Directory(path)
-    }
-
-    fn in_memory(name: &str) -> Directory {
-        Directory::new(Path::new("/dev/shm"), name)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// What opening `path` says, without the path.
 fn refusal(path: &Path, options: &OpenOptions) -> String {
     let error = Region::open(path, options).unwrap_err().to_string();
@@ -46,7 +22,7 @@ fn refusal(path: &Path, options: &OpenOptions) -> String {
 
 #[test]
 fn memory_is_volatile_and_its_file_is_sparse() {
-    let directory = Directory::in_memory("volatile");
+    let directory = TestDir::in_memory("volatile");
     let path = directory.file("region");
     let region = Region::create(&path, 1 << 30, 0o640, true).unwrap();
     assert_eq!((region.class(), region.len()), (Class::Volatile, 1 << 30));
@@ -61,7 +37,7 @@ fn memory_is_volatile_and_its_file_is_sparse() {
 
 #[test]
 fn create_refuses_or_resizes_what_exists() {
-    let directory = Directory::in_memory("create");
+    let directory = TestDir::in_memory("create");
     let path = directory.file("region");
     let first = Region::create(&path, 8192, 0o600, true).unwrap();
     let _ = first.store64(0, 7).unwrap().flush().fence();
@@ -74,7 +50,7 @@ fn create_refuses_or_resizes_what_exists() {
 
 #[test]
 fn odd_sizes_are_kept() {
-    let directory = Directory::in_memory("odd");
+    let directory = TestDir::in_memory("odd");
     let region = Region::create(&directory.file("region"), 5001, 0o600, true).unwrap();
     let mut byte = [0];
     assert!(region.read(5000, &mut byte).is_ok() && region.read(5001, &mut byte).is_err());
@@ -82,7 +58,7 @@ fn odd_sizes_are_kept() {
 
 #[test]
 fn a_region_grows_inside_its_reserve() {
-    let directory = Directory::in_memory("grow");
+    let directory = TestDir::in_memory("grow");
     let path = directory.file("region");
     Region::create(&path, 5000, 0o600, true).unwrap();
     let options = OpenOptions { reserve: 4 << 20, ..WRITE };
@@ -102,7 +78,7 @@ fn a_region_grows_inside_its_reserve() {
 
 #[test]
 fn a_forced_class_says_so() {
-    let directory = Directory::in_memory("forced");
+    let directory = TestDir::in_memory("forced");
     let path = directory.file("region");
     Region::create(&path, 4096, 0o600, true).unwrap();
     for class in [Class::Byte, Class::CacheLine, Class::Volatile, Class::Page] {
@@ -118,7 +94,7 @@ fn a_forced_class_says_so() {
 
 #[test]
 fn a_plain_file_must_be_asked_for_by_name() {
-    let directory = Directory::new(Path::new(env!("CARGO_TARGET_TMPDIR")), "plain");
+    let directory = TestDir::new(Path::new(env!("CARGO_TARGET_TMPDIR")), "plain");
     let path = directory.file("region");
     let refused = Region::create(&path, 4096, 0o600, true);
     let Err(refused) = refused else {
@@ -140,7 +116,7 @@ fn a_plain_file_must_be_asked_for_by_name() {
 
 #[test]
 fn what_is_no_region_is_refused_with_advice() {
-    let directory = Directory::in_memory("refused");
+    let directory = TestDir::in_memory("refused");
     let missing = refusal(&directory.file("missing"), &WRITE);
     assert_eq!(
         missing,
@@ -149,8 +125,8 @@ fn what_is_no_region_is_refused_with_advice() {
     );
     let is_directory = "cannot use PATH as the memory of a volume: it is a directory, \
                         and a volume is a file or a dax device; name the volume's file";
-    assert_eq!(refusal(&directory.0, &WRITE), is_directory);
-    assert_eq!(refusal(&directory.0, &OpenOptions::default()), is_directory);
+    assert_eq!(refusal(directory.path(), &WRITE), is_directory);
+    assert_eq!(refusal(directory.path(), &OpenOptions::default()), is_directory);
 
     std::fs::write(directory.file("empty"), b"").unwrap();
     let empty = refusal(&directory.file("empty"), &WRITE);
@@ -163,21 +139,6 @@ fn what_is_no_region_is_refused_with_advice() {
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     assert!(refusal(&fifo, &WRITE).contains("it is a fifo"), "a fifo, without waiting");
-}
-
-/// Set in the processes that a test runs itself in.
-const ALONE: &str = "SOLERA_TEST_ALONE";
-
-/// Whether this process was started by [`run_alone`].
-fn alone() -> bool {
-    std::env::var_os(ALONE).is_some()
-}
-
-/// Runs one test of this file in a process of its own, with its own environment.
-fn run_alone(test: &str, variables: &[(&str, &str)]) -> std::process::Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ALONE, "1");
-    command.envs(variables.iter().copied()).output().unwrap()
 }
 
 fn show_what_open_chose() {
@@ -196,7 +157,7 @@ fn the_environment_forces_class_and_instructions() {
         return show_what_open_chose();
     }
     let show = |variables: &[(&str, &str)]| {
-        let output = run_alone("the_environment_forces_class_and_instructions", variables);
+        let output = run_alone("open::the_environment_forces_class_and_instructions", variables);
         String::from_utf8(output.stdout).unwrap()
     };
     let (clflush, sse2) = (FlushKind::Clflush, CopyKind::Sse2);
@@ -226,7 +187,7 @@ fn a_fault_that_is_not_ours_ends_the_process_as_ever() {
     if alone() {
         return stumble();
     }
-    let status = run_alone("a_fault_that_is_not_ours_ends_the_process_as_ever", &[]).status;
+    let status = run_alone("open::a_fault_that_is_not_ours_ends_the_process_as_ever", &[]).status;
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     assert_eq!(signal, Some(libc::SIGSEGV), "{status}");
 }
@@ -247,7 +208,8 @@ fn a_fault_that_is_not_ours_reaches_the_handler_before_us() {
     if alone() {
         return stumble_with_a_handler();
     }
-    let status = run_alone("a_fault_that_is_not_ours_reaches_the_handler_before_us", &[]).status;
+    let status =
+        run_alone("open::a_fault_that_is_not_ours_reaches_the_handler_before_us", &[]).status;
     assert_eq!(status.code(), Some(42), "{status}");
 }
 
@@ -274,7 +236,7 @@ fn a_signal_that_was_sent_is_not_ours() {
     if alone() {
         return be_sent_signals();
     }
-    let output = run_alone("a_signal_that_was_sent_is_not_ours", &[]);
+    let output = run_alone("open::a_signal_that_was_sent_is_not_ours", &[]);
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
     assert_eq!(signal, Some(libc::SIGBUS), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
