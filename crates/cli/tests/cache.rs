@@ -333,7 +333,7 @@ fn a_program_that_gives_its_rights_away_goes_on() {
 }
 
 /// The cache makes no thread: it would end for good that a process alone works by plain
-/// instructions (`crates/flac/tests/alone.rs` counts them).
+/// instructions (`crates/flac/tests/caching/exclusive.rs` counts them).
 #[test]
 fn a_program_with_the_cache_keeps_one_thread() {
     let place = Place::new();

@@ -1,9 +1,9 @@
 //! Faults are put back, one at a time, each at the one moment at which it shows: with the fault the
 //! wrong bytes are read, without it, at the same moment, the right ones.
 
-mod common;
+#[path = "caching/support.rs"]
+mod support;
 
-use common::{Place, open, read, write};
 use flac::buffers::{self, PAGE};
 use flac::inject::{Bug, Point, at_points, set_bug};
 use flac::{Cached, Count};
@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use support::{Place, open, read, write};
 use vfs::{Desc, FileSystem, UserOut, Where};
 use volume::{Mode, Volume};
 

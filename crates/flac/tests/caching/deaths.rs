@@ -1,9 +1,7 @@
 //! A process dies at any moment of its reads, fills and evictions: the next reader is right, the
 //! budget holds, and what the dead left goes.
 
-mod common;
-
-use common::{Place, Random, open, read, write};
+use crate::support::{Place, Random, open, read, write};
 use flac::Count;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -57,7 +55,7 @@ impl Drop for Dying {
 fn begin(place: &Place) -> Dying {
     let program = std::env::current_exe().expect("this program");
     let child = Command::new(program)
-        .args(["--exact", "--nocapture", "kills_anywhere_do_no_harm"])
+        .args(["--exact", "--nocapture", "deaths::kills_anywhere_do_no_harm"])
         .env(PLACE, &place.dir)
         .stdout(Stdio::null())
         .spawn();

@@ -1,9 +1,7 @@
 //! The extension in SQLite's own shell and in Python: whatever a script does with the VFS, it does
 //! with `unix`, and says the same.
 
-mod place;
-
-use place::{BOTH, Place, is_there, said};
+use crate::directory::{BOTH, Place, is_there, said};
 
 /// Rows, some larger than a page, some removed, one changed; what is printed last says whether the
 /// database is whole.

@@ -1,9 +1,7 @@
 //! A process with the cache works alone as often as one without, and others who come end that as
 //! often (`crates/volume/src/process/exclusive.rs`): counted word by word, and coming by coming.
 
-mod common;
-
-use common::{Place, Random, open, read, write};
+use crate::support::{Place, Random, open, read, write};
 use flac::Cached;
 use pmem::{Hook, Region};
 use std::panic::Location;

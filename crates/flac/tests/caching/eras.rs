@@ -1,8 +1,6 @@
 //! What a cache keeps over the end of an era, and when it must not.
 
-mod common;
-
-use common::{Place, copy, open, read, write};
+use crate::support::{Place, copy, open, read, write};
 use flac::Count;
 use vfs::FileSystem;
 use volume::Mode;

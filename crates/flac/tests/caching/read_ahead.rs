@@ -1,9 +1,7 @@
 //! A thread that fills ahead of readers in order: what it fills is right, whatever changes
 //! meanwhile; it ends with the cache, and is not in a forked child.
 
-mod common;
-
-use common::{Place, open, write};
+use crate::support::{Place, open, write};
 use flac::{CHUNK, Cached, Count, Options};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,16 +1,14 @@
 //! The log's contract, on files.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::Place;
 use flex::{Error, Follower, Log, LogOptions, check};
 use pmem::counts::Counts;
 use pmem::{Region, UserIn};
-use support::Place;
 
 /// The log of a test's place.
 trait HasLog {
@@ -333,7 +331,7 @@ fn a_killed_writer_leaves_what_it_told_of() {
     let place = Place::new();
     for round in 0..20 {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "a_killed_writer_leaves_what_it_told_of", "--nocapture"])
+            .args(["--exact", "log::a_killed_writer_leaves_what_it_told_of", "--nocapture"])
             .env(CHILD, place.log())
             .stdout(std::process::Stdio::piped())
             .spawn()

@@ -1,16 +1,14 @@
 //! The contract of files.
 
-mod support;
-
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::support::{Place, in_child};
 use flex::{Create, Error, File, FileOptions, Length};
 use pmem::counts::Counts;
 use pmem::{Class, Region, UserIn, UserOut};
-use support::{Place, in_child};
 
 const STEP: u64 = 64 << 10;
 

@@ -1,15 +1,13 @@
 //! Logs and other processes: killed at every fence, and followed by four.
 
-mod support;
-
 use std::panic::Location;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::support::{Child, Place, in_child};
 use flex::{Error, Follower, Log, LogOptions};
 use pmem::{Hook, OpenOptions, Purpose, Region};
-use support::{Child, Place, in_child};
 
 fn options(capacity: u64) -> LogOptions {
     LogOptions { capacity, create: true, page: true, ..LogOptions::default() }

@@ -4,9 +4,7 @@
 //! without. Every read of a random run is compared with a model; then threads write and read at
 //! once, and no read may give what was overwritten before it began.
 
-mod common;
-
-use common::{Place, Random, open, read, write};
+use crate::support::{Place, Random, open, read, write};
 use flac::{Cached, Count};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,6 @@
 //! Whatever is in the index, no byte is served that the file does not have.
 
-mod common;
-
-use common::{Place, Random, open, read, write};
+use crate::support::{Place, Random, open, read, write};
 use flac::Count;
 use std::os::unix::fs::FileExt;
 use vfs::FileSystem;

@@ -1,9 +1,7 @@
 //! Reads into explicit buffers: whole pages are mapped, not copied; what a buffer has got it keeps,
 //! whatever becomes of the file and of the cache.
 
-mod common;
-
-use common::{Place, Random, open, write};
+use crate::support::{Place, Random, open, write};
 use flac::buffers::{self, PAGE};
 use flac::{Cached, Count, drop_all};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -268,7 +266,7 @@ fn a_buffer_keeps_what_it_has() {
             let cached = stage.place.cached(&stage.volume, 8 << 20);
             let other = open(&cached, b"other", libc::O_RDWR);
             write(&cached, other, 0, &vec![3; 16 << 20]);
-            common::read(&cached, other, 0, 16 << 20);
+            crate::support::read(&cached, other, 0, 16 << 20);
             cached.close(other).expect("closed");
             assert!(stage.place.status().used <= 8 << 20);
         }),
@@ -434,7 +432,7 @@ fn a_segment_that_may_be_attached_is_let_go() {
     let Some(stage) = Stage::new("let-go") else { return };
     let empty = stage.taken();
     let buffer = Buffer::new(4 * MIB);
-    common::read(&stage.cached, stage.desc, 0, 4 * MIB);
+    crate::support::read(&stage.cached, stage.desc, 0, 4 * MIB);
     stage.read(&buffer, 0, 0, 4 * MIB);
     drop(buffer);
     // By its writer, who has a window.

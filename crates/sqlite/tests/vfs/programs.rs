@@ -1,13 +1,11 @@
 //! C programs that have SQLite linked and the VFS registered.
 
-mod place;
-
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use place::{BOTH, Place, is_there, said, times};
+use crate::directory::{BOTH, Place, is_there, said, times};
 
 #[test]
 fn a_program_registers_it_and_bytes_go_by_its_windows() {
