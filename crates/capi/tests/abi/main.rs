@@ -1,5 +1,8 @@
 //! The C ABI: what the header declares is what the library exports, and what it says is so.
 
+mod library;
+
+use library::archive;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A directory of a test's own, with the library in it.
-struct Place(PathBuf);
+struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
@@ -18,11 +21,7 @@ impl Place {
         let name = format!("solera-capi-{}-{number}", std::process::id());
         let place = Self(Path::new(&base).join(name));
         std::fs::create_dir_all(place.0.join("data")).expect("a directory");
-        let linked = Command::new(Path::new(CRATE).join("link.sh"))
-            .args([&archive(), &place.0])
-            .output()
-            .expect("a linker");
-        assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
+        library::show_in(&place.0);
         place
     }
 
@@ -56,30 +55,17 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// The archive, which was built with this test: the newest one beside it.
-fn archive() -> PathBuf {
-    let own = std::env::current_exe().expect("this binary's path");
-    let beside = std::fs::read_dir(own.parent().expect("its directory")).expect("its neighbours");
-    let archives = beside.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let is_it =
-            path.extension()? == "a" && path.file_name()?.to_str()?.starts_with("libsolera-");
-        is_it.then(|| (path.metadata().and_then(|meta| meta.modified()).ok(), path))
-    });
-    archives.max().expect("libsolera.a is built before its tests").1
 }
 
 const C99: &[&str] = &["cc", "-std=gnu99", "-O1"];
 
 #[test]
 fn header_version_script_and_library_have_the_same_functions() {
-    let place = Place::new();
+    let place = TestDir::new();
     let names = |text: &str, before: &str, after: char| -> BTreeSet<String> {
         let pieces = text.split(before).skip(1);
         let names = pieces.filter_map(|piece| piece.split_once(after).map(|(name, _)| name));
@@ -122,7 +108,7 @@ fn header_version_script_and_library_have_the_same_functions() {
 
 #[test]
 fn the_header_is_clean_c99_and_cpp11_for_the_shared_and_the_static_library() {
-    let place = Place::new();
+    let place = TestDir::new();
     std::fs::copy(archive(), place.0.join("libsolera.a")).expect("the archive");
     let strict: [&[&str]; 2] = [&["cc", "-std=c99"], &["c++", "-x", "c++", "-std=c++11"]];
     let mut expected = String::new();
@@ -143,26 +129,26 @@ fn the_header_is_clean_c99_and_cpp11_for_the_shared_and_the_static_library() {
 
 #[test]
 fn files_do_what_the_header_says() {
-    let place = Place::new();
+    let place = TestDir::new();
     print!("{}", place.run(&place.compile(C99, "files.c", &["-lsolera"])));
 }
 
 #[test]
 fn logs_do_what_the_header_says() {
-    let place = Place::new();
+    let place = TestDir::new();
     print!("{}", place.run(&place.compile(C99, "logs.c", &["-lsolera"])));
 }
 
 /// Without a cache they are memory.
 #[test]
 fn buffers_do_what_the_header_says() {
-    let place = Place::new();
+    let place = TestDir::new();
     assert_eq!(place.run(&place.compile(C99, "buffers.c", &["-lsolera"])), "right\n");
 }
 
 #[test]
 fn python_has_the_same_by_ctypes() {
-    let place = Place::new();
+    let place = TestDir::new();
     let done = Command::new("/usr/bin/python3")
         .arg(Path::new(CRATE).join("tests/python.py"))
         .arg(place.0.join("data"))

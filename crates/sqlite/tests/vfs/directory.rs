@@ -9,7 +9,7 @@ const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 pub const BOTH: [&str; 2] = ["unix", "solera"];
 
 /// Gone with the test.
-pub struct Place(pub PathBuf);
+pub struct TestDir(pub PathBuf);
 
 /// Whether a command is there; says that a test is skipped if not.
 pub fn is_there(command: &str) -> bool {
@@ -22,9 +22,8 @@ pub fn is_there(command: &str) -> bool {
 }
 
 /// How often something is done: more in the long run.
-#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn times(short: usize, long: usize) -> usize {
-    if std::env::var_os("SOLERA_TEST_LONG").is_some() { long } else { short }
+    if rotation::all() { long } else { short }
 }
 
 /// What a command said; it must end well.
@@ -35,14 +34,13 @@ pub fn said(command: &mut Command) -> String {
     said
 }
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
         Self::below(Path::new(&base))
     }
 
     /// The same, for programs that have SQLite linked; says that a test is skipped without.
-    #[allow(dead_code, reason = "as above")]
     pub fn for_programs() -> Option<Self> {
         if Path::new("/usr/include/sqlite3.h").exists() {
             return Some(Self::new());
@@ -57,13 +55,11 @@ impl Place {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let place = Self(base.join(format!("solera-sqlite-{}-{number}", std::process::id())));
         std::fs::create_dir_all(&place.0).expect("a directory");
-        let link = Path::new(CRATE).join("../capi/link.sh");
-        said(Command::new(link).args([&archive(), &place.0]));
+        crate::library::show_in(&place.0);
         place
     }
 
     /// The path of a file there.
-    #[allow(dead_code, reason = "as above")]
     pub fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
@@ -78,7 +74,6 @@ impl Place {
     }
 
     /// SQLite's shell, with the VFS loaded, on the database that `uri` names.
-    #[allow(dead_code, reason = "as above")]
     pub fn shell(&self, uri: &str, script: &str) -> Command {
         let mut command = self.command("sqlite3");
         command.args(["-batch", ":memory:", ".load ./solera_vfs", &format!(".open {uri}"), script]);
@@ -86,7 +81,6 @@ impl Place {
     }
 
     /// Compiles a program of tests/c; warnings are errors.
-    #[allow(dead_code, reason = "as above")]
     pub fn compile(&self, name: &str) -> PathBuf {
         let program = self.0.join(name);
         said(
@@ -102,21 +96,8 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// The archive, which was built with this test: the newest one beside it.
-fn archive() -> PathBuf {
-    let own = std::env::current_exe().expect("this binary's path");
-    let beside = std::fs::read_dir(own.parent().expect("its directory")).expect("its neighbours");
-    let archives = beside.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let is_it =
-            path.extension()? == "a" && path.file_name()?.to_str()?.starts_with("libsolera-");
-        is_it.then(|| (path.metadata().and_then(|meta| meta.modified()).ok(), path))
-    });
-    archives.max().expect("libsolera.a is built before these tests").1
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::directory::{BOTH, Place, is_there, said, times};
+use crate::directory::{BOTH, TestDir, is_there, said, times};
 
 #[test]
 fn a_program_registers_it_and_bytes_go_by_its_windows() {
     for first in ["0", "64", "none"] {
-        let Some(place) = Place::for_programs() else { return };
+        let Some(place) = TestDir::for_programs() else { return };
         let mut program = place.command(place.compile("static"));
         print!("{}", said(program.env("SOLERA_SQLITE_AFTER", first)));
     }
@@ -18,18 +18,18 @@ fn a_program_registers_it_and_bytes_go_by_its_windows() {
 
 #[test]
 fn both_vfs_in_one_process_keep_each_others_locks() {
-    let Some(place) = Place::for_programs() else { return };
+    let Some(place) = TestDir::for_programs() else { return };
     print!("{}", said(&mut place.command(place.compile("locks"))));
 }
 
 #[test]
 fn a_file_that_is_cut_is_an_error_of_sqlite() {
-    let Some(place) = Place::for_programs() else { return };
+    let Some(place) = TestDir::for_programs() else { return };
     print!("{}", said(&mut place.command(place.compile("cut"))));
 }
 
 /// An empty database for workers.
-fn prepare(place: &Place, name: &str, journal: &str) {
+fn prepare(place: &TestDir, name: &str, journal: &str) {
     let script = format!(
         "PRAGMA page_size = {}; PRAGMA auto_vacuum = incremental; PRAGMA journal_mode = {journal};
          CREATE TABLE t(a INTEGER PRIMARY KEY, id, n, b); CREATE TABLE c(n);
@@ -39,12 +39,12 @@ fn prepare(place: &Place, name: &str, journal: &str) {
     said(&mut place.shell(&format!("file:{name}?vfs=unix"), &script));
 }
 
-fn start(place: &Place, worker: &Path, arguments: &[&str]) -> Child {
+fn start(place: &TestDir, worker: &Path, arguments: &[&str]) -> Child {
     place.command(worker).args(arguments).stdout(Stdio::piped()).spawn().expect("a worker")
 }
 
 /// The database is whole, and the count is of the rows, by both VFSs.
-fn check(place: &Place, name: &str) {
+fn check(place: &TestDir, name: &str) {
     for vfs in BOTH {
         let ask = "PRAGMA integrity_check; SELECT n - (SELECT count(*) FROM t) FROM c;";
         let found = said(&mut place.shell(&format!("file:{name}?vfs={vfs}"), ask));
@@ -54,12 +54,16 @@ fn check(place: &Place, name: &str) {
 
 #[test]
 fn processes_and_threads_of_both_vfs_work_on_one_database() {
-    let Some(place) = Place::for_programs() else { return };
+    let Some(place) = TestDir::for_programs() else { return };
     let worker = place.compile("worker");
     let each = times(300, 5000).to_string();
     for (name, journal) in
         [("wal.db", "wal"), ("small.db", "wal"), ("delete.db", "delete"), ("small2.db", "truncate")]
     {
+        // Half of them, by rotation; in the long run all.
+        if !rotation::chosen(&format!("processes and threads on {name}"), 2) {
+            continue;
+        }
         prepare(&place, name, journal);
         let children: Vec<Child> = [("solera", "1"), ("solera", "2"), ("unix", "3")]
             .into_iter()
@@ -75,11 +79,15 @@ fn processes_and_threads_of_both_vfs_work_on_one_database() {
 
 #[test]
 fn what_was_committed_outlives_a_killed_writer() {
-    let Some(place) = Place::for_programs() else { return };
+    let Some(place) = TestDir::for_programs() else { return };
     let worker = place.compile("worker");
     for (journal, name) in
         [("wal", "killed-wal.db"), ("delete", "killed.db"), ("persist", "small.db")]
     {
+        // Half of them, by rotation; in the long run all.
+        if !rotation::chosen(&format!("a killed writer of {name}"), 2) {
+            continue;
+        }
         prepare(&place, name, journal);
         for round in 0..times(12, 200) {
             let id = (round + 1).to_string();
@@ -106,7 +114,7 @@ fn what_was_committed_outlives_a_killed_writer() {
 
 #[test]
 fn the_header_is_clean_c99_and_cpp11() {
-    let Some(place) = Place::for_programs() else { return };
+    let Some(place) = TestDir::for_programs() else { return };
     let text = "#include <sqlite3.h>\n#include <solera_sqlite.h>\n#include <solera_sqlite.h>\n\
                 int main(void) { return solera_sqlite_register(1); }\n";
     std::fs::write(place.0.join("header.c"), text).expect("a source");

@@ -1,7 +1,7 @@
 //! The extension in SQLite's own shell and in Python: whatever a script does with the VFS, it does
 //! with `unix`, and says the same.
 
-use crate::directory::{BOTH, Place, is_there, said};
+use crate::directory::{BOTH, TestDir, is_there, said};
 
 /// Rows, some larger than a page, some removed, one changed; what is printed last says whether the
 /// database is whole.
@@ -18,7 +18,7 @@ PRAGMA integrity_check;
 ";
 
 /// The same script with both VFSs, on a database of its own each.
-fn both_say(place: &Place, name: &str, uri: &str, script: &str) -> String {
+fn both_say(place: &TestDir, name: &str, uri: &str, script: &str) -> String {
     let [unix, solera] = BOTH.map(|vfs| {
         let uri = format!("file:{vfs}-{name}.db?vfs={vfs}{uri}");
         said(&mut place.shell(&uri, &script.replace("{vfs}", vfs)))
@@ -29,7 +29,7 @@ fn both_say(place: &Place, name: &str, uri: &str, script: &str) -> String {
 
 #[test]
 fn it_loads_and_is_none_elses_default() {
-    let place = Place::new();
+    let place = TestDir::new();
     let loaded = said(&mut place.shell("file:x.db?vfs=solera", ".vfsname"));
     assert_eq!(loaded, "solera/unix\n");
     assert_eq!(said(&mut place.shell("file:x.db", ".vfsname")), "unix\n");
@@ -37,7 +37,7 @@ fn it_loads_and_is_none_elses_default() {
 
 #[test]
 fn every_journal_mode_does_what_it_does_with_unix() {
-    let place = Place::new();
+    let place = TestDir::new();
     for journal in ["delete", "truncate", "persist", "memory", "off", "wal"] {
         let settings = [
             "",
@@ -57,6 +57,10 @@ fn every_journal_mode_does_what_it_does_with_unix() {
                  VACUUM; PRAGMA integrity_check; PRAGMA page_count; PRAGMA optimize;"
             );
             let name = format!("{journal}-{number}");
+            // A quarter of them, by rotation; in the long run all.
+            if !rotation::chosen(&format!("journal mode {name}"), 4) {
+                continue;
+            }
             let text = both_say(&place, &name, "", &script);
             assert!(text.contains("\nok\n"), "{name}: {text}");
             let [unix, solera] =
@@ -69,7 +73,7 @@ fn every_journal_mode_does_what_it_does_with_unix() {
 /// A database that one VFS wrote is read by the other, in the middle of a log.
 #[test]
 fn the_files_are_those_of_unix() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (first, second) in [("unix", "solera"), ("solera", "unix")] {
         let uri = |vfs: &str| format!("file:{first}-first.db?vfs={vfs}");
         let script = format!("PRAGMA journal_mode = wal; {WORK}");
@@ -87,7 +91,7 @@ fn the_files_are_those_of_unix() {
 
 #[test]
 fn uris_mean_what_they_mean() {
-    let place = Place::new();
+    let place = TestDir::new();
     let name = "uri";
     both_say(&place, name, "", &format!("PRAGMA journal_mode = wal; {WORK}"));
     let count = "SELECT count(*), sum(length(b)) FROM t; PRAGMA integrity_check;";
@@ -117,7 +121,7 @@ fn uris_mean_what_they_mean() {
 
 #[test]
 fn copies_are_made_and_temporary_files_come_and_go() {
-    let place = Place::new();
+    let place = TestDir::new();
     let script = format!(
         "PRAGMA journal_mode = wal; PRAGMA temp_store = file; PRAGMA cache_size = 5; {WORK}
          CREATE TEMP TABLE s AS SELECT * FROM t; UPDATE s SET b = randomblob(3000);
@@ -148,10 +152,14 @@ fn copies_are_made_and_temporary_files_come_and_go() {
 #[test]
 fn a_database_is_larger_than_4_gib() {
     const PAGES: u64 = 5 << 14; // of 64 KiB: 5 GiB
-    let place = Place::new();
+    let place = TestDir::new();
     for limit in ["unlimited", "6000000"] {
         for journal in ["wal", "delete"] {
             let name = format!("large-{limit}-{journal}.db");
+            // Half of them, by rotation; in the long run all.
+            if !rotation::chosen(&name, 2) {
+                continue;
+            }
             let script = format!(
                 "PRAGMA page_size = 65536; PRAGMA journal_mode = {journal}; CREATE TABLE t(a, b);"
             );
@@ -184,7 +192,7 @@ fn a_database_is_larger_than_4_gib() {
 /// On an ordinary disk, and where the class is named, all is the parent's.
 #[test]
 fn other_classes_of_memory_do_the_same() {
-    let place = Place::new();
+    let place = TestDir::new();
     for class in ["page", "cache-line", "byte"] {
         for journal in ["wal", "delete"] {
             let script =
@@ -194,7 +202,7 @@ fn other_classes_of_memory_do_the_same() {
             assert!(said(&mut shell).ends_with("\nok\n"));
         }
     }
-    let disk = Place::below(&std::env::temp_dir());
+    let disk = TestDir::below(&std::env::temp_dir());
     let script = format!("PRAGMA journal_mode = wal; {WORK}");
     assert!(both_say(&disk, "disk", "", &script).ends_with("\nok\n"));
 }
@@ -219,7 +227,7 @@ print(database.execute('PRAGMA integrity_check').fetchone())
     if !is_there("/usr/bin/python3") {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let output = place.command("/usr/bin/python3").args(["-c", PROGRAM]).output().expect("Python");
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.starts_with("skipped") {
@@ -243,7 +251,7 @@ fn a_full_file_system_is_what_it_is_to_unix() {
             sqlite3 -batch :memory: '.load ./solera_vfs' \".open $uri\" \"$sql\" 2>&1
         done
         rm full/x.db*; umount full; true";
-    let place = Place::new();
+    let place = TestDir::new();
     let mount = ["-m", "mount", "-t", "tmpfs", "none", "/mnt"];
     let can = place.command("unshare").args(mount).status();
     if !can.is_ok_and(|status| status.success()) {
