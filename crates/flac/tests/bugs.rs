@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use support::{Place, open, read, write};
+use support::{TestDir, open, read, write};
 use vfs::{Desc, FileSystem, UserOut, Where};
 use volume::{Mode, Volume};
 
@@ -21,7 +21,7 @@ const FILE: &[u8] = b"file";
 
 /// Two with the cache and one without, each with the file open.
 struct Three {
-    place: Place,
+    place: TestDir,
     one: Cached,
     two: Cached,
     plain: Arc<Volume>,
@@ -31,10 +31,10 @@ struct Three {
 impl Three {
     /// The file holds 1 in two chunks, and nothing is cached.
     fn new(name: &str) -> Rc<Self> {
-        Self::over(Place::new(name))
+        Self::over(TestDir::new(name))
     }
 
-    fn over(place: Place) -> Rc<Self> {
+    fn over(place: TestDir) -> Rc<Self> {
         let [one, two, plain]: [Arc<Volume>; 3] =
             std::array::from_fn(|_| place.attach(Mode::Strict));
         let (one, two) = (place.cached(&one, 64 << 20), place.cached(&two, 64 << 20));
@@ -94,7 +94,7 @@ fn a_read_without_its_second_comparison() {
         three.read(0, [3 * GRANULE, 3 * GRANULE]);
         let (filling, begun) = channel();
         let (go, went) = channel();
-        let place = Place { dir: three.place.dir.clone(), cache: three.place.cache.clone() };
+        let place = TestDir { dir: three.place.dir.clone(), cache: three.place.cache.clone() };
         let filler = std::thread::spawn(move || {
             let place = std::mem::ManuallyDrop::new(place);
             let volume = place.attach(Mode::Strict);
@@ -275,7 +275,7 @@ fn a_segment_whose_number_is_used_again() {
         let other = Rc::clone(&three);
         once(Point::BeforeCopy, move || {
             let place = Some(&*other.place.cache);
-            assert_eq!(flac::drop_file(&Place::whose(), place, node), Ok(1));
+            assert_eq!(flac::drop_file(&TestDir::whose(), place, node), Ok(1));
             let mut others = 2..2 + OTHERS;
             while !segment.exists()
                 && let Some(chunk) = others.next()
@@ -290,10 +290,10 @@ fn a_segment_whose_number_is_used_again() {
 /// What was read into a buffer stays what it was, although the segment is mapped there.
 #[test]
 fn a_segment_that_is_written_twice() {
-    let Some(place) = Place::huge("probe") else { return };
+    let Some(place) = TestDir::huge("probe") else { return };
     drop(place);
     shows(Bug::WrittenTwice, &[1, 2], |name| {
-        let place = Place::huge(name).expect("it could be had");
+        let place = TestDir::huge(name).expect("it could be had");
         let three = Three::over(place);
         let buffer = buffer();
         // SAFETY: the buffer's, to which nothing refers.
@@ -326,7 +326,7 @@ fn buffer() -> *mut u8 {
 #[test]
 fn an_era_that_is_skipped() {
     shows(Bug::EraSkipped, &2, |name| {
-        let place = Place::new(name);
+        let place = TestDir::new(name);
         let write_all = |value| {
             let volume = place.attach(Mode::Strict);
             let desc = open(&*volume, FILE, libc::O_RDWR);

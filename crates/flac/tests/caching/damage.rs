@@ -1,6 +1,6 @@
 //! Whatever is in the index, no byte is served that the file does not have.
 
-use crate::support::{Place, Random, open, read, write};
+use crate::support::{Random, TestDir, open, read, write};
 use flac::Count;
 use std::os::unix::fs::FileExt;
 use vfs::FileSystem;
@@ -16,8 +16,10 @@ fn byte_at(at: usize, age: u8) -> u8 {
 /// that are stale and would be wrong.
 #[test]
 fn no_damage_to_the_index_shows() {
-    let images = if std::env::var_os("SOLERA_TEST_LONG").is_some() { 10_000 } else { 2_000 };
-    let place = Place::new("damage");
+    // Others at each commit; in the long run all of one sequence.
+    let images = if rotation::all() { 10_000 } else { 500 };
+    let seed = if rotation::all() { 5 } else { 5 + u64::from(rotation::turn("damage", 4096)) };
+    let place = TestDir::new("damage");
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, 64 << 20);
     let index = std::fs::read_dir(place.eras()).expect("eras").next().expect("one").expect("one");
@@ -26,7 +28,7 @@ fn no_damage_to_the_index_shows() {
     let length = index.metadata().expect("its length").len();
     let names: Vec<Vec<u8>> = (0..4).map(|name| format!("file{name}").into_bytes()).collect();
     let mut ages = [0_u8; 4];
-    let mut random = Random(5);
+    let mut random = Random(seed);
     let descs: Vec<_> = names.iter().map(|name| open(&cached, name, libc::O_RDWR)).collect();
     let bytes = |age: u8| (0..LENGTH).map(|at| byte_at(at, age)).collect::<Vec<u8>>();
     for desc in &descs {
@@ -53,7 +55,7 @@ fn no_damage_to_the_index_shows() {
                 let end = (at + 100).min(LENGTH);
                 assert!(
                     (at..end).map(|at| byte_at(at, ages[file])).eq(found.iter().copied()),
-                    "image {image}, {damage:?}: file {file} at {at}"
+                    "seed {seed}, image {image}, {damage:?}: file {file} at {at}"
                 );
             }
         }
@@ -89,7 +91,7 @@ fn places(index: &std::fs::File, length: u64, random: &mut Random) -> Vec<(u64, 
 /// The word that says which granules are dead is damaged: in each bit of it, or it is lost.
 #[test]
 fn no_damage_to_what_is_dead_shows() {
-    let place = Place::new("dead");
+    let place = TestDir::new("dead");
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, 64 << 20);
     let desc = open(&cached, b"file", libc::O_RDWR);
@@ -119,7 +121,7 @@ fn no_damage_to_what_is_dead_shows() {
 /// An index that lost its end, or is none of ours.
 #[test]
 fn an_index_that_is_cut_or_foreign_is_not_used() {
-    let place = Place::new("cut");
+    let place = TestDir::new("cut");
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, 64 << 20);
     let desc = open(&cached, b"file", libc::O_RDWR);
@@ -139,7 +141,7 @@ fn an_index_that_is_cut_or_foreign_is_not_used() {
     let options = flac::Options {
         budget: 1 << 20,
         place: Some(place.dir.clone()),
-        whose: Place::whose(),
+        whose: TestDir::whose(),
         attach: None,
         ahead: None,
         told: |_, _| {},
@@ -147,7 +149,7 @@ fn an_index_that_is_cut_or_foreign_is_not_used() {
     let refused = flac::Cached::over(volume.clone() as _, &options).err().expect("refused");
     assert!(refused.contains("damaged"), "{refused}");
     // A directory of somebody else's.
-    let mut whose = Place::whose();
+    let mut whose = TestDir::whose();
     whose.owner += 1;
     std::os::unix::fs::chown(place.eras(), Some(4321), None).expect("root");
     let foreign = flac::Options { whose, ..options };
@@ -158,7 +160,7 @@ fn an_index_that_is_cut_or_foreign_is_not_used() {
 /// The directory goes while it is used.
 #[test]
 fn a_directory_that_goes_is_no_failure() {
-    let place = Place::new("gone");
+    let place = TestDir::new("gone");
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, 64 << 20);
     let desc = open(&cached, b"file", libc::O_RDWR);

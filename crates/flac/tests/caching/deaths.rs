@@ -1,7 +1,7 @@
 //! A process dies at any moment of its reads, fills and evictions: the next reader is right, the
 //! budget holds, and what the dead left goes.
 
-use crate::support::{Place, Random, open, read, write};
+use crate::support::{Random, TestDir, open, read, write};
 use flac::Count;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use vfs::FileSystem;
 use volume::Mode;
 
-const PLACE: &str = "SOLERA_TEST_FLAC_PLACE";
+const DIRECTORY: &str = "SOLERA_TEST_FLAC_DIRECTORY";
 const LENGTH: u64 = 24 << 20;
 const BUDGET: u64 = 8 << 20;
 
@@ -30,8 +30,8 @@ fn check(fs: &dyn FileSystem, desc: vfs::Desc, random: &mut Random) {
 
 /// What a child does until it is killed.
 fn role() -> bool {
-    let Some(dir) = std::env::var_os(PLACE) else { return false };
-    let place = std::mem::ManuallyDrop::new(Place::at(PathBuf::from(dir)));
+    let Some(dir) = std::env::var_os(DIRECTORY) else { return false };
+    let place = std::mem::ManuallyDrop::new(TestDir::at(PathBuf::from(dir)));
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, BUDGET);
     let desc = open(&cached, b"file", libc::O_RDONLY);
@@ -52,11 +52,11 @@ impl Drop for Dying {
     }
 }
 
-fn begin(place: &Place) -> Dying {
+fn begin(place: &TestDir) -> Dying {
     let program = std::env::current_exe().expect("this program");
     let child = Command::new(program)
         .args(["--exact", "--nocapture", "deaths::kills_anywhere_do_no_harm"])
-        .env(PLACE, &place.dir)
+        .env(DIRECTORY, &place.dir)
         .stdout(Stdio::null())
         .spawn();
     Dying(child.expect("started"))
@@ -67,16 +67,16 @@ fn kills_anywhere_do_no_harm() {
     if role() {
         return;
     }
-    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
-    let place = Place::new("deaths");
+    let place = TestDir::new("deaths");
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, BUDGET);
     let desc = open(&cached, b"file", libc::O_RDWR);
     let bytes: Vec<u8> = (0..LENGTH).map(value).collect();
     write(&*volume, desc, 0, &bytes);
-    let mut random = Random(77);
+    // Other moments at each commit.
+    let mut random = Random(77 + u64::from(rotation::turn("kills anywhere", 4096)));
     let mut children = [begin(&place), begin(&place)];
-    for _ in 0..if long { 200 } else { 40 } {
+    for _ in 0..if rotation::all() { 200 } else { 16 } {
         std::thread::sleep(Duration::from_micros(20_000 + random.below(30_000)));
         let child = &mut children[random.below(2) as usize];
         assert!(child.0.try_wait().expect("asked").is_none(), "it ended by itself");
@@ -89,7 +89,6 @@ fn kills_anywhere_do_no_harm() {
         *child = begin(&place);
     }
     drop(children);
-    assert!(place.counted(Count::Evictions) > 100 && place.counted(Count::Hits) > 100);
     // What the dead were making: so old that nobody is making it any more.
     let era =
         std::fs::read_dir(place.eras()).expect("eras").next().expect("one").expect("one").path();
@@ -101,6 +100,7 @@ fn kills_anywhere_do_no_harm() {
     for _ in 0..4_000 {
         check(&cached, desc, &mut random);
     }
+    assert!(place.counted(Count::Evictions) > 100 && place.counted(Count::Hits) > 100);
     let files = std::fs::read_dir(&era).expect("the era").count();
     let status = place.status();
     assert_eq!(files, status.segments + 1, "beside the index and {} segments", status.segments);
@@ -108,7 +108,7 @@ fn kills_anywhere_do_no_harm() {
 }
 
 /// Bytes of the segments that have a name.
-fn on_tmpfs(place: &Place) -> u64 {
+fn on_tmpfs(place: &TestDir) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut sum = 0;
     for era in std::fs::read_dir(place.eras()).expect("eras").flatten() {

@@ -1,6 +1,6 @@
 //! What a cache keeps over the end of an era, and when it must not.
 
-use crate::support::{Place, copy, open, read, write};
+use crate::support::{TestDir, copy, open, read, write};
 use flac::Count;
 use vfs::FileSystem;
 use volume::Mode;
@@ -9,7 +9,7 @@ const LENGTH: usize = 3 << 20;
 
 /// Uses the volume by the cache as a short program does: reads the file whole, and checks it.
 /// Gives whether nothing had to be filled.
-fn reads_warm(place: &Place, value: u8) -> bool {
+fn reads_warm(place: &TestDir, value: u8) -> bool {
     let before = if place.eras().exists() { place.counted(Count::BytesFilled) } else { 0 };
     let volume = place.attach(Mode::Strict);
     let cached = place.cached(&volume, 64 << 20);
@@ -27,7 +27,7 @@ fn reads_warm(place: &Place, value: u8) -> bool {
 }
 
 /// Writes the file, without the cache.
-fn set(place: &Place, value: u8) {
+fn set(place: &TestDir, value: u8) {
     let volume = place.attach(Mode::Strict);
     let desc = open(&*volume, b"file", libc::O_RDWR);
     write(&*volume, desc, 0, &vec![value; LENGTH]);
@@ -37,7 +37,7 @@ fn set(place: &Place, value: u8) {
 
 #[test]
 fn it_is_warm_after_an_orderly_end() {
-    let place = Place::new("warm");
+    let place = TestDir::new("warm");
     set(&place, 1);
     assert!(!reads_warm(&place, 1));
     assert!(reads_warm(&place, 1));
@@ -48,7 +48,7 @@ fn it_is_warm_after_an_orderly_end() {
 
 #[test]
 fn it_is_cold_after_an_era_without_it() {
-    let place = Place::new("skipped");
+    let place = TestDir::new("skipped");
     set(&place, 1);
     assert!(!reads_warm(&place, 1));
     // Whether it changes a file or not.
@@ -62,7 +62,7 @@ fn it_is_cold_after_an_era_without_it() {
 /// A file changes in an era that others have begun, before the cache is there again.
 #[test]
 fn a_change_in_the_next_era_is_seen() {
-    let place = Place::new("changed");
+    let place = TestDir::new("changed");
     set(&place, 1);
     assert!(!reads_warm(&place, 1));
     // The one that begins the era knows the cache, and so takes it over; another one changes.
@@ -87,7 +87,7 @@ fn a_change_in_the_next_era_is_seen() {
 /// A death in between: nothing is known of what it did.
 #[test]
 fn it_is_cold_after_a_death() {
-    let place = Place::new("death");
+    let place = TestDir::new("death");
     set(&place, 1);
     assert!(!reads_warm(&place, 1));
     let volume = place.attach(Mode::Strict);
@@ -104,7 +104,7 @@ fn it_is_cold_after_a_death() {
 /// A volume's file that is put back from a copy: epochs come again, eras do not.
 #[test]
 fn a_copy_that_is_put_back_is_not_taken_for_what_it_was() {
-    let place = Place::new("restored");
+    let place = TestDir::new("restored");
     set(&place, 1);
     let copied = place.dir.join("copy");
     copy(&place.volume(), &copied);
@@ -117,7 +117,7 @@ fn a_copy_that_is_put_back_is_not_taken_for_what_it_was() {
     set(&place, 3);
     assert!(!reads_warm(&place, 3));
     // Both at once, with one directory.
-    let twin = Place::at(place.dir.join("twin"));
+    let twin = TestDir::at(place.dir.join("twin"));
     std::fs::create_dir(&twin.dir).expect("made");
     copy(&place.volume(), &twin.volume());
     set(&twin, 7);
@@ -125,7 +125,7 @@ fn a_copy_that_is_put_back_is_not_taken_for_what_it_was() {
     let options = flac::Options {
         budget: 64 << 20,
         place: Some(place.dir.clone()),
-        whose: Place::whose(),
+        whose: TestDir::whose(),
         attach: None,
         ahead: None,
         told: |_, _| {},

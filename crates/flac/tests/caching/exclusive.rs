@@ -1,7 +1,7 @@
 //! A process with the cache works alone as often as one without, and others who come end that as
 //! often (`crates/volume/src/process/exclusive.rs`): counted word by word, and coming by coming.
 
-use crate::support::{Place, Random, open, read, write};
+use crate::support::{Random, TestDir, open, read, write};
 use flac::Cached;
 use pmem::{Hook, Region};
 use std::panic::Location;
@@ -50,7 +50,7 @@ impl Hook for Words {
 
 /// Changes of files, which are counted, and reads, which the cache serves, in between. Gives the
 /// words that changed, and those that changed alone.
-fn words(place: &Place, image: &[u8], mode: Mode, with_cache: bool) -> [u64; 2] {
+fn words(place: &TestDir, image: &[u8], mode: Mode, with_cache: bool) -> [u64; 2] {
     let words = Arc::new(Words::default());
     let region = Region::in_memory(image, Some(words.clone()));
     let options = AttachOptions { mode, ..AttachOptions::default() };
@@ -77,7 +77,7 @@ fn words(place: &Place, image: &[u8], mode: Mode, with_cache: bool) -> [u64; 2] 
 
 #[test]
 fn as_many_words_change_alone() {
-    let place = Place::new("words");
+    let place = TestDir::new("words");
     // Records and hints belong to CPUs.
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(rustix::thread::sched_getcpu());
@@ -98,7 +98,7 @@ fn as_many_words_change_alone() {
 /// What a process sees of others who come and go while it works: how often it had to stop working
 /// alone, and whether it works alone again.
 fn comings(name: &str, with_cache: bool) -> Vec<(u64, bool)> {
-    let place = Place::new(name);
+    let place = TestDir::new(name);
     let volume = place.attach(Mode::Strict);
     volume.may_run_exclusively(&ONE);
     let cached: Option<Cached> = with_cache.then(|| place.cached(&volume, 16 << 20));

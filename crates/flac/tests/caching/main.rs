@@ -1,4 +1,5 @@
-//! The cache over a volume: what it serves is what is there, whoever changes it, dies or damages it.
+//! The cache over a volume: what it serves is what is there, whoever changes it, dies or damages
+//! it.
 
 mod buffers;
 mod damage;

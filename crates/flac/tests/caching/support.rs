@@ -1,6 +1,6 @@
 //! What the tests share: a volume of their own, a directory for its cache, and ways to use both.
 
-// Each test crate uses its part.
+// `bugs` uses a part of it.
 #![allow(dead_code)]
 
 use flac::{Cached, Count, Options, Status, Whose, status};
@@ -10,13 +10,13 @@ use vfs::{At, Desc, FileSystem, Kind, NewNode, Open, OpenFlags, UserIn, UserOut,
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach, format};
 
 /// A volume and its cache, removed afterwards.
-pub struct Place {
+pub struct TestDir {
     pub dir: PathBuf,
     /// Where the cache is to lie.
     pub cache: PathBuf,
 }
 
-impl Place {
+impl TestDir {
     pub fn new(name: &str) -> Self {
         let dir = format!("/dev/shm/solera-test-flac-{}-{name}", std::process::id());
         let place = Self::at(dir.into());
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         if self.cache != self.dir {
             let _ = std::process::Command::new("umount").arg("-l").arg(&self.cache).status();
@@ -139,4 +139,15 @@ impl Random {
 
 pub fn copy(from: &Path, to: &Path) {
     std::fs::copy(from, to).expect("copied");
+}
+
+/// Sets a flag should its thread panic, so that others that wait for the thread end.
+pub struct OnPanic<'f>(pub &'f std::sync::atomic::AtomicBool);
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
 }
