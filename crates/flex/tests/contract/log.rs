@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::Place;
+use crate::support::TestDir;
 use flex::{Error, Follower, Log, LogOptions, check};
 use pmem::counts::Counts;
 use pmem::{Region, UserIn};
@@ -15,7 +15,7 @@ trait HasLog {
     fn log(&self) -> PathBuf;
 }
 
-impl HasLog for Place {
+impl HasLog for TestDir {
     fn log(&self) -> PathBuf {
         self.0.join("log")
     }
@@ -51,7 +51,7 @@ fn all(log: &Follower) -> Vec<Vec<u8>> {
 
 #[test]
 fn records_come_back_in_order_over_many_laps_and_openings() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut kept = std::collections::VecDeque::new();
     for opening in 0..30 {
         let log = Log::open(&place.log(), &options(8192)).expect("a log");
@@ -91,7 +91,7 @@ fn records_come_back_in_order_over_many_laps_and_openings() {
 
 #[test]
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.log();
     assert!(matches!(Log::open(&path, &LogOptions::default()), Err(Error::System(..))));
     assert!(matches!(Log::open(&path, &options(100)), Err(Error::Invalid(_))));
@@ -119,7 +119,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_record_that_cannot_be_filled_is_skipped() {
-    let place = Place::new();
+    let place = TestDir::new();
     let log = Log::open(&place.log(), &options(8192)).expect("a log");
     log.append(b"one").expect("appended");
     // SAFETY: never read but by guarded copies, which find that it is not there.
@@ -135,7 +135,7 @@ fn a_record_that_cannot_be_filled_is_skipped() {
 
 #[test]
 fn a_payload_is_never_taken_for_a_record() {
-    let place = Place::new();
+    let place = TestDir::new();
     let log = Log::open(&place.log(), &options(4096)).expect("a log");
     log.append(&[7; 1000]).expect("appended");
     // All of the file, with valid records and their keys, as payload at each shift.
@@ -155,7 +155,7 @@ fn a_payload_is_never_taken_for_a_record() {
 /// is chosen, at the very place where the next lap ends.
 #[test]
 fn a_payload_made_for_the_next_lap_is_no_record_there() {
-    let place = Place::new();
+    let place = TestDir::new();
     let log = Log::open(&place.log(), &options(4096)).expect("a log");
     let first = log.append(b"brings the key").expect("appended");
     let key = u64::from_le_bytes(log.image()[4096 + 16..][..8].try_into().expect("8 bytes"));
@@ -186,7 +186,7 @@ fn a_payload_made_for_the_next_lap_is_no_record_there() {
 
 #[test]
 fn threads_append_and_commit_for_each_other() {
-    let place = Place::new();
+    let place = TestDir::new();
     let log = Log::open(&place.log(), &options(16 << 20)).expect("a log");
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -221,7 +221,7 @@ fn threads_append_and_commit_for_each_other() {
 /// 4 followers read what is written, while it is trimmed under them.
 #[test]
 fn followers_see_whole_records_in_order_while_they_are_lapped() {
-    let place = Place::new();
+    let place = TestDir::new();
     let log = Log::open(&place.log(), &options(8192)).expect("a log");
     let ended = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -328,7 +328,7 @@ fn a_killed_writer_leaves_what_it_told_of() {
             println!("{number}");
         }
     }
-    let place = Place::new();
+    let place = TestDir::new();
     for round in 0..20 {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "log::a_killed_writer_leaves_what_it_told_of", "--nocapture"])
@@ -360,7 +360,7 @@ fn a_reader_that_comes_first_after_a_power_cut_finds_all() {
     /// Where a log's file has it.
     const COMMITTED: u64 = 192;
     for old in 0..=5 {
-        let place = Place::new();
+        let place = TestDir::new();
         let log = Log::open(&place.log(), &options(8192)).expect("a log");
         let mut positions: Vec<u64> =
             (0..5).map(|number| log.append(&record(1, number)).expect("appended")).collect();

@@ -2,19 +2,16 @@
 
 use std::panic::Location;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::support::{Child, Place, in_child};
+use crate::support::{Child, TestDir, alone, in_child};
 use flex::{Error, Follower, Log, LogOptions};
 use pmem::{Hook, OpenOptions, Purpose, Region};
 
 fn options(capacity: u64) -> LogOptions {
     LogOptions { capacity, create: true, page: true, ..LogOptions::default() }
 }
-
-/// One test at a time: a child of the other one would keep the descriptors that it was forked with.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// A record that says which it is, by each of its bytes.
 fn record(number: usize) -> Vec<u8> {
@@ -93,8 +90,10 @@ fn write(log: &Log, told: &AtomicU64, trimmed: &AtomicU64) {
 
 #[test]
 fn killed_at_every_fence_it_leaves_what_it_told_of() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = Place::new();
+    if !alone("processes::killed_at_every_fence_it_leaves_what_it_told_of") {
+        return;
+    }
+    let place = TestDir::new();
     let path = place.0.join("log");
     let (told, trimmed) = (shared_word(), shared_word());
     for kill_at in 1.. {
@@ -143,9 +142,11 @@ fn killed_at_every_fence_it_leaves_what_it_told_of() {
 /// are told of the oldest record.
 #[test]
 fn four_processes_follow_a_writer_that_laps_them() {
+    if !alone("processes::four_processes_follow_a_writer_that_laps_them") {
+        return;
+    }
     const RECORDS: usize = 100_000;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.0.join("log");
     let log = Log::open(&path, &options(64 << 10)).expect("a log");
     let lapped = shared_word();

@@ -1,13 +1,12 @@
-//! What the tests of files and of logs share; none of them needs all of it.
-#![allow(dead_code)]
+//! What the tests of files and of logs share.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A directory of a test's own.
-pub struct Place(pub PathBuf);
+pub struct TestDir(pub PathBuf);
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
@@ -19,10 +18,28 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Whether this process is of this test (its module and its name) alone; if not, it is run in one
+/// that is. A forked child has all descriptors of its process, and with them the locks of files
+/// that other tests believe closed.
+pub fn alone(test: &str) -> bool {
+    const ALONE: &str = "SOLERA_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("this program");
+    let mut command = std::process::Command::new(program);
+    let output = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output();
+    let output = output.expect("this program runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+    false
 }
 
 /// A forked child.
