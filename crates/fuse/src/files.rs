@@ -12,7 +12,7 @@ use crate::abi::{
     LseekOut, OPEN_DIRECT_IO, OPEN_EXEC, OPEN_KILL_SUIDGID, OPEN_PARALLEL_WRITES, OpenIn, OpenOut,
     READ_LOCKOWNER, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, op,
 };
-use crate::adopted::Adopted;
+use crate::descriptions::Descriptions;
 use crate::locks::Wish;
 use crate::request::{Answer, DATA_MAX, Request};
 use crate::session::{Session, Worker, send};
@@ -66,7 +66,7 @@ fn whence(number: u32) -> Result<Whence> {
 impl Session {
     /// The description of a handle.
     pub fn desc(&self, handle: u64) -> Result<Desc> {
-        if Adopted::is(handle) { self.adopted.desc(handle) } else { Ok(desc_of(handle)) }
+        if Descriptions::is(handle) { self.descriptions.desc(handle) } else { Ok(desc_of(handle)) }
     }
 
     /// The set-id bits of a file go, and its capabilities, as with any write by another than root.
@@ -84,7 +84,7 @@ impl Session {
     pub fn open(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
         let OpenIn { flags, open_flags: asked } = request.take()?;
         let node = self.node(request)?;
-        if let Some(fh) = self.adopted.claim(&*self.fs, &request.header, node)? {
+        if let Some(fh) = self.descriptions.claim(&*self.fs, &request.header, node)? {
             self.twins.open(request.header.nodeid, flags);
             return answer.put(&OpenOut { fh, open_flags: ANSWER_FILE, ..OpenOut::default() });
         }
@@ -98,7 +98,7 @@ impl Session {
         let directory = request.header.opcode == op::OPENDIR;
         if executes
             && !directory
-            && let Err(errno) = self.executed.begin(&*self.fs, node, handle_of(desc))
+            && let Err(errno) = self.executables.begin(&*self.fs, node, handle_of(desc))
         {
             self.fs.close(desc)?;
             return Err(errno);
@@ -113,16 +113,16 @@ impl Session {
         let fills_cache = read_flags & READ_LOCKOWNER == 0;
         if fills_cache {
             let attr = self.fs.attributes(self.node(request)?)?;
-            if self.cached.watch(request.header.nodeid, &attr) {
+            if self.page_cache.watch(request.header.nodeid, &attr) {
                 self.wake_watcher();
             }
         }
         let size = (size as usize).min(DATA_MAX);
         let out = &mut [UserOut::new(answer.space(size)?)];
-        let length = if Adopted::is(fh) && !fills_cache {
-            let desc = self.adopted.seek(&*self.fs, fh, offset)?;
+        let length = if Descriptions::is(fh) && !fills_cache {
+            let desc = self.descriptions.seek(&*self.fs, fh, offset)?;
             let length = self.fs.read(desc, out, Where::POSITION)?;
-            self.adopted.moved(fh, offset + length as u64);
+            self.descriptions.moved(fh, offset + length as u64);
             length
         } else {
             self.fs.read(self.desc(fh)?, out, Where::offset(offset))?
@@ -154,10 +154,10 @@ impl Session {
 
     fn write_call(&self, asked: &WriteIn, data: &[u8]) -> Result<usize> {
         let data = &[UserIn::new(data)];
-        if Adopted::is(asked.fh) {
-            let desc = self.adopted.seek(&*self.fs, asked.fh, asked.offset)?;
+        if Descriptions::is(asked.fh) {
+            let desc = self.descriptions.seek(&*self.fs, asked.fh, asked.offset)?;
             let written = self.with_room(|| self.fs.write(desc, data, Where::POSITION))?;
-            self.adopted.moved(asked.fh, asked.offset + written as u64);
+            self.descriptions.moved(asked.fh, asked.offset + written as u64);
             return Ok(written);
         }
         let desc = desc_of(asked.fh);
@@ -203,9 +203,9 @@ impl Session {
         let number = request.header.nodeid;
         self.locks.release(&*self.fs, self.desc(fh)?, fh);
         self.twins.release(number, flags);
-        self.executed.release(&*self.fs, fh)?;
-        if Adopted::is(fh) {
-            return self.adopted.close(&*self.fs, fh);
+        self.executables.release(&*self.fs, fh)?;
+        if Descriptions::is(fh) {
+            return self.descriptions.close(&*self.fs, fh);
         }
         let desc = desc_of(fh);
         if self.nodes.released(number) {
@@ -246,7 +246,7 @@ impl Session {
         let LseekIn { fh, offset, whence: how, .. } = request.take()?;
         let desc = self.desc(fh)?;
         let how = whence(how)?;
-        if !Adopted::is(fh) {
+        if !Descriptions::is(fh) {
             let offset = self.fs.seek(desc, offset as i64, how)?;
             return answer.put(&LseekOut { offset });
         }
@@ -260,18 +260,18 @@ impl Session {
 
     /// A handle's description, and the offset in it that the kernel means by one of its own.
     fn place(&self, handle: u64, offset: u64) -> Result<(Desc, u64)> {
-        if !Adopted::is(handle) {
+        if !Descriptions::is(handle) {
             return Ok((desc_of(handle), offset));
         }
-        let desc = self.adopted.seek(&*self.fs, handle, offset)?;
+        let desc = self.descriptions.seek(&*self.fs, handle, offset)?;
         Ok((desc, self.fs.seek(desc, 0, Whence::Current)?))
     }
 
     /// Moves the position behind what was done, if it is shared.
     fn gone_on(&self, handle: u64, (desc, at, offset): (Desc, u64, u64), size: u32) -> Result<()> {
-        if Adopted::is(handle) {
+        if Descriptions::is(handle) {
             self.fs.seek(desc, (at + u64::from(size)) as i64, Whence::Set)?;
-            self.adopted.moved(handle, offset + u64::from(size));
+            self.descriptions.moved(handle, offset + u64::from(size));
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ impl Session {
     fn once_more(&self, first: Result<()>, call: impl Fn() -> Result<()>) -> Result<()> {
         let mut result = first;
         for _ in 0..RELEASE_TRIES {
-            if result != Err(Errno::AGAIN) || !self.crew.is_many() {
+            if result != Err(Errno::AGAIN) || !self.pool.is_many() {
                 break;
             }
             std::thread::sleep(RELEASE_STEP);

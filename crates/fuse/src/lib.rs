@@ -5,7 +5,7 @@
 //! preloaded ones. It keeps nothing of its own about files: names and attributes are asked for anew
 //! at each call, data goes past the kernel's page cache, locks stand in the engine's table. So what
 //! one face does the other sees at once; what the kernel must cache (pages of mappings) is dropped
-//! when it changes (`cached.rs`), and of what comes back from there only that is written which
+//! when it changes (`page_cache.rs`), and of what comes back from there only that is written which
 //! programs have stored (`twins.rs`).
 //!
 //! The protocol is spoken here rather than by a crate: `fuser` 0.18 and `fuse-backend-rs` 0.14
@@ -17,23 +17,23 @@
 //! given; the process that serves must be allowed to change the volume.
 
 mod abi;
-mod adopted;
 mod attrs;
-mod cached;
-mod crew;
+mod descriptions;
 mod dispatch;
-mod drops;
-mod executed;
+mod executables;
 mod files;
 mod interrupt;
+mod invalidations;
 mod locks;
-mod mounting;
+mod mount;
 mod names;
 mod nodes;
+mod page_cache;
 mod request;
 mod session;
+mod thread_pool;
 mod twins;
 
 pub use attrs::PROCESS;
-pub use mounting::{Made, MountOptions, mount, unmount};
+pub use mount::{Made, MountOptions, mount, unmount};
 pub use session::serve;

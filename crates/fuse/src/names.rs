@@ -47,7 +47,7 @@ impl Session {
             self.nodes.let_go(&*self.fs, desc);
         }
         if self.nodes.node(number).is_err() {
-            self.cached.forget(number);
+            self.page_cache.forget(number);
         }
     }
 
@@ -55,7 +55,7 @@ impl Session {
         let dir = self.node(request)?;
         let name = request.name()?;
         if request.header.nodeid == ROOT
-            && let Some(node) = self.adopted.name(&*self.fs, &request.header, name)
+            && let Some(node) = self.descriptions.name(&*self.fs, &request.header, name)
         {
             return answer.put(&self.entry(node?)?);
         }

@@ -3,9 +3,9 @@
 //!
 //! No request waits for another one, except for a lock that another program holds: such a wait gets
 //! a thread of its own (`locks.rs`). One more thread watches what the kernel keeps in its page
-//! cache (`cached.rs`, `twins.rs`), ends the short holds of `nodes.rs`, and sees to it that enough
-//! threads read (`crew.rs`). A file's set-id bits and capabilities go when a request says so
-//! (`FUSE_HANDLE_KILLPRIV_V2`): only the kernel knows whether the writer may keep them.
+//! cache (`page_cache.rs`, `twins.rs`), ends the short holds of `nodes.rs`, and sees to it that
+//! enough threads read (`thread_pool.rs`). A file's set-id bits and capabilities go when a request
+//! says so (`FUSE_HANDLE_KILLPRIV_V2`): only the kernel knows whether the writer may keep them.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,14 +20,14 @@ use zerocopy::IntoBytes;
 use crate::abi::{
     self, InitIn, InitOut, InvalidateInodeOut, NOTIFY_INVALIDATE_INODE, OutHeader, init, op,
 };
-use crate::adopted::Adopted;
-use crate::cached::{self, Cached};
-use crate::crew::{Crew, Looks, MEMBERS};
-use crate::drops::Drops;
-use crate::executed::Executed;
+use crate::descriptions::Descriptions;
+use crate::executables::Executables;
+use crate::invalidations::Invalidations;
 use crate::locks::Locks;
 use crate::nodes::{Nodes, lock};
+use crate::page_cache::{self, PageCache};
 use crate::request::{Answer, DATA_MAX, REQUEST_MAX, Request};
+use crate::thread_pool::{MEMBERS, Samples, ThreadPool};
 use crate::twins::Twins;
 
 /// `FUSE_DEV_IOC_CLONE`: one more descriptor of the same mount.
@@ -42,20 +42,20 @@ pub struct Session {
     /// Locks through the mount.
     pub locks: Locks,
     /// What is in the kernel's page cache.
-    pub cached: Cached,
+    pub page_cache: PageCache,
     /// What the kernel's page cache was given of files that may be mapped for writing.
     pub twins: Twins,
     /// What it is told to drop.
-    pub drops: Drops,
+    pub invalidations: Invalidations,
     /// Programs that run from files of the mount.
-    pub executed: Executed,
+    pub executables: Executables,
     /// Descriptions of preloaded programs, used through the mount.
-    pub adopted: Adopted,
+    pub descriptions: Descriptions,
     /// What the mount says that it serves.
     pub identity: String,
     device: OwnedFd,
     /// The threads that read requests.
-    pub crew: Crew,
+    pub pool: ThreadPool,
     /// Wakes the watching thread.
     watch: (Mutex<bool>, Condvar),
 }
@@ -67,14 +67,14 @@ pub fn serve(fs: Arc<dyn Engine>, identity: &Identity, device: OwnedFd) -> Resul
         nodes: Nodes::new(fs.root()),
         fs,
         locks: Locks::default(),
-        cached: Cached::default(),
+        page_cache: PageCache::default(),
         twins: Twins::new(),
-        drops: Drops::default(),
-        executed: Executed::default(),
-        adopted: Adopted::default(),
+        invalidations: Invalidations::default(),
+        executables: Executables::default(),
+        descriptions: Descriptions::default(),
         identity: identity.to_string(),
         device,
-        crew: Crew::new(),
+        pool: ThreadPool::new(),
         watch: (Mutex::new(false), Condvar::new()),
     });
     session.begin()?;
@@ -141,27 +141,27 @@ impl Session {
     }
 
     fn watch(&self) {
-        let mut looks = Looks::new();
-        while !self.crew.has_ended() {
-            let busy = self.crew.look(&mut looks);
+        let mut looks = Samples::new();
+        while !self.pool.has_ended() {
+            let busy = self.pool.look(&mut looks);
             let held = self.nodes.drop_recent(&*self.fs, false);
-            for number in self.cached.changed(&*self.fs) {
+            for number in self.page_cache.changed(&*self.fs) {
                 self.invalidate(number, 0, 0);
             }
-            for going in self.twins.going() {
-                self.invalidate(going.number, going.offset, going.length);
-                self.twins.drop_old(&going);
+            for eviction in self.twins.evictions() {
+                self.invalidate(eviction.number, eviction.offset, eviction.length);
+                self.twins.drop_old(&eviction);
             }
             let mut woken = lock(&self.watch.0);
-            if busy || held || !self.cached.is_empty() {
-                let waited = self.watch.1.wait_timeout(woken, cached::PERIOD);
+            if busy || held || !self.page_cache.is_empty() {
+                let waited = self.watch.1.wait_timeout(woken, page_cache::PERIOD);
                 *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0 = false;
                 // A wake-up does not shorten the period of what is watched already.
                 continue;
             }
-            self.crew.unwatch();
+            self.pool.unwatch();
             // Looks once more for requests that began before the watcher said that it sleeps.
-            *woken |= self.crew.look(&mut looks);
+            *woken |= self.pool.look(&mut looks);
             while !*woken {
                 woken = self.watch.1.wait(woken).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
@@ -179,7 +179,7 @@ impl Session {
         };
         let body = InvalidateInodeOut { ino: number, off: offset as i64, len: length as i64 };
         let message = [header.as_bytes(), body.as_bytes()].concat();
-        self.drops.during(number, || send(&self.device, &message));
+        self.invalidations.during(number, || send(&self.device, &message));
     }
 }
 
@@ -249,16 +249,16 @@ impl Worker {
     fn run(&self) {
         let mut answer = Answer::new();
         let mut bytes = vec![0; REQUEST_MAX];
-        let crew = &self.session.crew;
-        while crew.wait(self.number) {
+        let pool = &self.session.pool;
+        while pool.wait(self.number) {
             // A thread that cannot read any more may be the only reader: all threads close the
             // device, so the kernel lets no program wait for an answer that does not come.
             let Ok(Some(length)) = read(&self.device, &mut bytes) else {
-                crew.end();
+                pool.end();
                 break;
             };
             let Ok(mut request) = Request::parse(&bytes[..length]) else { continue };
-            if crew.begin(self.number) {
+            if pool.begin(self.number) {
                 self.session.wake_watcher();
             }
             let unique = request.header.unique;
@@ -270,7 +270,7 @@ impl Worker {
                 Ok(true) => match answer.written {
                     Some(number) => {
                         let message = answer.message(unique, Ok(()));
-                        self.session.drops.answer(number, &self.device, message);
+                        self.session.invalidations.answer(number, &self.device, message);
                     }
                     None => send(&self.device, answer.message(unique, Ok(()))),
                 },
@@ -279,7 +279,7 @@ impl Worker {
                     send(&self.device, answer.message(unique, Err(errno)));
                 }
             }
-            crew.finish(self.number);
+            pool.finish(self.number);
         }
     }
 }

@@ -58,7 +58,7 @@ struct Open {
 
 /// Pages that the kernel is to give back, of one file: the twins as old go then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Going {
+pub struct Eviction {
     /// The file, as the kernel numbers it.
     pub number: u64,
     /// Where the pages begin in it.
@@ -233,7 +233,7 @@ impl Twins {
 
     /// If there are too many: those that are to go. The kernel is told to drop their pages; then
     /// [`Twins::drop_old`].
-    pub fn going(&self) -> Vec<Going> {
+    pub fn evictions(&self) -> Vec<Eviction> {
         let all = self.pages.load(Ordering::Relaxed);
         if all <= self.pages_max {
             return Vec::new();
@@ -251,29 +251,29 @@ impl Twins {
         }
         ages.truncate(count);
         ages.sort_unstable_by_key(|&(_, number, page)| (number, page));
-        let mut going: Vec<Going> = Vec::new();
+        let mut evictions: Vec<Eviction> = Vec::new();
         for (since, number, page) in ages {
             let offset = page * PAGE as u64;
-            match going.last_mut() {
+            match evictions.last_mut() {
                 Some(last) if (last.number, last.offset + last.length) == (number, offset) => {
                     last.length += PAGE as u64;
                     last.until = last.until.max(since);
                 }
-                _ => going.push(Going { number, offset, length: PAGE as u64, until: since }),
+                _ => evictions.push(Eviction { number, offset, length: PAGE as u64, until: since }),
             }
         }
-        going
+        evictions
     }
 
     /// The kernel has dropped the pages: twins that it has not been given anew go.
-    pub fn drop_old(&self, going: &Going) {
-        let Some(file) = self.of(going.number) else { return };
-        let first = going.offset / PAGE as u64;
-        let behind = first + going.length / PAGE as u64;
+    pub fn drop_old(&self, eviction: &Eviction) {
+        let Some(file) = self.of(eviction.number) else { return };
+        let first = eviction.offset / PAGE as u64;
+        let behind = first + eviction.length / PAGE as u64;
         let mut pages = lock(&file.pages);
         let before = pages.len();
         for page in first..behind {
-            if pages.get(&page).is_some_and(|twin| twin.since <= going.until) {
+            if pages.get(&page).is_some_and(|twin| twin.since <= eviction.until) {
                 pages.remove(&page);
             }
         }
@@ -333,15 +333,15 @@ mod tests {
         twins.open(6, BOTH);
         twins.give(5, 0, &[], 4 * PAGE);
         twins.give(6, 0, &[], 4 * PAGE);
-        assert_eq!(twins.going(), []);
+        assert_eq!(twins.evictions(), []);
         twins.give(6, 8 * PAGE as u64, &[], PAGE);
-        let going = twins.going();
+        let evictions = twins.evictions();
         let length = 3 * PAGE as u64;
-        assert_eq!(going.len(), 1, "{going:?}");
-        assert_eq!((going[0].number, going[0].length), (5, length));
-        let first = going[0].offset;
+        assert_eq!(evictions.len(), 1, "{evictions:?}");
+        assert_eq!((evictions[0].number, evictions[0].length), (5, length));
+        let first = evictions[0].offset;
         twins.give(5, first, &[2; PAGE], PAGE);
-        twins.drop_old(&going[0]);
+        twins.drop_old(&evictions[0]);
         assert_eq!(twins.pages.load(Ordering::Relaxed), 7);
         assert_eq!(lock(&twins.of(5).unwrap().pages)[&(first / PAGE as u64)].bytes[0], 2);
     }

@@ -23,13 +23,13 @@ struct Files {
 
 /// All of a mount.
 #[derive(Default)]
-pub struct Executed {
+pub struct Executables {
     files: Mutex<Files>,
     /// How many handles there are.
     count: AtomicUsize,
 }
 
-impl Executed {
+impl Executables {
     /// A file is about to be executed by a handle. `ETXTBSY`.
     pub fn begin(&self, fs: &dyn Attached, node: Node, handle: u64) -> Result<()> {
         let mut files = lock(&self.files);

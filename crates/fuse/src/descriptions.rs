@@ -69,13 +69,13 @@ impl State {
 
 /// All of a mount.
 #[derive(Default)]
-pub struct Adopted {
+pub struct Descriptions {
     state: Mutex<State>,
     /// How many were named and not opened: mostly none.
     named: AtomicUsize,
 }
 
-impl Adopted {
+impl Descriptions {
     /// A lookup in the root: the node of the description that the name stands for, if it is such a
     /// name and the caller may use it.
     pub fn name(&self, fs: &dyn Engine, from: &InHeader, name: &[u8]) -> Option<Result<Node>> {

@@ -33,7 +33,7 @@ struct Watched {
 
 /// What the kernel has pages of.
 #[derive(Default)]
-pub struct Cached {
+pub struct PageCache {
     files: Mutex<HashMap<u64, Watched>>,
 }
 
@@ -41,7 +41,7 @@ fn version(attr: &Attr) -> (i64, i64, u64) {
     (attr.mtime, attr.ctime, attr.size)
 }
 
-impl Cached {
+impl PageCache {
     /// The kernel is about to get pages of a node, which is watched from now on; `attr` was read
     /// before them. `true` if it is the only one.
     pub fn watch(&self, number: u64, attr: &Attr) -> bool {

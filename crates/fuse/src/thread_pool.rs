@@ -21,7 +21,7 @@ use crate::nodes::lock;
 pub const MEMBERS: usize = 16;
 /// Of its time, in percent, that a member may be busy before another one is called.
 const BUSY_PERCENT: u128 = 80;
-/// Looks for which fewer members must have been enough before one is sent away.
+/// Samples for which fewer members must have been enough before one is sent away.
 const CALM_LOOKS: u32 = 20;
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Member {
 }
 
 /// All members.
-pub struct Crew {
+pub struct ThreadPool {
     members: [Member; MEMBERS],
     /// Those of a lower number read.
     wanted: AtomicUsize,
@@ -57,7 +57,7 @@ pub struct Crew {
 }
 
 /// The watching thread's state between its looks.
-pub struct Looks {
+pub struct Samples {
     steps: [u64; MEMBERS],
     /// Processor time of each; `None`: it was not known then.
     used: [Option<Duration>; MEMBERS],
@@ -65,14 +65,14 @@ pub struct Looks {
     calm: u32,
 }
 
-impl Looks {
+impl Samples {
     /// Before the first look.
     pub fn new() -> Self {
         Self { steps: [0; MEMBERS], used: [None; MEMBERS], at: Instant::now(), calm: 0 }
     }
 }
 
-impl Crew {
+impl ThreadPool {
     /// One member reads.
     pub fn new() -> Self {
         Self {
@@ -147,7 +147,7 @@ impl Crew {
     }
 
     /// Looks whether there are enough; gives whether anything was done since the last look.
-    pub fn look(&self, looks: &mut Looks) -> bool {
+    pub fn look(&self, looks: &mut Samples) -> bool {
         let now: [u64; MEMBERS] =
             std::array::from_fn(|at| self.members[at].steps.load(Ordering::Relaxed));
         let both = || now.iter().zip(&looks.steps);
@@ -207,47 +207,47 @@ mod tests {
 
     #[test]
     fn another_member_is_called_where_one_is_stuck() {
-        let crew = Crew::new();
-        let mut looks = Looks::new();
-        assert!(crew.wait(0), "the first one is always wanted");
+        let pool = ThreadPool::new();
+        let mut looks = Samples::new();
+        assert!(pool.wait(0), "the first one is always wanted");
         // A thread that is inside a request and sleeps; this one, which looks, runs.
         let (go, wait) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let crew = &crew;
+            let pool = &crew;
             scope.spawn(move || {
-                crew.begin(0);
+                pool.begin(0);
                 let _ = wait.recv();
-                crew.finish(0);
+                pool.finish(0);
             });
-            while crew.members[0].steps.load(Ordering::Relaxed) == 0 || !crew.members[0].sleeps() {
+            while pool.members[0].steps.load(Ordering::Relaxed) == 0 || !pool.members[0].sleeps() {
                 std::thread::yield_now();
             }
-            crew.look(&mut looks);
-            assert_eq!(crew.wanted.load(Ordering::Relaxed), 1, "it has only just begun");
-            crew.look(&mut looks);
-            assert!(crew.is_many());
+            pool.look(&mut looks);
+            assert_eq!(pool.wanted.load(Ordering::Relaxed), 1, "it has only just begun");
+            pool.look(&mut looks);
+            assert!(pool.is_many());
             drop(go);
         });
         // One that runs all the time is not stuck, however long it takes.
-        crew.begin(1);
-        let wanted = crew.wanted.load(Ordering::Relaxed);
+        pool.begin(1);
+        let wanted = pool.wanted.load(Ordering::Relaxed);
         for _ in 0..3 {
             let looked = Instant::now();
             while looked.elapsed() < Duration::from_millis(2) {}
-            crew.look(&mut looks);
+            pool.look(&mut looks);
         }
-        assert!(crew.wanted.load(Ordering::Relaxed) <= wanted.max(2));
-        crew.finish(1);
+        assert!(pool.wanted.load(Ordering::Relaxed) <= wanted.max(2));
+        pool.finish(1);
         // Each of them needs a calm stretch; this test's own work is no calm.
         for _ in 0..50 * CALM_LOOKS {
             std::thread::sleep(Duration::from_millis(1));
-            crew.look(&mut looks);
-            if !crew.is_many() {
+            pool.look(&mut looks);
+            if !pool.is_many() {
                 break;
             }
         }
-        assert_eq!(crew.wanted.load(Ordering::Relaxed), 1);
-        crew.end();
-        assert!(!crew.wait(3));
+        assert_eq!(pool.wanted.load(Ordering::Relaxed), 1);
+        pool.end();
+        assert!(!pool.wait(3));
     }
 }

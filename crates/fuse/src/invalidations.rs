@@ -30,13 +30,13 @@ struct Held {
 
 /// The drop that goes on, if any: one at a time.
 #[derive(Default)]
-pub struct Drops {
+pub struct Invalidations {
     /// The file whose pages are dropped, as the kernel numbers it. 0: none.
     number: AtomicU64,
     held: Mutex<Vec<Held>>,
 }
 
-impl Drops {
+impl Invalidations {
     /// The kernel drops pages of a file while `act` runs, on the watching thread.
     pub fn during(&self, number: u64, act: impl FnOnce()) {
         self.number.store(number, Ordering::SeqCst);
