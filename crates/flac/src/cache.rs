@@ -15,17 +15,17 @@
 //!
 //! Locks: those of [`Segments`].
 
-use crate::ahead::{Ahead, Wanted};
 use crate::buffers;
+use crate::descriptors::TemporaryFd;
 use crate::directory::{self, Directory, Refusal};
 use crate::engine::{Options, Told};
 use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
 use crate::inject::{Bug, Point, injected, reach};
 use crate::kernel::{self, Reason};
 use crate::layout::{ALL, ATTACHED, CHUNK, GRANULE, HUGE, SMALL, WHOLE};
-use crate::numbers::Brief;
 use crate::pages::{self, Page};
 use crate::program::{self, Plan};
+use crate::readahead::{FillRequest, Readahead};
 use crate::segments::{self, Segments};
 use pmem::{Fault, InternalFd, UserOut};
 use std::os::fd::AsFd;
@@ -51,7 +51,7 @@ pub(crate) struct Cache {
     /// Reads of the program's that may be attached, by their bytes.
     attach: Option<u64>,
     /// Fills ahead of readers, if that is asked for.
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) ahead: Option<Readahead>,
     told: Told,
     evictions: AtomicU32,
     /// Nothing can be filled any more: the directory is out of reach, say.
@@ -141,7 +141,7 @@ impl Cache {
         index.set_budget(budget).map_err(|_| "the cache's index has lost its end")?;
         let (evictions, full) = (AtomicU32::new(0), AtomicBool::new(false));
         let segments = Segments::new();
-        let ahead = ahead.map(Ahead::new);
+        let ahead = ahead.map(Readahead::new);
         Ok(Self { directory, index, segments, budget, attach, ahead, told, evictions, full })
     }
 
@@ -166,7 +166,7 @@ impl Cache {
     pub(crate) fn fill_ahead(
         &self,
         engine: &dyn Versions,
-        (desc, wanted): (Desc, Wanted),
+        (desc, wanted): (Desc, FillRequest),
         goes_on: &dyn Fn() -> bool,
     ) -> Served<()> {
         let Some(ahead) = &self.ahead else { return Ok(()) };
@@ -532,7 +532,7 @@ impl Cache {
         engine: &dyn Versions,
         part: &Part<'_>,
         granules: u32,
-        file: &Brief,
+        file: &TemporaryFd,
     ) -> vfs::Result<bool> {
         let is_same = || engine.version(part.desc) == Ok(*part.version);
         let length = part.length();

@@ -5,14 +5,14 @@
 //! more, and the rest of the file stays. Every other change makes the next reader forget the file,
 //! as does a change that a process without the cache makes.
 
-use crate::ahead::Spawn;
 use crate::cache::{Cache, wanted};
+use crate::descriptors;
 use crate::directory::{Refusal, Whose};
 use crate::inject::{Point, reach};
 use crate::kernel;
-use crate::numbers;
 use crate::pages;
 use crate::program;
+use crate::readahead::Spawn;
 use pmem::Region;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -429,14 +429,14 @@ impl Attached for Cached {
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
         self.cache.forget_windows();
         program::forked();
-        numbers::forked();
+        descriptors::forked();
         self.under.fork_child(ticket)
     }
 
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
         self.cache.forget_windows();
         program::forked();
-        numbers::forked();
+        descriptors::forked();
         self.under.fork_unprepared(held)
     }
 

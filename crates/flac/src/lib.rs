@@ -7,14 +7,14 @@
 //! version, and what was cached of it is not used again.
 //!
 //! `index.rs` has the argument; `layout.rs` what lies where; `directory.rs` where, and what
-//! outlives an era; `segments.rs` the bytes, `numbers.rs` their descriptors; `cache.rs` reads and
-//! fills, `ahead.rs` fills before anybody asks; `pages.rs` where in a program's memory they are
-//! mapped instead of copied, `buffers.rs` and `program.rs` which memory that may be, `kernel.rs`
-//! what the kernel says of it; `engine.rs` the contract.
+//! outlives an era; `segments.rs` the bytes, `descriptors.rs` their descriptors; `cache.rs` reads
+//! and fills, `readahead.rs` fills before anybody asks; `pages.rs` where in a program's memory they
+//! are mapped instead of copied, `buffers.rs` and `program.rs` which memory that may be,
+//! `kernel.rs` what the kernel says of it; `engine.rs` the contract.
 
-mod ahead;
 pub mod buffers;
 mod cache;
+pub mod descriptors;
 mod directory;
 mod engine;
 mod index;
@@ -24,15 +24,17 @@ pub mod inject;
 mod inject;
 mod kernel;
 mod layout;
-pub mod numbers;
 mod pages;
 pub mod program;
+mod readahead;
 mod segments;
 mod status;
 
-pub use ahead::Spawn;
+/// The name that it had.
+pub use descriptors as numbers;
 pub use directory::{Refusal, Whose, is_memory, is_uuid, made, place, places};
 pub use engine::{Cached, Options, Told, Under};
 pub use index::{COUNTS, Count};
 pub use layout::{CHUNK, GRANULE};
+pub use readahead::Spawn;
 pub use status::{Listed, Status, destroy, drop_all, drop_file, has_huge_pages, list, status};

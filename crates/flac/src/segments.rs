@@ -16,9 +16,9 @@
 //! there or taken out; nobody waits for it whole. A forked child begins with none of the windows
 //! ([`Segments::forget`]): the kernel does not give it any.
 
+use crate::descriptors::TemporaryFd;
 use crate::index::Gone;
 use crate::layout::CHUNK;
-use crate::numbers::Brief;
 use crate::program;
 use pmem::{UserOut, Window, prefetch};
 use rustix::fs::{Mode, OFlags};
@@ -87,18 +87,18 @@ fn chunk(desc: Desc, offset: u64) -> u64 {
 }
 
 /// Makes the file of a new segment.
-pub(crate) fn create(dir: BorrowedFd<'_>, number: u64) -> Result<Brief, Errno> {
+pub(crate) fn create(dir: BorrowedFd<'_>, number: u64) -> Result<TemporaryFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let name = name(number);
-    Brief::open(|| rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o600)))
+    TemporaryFd::open(|| rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o600)))
 }
 
 /// Opens the file of a segment.
-pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<Brief, Errno> {
+pub(crate) fn open(dir: BorrowedFd<'_>, number: u64, write: bool) -> Result<TemporaryFd, Errno> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
     let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let name = name(number);
-    Brief::open(|| rustix::fs::openat(dir, &name, flags, Mode::empty()))
+    TemporaryFd::open(|| rustix::fs::openat(dir, &name, flags, Mode::empty()))
 }
 
 /// Before a part of a chunk, up to `end`, is put into its file: it is to take small pages, as the

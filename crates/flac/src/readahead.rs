@@ -40,14 +40,14 @@ const ENDING: u32 = 2;
 
 /// Chunks of a file that somebody is to read next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct FillRequest {
     pub(crate) node: Node,
     pub(crate) first: u64,
     pub(crate) end: u64,
 }
 
 /// The readers, and what the thread is to do.
-pub(crate) struct Ahead {
+pub(crate) struct Readahead {
     pub(crate) spawn: Spawn,
     state: AtomicU32,
     /// Goes up with each request.
@@ -76,7 +76,7 @@ fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX.cast_unsigned());
 }
 
-impl Ahead {
+impl Readahead {
     pub(crate) fn new(spawn: Spawn) -> Self {
         Self {
             spawn,
@@ -103,7 +103,7 @@ impl Ahead {
         }
         let first = to.div_ceil(CHUNK);
         let end = version.size.div_ceil(CHUNK).min(first + CHUNKS);
-        let wanted = Wanted { node, first, end };
+        let wanted = FillRequest { node, first, end };
         if first >= end || self.wanted() == wanted {
             return false;
         }
@@ -132,14 +132,14 @@ impl Ahead {
 
     // ---- the thread
 
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> FillRequest {
         let [ino, generation, first, end] =
             std::array::from_fn(|at| self.wanted[at].load(Ordering::Relaxed));
-        Wanted { node: Node { ino, generation: generation as u32 }, first, end }
+        FillRequest { node: Node { ino, generation: generation as u32 }, first, end }
     }
 
     /// Does this with each request, until the end. It asks whether it is to go on.
-    pub(crate) fn serve(&self, mut fill: impl FnMut(Wanted, &dyn Fn() -> bool)) {
+    pub(crate) fn serve(&self, mut fill: impl FnMut(FillRequest, &dyn Fn() -> bool)) {
         let mut seen = self.requests.load(Ordering::Acquire).wrapping_sub(1);
         while self.state.load(Ordering::Acquire) == BEGUN {
             let now = self.requests.load(Ordering::Acquire);

@@ -45,13 +45,13 @@ pub fn is_open(number: i32) -> bool {
 }
 
 /// A descriptor, for a moment.
-pub(crate) struct Brief {
+pub(crate) struct TemporaryFd {
     /// `None`: it is closed.
     fd: Option<InternalFd>,
     slot: &'static AtomicI32,
 }
 
-impl Brief {
+impl TemporaryFd {
     /// Opens one by this.
     pub(crate) fn open(mut open: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
         if program::is_stopped() {
@@ -80,7 +80,7 @@ impl Brief {
     }
 }
 
-impl Drop for Brief {
+impl Drop for TemporaryFd {
     fn drop(&mut self) {
         // First: a child that is forked in between closes nothing, or nothing of the program's.
         self.fd = None;
@@ -89,7 +89,7 @@ impl Drop for Brief {
     }
 }
 
-impl AsFd for Brief {
+impl AsFd for TemporaryFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: open until it is dropped, and no number of the program's.
         unsafe { BorrowedFd::borrow_raw(self.fd.as_ref().map_or(NONE, AsRawFd::as_raw_fd)) }
