@@ -18,8 +18,8 @@ mod error;
 mod file;
 mod log;
 pub mod on_volume;
+mod opener;
 mod place;
-mod process;
 
 pub use buffer::Buffer;
 pub use error::{Error, Result};

@@ -16,10 +16,10 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// A directory whose files are used as memory, or a directory of a volume.
 pub struct Place {
     path: PathBuf,
-    ground: Ground,
+    backing: Backing,
 }
 
-enum Ground {
+enum Backing {
     Directory { directory: OwnedFd, class: Class, reason: String },
     Volume(Arc<dyn Names>),
 }
@@ -33,7 +33,7 @@ impl Place {
         if let Some(names) = on_volume::find(path, page)? {
             let promise = names.promise();
             check_class(promise.class, &promise.reason, page)?;
-            return Ok(Self { path: PathBuf::new(), ground: Ground::Volume(names) });
+            return Ok(Self { path: PathBuf::new(), backing: Backing::Volume(names) });
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let directory = rustix::fs::open(path, flags, Mode::empty())
@@ -51,21 +51,21 @@ impl Place {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             Error::refused("find the place's path", errno)
         })?;
-        Ok(Self { path, ground: Ground::Directory { directory, class, reason } })
+        Ok(Self { path, backing: Backing::Directory { directory, class, reason } })
     }
 
     /// The directory at a path if it is a volume's: as [`Place::open`], and nothing is tried out on
     /// a kernel file system. Class `page` is taken.
     pub fn of_volume(path: &Path) -> Result<Option<Self>> {
         let names = on_volume::find(path, true)?;
-        Ok(names.map(|names| Self { path: PathBuf::new(), ground: Ground::Volume(names) }))
+        Ok(names.map(|names| Self { path: PathBuf::new(), backing: Backing::Volume(names) }))
     }
 
     /// What a fence promises here, and why.
     pub fn class(&self) -> (Class, &str) {
-        match &self.ground {
-            Ground::Directory { class, reason, .. } => (*class, reason),
-            Ground::Volume(names) => (names.promise().class, &names.promise().reason),
+        match &self.backing {
+            Backing::Directory { class, reason, .. } => (*class, reason),
+            Backing::Volume(names) => (names.promise().class, &names.promise().reason),
         }
     }
 
@@ -73,9 +73,9 @@ impl Place {
     pub fn file(&self, path: &Path, options: &FileOptions) -> Result<File> {
         let (path, options) =
             (self.within(path)?, FileOptions { page: self.is_page(), ..*options });
-        match &self.ground {
-            Ground::Directory { .. } => File::open(&path, &options),
-            Ground::Volume(names) => File::open_on(&**names, &path, &options),
+        match &self.backing {
+            Backing::Directory { .. } => File::open(&path, &options),
+            Backing::Volume(names) => File::open_on(&**names, &path, &options),
         }
     }
 
@@ -101,9 +101,9 @@ impl Place {
     }
 
     fn names(&self) -> Option<&dyn Names> {
-        match &self.ground {
-            Ground::Directory { .. } => None,
-            Ground::Volume(names) => Some(&**names),
+        match &self.backing {
+            Backing::Directory { .. } => None,
+            Backing::Volume(names) => Some(&**names),
         }
     }
 
@@ -112,12 +112,12 @@ impl Place {
     /// all that the file system holds.
     pub fn fence(&self) -> Result<()> {
         pmem::fence();
-        let synced = match &self.ground {
-            Ground::Directory { directory, class: Class::Page, .. } => {
+        let synced = match &self.backing {
+            Backing::Directory { directory, class: Class::Page, .. } => {
                 rustix::io::retry_on_intr(|| rustix::fs::syncfs(directory))
             }
-            Ground::Volume(names) if names.promise().needs_sync() => names.sync(),
-            Ground::Directory { .. } | Ground::Volume(_) => Ok(()),
+            Backing::Volume(names) if names.promise().needs_sync() => names.sync(),
+            Backing::Directory { .. } | Backing::Volume(_) => Ok(()),
         };
         synced.map_err(|errno| Error::refused("write the files to their medium", errno))
     }

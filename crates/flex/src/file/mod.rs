@@ -1,15 +1,15 @@
 //! A file as memory (Xu et al., ASPLOS 2019, section 3.4): read by copies, written by streams,
 //! durable by one fence.
 //!
-//! On a kernel file system it is mapped whole ([`window`]); on a volume calls go to its engine, and
-//! only what is looked at is mapped ([`of_volume`]).
+//! On a kernel file system it is mapped whole ([`mapped_file`]); on a volume calls go to its
+//! engine, and only what is looked at is mapped ([`volume_file`]).
 //!
 //! PERSIST: bytes are streamed, and durable after a fence *of the same thread* ([`Ticket::wait`],
 //! [`File::fence`]): a fence drains the streams of its own thread only. Stores through
 //! [`File::view`] are durable after [`File::persist`], whichever thread made them.
 
-mod of_volume;
-mod window;
+mod mapped_file;
+mod volume_file;
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -21,8 +21,8 @@ use rustix::io::Errno;
 
 use crate::on_volume::Names;
 use crate::{Error, Result};
-use of_volume::OfVolume;
-use window::Window;
+use mapped_file::MappedFile;
+use volume_file::VolumeFile;
 
 const PAGE_BYTES: u64 = 4096;
 /// So much can be mapped.
@@ -81,22 +81,22 @@ pub enum Length {
 
 /// An open file. All calls may come from any thread.
 pub struct File {
-    ground: Ground,
+    backing: Backing,
 }
 
 // Each file is one of them for good, behind a handle.
 #[allow(clippy::large_enum_variant)]
-enum Ground {
-    Window(Window),
-    Volume(OfVolume),
+enum Backing {
+    MappedFile(MappedFile),
+    Volume(VolumeFile),
 }
 
 /// The same call on either.
 macro_rules! on {
     ($file:expr, $it:ident => $call:expr) => {
-        match &$file.ground {
-            Ground::Window($it) => $call,
-            Ground::Volume($it) => $call,
+        match &$file.backing {
+            Backing::MappedFile($it) => $call,
+            Backing::Volume($it) => $call,
         }
     };
 }
@@ -128,17 +128,17 @@ impl File {
     /// Opens the file at `path` of a kernel file system; one of a volume is opened by its
     /// [`crate::Place`]. Errors: what the file system says.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
-        Ok(Self { ground: Ground::Window(Window::open(path, options)?) })
+        Ok(Self { backing: Backing::MappedFile(MappedFile::open(path, options)?) })
     }
 
     /// Opens a file of a volume.
     pub(crate) fn open_on(names: &dyn Names, path: &Path, options: &FileOptions) -> Result<Self> {
-        Ok(Self { ground: Ground::Volume(OfVolume::open(names, path, options)?) })
+        Ok(Self { backing: Backing::Volume(VolumeFile::open(names, path, options)?) })
     }
 
     /// An empty file in a region that nobody else has, and that holds zeros: for tests.
     pub fn create_on(region: Region) -> Result<Self> {
-        Ok(Self { ground: Ground::Window(Window::create_on(region)?) })
+        Ok(Self { backing: Backing::MappedFile(MappedFile::create_on(region)?) })
     }
 
     /// What a fence promises here, and why.
@@ -206,9 +206,9 @@ impl File {
 
     /// As [`File::write_atomic`], of any memory: `Caller` if it cannot be read.
     pub fn write_atomic_from(&self, offset: u64, bytes: &UserIn<'_>) -> Result<()> {
-        match &self.ground {
-            Ground::Volume(file) => file.write_atomic(offset, bytes),
-            Ground::Window(file) => {
+        match &self.backing {
+            Backing::Volume(file) => file.write_atomic(offset, bytes),
+            Backing::MappedFile(file) => {
                 file.check_writable()?;
                 let why = "files of directories have no atomic writes; use a log, or a volume";
                 Err(Error::System(why.to_owned(), Errno::NOTSUP))
@@ -274,9 +274,9 @@ impl File {
 
     /// Closes it, as a drop does, and tells whether its length could be set.
     pub fn close(self) -> Result<()> {
-        match &self.ground {
-            Ground::Window(file) => file.end(),
-            Ground::Volume(_) => Ok(()),
+        match &self.backing {
+            Backing::MappedFile(file) => file.end(),
+            Backing::Volume(_) => Ok(()),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::file;
 use super::format::{COMMITTED, Identity};
 use super::memory::{In, Memory};
 use super::scan::{Cursor, Ring};
-use crate::process::Opener;
+use crate::opener::Opener;
 use crate::{Error, Result};
 
 /// A record that was read.

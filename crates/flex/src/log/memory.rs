@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::format::HEAD_BYTES;
 use crate::on_volume::{Answer, Mapping, Names, OpenFile, Range};
-use crate::process::Opener;
+use crate::opener::Opener;
 use crate::{Error, Result};
 
 /// Where a log's path leads: a directory of a volume, or the kernel.
@@ -101,14 +101,14 @@ impl Opened {
         let size = size.unwrap_or(0);
         let mapping = Mapping::new(&*file, size, write)?;
         mapping.cover(&*file, size)?;
-        Ok(Memory(Ground::Volume(mapping, file)))
+        Ok(Memory(Backing::Volume(mapping, file)))
     }
 }
 
 /// A log's memory.
-pub struct Memory(Ground);
+pub struct Memory(Backing);
 
-enum Ground {
+enum Backing {
     Kernel(Region),
     Volume(Mapping, Arc<dyn OpenFile>),
 }
@@ -119,8 +119,8 @@ impl Deref for Memory {
     #[inline]
     fn deref(&self) -> &Region {
         match &self.0 {
-            Ground::Kernel(region) => region,
-            Ground::Volume(mapping, _) => mapping.region(),
+            Backing::Kernel(region) => region,
+            Backing::Volume(mapping, _) => mapping.region(),
         }
     }
 }
@@ -128,24 +128,24 @@ impl Deref for Memory {
 impl Memory {
     /// A region that is the log's own.
     pub fn of(region: Region) -> Self {
-        Self(Ground::Kernel(region))
+        Self(Backing::Kernel(region))
     }
 
     /// That region again; `None`: it is a volume's.
     pub fn into_region(self) -> Option<Region> {
         match self.0 {
-            Ground::Kernel(region) => Some(region),
-            Ground::Volume(..) => None,
+            Backing::Kernel(region) => Some(region),
+            Backing::Volume(..) => None,
         }
     }
 
     /// Whether another opening has the right to write.
     pub fn is_locked(&self) -> Answer<bool> {
         match &self.0 {
-            Ground::Kernel(region) => {
+            Backing::Kernel(region) => {
                 Ok(bytes::holder(region.fd(), Lock::Description, 0, 1)?.is_some())
             }
-            Ground::Volume(_, file) => Ok(file.test_range(0, 1)?.is_some()),
+            Backing::Volume(_, file) => Ok(file.test_range(0, 1)?.is_some()),
         }
     }
 
@@ -153,8 +153,8 @@ impl Memory {
     #[inline]
     pub fn is_whole(&self) -> bool {
         match &self.0 {
-            Ground::Kernel(_) => true,
-            Ground::Volume(mapping, file) => {
+            Backing::Kernel(_) => true,
+            Backing::Volume(mapping, file) => {
                 file.size().is_ok_and(|size| size >= Some(mapping.region().len()))
             }
         }
@@ -164,8 +164,8 @@ impl Memory {
     #[inline]
     pub fn sync(&self) -> Result<()> {
         let synced = match &self.0 {
-            Ground::Kernel(region) => region.sync_file().is_ok(),
-            Ground::Volume(_, file) => {
+            Backing::Kernel(region) => region.sync_file().is_ok(),
+            Backing::Volume(_, file) => {
                 self.is_whole() && (!file.promise().needs_sync() || file.sync().is_ok())
             }
         };
@@ -175,8 +175,8 @@ impl Memory {
     /// The right to write, which the file's description has, and `opener` took.
     pub fn right_to_write(&self, opener: Opener) -> RightToWrite {
         let held_by = match &self.0 {
-            Ground::Kernel(region) => Holder::Descriptor(region.fd()),
-            Ground::Volume(_, file) => Holder::File(Arc::clone(file)),
+            Backing::Kernel(region) => Holder::Descriptor(region.fd()),
+            Backing::Volume(_, file) => Holder::File(Arc::clone(file)),
         };
         RightToWrite { opener, held_by }
     }

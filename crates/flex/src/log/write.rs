@@ -32,7 +32,7 @@ use super::format::{
 use super::memory::{In, Memory, RightToWrite};
 use super::positions::Positions;
 use super::scan::{Cursor, Ring};
-use crate::process::Opener;
+use crate::opener::Opener;
 use crate::{Error, Result};
 
 /// Bytes of a put's payload that are copied at a time.

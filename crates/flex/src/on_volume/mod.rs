@@ -3,11 +3,11 @@
 //!
 //! A process has *one* engine for a volume, since its liveness is a lock of the process's that any
 //! close of that file drops. Under `solera run` that is the preload library's, which serves the C
-//! library's calls ([`shown`]); else it is this library's own ([`attached`]).
+//! library's calls ([`preload_engine`]); else it is this library's own ([`own_engine`]).
 
-mod attached;
 mod mapping;
-mod shown;
+mod own_engine;
+mod preload_engine;
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 pub use mapping::Mapping;
-pub(crate) use shown::table as preloaded;
+pub(crate) use preload_engine::table as preloaded;
 
 /// What calls on a volume's files give.
 pub type Answer<T> = core::result::Result<T, Errno>;
@@ -161,21 +161,21 @@ pub trait OpenFile: Send + Sync {
 /// The volume's directory that `path` leads to. `None`: it leads to none of a volume. `page`: also
 /// where a volume lies on an ordinary disk.
 pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
-    match shown::find(path)? {
+    match preload_engine::find(path)? {
         Some(shown) => Ok(Some(shown)),
-        None => attached::find(path, page),
+        None => own_engine::find(path, page),
     }
 }
 
 /// The root of a volume that the caller has attached, and leaves: for tests. It cannot be mapped.
 pub fn of_volume(volume: Arc<volume::Volume>) -> Result<Arc<dyn Names>> {
-    attached::of_volume(volume)
+    own_engine::of_volume(volume)
 }
 
 /// The volume that a directory is mounted of, and where the directory lies in it. `None`: it lies
 /// in no mount of a volume, or in one that is read-only, or whose volume is no longer at its path.
 pub fn mounted(directory: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
-    let found = attached::mounted(directory)?;
+    let found = own_engine::mounted(directory)?;
     let found = found
         .filter(|(mount, _)| !mount.read_only && !mount.has_lost_its_file(mount.serves().as_ref()));
     Ok(found.map(|(mount, inside)| (mount.volume, inside)))

@@ -2,13 +2,13 @@
 //!
 //! Address space for the largest size is taken at once, so nothing ever moves. While it is open for
 //! writing the file is longer than its contents, by zeros, up to a step; a close and
-//! [`Window::sync_len`] cut it to its length.
+//! [`MappedFile::sync_len`] cut it to its length.
 //!
 //! PERSIST: bytes are streamed, and durable after a fence of the same thread; in class `page` that
 //! is `fdatasync`.
 //!
 //! CRASH: of what is not yet durable any part may be there. The length is at most that of the file,
-//! and what lies behind the last [`Window::sync_len`] may be zeros ([`Length::AtMost`]).
+//! and what lies behind the last [`MappedFile::sync_len`] may be zeros ([`Length::AtMost`]).
 //!
 //! Locks: `size`, for what makes the file longer or shorter; writes inside it take none.
 
@@ -23,11 +23,11 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode};
 use rustix::io::Errno;
 
 use super::{FileOptions, Length, PAGE_BYTES, opened};
-use crate::process::Opener;
+use crate::opener::Opener;
 use crate::{Error, Result};
 
 /// An open file of a kernel file system.
-pub struct Window {
+pub struct MappedFile {
     region: Region,
     opener: Opener,
     options: FileOptions,
@@ -40,7 +40,7 @@ pub struct Window {
     unsynced: AtomicBool,
 }
 
-impl Window {
+impl MappedFile {
     /// As [`super::File::open`].
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
         let mode = Mode::from_raw_mode(options.mode);
@@ -424,7 +424,7 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for MappedFile {
     fn drop(&mut self) {
         // `close` tells of an error; a drop cannot.
         let _ = self.end();

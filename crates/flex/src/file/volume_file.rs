@@ -17,11 +17,11 @@ use rustix::io::Errno;
 
 use super::{FileOptions, Length, PAGE_BYTES, opened};
 use crate::on_volume::{Mapping, Names, OpenFile};
-use crate::process::Opener;
+use crate::opener::Opener;
 use crate::{Error, Result};
 
 /// An open file of a volume.
-pub struct OfVolume {
+pub struct VolumeFile {
     /// Before the file, which it is of.
     mapping: OnceLock<Mapping>,
     file: Arc<dyn OpenFile>,
@@ -38,7 +38,7 @@ fn failed(what: &str, errno: Errno) -> Error {
     if errno == Errno::FAULT { Error::Caller } else { Error::refused(what, errno) }
 }
 
-impl OfVolume {
+impl VolumeFile {
     /// Opens a file of a volume's directory.
     pub fn open(names: &dyn Names, path: &Path, options: &FileOptions) -> Result<Self> {
         let open = |flags: OFlags| names.open(path, flags.bits() as i32, options.mode);

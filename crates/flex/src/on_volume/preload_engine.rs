@@ -56,7 +56,7 @@ pub fn find(path: &Path) -> Result<Option<Arc<dyn Names>>> {
             let why = "the place is no directory".to_owned();
             return Err(Error::System(why, Errno::NOTDIR));
         }
-        return Ok(Some(Arc::new(Shown { base, promise: Arc::new(promise(&told)?) })));
+        return Ok(Some(Arc::new(PreloadVolume { base, promise: Arc::new(promise(&told)?) })));
     }
     let stat = stat(&opened)?;
     of_file((stat.st_dev, stat.st_ino), Path::new(""))
@@ -73,7 +73,7 @@ pub fn of_file((device, ino): (u64, u64), inside: &Path) -> Result<Option<Arc<dy
     // SAFETY: what is told is text that stays.
     let prefix = unsafe { CStr::from_ptr(told.prefix) };
     let base = Path::new(std::ffi::OsStr::from_bytes(prefix.to_bytes())).join(inside);
-    Ok(Some(Arc::new(Shown { base, promise: Arc::new(promise(&told)?) })))
+    Ok(Some(Arc::new(PreloadVolume { base, promise: Arc::new(promise(&told)?) })))
 }
 
 fn promise(told: &Told) -> Result<Promise> {
@@ -91,7 +91,7 @@ fn stat(opened: &Descriptor) -> Result<libc::stat> {
 }
 
 /// A directory below where a volume appears.
-struct Shown {
+struct PreloadVolume {
     base: PathBuf,
     promise: Arc<Promise>,
 }
@@ -157,14 +157,14 @@ impl Descriptor {
     }
 }
 
-impl Names for Shown {
+impl Names for PreloadVolume {
     fn promise(&self) -> &Promise {
         &self.promise
     }
 
     fn open(&self, path: &Path, flags: c_int, mode: u32) -> Answer<Arc<dyn OpenFile>> {
         let descriptor = open(&self.base.join(path), flags | libc::O_CLOEXEC, mode)?;
-        Ok(Arc::new(ShownFile { descriptor, promise: Arc::clone(&self.promise) }))
+        Ok(Arc::new(PreloadFile { descriptor, promise: Arc::clone(&self.promise) }))
     }
 
     fn open_like(&self, path: &Path, flags: c_int, like: &Seen) -> Answer<Arc<dyn OpenFile>> {
@@ -181,7 +181,7 @@ impl Names for Shown {
                 }
             }
         }
-        Ok(Arc::new(ShownFile { descriptor, promise: Arc::clone(&self.promise) }))
+        Ok(Arc::new(PreloadFile { descriptor, promise: Arc::clone(&self.promise) }))
     }
 
     fn shown_at(&self) -> Option<&Path> {
@@ -248,12 +248,12 @@ fn seen(stat: &libc::stat) -> Seen {
     }
 }
 
-struct ShownFile {
+struct PreloadFile {
     descriptor: Descriptor,
     promise: Arc<Promise>,
 }
 
-impl OpenFile for ShownFile {
+impl OpenFile for PreloadFile {
     fn promise(&self) -> &Promise {
         &self.promise
     }

@@ -25,8 +25,8 @@ use vfs::{
 };
 use volume::{AttachOptions, ErrorKind, Volume};
 
-use super::{Answer, Names, OpenFile, Promise, Range, Seen, is_unlike, shown};
-use crate::process::Opener;
+use super::{Answer, Names, OpenFile, Promise, Range, Seen, is_unlike, preload_engine};
+use crate::opener::Opener;
 use crate::{Error, Result};
 
 const PAGE_BYTES: usize = 4096;
@@ -42,7 +42,8 @@ pub fn find(path: &Path, page: bool) -> Result<Option<Arc<dyn Names>>> {
         FileType::Directory => {
             let found = mounted(path)?.filter(|(mount, _)| !mount.read_only);
             let Some((mount, inside)) = found else { return Ok(None) };
-            let shown = mount.file().map(|file| shown::of_file(file, &inside)).transpose()?;
+            let shown =
+                mount.file().map(|file| preload_engine::of_file(file, &inside)).transpose()?;
             if let Some(shown) = shown.flatten() {
                 return Ok(Some(shown));
             }
@@ -331,7 +332,7 @@ impl Attached {
         flags: c_int,
         mode: u32,
         umask: u32,
-    ) -> Answer<Arc<AttachedFile>> {
+    ) -> Answer<Arc<EngineFile>> {
         let follow = flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0;
         let desc = self.held.make(umask, |user| {
             let at = found(&user, self.base, path, follow)?;
@@ -340,7 +341,7 @@ impl Attached {
                 Opened::Outside(_) => Err(Errno::XDEV),
             }
         })?;
-        Ok(Arc::new(AttachedFile { held: Arc::clone(&self.held), desc, appends: Mutex::new(None) }))
+        Ok(Arc::new(EngineFile { held: Arc::clone(&self.held), desc, appends: Mutex::new(None) }))
     }
 }
 
@@ -425,14 +426,14 @@ impl Names for Attached {
     }
 }
 
-struct AttachedFile {
+struct EngineFile {
     held: Arc<Held>,
     desc: Desc,
     /// One more description, whose writes go behind the end.
     appends: Mutex<Option<Desc>>,
 }
 
-impl AttachedFile {
+impl EngineFile {
     fn volume(&self) -> Answer<&Volume> {
         if self.held.opener.is_here() { Ok(&self.held.volume) } else { Err(Errno::STALE) }
     }
@@ -464,7 +465,7 @@ fn again<T>(mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
     }
 }
 
-impl OpenFile for AttachedFile {
+impl OpenFile for EngineFile {
     fn promise(&self) -> &Promise {
         &self.held.promise
     }
@@ -579,7 +580,7 @@ impl OpenFile for AttachedFile {
     }
 }
 
-impl Drop for AttachedFile {
+impl Drop for EngineFile {
     fn drop(&mut self) {
         let Ok(volume) = self.volume() else { return };
         let appends = *self.appends.lock().unwrap_or_else(PoisonError::into_inner);
