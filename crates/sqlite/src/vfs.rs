@@ -17,7 +17,7 @@ use libsqlite3_sys::{
 
 use crate::calls::{Calls, Refused, Sqlite};
 use crate::directory;
-use crate::volume::{self, Full, Place};
+use crate::volume::{self, FileName, FullName};
 
 const NAME: &CStr = c"solera";
 const PARENT: &CStr = c"unix";
@@ -164,11 +164,11 @@ unsafe extern "C" fn open(
             }
         };
         let name = match place {
-            Place::Local => name,
+            FileName::Local => name,
             // The parent keeps it for as long as the file is open. So a database comes here only
             // by a super-journal's name, which another process wrote.
-            Place::Shown(path) => path.into_raw(),
-            Place::Volume(names, path) => {
+            FileName::Shown(path) => path.into_raw(),
+            FileName::Volume(names, path) => {
                 return volume::open(sqlite, (names, path), file, flags, out_flags);
             }
         };
@@ -181,20 +181,20 @@ unsafe extern "C" fn open(
 /// # Safety
 ///
 /// NULL, or a string of SQLite's.
-unsafe fn place(name: *const c_char) -> flex::Result<Place> {
+unsafe fn place(name: *const c_char) -> flex::Result<FileName> {
     if name.is_null() {
-        return Ok(Place::Local);
+        return Ok(FileName::Local);
     }
     // SAFETY: the caller's promise.
-    volume::place_of(unsafe { CStr::from_ptr(name) }.to_bytes())
+    volume::file_name(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
 unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, sync: c_int) -> c_int {
     // SAFETY: SQLite's call.
     match unsafe { place(name) } {
-        Ok(Place::Local) => of_parent!(vfs, xDelete(name, sync), SQLITE_IOERR),
-        Ok(Place::Shown(path)) => of_parent!(vfs, xDelete(path.as_ptr(), sync), SQLITE_IOERR),
-        Ok(Place::Volume(names, path)) => volume::delete(&*names, &path, sync != 0),
+        Ok(FileName::Local) => of_parent!(vfs, xDelete(name, sync), SQLITE_IOERR),
+        Ok(FileName::Shown(path)) => of_parent!(vfs, xDelete(path.as_ptr(), sync), SQLITE_IOERR),
+        Ok(FileName::Volume(names, path)) => volume::delete(&*names, &path, sync != 0),
         // SAFETY: as above.
         Err(error) => unsafe { sqlite(vfs) }.logs(SQLITE_IOERR_DELETE, &error.to_string()),
     }
@@ -208,11 +208,11 @@ unsafe extern "C" fn access(
 ) -> c_int {
     // SAFETY: SQLite's call.
     match unsafe { place(name) } {
-        Ok(Place::Local) => of_parent!(vfs, xAccess(name, flags, result), SQLITE_IOERR),
-        Ok(Place::Shown(path)) => {
+        Ok(FileName::Local) => of_parent!(vfs, xAccess(name, flags, result), SQLITE_IOERR),
+        Ok(FileName::Shown(path)) => {
             of_parent!(vfs, xAccess(path.as_ptr(), flags, result), SQLITE_IOERR)
         }
-        Ok(Place::Volume(names, path)) => {
+        Ok(FileName::Volume(names, path)) => {
             let is_so = volume::access(&*names, &path, flags);
             // SAFETY: SQLite's word.
             unsafe { *result = c_int::from(is_so) };
@@ -248,8 +248,8 @@ unsafe extern "C" fn full_pathname(
         found => found,
     };
     let full = match found {
-        Ok(Some(Full::Volume(name))) => name,
-        Ok(Some(Full::Shown(path))) => {
+        Ok(Some(FullName::Volume(name))) => name,
+        Ok(Some(FullName::Shown(path))) => {
             return of_parent!(vfs, xFullPathname(path.as_ptr(), bytes, to), SQLITE_IOERR);
         }
         Ok(None) => return SQLITE_CANTOPEN,

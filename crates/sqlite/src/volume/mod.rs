@@ -26,7 +26,7 @@ use libsqlite3_sys::{
 use rustix::io::Errno;
 
 pub use file::open;
-pub use names::{Full, Place, full_name, may_be_mounted, of_mount, place_of, show};
+pub use names::{FileName, FullName, file_name, full_name, may_be_mounted, of_mount, show};
 
 /// Takes a file's name away.
 pub fn delete(names: &dyn Names, path: &Path, sync: bool) -> i32 {

@@ -24,7 +24,7 @@ const FUSE_MAGIC: i64 = 0x6573_5546;
 const LINKS: usize = 40;
 
 /// Where a name leads to.
-pub enum Place {
+pub enum FileName {
     /// Nowhere on a volume.
     Local,
     /// To a volume that `solera run` shows at this path.
@@ -34,7 +34,7 @@ pub enum Place {
 }
 
 /// A full name.
-pub enum Full {
+pub enum FullName {
     /// `VOLUME:/path`.
     Volume(CString),
     /// A path of the process's, not yet a full one.
@@ -149,13 +149,13 @@ fn meet_if_any(volume: &Path) -> Result<Option<Arc<dyn Names>>> {
 }
 
 /// Where a full name leads to.
-pub fn place_of(name: &[u8]) -> Result<Place> {
-    let Some((volume, path)) = split(name) else { return Ok(Place::Local) };
-    let Some(names) = meet_if_any(volume)? else { return Ok(Place::Local) };
+pub fn file_name(name: &[u8]) -> Result<FileName> {
+    let Some((volume, path)) = split(name) else { return Ok(FileName::Local) };
+    let Some(names) = meet_if_any(volume)? else { return Ok(FileName::Local) };
     if let Some(at) = names.shown_at() {
-        return shown(at, path).map(Place::Shown);
+        return shown(at, path).map(FileName::Shown);
     }
-    Ok(Place::Volume(names, below(path).into()))
+    Ok(FileName::Volume(names, below(path).into()))
 }
 
 /// A path from the root, as one below it.
@@ -174,7 +174,7 @@ fn shown(at: &Path, path: &[u8]) -> Result<CString> {
 ///
 /// A string that SQLite's pager gives to `xFullPathname`: parameters follow it, each a string with
 /// its value behind, and an empty one ends them.
-pub unsafe fn full_name(name: *const c_char) -> Result<Option<Full>> {
+pub unsafe fn full_name(name: *const c_char) -> Result<Option<FullName>> {
     // SAFETY: the caller's promise.
     let (text, volume) = unsafe { (CStr::from_ptr(name).to_bytes(), parameter(name, b"volume")) };
     if let Some(volume) = volume {
@@ -211,7 +211,7 @@ unsafe fn parameter<'n>(name: *const c_char, key: &[u8]) -> Option<&'n CStr> {
 
 /// The full name of a path on a volume: the volume by its own path, symlinks resolved, since a
 /// database's journal lies beside the database itself.
-fn full(volume: &Path, path: &[u8]) -> Result<Full> {
+fn full(volume: &Path, path: &[u8]) -> Result<FullName> {
     let own = if is_given(volume) { Ok(volume.to_owned()) } else { std::fs::canonicalize(volume) };
     let own = own.map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -219,7 +219,7 @@ fn full(volume: &Path, path: &[u8]) -> Result<Full> {
     })?;
     let names = meet(&own)?;
     if let Some(at) = names.shown_at() {
-        return shown(at, path).map(Full::Shown);
+        return shown(at, path).map(FullName::Shown);
     }
     let mut path = plain(path_of(path));
     for _ in 0..LINKS {
@@ -230,7 +230,7 @@ fn full(volume: &Path, path: &[u8]) -> Result<Full> {
         }
     }
     let name = [own.as_os_str().as_bytes(), b":/", path.as_os_str().as_bytes()].concat();
-    c_string(name).map(Full::Volume)
+    c_string(name).map(FullName::Volume)
 }
 
 /// A path below the root, without `.` and `..`.
@@ -261,7 +261,7 @@ pub unsafe fn may_be_mounted(path: *const c_char) -> bool {
 }
 
 /// The full name of a local path that lies in a mount of a volume. `None`: it lies in none.
-pub fn of_mount(path: &[u8]) -> Result<Option<Full>> {
+pub fn of_mount(path: &[u8]) -> Result<Option<FullName>> {
     let path = path_of(path);
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
     let found = catch_unwind(AssertUnwindSafe(|| on_volume::mounted(directory)));
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn local_names_stay_local() {
         for name in ["/tmp/my.db", "/tmp/no.pm:/my.db", ":/my.db", "my.db", "/tmp:/my.db"] {
-            assert!(matches!(place_of(name.as_bytes()), Ok(Place::Local)), "{name}");
+            assert!(matches!(file_name(name.as_bytes()), Ok(FileName::Local)), "{name}");
         }
     }
 
