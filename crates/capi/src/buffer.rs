@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use flex::{Buffer, Error, Result};
 
-use crate::answer::answer;
 use crate::arguments::offset;
 use crate::handles::Handles;
 use crate::place::too_many;
+use crate::return_value::call;
 
 static BUFFERS: Handles<Buffer> = Handles::new(4);
 
@@ -18,7 +18,7 @@ fn buffer(handle: usize) -> Result<&'static Buffer> {
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_buffer_alloc(size: usize) -> *mut c_void {
-    answer("solera_buffer_alloc", || {
+    call("solera_buffer_alloc", || {
         let handle = BUFFERS.add(Buffer::new(size)?).map_err(too_many)?;
         Ok(handle as *mut c_void)
     })
@@ -27,25 +27,25 @@ pub extern "C" fn solera_buffer_alloc(size: usize) -> *mut c_void {
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_buffer_base(handle: usize) -> *mut c_void {
-    answer("solera_buffer_base", || Ok(buffer(handle)?.base().cast()))
+    call("solera_buffer_base", || Ok(buffer(handle)?.base().cast()))
 }
 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_buffer_slide(handle: usize, at: i64) -> *mut c_void {
-    answer("solera_buffer_slide", || Ok(buffer(handle)?.slide(offset(at)?).cast()))
+    call("solera_buffer_slide", || Ok(buffer(handle)?.slide(offset(at)?).cast()))
 }
 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_buffer_fault(handle: usize) -> c_int {
-    answer("solera_buffer_fault", || buffer(handle)?.fault().map(|()| 0))
+    call("solera_buffer_fault", || buffer(handle)?.fault().map(|()| 0))
 }
 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_buffer_detach(handle: usize) -> c_int {
-    answer("solera_buffer_detach", || buffer(handle)?.detach().map(|()| 0))
+    call("solera_buffer_detach", || buffer(handle)?.detach().map(|()| 0))
 }
 
 /// As `solera.h` says.

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flex::{Create, Error, File, FileOptions, Length, Result};
 
-use crate::answer::answer;
 use crate::arguments::{offset, options, out, path, sink, source};
 use crate::handles::Handles;
 use crate::place::{place, too_many};
+use crate::return_value::call;
 
 const CREATE: c_uint = 1;
 const EXCLUSIVE: c_uint = 2;
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn solera_open(
     given: *const Options,
     to: *mut usize,
 ) -> c_int {
-    answer("solera_open", || {
+    call("solera_open", || {
         // SAFETY: the caller's, as the header says.
         let (name, given, to) = unsafe { (path(name)?, options(given)?, out(to)?) };
         let mut wanted = FileOptions::default();
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn solera_open(
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_close(handle: usize) -> c_int {
-    answer("solera_close", || {
+    call("solera_close", || {
         file(handle)?;
         FILES.take(handle).map_or(Ok(()), |file| file.close())?;
         Ok(0)
@@ -115,13 +115,13 @@ pub extern "C" fn solera_close(handle: usize) -> c_int {
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_length(handle: usize) -> i64 {
-    answer("solera_length", || Ok(file(handle)?.length()? as i64))
+    call("solera_length", || Ok(file(handle)?.length()? as i64))
 }
 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_length_is_exact(handle: usize) -> c_int {
-    answer("solera_length_is_exact", || {
+    call("solera_length_is_exact", || {
         let file = file(handle)?;
         file.length()?;
         Ok(c_int::from(matches!(file.opened(), Length::Exact(_))))
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn solera_append(
     count: usize,
     ticket: *mut Ticket,
 ) -> isize {
-    answer("solera_append", || {
+    call("solera_append", || {
         // SAFETY: the caller's, as the header says.
         let bytes = unsafe { source(bytes, count)? };
         let (_, streamed) = file(handle)?.append_from(&bytes)?;
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn solera_pwrite(
     at: i64,
     ticket: *mut Ticket,
 ) -> isize {
-    answer("solera_pwrite", || {
+    call("solera_pwrite", || {
         // SAFETY: the caller's, as the header says.
         let bytes = unsafe { source(bytes, count)? };
         drop(file(handle)?.write_at_from(offset(at)?, &bytes)?);
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn solera_pwrite_atomic(
     count: usize,
     at: i64,
 ) -> isize {
-    answer("solera_pwrite_atomic", || {
+    call("solera_pwrite_atomic", || {
         // SAFETY: the caller's, as the header says.
         let bytes = unsafe { source(bytes, count)? };
         file(handle)?.write_atomic_from(offset(at)?, &bytes)?;
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn solera_pwrite_atomic(
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn solera_pread(handle: usize, to: *mut u8, count: usize, at: i64) -> isize {
-    answer("solera_pread", || {
+    call("solera_pread", || {
         // SAFETY: the caller's, as the header says.
         let to = unsafe { sink(to, count)? };
         file(handle)?.read_at_to(offset(at)?, &to).map(|read| read as isize)
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn solera_pread(handle: usize, to: *mut u8, count: usize, 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_view(handle: usize, at: i64, count: usize) -> *mut c_void {
-    answer("solera_view", || {
+    call("solera_view", || {
         Ok(file(handle)?.view(offset(at)?, count as u64)?.as_ptr().cast::<c_void>())
     })
 }
@@ -203,7 +203,7 @@ pub extern "C" fn solera_view(handle: usize, at: i64, count: usize) -> *mut c_vo
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_persist(handle: usize, at: *const u8, count: usize) -> c_int {
-    answer("solera_persist", || {
+    call("solera_persist", || {
         let file = file(handle)?;
         file.persist(file.offset_of(at)?, count as u64).map(|()| 0)
     })
@@ -212,7 +212,7 @@ pub extern "C" fn solera_persist(handle: usize, at: *const u8, count: usize) -> 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_flush(handle: usize, at: *const u8, count: usize) -> c_int {
-    answer("solera_flush", || {
+    call("solera_flush", || {
         let file = file(handle)?;
         drop(file.flush(file.offset_of(at)?, count as u64)?);
         Ok(0)
@@ -222,7 +222,7 @@ pub extern "C" fn solera_flush(handle: usize, at: *const u8, count: usize) -> c_
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_wait(handle: usize, ticket: Ticket) -> c_int {
-    answer("solera_wait", || {
+    call("solera_wait", || {
         let file = file(handle)?;
         if ticket.file != handle as u64 {
             return Err(Error::Invalid("the ticket is of another file"));
@@ -238,11 +238,11 @@ pub extern "C" fn solera_wait(handle: usize, ticket: Ticket) -> c_int {
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_sync_len(handle: usize) -> c_int {
-    answer("solera_sync_len", || file(handle)?.sync_len().map(|()| 0))
+    call("solera_sync_len", || file(handle)?.sync_len().map(|()| 0))
 }
 
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_truncate(handle: usize, length: i64) -> c_int {
-    answer("solera_truncate", || file(handle)?.truncate(offset(length)?).map(|()| 0))
+    call("solera_truncate", || file(handle)?.truncate(offset(length)?).map(|()| 0))
 }

@@ -5,13 +5,13 @@
 
 #![allow(clippy::missing_safety_doc, reason = "solera.h says what a caller owes")]
 
-mod answer;
 mod arguments;
 mod buffer;
 mod file;
 mod handles;
 mod log;
 mod place;
+mod return_value;
 mod sqlite;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -19,7 +19,7 @@ use std::ffi::{c_char, c_int, c_void};
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_error() -> *const c_char {
-    answer::sentence()
+    return_value::last_error()
 }
 
 /// As `solera.h` says.

@@ -7,10 +7,10 @@ use flex::{Error, Follower, Log, LogOptions, Record, Result};
 use pmem::{UserIn, UserOut};
 use rustix::io::Errno;
 
-use crate::answer::answer;
 use crate::arguments::{options, out, path, sink, source};
 use crate::handles::Handles;
 use crate::place::{place, too_many};
+use crate::return_value::call;
 
 /// `SOLERA_OLDEST`.
 const OLDEST: u64 = u64::MAX;
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn solera_log_open(
     given: *const Options,
     to: *mut usize,
 ) -> c_int {
-    answer("solera_log_open", || {
+    call("solera_log_open", || {
         // SAFETY: the caller's, as the header says.
         let (name, given, to) = unsafe { (path(name)?, options(given)?, out(to)?) };
         let place = place(at)?;
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn solera_log_open(
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_log_close(handle: usize) -> c_int {
-    answer("solera_log_close", || {
+    call("solera_log_close", || {
         log(handle)?;
         drop(LOGS.take(handle));
         Ok(0)
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn solera_log_append(
     count: usize,
     position: *mut u64,
 ) -> c_int {
-    answer("solera_log_append", || {
+    call("solera_log_append", || {
         // SAFETY: the caller's, as the header says.
         let bytes = unsafe { source(bytes, count)? };
         let at = writer(handle, Errno::BADF)?.append_pieces(&[bytes])?;
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn solera_log_appendv(
     count: c_int,
     position: *mut u64,
 ) -> c_int {
-    answer("solera_log_appendv", || {
+    call("solera_log_appendv", || {
         if pieces.is_null() || !(1..=PIECES_MAX).contains(&count) {
             return Err(Error::Invalid("a record has 1 to 1024 pieces"));
         }
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn solera_log_put(
     count: usize,
     position: *mut u64,
 ) -> c_int {
-    answer("solera_log_put", || {
+    call("solera_log_put", || {
         // SAFETY: the caller's, as the header says.
         let bytes = unsafe { source(bytes, count)? };
         let at = writer(handle, Errno::BADF)?.put_pieces(&[bytes])?;
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn solera_log_put(
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_log_commit(handle: usize, position: u64) -> c_int {
-    answer("solera_log_commit", || writer(handle, Errno::BADF)?.commit(position).map(|()| 0))
+    call("solera_log_commit", || writer(handle, Errno::BADF)?.commit(position).map(|()| 0))
 }
 
 /// As `solera.h` says.
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn solera_log_read(
     to: *mut u8,
     count: usize,
 ) -> isize {
-    answer("solera_log_read", || {
+    call("solera_log_read", || {
         // SAFETY: the caller's, as the header says.
         let (position, to) = unsafe { (out(position)?, sink(to, count)?) };
         let log = log(handle)?;
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn solera_log_next(
     record: *mut *const c_void,
     count: *mut usize,
 ) -> c_int {
-    answer("solera_log_next", || {
+    call("solera_log_next", || {
         // SAFETY: the caller's, as the header says.
         let (position, to, count) = unsafe { (out(position)?, out(record)?, out(count)?) };
         let log = writer(handle, Errno::PERM)?;
@@ -262,5 +262,5 @@ pub unsafe extern "C" fn solera_log_next(
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_log_trim(handle: usize, position: u64) -> c_int {
-    answer("solera_log_trim", || writer(handle, Errno::BADF)?.trim(position).map(|()| 0))
+    call("solera_log_trim", || writer(handle, Errno::BADF)?.trim(position).map(|()| 0))
 }

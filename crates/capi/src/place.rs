@@ -6,9 +6,9 @@ use flex::{Error, Place, Result};
 use pmem::Class;
 use rustix::io::Errno;
 
-use crate::answer::answer;
 use crate::arguments::{out, path};
 use crate::handles::Handles;
+use crate::return_value::call;
 
 const PAGE: c_uint = 1;
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn solera_open_place(
     flags: c_uint,
     to: *mut usize,
 ) -> c_int {
-    answer("solera_open_place", || {
+    call("solera_open_place", || {
         // SAFETY: the caller's, as the header says.
         let (at, to) = unsafe { (path(at)?, out(to)?) };
         if flags & !PAGE != 0 {
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn solera_open_place(
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_close_place(handle: usize) -> c_int {
-    answer("solera_close_place", || {
+    call("solera_close_place", || {
         opened(handle)?;
         drop(PLACES.take(handle));
         Ok(0)
@@ -66,7 +66,7 @@ pub extern "C" fn solera_close_place(handle: usize) -> c_int {
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn solera_place_class(handle: usize, why: *mut *const c_char) -> c_int {
-    answer("solera_place_class", || {
+    call("solera_place_class", || {
         let opened = opened(handle)?;
         // SAFETY: the caller's, as the header says.
         if let Some(why) = unsafe { why.as_mut() } {
@@ -84,5 +84,5 @@ pub unsafe extern "C" fn solera_place_class(handle: usize, why: *mut *const c_ch
 /// As `solera.h` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn solera_fence(handle: usize) -> c_int {
-    answer("solera_fence", || place(handle)?.fence().map(|()| 0))
+    call("solera_fence", || place(handle)?.fence().map(|()| 0))
 }

@@ -7,8 +7,8 @@ use flex::Error;
 use rustix::io::Errno;
 use sqlite_vfs::Calls;
 
-use crate::answer::answer;
 use crate::arguments::options;
+use crate::return_value::call;
 
 const MISUSE: &str = "the functions of SQLite are NULL";
 /// `SQLITE_ERROR`.
@@ -17,7 +17,7 @@ const FAILED: c_int = 1;
 /// As `solera_sqlite.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn solera_sqlite_attach(given: *const Calls, make_default: c_int) -> c_int {
-    answer("solera_sqlite_attach", || {
+    call("solera_sqlite_attach", || {
         // SAFETY: the caller's, as the header says; zeros are functions that are NULL.
         let calls = unsafe { options(given)? }.ok_or(Error::Invalid(MISUSE))?;
         // SAFETY: as above.

@@ -12,30 +12,30 @@ thread_local! {
 }
 
 /// What a function of C gives.
-pub trait Answer {
+pub trait ReturnValue {
     /// It failed.
     const FAILED: Self;
 }
 
-impl Answer for i32 {
+impl ReturnValue for i32 {
     const FAILED: Self = -1;
 }
 
-impl Answer for i64 {
+impl ReturnValue for i64 {
     const FAILED: Self = -1;
 }
 
-impl Answer for isize {
+impl ReturnValue for isize {
     const FAILED: Self = -1;
 }
 
-impl<T> Answer for *mut T {
+impl<T> ReturnValue for *mut T {
     const FAILED: Self = std::ptr::null_mut();
 }
 
 /// Does the work of the function `name`.
 #[inline]
-pub fn answer<T: Answer>(name: &str, work: impl FnOnce() -> Result<T>) -> T {
+pub fn call<T: ReturnValue>(name: &str, work: impl FnOnce() -> Result<T>) -> T {
     // What panics is a mistake of the library's own; the program goes on.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => value,
@@ -45,7 +45,7 @@ pub fn answer<T: Answer>(name: &str, work: impl FnOnce() -> Result<T>) -> T {
 }
 
 #[cold]
-fn failed<T: Answer>(name: &str, error: &Error) -> T {
+fn failed<T: ReturnValue>(name: &str, error: &Error) -> T {
     let sentence = CString::new(format!("{name}: {error}").replace('\0', "?"));
     // A thread that ends has none any more.
     let _ = SENTENCE.try_with(|kept| kept.replace(sentence.unwrap_or_default()));
@@ -55,6 +55,6 @@ fn failed<T: Answer>(name: &str, error: &Error) -> T {
 }
 
 /// The sentence of this thread's last failure.
-pub fn sentence() -> *const c_char {
+pub fn last_error() -> *const c_char {
     SENTENCE.try_with(|kept| kept.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
