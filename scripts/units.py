@@ -5,7 +5,9 @@ program by program, and what was not tested, and why: a test that cannot run her
 which `cargo test` keeps to itself. The explorer's programs have stages of their own; it is built here, too:
 without it dependencies would have other features, and all would be built once more.
 
-usage: scripts/units.py [NAME...]    (only test programs of these names: `processes`, `solera-volume`)
+usage: scripts/units.py [NAME...]            (only test programs of these names: `processes`, `solera-volume`)
+       scripts/units.py --build              (builds all, and runs nothing)
+       scripts/units.py --built [NAME...]    (what --build has built, without asking cargo)
 environment: JOBS (programs at once; default: one more than there are processors), and what the tests know
 """
 
@@ -21,6 +23,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKSPACE = ["--release", "--workspace"]
+# Not --all-targets, which also builds the test programs that a manifest says there are not: that of the
+# preload library.
+BUILD = ["cargo", "build", *WORKSPACE, "--lib", "--bins", "--tests", "--message-format", "json-render-diagnostics"]
+BUILT = ROOT / "target/test-logs/programs.json"
 APART = "solera-explorer"
 # Long ones begin first, so that none is left alone at the end; a name that is gone does no harm.
 LONG = ["solera-volume", "deaths", "faces", "interposition", "compile_fail", "locks", "processes", "damage", "exhaustive",
@@ -30,13 +36,13 @@ LONG = ["solera-volume", "deaths", "faces", "interposition", "compile_fail", "lo
 ALONE = ["aged_faults", "huge_pages", "alignment"]
 
 
-def built():
-    """The test programs: (name, executable, package's name, its directory)."""
-    command = ["cargo", "test", *WORKSPACE, "--no-run", "--message-format", "json-render-diagnostics"]
-    build = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE)
-    if build.returncode != 0:
+def build():
+    """Builds, and keeps which test programs there are: (name, executable, package's name, its directory)."""
+    done = subprocess.run(BUILD, cwd=ROOT, stdout=subprocess.PIPE)
+    if done.returncode != 0:
         sys.exit("error: the tests cannot be built")
-    for line in build.stdout.splitlines():
+    programs = []
+    for line in done.stdout.splitlines():
         message = json.loads(line)
         if message.get("reason") != "compiler-artifact" or not message["profile"]["test"]:
             continue
@@ -48,7 +54,10 @@ def built():
         name = target["name"] if target["kind"] == ["test"] else package
         if package == APART and name != APART:
             continue
-        yield name, message["executable"], package, directory
+        programs.append((name, message["executable"], package, str(directory)))
+    BUILT.parent.mkdir(parents=True, exist_ok=True)
+    BUILT.write_text(json.dumps(programs, indent=1))
+    return programs
 
 
 def manifest_name(directory):
@@ -72,15 +81,17 @@ def told(said):
     return before + "\n" + after, skipped
 
 
+def environment(package, directory):
+    """What cargo gives a test program."""
+    return dict(os.environ, CARGO="cargo", CARGO_MANIFEST_DIR=directory, CARGO_PKG_NAME=package)
+
+
 running = set()
 
 
 def run(program):
     """Runs one; returns whether it passed, and prints all that it said at once."""
     name, executable, package, directory = program
-    environment = dict(
-        os.environ, CARGO="cargo", CARGO_MANIFEST_DIR=str(directory), CARGO_PKG_NAME=package
-    )
     begun = time.monotonic()
     # Not a pipe: what outlives the test may have it open. In a session of its own: all that it started
     # can be found, should this be interrupted.
@@ -88,7 +99,7 @@ def run(program):
         child = subprocess.Popen(
             [executable, "--show-output"],
             cwd=directory,
-            env=environment,
+            env=environment(package, directory),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -126,8 +137,11 @@ def interrupted(number, _frame):
 def main():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupted)
-    wanted = sys.argv[1:]
-    programs = [p for p in built() if not wanted or p[0] in wanted]
+    wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
+    programs = json.loads(BUILT.read_text()) if "--built" in sys.argv else build()
+    if "--build" in sys.argv:
+        return
+    programs = [p for p in programs if not wanted or p[0] in wanted]
     if not programs:
         sys.exit(f"error: there is no test program {' '.join(wanted)}")
     programs.sort(key=lambda p: LONG.index(p[0]) if p[0] in LONG else len(LONG))
@@ -141,4 +155,5 @@ def main():
     sys.exit(0 if all(good) else 101)
 
 
-main()
+if __name__ == "__main__":
+    main()
