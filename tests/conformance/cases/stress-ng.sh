@@ -5,6 +5,9 @@ stressors="access chattr chdir chmod chown copy-file dentry dir dirdeep dirmany 
     fallocate fcntl fiemap file-ioctl filename flock fpunch fsize fstat getdent handle hdd inode-flags
     inotify io iomix lease link locka lockf lockofd mknod open procfs rename symlink sync-file touch
     utime verity xattr"
+# In the short run half of them, chosen by the commit.
+# shellcheck disable=SC2086 # They are words.
+stressors=$("$TESTS/../scripts/rotation.py" 2 $stressors)
 if [ -n "$LONG" ]; then seconds=10 at_once=2; else seconds=1 at_once=4; fi
 cat >stressor <<'SH'
 # stressor NAME SECONDS: "NAME OUTCOME"
