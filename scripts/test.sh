@@ -2,17 +2,30 @@
 # Everything that must pass, stage by stage; each stage's output is kept in target/test-logs. Goes on
 # after a failed stage, so that one run shows all that is wrong. At the end it says what each stage
 # took, on the clock and of the processors. The last line is "N passed, N failed, N skipped"; the exit
-# code is 0 only if nothing failed.
+# code is 0 only if nothing failed. Whatever happens, nothing stays behind (scripts/enclosure.sh).
+#
+# What is sampled runs by rotation (scripts/rotation.py): in each commit another part, in the long run all.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+[ -n "${ENCLOSED:-}" ] || exec scripts/enclosure.sh scripts/test.sh
 
 export RUST_BACKTRACE=0
 logs=target/test-logs
 mkdir -p "$logs"
-rm -f "$logs"/*.ended
+rm -f "$logs"/*.ended "$logs"/*.log
+# One seed for all of the run, whatever is committed meanwhile.
+SOLERA_ROTATION=${SOLERA_ROTATION-$(scripts/rotation.py)}
+export SOLERA_ROTATION
+long=${SOLERA_TEST_LONG:-}
 passed=0 failed=0 skipped=0 seconds=()
 # What takes so many seconds hangs.
-if [ -n "${SOLERA_TEST_LONG:-}" ]; then late=14400; else late=1500; fi
+if [ -n "$long" ]; then late=14400; else late=1500; fi
+
+# The explorer's programs, and those that find bugs which are put in for them.
+EXPLORER=(crash death model regressions survived flex_log flex_file sqlite_cuts)
+INJECTED=(bugs mistakes together cut_short flex_log flex_file)
+# The crates that bugs are put into.
+INJECT=solera-explorer/inject,solera-flac/inject,solera-ddmap/inject
 
 # Adds up "N passed; N failed; N ignored" of cargo and "N passed, N failed, N skipped" of scripts.
 add_up() {
@@ -66,7 +79,7 @@ beside() {
 
 # in_turn OTHER NAME COMMAND...
 in_turn() {
-    until [ -z "$1" ] || [ -e "$logs/$1.ended" ] || ! kill -0 "${begun[$1]}" 2> /dev/null; do sleep 1; done
+    until [ -z "$1" ] || [ -e "$logs/$1.ended" ] || ! kill -0 "${begun[$1]}" 2> /dev/null; do sleep 0.2; done
     shift
     measured "$@"
 }
@@ -136,57 +149,110 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-stage format cargo fmt --all --check
-stage style scripts/style.sh
-stage layers scripts/layers.py
-stage links scripts/links.py
-# The tests with it: so that one crate's wait for another leaves no processor idle. Not --all-targets,
-# which also builds the test programs that a manifest says there are not: that of the preload library.
-stage build cargo build --release --workspace --lib --bins --tests
-stage lint cargo clippy --release --workspace --all-targets -- -D warnings
-# Licences, bans and sources of the dependencies are checked by its own tool, which is built once: not
-# for speed, since that takes twice as long.
-command -v cargo-deny > /dev/null || stage cargo-deny cargo install --quiet --debug --locked cargo-deny
-if command -v cargo-deny > /dev/null; then
-    stage dependencies cargo deny --offline check licenses bans sources
-else
-    skip dependencies "cargo-deny is not installed and could not be (make deny)"
-fi
-# Boots an emulated machine some times, which keeps one processor busy for two minutes.
-beside machine-crashes tests/vm/run
-# One profile for everything: what is tested is what is used, and it is built once.
-stage units scripts/units.py
+# tests NAME...: the options by which cargo runs these test programs.
+tests() { printf -- '--test\n%s\n' "$@"; }
+
+# some PARTS NAME...: those of the names that run at this commit; one at least.
+some() {
+    local chosen
+    chosen=$(scripts/rotation.py "$@")
+    echo "${chosen:-$(scripts/rotation.py deal 1 "at least" "${@:2}")}"
+}
+
+# What is there, now and when all has ended: names in the folders that everybody writes to, and mounts.
+# The JVM's own and notes of blkid's and ip's are no concern. Where these folders are not this run's own
+# (it is the first process of its namespace otherwise), only what has names of ours.
+ours=()
+[ $$ -eq 1 ] || ours=(-user "$(id -u)" '(' -name 'solera*' -o -name 'sc.*' ')')
+present() {
+    find /dev/shm /tmp /run -mindepth 1 -maxdepth 1 ! -name 'hsperfdata_*' ! -path /run/blkid ! -path /run/netns \
+        "${ours[@]}"
+    find /run/netns -mindepth 1 2> /dev/null
+    awk '{ print "mounted: " $5 }' /proc/self/mountinfo
+}
+
+# leftovers: fails if there is more than `before`, but for the product's own anchors, which it removes.
+leftovers() {
+    local anchor left
+    # What ends by itself may take some seconds.
+    for _ in $(seq 50); do
+        for anchor in /dev/shm/solera-[0-9]* /tmp/solera-[0-9]* /run/solera; do
+            [[ ${anchor##*/} =~ ^solera(-[0-9]+)?$ ]] && ! grep -qxF "$anchor" <<< "$before" || continue
+            rm -rf --one-file-system "$anchor"
+        done
+        left=$(comm -13 <(sort <<< "$before") <(present | sort))
+        [ -n "$left" ] || return 0
+        sleep 0.1
+    done
+    printf 'left behind: %s\n' "${left//$'\n'/$'\nleft behind: '}"
+    [ $$ -ne 1 ] || ps -eo pid,ppid,etimes,args --width 160
+    return 1
+} 2> /dev/null
+before=$(present)
+
+# What needs no build goes on beside it.
+beside format cargo fmt --all --check
+behind=format beside style scripts/style.sh
+behind=style beside layers scripts/layers.py
+behind=layers beside crates scripts/crates.py --check
+behind=crates beside links scripts/links.py
+behind=links beside dependencies scripts/deny.sh ${long:+--always}
+# The tests with it: so that one crate's wait for another leaves no processor idle. One profile for
+# everything: what is tested is what is used, and it is built once.
+stage build scripts/units.py --build
+for name in format style layers crates links dependencies; do joined "$name"; done
+# Beside the tests, for it builds nothing that they use; before the other stages that ask cargo.
+beside lint cargo clippy --release --workspace --all-targets -- -D warnings
 # These suites wait for clocks and files, and some are a single program that is long; so do programs.
 # Each kind beside what keeps all processors busy, one after another.
-waiting=(machine-crashes)
+waiting=(lint machine-crashes)
+# Boots an emulated machine some times, which keeps one processor busy for a minute or two.
+beside machine-crashes tests/vm/run
 if [ -x tests/conformance/run ]; then
-    # The engine over a directory of the kernel's, beside that directory without it; in the long run all.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(); else suites=(fsx posix sessions); fi
     beside conformance tests/conformance/run
-    behind=conformance beside conformance-split env FACES=split tests/conformance/run "${suites[@]}"
-    waiting+=(conformance conformance-split)
+    waiting+=(conformance)
+    # The engine over a directory of the kernel's, beside that directory without it: some of it is in the short run
+    # of the above, too.
+    if [ -n "$long" ]; then
+        behind=conformance beside conformance-split env FACES=split tests/conformance/run
+        waiting+=(conformance-split)
+    fi
 fi
 if [ -x tests/programs/run ]; then
-    # Without a volume, over kernel file systems.
+    # On a volume; without one, over kernel file systems; by a cache that is smaller than what they read; by the kernel,
+    # over a mount, as containers have it. In the short run some of them.
+    cases=(tests/programs/cases/*.sh)
+    cases=("${cases[@]##*/}")
+    cases=("${cases[@]%.sh}")
     over=(git sqlite-wal sqlite-processes leveldb lmdb build)
-    [ -z "${SOLERA_TEST_LONG:-}" ] || over+=(perl python archives bash coreutils fio tar rsync redis sqlite-delete)
-    behind=machine-crashes beside programs tests/programs/run
-    behind=programs beside split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
-    behind=split-programs beside split-programs-xfs env SPLIT=exchange tests/programs/run git leveldb
-    # By a cache that is smaller than what they read; in the long run all.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(git leveldb lmdb); fi
-    behind=split-programs-xfs beside cached-programs env CACHE=16M tests/programs/run "${some[@]}"
-    behind=cached-programs beside attached-programs env CACHE=64M ATTACH=1 tests/programs/run "${some[@]}"
-    # By the kernel, over a mount, as containers have it; in the long run all.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then some=(); else some=(coreutils lmdb sqlite-wal); fi
-    behind=attached-programs beside overlay-programs env OVERLAY=1 tests/programs/run "${some[@]}"
-    waiting+=(programs split-programs split-programs-xfs cached-programs attached-programs overlay-programs)
+    [ -z "$long" ] || over+=(perl python archives bash coreutils fio tar rsync redis sqlite-delete)
+    if [ -n "$long" ]; then
+        cached=("${cases[@]}") overlaid=("${cases[@]}")
+    else
+        cached=(git leveldb lmdb) overlaid=(coreutils lmdb sqlite-wal)
+    fi
+    # programs NAME BEHIND PARTS VARIABLES... -- CASE...: a stage of those of the cases that run at this commit.
+    programs() {
+        local name=$1 first=$2 parts=$3 variables=() chosen
+        shift 3
+        while [ "$1" != -- ]; do variables+=("$1"); shift; done
+        shift
+        mapfile -t chosen < <(some "$parts" "${@/#/$name }")
+        behind=$first beside "$name" env "${variables[@]}" tests/programs/run "${chosen[@]#"$name "}"
+        waiting+=("$name")
+    }
+    programs programs machine-crashes 2 -- "${cases[@]}"
+    programs split-programs programs 3 SPLIT=tmpfs -- "${over[@]}"
+    programs split-programs-xfs split-programs 2 SPLIT=exchange -- git leveldb
+    programs cached-programs split-programs-xfs 3 CACHE=16M -- "${cached[@]}"
+    programs attached-programs cached-programs 3 CACHE=64M ATTACH=1 -- "${cached[@]}"
+    programs overlay-programs attached-programs 3 OVERLAY=1 -- "${overlaid[@]}"
 fi
 if [ -x tests/ddmap/run ]; then
     # It waits for patience to end, mostly. In the long run all of it, and programs on a domain.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then
+    if [ -n "$long" ]; then
         beside ddmap tests/ddmap/run
-        behind=attached-programs beside ddmap-programs env DDMAP=64M tests/programs/run
+        behind=overlay-programs beside ddmap-programs env DDMAP=64M tests/programs/run
         # With a part of what they store on the host.
         behind=ddmap-programs beside ddmap-half env DDMAP=half tests/programs/run
         behind=conformance-split beside conformance-local env FACES=ddmap LOCAL=10% tests/conformance/run fsx sessions posix
@@ -198,21 +264,22 @@ if [ -x tests/ddmap/run ]; then
 fi
 if [ -x tests/sqlite/run ]; then
     # SQLite's own suite by our VFS, on tmpfs and on a volume: in the short run, what touches a VFS.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(full veryquick); else suites=(ci ci); fi
+    if [ -n "$long" ]; then suites=(full veryquick); else suites=(ci ci); fi
     stage sqlite-vfs crates/capi/link.sh target/release/libsolera.a target/release
-    behind=conformance-split beside sqlite tests/sqlite/run -j 2 --set "${suites[0]}"
+    behind=conformance beside sqlite tests/sqlite/run -j 2 --set "${suites[0]}"
     behind=sqlite beside sqlite-volume tests/sqlite/run -j 2 --volume --set "${suites[1]}"
     waiting+=(sqlite sqlite-volume)
 fi
+stage units scripts/units.py --built
 # By these names of the whole workspace, so that nothing is built with other features.
-stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
-    --test survived --test flex_log --test flex_file --test sqlite_cuts -- --nocapture
+mapfile -t options < <(tests "${EXPLORER[@]}")
+stage explorer cargo test --release --workspace "${options[@]}" -- --nocapture
 # Of the workspace, too: what has nothing to inject is there already.
-stage injected-bugs cargo test --release --workspace \
-    --features solera-explorer/inject,solera-flac/inject --test bugs --test flex_log --test flex_file
+mapfile -t options < <(tests "${INJECTED[@]}")
+stage injected-bugs cargo test --release --workspace --features "$INJECT" "${options[@]}"
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
-if [ -n "${SOLERA_TEST_LONG:-}" ]; then
+if [ -n "$long" ]; then
     stage rusqlite env -C crates/sqlite/rusqlite cargo run --release -- "$PWD/target/release/solera_vfs.so" "$PWD/target/rusqlite.db"
     stage machine-programs tests/vm/run programs
     stage machine-nfs tests/vm/run nfs
@@ -223,8 +290,9 @@ if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage tarball make --no-print-directory tarball
     stage containers tests/containers/run
     # In it the short run: what it shows is that nothing is missing.
-    stage bare scripts/test-bare.sh
+    stage bare env -u ENCLOSED -u SOLERA_ROTATION scripts/test-bare.sh
 fi
+stage leftovers leftovers
 
 echo "== all: $SECONDS s"
 printf '   %s\n' "${seconds[@]}"
