@@ -78,3 +78,45 @@ fn measured(value: &Value, unit: &str) -> String {
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::text;
+
+    #[test]
+    fn each_peer_has_a_line_with_what_was_aimed_at() {
+        let peers = json!([
+            { "peer": "TCP round trip", "value": 20.0, "spread_percent": 3.4, "ratio": 1.25,
+              "at_most_more": 10, "more": 5.0, "met": true },
+            { "peer": "thread", "value": 5.0, "spread_percent": 1.0, "ratio": 5.0,
+              "at_most": 0.8, "met": false },
+        ]);
+        let report = json!({
+            "rows": [
+                { "row": "touch", "unit": "us", "value": 25.0, "spread_percent": 2.0,
+                  "peers": peers },
+                { "row": "read", "unit": "GB/s", "value": 2.5, "spread_percent": 0.0, "peers": [] },
+            ],
+            "skipped": ["sshfs: not installed"],
+            "nodes": 2, "size_bytes": 8 << 20, "file_bytes": 4 << 20, "away_percent": 93.7,
+            "rounds": 1,
+        });
+        let lines: Vec<String> = text(&report)
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            lines[1..],
+            [
+                "touch 25.0 us (2 %) TCP round trip 20.0 us (3 %) 1.25 <= +10 us +5.0 us, met",
+                "thread 5.00 us (1 %) 5.00 <= 0.80 missed",
+                "read 2.50 GB/s (0 %) - - - - -",
+                "skipped: sshfs: not installed",
+                "2 nodes on loopback, the host's 8.00 MiB; file 4.00 MiB, of which 94 % were away; \
+                 median of 1",
+            ]
+        );
+    }
+}

@@ -80,3 +80,45 @@ fn string(value: &Value, key: &str) -> String {
 fn number(value: &Value, key: &str) -> Option<f64> {
     value[key].as_f64()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::text;
+
+    #[test]
+    fn each_peer_has_a_line_with_what_was_aimed_at() {
+        let peers = json!([
+            { "peer": "DRAM", "us": 10.0, "spread_percent": 3.4, "ratio": 1.5, "at_most": 1.6,
+              "met": true },
+            { "peer": "alone", "us": 5.0, "spread_percent": 1.0, "ratio": 3.0,
+              "at_most_more_us": 2.0, "more_us": 10.0, "met": false },
+            { "peer": "volume", "us": 30.0, "spread_percent": 0.0, "ratio": 0.5 },
+        ]);
+        let row = json!({ "row": "hit", "us": 15.0, "spread_percent": 2.0, "peers": peers });
+        let report = json!({
+            "models": [{ "memory": "cxl", "rows": [row], "skipped": ["fio: not installed"] }],
+            "size_bytes": 16 << 20, "volume_page_bytes": 4096, "cache_page_bytes": 2 << 20,
+            "repeat": 1,
+        });
+        let text = text(&report);
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(lines[0], "memory cxl");
+        assert_eq!(
+            lines[2..6],
+            [
+                "hit 15.0 (2 %) DRAM 10.0 (3 %) 1.50 1.60 met",
+                "hit 15.0 (2 %) alone 5.000 (1 %) 3.00 +2 us +10 us, missed",
+                "hit 15.0 (2 %) volume 30.0 (0 %) 0.50 - -",
+                "skipped: fio: not installed",
+            ]
+        );
+        let end =
+            "file 16.00 MiB; pages of the volume 4.00 KiB, of the cache 2.00 MiB; median of 1";
+        assert!(lines.last().is_some_and(|line| line.starts_with(end)), "{text}");
+    }
+}
