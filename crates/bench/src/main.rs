@@ -6,23 +6,18 @@
 #![allow(clippy::cast_precision_loss)]
 
 mod age;
-mod bound;
 mod compaction;
 mod ddmap;
-mod executable;
 mod flac;
 mod flex;
-mod interrupt;
+mod harness;
 mod micro;
 mod mount;
-mod mounts;
 mod profile;
 mod programs;
 mod recovery;
-mod scratch;
 mod split;
 mod sqlite;
-mod statistics;
 mod worker;
 
 use std::process::ExitCode;

@@ -16,7 +16,7 @@ use vfs::{
 };
 use volume::{AttachOptions, BLOCK, FormatOptions, Volume};
 
-use crate::scratch::ScratchVolume;
+use crate::harness::scratch::ScratchVolume;
 
 /// Bytes of the volume, and of the file that is read.
 const SIZE: u64 = 512 << 20;

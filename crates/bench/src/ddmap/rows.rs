@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::statistics::median_and_spread;
+use crate::harness::statistics::median_and_spread;
 
 /// How a row is to compare with a peer.
 #[derive(Clone, Copy, PartialEq, Debug)]

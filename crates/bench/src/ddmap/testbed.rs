@@ -18,8 +18,8 @@ use rustix::fs::SeekFrom;
 use serde_json::Value;
 
 use super::connection::PAGE;
-use crate::executable;
-use crate::scratch::touch;
+use crate::harness::executable;
+use crate::harness::scratch::touch;
 
 /// The file that is sent away and touched.
 pub const FILE: &str = "file";

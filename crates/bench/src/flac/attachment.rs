@@ -13,8 +13,8 @@ use super::reads::{Copies, Reads, Source, peer};
 use super::rows::{Buffer, Peer, Rows, Work};
 use super::testbed;
 use super::worker::Bench;
-use crate::bound::Bound;
-use crate::statistics::median_and_spread;
+use crate::harness::bound::Bound;
+use crate::harness::statistics::median_and_spread;
 
 /// What a second thread that runs may add to a read of 2 MiB, in microseconds.
 const SECOND_US: f64 = 15.0;

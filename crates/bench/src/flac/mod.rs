@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::FlacBenchArgs;
 
-use crate::executable;
+use crate::harness::executable;
 use testbed::Testbed;
 pub use worker::run as worker;
 

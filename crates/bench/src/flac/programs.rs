@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::rows::{Peer, Rows, Work};
 use super::testbed;
 use super::worker::{Bench, FILE};
-use crate::bound::Bound;
-use crate::executable;
+use crate::harness::bound::Bound;
+use crate::harness::executable;
 
 /// How a program is run.
 #[derive(Clone, Copy)]

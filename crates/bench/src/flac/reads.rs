@@ -15,7 +15,7 @@ use vfs::{Desc, FileSystem, UserOut, Where};
 use super::rows::{Buffer, Peer, Rows, median_ns};
 use super::worker::Bench;
 use super::{LONGEST_BYTES, testbed};
-use crate::bound::Bound;
+use crate::harness::bound::Bound;
 use crate::worker::row::Random;
 
 /// What `statfs` says of ext2 to ext4.

@@ -8,8 +8,8 @@ use console::failure::Failure;
 use pmem::Model;
 use serde_json::{Value, json};
 
-use crate::bound::Bound;
-use crate::statistics::median_and_spread;
+use crate::harness::bound::Bound;
+use crate::harness::statistics::median_and_spread;
 
 /// Bytes of a huge page.
 const HUGE_BYTES: usize = 2 << 20;

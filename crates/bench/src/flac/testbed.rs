@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use console::failure::Failure;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::scratch::touch;
+use crate::harness::scratch::touch;
 
 /// Bytes of the volume beyond its files.
 const FIXED_BYTES: u64 = 256 << 20;

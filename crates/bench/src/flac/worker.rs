@@ -14,7 +14,7 @@ use volume::{AttachOptions, FormatOptions, Volume};
 use super::reads::{self, Copies, Source};
 use super::rows::{Peer, Rows};
 use super::{attachment, programs, testbed, writes};
-use crate::bound::Bound;
+use crate::harness::bound::Bound;
 use crate::worker::row::Random;
 
 /// The name of the file that is read.

@@ -9,7 +9,7 @@ use vfs::{Desc, FileSystem, UserIn, Where};
 
 use super::rows::{Peer, Rows, median_ns};
 use super::worker::Bench;
-use crate::bound::Bound;
+use crate::harness::bound::Bound;
 
 /// Bytes of a short write.
 const SHORT: u64 = 4096;

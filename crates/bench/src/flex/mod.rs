@@ -12,8 +12,8 @@ use pmem::Class;
 use serde_json::json;
 use solera_bench::FlexBenchArgs;
 
-use crate::scratch::ScratchDirectory;
-use crate::statistics::median_and_spread;
+use crate::harness::scratch::ScratchDirectory;
+use crate::harness::statistics::median_and_spread;
 use workers::Worker;
 
 /// One thing that is measured, by its name in the table.

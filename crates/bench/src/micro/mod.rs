@@ -14,7 +14,7 @@ use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
 use solera_bench::MicroArgs;
 
-use crate::interrupt::Interrupt;
+use crate::harness::interrupt::Interrupt;
 use crate::worker::peer::{self, Peer};
 use crate::worker::row::{self, Row};
 use testbed::Testbed;

@@ -5,9 +5,9 @@ use console::size::show;
 use serde_json::{Value, json};
 use solera_bench::MicroArgs;
 
+use crate::harness::statistics::median_and_spread;
 use crate::micro::target::{Baseline, Target};
 use crate::micro::testbed::Testbed;
-use crate::statistics::median_and_spread;
 use crate::worker::peer::{Peer, Role};
 use crate::worker::row::Row;
 

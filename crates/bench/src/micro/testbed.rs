@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use console::failure::Failure;
 use rustix::mount::UnmountFlags;
 
-use crate::mounts;
-use crate::scratch::{check_room, own_directory, touch};
+use crate::harness::mounts;
+use crate::harness::scratch::{check_room, own_directory, touch};
 
 /// What the volume needs beyond its files: metadata, the runtime, blocks in flight.
 const VOLUME_SLACK_BYTES: u64 = 256 << 20;

@@ -27,9 +27,9 @@ use serde_json::{Value, json};
 use solera_bench::MountBenchArgs;
 use volume::FormatOptions;
 
-use crate::executable;
-use crate::mounts;
-use crate::statistics::median_and_middle_half;
+use crate::harness::executable;
+use crate::harness::mounts;
+use crate::harness::statistics::median_and_middle_half;
 use crate::worker::calls;
 use crate::worker::row::Random;
 

@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use solera_bench::ProfileBenchArgs;
 use volume::FormatOptions;
 
-use crate::executable;
-use crate::interrupt::Interrupt;
+use crate::harness::executable;
+use crate::harness::interrupt::Interrupt;
+use crate::harness::statistics::median_and_middle_half;
 use crate::micro::check_size;
 use crate::micro::testbed::Testbed;
-use crate::statistics::median_and_middle_half;
 use crate::worker::peer::{Peer, Role, worker};
 use crate::worker::row::Row;
 

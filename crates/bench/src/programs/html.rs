@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::results::{Cell, Results, ratio, ratio_text, time};
 use super::runner::{Measured, Row};
-use crate::statistics::median_and_spread;
+use crate::harness::statistics::median_and_spread;
 
 const STYLE: &str = include_str!("page.css");
 /// No bar is longer than so many times its peer's.

@@ -23,7 +23,7 @@ use console::file;
 use console::output::{self, Progress};
 use solera_bench::ProgramsBenchArgs;
 
-use crate::mounts;
+use crate::harness::mounts;
 use backend::Backend;
 use machine::Machine;
 use process_group::ProcessGroups;

@@ -1,7 +1,7 @@
 //! Whether this build is slower than another, beyond what a noisy machine explains.
 
 use super::results::Results;
-use crate::statistics::median_and_middle_half;
+use crate::harness::statistics::median_and_middle_half;
 
 /// A row that is slower on this build's volume than on the other's.
 #[derive(Clone, PartialEq, Debug)]

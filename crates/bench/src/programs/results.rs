@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::regression::Regression;
 use super::runner::{Measured, Row, Scale};
 use super::suite::Program;
-use crate::statistics::median_and_spread;
+use crate::harness::statistics::median_and_spread;
 
 /// What a place took for a row.
 #[derive(Clone, Copy)]

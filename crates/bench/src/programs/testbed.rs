@@ -16,9 +16,9 @@ use console::preload::find_library;
 use solera_bench::ProgramsBenchArgs;
 
 use super::backend::{Access, Backend, Build};
-use crate::executable;
-use crate::mounts;
-use crate::scratch::{check_room, own_directory, touch};
+use crate::harness::executable;
+use crate::harness::mounts;
+use crate::harness::scratch::{check_room, own_directory, touch};
 
 /// The kinds of peers that have a name.
 const TMPFS: &str = "tmpfs";

@@ -16,7 +16,7 @@ use volume::{
     AttachOptions, FormatOptions, FsckOptions, Recovery, SnapshotOptions, SnapshotReport, Volume,
 };
 
-use crate::scratch::ScratchVolume;
+use crate::harness::scratch::ScratchVolume;
 
 /// Bytes of a volume for each file beyond its data: inode, name, and room to spare.
 const FILE_BYTES: u64 = 1024;

@@ -18,9 +18,9 @@ use console::size::show;
 use serde_json::{Value, json};
 use solera_bench::SplitBenchArgs;
 
-use crate::mounts;
-use crate::scratch::touch;
-use crate::statistics::median_and_spread;
+use crate::harness::mounts;
+use crate::harness::scratch::touch;
+use crate::harness::statistics::median_and_spread;
 use crate::worker::peer::{Peer, Role, worker};
 use crate::worker::row::Row;
 

@@ -10,7 +10,7 @@ use libsqlite3_sys::{
     sqlite3, sqlite3_stmt, sqlite3_vfs,
 };
 
-use crate::executable;
+use crate::harness::executable;
 
 const LIBRARY: &CStr = c"libsqlite3.so.0";
 const EXTENSION: &str = "solera_vfs.so";

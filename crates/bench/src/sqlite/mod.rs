@@ -20,7 +20,7 @@ use pmem::Class;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::SqliteBenchArgs;
 
-use crate::bound::Bound;
+use crate::harness::bound::Bound;
 use library::Sqlite;
 use peer::Peer;
 use report::Results;

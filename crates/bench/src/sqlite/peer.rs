@@ -12,8 +12,8 @@ use solera_bench::SqliteBenchArgs;
 use super::testbed::Testbed;
 use super::worker::Elapsed;
 use super::{Variant, Workload};
-use crate::executable;
-use crate::statistics::median_and_spread;
+use crate::harness::executable;
+use crate::harness::statistics::median_and_spread;
 
 /// A peer, with what it took.
 pub struct Peer {

@@ -7,7 +7,7 @@ use solera_bench::SqliteBenchArgs;
 
 use super::peer::{Median, Peer};
 use super::{COMPARED, Variant, Workload};
-use crate::bound::Bound;
+use crate::harness::bound::Bound;
 
 /// All that was measured.
 pub struct Results<'a> {

@@ -12,7 +12,7 @@ use volume::{AttachOptions, FormatOptions};
 
 use super::Variant;
 use super::library::find_extension;
-use crate::scratch::touch;
+use crate::harness::scratch::touch;
 
 /// Bytes of a volume beyond its databases.
 const FIXED_BYTES: u64 = 256 << 20;

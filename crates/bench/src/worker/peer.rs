@@ -10,7 +10,7 @@ use console::preload::{environment, find_library};
 use solera_bench::MicroArgs;
 use volume::FormatOptions;
 
-use crate::executable;
+use crate::harness::executable;
 use crate::micro::testbed::Testbed;
 use crate::worker::Elapsed;
 use crate::worker::row::Row;
