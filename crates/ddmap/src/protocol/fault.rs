@@ -101,6 +101,7 @@ impl<B> Fault<B> {
 
     /// The page is claimed, and is put into the page file by the next step: these bytes (`None`:
     /// zeros). A caller may have put it there already, with others in a row.
+    #[expect(clippy::option_option, reason = "a page may be to be installed, and be zeros")]
     pub fn to_install(&self) -> Option<Option<&B>> {
         match &self.stage {
             Stage::Install { bytes, .. } => Some(bytes.as_ref()),
