@@ -4,7 +4,7 @@
 //! A volume's region may lie on several machines. Its pages are fetched when they are touched, and
 //! sent away when they are cold; a flush makes a store durable where the program runs.
 //!
-//! | room | what it answers |
+//! | layer | what it answers |
 //! |---|---|
 //! | `protocol/` | which node has a page, and how it moves |
 //! | `wire/` | how messages go over sockets |
@@ -13,7 +13,8 @@
 //! | `paging/` | how a process's touches are served |
 //! | `node/` | what a node runs: makes room, keeps pages for others, buries the dead |
 //!
-//! A room names those above it in this table, and no others.
+//! A layer names those above it in this table, and no others. All are private: what other crates use
+//! is named here, and nowhere else.
 
 mod control;
 mod node;
