@@ -25,7 +25,7 @@ mod walk;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use support::Random;
+use support::{Random, one_of};
 use survivors::World;
 use walk::{Point, Walk};
 
@@ -118,15 +118,6 @@ fn some_of(what: &str, count: usize, some: usize) -> Vec<usize> {
         from + rotation::turn(&format!("{what}/{part}"), (to - from) as u32) as usize
     });
     chosen.collect()
-}
-
-/// One of them, by rotation; all in long tests.
-fn one_of<'a, T>(what: &str, all: &'a [T]) -> &'a [T] {
-    if rotation::all() {
-        return all;
-    }
-    let at = rotation::turn(what, all.len() as u32) as usize;
-    &all[at..=at]
 }
 
 /// A quarter of the points of `what`, by rotation, with their numbers; all in long tests.

@@ -1,6 +1,7 @@
 //! Each family of calls, told by a C program that runs twice: on a kernel file system and,
 //! preloaded, on a volume. Their outputs, result by result and errno by errno, must be the same.
-//! The programs are compiled twice, with and without `_FORTIFY_SOURCE`, which calls other symbols.
+//! The programs are compiled with and without `_FORTIFY_SOURCE`, which calls other symbols: each in
+//! one of the two ways, by rotation.
 
 use std::path::Path;
 use std::process::Command;

@@ -73,7 +73,7 @@ fn a_file_that_another_process_shortens_shows_nobody_elses_bytes() {
     let program = place.0.join("shortened");
     compile("shortened.c", &program, &["-O1", "-g"]);
     format(&place.volume());
-    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { "400" } else { "12" };
+    let rounds = if rotation::all() { "400" } else { "12" };
     let output = Command::new("timeout")
         .args(["-k", "5", "300"])
         .arg(&program)
@@ -107,9 +107,12 @@ fn random(program: &Path, place: &Place, seed: u64, steps: u64, on_volume: bool)
 /// signals.
 #[test]
 fn random_calls_answer_as_the_kernel_does() {
-    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
-    let (seeds, steps) = if long { (100, 20_000) } else { (4, 4_000) };
+    let (seeds, steps) = if rotation::all() { (100, 20_000) } else { (8, 4_000) };
     for seed in 1..=seeds {
+        // A quarter of the first ones, by rotation.
+        if !rotation::chosen(&format!("mapped-random/{seed}"), 4) {
+            continue;
+        }
         let place = Place::new(&format!("mapped-random-{seed}"));
         let program = place.0.join("mapped_random");
         compile("mapped_random.c", &program, &["-O1", "-g"]);

@@ -177,7 +177,7 @@ fn too_little_address_space() {
 fn short_processes() {
     let place = Place::new("short");
     format(&place.volume());
-    let count = if std::env::var_os("SOLERA_TEST_LONG").is_some() { 5000 } else { 500 };
+    let count = if rotation::all() { 5000 } else { 300 };
     let script = format!(
         "cd {PREFIX}; echo text > file
          many() {{ for ((i = 0; i < {count}; i++)); do /bin/true; test -f file; (:);

@@ -80,6 +80,10 @@ fn served(program: impl AsRef<OsStr>, seen: &[(&Path, &str)]) -> Command {
 /// Programs of the other tests, with the working directory on the second volume.
 fn on_the_second(names: &[&str]) {
     for name in names {
+        // A quarter, by rotation.
+        if !rotation::chosen(&format!("two-volumes/{name}"), 4) {
+            continue;
+        }
         let two = Two::new(name);
         let program = two.program(name);
         let expected = text(&run(&program, &two.place.0.join("reference"), None));
@@ -289,7 +293,7 @@ fn each_recovers_by_itself() {
     let program = two.program("on_both");
     let notes = two.place.0.join("notes");
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
-    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { 200 } else { 10 };
+    let rounds = if rotation::all() { 200 } else { 10 };
     for round in 0..rounds {
         std::fs::write(&notes, [0; 4096]).expect("the notes");
         let mut command = two.direct(&program);

@@ -139,6 +139,12 @@ fn over_xfs_by_exchange() {
     on("exchange");
 }
 
+/// A quarter of the programs, by rotation.
+fn in_turn<'a>(what: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let chosen = |name: &&str| rotation::chosen(&format!("{what}/{name}"), 4);
+    names.iter().copied().filter(chosen).collect()
+}
+
 /// Programs of the other tests below the directory, beside the volume.
 #[test]
 fn programs_over_the_directory() {
@@ -147,7 +153,7 @@ fn programs_over_the_directory() {
         "beneath", "files", "streams", "mapping", "sparse", "splice", "sockets", "threads",
         "messages", "moving", "buffers", "forks", "signals", "safety", "seen",
     ];
-    for name in names {
+    for name in in_turn("beside-volume/over", &names) {
         let program = both.program(name);
         let plain = both.place.0.join("reference");
         let expected = text(&crate::support::run(&program, &plain, None));
@@ -190,7 +196,7 @@ fn programs_on_the_volume() {
         "signals",
         "closed",
     ];
-    for name in names {
+    for name in in_turn("beside-volume/on", &names) {
         let both = Both::new(name, None);
         let program = both.program(name);
         let reference = both.place.0.join("reference");
@@ -260,7 +266,7 @@ fn each_recovers_by_itself() {
     let program = both.program("on_both");
     let notes = both.place.0.join("notes");
     let mut random = Random(0x2545_F491_4F6C_DD1D);
-    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { 200 } else { 12 };
+    let rounds = if rotation::all() { 200 } else { 12 };
     for round in 0..rounds {
         std::fs::write(&notes, [0; 4096]).expect("the notes");
         let mut command = both.direct(&program, ["strict", "sync"][round % 2]);

@@ -155,7 +155,7 @@ impl Ground {
 }
 
 fn rounds(short: u64) -> u64 {
-    if std::env::var_os("SOLERA_TEST_LONG").is_some() { short * 20 } else { short }
+    if rotation::all() { short * 20 } else { short }
 }
 
 fn kill(mut child: Child) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::mounted::{Mounted, Small, succeeds};
-use crate::support::{Place, compile, library, text};
+use crate::support::{Place, compile, library, one_of, text};
 
 /// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden
 /// names.
@@ -38,15 +38,15 @@ fn run(program: &Path, directory: &Path, mode: Option<&str>) -> Output {
     command.arg(program).arg(directory).output().expect("the program runs")
 }
 
-/// Compares the outputs of `programs` in `ground`.
-fn compare(ground: &Path, programs: &[&str], modes: &[&str]) {
+/// Compares the outputs of `programs` in `ground`, each in one of the modes, by rotation.
+fn compare(ground: &Path, what: &str, programs: &[&str], modes: &[&str]) {
     for name in programs {
         let program = ground.join(name);
         compile(&format!("{name}.c"), &program, &["-O0", "-g"]);
         let plain = ground.join(format!("{name}-plain"));
         let expected = text(&run(&program, &plain, None)).replace(&*plain.to_string_lossy(), "@");
         assert!(!expected.is_empty(), "{name} says nothing");
-        for mode in modes {
+        for mode in one_of(&format!("{what}/{name}"), modes) {
             let served = ground.join(format!("{name}-{mode}"));
             let found = text(&run(&program, &served, Some(mode)));
             let found = found.replace(&*served.to_string_lossy(), "@");
@@ -69,7 +69,7 @@ fn left_in_order(directory: &Path) {
 #[test]
 fn programs_on_tmpfs() {
     let place = Place::new("beneath-tmpfs");
-    compare(&place.0, &PROGRAMS, &["posix", "sync", "strict"]);
+    compare(&place.0, "tmpfs", &PROGRAMS, &["posix", "sync", "strict"]);
 }
 
 /// On a mounted file system, whose relinks are by `backend`.
@@ -80,8 +80,9 @@ fn on(kind: &str, backend: &str) {
     };
     let programs =
         ["beneath", "files", "streams", "mapping", "threads", "splice", "safety", "seen"];
-    compare(&mounted.at, &programs, &["posix", "strict"]);
-    let home = mounted.at.join("beneath-posix").join(split::HOME_NAME);
+    compare(&mounted.at, kind, &programs, &["posix", "strict"]);
+    let mode = one_of(&format!("{kind}/beneath"), &["posix", "strict"])[0];
+    let home = mounted.at.join(format!("beneath-{mode}")).join(split::HOME_NAME);
     let records = std::fs::read(home.join("records")).expect("the records");
     let number = u64::from_le_bytes(records[24..32].try_into().expect("a word"));
     let found = ["none", "exchange", "clone", "copy"][number as usize];
