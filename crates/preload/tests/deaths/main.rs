@@ -12,10 +12,10 @@
 //! mode, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in
 //! every mode.
 
-mod beneath;
-mod others;
-mod power;
+mod power_cuts;
 mod regressions;
+mod scenarios;
+mod split_engine;
 #[path = "../support/mod.rs"]
 mod support;
 mod survivors;

@@ -1,6 +1,6 @@
 //! What the deaths have found: one test a bug, with its story.
 
-use crate::others::number;
+use crate::scenarios::number;
 use crate::survivors::{Order, World};
 use crate::walk::Walk;
 use crate::{quarter, start, text, victim};
