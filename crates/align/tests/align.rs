@@ -14,9 +14,9 @@ const ALLOCATORS: [(&str, &str); 3] = [
 ];
 
 /// A directory of a test's own.
-struct Place(PathBuf);
+struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -113,12 +113,12 @@ fn check(program: &Path, allocator: Option<&Path>) {
 
 #[test]
 fn glibc() {
-    check(&Place::new().blocks(), None);
+    check(&TestDir::new().blocks(), None);
 }
 
 #[test]
 fn preloaded_allocators() {
-    let place = Place::new();
+    let place = TestDir::new();
     let program = place.blocks();
     for allocator in allocators() {
         check(&program, Some(&allocator));
@@ -128,7 +128,7 @@ fn preloaded_allocators() {
 /// Such a program has a symbol `free` without a definition.
 #[test]
 fn a_program_that_is_linked_to_a_fixed_address() {
-    let place = Place::new();
+    let place = TestDir::new();
     let options = ["-no-pie", "-fno-pie"];
     let program = place.compile("cc", "fixed", &["blocks.c"], &options);
     text(&run(&program, &["aligned"], &[&library()]));
@@ -137,7 +137,7 @@ fn a_program_that_is_linked_to_a_fixed_address() {
 /// Memory that is shared with a file, or locked, keeps what is in it: `calloc` fills it.
 #[test]
 fn memory_that_cannot_be_given_back_is_filled_with_zeros() {
-    let place = Place::new();
+    let place = TestDir::new();
     let program = place.blocks();
     text(&run(&program, &["aligned", "locked"], &[&library()]));
     let wrapper = place.compile("cc", "wrapper.so", &["wrapper.c"], &["-shared", "-fPIC"]);
@@ -147,14 +147,14 @@ fn memory_that_cannot_be_given_back_is_filled_with_zeros() {
 /// glibc asks the kernel for blocks above a threshold, which alignment must not keep too low.
 #[test]
 fn what_comes_and_goes_stays_in_memory_and_what_is_not_touched_takes_none() {
-    let place = Place::new();
+    let place = TestDir::new();
     text(&run(&place.blocks(), &["aligned", "faults"], &[&library()]));
 }
 
 /// The program by which figures are taken.
 #[test]
 fn costs_can_be_measured() {
-    let place = Place::new();
+    let place = TestDir::new();
     let program = place.compile("cc", "cost", &["cost.c"], &[]);
     let said = text(&run(&program, &["one"], &[&library()]));
     assert!(said.starts_with("one ") && said.contains(" us, "), "{said}");
@@ -164,7 +164,7 @@ fn costs_can_be_measured() {
 /// is not its own, and is asked for nothing that it has not.
 #[test]
 fn an_allocator_that_cannot_be_asked_is_left_alone() {
-    let place = Place::new();
+    let place = TestDir::new();
     let library = library();
     let few = ["-shared", "-fPIC", "-DWITHOUT_ALIGNMENT"];
     let wrapper = place.compile("cc", "few.so", &["wrapper.c"], &few);
@@ -178,7 +178,7 @@ fn an_allocator_that_cannot_be_asked_is_left_alone() {
 
 #[test]
 fn where_the_limit_of_memory_forbids_alignment_there_is_a_block_all_the_same() {
-    let place = Place::new();
+    let place = TestDir::new();
     text(&run(&place.blocks(), &["aligned", "limit"], &[&library()]));
 }
 
@@ -189,7 +189,7 @@ fn new_and_delete() {
         println!("skipped: there is no g++ (scripts/setup.sh --tests)");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let program = place.compile("g++", "new", &["new.cpp"], &["-std=c++17"]);
     let library = library();
     assert_eq!(text(&run(&program, &["aligned"], &[&library])), "done\n");

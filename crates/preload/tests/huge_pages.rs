@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use support::{PREFIX, Place, check_left_in_order, compile, run, text};
+use support::{PREFIX, TestDir, check_left_in_order, compile, run, text};
 
 /// A tmpfs of huge pages that goes when the test ends; `None` where it cannot be mounted.
 struct HugePages(std::path::PathBuf);
@@ -35,7 +35,7 @@ impl Drop for HugePages {
 /// in pieces.
 #[test]
 fn touching_a_mapped_file_takes_one_fault_for_each_chunk() {
-    let place = Place::new("faults");
+    let place = TestDir::new("faults");
     let program = place.0.join("faults");
     compile("faults.c", &program, &["-O1"]);
     let Some(pages) = HugePages::mount(&place.0.join("huge")) else {
@@ -75,7 +75,7 @@ fn fallbacks() -> String {
 }
 
 /// Fills much of the volume with files of 4 KiB to 300 KiB, and removes every other one.
-fn break_up(place: &Place, volume: &Path) {
+fn break_up(place: &TestDir, volume: &Path) {
     let program = place.0.join("breaks");
     compile("breaks.c", &program, &["-O1"]);
     text(&run(&program, Path::new(PREFIX), Some(volume)));
@@ -145,7 +145,7 @@ impl Drop for LargePages {
 /// a page.
 #[test]
 fn files_are_mapped_shared_by_large_pages() {
-    let place = Place::new("large-pages");
+    let place = TestDir::new("large-pages");
     let program = place.0.join("large_pages");
     compile("large_pages.c", &program, &["-O1", "-g"]);
     let Some(pages) = LargePages::mount(&place.0.join("huge"), 56) else {

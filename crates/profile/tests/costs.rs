@@ -21,9 +21,9 @@ const CALLS: [&str; 6] =
     ["append 4K", "append 4K, grown", "append 64 B", "read 4K", "pread 64 B", "lseek"];
 
 /// A directory that goes when the test ends.
-struct Place(PathBuf);
+struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
         let place = PathBuf::from(format!("/dev/shm/solera-profile-{}", std::process::id()));
         std::fs::create_dir(&place).expect("/dev/shm takes a directory");
@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -48,7 +48,7 @@ fn library(name: &str) -> PathBuf {
 }
 
 /// The program, compiled.
-fn program(place: &Place) -> PathBuf {
+fn program(place: &TestDir) -> PathBuf {
     let to = place.0.join("costs");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/c/costs.c");
     let status = Command::new("cc")
@@ -61,7 +61,7 @@ fn program(place: &Place) -> PathBuf {
 }
 
 /// What the operations execute: of the runs of each the one in the middle.
-fn measure(place: &Place, program: &Path, libraries: &[&Path], file: Option<&str>) -> Figures {
+fn measure(place: &TestDir, program: &Path, libraries: &[&Path], file: Option<&str>) -> Figures {
     let volume = place.0.join(if file.is_some() { "profiled.pm" } else { "plain.pm" });
     let options = volume::FormatOptions { size: Some(256 << 20), ..Default::default() };
     volume::format(&volume, &options).expect("format");
@@ -94,7 +94,7 @@ fn a_profile_takes_few_instructions_of_a_call() {
         println!("the figures are those of the release profile");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let program = program(&place);
     let (profile, preload) = (library("libsolera_profile.so"), library("libsolera_preload.so"));
     let file =

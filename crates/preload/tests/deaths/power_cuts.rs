@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Place, compile, library};
+use crate::support::{TestDir, compile, library};
 use crate::tracer::{Event, Kind, OneProcessor, Touched};
 use crate::walk::Walk;
 use crate::{Random, one_of, text};
@@ -33,7 +33,7 @@ const FILE_MAX: usize = 1 << 20;
 const SAMPLE: usize = 4;
 
 type Line = [u8; LINE];
-type Spot = (usize, usize);
+type LineAddress = (usize, usize);
 
 /// What a wrong program leaves, or a wrong recovery believes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,14 +66,14 @@ const FAULTS: [(Fault, &str); 7] = [
 ];
 
 /// Something that happened. Files are told by their number.
-enum Happened {
+enum MachineEvent {
     /// A line has these bytes now.
     Store {
-        spot: Spot,
+        spot: LineAddress,
         line: Line,
         streamed: bool,
     },
-    Flush(Spot),
+    Flush(LineAddress),
     Fence,
     /// The kernel has changed files: what they are now, or that they are gone.
     Kernel(Vec<(usize, Option<Vec<u8>>)>),
@@ -86,7 +86,7 @@ struct Run {
     names: Vec<String>,
     /// What the files held at first.
     base: BTreeMap<usize, Vec<u8>>,
-    happened: Vec<Happened>,
+    happened: Vec<MachineEvent>,
 }
 
 /// Watches the files of a directory.
@@ -153,7 +153,7 @@ impl Files<'_> {
     }
 
     /// The lines of a range, as they are now.
-    fn stored(&mut self, touched: &Touched) -> Vec<(Spot, Line)> {
+    fn stored(&mut self, touched: &Touched) -> Vec<(LineAddress, Line)> {
         let Ok(name) = touched.file.strip_prefix(self.directory) else { return Vec::new() };
         let name = name.to_string_lossy().into_owned();
         let number = self.number(&name);
@@ -180,30 +180,30 @@ fn record(walk: &mut Walk, directory: &Path, calls: usize) -> io::Result<Run> {
     let mut files = Files { directory, names: Vec::new(), now: BTreeMap::new() };
     files.changes();
     let base = files.now.clone();
-    let mut happened = vec![Happened::Mark];
+    let mut happened = vec![MachineEvent::Mark];
     let (mut marks, mut past) = (0, false);
     while marks < calls {
         match walk.tracee.step_to_point(past)? {
             Event::Mark => {
                 marks += 1;
-                happened.push(Happened::Mark);
+                happened.push(MachineEvent::Mark);
                 past = false;
             }
             Event::Point(kind) => {
                 past = true;
                 let touched = walk.tracee.touched()?;
                 match kind {
-                    Kind::Fence => happened.push(Happened::Fence),
+                    Kind::Fence => happened.push(MachineEvent::Fence),
                     Kind::Flush => {
                         let spots = touched.iter().flat_map(|touched| files.stored(touched));
-                        happened.extend(spots.map(|(spot, _)| Happened::Flush(spot)));
+                        happened.extend(spots.map(|(spot, _)| MachineEvent::Flush(spot)));
                     }
                     Kind::Call => {
                         walk.tracee.step_over()?;
                         past = false;
                         let changes = files.changes();
                         if !changes.is_empty() {
-                            happened.push(Happened::Kernel(changes));
+                            happened.push(MachineEvent::Kernel(changes));
                         }
                     }
                     Kind::Store | Kind::Locked => {
@@ -212,7 +212,7 @@ fn record(walk: &mut Walk, directory: &Path, calls: usize) -> io::Result<Run> {
                         for touched in &touched {
                             let streamed = touched.streamed;
                             let lines = files.stored(touched).into_iter();
-                            happened.extend(lines.map(|(spot, line)| Happened::Store {
+                            happened.extend(lines.map(|(spot, line)| MachineEvent::Store {
                                 spot,
                                 line,
                                 streamed,
@@ -233,16 +233,16 @@ fn record(walk: &mut Walk, directory: &Path, calls: usize) -> io::Result<Run> {
 struct Machine {
     durable: BTreeMap<usize, Vec<u8>>,
     /// What each line held after each store that may be lost, and whether that is in flight.
-    pending: BTreeMap<Spot, Vec<(Line, bool, bool)>>,
+    pending: BTreeMap<LineAddress, Vec<(Line, bool, bool)>>,
     /// Files whose lines are torn in every way but by one word.
     logs: BTreeSet<usize>,
 }
 
 /// How many of a line's stores persist; and with them some words of the next one.
-type Kept = BTreeMap<Spot, (usize, u8)>;
+type PersistedStores = BTreeMap<LineAddress, (usize, u8)>;
 
 impl Machine {
-    fn line(&self, (file, at): Spot) -> Line {
+    fn line(&self, (file, at): LineAddress) -> Line {
         let mut line = [0; LINE];
         if let Some(bytes) = self.durable.get(&file) {
             let there = bytes.get(at..bytes.len().min(at + LINE)).unwrap_or_default();
@@ -251,7 +251,7 @@ impl Machine {
         line
     }
 
-    fn put(durable: &mut BTreeMap<usize, Vec<u8>>, (file, at): Spot, line: &Line) {
+    fn put(durable: &mut BTreeMap<usize, Vec<u8>>, (file, at): LineAddress, line: &Line) {
         if let Some(bytes) = durable.get_mut(&file) {
             let (at, kept) = (at.min(bytes.len()), bytes.len().saturating_sub(at).min(LINE));
             bytes[at..at + kept].copy_from_slice(&line[..kept]);
@@ -269,7 +269,7 @@ impl Machine {
         pending.retain(|_, stores| !stores.is_empty());
     }
 
-    fn image(&self, kept: &Kept) -> BTreeMap<usize, Vec<u8>> {
+    fn image(&self, kept: &PersistedStores) -> BTreeMap<usize, Vec<u8>> {
         let mut image = self.durable.clone();
         for (&spot, &(count, words)) in kept {
             let stores = &self.pending[&spot];
@@ -285,15 +285,15 @@ impl Machine {
     }
 
     /// The states at a point.
-    fn states(&self, random: &mut Random) -> Vec<Kept> {
-        let whole = |spot: &Spot| (*spot, (self.pending[spot].len(), 0));
-        let all: Vec<Spot> = self.pending.keys().copied().collect();
-        let everything: Kept = all.iter().map(whole).collect();
-        let mut states = vec![Kept::new(), everything.clone()];
+    fn states(&self, random: &mut Random) -> Vec<PersistedStores> {
+        let whole = |spot: &LineAddress| (*spot, (self.pending[spot].len(), 0));
+        let all: Vec<LineAddress> = self.pending.keys().copied().collect();
+        let everything: PersistedStores = all.iter().map(whole).collect();
+        let mut states = vec![PersistedStores::new(), everything.clone()];
         // Long copies are many lines of one kind: of these a few.
         let some = all.iter().filter(|_| all.len() <= 24 || random.below(all.len() as u64) < 24);
         for spot in some.collect::<Vec<_>>() {
-            states.push(Kept::from([whole(spot)]));
+            states.push(PersistedStores::from([whole(spot)]));
             let mut without = everything.clone();
             without.remove(spot);
             states.push(without);
@@ -307,17 +307,17 @@ impl Machine {
                 }
             }
             if stores[torn].1 {
-                states.push(Kept::from([(*spot, (torn, random.below(256) as u8))]));
+                states.push(PersistedStores::from([(*spot, (torn, random.below(256) as u8))]));
                 let mut but_torn = everything.clone();
                 but_torn.insert(*spot, (torn, random.below(256) as u8));
                 states.push(but_torn);
             } else {
-                states.push(Kept::from([(*spot, (torn, 0))]));
+                states.push(PersistedStores::from([(*spot, (torn, 0))]));
             }
         }
         for _ in 0..SAMPLE {
             let some = all.iter().filter(|_| random.below(2) == 0).collect::<Vec<_>>();
-            let cut = |spot: &Spot, random: &mut Random| {
+            let cut = |spot: &LineAddress, random: &mut Random| {
                 (*spot, (random.below(self.pending[spot].len() as u64 + 1) as usize, 0))
             };
             states.push(some.into_iter().map(|spot| cut(spot, random)).collect());
@@ -344,7 +344,7 @@ fn believe(log: &mut [u8]) {
 }
 
 struct Judge<'a> {
-    ground: &'a Ground,
+    ground: &'a RecordedProgram,
     run: &'a Run,
     fault: Option<Fault>,
     machine: Machine,
@@ -381,8 +381,8 @@ impl Judge<'_> {
         };
         let mut after = self.run.happened[at + 1..].iter();
         let next = after.find_map(|happened| match happened {
-            Happened::Store { spot, .. } => Some(self.is(spot.0, kind)),
-            Happened::Mark => Some(false),
+            MachineEvent::Store { spot, .. } => Some(self.is(spot.0, kind)),
+            MachineEvent::Mark => Some(false),
             _ => None,
         });
         next.unwrap_or(false)
@@ -394,29 +394,32 @@ impl Judge<'_> {
         self.machine.logs = files.filter(|&file| self.is(file, "/log.")).collect();
         let mut marks = 0;
         for (at, happened) in self.run.happened.iter().enumerate() {
-            if matches!(happened, Happened::Fence | Happened::Kernel(_) | Happened::Mark) {
+            if matches!(
+                happened,
+                MachineEvent::Fence | MachineEvent::Kernel(_) | MachineEvent::Mark
+            ) {
                 // Between calls nothing is under way.
-                let returned = matches!(happened, Happened::Mark);
+                let returned = matches!(happened, MachineEvent::Mark);
                 self.point(marks, returned);
                 if self.failure.is_some() {
                     return;
                 }
             }
             match happened {
-                Happened::Store { spot, line, streamed } => {
+                MachineEvent::Store { spot, line, streamed } => {
                     let in_flight = *streamed && !self.is_forgotten(spot.0);
                     let stores = self.machine.pending.entry(*spot).or_default();
                     stores.push((*line, *streamed, in_flight));
                 }
-                Happened::Flush(spot) if !self.is_forgotten(spot.0) => {
+                MachineEvent::Flush(spot) if !self.is_forgotten(spot.0) => {
                     for store in self.machine.pending.get_mut(spot).into_iter().flatten() {
                         store.2 = true;
                     }
                 }
-                Happened::Flush(_) => {}
-                Happened::Fence if self.is_left_out(at) => {}
-                Happened::Fence => self.machine.fence(),
-                Happened::Kernel(changes) => {
+                MachineEvent::Flush(_) => {}
+                MachineEvent::Fence if self.is_left_out(at) => {}
+                MachineEvent::Fence => self.machine.fence(),
+                MachineEvent::Kernel(changes) => {
                     for (file, bytes) in changes {
                         self.machine.pending.retain(|spot, _| spot.0 != *file);
                         match bytes {
@@ -425,7 +428,7 @@ impl Judge<'_> {
                         };
                     }
                 }
-                Happened::Mark => marks += 1,
+                MachineEvent::Mark => marks += 1,
             }
         }
     }
@@ -462,8 +465,8 @@ impl Judge<'_> {
     }
 }
 
-struct Ground {
-    _place: Place,
+struct RecordedProgram {
+    _place: TestDir,
     directory: std::path::PathBuf,
     mode: &'static str,
     /// What the file holds before each call, and after the last.
@@ -494,10 +497,10 @@ fn models() -> Vec<Vec<u8>> {
     models
 }
 
-impl Ground {
+impl RecordedProgram {
     /// The program, recorded and killed.
     fn new(mode: &'static str) -> io::Result<(Self, Run)> {
-        let place = Place::new(&format!("deaths-power-{mode}"));
+        let place = TestDir::new(&format!("deaths-power-{mode}"));
         let program = place.0.join("staged");
         compile("staged.c", &program, &["-O1"]);
         let directory = place.0.join("files");
@@ -585,7 +588,7 @@ impl Ground {
 #[test]
 fn power_cuts_beneath() {
     for &mode in one_of("power", &["sync", "strict"]) {
-        let (ground, run) = Ground::new(mode).expect("a run");
+        let (ground, run) = RecordedProgram::new(mode).expect("a run");
         let (states, failure) = ground.judge(&run, None);
         eprintln!("{mode}: {} events, {states} states after power cuts", run.happened.len());
         assert_eq!(failure, None, "{mode}");

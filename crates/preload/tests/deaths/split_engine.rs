@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::mounted::Mounted;
-use crate::support::{Place, compile, library};
+use crate::support::{TestDir, compile, library};
 use crate::walk::{Point, Walk};
 use crate::{one_of, some_of, text};
 
@@ -15,13 +15,13 @@ const CALLS: [&str; 6] = ["append", "overwrite", "over-staged", "fsync", "close"
 /// Points of each call that are tried by default.
 const POINTS: usize = 24;
 
-struct Ground {
+struct SplitProgram {
     program: PathBuf,
     directory: PathBuf,
     mode: &'static str,
 }
 
-impl Ground {
+impl SplitProgram {
     /// A victim before its call.
     fn victim(&self, call: &str) -> Result<Walk, String> {
         // The first has none to remove.
@@ -157,7 +157,7 @@ fn judge(found: &[u8], mode: &str, call: &str, returned: bool) -> Result<(), Str
 fn deaths_in(place: &Path, what: &str, mode: &'static str, points_max: usize) {
     let program = place.join("staged");
     compile("staged.c", &program, &["-O1"]);
-    let ground = Ground { program, directory: place.join("files"), mode };
+    let ground = SplitProgram { program, directory: place.join("files"), mode };
     let mut failures = Vec::new();
     for call in CALLS {
         let points = ground.victim(call).and_then(|mut walk| {
@@ -180,17 +180,17 @@ fn deaths_in(place: &Path, what: &str, mode: &'static str, points_max: usize) {
 
 #[test]
 fn deaths_beneath_in_posix_mode() {
-    deaths_in(&Place::new("deaths-beneath-posix").0, "tmpfs", "posix", POINTS);
+    deaths_in(&TestDir::new("deaths-beneath-posix").0, "tmpfs", "posix", POINTS);
 }
 
 #[test]
 fn deaths_beneath_in_sync_mode() {
-    deaths_in(&Place::new("deaths-beneath-sync").0, "tmpfs", "sync", POINTS);
+    deaths_in(&TestDir::new("deaths-beneath-sync").0, "tmpfs", "sync", POINTS);
 }
 
 #[test]
 fn deaths_beneath_in_strict_mode() {
-    deaths_in(&Place::new("deaths-beneath-strict").0, "tmpfs", "strict", POINTS);
+    deaths_in(&TestDir::new("deaths-beneath-strict").0, "tmpfs", "strict", POINTS);
 }
 
 /// Where blocks are exchanged, and where they are cloned.
@@ -210,14 +210,15 @@ fn deaths_beneath_on_xfs() {
 /// The recovering process dies too, at each step; another one finds what both have left.
 #[test]
 fn deaths_inside_recovery() {
-    let place = Place::new("deaths-beneath-recovery");
+    let place = TestDir::new("deaths-beneath-recovery");
     let program = place.0.join("staged");
     compile("staged.c", &program, &["-O1"]);
     let mut failures = Vec::new();
     let cases = [("posix", "fsync"), ("sync", "append"), ("strict", "overwrite"), ("sync", "end")];
     // Of each the recoverer's way is walked by single instructions, all of it.
     for &(mode, call) in one_of("recovery-beneath", &cases) {
-        let ground = Ground { program: program.clone(), directory: place.0.join("files"), mode };
+        let ground =
+            SplitProgram { program: program.clone(), directory: place.0.join("files"), mode };
         let mut walk = ground.victim(call).expect("a victim");
         let deaths = walk.points().expect("its points");
         walk.kill().expect("it is killed");
@@ -243,10 +244,10 @@ fn deaths_inside_recovery() {
 /// Nothing that a dead process was at is put over what another one wrote since.
 #[test]
 fn a_dead_overwrite_is_finished_before_a_later_one() {
-    let place = Place::new("deaths-beneath-later");
+    let place = TestDir::new("deaths-beneath-later");
     let program = place.0.join("staged");
     compile("staged.c", &program, &["-O1"]);
-    let ground = Ground { program, directory: place.0.join("files"), mode: "strict" };
+    let ground = SplitProgram { program, directory: place.0.join("files"), mode: "strict" };
     let mut walk = ground.victim("over-synced").expect("a victim");
     let points = walk.points().expect("its points");
     walk.kill().expect("it is killed");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{PREFIX, Place, compile, library};
+use crate::support::{PREFIX, TestDir, compile, library};
 
 pub const WORKERS: usize = 3;
 /// Steps of one round (`STEPS` of the C program): each kind of call once.
@@ -52,21 +52,21 @@ impl Order {
 
 /// The volume's space and what of its tables is in use, with only the survivors on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Use {
+struct SpaceUse {
     free_bytes: u64,
     inodes: u64,
     runtime: volume::RuntimeUse,
 }
 
 pub struct World {
-    pub place: Place,
+    pub place: TestDir,
     pub mode: &'static str,
     program: PathBuf,
     shared: File,
     shared_path: PathBuf,
     workers: Vec<Child>,
     wanted: u64,
-    empty: Option<Use>,
+    empty: Option<SpaceUse>,
     /// Longest that survivors took for a round after a death.
     pub pause_max: Duration,
     pub deaths: u64,
@@ -74,7 +74,7 @@ pub struct World {
 
 impl World {
     pub fn new(name: &str, mode: &'static str) -> Self {
-        let place = Place::new(&format!("deaths-{name}"));
+        let place = TestDir::new(&format!("deaths-{name}"));
         let program = place.0.join("deaths");
         compile("deaths.c", &program, &["-O1", "-g"]);
         let options = volume::FormatOptions { size: Some(VOLUME_SIZE), ..Default::default() };
@@ -309,7 +309,7 @@ impl World {
     /// Nothing is in use that was not when all this began.
     fn check_use(&mut self) -> Result<(), String> {
         let info = volume::info(&self.place.volume()).map_err(|error| error.to_string())?;
-        let found = Use {
+        let found = SpaceUse {
             free_bytes: info.free_bytes,
             inodes: info.inodes_used,
             runtime: info.runtime.ok_or("nobody uses the volume")?,

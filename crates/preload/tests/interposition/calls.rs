@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{
-    PREFIX, Place, assert_same, check_left_in_order, compile, format, library, run, same, text,
+    PREFIX, TestDir, assert_same, check_left_in_order, compile, format, library, run, same, text,
 };
 
 #[test]
@@ -40,7 +40,7 @@ fn seldom_answers() {
 #[test]
 fn seldom_answers_over_a_kernel_file_system() {
     for name in ["flags", "slashes", "answers", "small_stack"] {
-        let place = Place::new(&format!("{name}-split"));
+        let place = TestDir::new(&format!("{name}-split"));
         let (program, directory) = (place.0.join(name), place.0.join("split"));
         compile(&format!("{name}.c"), &program, &["-O1"]);
         std::fs::create_dir(&directory).expect("a directory");
@@ -111,7 +111,7 @@ fn threads() {
 /// A volume that cannot be attached: the program does not run at all.
 #[test]
 fn without_a_volume_nothing_runs() {
-    let place = Place::new("none");
+    let place = TestDir::new("none");
     let none = place.0.join("none.pm");
     let output = run(Path::new("/bin/touch"), &place.0.join("touched"), Some(&none));
     assert_eq!(output.status.code(), Some(125));
@@ -122,7 +122,7 @@ fn without_a_volume_nothing_runs() {
 /// What was not served stands in the report, from before an exec too.
 #[test]
 fn the_report_names_what_was_not_served() {
-    let place = Place::new("report");
+    let place = TestDir::new("report");
     format(&place.volume());
     let script = "cp /bin/true program && ./program && ! /usr/sbin/chroot . true 2>/dev/null";
     let report = place.0.join("report");
@@ -143,7 +143,7 @@ fn the_report_names_what_was_not_served() {
 /// Calls that a volume does not serve: each fails with its error, and is counted.
 #[test]
 fn what_is_not_served_is_refused() {
-    let place = Place::new("refused");
+    let place = TestDir::new("refused");
     format(&place.volume());
     let program = place.0.join("refused");
     compile("refused.c", &program, &["-O1"]);
@@ -170,7 +170,7 @@ fn what_is_not_served_is_refused() {
 /// could not fork any more.
 #[test]
 fn killed_children_do_not_use_the_volume_up() {
-    let place = Place::new("killed");
+    let place = TestDir::new("killed");
     format(&place.volume());
     let script = "for ((i = 0; i < 700; i++)); do (exec 3>f; kill -9 $BASHPID) & wait $!; done \
                   2>/dev/null; echo $i";

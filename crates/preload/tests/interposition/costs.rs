@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::step::{Counts, Followed, Range, Sample, follow};
-use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library};
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library};
 use object::{Object, ObjectSegment, ObjectSymbol};
 
 /// Groups of operations of `costs.c`, by mode; each line is a process, on a volume of its own.
@@ -70,7 +70,7 @@ fn surroundings() -> (String, String) {
     (version, OF_CPUS.into_iter().filter(|name| has(name)).collect::<Vec<_>>().join(" "))
 }
 
-fn measure(place: &Place, program: &Path, mode: &str, groups: &[&str]) -> Followed {
+fn measure(place: &TestDir, program: &Path, mode: &str, groups: &[&str]) -> Followed {
     let volume = place.0.join(format!("{mode}-{}.pm", groups[0]));
     format(&volume);
     let mut command = Command::new(program);
@@ -161,7 +161,7 @@ fn key_operations_cost_what_they_did() {
         println!("the figures are those of the release profile");
         return;
     }
-    let place = Place::new("costs");
+    let place = TestDir::new("costs");
     let program = place.0.join("costs");
     compile("costs.c", &program, &["-O1"]);
     let mut rows = Vec::new();

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
-use crate::support::{PREFIX, Place, check_left_in_order, compile, format, run, text};
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, run, text};
 
 /// What becomes of a function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -440,7 +440,7 @@ fn every_symbol_does_so_in_fortified_programs() {
 }
 
 fn every_symbol(variant: &str, options: &[&str]) {
-    let place = Place::new(&format!("symbols-{variant}"));
+    let place = TestDir::new(&format!("symbols-{variant}"));
     let program = place.0.join("symbols");
     compile("symbols.c", &program, options);
     format(&place.volume());
@@ -481,7 +481,7 @@ fn every_export_was_called(said: &str) {
 /// What is refused gives the error of the table, and the report tells of it.
 #[test]
 fn every_refused_symbol_gives_its_error() {
-    let place = Place::new("refusals");
+    let place = TestDir::new("refusals");
     let (program, report) = (place.0.join("refusals"), place.0.join("report"));
     compile("refusals.c", &program, &["-O1"]);
     format(&place.volume());
@@ -524,7 +524,7 @@ fn every_refused_symbol_gives_its_error() {
 #[test]
 fn a_strict_program_ends_at_what_is_not_served() {
     use std::os::unix::process::ExitStatusExt;
-    let place = Place::new("strict");
+    let place = TestDir::new("strict");
     format(&place.volume());
     let bash = |script: &str| {
         Command::new("bash")
@@ -547,7 +547,7 @@ fn a_strict_program_ends_at_what_is_not_served() {
 /// `--bypass`: a program of that name does not see the volume; what it starts does.
 #[test]
 fn a_bypassed_program_runs_without_the_volume() {
-    let place = Place::new("bypass");
+    let place = TestDir::new("bypass");
     format(&place.volume());
     let bash = |names: &str, script: &str| {
         let output = Command::new("bash")

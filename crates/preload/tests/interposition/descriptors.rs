@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    PREFIX, Place, check_left_in_order, compile, format, library, run, same, text,
+    PREFIX, TestDir, check_left_in_order, compile, format, library, run, same, text,
 };
 use vfs::Simply;
 
@@ -20,14 +20,14 @@ fn messages() {
 
 /// The parts of `passing.c`, started one by one.
 struct Passing {
-    place: Place,
+    place: TestDir,
     program: PathBuf,
     free: u64,
 }
 
 impl Passing {
     fn new(name: &str) -> Self {
-        let place = Place::new(name);
+        let place = TestDir::new(name);
         let program = place.0.join("passing");
         compile("passing.c", &program, &["-O1"]);
         format(&place.volume());
@@ -206,7 +206,7 @@ fn fifos() {
 /// directory.
 #[test]
 fn nodes_go_with_their_last_names() {
-    let place = Place::new("nodes");
+    let place = TestDir::new("nodes");
     let program = place.0.join("nodes");
     compile("nodes.c", &program, &["-O1"]);
     format(&place.volume());
@@ -219,7 +219,7 @@ fn nodes_go_with_their_last_names() {
 }
 
 /// The names in the anchor directory.
-fn anchored(place: &Place) -> Vec<String> {
+fn anchored(place: &TestDir) -> Vec<String> {
     let directory = place.0.join("v.pm.solera/open");
     let entries = std::fs::read_dir(directory).expect("the anchor directory");
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
@@ -252,7 +252,7 @@ fn numbers_at_once() {
 #[test]
 fn what_slips_past_the_library_harms_nobody() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new("slipped");
+    let place = TestDir::new("slipped");
     let program = place.0.join("slipped");
     compile("slipped.c", &program, &["-O1"]);
     format(&place.volume());

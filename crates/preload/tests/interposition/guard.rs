@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library};
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library};
 
 /// The cases of `guard.c` that end by SIGSEGV.
 const FATAL: [&str; 18] = [
@@ -34,7 +34,7 @@ const ORDERLY: [&str; 6] =
     ["child", "own_handler", "errors_kept", "small_stack", "arguments", "mapped"];
 
 struct Guarded {
-    place: Place,
+    place: TestDir,
     program: PathBuf,
     /// What is preloaded besides, and initialised first.
     early: Option<PathBuf>,
@@ -43,7 +43,7 @@ struct Guarded {
 
 impl Guarded {
     fn new(name: &str) -> Self {
-        let place = Place::new(&format!("guard-{name}"));
+        let place = TestDir::new(&format!("guard-{name}"));
         let program = place.0.join("guard");
         compile("guard.c", &program, &["-O1"]);
         format(&place.volume());

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library, run, text};
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library, run, text};
 
 /// What the program says on the volume, with these variables.
-fn preloaded(place: &Place, directory: &Path, variables: &[(&str, &str)]) -> String {
+fn preloaded(place: &TestDir, directory: &Path, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(place.0.join("rings"));
     command.arg(directory).env("SOLERA_AT", PREFIX).env("LD_PRELOAD", library());
     command.env("SOLERA_VOLUME", place.volume()).envs(variables.iter().copied());
@@ -19,7 +19,7 @@ fn answers(said: &str) -> Vec<&str> {
 
 #[test]
 fn rings_are_refused_while_a_volume_is_attached() {
-    let place = Place::new("rings");
+    let place = TestDir::new("rings");
     compile("rings.c", &place.0.join("rings"), &["-O1"]);
     format(&place.volume());
     let report = place.0.join("report");
@@ -45,7 +45,7 @@ fn rings_are_refused_while_a_volume_is_attached() {
 
 #[test]
 fn rings_are_the_kernels_if_asked_for_or_without_a_volume() {
-    let place = Place::new("rings-allowed");
+    let place = TestDir::new("rings-allowed");
     compile("rings.c", &place.0.join("rings"), &["-O1"]);
     format(&place.volume());
     let directory = place.0.join("reference");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use crate::step::{Range, follow};
-use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library};
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library};
 
 /// Calls, and how many lines both threads may write. A descriptor's number is the lowest free one
 /// of the process, for all threads: the lock under which numbers are given out and taken back, the
@@ -59,7 +59,7 @@ fn check(mode: &str, wanted: &[(&str, usize)]) {
         println!("one CPU: its threads share an operation record");
         return;
     }
-    let place = Place::new(&format!("lines-{mode}"));
+    let place = TestDir::new(&format!("lines-{mode}"));
     let program = place.0.join("lines");
     compile("lines.c", &program, &["-O1"]);
     format(&place.volume());

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library, same, text};
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library, same, text};
 
 /// 8 processes, their children and what these execute lock at random, on a file of the volume and
 /// on its twin on a kernel file system, and are killed; each answer of each call must be the same.
@@ -13,7 +13,7 @@ fn locks_are_the_kernels() {
         if !rotation::chosen(&format!("locks/{seed}"), 4) {
             continue;
         }
-        let place = Place::new(&format!("locks-{seed}"));
+        let place = TestDir::new(&format!("locks-{seed}"));
         let program = place.0.join("locks");
         compile("locks.c", &program, &["-O1"]);
         format(&place.volume());

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{PREFIX, Place, check_left_in_order, compile, format, library, run, text};
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library, run, text};
 
 /// Runs a program on a fresh volume of 256 MiB; what it says.
 fn said(name: &str) -> String {
-    let place = Place::new(name);
+    let place = TestDir::new(name);
     let program = place.0.join(name);
     compile(&format!("{name}.c"), &program, &["-O1", "-g"]);
     format(&place.volume());
@@ -69,7 +69,7 @@ fn a_full_volume_is_sigbus_at_the_touch_and_sparse_files_do_not_fill_it() {
 /// were.
 #[test]
 fn a_file_that_another_process_shortens_shows_nobody_elses_bytes() {
-    let place = Place::new("shortened");
+    let place = TestDir::new("shortened");
     let program = place.0.join("shortened");
     compile("shortened.c", &program, &["-O1", "-g"]);
     format(&place.volume());
@@ -90,7 +90,7 @@ fn a_file_that_another_process_shortens_shows_nobody_elses_bytes() {
 }
 
 /// What a run of `mapped_random.c` says, in a directory or on a new volume.
-fn random(program: &Path, place: &Place, seed: u64, steps: u64, on_volume: bool) -> String {
+fn random(program: &Path, place: &TestDir, seed: u64, steps: u64, on_volume: bool) -> String {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", "300"]).arg(program);
     if on_volume {
@@ -113,7 +113,7 @@ fn random_calls_answer_as_the_kernel_does() {
         if !rotation::chosen(&format!("mapped-random/{seed}"), 4) {
             continue;
         }
-        let place = Place::new(&format!("mapped-random-{seed}"));
+        let place = TestDir::new(&format!("mapped-random-{seed}"));
         let program = place.0.join("mapped_random");
         compile("mapped_random.c", &program, &["-O1", "-g"]);
         let expected = random(&program, &place, seed, steps, false);

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use crate::support::{PREFIX, Place, compile, format, library, text};
+use crate::support::{PREFIX, TestDir, compile, format, library, text};
 
 #[test]
 fn lost_memory_is_an_error_of_what_lies_in_it() {
-    let place = Place::new("media");
+    let place = TestDir::new("media");
     let program = place.0.join("media");
     compile("media.c", &program, &["-O1"]);
     format(&place.volume());

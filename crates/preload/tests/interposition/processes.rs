@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{
-    PREFIX, Place, check_left_in_order, compile, format, library, run, run_with, same, text,
+    PREFIX, TestDir, check_left_in_order, compile, format, library, run, run_with, same, text,
 };
 
 /// A command that runs on the place's volume.
-fn on_volume(place: &Place, program: impl AsRef<std::ffi::OsStr>) -> Command {
+fn on_volume(place: &TestDir, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command
         .env("SOLERA_VOLUME", place.volume())
@@ -18,7 +18,7 @@ fn on_volume(place: &Place, program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-fn shell(place: &Place, script: &str) -> Output {
+fn shell(place: &TestDir, script: &str) -> Output {
     on_volume(place, "bash").args(["-c", script]).output().expect("bash runs")
 }
 
@@ -49,7 +49,7 @@ fn another_user() {
         eprintln!("only root can become another user: nothing tested");
         return;
     }
-    let place = Place::new("users");
+    let place = TestDir::new("users");
     let program = place.0.join("users");
     compile("users.c", &program, &["-O1"]);
     format(&place.volume());
@@ -71,7 +71,7 @@ fn a_process_that_is_many_users() {
         eprintln!("only root can become another user: nothing tested");
         return;
     }
-    let place = Place::new("users-change");
+    let place = TestDir::new("users-change");
     let program = place.0.join("users_change");
     compile("users_change.c", &program, &["-O1"]);
     format(&place.volume());
@@ -89,7 +89,7 @@ fn a_process_that_is_many_users() {
 /// before it runs, with a message and the shell's code 126.
 #[test]
 fn a_program_that_cannot_be_preloaded() {
-    let place = Place::new("static");
+    let place = TestDir::new("static");
     format(&place.volume());
     let program = place.0.join("static");
     compile("static.c", &program, &["-static"]);
@@ -121,7 +121,7 @@ fn a_program_that_cannot_be_preloaded() {
 /// come back.
 #[test]
 fn more_processes_than_places() {
-    let place = Place::new("places");
+    let place = TestDir::new("places");
     format(&place.volume());
     let hold = place.0.join("hold");
     let hold = hold.display();
@@ -158,7 +158,7 @@ print(codes, os.waitpid(pid, 0)[1])
 /// Too little address space for the volume: said before the program runs.
 #[test]
 fn too_little_address_space() {
-    let place = Place::new("space");
+    let place = TestDir::new("space");
     format(&place.volume());
     let script = format!("ulimit -v 100000; exec env LD_PRELOAD={} true", library().display());
     let output = Command::new("bash")
@@ -175,7 +175,7 @@ fn too_little_address_space() {
 /// Short processes one after the other and side by side use no place up.
 #[test]
 fn short_processes() {
-    let place = Place::new("short");
+    let place = TestDir::new("short");
     format(&place.volume());
     let count = if rotation::all() { 5000 } else { 300 };
     let script = format!(
@@ -200,7 +200,7 @@ const START_CALLS_MAX: u64 = 112;
 /// volume and for one that comes beside another.
 #[test]
 fn the_calls_of_a_start_are_counted() {
-    let place = Place::new("start");
+    let place = TestDir::new("start");
     format(&place.volume());
     let count = place.0.join("calls");
     compile("calls.c", &count, &["-O1"]);
@@ -234,7 +234,7 @@ fn the_calls_of_a_start_are_counted() {
 
 /// A program whose allocator holds its lock while it asks for something, so that the library
 /// attaches inside its first `malloc`.
-fn allocator(place: &Place) -> std::path::PathBuf {
+fn allocator(place: &TestDir) -> std::path::PathBuf {
     let (library, program) = (place.0.join("allocator.so"), place.0.join("allocator"));
     compile("allocator.c", &library, &["-DLIBRARY", "-O1", "-fno-builtin", "-fPIC", "-shared"]);
     let library = library.to_str().expect("UTF-8");
@@ -264,7 +264,7 @@ fn is_killed(output: &Output) {
 /// crash: recovery made threads, whose making asks for memory.
 #[test]
 fn what_a_crash_left_is_recovered_inside_the_first_malloc() {
-    let place = Place::new("allocator");
+    let place = TestDir::new("allocator");
     let program = allocator(&place);
     let (at, volume, cache) = (Path::new(PREFIX), place.volume(), place.0.join("cache"));
     std::fs::create_dir(&cache).expect("a directory");
@@ -308,7 +308,7 @@ fn what_a_crash_left_is_recovered_inside_the_first_malloc() {
 /// The same over a kernel file system.
 #[test]
 fn what_was_staged_is_recovered_inside_the_first_malloc() {
-    let place = Place::new("allocator-split");
+    let place = TestDir::new("allocator-split");
     let program = allocator(&place);
     for mode in ["strict", "sync", "posix"] {
         let directory = place.0.join(mode);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::support::mounted::Small;
 use crate::support::{
-    PREFIX, Place, Random, assert_same, check_left_in_order, compile, format, is_installed,
+    PREFIX, Random, TestDir, assert_same, check_left_in_order, compile, format, is_installed,
     library, run, text,
 };
 
@@ -20,14 +20,14 @@ use crate::support::{
 const FIRST: &str = "/solera-first";
 
 /// Two volumes.
-struct Two {
-    place: Place,
+struct TwoVolumes {
+    place: TestDir,
     volumes: [PathBuf; 2],
 }
 
-impl Two {
+impl TwoVolumes {
     fn new(name: &str) -> Self {
-        let place = Place::new(&format!("several-{name}"));
+        let place = TestDir::new(&format!("several-{name}"));
         let volumes = ["first.pm", "second.pm"].map(|name| place.0.join(name));
         for volume in &volumes {
             format(volume);
@@ -84,7 +84,7 @@ fn on_the_second(names: &[&str]) {
         if !rotation::chosen(&format!("two-volumes/{name}"), 4) {
             continue;
         }
-        let two = Two::new(name);
+        let two = TwoVolumes::new(name);
         let program = two.program(name);
         let expected = text(&run(&program, &two.place.0.join("reference"), None));
         let found = text(&two.both(&program).arg(PREFIX).output().expect("the program runs"));
@@ -121,7 +121,7 @@ fn fifos_sockets_and_signals() {
 /// What a program may do between two file systems of the kernel's.
 #[test]
 fn between_two() {
-    let two = Two::new("between");
+    let two = TwoVolumes::new("between");
     let program = two.program("several");
     let mounts = ["one", "other"].map(|name| Small::new(two.place.0.join(name), "size=64m"));
     let [Some(one), Some(other)] = mounts else {
@@ -147,7 +147,7 @@ fn another_user() {
         eprintln!("only root can become another user: nothing tested");
         return;
     }
-    let two = Two::new("users");
+    let two = TwoVolumes::new("users");
     let program = two.program("users");
     let expected = text(&run(&program, &two.place.0.join("reference"), None));
     let library = two.place.library_for_everyone();
@@ -161,7 +161,7 @@ fn another_user() {
 /// their places on both.
 #[test]
 fn static_programs_and_killed_children() {
-    let two = Two::new("static");
+    let two = TwoVolumes::new("static");
     let program = two.place.0.join("static");
     compile("static.c", &program, &["-static"]);
     let program = program.display().to_string();
@@ -184,7 +184,7 @@ fn static_programs_and_killed_children() {
 /// that has only the other volume: there it is a directory that fails, as without the library.
 #[test]
 fn a_descriptor_passes_through_a_process_with_the_other_volume() {
-    let two = Two::new("passing");
+    let two = TwoVolumes::new("passing");
     let program = two.program("passing");
     let [first, second] = &two.volumes;
     for (sent_at, other) in [(PREFIX, (&**first, FIRST)), (FIRST, (&**second, PREFIX))] {
@@ -209,7 +209,7 @@ fn a_descriptor_passes_through_a_process_with_the_other_volume() {
 /// What `mv` and `cp` do when a file cannot be renamed, and what reads the list of mounts.
 #[test]
 fn tools_move_and_copy() {
-    let two = Two::new("tools");
+    let two = TwoVolumes::new("tools");
     let script = format!(
         "cd {FIRST}; mkdir -p tree/deep; echo a > tree/a; ln -s a tree/link; ln tree/a tree/hard
          head -c 3000000 /dev/urandom > tree/deep/large; chmod 751 tree/deep; mkfifo tree/fifo
@@ -237,7 +237,7 @@ fn rsync_between_two() {
     if !is_installed("rsync") {
         return;
     }
-    let two = Two::new("rsync");
+    let two = TwoVolumes::new("rsync");
     let script = format!(
         "cd {FIRST}; for d in 1 2 3 4 5; do mkdir -p t/$d; for f in 1 2 3 4 5 6 7 8; do
              head -c $((f * 7777 + d)) /dev/urandom > t/$d/$f; done; done
@@ -260,7 +260,7 @@ fn git_between_two() {
     if !is_installed("git") {
         return;
     }
-    let two = Two::new("git");
+    let two = TwoVolumes::new("git");
     let script = format!(
         "export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_AUTHOR_NAME=A
          export GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=A GIT_PAGER=cat
@@ -289,7 +289,7 @@ fn git_between_two() {
 /// recovered alone, by a program that does not know of the other.
 #[test]
 fn each_recovers_by_itself() {
-    let two = Two::new("killed");
+    let two = TwoVolumes::new("killed");
     let program = two.program("on_both");
     let notes = two.place.0.join("notes");
     let mut random = Random(0x9E37_79B9_7F4A_7C15);

@@ -40,9 +40,9 @@ pub fn one_of<'a, T>(what: &str, all: &'a [T]) -> &'a [T] {
 }
 
 /// A directory of this test's own, removed at its end.
-pub struct Place(pub PathBuf);
+pub struct TestDir(pub PathBuf);
 
-impl Place {
+impl TestDir {
     /// A directory of its own, also where two tests of one process give it one name.
     pub fn new(name: &str) -> Self {
         static MADE: AtomicUsize = AtomicUsize::new(0);
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -225,7 +225,7 @@ pub fn is_installed(program: &str) -> bool {
 pub fn same(name: &str) {
     let variants = [("plain", ["-O0", "-g"]), ("fortified", ["-O2", "-D_FORTIFY_SOURCE=2"])];
     for (variant, options) in one_of(&format!("same/{name}"), &variants) {
-        let place = Place::new(&format!("{name}-{variant}"));
+        let place = TestDir::new(&format!("{name}-{variant}"));
         let program = place.0.join(name);
         compile(&format!("{name}.c"), &program, options);
         format(&place.volume());

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Place;
+use super::TestDir;
 
 /// A file system in a file, mounted.
 pub struct Mounted {
     pub at: PathBuf,
-    _place: Place,
+    _place: TestDir,
 }
 
 impl Mounted {
@@ -19,7 +19,7 @@ impl Mounted {
         // Several tests have one of a kind, at once.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let place = Place::new(&format!("beneath-{kind}-{count}"));
+        let place = TestDir::new(&format!("beneath-{kind}-{count}"));
         let (image, at) = (place.0.join("image"), place.0.join("mounted"));
         std::fs::create_dir_all(&at).expect("a directory");
         let file = std::fs::File::create(&image).expect("an image");

@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use crate::support::mounted::{Mounted, Small};
 use crate::support::{
-    Place, Random, assert_same, check_left_in_order, compile, format, is_installed, library,
+    Random, TestDir, assert_same, check_left_in_order, compile, format, is_installed, library,
     only_the_table_is_left, text,
 };
 
 const MODES: [&str; 3] = ["posix", "sync", "strict"];
 
 /// A volume, and a directory of the kernel's beside the path where it is seen.
-struct Both {
-    place: Place,
+struct VolumeAndDirectory {
+    place: TestDir,
     /// Where the volume is seen.
     at: PathBuf,
     directory: PathBuf,
 }
 
-impl Both {
+impl VolumeAndDirectory {
     /// With the directory below `ground`, which is a file system of its own, or in the place.
     fn new(name: &str, ground: Option<&Path>) -> Self {
-        let place = Place::new(&format!("beside-{name}"));
+        let place = TestDir::new(&format!("beside-{name}"));
         let at = ground.unwrap_or(&place.0).join("volume");
         let directory = ground.unwrap_or(&place.0).join("served");
         std::fs::create_dir_all(&directory).expect("a directory");
@@ -80,7 +80,7 @@ impl Both {
 }
 
 /// A program of two paths on two file systems of the kernel's, and on both of ours in each order.
-fn between(name: &str, both: &Both, modes: &[&str]) {
+fn between(name: &str, both: &VolumeAndDirectory, modes: &[&str]) {
     let program = both.program(name);
     let mounts = ["one", "other"].map(|name| Small::new(both.place.0.join(name), "size=64m"));
     let [Some(one), Some(other)] = mounts else {
@@ -108,17 +108,17 @@ fn between(name: &str, both: &Both, modes: &[&str]) {
 
 #[test]
 fn between_two() {
-    let own = Place::new("beside-between");
+    let own = TestDir::new("beside-between");
     let Some(ground) = Small::new(own.0.join("ground"), "size=128m") else {
         eprintln!("skipped: a tmpfs cannot be mounted here");
         return;
     };
-    between("several", &Both::new("several", Some(&ground.0)), &MODES);
+    between("several", &VolumeAndDirectory::new("several", Some(&ground.0)), &MODES);
 }
 
 #[test]
 fn what_is_on_its_way_is_found() {
-    between("beside", &Both::new("beside", None), &MODES);
+    between("beside", &VolumeAndDirectory::new("beside", None), &MODES);
 }
 
 fn on(kind: &str) {
@@ -126,7 +126,11 @@ fn on(kind: &str) {
         eprintln!("skipped: {kind} cannot be made and mounted here");
         return;
     };
-    between("beside", &Both::new(&format!("on-{kind}"), Some(&mounted.at)), &["posix", "strict"]);
+    between(
+        "beside",
+        &VolumeAndDirectory::new(&format!("on-{kind}"), Some(&mounted.at)),
+        &["posix", "strict"],
+    );
 }
 
 #[test]
@@ -148,7 +152,7 @@ fn in_turn<'a>(what: &str, names: &[&'a str]) -> Vec<&'a str> {
 /// Programs of the other tests below the directory, beside the volume.
 #[test]
 fn programs_over_the_directory() {
-    let both = Both::new("over", None);
+    let both = VolumeAndDirectory::new("over", None);
     let names = [
         "beneath", "files", "streams", "mapping", "sparse", "splice", "sockets", "threads",
         "messages", "moving", "buffers", "forks", "signals", "safety", "seen",
@@ -197,7 +201,7 @@ fn programs_on_the_volume() {
         "closed",
     ];
     for name in in_turn("beside-volume/on", &names) {
-        let both = Both::new(name, None);
+        let both = VolumeAndDirectory::new(name, None);
         let program = both.program(name);
         let reference = both.place.0.join("reference");
         let expected = text(&crate::support::run(&program, &reference, None));
@@ -211,7 +215,7 @@ fn programs_on_the_volume() {
 /// What `mv` and `cp` do when a file cannot be renamed, and programs that lie on either.
 #[test]
 fn tools_move_and_copy() {
-    let both = Both::new("tools", None);
+    let both = VolumeAndDirectory::new("tools", None);
     let script =
         "cd @V; mkdir -p tree/deep; echo a > tree/a; ln -s a tree/link; ln tree/a tree/hard
          head -c 3000000 /dev/urandom > tree/deep/large; chmod 751 tree/deep; mkfifo tree/fifo
@@ -237,7 +241,7 @@ fn rsync_and_git_between_the_two() {
     if !is_installed("rsync") || !is_installed("git") {
         return;
     }
-    let both = Both::new("rsync", None);
+    let both = VolumeAndDirectory::new("rsync", None);
     let script = "export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_AUTHOR_NAME=A
          export GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=A GIT_PAGER=cat
          export GIT_COMMITTER_EMAIL=a@example.org
@@ -262,7 +266,7 @@ fn rsync_and_git_between_the_two() {
 /// by a program that does not know of the other.
 #[test]
 fn each_recovers_by_itself() {
-    let both = Both::new("killed", None);
+    let both = VolumeAndDirectory::new("killed", None);
     let program = both.program("on_both");
     let notes = both.place.0.join("notes");
     let mut random = Random(0x2545_F491_4F6C_DD1D);

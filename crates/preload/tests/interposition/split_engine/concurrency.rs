@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Place, Random, compile, library};
+use crate::support::{Random, TestDir, compile, library};
 
 const BLOCK: usize = 2560 * 8;
 const ACTORS: usize = 12;
 
-struct Ground {
-    _place: Place,
+struct SharedFiles {
+    _place: TestDir,
     program: PathBuf,
     directory: PathBuf,
     notes: PathBuf,
@@ -30,10 +30,10 @@ struct Ground {
 #[derive(Clone, Copy)]
 struct Actors(usize, usize, &'static str);
 
-impl Ground {
+impl SharedFiles {
     /// `base`: where its directory is to be, if not on a tmpfs.
     fn new(name: &str, base: Option<&Path>) -> Self {
-        let place = Place::new(&format!("side-by-side-{name}"));
+        let place = TestDir::new(&format!("side-by-side-{name}"));
         let (program, notes) = (place.0.join("acts"), place.0.join("notes"));
         compile("acts.c", &program, &["-O1"]);
         let directory = base.unwrap_or(&place.0).join("files");
@@ -173,7 +173,7 @@ fn pause(random: &mut Random) {
 fn threads_are_killed() {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     for mode in ["posix", "sync", "strict"] {
-        let ground = Ground::new(&format!("killed-{mode}"), None);
+        let ground = SharedFiles::new(&format!("killed-{mode}"), None);
         let (actors, mut missing) = (Actors(0, 4, mode), BTreeMap::new());
         for round in 0..rounds(8) {
             let child = ground.start(actors, 0);
@@ -191,7 +191,7 @@ fn threads_are_killed() {
 fn threads_are_left_behind() {
     let mut random = Random(0xC2B2_AE3D_27D4_EB4F);
     for mode in ["posix", "strict"] {
-        let ground = Ground::new(&format!("left-{mode}"), None);
+        let ground = SharedFiles::new(&format!("left-{mode}"), None);
         let (actors, mut missing) = (Actors(0, 4, mode), BTreeMap::new());
         for round in 0..rounds(8) {
             let mut child = ground.start(actors, 1 + random.below(3000));
@@ -210,13 +210,13 @@ fn three_modes(name: &str, base: Option<&Path>) {
     const AT_ONCE: u64 = 3;
     let mut random = Random(0x1656_67B1_9E37_79F9);
     for _ in 0..rounds(AT_ONCE) / AT_ONCE {
-        three_modes_on(&Ground::new(name, base), AT_ONCE, &mut random);
+        three_modes_on(&SharedFiles::new(name, base), AT_ONCE, &mut random);
     }
 }
 
 /// Three processes in three modes: one after the other is killed and comes again, while the others
 /// go on.
-fn three_modes_on(ground: &Ground, rounds: u64, random: &mut Random) {
+fn three_modes_on(ground: &SharedFiles, rounds: u64, random: &mut Random) {
     let all = [Actors(0, 2, "posix"), Actors(2, 4, "sync"), Actors(4, 6, "strict")];
     let mut missing = BTreeMap::new();
     for round in 0..rounds {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::mounted::{Mounted, Small, succeeds};
-use crate::support::{Place, compile, library, one_of, text};
+use crate::support::{TestDir, compile, library, one_of, text};
 
 /// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden
 /// names.
@@ -68,7 +68,7 @@ fn left_in_order(directory: &Path) {
 
 #[test]
 fn programs_on_tmpfs() {
-    let place = Place::new("beneath-tmpfs");
+    let place = TestDir::new("beneath-tmpfs");
     compare(&place.0, "tmpfs", &PROGRAMS, &["posix", "sync", "strict"]);
 }
 
@@ -150,7 +150,7 @@ fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
 
 #[test]
 fn returned_writes_survive_a_kill() {
-    let place = Place::new("beneath-killed");
+    let place = TestDir::new("beneath-killed");
     let program = place.0.join("killed");
     compile("killed.c", &program, &["-O1"]);
     for mode in ["posix", "sync", "strict"] {
@@ -167,7 +167,7 @@ fn returned_writes_survive_a_kill() {
 #[test]
 fn records_of_another_boot_are_not_believed() {
     use std::os::unix::fs::FileExt;
-    let place = Place::new("beneath-boot");
+    let place = TestDir::new("beneath-boot");
     let program = place.0.join("killed");
     compile("killed.c", &program, &["-O1"]);
     let directory = place.0.join("files");
@@ -200,7 +200,7 @@ fn records_of_another_boot_are_not_believed() {
 #[test]
 fn slots_of_dead_processes_are_taken() {
     use std::os::unix::fs::FileExt;
-    let place = Place::new("beneath-slots");
+    let place = TestDir::new("beneath-slots");
     let program = place.0.join("killed");
     compile("killed.c", &program, &["-O1"]);
     let directory = place.0.join("files");
@@ -234,7 +234,7 @@ fn as_nobody<T>(directory: &Path, body: impl FnOnce() -> T) -> T {
 #[test]
 fn a_file_without_rights_is_recovered() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new("beneath-rights");
+    let place = TestDir::new("beneath-rights");
     let program = place.0.join("killed");
     compile("killed.c", &program, &["-O1"]);
     let directory = place.0.join("files");
@@ -267,7 +267,7 @@ fn at_the_edge(
     let program = ground.join("edges");
     compile("edges.c", &program, &["-O1"]);
     let (plain, served) = (ground.join("plain"), ground.join("served"));
-    let place = Place::new(&format!("beneath-report-{part}-{mode}"));
+    let place = TestDir::new(&format!("beneath-report-{part}-{mode}"));
     let report = place.0.join("report");
     let run = |directory: &Path, served: bool| {
         // What cannot be made is there, or is not to be.
@@ -339,7 +339,7 @@ fn relinks_are_made_as_asked_for() {
 /// Few windows serve a large file: the coldest go.
 #[test]
 fn windows_are_used_again() {
-    let place = Place::new("beneath-windows");
+    let place = TestDir::new("beneath-windows");
     for mode in ["posix", "strict"] {
         let report = at_the_edge(&place.0, "windows", mode, &[("SOLERA_SPLIT_WINDOWS", "8")]);
         let most = counted(&report, "windows-most");
@@ -376,7 +376,7 @@ fn its_own_state_is_bounded() {
 /// directory and for those that come later.
 #[test]
 fn the_calls_of_a_start_are_counted() {
-    let place = Place::new("beneath-start");
+    let place = TestDir::new("beneath-start");
     let count = place.0.join("calls");
     compile("calls.c", &count, &["-O1"]);
     let calls = |environment: &[String]| -> u64 {
@@ -405,7 +405,7 @@ fn the_calls_of_a_start_are_counted() {
 /// A log that is full begins anew, and forgets nothing.
 #[test]
 fn a_full_log_is_begun_anew() {
-    let place = Place::new("beneath-log");
+    let place = TestDir::new("beneath-log");
     let report = at_the_edge(&place.0, "logged", "strict", &[("SOLERA_SPLIT_LOG", "8192")]);
     assert!(counted(&report, "log-checkpoints") >= 4, "{report:?}");
     assert!(counted(&report, "log-entries") >= 1000, "{report:?}");
@@ -424,7 +424,7 @@ fn without_room_for_the_log_nothing_is_lost() {
 }
 
 fn without_room(part: &str) {
-    let place = Place::new(&format!("beneath-{part}"));
+    let place = TestDir::new(&format!("beneath-{part}"));
     for mode in ["posix", "sync", "strict"] {
         // The kernel's run and the engine's, each in a file system of its own.
         let ground = place.0.join(mode);
@@ -445,7 +445,7 @@ fn without_room(part: &str) {
 /// Where nothing can be staged the kernel serves, and the report says so.
 #[test]
 fn a_read_only_mount_is_the_kernels() {
-    let place = Place::new("beneath-read-only");
+    let place = TestDir::new("beneath-read-only");
     let mut mounts = Vec::new();
     for name in ["plain", "served"] {
         let Some(mounted) = Small::new(place.0.join(name), "size=8m") else {

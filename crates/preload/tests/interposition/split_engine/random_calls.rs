@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::mounted::Mounted;
-use crate::support::{Place, compile, library, text};
+use crate::support::{TestDir, compile, library, text};
 
 /// Runs the program in a new directory; `mode`: with the engine.
 fn run(program: &Path, directory: &Path, seed: u64, steps: u64, mode: Option<&str>) -> String {
@@ -73,7 +73,7 @@ fn compare(ground: &Path, seeds: std::ops::Range<u64>, steps: u64) {
 
 #[test]
 fn random_calls_on_tmpfs() {
-    let place = Place::new("random-tmpfs");
+    let place = TestDir::new("random-tmpfs");
     compare(&place.0, 1..13, 500);
 }
 
