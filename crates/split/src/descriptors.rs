@@ -231,6 +231,7 @@ pub fn forget_all() {
 mod tests {
     use super::*;
     use crate::engine::{Engine, Options};
+    use crate::test_directory::TestDir;
     use std::os::fd::AsRawFd;
     use std::sync::Barrier;
 
@@ -238,10 +239,7 @@ mod tests {
     /// one finds it served, at a position of the engine's.
     #[test]
     fn no_more_calls_than_patience_allows_are_the_kernels() {
-        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-        let name = format!("solera-fresh-{}", std::process::id());
-        let directory = std::path::Path::new(&base).join(name);
-        std::fs::create_dir(&directory).expect("a directory");
+        let directory = TestDir::new("fresh");
         let options = Options::new(&directory, crate::Mode::Posix);
         let patience = options.patience;
         let engine = Engine::start(options, |_| ()).expect("an engine");
@@ -267,6 +265,5 @@ mod tests {
                 scope.spawn(begin);
             }
         });
-        std::fs::remove_dir_all(&directory).expect("the directory");
     }
 }

@@ -361,16 +361,14 @@ fn renew(fd: impl AsFd) {
 mod tests {
     use super::*;
     use crate::engine::{Options, locked};
+    use crate::test_directory::TestDir;
     use std::os::fd::AsRawFd;
 
     /// Another process moves a run while its owner waits for the record, and stages more there: the
     /// record is that process's, and the owner has none any more.
     #[test]
     fn a_record_that_is_another_ones_by_now_stays() {
-        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-        let name = format!("solera-again-{}", std::process::id());
-        let directory = std::path::Path::new(&base).join(name);
-        std::fs::create_dir(&directory).expect("a directory");
+        let directory = TestDir::new("again");
         let mut options = Options::new(&directory, crate::Mode::Posix);
         options.patience = 0;
         let engine = Engine::start(options, |_| ()).expect("an engine");
@@ -395,6 +393,5 @@ mod tests {
         let found = records.staged(record, known.ino).expect("whole").expect("a run");
         assert_eq!((found.owner, found.length), (theirs, 3));
         assert!(!engine.has_runs());
-        std::fs::remove_dir_all(&directory).expect("the directory");
     }
 }

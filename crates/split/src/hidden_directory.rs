@@ -345,14 +345,13 @@ impl Drop for RecordGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_directory::TestDir;
 
     /// The process that fetched staged bytes for this one was killed in the middle: no process
     /// waits for it.
     #[test]
     fn the_locks_of_a_killed_helper_are_let_go() {
-        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-        let directory = Path::new(&base).join(format!("solera-apart-{}", std::process::id()));
-        std::fs::create_dir(&directory).expect("a directory");
+        let directory = TestDir::new("apart");
         let home = Home::open(&directory, Mode::Posix, true).expect("a home");
         home.take_slot().expect("a slot");
         let (first, guard) = home.claim(11).expect("a record");
@@ -384,6 +383,5 @@ mod tests {
         assert_eq!(home.apart(|| drop(home.lock(own))), Ok(()));
         home.leave_slot();
         drop(home);
-        std::fs::remove_dir_all(&directory).expect("the directory");
     }
 }

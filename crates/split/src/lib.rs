@@ -35,6 +35,8 @@ mod relink;
 mod staging;
 mod streams;
 mod sys;
+#[cfg(test)]
+mod test_directory;
 mod worker;
 
 pub use engine::{Engine, Options, Technique, Usage};

@@ -614,19 +614,19 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_directory::TestDir;
 
     /// A table of another version is refused as that, also where it is smaller; it is not damaged.
     #[test]
     fn a_table_of_another_version_is_not_damaged() {
-        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-        let path = Path::new(&base).join(format!("solera-version-{}", std::process::id()));
+        let directory = TestDir::new("version");
+        let path = directory.join("records");
         let mut table = vec![0; HEADER_BYTES as usize + 100];
         table[..8].copy_from_slice(b"SolSpl\x02\0");
         let open = |table: &[u8]| {
             std::fs::write(&path, table).expect("a table");
             let file = std::fs::File::options().read(true).write(true).open(&path);
             let opened = Records::open(file.expect("it").into(), &path).map(|_| ());
-            std::fs::remove_file(&path).expect("it");
             opened
         };
         assert_eq!(open(&table), Err(Errno::PROTO));

@@ -649,19 +649,13 @@ mod tests {
     use super::*;
     use crate::log::Log;
     use crate::records::{DRAINING, Staged};
+    use crate::test_directory::TestDir;
     use std::time::{Duration, Instant};
-
-    fn directory_of(test: &str) -> PathBuf {
-        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-        let directory = Path::new(&base).join(format!("solera-{test}-{}", std::process::id()));
-        std::fs::create_dir(&directory).expect("a directory");
-        directory
-    }
 
     /// A file of 3000 bytes, and behind `base` 100 staged ones, in posix mode on a medium that
     /// keeps them; `cut`: the power failed since. What recovery makes of that, and of the file.
     fn staged_behind(base: u64, cut: bool) -> (Recovered, Vec<u8>) {
-        let directory = directory_of(&format!("base-{base}-{cut}"));
+        let directory = TestDir::new(&format!("base-{base}-{cut}"));
         let name = directory.join("f");
         std::fs::write(&name, [1; 3000]).expect("a file");
         let mut home = Home::open(&directory, Mode::Posix, true).expect("a home");
@@ -684,7 +678,6 @@ mod tests {
         drop(home);
         let recovered = recover(&directory).expect("recovery");
         let found = std::fs::read(&name).expect("the file");
-        std::fs::remove_dir_all(&directory).expect("the directory");
         (recovered, found)
     }
 
@@ -708,7 +701,7 @@ mod tests {
     /// What recovery makes of a file of two blocks and a half whose last 6000 bytes were being
     /// exchanged, and whose staging file is `there` bytes long: the bytes that it finds at the end.
     fn half_exchanged(there: u64) -> std::result::Result<Vec<u8>, Errno> {
-        let directory = directory_of(&format!("exchanged-{there}"));
+        let directory = TestDir::new(&format!("exchanged-{there}"));
         let name = directory.join("f");
         std::fs::write(&name, [1; 10_000]).expect("a file");
         let home = Home::open(&directory, Mode::Sync, true).expect("a home");
@@ -727,7 +720,6 @@ mod tests {
         drop(home);
         let recovered = recover(&directory);
         let found = std::fs::read(&name).expect("the file");
-        std::fs::remove_dir_all(&directory).expect("the directory");
         recovered.map_err(|incomplete| incomplete.refused[0].errno)?;
         assert_eq!(found[..4000], [1; 4000]);
         Ok(found[4000..].to_vec())
@@ -748,7 +740,7 @@ mod tests {
     fn a_long_log_is_replayed() {
         let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
         let entries = if long { 2_000_000 } else { 20_000 };
-        let directory = directory_of("replay");
+        let directory = TestDir::new("replay");
         let home = Home::open(&directory, Mode::Strict, true).expect("a home");
         home.take_slot().expect("a slot");
         let log = Log::create(&home, 128 << 20).expect("a log");
@@ -765,7 +757,6 @@ mod tests {
         let begun = Instant::now();
         let recovered = recover(&directory);
         let took = begun.elapsed();
-        std::fs::remove_dir_all(&directory).expect("the directory");
         let wanted = Recovered { processes: 1, entries, gone: 1, ..Recovered::default() };
         assert_eq!(recovered, Ok(wanted));
         eprintln!("{entries} entries replayed in {took:?}");
