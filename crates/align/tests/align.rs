@@ -2,6 +2,9 @@
 //! tcmalloc, mimalloc. A program in C checks what each function promises (`c/blocks.c`). How
 //! requests fail is compared with the allocator alone.
 
+#[path = "../../preload/tests/support/sweeper.rs"]
+mod sweeper;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +23,7 @@ impl TestDir {
     fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
+        sweeper::start(Path::new(&base), "solera-align");
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let place = Path::new(&base).join(format!("solera-align-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&place).expect("a directory");

@@ -5,6 +5,8 @@
 
 #[path = "../../preload/tests/support/step.rs"]
 mod step;
+#[path = "../../preload/tests/support/sweeper.rs"]
+mod sweeper;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -25,7 +27,8 @@ struct TestDir(PathBuf);
 
 impl TestDir {
     fn new() -> Self {
-        let place = PathBuf::from(format!("/dev/shm/solera-profile-{}", std::process::id()));
+        sweeper::start(Path::new("/dev/shm"), "solera-profile");
+        let place = PathBuf::from(format!("/dev/shm/solera-profile-{}-0", std::process::id()));
         std::fs::create_dir(&place).expect("/dev/shm takes a directory");
         Self(place)
     }

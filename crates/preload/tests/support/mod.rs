@@ -3,10 +3,11 @@
 #![allow(dead_code)] // Each test uses its part.
 
 pub mod mounted;
+pub mod sweeper;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ impl TestDir {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR")
             .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
-        sweep_at_exit(&base);
+        sweeper::start(&base, DIRECTORIES);
         let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let place = base.join(format!("{DIRECTORIES}-{process}-{number}-{name}"));
         std::fs::create_dir_all(place.join("reference")).expect("a directory for the test");
@@ -76,30 +77,6 @@ impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// Removes what this process leaves when it ends without a word: killed, interrupted or aborted. A
-/// process of a session of its own waits until the pipe from this one is closed.
-fn sweep_at_exit(base: &Path) {
-    static SWEEPER: OnceLock<Child> = OnceLock::new();
-    const SCRIPT: &str = r#"
-        cat
-        for try in 1 2 3 4 5; do
-            cut -d' ' -f2 /proc/self/mounts | grep -F "$0-" | sort -r | xargs -r umount -l
-            rm -rf "$0"-* && break
-            sleep 1
-        done"#;
-    SWEEPER.get_or_init(|| {
-        let own = base.join(format!("{DIRECTORIES}-{}", std::process::id()));
-        Command::new("setsid")
-            .args(["sh", "-c", SCRIPT])
-            .arg(own)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("setsid runs a shell")
-    });
 }
 
 /// The library under test: beside this binary, or one directory up.
