@@ -64,7 +64,7 @@ fn hunt(place: Where, seeds: u64) -> Report {
     report
 }
 
-/// `tests/crash.rs` says that nothing else is found, by more of the same.
+/// `tests/crash/campaigns.rs` says that nothing else is found, by more of the same.
 #[test]
 fn each_bug_is_caught_and_nothing_else() {
     let _alone = ALONE.lock();
