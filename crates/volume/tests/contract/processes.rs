@@ -1,8 +1,6 @@
 //! Descriptions over fork and exec, and what is left of processes that end in the middle.
 
-mod common;
-
-use common::{Place, child, get, new_file, put, role};
+use crate::common::{Place, child, get, new_file, put, role, test_name};
 use rustix::io::Errno;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -170,7 +168,7 @@ fn an_exec_keeps_slot_descriptions_and_locks() {
         // Not detached: the image goes, the attachment stays.
         std::mem::forget(Arc::clone(&volume));
         let error = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", name, "--test-threads=1"])
+            .args(["--exact", &test_name(name), "--test-threads=1"])
             .env("SOLERA_TEST_ROLE", "resumed")
             .env(TOKEN, token)
             .env(DESC, volume.hand_over(desc).expect("a name").0.to_string())
@@ -289,7 +287,7 @@ fn work_for_ever(seed: u64, mode: Mode) {
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let volume = &volume;
-            let mut draw = common::random(seed * 2 + thread);
+            let mut draw = crate::common::random(seed * 2 + thread);
             scope.spawn(move || {
                 loop {
                     work(volume, &mut draw);

@@ -1,9 +1,7 @@
 //! Copies of a volume while processes write to it: each is a volume as after a crash between two
 //! calls.
 
-mod common;
-
-use common::{Place, child, get, new_file, put, role};
+use crate::common::{Place, child, get, new_file, put, role};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -2,9 +2,7 @@
 //! (`src/process/exclusive.rs`): the same stores in the same order, and nobody comes in the middle
 //! of a call.
 
-mod common;
-
-use common::{Place, child, get, new_file, put, role};
+use crate::common::{Place, actor, child, get, new_file, put, role};
 use pmem::{Hook, Region, UserIn};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
@@ -371,9 +369,7 @@ fn who_comes_and_goes_loses_nothing() {
         (0_u64, if std::env::var_os("SOLERA_TEST_LONG").is_some() { 400 } else { 40 });
     let mut start = |role: &str| {
         name += 1;
-        // SAFETY: tests of this file that read the environment do so in processes of their own.
-        unsafe { std::env::set_var(NAME, name.to_string()) };
-        child(TEST, role, &place)
+        actor(TEST, role, &place).env(NAME, name.to_string()).spawn().expect("a child")
     };
     let stop = place.path().with_extension("stop");
     let _ = std::fs::remove_file(&stop);

@@ -3,9 +3,7 @@
 //! Two attachments change one tree in turns, by runs of calls of one of them and of both, and each
 //! is asked for everything after every call. What is there is read from the directories themselves.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use vfs::{

@@ -5,9 +5,7 @@
 // Nanoseconds for people lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
-mod common;
-
-use common::{Place, new_file};
+use crate::common::{Place, new_file};
 use std::time::Instant;
 use vfs::{Attached, Desc, FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
 use volume::{BLOCK, CHUNK, Volume};

@@ -4,13 +4,12 @@
 //! A test that needs more processes starts itself again with a role in the environment; the child
 //! runs the same test function, sees its role, and plays it.
 
-// Each test crate uses its part.
-#![allow(dead_code)]
-
 use rustix::io::Errno;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, Simply, UserIn, UserOut, Where};
 use volume::{AttachOptions, FormatOptions, Volume, attach, format};
 
@@ -29,8 +28,10 @@ pub struct Place {
 impl Place {
     /// A path where nothing is.
     pub fn new(name: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let base = std::env::var_os("SOLERA_TEST_DIR").map_or("/dev/shm".into(), PathBuf::from);
-        let path = base.join(format!("solera-test-{}-{name}", std::process::id()));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(format!("solera-test-{}-{number}-{name}", std::process::id()));
         let place = Self { path, own: true };
         place.clear();
         place
@@ -88,15 +89,29 @@ pub fn role(name: &str) -> bool {
     std::env::var(ROLE).is_ok_and(|role| role == name)
 }
 
-/// Starts a process that plays a role of the test.
-pub fn child(test: &str, role: &str, place: &Place) -> Child {
-    Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
+/// The name of a test of the caller's file, as the harness knows it.
+#[track_caller]
+pub fn test_name(test: &str) -> String {
+    let module = Path::new(Location::caller().file()).file_stem().expect("a file's name");
+    format!("{}::{test}", module.display())
+}
+
+/// A process that is to play a role of a test of the caller's file.
+#[track_caller]
+pub fn actor(test: &str, role: &str, place: &Place) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command
+        .args(["--exact", &test_name(test), "--test-threads=1", "--nocapture"])
         .env(ROLE, role)
         .env(PLACE, place.path())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("a child")
+        .stdout(Stdio::null());
+    command
+}
+
+/// Starts it.
+#[track_caller]
+pub fn child(test: &str, role: &str, place: &Place) -> Child {
+    actor(test, role, place).spawn().expect("a child")
 }
 
 pub fn new_file() -> NewNode<'static> {

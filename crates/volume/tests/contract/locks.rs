@@ -2,9 +2,7 @@
 //!
 //! Two attachments of one process have different slots, so they stand for two processes.
 
-mod common;
-
-use common::{Place, child, put, role};
+use crate::common::{Place, child, put, role};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,7 +128,7 @@ fn ranges_split_and_merge_as_in_a_model() {
     let node = put(&place.attach(), "file", b"contents");
     let parties: Vec<_> = (0..3).map(|_| Party::new(&place, node)).collect();
     let mut model = Model([[0; 64]; 3]);
-    let mut draw = common::random(7);
+    let mut draw = crate::common::random(7);
     for step in 0..20_000 {
         let party = draw(3) as usize;
         let (x, y) = (draw(64), draw(64));

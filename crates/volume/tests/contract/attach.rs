@@ -1,8 +1,6 @@
 //! Coming and going: what several processes, clean and unclean ends, and bad input do to a volume.
 
-mod common;
-
-use common::{Place, SIZE, child, get, put, role};
+use crate::common::{Place, SIZE, child, get, put, role};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};

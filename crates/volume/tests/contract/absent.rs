@@ -5,9 +5,7 @@
 //! which has them all, stands for another process. While a page is on its way the second one does
 //! all kinds of calls: it would wait for ever for what the first one held.
 
-mod common;
-
-use common::{Place, child, get, new_file, put, role};
+use crate::common::{Place, child, get, new_file, put, role};
 use pmem::{Access, Hint, Pager};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,9 +6,7 @@
 // Means for people lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
-mod common;
-
-use common::{Place, new_file};
+use crate::common::{Place, new_file};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;

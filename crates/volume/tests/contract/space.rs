@@ -1,9 +1,7 @@
 //! Space and soundness, from outside: what `info`, `fsck` and `trim` say of a volume that is in
 //! use, full, crashed or damaged. None of them ever changes a byte that they look at.
 
-mod common;
-
-use common::{Place, child, get, new_file, put, role};
+use crate::common::{Place, child, get, new_file, put, role};
 use rustix::io::Errno;
 use vfs::{At, Attached, FileSystem, Node, OpenFlags, Removes, Simply, UserIn, Where};
 use volume::{FsckOptions, FsckReport, Info, Volume, fsck, info};

@@ -1,9 +1,7 @@
 //! What processes have called is counted exactly, is asked without attaching, and stays when they
 //! die.
 
-mod common;
-
-use common::{Place, child, get, new_file, put, role};
+use crate::common::{Place, child, get, new_file, put, role};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use vfs::{
