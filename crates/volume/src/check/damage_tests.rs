@@ -7,9 +7,9 @@
 //! hexadecimal), and `tests/corpus/damage.txt` keeps some. The volume to damage is made anew, so a
 //! recipe stays small and means the same kind of structure after the layout has changed.
 //!
-//! With `SOLERA_TEST_LONG`: 10,000 recipes instead of 2,000, each image in a file, half of them
-//! also damaged in use, the other half repaired; else a quarter each, and most images are in
-//! private memory.
+//! Each commit draws a quarter of 2,000 recipes; a quarter of those images are also damaged in use,
+//! another quarter are repaired, and most are in private memory. With `SOLERA_TEST_LONG`: 10,000
+//! recipes, each image in a file, half of them also damaged in use, the other half repaired.
 
 use crate::Mode;
 use crate::attach::checking::check_view;
@@ -372,7 +372,7 @@ impl Base {
 }
 
 fn long() -> bool {
-    std::env::var_os("SOLERA_TEST_LONG").is_some()
+    rotation::all()
 }
 
 /// Each mode in its turn.
@@ -467,6 +467,9 @@ fn random_damage_hurts_nothing_else() {
         TURN.store(1000 + turn, Ordering::Relaxed);
         let steps = 1 + random.below(3) as usize * random.below(4) as usize;
         let recipe: Vec<u8> = (0..steps * STEP).map(|_| random.next() as u8).collect();
+        if !rotation::chosen(&format!("damage/{turn}"), 4) {
+            continue;
+        }
         // Each image is checked and attached; some are damaged in use as well, some are repaired.
         base.run(&recipe, turn);
         match if long() { turn % 2 } else { turn / 2 % 4 } {

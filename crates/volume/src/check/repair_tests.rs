@@ -258,10 +258,11 @@ fn what_does_not_depend_on_damaged_bytes_survives_a_repair() {
         .filter(|(line, _)| in_use.contains(&(*line / BLOCK * BLOCK)))
         .map(|(line, owner)| (*line, *owner))
         .collect();
-    let mut random = Random::new(20);
-    let trials = if std::env::var_os("SOLERA_TEST_LONG").is_some() { 5000 } else { 250 };
+    let all = rotation::all();
+    let drawn = |trial: &u64| rotation::chosen(&format!("repair/{trial}"), 4);
     let (mut repaired, mut salvaged, mut harmless) = (0, 0, 0);
-    for trial in 0..trials {
+    for trial in (0..if all { 5000 } else { 250 }).filter(drawn) {
+        let mut random = Random::new(20 + trial);
         scratch.restore(&image);
         // Every other time a directory: there are more files.
         let (line, owner) = loop {
@@ -308,7 +309,8 @@ fn what_does_not_depend_on_damaged_bytes_survives_a_repair() {
         assert_eq!(again.faults, [], "{what}: afterwards");
     }
     eprintln!("{repaired} repaired, {salvaged} salvaged, {harmless} harmless");
-    assert!(repaired > 30 && salvaged > 5 && harmless > 0, "the test tests little");
+    let (least, few) = if all { (30, 5) } else { (7, 1) };
+    assert!(repaired > least && salvaged > few && harmless > 0, "the test tests little");
 }
 
 #[test]

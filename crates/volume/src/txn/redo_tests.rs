@@ -110,6 +110,7 @@ fn an_orderly_end_leaves_no_record() {
     }
 }
 
+/// Each commit draws a third of them; `SOLERA_TEST_LONG` tries all.
 #[test]
 fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
     type Change = (&'static str, fn(&Volume, Node, Desc, u64));
@@ -167,7 +168,8 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         }),
     ];
     for (at, length, apart, buffers) in CASES {
-        for (name, change) in &changes {
+        let id = |name| format!("redo/{at}/{length}/{apart}/{buffers}/{name}");
+        for (name, change) in changes.iter().filter(|(name, _)| rotation::chosen(&id(name), 3)) {
             let (volume, node, desc) = overwritten((at, length, apart, buffers));
             change(&volume, node, desc, at);
             let found = volume.lookup(root(&volume), b"f").or(volume.lookup(root(&volume), b"g"));
