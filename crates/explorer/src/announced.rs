@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const EXTENT: u64 = 63;
 /// Of the remover's events one in so many is its last, each time others.
 const ONE_IN: u64 = 8;
+/// The finder is held up before one in so many of its events.
+const ONE_IN_HELD: u32 = 4;
 
 thread_local! {
     /// Whether this thread makes the call of its process.
@@ -270,7 +272,11 @@ impl Deaths<'_> {
 
     fn all(&mut self) -> Option<()> {
         let total = self.meet(Fates::default(), "alone")?.finder;
-        for held in 1..=total {
+        let id = id(self.setting, self.call);
+        // The others at other commits.
+        let asked = Filter::from_environment().is_set();
+        let is_in = |held: &u64| asked || rotation::chosen(&format!("{id}/{held}"), ONE_IN_HELD);
+        for held in (1..=total).filter(is_in) {
             let finder = Fate { held, dies: 0 };
             let fates = Fates { finder, ..Fates::default() };
             let events = self.meet(fates, &format!("held up before {held} of {total}"))?;

@@ -4,12 +4,12 @@
 //! begins so (with `#state`: only that state of that workload), and so replays a failure.
 
 use crate::cases::{self, Case, Start};
-use crate::explore::{Report, Selection, explore};
+use crate::explore::{Report, Selection, explore, seed_of};
 use crate::lab::{Lab, Setting, Told};
 use crate::states::Limits;
 use pmem::Class;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use volume::Mode;
 
@@ -31,7 +31,37 @@ pub fn settings() -> Vec<Setting> {
 /// Whether the tests shall take their time.
 #[must_use]
 pub fn is_long() -> bool {
-    std::env::var_os("SOLERA_TEST_LONG").is_some()
+    rotation::all()
+}
+
+/// Of the workloads of a campaign one in so many runs.
+pub const ONE_IN: u32 = 4;
+
+/// How much of a campaign is explored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// What this commit draws.
+    Drawn,
+    /// All workloads, the same at each commit.
+    All,
+}
+
+impl Share {
+    /// A number for what is drawn of a workload.
+    #[must_use]
+    pub fn seed(self, id: &str) -> u64 {
+        if self == Self::All || is_long() {
+            return seed_of(id);
+        }
+        seed_of(&format!("{} {id}", rotation::seed()))
+    }
+
+    /// Whether this workload is in it, or is asked for by its name.
+    #[must_use]
+    pub fn takes(self, filter: &Filter, id: &str) -> bool {
+        let is_in = || self == Self::All || filter.is_set() || rotation::chosen(id, ONE_IN);
+        filter.takes(id) && is_in()
+    }
 }
 
 /// What `SOLERA_EXPLORE` asks for.
@@ -207,57 +237,76 @@ pub fn work<'j>(jobs: impl Iterator<Item = Job<'j>> + Send, stop: Stop) -> Repor
     total.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A start of single calls, and its image while somebody needs it.
+struct Singles<'c> {
+    start: &'c Start,
+    lab: OnceLock<Told<Lab>>,
+}
+
 /// Explores the single calls that `wanted` takes (by mode, class, start and case), in all settings.
-pub fn run(wanted: &(dyn Fn(Setting, &Start, &Case) -> bool + Sync)) -> Report {
+pub fn run(
+    wanted: &(dyn Fn(Setting, &Start, &Case) -> bool + Sync),
+    share: Share,
+    stop: Stop,
+) -> Report {
     let filter = &Filter::from_environment();
     let starts = &cases::all();
-    let jobs = settings().into_iter().flat_map(|setting| {
-        starts.iter().filter_map(move |(start, cases)| {
+    let jobs = starts.iter().flat_map(|(start, cases)| {
+        let singles = Arc::new(Singles { start, lab: OnceLock::new() });
+        settings().into_iter().filter_map(move |setting| {
+            let group = format!("{}/{}/{}/", setting.mode, setting.class, start.name);
             // An overwrite's size matters in mode `strict` only; the long run tries all modes.
             let takes = is_long() || setting.mode == Mode::Strict;
-            let differs = move |case: &Case| takes || !case.name.starts_with("sized-");
-            let wanted = |case: &&Case| wanted(setting, start, case) && differs(case);
-            let cases: Vec<&Case> = cases.iter().filter(wanted).collect();
-            let group = format!("{}/{}/{}/", setting.mode, setting.class, start.name);
-            let none = cases.is_empty() || !filter.takes_some(&group);
-            (!none).then(|| Job {
-                id: group.clone(),
-                work: Box::new(move |tell| singles(setting, start, &cases, &group, filter, tell)),
-            })
+            let runs = |case: &&Case| {
+                let id = format!("{group}{}", case.name);
+                let differs = takes || !case.name.starts_with("sized-");
+                let is_in = share.takes(filter, &id);
+                differs && wanted(setting, start, case) && is_in
+            };
+            let cases: Vec<&Case> = cases.iter().filter(runs).collect();
+            if cases.is_empty() {
+                return None;
+            }
+            let (singles, id) = (Arc::clone(&singles), group.clone());
+            let work = move |tell: &Tell<'_>| {
+                singles.explore(setting, &cases, &group, (filter, share), tell)
+            };
+            Some(Job { id, work: Box::new(work) })
         })
     });
-    work(jobs, Stop::default())
+    work(jobs, stop)
 }
 
-fn singles(
-    setting: Setting,
-    start: &Start,
-    cases: &[&Case],
-    group: &str,
-    filter: &Filter,
-    tell: &Tell<'_>,
-) -> Report {
-    let mut report = Report::default();
-    let lab = match Lab::new(start) {
-        Ok(lab) => lab,
-        Err(text) => return Report::failed(format!("{group}: {text}")),
-    };
-    for case in cases {
-        let id = format!("{group}{}", case.name);
-        if filter.takes(&id) {
+impl Singles<'_> {
+    fn explore(
+        &self,
+        setting: Setting,
+        cases: &[&Case],
+        group: &str,
+        (filter, share): (&Filter, Share),
+        tell: &Tell<'_>,
+    ) -> Report {
+        let lab = match self.lab.get_or_init(|| Lab::new(self.start)) {
+            Ok(lab) => lab,
+            Err(text) => return Report::failed(format!("{group}: {text}")),
+        };
+        let mut report = Report::default();
+        for case in cases {
+            let id = format!("{group}{}", case.name);
             tell(&id);
-            let limits = limits(setting, start, case);
-            let selection = Selection { only: filter.state, ..Selection::all(&id, limits) };
-            report.add(explore(&lab, case, setting, &selection));
+            let limits = limits(setting, self.start, case, share);
+            let seed = share.seed(&id);
+            let selection = Selection { only: filter.state, seed, ..Selection::all(&id, limits) };
+            report.add(explore(lab, case, setting, &selection));
         }
+        report
     }
-    report
 }
 
-/// Mode `strict` of class `cache-line` is explored in full, of the others a quarter of the states;
-/// long lists of calls and the slowest starts sparsely (unless `SOLERA_TEST_LONG` is set: then
-/// everything in full).
-fn limits(setting: Setting, start: &Start, case: &Case) -> Limits {
+/// Of what is drawn, mode `strict` of class `cache-line` is explored in full, of the others a
+/// quarter of the states; long lists of calls and the slowest starts sparsely (unless
+/// `SOLERA_TEST_LONG` is set: then everything in full).
+fn limits(setting: Setting, start: &Start, case: &Case, share: Share) -> Limits {
     if is_long() {
         return Limits::FULL;
     }
@@ -269,7 +318,8 @@ fn limits(setting: Setting, start: &Start, case: &Case) -> Limits {
         return Limits::SPARSE;
     }
     let strictest = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
-    Limits { one_in: if strictest { 1 } else { 4 }, ..Limits::FULL }
+    let all = strictest || share == Share::All;
+    Limits { one_in: if all { 1 } else { 4 }, ..Limits::FULL }
 }
 
 /// The figures of a report, in one line.

@@ -6,7 +6,7 @@
 //! A fence counts for its own thread's stores only. In modes that promise less, only calls that
 //! move no data. Where the second call needs a lock of the first, the first goes on after a moment.
 
-use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, settings, work};
+use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, is_long, settings, work};
 use crate::compare::{compare, exactly};
 use crate::engine::Engine;
 use crate::explore::Report;
@@ -157,9 +157,9 @@ fn races() -> Vec<(usize, [Named; 2])> {
     plain.chain(moved.map(|(_, both)| (1, both))).collect()
 }
 
-/// Explores all ordered pairs.
+/// Explores the share of all ordered pairs.
 #[must_use]
-pub fn run(stop: Stop) -> Report {
+pub fn run(share: Share, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
     let races = &races();
@@ -169,17 +169,24 @@ pub fn run(stop: Stop) -> Report {
             let id = format!("{}/{}/race/{}|{}", setting.mode, setting.class, one.0, two.0);
             let work = {
                 let id = id.clone();
-                move |_: &Tell<'_>| pair(labs, *start, setting, &id, both)
+                move |_: &Tell<'_>| pair(labs, *start, setting, (&id, share.seed(&id)), both)
             };
             let exact = setting.mode == Mode::Strict || !both.iter().any(|call| moves_data(call));
-            let wanted = exact && filter.takes(&id);
+            let is_in = share.takes(filter, &id);
+            let wanted = exact && is_in;
             wanted.then(|| Job { id, work: Box::new(work) })
         })
     });
     work(jobs, stop)
 }
 
-fn pair(labs: &Labs, start: usize, setting: Setting, id: &str, calls: [&Action; 2]) -> Report {
+fn pair(
+    labs: &Labs,
+    start: usize,
+    setting: Setting,
+    (id, seed): (&str, u64),
+    calls: [&Action; 2],
+) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
     let attempt = || -> Told<()> {
         let lab = labs.lab(start)?;
@@ -187,7 +194,7 @@ fn pair(labs: &Labs, start: usize, setting: Setting, id: &str, calls: [&Action; 
         for place in 1..=PLACES {
             let race = race(lab, setting, calls, events * place / (PLACES + 1) + 1)?;
             report.calls += 2;
-            explore(lab, &race, &mut report)?;
+            explore(lab, &race, seed, &mut report)?;
         }
         Ok(())
     };
@@ -283,7 +290,7 @@ fn outcomes(
     Ok(all)
 }
 
-fn explore(lab: &Lab, race: &Race, report: &mut Report) -> Told<()> {
+fn explore(lab: &Lab, race: &Race, seed: u64, report: &mut Report) -> Told<()> {
     let mut tracker = Tracker::new(&lab.base, &race.events, race.setting.class);
     tracker.of_threads(&race.threads);
     tracker.skip(race.first);
@@ -296,7 +303,7 @@ fn explore(lab: &Lab, race: &Race, report: &mut Report) -> Told<()> {
         .collect();
     let (mut seen, mut wrong) = (HashSet::new(), None);
     let limits = Limits { one_in: if is_long() { 2 } else { 5 }, ..Limits::SPARSE };
-    tracker.explore(race.first, &limits, race.count, &mut |state, marks| {
+    tracker.explore(race.first, &limits, seed ^ race.count, &mut |state, marks| {
         report.states += 1;
         if !seen.insert((state.hash(), marks)) {
             return true;

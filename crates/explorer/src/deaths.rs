@@ -13,7 +13,7 @@
 //!
 //! Identities: `mode/class/deaths/CALL@POINT:SEED`. The seed draws the survivor's calls.
 
-use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, settings, work};
+use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, is_long, settings, work};
 use crate::compare::{FileRule, compare, exactly};
 use crate::engine::Engine;
 use crate::explore::{Report, seed_of};
@@ -394,11 +394,12 @@ struct Death<'d> {
     call: &'d Named,
     point: u64,
     seed: u64,
+    share: Share,
 }
 
 impl Death<'_> {
     fn id(&self) -> String {
-        let Self { setting, call, point, seed } = self;
+        let Self { setting, call, point, seed, .. } = self;
         format!("{}{}@{point}:{seed}", group(*setting), call.0)
     }
 
@@ -458,7 +459,7 @@ impl Death<'_> {
         tracker.of_threads(&lives.threads);
         tracker.skip(lives.first);
         let (mut seen, mut wrong) = (HashSet::new(), None);
-        let seed = seed_of(&self.id());
+        let seed = self.share.seed(&self.id());
         let limits =
             if is_long() { Limits::SPARSE } else { Limits { one_in: 3, ..Limits::SPARSE } };
         tracker.explore(lives.first, &limits, seed, &mut |state, marks| {
@@ -572,9 +573,9 @@ fn group(setting: Setting) -> String {
     format!("{}/{}/deaths/", setting.mode, setting.class)
 }
 
-/// Explores deaths in all calls of the set, at so many points of each; seeds from `seed` on.
+/// Explores deaths in the share of the calls of the set, at so many points of each.
 #[must_use]
-pub fn run(seed: u64, stop: Stop) -> Report {
+pub fn run(share: Share, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
     let calls = pairs::calls().into_iter().map(|call| (0, call));
@@ -587,10 +588,12 @@ pub fn run(seed: u64, stop: Stop) -> Report {
     let jobs = settings().into_iter().flat_map(move |setting| {
         calls.iter().filter_map(move |(start, call)| {
             let id = format!("{}{}", group(setting), call.0);
-            let wanted = filter.takes_some(&id);
+            let wanted = filter.takes_some(&id) && (filter.is_set() || share.takes(filter, &id));
+            // Other points, and other calls of the survivor, at each commit.
+            let seed = share.seed(&id) % 1000;
             let work = move |tell: &Tell<'_>| {
                 labs.lab(*start).map_or_else(Report::failed, |lab| {
-                    one_call(lab, filter, setting, call, seed, tell)
+                    one_call(lab, filter, setting, (call, share), seed, tell)
                 })
             };
             wanted.then(|| Job { id, work: Box::new(work) })
@@ -607,10 +610,10 @@ pub fn everywhere(name: &str) -> Report {
     let (Some(call), Ok(lab)) = (calls.iter().find(|call| call.0 == name), labs.lab(0)) else {
         return Report::failed(format!("{name}: no such call, or no image"));
     };
-    let setting = settings()[0];
-    let (mut report, count) = Death { setting, call, point: u64::MAX, seed: 1 }.report(lab);
+    let (setting, share) = (settings()[0], Share::Drawn);
+    let (mut report, count) = Death { setting, call, point: u64::MAX, seed: 1, share }.report(lab);
     for point in 1..=count {
-        report.add(Death { setting, call, point, seed: point }.report(lab).0);
+        report.add(Death { setting, call, point, seed: point, share }.report(lab).0);
     }
     report
 }
@@ -620,7 +623,7 @@ fn one_call(
     lab: &Lab,
     filter: &Filter,
     setting: Setting,
-    call: &Named,
+    (call, share): (&Named, Share),
     seed: u64,
     tell: &Tell<'_>,
 ) -> Report {
@@ -630,7 +633,7 @@ fn one_call(
         let (Ok(point), Ok(seed)) = (point.parse(), seed.parse()) else {
             return Report::failed(format!("no such death: {rest}"));
         };
-        return Death { setting, call, point, seed }.report(lab).0;
+        return Death { setting, call, point, seed, share }.report(lab).0;
     }
     let full = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
     let places = match (is_long(), full) {
@@ -638,14 +641,14 @@ fn one_call(
         (false, true) => PLACES,
         (false, false) => PLACES / 3,
     };
-    let behind = Death { setting, call, point: u64::MAX, seed };
+    let behind = Death { setting, call, point: u64::MAX, seed, share };
     tell(&behind.id());
     let (mut report, count) = behind.report(lab);
     let stride = count.div_ceil(places).max(1);
     // Another phase for each, so that together they meet every kind of point.
     let first = 1 + seed_of(call.0).wrapping_add(seed) % stride;
     for (number, point) in (first..=count).step_by(stride as usize).enumerate() {
-        let death = Death { setting, call, point, seed: seed + number as u64 };
+        let death = Death { setting, call, point, seed: seed + number as u64, share };
         tell(&death.id());
         report.add(death.report(lab).0);
     }

@@ -1,6 +1,7 @@
 //! The explorer's core: runs a case, takes the states that a power cut could leave, recovers and
 //! judges each.
 
+use crate::campaign::Share;
 use crate::cases::Case;
 use crate::engine::Engine;
 use crate::judge::{Call, check_volume, exercise, free_space, remove_all, remove_all_backwards};
@@ -83,6 +84,8 @@ pub(crate) enum Use {
 pub struct Selection<'s> {
     /// Identity of the case: what a failure prints.
     pub id: &'s str,
+    /// Draws states.
+    pub seed: u64,
     /// Only the state of this number.
     pub only: Option<u64>,
     /// How many states.
@@ -96,10 +99,11 @@ pub struct Selection<'s> {
 }
 
 impl<'s> Selection<'s> {
-    /// All states within `limits`, each volume used.
+    /// All states within `limits`, drawn by this commit, each volume used.
     #[must_use]
     pub fn all(id: &'s str, limits: Limits) -> Self {
-        Self { id, only: None, limits, use_one_in: 1, may_fill: false, by_turns: false }
+        let seed = Share::Drawn.seed(id);
+        Self { id, seed, only: None, limits, use_one_in: 1, may_fill: false, by_turns: false }
     }
 }
 
@@ -197,9 +201,8 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
     let Some(first) = run.events.iter().position(is_begin) else { return report };
     let mut tracker = Tracker::new(&lab.base, &run.events, setting.class);
     tracker.skip(first);
-    let seed = seed_of(selection.id);
     let mut seen = HashSet::new();
-    tracker.explore(first, &selection.limits, seed, &mut |state, marks| {
+    tracker.explore(first, &selection.limits, selection.seed, &mut |state, marks| {
         let number = report.states;
         report.states += 1;
         if !seen.insert((state.hash(), marks)) || selection.only.is_some_and(|only| only != number)

@@ -7,9 +7,9 @@
 //!   [`pairs`]: a set of calls, all pairs; [`sequences`]: campaigns of both; [`concurrent`]: two
 //!   calls at once; [`deaths`]: a process dies inside any call of the set, another goes on, in one
 //!   process and one trace; [`announced`]: the same beside a call that has found a name which goes;
-//!   [`survived`]: the same with processes that are killed, on the start
-//!   states; [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can
-//!   leave of a traced run; [`lab`]: the images themselves.
+//!   [`survived`]: the same with processes that are killed, on the start states; [`lifecycle`]:
+//!   what happens to whole volumes; [`flex_log`], [`flex_file`]: the log and the files of `flex`.
+//! - [`states`]: which images a power cut can leave of a traced run; [`lab`]: the images.
 //! - [`recover`]: recovery, and crashes inside it; [`compare`], [`judge`]: what a recovered volume
 //!   must hold; [`explore`]: one case; [`campaign`]: all; `mutate`: what shows that a flush or
 //!   fence is missing.
@@ -24,6 +24,8 @@ pub mod content;
 pub mod deaths;
 pub mod engine;
 pub mod explore;
+pub mod flex_file;
+pub mod flex_log;
 pub mod judge;
 pub mod kernel;
 pub mod lab;

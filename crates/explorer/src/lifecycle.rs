@@ -6,7 +6,7 @@
 //! one, or none; one that is being upgraded holds what it held, in the old length of its runtime or
 //! in the new one.
 
-use crate::campaign::{Filter, Job, Labs, Stop, Tell, work};
+use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, work};
 use crate::engine::Engine;
 use crate::explore::{Report, Use, check_recovered};
 use crate::judge::{Call, check_volume, exercise, free_space};
@@ -48,9 +48,9 @@ struct Lived {
     model: Model,
 }
 
-/// Explores all of it in these settings.
+/// Explores the share of it, in these settings.
 #[must_use]
-pub fn run(settings: Vec<Setting>, stop: Stop) -> Report {
+pub fn run(settings: Vec<Setting>, share: Share, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let starts = || vec![crate::pairs::start()];
     let (labs, small) = (&Labs::sized(starts(), VOLUME_SIZE), &Labs::sized(starts(), SMALL_SIZE));
@@ -75,7 +75,8 @@ pub fn run(settings: Vec<Setting>, stop: Stop) -> Report {
                     Err(text) => Report::failed(format!("{id}: {text}")),
                 }
             };
-            filter.takes(&id).then(|| Job { id, work: Box::new(work) })
+            let is_in = share.takes(filter, &id);
+            is_in.then(|| Job { id, work: Box::new(work) })
         })
     });
     work(jobs, stop)

@@ -5,7 +5,7 @@
 //! the site. Sites that they do not show are looked for in lives of volumes, deaths, random
 //! sequences and pairs of calls at once, for a limited time. Only with the feature `inject`.
 
-use crate::campaign::{Job, Stop, Tell, settings, work};
+use crate::campaign::{Job, Share, Stop, Tell, settings, work};
 use crate::cases::{self, Case, Start};
 use crate::explore::{Report, Selection, explore, sites_of_calls};
 use crate::lab::{Lab, Setting, Told};
@@ -108,13 +108,13 @@ impl Survey {
             progress: false,
         };
         let families: [&dyn Fn() -> Report; 6] = [
-            &|| lifecycle::run(settings()[..SETTINGS].to_vec(), until(longest)),
+            &|| lifecycle::run(settings()[..SETTINGS].to_vec(), Share::All, until(longest)),
             // Recovery is reached by each crash: what it leaves out would take all the time here.
             &|| self.singles(site, until(longest / 2)),
             &|| deaths::everywhere("write-over"),
-            &|| deaths::run(1, until(longest)),
-            &|| sequences::run(1..=60, until(longest)),
-            &|| concurrent::run(until(longest)),
+            &|| deaths::run(Share::All, until(longest)),
+            &|| sequences::run(1..=60, Share::All, until(longest)),
+            &|| concurrent::run(Share::All, until(longest)),
         ];
         let shown = families.iter().find_map(|family| family().failures.into_iter().next());
         leave_out(None);

@@ -4,7 +4,7 @@
 //! Identities: `mode/class/random/SEED`, or `.../SEED:0,4,9` for some of its calls, of which only
 //! the last is explored.
 
-use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, work};
+use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, is_long, work};
 use crate::cases::Case;
 use crate::explore::{Report, Selection, explore};
 use crate::lab::{Lab, Setting};
@@ -41,21 +41,27 @@ fn group_of(setting: Setting, family: &str) -> String {
     format!("{}/{}/{family}/", setting.mode, setting.class)
 }
 
-/// Explores the sequences of these seeds until `stop`; if `SOLERA_EXPLORE` names one, that instead.
-pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
-    let filter = Filter::from_environment();
+/// Explores the share of the sequences of these seeds, until `stop`; if `SOLERA_EXPLORE` names one,
+/// that instead.
+pub fn run(seeds: impl Iterator<Item = u64> + Send, share: Share, stop: Stop) -> Report {
+    let filter = &Filter::from_environment();
     let labs = &Labs::new(starts());
     if filter.is_set() {
-        return asked(labs, &filter, stop);
+        return asked(labs, filter, stop);
     }
     // A search for any failure needs no shorter one.
     let shrinks = !stop.at_failure;
-    let jobs = seeds.map(|seed| {
+    let seeds = seeds.map(|seed| {
         let setting = setting_of(seed);
-        let id = format!("{}{seed}", group_of(setting, "random"));
+        (seed, setting, format!("{}{seed}", group_of(setting, "random")))
+    });
+    let taken = seeds.filter(|(_, _, id)| share.takes(filter, id));
+    let jobs = taken.map(|(seed, setting, id)| {
         let work = {
             let id = id.clone();
-            move |tell: &Tell<'_>| one(labs, setting, &id, seed, shrinks.then_some(tell))
+            move |tell: &Tell<'_>| {
+                one(labs, setting, (&id, share.seed(&id)), seed, shrinks.then_some(tell))
+            }
         };
         Job { id, work: Box::new(work) }
     });
@@ -92,11 +98,10 @@ pub fn run_sets(triples: usize) -> Report {
     explore_sets(sets.map(|set| (set, "sets")).chain(turns()))
 }
 
-/// Such pairs; in the long run all.
+/// Such pairs.
 fn turns() -> impl Iterator<Item = (Vec<usize>, &'static str)> + Send {
     let calls = pairs::calls();
     let turns = pairs::pairs().into_iter().filter(move |set| pairs::is_journaled(calls[set[0]].0));
-    let turns = turns.filter(|set| is_long() || (set[0] + set[1]).is_multiple_of(4));
     turns.map(|set| (Vec::from(set), "turns"))
 }
 
@@ -119,7 +124,7 @@ fn explore_sets(sets: impl Iterator<Item = (Vec<usize>, &'static str)> + Send) -
                 let by_turns = family == "turns";
                 move |_: &Tell<'_>| one_set(labs, setting, &id, actions, (filter.state, by_turns))
             };
-            filter.takes(&id).then(|| Job { id, work: Box::new(work) })
+            Share::Drawn.takes(filter, &id).then(|| Job { id, work: Box::new(work) })
         })
     });
     work(jobs, Stop::default())
@@ -156,14 +161,21 @@ fn thin() -> Limits {
     if is_long() { Limits { one_in: 2, ..Limits::THIN } } else { Limits::THIN }
 }
 
-fn one(labs: &Labs, setting: Setting, id: &str, seed: u64, shrinks: Option<&Tell<'_>>) -> Report {
+fn one(
+    labs: &Labs,
+    setting: Setting,
+    (id, states): (&str, u64),
+    seed: u64,
+    shrinks: Option<&Tell<'_>>,
+) -> Report {
     let (start, actions) = sequence(seed, length_of(seed));
     let lab = match labs.lab(start) {
         Ok(lab) => lab,
         Err(text) => return Report::failed(text),
     };
     let case = Case { name: String::new(), before: Vec::new(), calls: actions };
-    let selection = Selection { use_one_in: 8, may_fill: true, ..Selection::all(id, thin()) };
+    let all = Selection::all(id, thin());
+    let selection = Selection { seed: states, use_one_in: 8, may_fill: true, ..all };
     let mut report = explore(lab, &case, setting, &selection);
     if let (Some(tell), false) = (shrinks, report.failures.is_empty()) {
         tell(&format!("shrinking {id}"));
@@ -265,7 +277,15 @@ fn workload(actions: &[Action], broken: Option<crate::explore::Broken>, id: &str
 /// The command that explores one state again.
 #[must_use]
 pub fn again(id: &str) -> String {
-    format!("replay: SOLERA_EXPLORE='{id}' cargo test --release -p solera-explorer --test crash")
+    let drawn = if is_long() {
+        "SOLERA_TEST_LONG=1".into()
+    } else {
+        format!("SOLERA_ROTATION={}", rotation::seed())
+    };
+    format!(
+        "replay: {drawn} SOLERA_EXPLORE='{id}' cargo test --release -p solera-explorer --features \
+         inject --test crash campaigns"
+    )
 }
 
 /// Explores every call of a workload on a start of the random sequences, in full, in all modes and

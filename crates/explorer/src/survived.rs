@@ -6,9 +6,10 @@
 //! any later point must leave both. What the victim left half flushed is lost, unless the survivor
 //! flushes it again. Mode `strict`, class `cache-line`.
 
+use crate::campaign::{Share, is_long};
 use crate::cases::{self, Case, Start};
 use crate::engine::Engine;
-use crate::explore::{Report, Use, check_recovered, seed_of};
+use crate::explore::{Report, Use, check_recovered};
 use crate::judge::Call;
 use crate::lab::{Lab, Setting, Told};
 use crate::model::Model;
@@ -17,7 +18,9 @@ use crate::workload::{Action, System, short};
 use pmem::trace::Event;
 use pmem::{Class, Hook};
 use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::panic::Location;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -27,6 +30,12 @@ use vfs::{Attached, Kind};
 use volume::{AttachOptions, Mode, Volume};
 
 const SETTING: Setting = Setting { mode: Mode::Strict, class: Class::CacheLine };
+
+/// In the victim's environment: the numbers of start, case and point, and the region's path.
+const VICTIM: &str = "SOLERA_TEST_VICTIM";
+
+/// Of the cases one in so many runs.
+const ONE_IN: u32 = 4;
 
 /// What the victim tells, each with two numbers and bytes.
 const STORE: u8 = b's';
@@ -46,7 +55,7 @@ const POINTS: u8 = b'p';
 struct Teller {
     armed: AtomicU64,
     count: AtomicU64,
-    out: Mutex<std::io::Stdout>,
+    out: Mutex<File>,
 }
 
 impl Teller {
@@ -56,7 +65,7 @@ impl Teller {
         text.extend((bytes.len() as u64).to_le_bytes());
         text.extend(bytes);
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        out.write_all(&text).and_then(|()| out.flush()).expect("somebody listens");
+        out.write_all(&text).expect("somebody listens");
     }
 
     fn step(&self) {
@@ -92,25 +101,32 @@ impl Hook for Teller {
     }
 }
 
-/// The victim's life: `die PATH START CASE POINT`.
-pub fn die(arguments: &[String]) -> Told<()> {
-    let number = |index: usize| -> Told<usize> {
-        arguments.get(index).and_then(|text| text.parse().ok()).ok_or_else(|| "usage".to_owned())
-    };
-    let (start, case, point) = (number(2)?, number(3)?, number(4)?);
+/// Whether this process is to be a victim.
+#[must_use]
+pub fn is_victim() -> bool {
+    std::env::var_os(VICTIM).is_some()
+}
+
+/// The victim's life. It tells what it does on its standard input, which is a pipe.
+pub fn die() -> Told<()> {
+    let life = std::env::var(VICTIM).map_err(told)?;
+    let (numbers, path) = life.split_once('/').ok_or("usage")?;
+    let path = Path::new("/").join(path);
+    let numbers: Vec<usize> = numbers.split(' ').filter_map(|text| text.parse().ok()).collect();
+    let [start, case, point] = numbers[..] else { return Err("usage".into()) };
     let starts = cases::all();
     let case = &starts[start].1[case];
     let (armed, count) = (AtomicU64::new(0), AtomicU64::new(0));
-    let teller = Arc::new(Teller { armed, count, out: Mutex::new(std::io::stdout()) });
+    let out = std::io::stdin().as_fd().try_clone_to_owned().map_err(told)?;
+    let teller = Arc::new(Teller { armed, count, out: Mutex::new(File::from(out)) });
     let options = AttachOptions {
         mode: SETTING.mode,
         class: Some(SETTING.class),
         hook: Some(teller.clone()),
         ..AttachOptions::default()
     };
-    let path = Path::new(&arguments[1]);
-    let mut engine = Engine::new(volume::attach(path, &options).map_err(told)?);
-    let memory = std::fs::OpenOptions::new().write(true).open(path).map_err(told)?;
+    let mut engine = Engine::new(volume::attach(&path, &options).map_err(told)?);
+    let memory = std::fs::OpenOptions::new().write(true).open(&path).map_err(told)?;
     engine.store_through(memory, teller.clone());
     for action in &case.before {
         let _ = engine.apply(action);
@@ -129,6 +145,13 @@ pub fn die(arguments: &[String]) -> Told<()> {
 
 fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+/// The process that dies: in the test of this name, by the numbers of a start and of its case.
+struct Victim<'t> {
+    test: &'t str,
+    start: usize,
+    case: usize,
 }
 
 // ---- the survivor -------------------------------------------------------------------------------
@@ -174,18 +197,18 @@ struct Life {
 }
 
 /// Lets a victim die, and hears what it tells.
-fn let_die(record: &Record, place: &Path, numbers: (usize, usize), point: u64) -> Told<Life> {
-    let program = std::env::current_exe().map_err(told)?;
-    let mut child = Command::new(program)
-        .arg("die")
-        .arg(place)
-        .args([numbers.0.to_string(), numbers.1.to_string(), point.to_string()])
-        .stdout(Stdio::piped())
+fn let_die(record: &Record, place: &Path, victim: &Victim<'_>, point: u64) -> Told<Life> {
+    let (mut pipe, its_end) = std::io::pipe().map_err(told)?;
+    let Victim { test, start, case } = victim;
+    let mut child = Command::new(std::env::current_exe().map_err(told)?)
+        .args(["--exact", test, "--nocapture"])
+        .env(VICTIM, format!("{start} {case} {point}{}", place.display()))
+        .stdin(its_end)
+        .stdout(Stdio::null())
         .spawn()
         .map_err(told)?;
     let mut output = Vec::new();
-    let stdout = child.stdout.as_mut().ok_or("no pipe")?;
-    stdout.read_to_end(&mut output).map_err(told)?;
+    pipe.read_to_end(&mut output).map_err(told)?;
     let status = child.wait().map_err(told)?;
     if std::os::unix::process::ExitStatusExt::signal(&status) != Some(9) {
         return Err(format!("the victim ended otherwise: {status}"));
@@ -284,7 +307,7 @@ fn seen(volume: &Arc<Volume>, before: &Model, after: &Model, action: &Action) ->
     Ok(before.clone())
 }
 
-fn live(lab: &Lab, start: &Start, case: &Case, numbers: (usize, usize), point: u64) -> Told<Story> {
+fn live(lab: &Lab, start: &Start, case: &Case, victim: &Victim<'_>, point: u64) -> Told<Story> {
     let place = lab.placed()?;
     let record = Arc::new(Record::default());
     let attach = || {
@@ -297,7 +320,7 @@ fn live(lab: &Lab, start: &Start, case: &Case, numbers: (usize, usize), point: u
         volume::attach(&place.path, &options).map_err(told)
     };
     let first_volume = attach()?;
-    let life = let_die(&record, &place.path, numbers, point)?;
+    let life = let_die(&record, &place.path, victim, point)?;
     let mut model = lab.model.clone();
     model.apply(&Action::SyncAll).map_err(told)?;
     for action in case.before.iter().chain(&case.calls[..life.returned]) {
@@ -386,19 +409,13 @@ fn late_ones(points: u64, seed: u64) -> Vec<u64> {
 }
 
 /// Deaths of one case, and the power cuts after them: at some points, or at all.
-fn one_case(
-    lab: &Lab,
-    (start_index, start): (usize, &Start),
-    (case_index, case): (usize, &Case),
-    all: bool,
-) -> Report {
+fn one_case(lab: &Lab, start: &Start, case: &Case, victim: &Victim<'_>, all: bool) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
-    let numbers = (start_index, case_index);
     let id = format!("{}/{}", start.name, case.name);
-    let name_seed = seed_of(&id);
+    let name_seed = Share::Drawn.seed(&format!("survived/{id}"));
     let die_at = |point: u64, report: &mut Report| -> Option<u64> {
         report.calls += 1;
-        let story = live(lab, start, case, numbers, point);
+        let story = live(lab, start, case, victim, point);
         let seed = mix(point ^ name_seed);
         let explored = story.and_then(|story| {
             explore(lab, &story, seed, report)?;
@@ -424,10 +441,11 @@ fn one_case(
 /// settled slot durable first.
 const ALWAYS: [&str; 3] = ["small/second-descriptor", "small/lazy-over-end", "small/lazy-rewrite"];
 
-/// All cases whose name begins with `filter`: by default a selection, at three points of each.
+/// All cases whose name begins with `filter`: by default a selection, another one at each commit,
+/// at three points of each. A victim runs the test of this name.
 #[must_use]
-pub fn run(filter: &str, long: bool) -> Report {
-    let mut report = Report::default();
+pub fn run(filter: &str, test: &str) -> Report {
+    let (mut report, long) = (Report::default(), is_long());
     for (start_index, (start, all)) in cases::all().iter().enumerate() {
         let strict = ["names", "direct", "tree", "two", "bucket-full"].contains(&start.name);
         let has_always = ALWAYS.iter().any(|id| id.split('/').next() == Some(start.name));
@@ -437,9 +455,8 @@ pub fn run(filter: &str, long: bool) -> Report {
         let mut lab = None;
         for (case_index, case) in all.iter().enumerate() {
             let id = format!("{}/{}", start.name, case.name);
-            // A third, unless all are wanted: by its name, so that a new case moves no other one.
             let always = ALWAYS.contains(&&*id);
-            let chosen = strict && seed_of(&id).is_multiple_of(3);
+            let chosen = strict && rotation::chosen(&format!("survived/{id}"), ONE_IN);
             let wanted = long || !filter.is_empty() || always || chosen;
             if !id.starts_with(filter) || !wanted || case.calls.len() > 10 {
                 continue;
@@ -448,7 +465,8 @@ pub fn run(filter: &str, long: bool) -> Report {
                 Ok(lab) => lab,
                 Err(text) => return Report::failed(format!("{}: {text}", start.name)),
             };
-            report.add(one_case(lab, (start_index, start), (case_index, case), long || always));
+            let victim = Victim { test, start: start_index, case: case_index };
+            report.add(one_case(lab, start, case, &victim, long || always));
         }
     }
     report

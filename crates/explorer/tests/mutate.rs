@@ -5,7 +5,6 @@
 //! cannot show. It takes some seconds a site, longer where nothing shows; `SOLERA_MUTATE=text`
 //! tries only the sites whose name contains the text, `SOLERA_MINUTES` is the time for one site
 //! [2].
-#![cfg(feature = "inject")]
 
 use explorer::mutate::{Survey, names};
 use pmem::inject::Site;

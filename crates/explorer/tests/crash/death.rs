@@ -6,9 +6,10 @@
 //! must be able to go on. Death differs from power failure: in every mode a call that returned
 //! stands.
 //!
-//! The test executes itself as what forks the processes that die. `SOLERA_DEATH=start/case` runs
-//! only what begins so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case
-//! instead of at every one. With `SOLERA_TEST_LONG` every start is tried in every mode.
+//! The test executes itself as what forks the processes that die. `SOLERA_DEATH=mode/start/case`
+//! runs only what begins so, at all points; `SOLERA_DEATH_POINTS=n` kills at no more than so many
+//! of each case. Else one point in 4 of each case, others at each commit; with `SOLERA_TEST_LONG`
+//! all, and every start in every mode.
 
 use explorer::cases::{self, Case, Start};
 use explorer::engine::Engine;
@@ -18,11 +19,15 @@ use explorer::model::Model;
 use explorer::workload::{Action, System};
 use pmem::Hook;
 use std::cell::RefCell;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -31,7 +36,11 @@ use volume::{AttachOptions, FormatOptions, Mode, Volume};
 
 const VOLUME_SIZE: u64 = 32 << 20;
 /// A trial that takes longer hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
+/// In the environment of what forks: the region's path.
+const SERVES: &str = "SOLERA_TEST_SERVES";
+/// Of the points of a case one in so many is died at.
+const ONE_IN: u64 = 4;
 
 /// Counts what happens and ends the process at one point.
 struct Killer {
@@ -73,7 +82,12 @@ impl Hook for Killer {
 
 /// The process that dies: `die MODE START CASE POINT`. It tells each call that returned by a dot,
 /// and if it lives to the end how many points there were. `visit` attaches and leaves.
-fn child(path: &Path, arguments: &[&str], starts: &[(Start, Vec<Case>)]) -> Result<(), String> {
+fn child(
+    path: &Path,
+    arguments: &[&str],
+    starts: &[(Start, Vec<Case>)],
+    mut out: &File,
+) -> Result<(), String> {
     let killer = Arc::new(Killer { count: AtomicU64::new(0), at: AtomicU64::new(0) });
     let mut options = AttachOptions { hook: Some(killer.clone()), ..AttachOptions::default() };
     if arguments[0] == "visit" {
@@ -93,10 +107,7 @@ fn child(path: &Path, arguments: &[&str], starts: &[(Start, Vec<Case>)]) -> Resu
     for action in &case.before {
         let _ = engine.apply(action);
     }
-    let mut out = std::io::stdout();
-    let mut tell = |text: &str| {
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())
-    };
+    let mut tell = |text: &str| out.write_all(text.as_bytes()).map_err(|error| error.to_string());
     killer.at.store(point, Ordering::Relaxed);
     for action in &case.calls {
         let _ = engine.apply(action);
@@ -108,17 +119,20 @@ fn child(path: &Path, arguments: &[&str], starts: &[(Start, Vec<Case>)]) -> Resu
 }
 
 /// What forks the processes that die: an exec for each death would take longer than all the rest.
-/// It attaches nothing and has one thread. Of each line of its input it makes a process; when that
-/// has ended, `!`, its status and a line's end come behind what it told.
+/// It attaches nothing. Its standard input is a socket. Of each line that comes there it makes a
+/// process; when that has ended, `!`, its status and a line's end go there behind what it told.
 fn serve(path: &Path) -> Result<(), String> {
     let starts = cases::all();
+    let out = std::io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let mut out = File::from(out);
     for line in std::io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;
-        // SAFETY: this process has no other thread, which might hold a lock now.
+        // SAFETY: the only other thread is that of the harness, which waits for this one: the one
+        // lock that it might hold now, that of the standard output, is not taken in the child.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let arguments: Vec<&str> = line.split(' ').collect();
-            let failed = child(path, &arguments, &starts).err();
+            let failed = child(path, &arguments, &starts, &out).err();
             if let Some(text) = &failed {
                 eprintln!("{text}");
             }
@@ -129,7 +143,7 @@ fn serve(path: &Path) -> Result<(), String> {
         if pid < 0 || unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {
             return Err(std::io::Error::last_os_error().to_string());
         }
-        println!("!{status}");
+        writeln!(out, "!{status}").map_err(|error| error.to_string())?;
     }
     Ok(())
 }
@@ -137,27 +151,26 @@ fn serve(path: &Path) -> Result<(), String> {
 /// A process that runs [`serve`].
 struct Server {
     process: Child,
-    /// Its input; `None`: it has been told to end.
-    orders: Option<ChildStdin>,
-    told: BufReader<ChildStdout>,
+    socket: BufReader<UnixStream>,
 }
 
 impl Server {
     fn start(path: &Path) -> std::io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("serve").arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn()?;
-        let orders = process.stdin.take();
-        let told = process.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        Ok(Self { process, orders, told: BufReader::new(told) })
+        let (here, there) = UnixStream::pair()?;
+        let process = Command::new(std::env::current_exe()?)
+            .args(["--exact", TEST, "--nocapture"])
+            .env(SERVES, path)
+            .stdin(OwnedFd::from(there))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self { process, socket: BufReader::new(here) })
     }
 
     /// What a process of these arguments told, and how it ended.
     fn run(&mut self, arguments: &[String]) -> std::io::Result<(String, ExitStatus)> {
-        let orders = self.orders.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        orders.write_all(format!("{}\n", arguments.join(" ")).as_bytes())?;
+        self.socket.get_mut().write_all(format!("{}\n", arguments.join(" ")).as_bytes())?;
         let mut line = String::new();
-        self.told.read_line(&mut line)?;
+        self.socket.read_line(&mut line)?;
         let ended = line.trim_end().rsplit_once('!');
         let ended = ended.and_then(|(text, status)| Some((text, status.parse().ok()?)));
         let (text, status) = ended.ok_or(std::io::ErrorKind::UnexpectedEof)?;
@@ -167,7 +180,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.orders = None;
+        let _ = self.socket.get_mut().shutdown(Shutdown::Both);
         let _ = self.process.wait();
     }
 }
@@ -309,13 +322,19 @@ impl Survivor {
         mode: Mode,
         start: (usize, &Start),
         case: (usize, &Case),
-        most: u64,
     ) -> Result<(), (u64, String)> {
         let points = self.trial(mode, start, case, u64::MAX).map_err(|text| (0, text))?;
         let points = points.ok_or((0, "it did not live to the end".to_owned()))?;
-        let stride = points.div_ceil(most).max(1);
+        let is_set = |name: &str| std::env::var_os(name).is_some();
+        let most = std::env::var("SOLERA_DEATH_POINTS").ok().and_then(|text| text.parse().ok());
+        let stride = match most {
+            Some(most) => points.div_ceil(most).max(1),
+            None if rotation::all() || is_set("SOLERA_DEATH") => 1,
+            None => ONE_IN,
+        };
         // Another phase for each case, so that together they meet every kind of point.
-        let first = 1 + (start.0 + case.0) as u64 % stride;
+        let id = format!("death/{mode}/{}/{}", start.1.name, case.1.name);
+        let first = 1 + u64::from(rotation::turn(&id, stride as u32));
         for point in (first..=points).step_by(stride as usize) {
             self.trial(mode, start, case, point).map_err(|text| (point, text))?;
         }
@@ -331,7 +350,7 @@ fn wanted(mode: Mode, start: &Start, case: &Case) -> bool {
     match mode {
         // The survivor's volume is shared by all trials: the full one is not built on it.
         _ if case.calls.len() > 10 || start.full => false,
-        _ if std::env::var_os("SOLERA_TEST_LONG").is_some() => true,
+        _ if rotation::all() => true,
         Mode::Strict => strict || leaf || start.name == "keep",
         Mode::Sync => start.name == "direct",
         Mode::Posix => start.name == "small",
@@ -343,7 +362,6 @@ const SURVIVORS: usize = 4;
 
 /// Goes through the trials that are left until none is; gives deaths and failures.
 fn one_survivor(trials: &Mutex<std::vec::IntoIter<Trial>>) -> Result<(u64, Vec<String>), String> {
-    let most = std::env::var("SOLERA_DEATH_POINTS").ok().and_then(|text| text.parse().ok());
     let mut survivor = Survivor::new()?;
     let starts = cases::all();
     let mut failures = Vec::new();
@@ -351,7 +369,7 @@ fn one_survivor(trials: &Mutex<std::vec::IntoIter<Trial>>) -> Result<(u64, Vec<S
         let next = trials.lock().map_err(|_| "a survivor panicked")?.next();
         let Some((mode, start, case)) = next else { break };
         let (start, case) = ((start, &starts[start].0), (case, &starts[start].1[case]));
-        let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(u64::MAX));
+        let outcome = survivor.kill_everywhere(mode, start, case);
         if let Err((point, text)) = outcome {
             failures.push(format!("{mode}/{}/{}@{point}: {text}", start.1.name, case.1.name));
             // What a failure leaves would fail every later trial.
@@ -413,33 +431,12 @@ impl Survivor {
     }
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [serves, path] = &arguments[..]
-        && serves == "serve"
-    {
-        return match serve(Path::new(path)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(text) => {
-                eprintln!("{text}");
-                ExitCode::FAILURE
-            }
-        };
+const TEST: &str = "death::deaths_at_each_store_flush_fence_and_shared_word";
+
+#[test]
+fn deaths_at_each_store_flush_fence_and_shared_word() {
+    if let Some(path) = std::env::var_os(SERVES) {
+        return serve(Path::new(&path)).expect("it serves");
     }
-    if arguments.iter().any(|argument| argument == "--list") {
-        return ExitCode::SUCCESS;
-    }
-    let began = Instant::now();
-    match survive() {
-        Ok(text) => {
-            println!("{text} in {:.1} s", began.elapsed().as_secs_f64());
-            println!("test result: ok. 1 passed; 0 failed; 0 ignored");
-            ExitCode::SUCCESS
-        }
-        Err(text) => {
-            eprintln!("{text}");
-            println!("test result: FAILED. 0 passed; 1 failed; 0 ignored");
-            ExitCode::FAILURE
-        }
-    }
+    println!("{}", survive().unwrap_or_else(|text| panic!("{text}")));
 }

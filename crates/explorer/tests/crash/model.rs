@@ -2,8 +2,8 @@
 //! results and the same errors, and hold the same contents at the end.
 //!
 //! Actions that tmpfs lacks (collapse, insert, zero range, relink) run on the volume and the model
-//! only. `SOLERA_SEED=n` draws other sequences, `SOLERA_CASES=n` another number of them (ten times
-//! the usual number with `SOLERA_TEST_LONG`).
+//! only. `SOLERA_SEED=n` draws other sequences, `SOLERA_CASES=n` another number. Each commit has
+//! one of four seeds; with `SOLERA_TEST_LONG` 40 times as many sequences are drawn.
 
 use explorer::engine::Engine;
 use explorer::judge::{check_volume, free_space, remove_all};
@@ -210,11 +210,11 @@ impl Drop for Scratch {
 
 fn runner(cases: u32) -> TestRunner {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("SOLERA_SEED").unwrap_or(1).to_le_bytes();
+    let long = rotation::all();
+    let turn = if long { 1 } else { 1 + rotation::turn("model", 4) };
     let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed);
-    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
-    let cases = if long { cases * 10 } else { cases };
+    bytes[..8].copy_from_slice(&number("SOLERA_SEED").unwrap_or(turn.into()).to_le_bytes());
+    let cases = if long { cases * 40 } else { cases };
     let cases = number("SOLERA_CASES").map_or(cases, |cases| cases as u32);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
@@ -299,7 +299,7 @@ fn prepare() {
 fn model_agrees_with_the_kernel() {
     prepare();
     let actions = prop::collection::vec(common_action(), 1..120);
-    let outcome = runner(300).run(&actions, |actions| {
+    let outcome = runner(75).run(&actions, |actions| {
         let scratch = Scratch::new();
         let mut kernel = Kernel::new(&scratch.0);
         run(&mut Model::default(), &mut [&mut kernel], &actions).map_err(TestCaseError::fail)
@@ -384,7 +384,7 @@ fn the_volume_agrees_with_the_kernel() {
     prepare();
     let actions = prop::collection::vec(common_action(), 1..120);
     let outcome =
-        runner(600).run(&(actions, mode()), |(actions, mode)| with_volume(&actions, mode, true));
+        runner(150).run(&(actions, mode()), |(actions, mode)| with_volume(&actions, mode, true));
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
@@ -394,6 +394,6 @@ fn the_volume_agrees_with_the_model() {
     let action = prop_oneof![4 => common_action(), 2 => own_action(), 1 => open_action()];
     let actions = prop::collection::vec(action, 1..150);
     let outcome =
-        runner(600).run(&(actions, mode()), |(actions, mode)| with_volume(&actions, mode, false));
+        runner(150).run(&(actions, mode()), |(actions, mode)| with_volume(&actions, mode, false));
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -235,7 +235,11 @@ fn what_was_committed_is_there_and_the_database_is_whole() {
     let Some(sqlite) = Sqlite::load() else { return };
     let start = Start { name: "sqlite", build: Vec::new(), full: false };
     let lab = Lab::new(&start).expect("a volume");
-    for journal in ["wal", "delete", "truncate", "persist"] {
+    // Another kind of journal at each commit; with `SOLERA_TEST_LONG` all.
+    let journals = ["wal", "delete", "truncate", "persist"];
+    let turn = rotation::turn("sqlite_cuts", journals.len() as u32) as usize;
+    let journals = if rotation::all() { &journals[..] } else { &journals[turn..=turn] };
+    for &journal in journals {
         for class in [Class::CacheLine, Class::Byte] {
             let setting = Setting { mode: Mode::Strict, class };
             let images = explore(&sqlite, &lab, journal, setting);
