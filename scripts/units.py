@@ -33,7 +33,7 @@ LONG = ["solera-volume", "deaths", "faces", "interposition", "compile_fail", "lo
         "simulation"]
 # These look at the whole machine: its free huge pages and its memory in one piece, which others that run
 # beside them would take.
-ALONE = ["aged_faults", "huge_pages", "alignment"]
+ALONE = ["machine", "huge_pages"]
 
 
 def build():

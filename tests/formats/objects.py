@@ -1,6 +1,6 @@
 """What tests/formats does to a volume: `make DIR` fills it with objects of every kind that the format
 has, the same in every run; `work DIR` goes on changing others until it is killed; `judge DIR` looks at
-what was left of those. What `make` made is told by `tell DIR` of crates/cli/tests/stream.py."""
+what was left of those. What `make` made is told by `tell DIR` of crates/cli/tests/commands/stream.py."""
 
 import mmap
 import os
@@ -10,7 +10,7 @@ import sys
 import threading
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent.parent / "crates/cli/tests"))
+sys.path.insert(0, str(HERE.parent.parent / "crates/cli/tests/commands"))
 import stream  # noqa: E402
 
 CHUNK = 2 << 20

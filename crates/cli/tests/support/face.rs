@@ -83,9 +83,9 @@ impl Face {
     }
 }
 
-/// Compiles a program of `tests/c`.
+/// Compiles a program of `tests/mounts`.
 pub fn program(place: &Place, name: &str) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/mounts/{name}.c"));
     compile(&source, &place.path(name), &[]);
     place.text(name)
 }

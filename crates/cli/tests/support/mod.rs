@@ -274,7 +274,7 @@ pub fn can_mount() -> bool {
     root && device
 }
 
-/// Compiles a C program of `tests/c`, or of the preload library's tests.
+/// Compiles a C program of these tests, or of the preload library's tests.
 pub fn compile(source: &Path, to: &Path, options: &[&str]) {
     let status = Command::new("cc")
         .args(["-std=gnu17", "-w", "-D_GNU_SOURCE", "-pthread", "-O1"])

@@ -1,5 +1,5 @@
 // What may be done where everything can be read and nothing changed. First argument: a tree that
-// crates/cli/tests/reading.rs has made, on a file system that is mounted read-only, or on a volume that the user
+// crates/cli/tests/mounts/read_only.rs has made, on a file system that is mounted read-only, or on a volume that the user
 // may only read.
 #include "say.h"
 #include <sys/socket.h>

@@ -1,0 +1,27 @@
+//! The commands as a user meets them: what each prints, how it ends, what it refuses.
+
+mod aliases;
+mod bad_input;
+mod contract;
+mod damage;
+mod defrag;
+mod disk_copies;
+mod fifos;
+mod formats;
+mod fsck;
+mod install;
+mod log;
+mod manual;
+mod messages;
+mod metrics;
+mod owner;
+mod picture;
+mod recovery;
+mod removal;
+#[path = "../support/screen.rs"]
+mod screen;
+mod stream;
+#[path = "../support/mod.rs"]
+mod support;
+mod targets;
+mod top;

@@ -1,0 +1,17 @@
+//! Domains (`solera node`, `solera domain`, `run --ddmap`): nodes are processes on loopback.
+
+mod access_contexts;
+mod commands;
+#[path = "../support/domain.rs"]
+mod domain;
+mod equivalence;
+mod failures;
+#[path = "../support/group.rs"]
+mod group;
+mod map;
+mod migration;
+mod nodes;
+mod placement;
+mod programs;
+#[path = "../support/mod.rs"]
+mod support;
