@@ -48,7 +48,7 @@ fn a_program_is_built_by_pkg_config_and_nothing_stays_behind() {
     let program = root.join("program");
     done(
         Command::new("cc")
-            .arg(format!("{PROJECT}/capi/tests/c/example.c"))
+            .arg(format!("{PROJECT}/crates/capi/tests/c/example.c"))
             .args(["-o".as_ref(), program.as_os_str()])
             .args(flags.split_whitespace()),
     );
