@@ -13,8 +13,8 @@
 //! | `paging/` | how a process's touches are served |
 //! | `node/` | what a node runs: makes room, keeps pages for others, buries the dead |
 //!
-//! A layer names those above it in this table, and no others. All are private: what other crates use
-//! is named here, and nowhere else.
+//! A layer names those above it in this table, and no others. All are private: what other crates
+//! use is named here, and nowhere else.
 
 mod control;
 mod node;

@@ -1,4 +1,4 @@
-//! Decides how many threads read requests: the *members* of the crew.
+//! Decides how many threads read requests: the *members* of the pool.
 //!
 //! One, as a rule: requests of one program come one after another, and a server that is woken for
 //! each of them on the same processor answers in two thirds of the time that threads in turn take.
@@ -213,7 +213,7 @@ mod tests {
         // A thread that is inside a request and sleeps; this one, which looks, runs.
         let (go, wait) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let pool = &crew;
+            let pool = &pool;
             scope.spawn(move || {
                 pool.begin(0);
                 let _ = wait.recv();
