@@ -626,8 +626,7 @@ mod tests {
         let open = |table: &[u8]| {
             std::fs::write(&path, table).expect("a table");
             let file = std::fs::File::options().read(true).write(true).open(&path);
-            let opened = Records::open(file.expect("it").into(), &path).map(|_| ());
-            opened
+            Records::open(file.expect("it").into(), &path).map(|_| ())
         };
         assert_eq!(open(&table), Err(Errno::PROTO));
         table.resize(TABLE_BYTES as usize, 0);
