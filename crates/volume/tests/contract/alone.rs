@@ -2,7 +2,7 @@
 //! (`src/process/exclusive.rs`): the same stores in the same order, and nobody comes in the middle
 //! of a call.
 
-use crate::common::{Place, actor, child, get, new_file, put, role};
+use crate::common::{Place, actor, get, new_file, put, role};
 use pmem::{Hook, Region, UserIn};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
