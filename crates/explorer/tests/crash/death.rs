@@ -8,7 +8,7 @@
 //!
 //! The test executes itself as what forks the processes that die. `SOLERA_DEATH=mode/start/case`
 //! runs only what begins so, at all points; `SOLERA_DEATH_POINTS=n` kills at no more than so many
-//! of each case. Else one point in 4 of each case, others at each commit; with `SOLERA_TEST_LONG`
+//! of each case. Else one point in 8 of each case, others at each commit; with `SOLERA_TEST_LONG`
 //! all, and every start in every mode.
 
 use explorer::cases::{self, Case, Start};
@@ -39,8 +39,8 @@ const VOLUME_SIZE: u64 = 32 << 20;
 const PATIENCE: Duration = Duration::from_mins(2);
 /// In the environment of what forks: the region's path.
 const SERVES: &str = "SOLERA_TEST_SERVES";
-/// Of the points of a case one in so many is died at.
-const ONE_IN: u64 = 4;
+/// Of the points of a case one in so many is died at: it costs more than any other test here.
+const ONE_IN: u64 = 8;
 
 /// Counts what happens and ends the process at one point.
 struct Killer {
@@ -187,12 +187,25 @@ impl Drop for Server {
 
 /// The process that stays.
 struct Survivor {
-    path: PathBuf,
     server: RefCell<Server>,
     volume: Arc<Volume>,
     free_when_empty: u64,
     trials: u64,
     watch: Arc<Mutex<(String, Instant)>>,
+    // Behind those that use it: fields are dropped in this order.
+    _region: RegionFile,
+}
+
+/// A volume's file in memory, gone with its anchor when nobody uses it any more.
+struct RegionFile(PathBuf);
+
+impl Drop for RegionFile {
+    fn drop(&mut self) {
+        let mut anchor = self.0.clone().into_os_string();
+        anchor.push(".solera");
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir_all(anchor);
+    }
 }
 
 /// What a dying process told.
@@ -208,6 +221,7 @@ impl Survivor {
         let name = format!("solera-death-{}-{number}.pm", std::process::id());
         let path = Path::new("/dev/shm").join(name);
         let format = FormatOptions { size: Some(VOLUME_SIZE), seed: Some(1), ..Default::default() };
+        let region = RegionFile(path.clone());
         volume::format(&path, &format).map_err(|error| error.to_string())?;
         let options = AttachOptions::default();
         let volume = volume::attach(&path, &options).map_err(|error| error.to_string())?;
@@ -226,7 +240,7 @@ impl Survivor {
                 }
             }
         });
-        Ok(Self { path, server, volume, free_when_empty, trials: 0, watch })
+        Ok(Self { server, volume, free_when_empty, trials: 0, watch, _region: region })
     }
 
     fn run_child(&self, arguments: &[String]) -> Result<Told, String> {
@@ -414,12 +428,7 @@ fn survive() -> Result<String, String> {
 
 impl Survivor {
     fn end(&self) -> Result<(), String> {
-        self.volume.detach().map_err(|errno| format!("detaching: {errno:?}"))?;
-        let anchor = self.volume.anchor().map(Path::to_owned);
-        std::fs::remove_file(&self.path).map_err(|error| error.to_string())?;
-        anchor.map_or(Ok(()), |anchor| {
-            std::fs::remove_dir_all(anchor).map_err(|error| error.to_string())
-        })
+        self.volume.detach().map_err(|errno| format!("detaching: {errno:?}"))
     }
 
     fn renew(&mut self) -> Result<(), String> {
