@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Mounted, Place, can_mount, command, shell, solera};
+use crate::support::{Mounted, TestDir, can_mount, command, shell, solera};
 
 /// A shell that uses the volume until it is told to end.
 struct User(Child);
@@ -51,7 +51,7 @@ impl User {
 
 /// Every command that takes a volume works by this name, beside its user.
 #[track_caller]
-fn all_work(place: &Place, name: &str) {
+fn all_work(place: &TestDir, name: &str) {
     assert!(solera(["ls", name]).ok().contains("file"));
     assert_eq!(solera(["cat", &format!("{name}:/file")]).ok(), "kept\n");
     solera(["fsck", name]).ok();
@@ -66,7 +66,7 @@ fn all_work(place: &Place, name: &str) {
 
 #[test]
 fn a_volume_in_use_is_reached_by_any_name() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     fs::create_dir(place.path("dir")).unwrap();
     let (hard, link) = (place.text("dir/hard.pm"), place.text("link.pm"));
@@ -95,7 +95,7 @@ fn a_mount_is_found_by_any_name_of_its_volume() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     fs::write(mounted.path("file"), "kept\n").unwrap();
     let (hard, file) = (place.text("hard.pm"), mounted.path("file"));
@@ -115,7 +115,7 @@ fn a_mount_is_found_by_any_name_of_its_volume() {
 
 #[test]
 fn a_new_volume_of_the_old_name_does_not_take_the_anchor_of_the_one_that_was_moved() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let mut user = User::start(&volume, &at);
     fs::rename(&volume, place.path("moved.pm")).unwrap();
@@ -134,7 +134,7 @@ fn where_the_anchor_is_not_to_be_seen_the_other_name_is_told() {
         eprintln!("root is needed: nothing tested");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.path("host")).unwrap();
     let (volume, at) = (place.text("host/v.pm"), place.prefix());
     solera(["format", "--size", "64M", &volume]).ok();
@@ -184,7 +184,7 @@ exec "$@""#;
 /// A message that named `/x` alone spoke of no volume; `cp` has two.
 #[test]
 fn messages_name_the_volume_with_the_path() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let missing = format!("{volume}:/none/x");
     for command in ["ls", "cat", "map", "numa get"] {
@@ -204,7 +204,7 @@ fn messages_name_the_volume_with_the_path() {
 /// Above a volume's root there is nothing: `..` is the root, as in the kernel.
 #[test]
 fn the_root_is_its_own_parent() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     let line =

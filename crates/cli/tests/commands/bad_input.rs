@@ -7,7 +7,9 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::process::{Command, Stdio};
 
-use crate::support::{Mounted, Place, as_user, can_change_user, can_mount, command, shell, solera};
+use crate::support::{
+    Mounted, TestDir, as_user, can_change_user, can_mount, command, shell, solera,
+};
 
 /// Every command that takes a volume, and the code with which it refuses.
 fn refuse_all(volume: &str, at: &str, words: &[&str]) {
@@ -49,7 +51,7 @@ fn damage(volume: &str, offset: u64, bytes: &[u8]) {
 }
 
 /// A volume with a file in it.
-fn with_a_file(place: &Place) -> String {
+fn with_a_file(place: &TestDir) -> String {
     let volume = place.volume("64M");
     fs::write(place.path("source"), "kept\n").expect("written");
     solera(["cp", &place.text("source"), &format!("{volume}:/file")]).ok();
@@ -58,13 +60,13 @@ fn with_a_file(place: &Place) -> String {
 
 #[test]
 fn no_volume() {
-    let place = Place::new();
+    let place = TestDir::new();
     refuse_all(&place.text("missing"), &place.prefix(), &["missing"]);
 }
 
 #[test]
 fn a_directory() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.path("dir")).expect("made");
     refuse_all(&place.text("dir"), &place.prefix(), &["dir"]);
     solera(["format", "--force", &place.text("dir")]).refused(1, &["dir"]);
@@ -72,7 +74,7 @@ fn a_directory() {
 
 #[test]
 fn not_a_volume() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::write(place.path("empty"), "").expect("written");
     refuse_all(&place.text("empty"), &place.prefix(), &["empty"]);
     fs::write(place.path("zeros"), vec![0; 32 << 20]).expect("written");
@@ -83,7 +85,7 @@ fn not_a_volume() {
 
 #[test]
 fn a_version_of_the_future() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     set_field(&volume, VERSION, 77);
     refuse_all(&volume, &place.prefix(), &["version", "77"]);
@@ -91,7 +93,7 @@ fn a_version_of_the_future() {
 
 #[test]
 fn unknown_features() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     set_field(&volume, INCOMPATIBLE, 0x8000);
     refuse_all(&volume, &place.prefix(), &["feature"]);
@@ -107,7 +109,7 @@ fn unknown_features() {
 
 #[test]
 fn a_region_that_lost_its_end() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     let file = OpenOptions::new().write(true).open(&volume).expect("it opens");
     file.set_len(40 << 20).expect("it is cut");
@@ -121,7 +123,7 @@ fn a_region_that_lost_its_end() {
 
 #[test]
 fn a_torn_superblock_has_a_second_copy() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     for copy in COPIES {
         damage(&volume, copy, &[0xFF; 64]);
@@ -139,7 +141,7 @@ fn a_torn_superblock_has_a_second_copy() {
 
 #[test]
 fn sizes_that_cannot_be() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.text("v.pm");
     for size in ["0", "1", "4095", "1M"] {
         solera(["format", "--size", size, &volume]).refused(1, &["v.pm"]);
@@ -159,7 +161,7 @@ fn sizes_that_cannot_be() {
 
 #[test]
 fn a_full_volume_can_be_emptied() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let free = || {
         let info = solera(["info", "--json", &volume]).json();
@@ -179,7 +181,7 @@ fn a_full_volume_can_be_emptied() {
 #[test]
 fn a_process_of_another_build_is_named() {
     const RUNTIME: u64 = 128;
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let mut holder = command()
         .args(["run", "--volume", &volume, "--at", &at, "--", "sh", "-c"])
@@ -217,7 +219,7 @@ fn a_process_of_another_build_is_named() {
 
 #[test]
 fn names_that_are_too_long() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let (longest, longer) = ("n".repeat(255), "n".repeat(256));
     shell(&volume, &at, &format!("echo > {at}/{longest}")).ok();
@@ -228,7 +230,7 @@ fn names_that_are_too_long() {
 
 #[test]
 fn a_region_that_may_not_be_read() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     // Root may read everything.
     if !can_change_user() {
@@ -246,7 +248,7 @@ fn a_region_that_may_not_be_read() {
 /// mistyped option of `run` was taken for the program.
 #[test]
 fn what_cannot_be_meant_is_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let fifo = place.path("fifo");
     rustix::fs::mknodat(
@@ -279,7 +281,7 @@ fn what_cannot_be_meant_is_refused() {
 /// empty.
 #[test]
 fn what_is_no_file_is_named() {
-    let place = Place::new();
+    let place = TestDir::new();
     let said = |path: &str, words: &[&str]| {
         for (command, code) in [("info", 1), ("df", 1), ("ls", 1), ("fsck", 8)] {
             solera([command, path]).refused(code, words);
@@ -312,7 +314,7 @@ fn a_mount_in_place_of_its_volume_is_told_from_a_directory() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     fs::create_dir(mounted.path("dir")).expect("made");
     let below = mounted.path("dir").to_str().expect("UTF-8").to_owned();
@@ -332,7 +334,7 @@ fn a_mount_in_place_of_its_volume_is_told_from_a_directory() {
 /// "It is empty; give it a size with `solera format --size`", said `solera format --size 0`.
 #[test]
 fn format_says_what_its_arguments_lack() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.text("v.pm");
     let least = ["0 bytes are too few", "16777216", "--size"];
     solera(["format", "--size", "0", &path]).refused(1, &least);
@@ -352,7 +354,7 @@ fn format_says_what_its_arguments_lack() {
 /// A volume whose beginning was lost was called none at all, and `format` advised, which ends it.
 #[test]
 fn only_where_nothing_is_does_it_advise_to_format() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     damage(&volume, 0, &[0; 8192]);
     let told = |path: &str, words: &[&str]| {
@@ -383,7 +385,7 @@ fn only_where_nothing_is_does_it_advise_to_format() {
 /// `fsck`.
 #[test]
 fn a_volume_of_which_next_to_nothing_is_left_is_told_to_be_cut() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     let whole = fs::read(&volume).expect("read");
     for length in [4096, 6000, 8192, 10_000, 12_288, 100_000] {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, command, shell, solera};
+use crate::support::{TestDir, command, shell, solera};
 use serde_json::Value;
 
 fn sum(info: &Value, names: &[&str]) -> u64 {
@@ -16,7 +16,7 @@ const PARTS: [&str; 4] = ["data_bytes", "hole_bytes", "free_aligned_bytes", "met
 
 #[test]
 fn the_lines_of_the_readme_work() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.text("v.pm"), place.prefix());
     solera(["format", "--size", "4G", &volume]).ok();
     let database = format!("{at}/t.db");
@@ -40,7 +40,7 @@ fn the_lines_of_the_readme_work() {
 
 #[test]
 fn starting_a_program_costs_little() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("256M"), place.prefix());
     let time = |run: bool| {
         let mut command = if run { command() } else { Command::new("true") };
@@ -61,7 +61,7 @@ fn starting_a_program_costs_little() {
 
 #[test]
 fn format_overwrites_only_by_force() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     shell(&volume, &at, &format!("echo kept > {at}/file")).ok();
     solera(["format", "--size", "64M", &volume]).refused(1, &["v.pm", "--force"]);
@@ -79,7 +79,7 @@ fn format_overwrites_only_by_force() {
 
 #[test]
 fn the_region_gets_the_permissions_asked_for() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mode = |path: &str| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
     assert_eq!(mode(&place.volume("64M")), 0o600);
     let group = place.text("group.pm");
@@ -89,7 +89,7 @@ fn the_region_gets_the_permissions_asked_for() {
 
 #[test]
 fn files_go_in_and_out() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let tree = place.path("tree");
     fs::create_dir_all(tree.join("a/b")).expect("directories are made");
@@ -129,7 +129,7 @@ fn files_go_in_and_out() {
 
 #[test]
 fn copies_that_make_no_sense_are_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let root = format!("{volume}:/");
     solera(["cp", &place.text("missing"), &root]).refused(1, &["missing"]);
@@ -146,7 +146,7 @@ fn copies_that_make_no_sense_are_refused() {
 
 #[test]
 fn volumes_grow_while_they_are_used() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     shell(&volume, &at, &format!("echo kept > {at}/file")).ok();
     let grown = solera(["grow", "--json", "--size", "+64M", &volume]).json();
@@ -169,7 +169,7 @@ fn volumes_grow_while_they_are_used() {
 
 #[test]
 fn df_and_detach_report() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let report = solera(["df", "--json", &volume]).json();
     assert_eq!(report[0]["size_bytes"], 64 << 20);
@@ -182,7 +182,7 @@ fn df_and_detach_report() {
 
 #[test]
 fn who_is_attached_is_told_and_the_dead_are_not() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let mut sleeper = command()
         .args(["run", "--volume", &volume, "--at", &at, "--", "sh", "-c"])
@@ -208,7 +208,7 @@ fn who_is_attached_is_told_and_the_dead_are_not() {
 
 #[test]
 fn run_ends_as_its_program_does() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     shell(&volume, &at, "exit 7").ended_with(7);
     // The program *is* the process that was started: its signal is its own.
@@ -232,7 +232,7 @@ fn run_ends_as_its_program_does() {
 
 #[test]
 fn scripts_run_and_programs_that_cannot_be_preloaded_do_not() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let program = |name: &str, text: &[u8], mode: u32| {
         fs::write(place.path(name), text).expect("written");
@@ -267,7 +267,7 @@ fn scripts_run_and_programs_that_cannot_be_preloaded_do_not() {
 
 #[test]
 fn prefixes_that_are_something_else_are_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let run = |at: &str| solera(["run", "--volume", &volume, "--at", at, "--", "true"]);
     run("pm").refused(125, &["relative", "--at /pm"]);

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::support::{Place, solera};
+use crate::support::{TestDir, solera};
 
 const SIZE: u64 = 64 << 20;
 /// All file data, so that it can be told from structures.
@@ -84,7 +84,7 @@ fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Files of all sizes and kinds: inline and long symlinks, a directory that has split, map nodes.
-fn make_tree(place: &Place) {
+fn make_tree(place: &TestDir) {
     let dir = place.path("tree");
     fs::create_dir_all(dir.join("many")).expect("made");
     for number in 0..200_usize {
@@ -100,7 +100,7 @@ fn make_tree(place: &Place) {
 
 #[test]
 fn one_flipped_bit_is_found_or_harmless() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     make_tree(&place);
     solera(["cp", "-r", &place.text("tree"), &format!("{volume}:/")]).ok();

@@ -1,6 +1,6 @@
 //! `solera defrag`: what it makes whole, what it leaves alone, and what it says about that.
 
-use crate::support::{Mounted, Place, can_mount, shell, solera};
+use crate::support::{Mounted, TestDir, can_mount, shell, solera};
 use std::fs;
 
 /// Writes two files of 5 MiB in turns of 64 KiB, their second pieces first.
@@ -14,20 +14,20 @@ const IN_TURNS: &str = r#"
     sha256sum d/one d/e/two"#;
 
 /// A volume with two scattered files, and what `sha256sum` says of them.
-fn scattered(place: &Place) -> (String, String) {
+fn scattered(place: &TestDir) -> (String, String) {
     let volume = place.volume("128M");
     let sums = shell(&volume, &place.prefix(), &IN_TURNS.replace("$AT", &place.prefix())).ok();
     (volume, sums)
 }
 
-fn sums(place: &Place, volume: &str) -> String {
+fn sums(place: &TestDir, volume: &str) -> String {
     shell(volume, &place.prefix(), &format!("cd {} && sha256sum d/one d/e/two", place.prefix()))
         .ok()
 }
 
 #[test]
 fn files_below_a_directory_become_whole() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, before) = scattered(&place);
     let huge = |path: &str| {
         solera(["map", "--json", &format!("{volume}:{path}")]).json()["huge_bytes"].as_u64()
@@ -61,7 +61,7 @@ print(subprocess.run(sys.argv[2:], capture_output=True, text=True))";
 
 #[test]
 fn a_mapped_file_stays_where_it_is_until_it_is_closed() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("128M"), place.prefix());
     let (inside, outside) = (format!("{at}/f"), format!("{volume}:/f"));
     let run = ["run", "--volume", &volume, "--at", &at, "--", "python3", "-c", MAPPED, &inside];
@@ -83,7 +83,7 @@ fn a_mount_names_files_too() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "128M", &[]);
     for n in (0..40).rev() {
         use std::os::unix::fs::FileExt;
@@ -101,7 +101,7 @@ fn a_mount_names_files_too() {
 
 #[test]
 fn names_of_all_kinds_are_taken_or_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, before) = scattered(&place);
     let more = "cd $AT && ln d/one d/again && ln -s d/one link && ln -s loop loop && mkfifo fifo \
                 && truncate -s 1G d/sparse && mkdir bad && touch \"bad/$(printf 'a\\377b')\"";
@@ -131,7 +131,7 @@ fn names_of_all_kinds_are_taken_or_refused() {
 
 #[test]
 fn a_full_volume_is_told_and_left_as_it_is() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, before) = scattered(&place);
     let fill = "cd $AT; for size in 1048576 65536 4096; do \
                 while head -c $size /dev/zero >> fill 2> /dev/null; do :; done; done; true";
@@ -151,7 +151,7 @@ fn a_full_volume_is_told_and_left_as_it_is() {
 /// not done is done by the next one.
 #[test]
 fn it_stops_at_a_signal_in_good_order() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, before) = scattered(&place);
     for pause in [0, 2, 5, 10, 20, 40] {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_solera"))
@@ -183,7 +183,7 @@ fn it_stops_at_a_signal_in_good_order() {
 /// was told as chunks that were lacking, with 1, though no huge page could come of it.
 #[test]
 fn nothing_to_do_on_a_full_volume_is_no_failure() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("32M");
     let fill = "cd $AT; for n in 1 2 3 4; do for f in a b c; do head -c 65536 /dev/zero >> $f; \
                 done; done; for size in 1048576 65536 4096; do \

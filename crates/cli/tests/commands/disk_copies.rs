@@ -6,15 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::support::{Place, can_mount, command, shell, solera};
+use crate::support::{TestDir, can_mount, cleanup, command, shell, solera};
 
 /// A directory on an ordinary disk, if the build directory lies on one; gone with the test.
-struct Disk(PathBuf);
+struct DiskDir(PathBuf);
 
-impl Disk {
+impl DiskDir {
     fn new(name: &str) -> Option<Self> {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let dir = target.join(format!("disk-{}-{name}", std::process::id()));
+        cleanup::goes_at_the_end(&dir);
         fs::create_dir_all(&dir).unwrap();
         let disk = Self(dir);
         fs::write(disk.0.join("probe"), [0; 4096]).unwrap();
@@ -30,7 +31,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for DiskDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -38,7 +39,7 @@ impl Drop for Disk {
 
 /// Three copies: by `snapshot`, by `cp` after an orderly end, and of a volume whose user was
 /// killed.
-fn copies(place: &Place, disk: &Disk) -> Vec<String> {
+fn copies(place: &TestDir, disk: &DiskDir) -> Vec<String> {
     let (volume, at) = (place.volume("64M"), place.prefix());
     let line = format!("mkdir {at}/d; seq 3000 > {at}/d/file; ln -s d/file {at}/link");
     shell(&volume, &at, &line).ok();
@@ -59,8 +60,8 @@ fn content(path: &str) -> Vec<u8> {
 
 #[test]
 fn a_copy_is_read_without_a_switch_and_not_changed() {
-    let place = Place::new();
-    let Some(disk) = Disk::new("read") else { return };
+    let place = TestDir::new();
+    let Some(disk) = DiskDir::new("read") else { return };
     for copy in copies(&place, &disk) {
         let before = content(&copy);
         let lines = if copy.ends_with("dirty.pm") { 3001 } else { 3000 };
@@ -99,8 +100,8 @@ fn a_copy_is_read_without_a_switch_and_not_changed() {
 
 #[test]
 fn writing_asks_for_the_class_and_says_the_whole_line() {
-    let place = Place::new();
-    let Some(disk) = Disk::new("write") else { return };
+    let place = TestDir::new();
+    let Some(disk) = DiskDir::new("write") else { return };
     let copy = &copies(&place, &disk)[0];
     let before = content(copy);
     fs::write(place.path("new"), "new\n").unwrap();
@@ -194,7 +195,7 @@ while True:
 
 #[test]
 fn what_is_recovered_in_memory_is_what_is_recovered_in_place() {
-    let place = Place::new();
+    let place = TestDir::new();
     let at = place.prefix();
     fs::write(place.path("work"), WORK).unwrap();
     for (seed, mode) in ["strict", "sync", "posix", "strict"].into_iter().enumerate() {
@@ -226,8 +227,8 @@ fn a_copy_is_mounted_read_only_without_a_switch() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
-    let Some(disk) = Disk::new("mount") else { return };
+    let place = TestDir::new();
+    let Some(disk) = DiskDir::new("mount") else { return };
     let mnt = place.text("mnt");
     fs::create_dir(&mnt).unwrap();
     for copy in copies(&place, &disk) {
@@ -243,7 +244,7 @@ fn a_copy_is_mounted_read_only_without_a_switch() {
 /// What was to be typed had an option that the command does not know.
 #[test]
 fn a_command_without_the_option_is_told_the_variable() {
-    let Some(disk) = Disk::new("variable") else { return };
+    let Some(disk) = DiskDir::new("variable") else { return };
     let place = disk.text("");
     for line in [
         &["bench", "compaction", "--seconds", "1", "--place", &place][..],

@@ -8,14 +8,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, Ran, command, solera};
+use crate::support::{Ran, TestDir, command, solera};
 use rustix::process::{Pid, Signal, kill_process};
 
-fn fifo(place: &Place) -> String {
+fn fifo(place: &TestDir) -> String {
     fifo_of(place, "fifo")
 }
 
-fn fifo_of(place: &Place, name: &str) -> String {
+fn fifo_of(place: &TestDir, name: &str) -> String {
     let path = place.text(name);
     assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo starts").success());
     path
@@ -30,7 +30,7 @@ fn in_time(line: &[&str]) -> Ran {
 
 #[test]
 fn nobody_waits_for_the_other_side() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, fifo, at) = (place.volume("64M"), fifo(&place), place.prefix());
     in_time(&["format", &fifo]).refused(1, &["it is a fifo"]);
     in_time(&["format", "--force", "--size", "16M", &fifo]).refused(1, &["it is a fifo"]);
@@ -56,7 +56,7 @@ fn nobody_waits_for_the_other_side() {
 /// does one that the environment names.
 #[test]
 fn a_report_does_not_wait_at_the_end() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at, report) = (place.volume("64M"), place.prefix(), place.text("report"));
     let run = ["run", "--volume", &volume, "--at", &at];
     let line = format!("mkfifo {report}");
@@ -71,7 +71,7 @@ fn a_report_does_not_wait_at_the_end() {
 
 #[test]
 fn a_pipe_without_a_name_is_written_to() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     fs::write(place.path("source"), "kept\n").unwrap();
     solera(["cp", &place.text("source"), &format!("{volume}:/file")]).ok();
@@ -83,7 +83,7 @@ fn a_pipe_without_a_name_is_written_to() {
 /// As cp does: the reader gets all bytes, holes as zeros; while there is none, a signal ends it.
 #[test]
 fn cp_writes_into_a_fifo() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, fifo) = (place.volume("64M"), fifo(&place));
     let source = fs::File::create(place.path("source")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&source, b"middle", 3 << 20).unwrap();

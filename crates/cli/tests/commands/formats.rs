@@ -6,14 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Place, Ran, shell, solera};
+use crate::support::{Ran, TestDir, shell, solera};
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/formats");
 const STREAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/stream.py");
 
 /// A kept volume, and the text of what it holds.
 struct Kept {
-    place: Place,
+    place: TestDir,
     volume: String,
     held: String,
 }
@@ -32,7 +32,7 @@ fn kept(was_killed: bool) -> Vec<String> {
 
 impl Kept {
     fn of(name: &str) -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         let volume = place.text("v.pm");
         let packed = format!("{KEPT}/{name}.xz");
         let keep = Path::new(KEPT).join("keep");
@@ -177,7 +177,7 @@ fn set(volume: &str, field: usize, value: u32) {
 /// As with ext4: what is unknown is ignored, read only, or refused, by the mask that it stands in.
 #[test]
 fn features_of_later_releases_are_ignored_read_past_or_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     shell(&volume, &at, &format!("echo kept > {at}/file")).ok();
@@ -214,7 +214,7 @@ fn features_of_later_releases_are_ignored_read_past_or_refused() {
 /// The page of a superblock as this build writes it.
 #[test]
 fn a_superblock_is_where_the_test_takes_it_to_be() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = PathBuf::from(place.volume("64M"));
     let before = fs::read(&volume).expect("the volume");
     set(volume.to_str().expect("UTF-8"), COMPAT, 0);

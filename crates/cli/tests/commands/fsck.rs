@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
-use crate::support::{Place, command, shell, solera};
+use crate::support::{TestDir, command, shell, solera};
 
 /// Damages the direct words of the inode whose file begins with `mark`: its only block is lost.
 fn damage_map_of(volume: &str, block_of_data: u64) {
@@ -40,7 +40,7 @@ fn block_of(volume: &str, bytes: &[u8]) -> u64 {
 
 #[test]
 fn a_damaged_file_is_named_refused_and_given_up_when_asked() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     shell(
         &volume,
@@ -69,7 +69,7 @@ fn a_damaged_file_is_named_refused_and_given_up_when_asked() {
 
 #[test]
 fn a_lost_end_of_the_memory_is_told_file_by_file() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     std::fs::write(place.path("small"), "kept").expect("written");
     solera(["cp", &place.text("small"), &format!("{volume}:/small")]).ok();
@@ -88,7 +88,7 @@ fn a_lost_end_of_the_memory_is_told_file_by_file() {
 
 #[test]
 fn a_volume_in_use_is_checked_and_copied_without_false_alarms() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     let busy = format!(
@@ -126,7 +126,7 @@ fn a_volume_in_use_is_checked_and_copied_without_false_alarms() {
 /// attach wrote the other slot, and found the damage again.
 #[test]
 fn a_damaged_slot_of_the_state_line_is_mended_by_the_next_use() {
-    let place = Place::new();
+    let place = TestDir::new();
     let at = place.prefix();
     for slots in [&[0][..], &[1], &[0, 1]] {
         let volume = place.volume("64M");

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::TestDir;
+
 const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 fn done(command: &mut Command) -> String {
@@ -26,8 +28,8 @@ fn a_program_is_built_by_pkg_config_and_nothing_stays_behind() {
     if !is_there("pkg-config") {
         return;
     }
-    let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-    let root = Path::new(&base).join(format!("solera-install-{}", std::process::id()));
+    let dir = TestDir::new();
+    let root = dir.path("root");
     let built = Path::new(env!("CARGO_BIN_EXE_solera")).parent().expect("its directory");
     let make = |target: &str| {
         done(Command::new("make").args(["-s", "-C", PROJECT, target]).args([
@@ -69,5 +71,4 @@ fn a_program_is_built_by_pkg_config_and_nothing_stays_behind() {
     make("uninstall");
     let left = done(Command::new("find").arg(&root).args(["-mindepth", "2", "!", "-type", "d"]));
     assert_eq!(left, "");
-    std::fs::remove_dir_all(&root).expect("the test's own directory goes");
 }

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use flex::{Log, LogOptions};
 
+use crate::support::TestDir;
+
 fn log(path: &Path, words: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_solera"))
         .arg("log")
@@ -18,8 +20,8 @@ fn log(path: &Path, words: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn what_a_log_holds_and_whether_it_is_damaged() {
-    let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-    let path = Path::new(&base).join(format!("solera-log-{}", std::process::id()));
+    let dir = TestDir::new();
+    let path = dir.path("log");
     let options = LogOptions { capacity: 8192, create: true, page: true, ..LogOptions::default() };
     let writer = Log::open(&path, &options).expect("a log");
     let first = writer.append(b"one\n").expect("appended");
@@ -54,5 +56,4 @@ fn what_a_log_holds_and_whether_it_is_damaged() {
     std::fs::write(&path, b"no log").expect("a file");
     let (code, _, said) = log(&path, &["check"]);
     assert!(code == 1 && said.contains("cannot read the log"), "{said}");
-    std::fs::remove_file(&path).expect("the file");
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::TestDir;
+
 const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Pages that no command is generated for.
 const BY_HAND: [&str; 3] =
@@ -31,25 +33,22 @@ fn is_there(command: &str) -> bool {
 }
 
 /// A folder with the generated pages, that goes at the end.
-struct Pages(PathBuf);
+struct Pages(TestDir);
 
 impl Pages {
-    fn new(name: &str) -> Self {
-        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
-        let at = Path::new(&base).join(format!("solera-manual-{name}-{}", std::process::id()));
-        solera(&["generate", "man", "--date", "2026-11-27", at.to_str().expect("text")]);
-        Self(at)
+    fn new() -> Self {
+        let dir = TestDir::new();
+        solera(&["generate", "man", "--date", "2026-11-27", &dir.text("pages")]);
+        Self(dir)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path("pages")
     }
 
     fn names(&self) -> BTreeSet<String> {
-        let entries = std::fs::read_dir(&self.0).expect("the folder");
+        let entries = std::fs::read_dir(self.path()).expect("the folder");
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -65,7 +64,7 @@ fn commands(of: &[&str]) -> Vec<String> {
 
 #[test]
 fn each_command_has_a_page_with_its_options_and_its_examples() {
-    let pages = Pages::new("each");
+    let pages = Pages::new();
     let mut expected = BTreeSet::from(["solera.1".to_owned()]);
     for command in commands(&[]) {
         expected.insert(format!("solera-{command}.1"));
@@ -75,7 +74,7 @@ fn each_command_has_a_page_with_its_options_and_its_examples() {
     }
     assert!(expected.contains("solera-domain-leave.1"), "{expected:?}");
     assert_eq!(pages.names(), expected);
-    let page = std::fs::read_to_string(pages.0.join("solera-run.1")).unwrap();
+    let page = std::fs::read_to_string(pages.path().join("solera-run.1")).unwrap();
     let plain =
         page.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "").replace("\\*(Aq", "'");
     let help = solera(&["run", "--help"]);
@@ -100,8 +99,8 @@ fn each_command_has_a_page_with_its_options_and_its_examples() {
 
 #[test]
 fn neither_man_nor_mandoc_has_a_word_to_say() {
-    let pages = Pages::new("lint");
-    let generated = pages.names().into_iter().map(|name| pages.0.join(name));
+    let pages = Pages::new();
+    let generated = pages.names().into_iter().map(|name| pages.path().join(name));
     let by_hand = BY_HAND.iter().map(|name| Path::new(PROJECT).join(name));
     let all: Vec<PathBuf> = generated.chain(by_hand).collect();
     if is_there("mandoc") {

@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{Mounted, Place, can_mount, command, compile, shell, solera, with_own_mounts};
+use crate::support::{
+    Mounted, TestDir, can_mount, command, compiled, shell, solera, with_own_mounts,
+};
 
 /// A terminal: the end that a person looks at, and the one for programs.
 fn terminal() -> (File, OwnedFd) {
@@ -50,7 +51,7 @@ fn shown(seconds: &str, arguments: &[&str]) -> String {
 /// Only `snapshot`, `defrag`, `fsck` and `age` said that they were at work.
 #[test]
 fn what_takes_long_shows_its_progress_on_a_terminal() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.text("v.pm");
     fs::create_dir(place.path("dir")).unwrap();
     fs::write(place.path("dir/file"), vec![1; 3 << 20]).unwrap();
@@ -84,7 +85,7 @@ fn a_mount_shows_that_it_recovers() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.text("mnt");
     fs::create_dir(&at).unwrap();
@@ -97,11 +98,9 @@ fn a_mount_shows_that_it_recovers() {
 /// A store into a hole of a mapped file on a full volume ended the program by a bare "Bus error".
 #[test]
 fn a_program_that_finds_no_room_for_a_page_is_told_so() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
-    let program = place.text("no_room");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/no_space.c");
-    compile(&source, Path::new(&program), &[]);
+    let program = compiled("cli/tests/commands/no_space.c", &[]);
     let run = |how: &str| {
         let file = format!("{at}/file");
         solera(["run", "--volume", &volume, "--at", &at, "--", &program, &file, "256", how])
@@ -121,7 +120,7 @@ fn a_program_that_finds_no_room_for_a_page_is_told_so() {
 /// `solera ls V > /dev/full` advised `solera grow`.
 #[test]
 fn a_full_standard_output_is_not_the_volumes() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     shell(&volume, &at, &format!("echo x > {at}/file")).ok();
     let place_of = |path: &str| format!("{volume}:{path}");
@@ -164,7 +163,7 @@ fn a_full_disk_is_not_the_volumes() {
         eprintln!("root is needed: nothing tested");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     shell(&volume, &at, &format!("head -c 8M /dev/zero | tr '\\0' x > {at}/file")).ok();
     let small = place.text("small");

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Place, Ran, command, solera};
+use crate::support::{Ran, TestDir, command, solera};
 
 /// The values of a text, by what stands before them.
 fn value(text: &str, sample: &str) -> Option<u64> {
@@ -113,7 +113,7 @@ fn is_read(text: &str) {
 
 #[test]
 fn values_are_those_of_info() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     // A program has it open, and a lock in it, until its input ends.
@@ -167,7 +167,7 @@ fn values_are_those_of_info() {
 
 #[test]
 fn a_volume_that_cannot_be_read_is_down_and_the_others_are_told() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, none) = (place.volume("64M"), place.text("none.pm"));
     let ran = solera(["metrics", &volume, &none]).ended_with(1);
     assert!(ran.err.contains("none.pm") && ran.err.contains("no such file"), "{}", ran.err);
@@ -186,7 +186,7 @@ fn a_volume_that_cannot_be_read_is_down_and_the_others_are_told() {
 
 #[test]
 fn monitors_are_answered_until_a_signal() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let mut child = command()
         .args(["metrics", "--listen", "127.0.0.1:0", &volume])
@@ -226,7 +226,7 @@ fn monitors_are_answered_until_a_signal() {
 
 #[test]
 fn a_file_is_replaced_whole() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, file) = (place.volume("64M"), place.text("solera.prom"));
     assert_eq!(solera(["metrics", "--textfile", &file, &volume]).ok(), "");
     let text = fs::read_to_string(&file).unwrap();
@@ -263,7 +263,7 @@ fn a_file_is_replaced_whole() {
 /// What the dashboard asks for is told: its names, and the labels that it shows.
 #[test]
 fn the_dashboard_knows_the_names() {
-    let place = Place::new();
+    let place = TestDir::new();
     let text = solera(["metrics", &place.volume("64M")]).ok();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana.json");
     let board: serde_json::Value =

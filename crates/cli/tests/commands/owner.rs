@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use crate::support::{Place, Ran, solera};
+use crate::support::{Ran, TestDir, solera};
 
 const USER: u32 = 4321;
 
@@ -18,7 +18,7 @@ fn is_root() -> bool {
 }
 
 /// The command and its library where another user may run them.
-fn copied(place: &Place) -> String {
+fn copied(place: &TestDir) -> String {
     let built = std::path::Path::new(env!("CARGO_BIN_EXE_solera"));
     for name in ["solera", "libsolera_preload.so"] {
         crate::support::copy_program(built.with_file_name(name), place.path(name));
@@ -42,7 +42,7 @@ fn a_volume_made_for_a_user_is_that_users() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let program = copied(&place);
     fs::set_permissions(place.path(""), PermissionsExt::from_mode(0o777)).unwrap();
     let (volume, at) = (place.text("v.pm"), place.prefix());
@@ -75,7 +75,7 @@ fn half_of_it_may_be_said() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let made = |owner: &str| {
         let path = place.text(&format!("v{owner}.pm"));
         solera(["format", "--size", "64M", "--owner", owner, &path]).ok();
@@ -91,7 +91,7 @@ fn half_of_it_may_be_said() {
 /// Nothing is made for a user that does not exist, or by one that may not give files away.
 #[test]
 fn what_cannot_be_given_is_not_made() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.text("v.pm");
     for (owner, word) in [
         ("no-such-user", "no user \"no-such-user\""),

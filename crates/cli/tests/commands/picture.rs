@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{Place, shell, solera};
+use crate::support::{TestDir, shell, solera};
 
 /// Reads the picture with an XML parser: squares, the colours that they have, and all texts.
 const LOOK: &str = r#"
@@ -22,7 +22,7 @@ for text in root.iter(ns + "text"):
 
 #[test]
 fn a_volume_is_drawn() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     let work = format!(

@@ -11,11 +11,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Place, Ran, command, compile, solera};
+use crate::support::{Ran, TestDir, command, compiled, solera};
 
-/// Starts `left.c` below `directory`, and kills it when all its calls have returned.
-fn leave(place: &Place, directory: &Path, mode: &str) {
-    kill(begin(place, directory, mode));
+/// Starts `recovery.c` below `directory`, and kills it when all its calls have returned.
+fn leave(directory: &Path, mode: &str) {
+    kill(begin(directory, mode));
 }
 
 fn kill(mut child: Child) {
@@ -23,15 +23,13 @@ fn kill(mut child: Child) {
     child.wait().expect("it ends");
 }
 
-/// Starts `left.c` below `directory`; all its calls have returned.
-fn begin(place: &Place, directory: &Path, mode: &str) -> Child {
-    let program = place.path("left");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/recovery.c");
-    compile(&source, &program, &[]);
+/// Starts `recovery.c` below `directory`; all its calls have returned.
+fn begin(directory: &Path, mode: &str) -> Child {
+    let program = compiled("cli/tests/commands/recovery.c", &[]);
     std::fs::create_dir_all(directory).expect("a directory");
     let mut child = command()
         .args(["run", "--mode", mode, "--emulate", "--split"])
-        .args([directory, Path::new("--"), &program, directory])
+        .args([directory, Path::new("--"), Path::new(&program), directory])
         .env("SOLERA_SPLIT_PATIENCE", "0")
         .env("SOLERA_SPLIT_LOG", "65536")
         .stdout(Stdio::piped())
@@ -48,7 +46,7 @@ struct Left {
     /// What the file holds by now.
     short: Vec<u8>,
     hidden: BTreeMap<String, Vec<u8>>,
-    _place: Place,
+    _place: TestDir,
 }
 
 /// All that the program wrote, in bytes.
@@ -56,9 +54,9 @@ const WHOLE: u64 = 7500;
 
 impl Left {
     fn new(mode: &str) -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         let directory = place.path("files");
-        leave(&place, &directory, mode);
+        leave(&directory, mode);
         let short = std::fs::read(directory.join("killed")).expect("the file");
         let mut hidden = BTreeMap::new();
         for entry in std::fs::read_dir(directory.join(split::HOME_NAME)).expect("what is hidden") {
@@ -273,7 +271,7 @@ fn another_version_is_refused() {
 /// What the command says of places where nothing is to be done.
 #[test]
 fn places_without_anything_are_told_of() {
-    let place = Place::new();
+    let place = TestDir::new();
     let empty = place.path("empty");
     std::fs::create_dir(&empty).expect("a directory");
     recover(&[], &empty).ok();
@@ -311,12 +309,12 @@ fn as_owner(directory: &Path, body: impl FnOnce() + Send) {
 /// Of two whose files lie where this process may not look neither is given up.
 #[test]
 fn two_refused_for_one_reason_are_both_kept() {
-    let place = Place::new();
+    let place = TestDir::new();
     let directory = place.path("files");
     let inner = directory.join("inner");
     std::fs::create_dir_all(&inner).expect("a directory");
     let both = ["first", "second"].map(|name| {
-        let child = begin(&place, &directory, "sync");
+        let child = begin(&directory, "sync");
         std::fs::rename(directory.join("killed"), inner.join(name)).expect("moved");
         child
     });

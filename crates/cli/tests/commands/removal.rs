@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
 
-use crate::support::{Place, command, solera};
+use crate::support::{TestDir, command, solera};
 
-fn names(place: &Place) -> Vec<String> {
+fn names(place: &TestDir) -> Vec<String> {
     let entries = fs::read_dir(place.path(".")).unwrap().flatten();
     let mut names: Vec<_> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -18,7 +18,7 @@ fn names(place: &Place) -> Vec<String> {
 
 #[test]
 fn a_volume_goes_with_its_anchor() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     // A fifo lies in the anchor directory.
@@ -32,7 +32,7 @@ fn a_volume_goes_with_its_anchor() {
 /// nothing of it, and `solera rm` looked beside the new name only.
 #[test]
 fn a_renamed_volume_goes_with_the_anchor_of_its_old_name() {
-    let place = Place::new();
+    let place = TestDir::new();
     let first = place.volume("64M");
     let (second, copy) = (place.text("second.pm"), place.text("copy.pm"));
     fs::copy(&first, &copy).unwrap();
@@ -48,7 +48,7 @@ fn a_renamed_volume_goes_with_the_anchor_of_its_old_name() {
 /// library appends to them.
 #[test]
 fn no_message_has_the_number_of_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let large = place.text("large.pm");
     let no_room = solera(["format", "--size", "1T", "--reserve", &large]).ended_with(1);
@@ -73,7 +73,7 @@ fn no_message_has_the_number_of_an_error() {
 
 #[test]
 fn what_is_in_use_or_no_volume_stays() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     fs::write(place.path("file"), "text").unwrap();
     fs::create_dir(place.path("dir")).unwrap();
@@ -106,7 +106,7 @@ fn what_is_in_use_or_no_volume_stays() {
 /// Copies that are killed at any moment leave nothing, and the target as it was.
 #[test]
 fn a_killed_snapshot_leaves_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("256M"), place.prefix());
     crate::support::shell(
         &volume,

@@ -7,41 +7,42 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Place, Ran, command, shell, solera};
+use crate::support::{Ran, TestDir, cleanup, command, shell, solera};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/stream.py");
 
 /// A further volume.
-fn another(place: &Place, name: &str) -> String {
+fn another(place: &TestDir, name: &str) -> String {
     let path = place.text(name);
     solera(["format", "--size", "256M", &path]).ok();
     path
 }
 
 /// A directory on a disk, which has extended attributes in every kernel.
-struct Below(PathBuf);
+struct DiskDir(PathBuf);
 
-impl Below {
+impl DiskDir {
     fn new(name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id());
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&path);
+        cleanup::goes_at_the_end(&path);
         fs::create_dir(&path).unwrap();
         Self(path)
     }
 }
 
-impl Drop for Below {
+impl Drop for DiskDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn make(place: &Place, volume: &str) {
+fn make(place: &TestDir, volume: &str) {
     let at = place.prefix();
     shell(volume, &at, &format!("python3 {SCRIPT} make {at}")).ok();
 }
 
-fn tell(place: &Place, volume: &str) -> String {
+fn tell(place: &TestDir, volume: &str) -> String {
     let at = place.prefix();
     shell(volume, &at, &format!("python3 {SCRIPT} tell {at}")).ok()
 }
@@ -67,7 +68,7 @@ fn has_nothing(volume: &str) {
 
 #[test]
 fn all_of_a_tree_comes_back() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (from, to) = (place.volume("256M"), another(&place, "to.pm"));
     make(&place, &from);
     let before = tell(&place, &from);
@@ -97,7 +98,7 @@ fn any_tar_unpacks_a_stream() {
         println!("skipped: owners and devices need root");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("256M");
     make(&place, &volume);
     // tar makes a fifo of a socket.
@@ -105,7 +106,7 @@ fn any_tar_unpacks_a_stream() {
     shell(&volume, &at, &format!("rm {at}/socket")).ok();
     let stream = place.text("stream.tar");
     solera(["export", "-o", &stream, &volume]).ok();
-    let out = Below::new("unpacked");
+    let out = DiskDir::new("unpacked");
     let options = ["--xattrs", "--xattrs-include=*", "-xpf"];
     let unpacked = Command::new("tar").arg("-C").arg(&out.0).args(options).arg(&stream).output();
     let unpacked = unpacked.unwrap();
@@ -127,7 +128,7 @@ fn any_tar_unpacks_a_stream() {
 
 #[test]
 fn what_is_not_whole_leaves_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (from, to) = (place.volume("64M"), another(&place, "to.pm"));
     let at = place.prefix();
     let line = format!(
@@ -176,7 +177,7 @@ fn what_is_not_whole_leaves_nothing() {
 
 #[test]
 fn a_stream_that_would_replace_something_is_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (from, to) = (place.volume("64M"), another(&place, "to.pm"));
     let at = place.prefix();
     shell(&from, &at, &format!("mkdir {at}/d; echo new > {at}/a; echo new > {at}/d/b")).ok();
@@ -205,7 +206,7 @@ fn a_stream_that_would_replace_something_is_refused() {
 
 #[test]
 fn archives_of_others_are_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let to = place.volume("64M");
     fs::write(place.path("file"), "x").unwrap();
     for format in ["pax", "gnu", "ustar"] {
@@ -225,7 +226,7 @@ fn archives_of_others_are_refused() {
 /// Killed in the middle: the next one removes what it had made, and one beside it is refused.
 #[test]
 fn an_import_that_is_killed_stands_in_nobodys_way() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (from, to) = (place.volume("64M"), another(&place, "to.pm"));
     let at = place.prefix();
     shell(&from, &at, &format!("for n in $(seq 200); do echo $n > {at}/$n; done")).ok();
@@ -250,7 +251,7 @@ fn an_import_that_is_killed_stands_in_nobodys_way() {
 
 #[test]
 fn a_stream_goes_from_one_to_the_other() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (from, to) = (place.volume("256M"), another(&place, "to.pm"));
     make(&place, &from);
     let mut out = command().args(["export", &from]).stdout(Stdio::piped()).spawn().unwrap();

@@ -8,10 +8,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Mounted, Place, can_mount, command, shell, solera};
+use crate::support::{Mounted, TestDir, can_mount, command, shell, solera};
 
 /// A volume with a file in it, and what a check of it says.
-fn with_a_file(place: &Place) -> String {
+fn with_a_file(place: &TestDir) -> String {
     let volume = place.volume("64M");
     fs::write(place.path("source"), "kept\n").unwrap();
     solera(["cp", &place.text("source"), &format!("{volume}:/file")]).ok();
@@ -26,7 +26,7 @@ fn still_whole(volume: &str) {
 }
 
 /// All command lines that would write `target`, a volume or a part of one, as an ordinary file.
-fn lines(place: &Place, volume: &str, target: &str) -> Vec<(i32, Vec<String>)> {
+fn lines(place: &TestDir, volume: &str, target: &str) -> Vec<(i32, Vec<String>)> {
     let text = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let on_volume = format!("{volume}:/file");
     let source = place.text("source");
@@ -48,7 +48,7 @@ fn lines(place: &Place, volume: &str, target: &str) -> Vec<(i32, Vec<String>)> {
 
 #[test]
 fn a_volume_is_no_ordinary_target_by_any_name() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     symlink(&volume, place.path("link")).unwrap();
     fs::hard_link(&volume, place.path("hard")).unwrap();
@@ -64,7 +64,7 @@ fn a_volume_is_no_ordinary_target_by_any_name() {
 /// The library itself appends its report to a file that the environment names.
 #[test]
 fn a_report_is_not_appended_to_a_volume() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (with_a_file(&place), place.prefix());
     // A call that is refused.
     let script = format!(
@@ -90,7 +90,7 @@ fn a_report_is_not_appended_to_a_volume() {
 
 #[test]
 fn a_directory_with_a_volume_in_it_is_copied_into_with_care() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     fs::create_dir_all(place.path("tree/deep")).unwrap();
     fs::write(place.path("tree/v.pm"), "not a volume").unwrap();
@@ -107,7 +107,7 @@ fn a_directory_with_a_volume_in_it_is_copied_into_with_care() {
 
 #[test]
 fn a_damaged_volume_and_one_in_use_are_kept_too() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     let file = fs::File::options().write(true).open(&volume).unwrap();
     for copy in [0, 4096] {
@@ -138,7 +138,7 @@ fn a_damaged_volume_and_one_in_use_are_kept_too() {
     still_whole(&volume);
 }
 
-fn with_name(place: &Place, name: &str) -> String {
+fn with_name(place: &TestDir, name: &str) -> String {
     let path = place.text(name);
     solera(["format", "--size", "64M", &path]).ok();
     path
@@ -146,7 +146,7 @@ fn with_name(place: &Place, name: &str) -> String {
 
 #[test]
 fn by_name_a_volume_that_nobody_uses_may_be_overwritten() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     // The message says the whole line.
     let refused = solera(["cp", "/etc/hostname", &volume]).ended_with(1);
@@ -159,7 +159,7 @@ fn by_name_a_volume_that_nobody_uses_may_be_overwritten() {
 
 #[test]
 fn what_an_anchor_directory_holds_is_nobodys_target() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     let live = format!("{volume}.solera/live");
     symlink(&live, place.path("link")).unwrap();
@@ -193,7 +193,7 @@ fn a_block_device_is_written_only_by_name() {
         eprintln!("root is needed: nothing tested");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     let node = place.text("disk");
     // A major number that no driver has: what opens it fails, what looks first refuses it.
@@ -214,7 +214,7 @@ fn a_block_device_is_written_only_by_name() {
 
 #[test]
 fn nothing_is_copied_onto_itself() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     let same = |from: &str, to: &str| solera(["cp", from, to]).refused(1, &["the same file"]);
     let source = place.text("source");
@@ -248,7 +248,7 @@ fn a_mount_and_its_volume_are_one() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     fs::write(mounted.path("file"), "kept\n").unwrap();
     fs::create_dir(mounted.path("dir")).unwrap();
@@ -266,7 +266,7 @@ fn a_mount_and_its_volume_are_one() {
 /// was said.
 #[test]
 fn a_region_that_is_cut_short_in_use_is_named() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (with_a_file(&place), place.prefix());
     let line = format!("cat {at}/file; truncate -s 3 {volume}; cat {at}/file; cat {at}/file");
     let cut = shell(&volume, &at, &line);
@@ -280,7 +280,7 @@ fn a_region_that_is_cut_short_in_use_is_named() {
 /// Programs of a shell whose volume was replaced would have gone over to the new file, one by one.
 #[test]
 fn a_region_that_is_replaced_in_use_is_named_and_served_to_the_end() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (with_a_file(&place), place.prefix());
     let other = with_name(&place, "other.pm");
     let line = format!("mv {other} {volume}; cat {at}/file; rm {volume}; cat {at}/file");
@@ -293,7 +293,7 @@ fn a_region_that_is_replaced_in_use_is_named_and_served_to_the_end() {
 /// `solera cp FILE V:name`, the slash forgotten, made a local file of that name and ended with 0.
 #[test]
 fn a_forgotten_slash_is_told() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = with_a_file(&place);
     let (source, there) = (place.text("source"), format!("{volume}:file"));
     let words = ["v.pm is a volume", "did you mean", "v.pm:/file?"];

@@ -1,7 +1,7 @@
 //! The wish to lie in whole chunks travels: with the real `cp`, `rsync` and `tar`, from volume to
 //! volume.
 
-use crate::support::{Mounted, Place, can_mount, shell, solera};
+use crate::support::{Mounted, TestDir, can_mount, shell, solera};
 
 /// A file of 5 MiB in which every second block follows its successor, with the attribute.
 const MAKE: &str = "\
@@ -15,13 +15,13 @@ fn huge(volume: &str, path: &str) -> u64 {
     map["huge_bytes"].as_u64().expect("a number")
 }
 
-fn in_shell(place: &Place, volume: &str, line: &str) -> String {
+fn in_shell(place: &TestDir, volume: &str, line: &str) -> String {
     shell(volume, &place.prefix(), &line.replace("$AT", &place.prefix())).ok()
 }
 
 /// The volume's free space is a few holes of 256 KiB and whole chunks: what is written by pieces
 /// scatters, into fewer pieces than an append gathers by itself.
-fn holed(place: &Place, name: &str) -> String {
+fn holed(place: &TestDir, name: &str) -> String {
     let volume = place.text(name);
     solera(["format", "--size", "128M", &volume]).ok();
     let line = "mkdir $AT/holes && cd $AT/holes && seq 10 | xargs -I{} sh -c 'head -c 262144 \
@@ -32,7 +32,7 @@ fn holed(place: &Place, name: &str) -> String {
 
 #[test]
 fn a_directory_passes_it_on_to_its_files_only() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = holed(&place, "v.pm");
     assert_eq!(in_shell(&place, &volume, MAKE), "2M");
     assert_eq!((huge(&volume, "/d/f"), huge(&volume, "/plain")), (4 << 20, 2 << 20));
@@ -44,7 +44,7 @@ fn a_directory_passes_it_on_to_its_files_only() {
 
 #[test]
 fn it_survives_an_archive() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (from, to) = (holed(&place, "from.pm"), holed(&place, "to.pm"));
     in_shell(&place, &from, MAKE);
     let archive = place.text("archive.tar");
@@ -57,7 +57,7 @@ fn it_survives_an_archive() {
 
 #[test]
 fn it_survives_copies_on_a_volume() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = holed(&place, "v.pm");
     in_shell(&place, &volume, MAKE);
     let copies = "cd $AT && cp -a d/f by-cp && rsync -aX d/f by-rsync && cp d/f by-plain-cp &&
@@ -74,7 +74,7 @@ fn it_survives_copies_to_another_volume() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (from, to) = (holed(&place, "from.pm"), holed(&place, "to.pm"));
     in_shell(&place, &from, MAKE);
     let mounted = Mounted::again(&place, to, &[]);

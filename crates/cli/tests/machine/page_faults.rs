@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Place, compile, solera};
+use crate::support::{TestDir, compiled, solera};
 
 /// A tmpfs of huge pages that goes when the test ends; `None` where it cannot be mounted.
 struct HugePages(PathBuf);
@@ -50,14 +50,12 @@ fn a_mapped_file_takes_one_fault_for_each_chunk_on_an_aged_volume() {
         eprintln!("skipped: huge pages are denied here, or too little memory is free");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let Some(pages) = HugePages::mount(&place.path("huge")) else {
         eprintln!("skipped: no tmpfs can be mounted here");
         return;
     };
-    let program = place.path("faults");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/c/faults.c");
-    compile(&source, &program, &["-O1"]);
+    let program = compiled("preload/tests/c/faults.c", &[]);
     let volume = pages.0.join("v.pm");
     let volume = volume.to_str().expect("our own names are UTF-8");
     solera(["format", "--size", size, volume]).ok();
@@ -65,9 +63,8 @@ fn a_mapped_file_takes_one_fault_for_each_chunk_on_an_aged_volume() {
     let aged = solera(["age", "--json", "--churn", churn, "--utilisation", utilisation, volume]);
     let aged = aged.json();
     let at = place.prefix();
-    let program = program.to_str().expect("our own names are UTF-8");
     let said =
-        solera(["run", "--volume", volume, "--at", &at, "--", program, &at, &mib.to_string()]);
+        solera(["run", "--volume", volume, "--at", &at, "--", &program, &at, &mib.to_string()]);
     let said = said.ok();
     eprintln!("{said}aligned_free_pct {}", aged["aligned_free_pct"]);
     assert_eq!(said.lines().count(), 3, "{said}");

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::face::{Face, both, program};
-use crate::support::{Mounted, Place, can_mount};
+use crate::support::{Mounted, TestDir, can_mount};
 
 /// What was seen but for the numbers of blocks, the seventh word about each file.
 fn without_blocks(seen: &str) -> Vec<String> {
@@ -23,8 +23,8 @@ fn each_sees_at_once_what_the_other_did() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
-    let program = program(&place, "coherence");
+    let place = TestDir::new();
+    let program = program("coherence");
     let mounted = Mounted::new(&place, "128M", &[]);
     let [mut preloaded, mut plain] = both(&program, &mounted.at);
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
@@ -62,8 +62,8 @@ fn what_both_do_at_once_is_as_on_one_kernel() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
-    let program = program(&place, "coherence");
+    let place = TestDir::new();
+    let program = program("coherence");
     let mounted = Mounted::new(&place, "256M", &[]);
     let at = mounted.at.clone();
     let mut faces: Vec<Face> =

@@ -2,7 +2,7 @@
 //! is executed.
 
 use crate::face::{Face, both, program};
-use crate::support::{Mounted, Place, can_mount, solera};
+use crate::support::{Mounted, TestDir, can_mount, solera};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A circle of waits is reported, whichever process closes it; others are told which one has a
@@ -12,8 +12,8 @@ fn locks_know_each_other() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
-    let program = program(&place, "locks");
+    let place = TestDir::new();
+    let program = program("locks");
     let mounted = Mounted::new(&place, "64M", &[]);
     let [mut preloaded, mut plain] = both(&program, &mounted.at);
     let (first, second) = (&mut preloaded, &mut plain);
@@ -65,8 +65,8 @@ fn what_runs_is_not_written_to() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
-    let program = program(&place, "locks");
+    let place = TestDir::new();
+    let program = program("locks");
     let mounted = Mounted::new(&place, "64M", &[]);
     for name in ["2", "3"] {
         crate::support::copy_program("/bin/sleep", mounted.path(name));
@@ -110,7 +110,7 @@ fn bypassed_programs_inherit_descriptors() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     let script = "set -e; cd $1; printf 'one\\ntwo\\n' > in
         { echo a; cat; echo c; } < in > out; cat < out

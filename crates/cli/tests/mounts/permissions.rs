@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use crate::support::{Place, as_user, can_change_user, shell, solera};
+use crate::support::{TestDir, as_user, can_change_user, shell, solera};
 
 const GROUP: u32 = 4444;
 
@@ -13,7 +13,7 @@ fn a_volume_becomes_a_groups_by_its_files_mode() {
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let theirs = place.for_everyone();
     // As another user, in one more group: the code, and the messages.
     let ran = |id: u32, group: u32, arguments: &[&str]| {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Place, as_user, can_change_user, can_mount, compile, shell, solera};
+use crate::support::{TestDir, as_user, can_change_user, can_mount, compile, shell, solera};
 
 /// The tree, made in the directory `$1`.
 const TREE: &str = r#"
@@ -32,7 +32,7 @@ fn other(solera: &str, arguments: &[&str]) -> (i32, String) {
 }
 
 /// A volume with the tree in it, that others may read.
-fn readable(place: &Place) -> String {
+fn readable(place: &TestDir) -> String {
     let volume = place.volume("64M");
     let at = place.prefix();
     solera(["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", TREE, "sh", &at]).ok();
@@ -46,7 +46,7 @@ fn what_may_only_be_read_is_as_on_a_file_system_mounted_read_only() {
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (readable(&place), place.prefix());
     let program = place.text("reading");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/c/reading.c");
@@ -97,7 +97,7 @@ fn everyday_programs_read_it() {
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let run = |line: &str| {
         other(&theirs, &["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", line])
@@ -124,7 +124,7 @@ fn nobody_reads_beside_writers_and_what_was_not_left_in_order_is_recovered_in_me
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let look =
         ["run", "--volume", &volume, "--at", &at, "--", "cat", &format!("{at}/directory/other")];
@@ -177,7 +177,7 @@ fn it_is_mounted_read_only() {
     if !can_change_user() || !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let mnt = place.text("mnt");
     fs::create_dir(&mnt).unwrap();
@@ -209,7 +209,7 @@ fn a_volume_in_use_that_may_only_be_read_is_looked_at() {
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let mut child = crate::support::command();
     child.args([
@@ -251,7 +251,7 @@ fn that_nothing_can_be_changed_is_said_at_the_start() {
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let run = |options: &[&str]| {
         let line = "sh -c true; (true); exec sh -c true";

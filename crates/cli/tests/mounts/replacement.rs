@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Mounted, Place, Ran, can_mount, shell, solera};
+use crate::support::{Mounted, Ran, TestDir, can_mount, shell, solera};
 use vfs::mounts;
 
 /// A mounted volume with a file in it, whose file is another one by now.
-fn replaced(place: &Place) -> Mounted {
+fn replaced(place: &TestDir) -> Mounted {
     let mounted = Mounted::new(place, "64M", &[]);
     fs::write(mounted.path("old"), "old\n").unwrap();
     fs::remove_file(&mounted.volume).unwrap();
@@ -27,7 +27,7 @@ fn a_program_does_not_see_another_volume_than_the_mount_serves() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = replaced(&place);
     let (volume, at) = (&mounted.volume, &mounted.at);
     let words = ["another file is there now", "umount"];
@@ -61,7 +61,7 @@ fn a_copy_in_its_place_is_another_volume_too() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     let copy = place.text("copy");
     solera(["snapshot", "--keep-uuid", &mounted.volume, &copy]).ok();
@@ -78,7 +78,7 @@ fn what_is_attached_later_is_compared_too() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = replaced(&place);
     let mut served = [0; 128];
     let length = rustix::fs::getxattr(&mounted.at, mounts::IDENTITY, &mut served[..]).unwrap();
@@ -101,7 +101,7 @@ fn other_commands_ask_the_mount_too() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = replaced(&place);
     solera(["defrag", &mounted.at]).refused(1, &["another file is there now"]);
     let first = format!("{}:/first", mounted.volume);

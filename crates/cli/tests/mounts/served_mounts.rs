@@ -2,9 +2,8 @@
 //! preloaded works as well.
 
 use std::fs;
-use std::path::Path;
 
-use crate::support::{Mounted, Place, Ran, can_mount, compile, solera};
+use crate::support::{Mounted, Ran, TestDir, can_mount, compiled, solera};
 
 fn bash(script: &str, arguments: &[&str]) -> Ran {
     solera(["run", "--", "bash", "-c", script].iter().chain(arguments))
@@ -16,7 +15,7 @@ fn the_working_directory_is_real() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     let outside = place.text("outside");
     fs::create_dir(&outside).unwrap();
@@ -45,7 +44,7 @@ fn bind_mounts_lead_to_the_same_files() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     let bound = place.text("bound");
     fs::create_dir(&bound).unwrap();
@@ -64,11 +63,9 @@ fn programs_that_cannot_be_preloaded_inherit_descriptors() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/static.c");
-    let program = place.text("alone");
-    compile(&source, Path::new(&program), &["-static"]);
+    let program = compiled("cli/tests/support/static.c", &["-static"]);
     let script = "set -e; cd $1; { echo a; $2 say b; echo c; $2 say d; $2 say e; echo f; } > out
         cat out; { read x; echo -$x; $2 line; read x; echo -$x; $2 rest; } < out
         echo tail >> out; $2 say end >> out; tail -n 2 out; $2 pwd
@@ -96,12 +93,10 @@ fn both_faces_meet() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/static.c");
-    let (alone, linked) = (place.text("alone"), place.text("linked"));
-    compile(&source, Path::new(&alone), &["-static"]);
-    compile(&source, Path::new(&linked), &[]);
+    let compiled = |options: &[&str]| compiled("cli/tests/support/static.c", options);
+    let (alone, linked) = (compiled(&["-static"]), compiled(&[]));
     // Each holds what the other asks for; waiting ends when it is given up.
     let script = "cd $1; touch f; mkfifo go
         for pair in \"$2 $3\" \"$3 $2\"; do set -- $1 $2 $3 $pair
@@ -127,11 +122,9 @@ fn libraries_are_loaded_from_the_mount() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mounts/libraries.c");
-    let loads = place.text("loads");
-    compile(&source, Path::new(&loads), &[]);
+    let loads = compiled("cli/tests/mounts/libraries.c", &[]);
     // `outer` needs `inner`, which lies beside it.
     let make = "set -e; cd $0; L='-shared -fPIC -Wl,--enable-new-dtags,-rpath,$ORIGIN'
         mkdir -p sub; cd sub; echo \"int number(void) { return $1; }\" | cc $L -xc - -o new

@@ -3,25 +3,22 @@
 
 use std::path::Path;
 
-use crate::support::{Place, Ran, command, compile, copy_program, solera};
+use crate::support::{Ran, TestDir, command, compiled, copy_program, solera};
 
 const ALIGNING: &str = "libsolera_align.so";
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
 /// A volume with a file of 3 MiB, and the program of `align.c`.
-fn prepared(place: &Place) -> (String, String) {
+fn prepared(place: &TestDir) -> (String, String) {
     let volume = place.volume("64M");
     let file = place.path("file");
     std::fs::write(&file, vec![b'x'; 3 << 20]).expect("written");
     solera(["cp", file.to_str().expect("UTF-8"), &format!("{volume}:/file")]).ok();
-    let program = place.path("aligned");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run/align.c");
-    compile(&source, &program, &[]);
-    (volume, place.text("aligned"))
+    (volume, compiled("cli/tests/run/align.c", &[]))
 }
 
 /// Runs it on slow memory with these options and these libraries preloaded.
-fn run(place: &Place, (volume, program): &(String, String), options: &[&str], own: &str) -> Ran {
+fn run(place: &TestDir, (volume, program): &(String, String), options: &[&str], own: &str) -> Ran {
     let dir = place.text("cache");
     let _ = std::fs::create_dir(&dir);
     let library = Path::new(env!("CARGO_BIN_EXE_solera")).with_file_name(ALIGNING);
@@ -39,7 +36,7 @@ fn run(place: &Place, (volume, program): &(String, String), options: &[&str], ow
 
 #[test]
 fn blocks_of_a_program_and_of_what_it_starts_are_aligned() {
-    let place = Place::new();
+    let place = TestDir::new();
     let prepared = prepared(&place);
     let aligned = "itself: aligned\nbare: aligned\nown: aligned\n";
     assert_eq!(run(&place, &prepared, &["--align"], "").ok(), aligned);
@@ -56,7 +53,7 @@ fn blocks_of_a_program_and_of_what_it_starts_are_aligned() {
 /// What is asked for inside of another `solera run`, which has not got it, would be lost.
 #[test]
 fn it_is_asked_for_with_a_cache_by_the_outermost_command() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = ["--volume", &volume, "--at", "/aligned"];
     let run = |options: &[&str], program: &[&str]| {
@@ -76,7 +73,7 @@ fn it_is_asked_for_with_a_cache_by_the_outermost_command() {
 
 #[test]
 fn a_library_that_is_missing_is_missed_before_the_program_runs() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let own = Path::new(env!("CARGO_BIN_EXE_solera"));
     let library = place.path("libsolera_preload.so");
@@ -85,6 +82,7 @@ fn a_library_that_is_missing_is_missed_before_the_program_runs() {
         let mut command = command();
         command.env("SOLERA_PRELOAD", &library);
         command.args(["run", "--volume", &volume, "--at", "/aligned", "--cache", "16M"]);
+        command.args(["--cache-dir", &place.text("")]);
         Ran::of(command.args(options).args(["--", "true"]))
     };
     run(&[]).ok();

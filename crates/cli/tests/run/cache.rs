@@ -6,12 +6,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::group::Group;
-use crate::support::{Mounted, Place, Ran, can_change_user, can_mount, command, solera};
+use crate::support::{
+    Mounted, Ran, TestDir, can_change_user, can_mount, command, create_cache, solera,
+};
 
 const MIB: u64 = 1 << 20;
 
 /// `solera run` of a program with a cache in the place.
-fn cached(place: &Place, volume: &str) -> Command {
+fn cached(place: &TestDir, volume: &str) -> Command {
     let dir = place.path("cache");
     let _ = fs::create_dir(&dir);
     let mut command = command();
@@ -27,7 +29,7 @@ fn reported((volume, dir): (&str, &str), line: &[&str]) -> Ran {
     solera([&run[..], &["--cache-dir", dir, "--"], line].concat())
 }
 
-fn status(place: &Place, volume: &str) -> serde_json::Value {
+fn status(place: &TestDir, volume: &str) -> serde_json::Value {
     let dir = place.text("cache");
     solera(["cache", "status", "--json", "--cache-dir", &dir, volume]).json()
 }
@@ -38,7 +40,7 @@ fn count(status: &serde_json::Value, name: &str) -> u64 {
 
 #[test]
 fn what_one_program_read_the_next_one_finds() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("128M");
     let file = place.path("file");
     fs::write(&file, "line\n".repeat(1 << 20)).expect("written");
@@ -86,10 +88,12 @@ fn programs_with_and_without_it_see_the_same() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("128M");
     let (program, other) = (include_str!("cache.py"), include_str!("cache_other.py"));
-    let mounted = Mounted::again(&place, volume.clone(), &["--cache", "32M"]);
+    let own = place.text("cache-of-the-mount");
+    fs::create_dir(&own).expect("a directory");
+    let mounted = Mounted::again(&place, volume.clone(), &["--cache", "32M", "--cache-dir", &own]);
     let pipes = place.text("");
     let fifos = ["in0", "out0", "in1", "out1"].map(|name| place.text(name));
     assert!(Command::new("mkfifo").args(&fifos).status().expect("mkfifo").success());
@@ -136,7 +140,7 @@ fn programs_with_and_without_it_see_the_same() {
 /// Out of reach, full, somebody else's: the volume serves, and the report says why.
 #[test]
 fn a_cache_that_cannot_be_had_is_no_failure() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     Ran::of(cached(&place, &volume).args(["sh", "-c", "echo told > /cached/file"])).ok();
     let dir = place.text("cache");
@@ -195,7 +199,7 @@ fn a_cache_that_cannot_be_had_is_no_failure() {
 /// disk.
 #[test]
 fn a_cache_that_cannot_be_meant_is_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let mounted = place.text("mounted");
     fs::create_dir(&mounted).expect("a directory");
@@ -217,7 +221,7 @@ fn a_cache_that_cannot_be_meant_is_refused() {
 /// `--attach` did nothing where the cache has small pages, and only the report told.
 #[test]
 fn a_wish_that_the_pages_do_not_grant_is_told_of() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, dir) = (place.volume("64M"), place.text("cache"));
     fs::create_dir(&dir).expect("a directory");
     let run =
@@ -231,7 +235,7 @@ fn a_wish_that_the_pages_do_not_grant_is_told_of() {
 /// The cache of a volume that is gone could not be named any more, and kept its memory.
 #[test]
 fn caches_of_volumes_that_are_gone_are_found_and_removed() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, dir) = (place.volume("64M"), place.text("cache"));
     let line = "seq 100000 > /cached/file; cat /cached/file > /dev/null";
     Ran::of(cached(&place, &volume).args(["sh", "-c", line])).ok();
@@ -267,15 +271,14 @@ fn both_caches_of_a_volume_go_at_once() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let line = "seq 100000 > /cached/file; cat /cached/file > /dev/null";
     let run = ["run", "--volume", &volume, "--at", "/cached", "--cache", "32M", "--"];
     solera([&run[..], &["sh", "-c", line]].concat()).ended_with(0);
     let first = solera(["cache", "status", "--json", &volume]).json();
     let first = first["place"].as_str().expect("a place").to_owned();
-    let made = solera(["cache", "create", &volume]).ok();
-    let made = made.trim_end();
+    let made = &*create_cache(&volume);
     solera([&run[..], &["sh", "-c", line]].concat()).ok();
     let both = solera(["cache", "status", "--json", &volume]).json();
     assert_eq!((&both["place"], &both["other_places"][0]), (&made.into(), &first.clone().into()));
@@ -294,7 +297,7 @@ fn a_program_that_gives_its_rights_away_goes_on() {
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let empty = place.text("empty");
     fs::create_dir(&empty).expect("a directory");
@@ -331,7 +334,7 @@ fn a_program_that_gives_its_rights_away_goes_on() {
 /// instructions (`crates/flac/tests/caching/exclusive.rs` counts them).
 #[test]
 fn a_program_with_the_cache_keeps_one_thread() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let lines = "
 import ctypes, os
@@ -355,9 +358,9 @@ fn root_makes_one_with_huge_pages() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
-    let made = solera(["cache", "create", &volume]).ok();
+    let made = create_cache(&volume);
     let at = made.trim_end();
     assert!(at.starts_with("/run/solera/") && Path::new(at).is_dir(), "{made}");
     assert!(solera(["cache", "create", &volume]).ok().contains("there already"));
@@ -390,7 +393,7 @@ fn a_control_group_with_room_for_its_cache_loses_nobody() {
         return;
     }
     let Some(group) = Group::new(256 * MIB) else { return };
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, dir) = (place.path("v.pm"), place.text("cache"));
     let volume = volume.to_str().expect("UTF-8");
     solera(["format", "--reserve", "--size", "640M", volume]).ok();

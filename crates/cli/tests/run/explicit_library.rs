@@ -5,7 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Mounted, Place, Ran, can_mount, command, compile, solera};
+use crate::support::{
+    Mounted, Ran, TestDir, can_mount, command, compile, compiled, create_cache, linked_library,
+    solera, source,
+};
 
 const CAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 
@@ -14,24 +17,12 @@ fn built() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_solera")).parent().expect("its directory").to_owned()
 }
 
-/// Links the library into a place; gives that.
-fn link(place: &Place) -> String {
-    let to = place.text("lib");
-    std::fs::create_dir_all(&to).expect("a directory");
-    let archive = built().join("libsolera.a");
-    Ran::of(Command::new(format!("{CAPI}/link.sh")).arg(archive).arg(&to)).ok();
-    to
-}
-
 /// Compiles one of the library's own tests.
-fn program(place: &Place, library: &str, source: &str) -> String {
-    let to = place.path(source);
+fn program(library: &str, source: &str) -> String {
     let (include, search) = (format!("-I{CAPI}/include"), format!("-L{library}"));
     let run = format!("-Wl,-rpath,{library}");
     let options = [&*include, &search, &run, "-pthread", "-Wl,--no-as-needed", "-lsolera", "-ldl"];
-    let source = Path::new(CAPI).join("tests/c").join(source).with_extension("c");
-    compile(&source, &to, &options);
-    to.to_str().expect("our own names are UTF-8").to_owned()
+    compiled(&format!("capi/tests/c/{source}.c"), &options)
 }
 
 /// The class that a program found; everything else that it checks is right.
@@ -41,9 +32,9 @@ fn class(ran: Ran) -> String {
 
 /// The programs in each of the ways in which one comes to a volume; gives the classes found.
 fn ways(source: &str) -> Vec<String> {
-    let place = Place::new();
-    let library = link(&place);
-    let program = program(&place, &library, source);
+    let place = TestDir::new();
+    let library = linked_library();
+    let program = program(&library, source);
     let volume = place.volume("256M");
     let prefix = place.prefix();
     let own = |at: &str, seen: &str, beside: &str| {
@@ -112,7 +103,7 @@ fn logs_are_the_same_on_volumes() {
 }
 
 /// A script that succeeds if a process has the volume attached so often: by so many slots.
-fn attached(place: &Place, volume: &str) -> String {
+fn attached(place: &TestDir, volume: &str) -> String {
     let script = place.path("attached");
     let solera = env!("CARGO_BIN_EXE_solera");
     let counts = format!(
@@ -125,15 +116,13 @@ fn attached(place: &Place, volume: &str) -> String {
 /// Copies of the library's file are other libraries for the linker.
 #[test]
 fn a_process_has_one_engine() {
-    let place = Place::new();
-    let library = link(&place);
+    let place = TestDir::new();
+    let library = linked_library();
     let volume = place.volume("64M");
     let prefix = place.prefix();
     let shared = format!("{library}/libsolera.so.0");
-    let to = place.text("engines");
-    let source = Path::new(CAPI).join("tests/c/engines.c");
     let include = format!("-I{CAPI}/include");
-    compile(&source, Path::new(&to), &[&include, "-ldl"]);
+    let to = compiled("capi/tests/c/engines.c", &[&include, "-ldl"]);
     let count = attached(&place, &volume);
     // By its path, by a link of another name, and once more: one library, in any order.
     let link = place.text("linked.so");
@@ -153,13 +142,13 @@ fn a_process_has_one_engine() {
     let copy = place.text("copy.so");
     std::fs::copy(&shared, &copy).expect("a copy");
     let (own, archive) = (place.text("own"), built().join("libsolera.a"));
-    let compiled = Command::new("cc")
+    let second = Command::new("cc")
         .args(["-w", "-D_GNU_SOURCE", "-DOWN", "-pthread", &include, "-o", &own])
-        .args([&source, &archive])
+        .args([&source("capi/tests/c/engines.c"), &archive])
         .args(["-ldl", "-lm"])
         .status()
         .expect("cc");
-    assert!(compiled.success());
+    assert!(second.success());
     let mut second = Command::new(&own);
     second.args([&volume, &shared, &copy]).env("SOLERA_TEST_ATTACHED", &count);
     Ran::of(&mut second).ok();
@@ -171,7 +160,7 @@ fn a_process_has_one_engine() {
 /// other for dead rests on `robust::bytes::is_held_by`, which has a test of its own.)
 #[test]
 fn the_command_works_where_it_is_served() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, prefix) = (place.volume("64M"), place.prefix());
     let solera = env!("CARGO_BIN_EXE_solera");
     let script = format!(
@@ -189,9 +178,9 @@ fn the_command_works_where_it_is_served() {
 /// and with one of pages of 2 MiB, which are mapped.
 #[test]
 fn buffers_are_attached_from_a_cache() {
-    let place = Place::new();
-    let library = link(&place);
-    let program = program(&place, &library, "buffers");
+    let place = TestDir::new();
+    let library = linked_library();
+    let program = program(&library, "buffers");
     let (volume, prefix) = (place.volume("256M"), place.prefix());
     let run = |options: &[&str], attached: bool| {
         let mut command = command();
@@ -209,7 +198,7 @@ fn buffers_are_attached_from_a_cache() {
     if !can_mount() {
         return;
     }
-    solera(["cache", "create", &volume]).ok();
+    create_cache(&volume);
     let ran = run(&["--cache", "64M"], true);
     let status = solera(["cache", "status", "--json", &volume]).json();
     let text = solera(["cache", "status", &volume]).ok();
@@ -222,10 +211,10 @@ fn buffers_are_attached_from_a_cache() {
 /// A log on a volume is shown by each of its names.
 #[test]
 fn a_log_on_a_volume_is_shown() {
-    let place = Place::new();
-    let library = link(&place);
+    let place = TestDir::new();
+    let library = linked_library();
     let (volume, prefix) = (place.volume("256M"), place.prefix());
-    Ran::of(Command::new(program(&place, &library, "example")).arg(&volume)).ok();
+    Ran::of(Command::new(program(&library, "example")).arg(&volume)).ok();
     let name = crate::support::shell(&volume, &prefix, &format!("ls {prefix}")).ok();
     let name = name.trim();
     let shown = solera(["log", "check", &format!("{volume}:/{name}")]).ok();
@@ -245,9 +234,9 @@ fn a_log_on_a_volume_is_shown() {
 /// A preload library of another version is not gone by, and not attached beside.
 #[test]
 fn a_preload_library_of_another_version_is_refused() {
-    let place = Place::new();
-    let library = link(&place);
-    let program = program(&place, &library, "example");
+    let place = TestDir::new();
+    let library = linked_library();
+    let program = program(&library, "example");
     let source = place.path("other.c");
     let other = "static const char *table[] = {\"9.8.7\"};\n\
                  const void *solera_preloaded(void) { return table; }\n";
@@ -265,10 +254,10 @@ fn a_preload_library_of_another_version_is_refused() {
 /// others at once.
 #[test]
 fn who_ends_gives_the_volume_back() {
-    let place = Place::new();
-    let library = link(&place);
+    let place = TestDir::new();
+    let library = linked_library();
     let volume = place.volume("64M");
-    let program = program(&place, &library, "ends");
+    let program = program(&library, "ends");
     for how in ["exit", "killed", "child", "exec"] {
         let mut command = Command::new(&program);
         let ran = Ran::of(command.args([&volume, how]));

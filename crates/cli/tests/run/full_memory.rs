@@ -6,10 +6,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::group::Group;
-use crate::support::{Mounted, Place, can_mount, compile, shell, solera};
+use crate::support::{Mounted, TestDir, can_mount, compiled, shell, solera};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 const MIB: u64 = 1 << 20;
@@ -19,7 +19,7 @@ struct Small(PathBuf);
 
 impl Small {
     /// `None`, and it says so, if this test may not mount.
-    fn new(place: &Place, options: &str) -> Option<Self> {
+    fn new(place: &TestDir, options: &str) -> Option<Self> {
         let at = place.path("small");
         fs::create_dir(&at).unwrap();
         let options = std::ffi::CString::new(options).unwrap();
@@ -54,10 +54,8 @@ impl Drop for Small {
     }
 }
 
-fn starved(place: &Place) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run/full_memory.c");
-    compile(&source, &place.path("starved"), &[]);
-    place.text("starved")
+fn starved() -> String {
+    compiled("cli/tests/run/full_memory.c", &[])
 }
 
 /// A check that finds no fault, and tells what is missing.
@@ -75,8 +73,8 @@ fn is_sound(volume: &str, lacks: bool) {
 /// helped.
 #[test]
 fn a_full_file_system_beneath_is_no_damage() {
-    let place = Place::new();
-    let program = starved(&place);
+    let place = TestDir::new();
+    let program = starved();
     let Some(small) = Small::new(&place, "size=40M") else { return };
     let (volume, at) = (small.volume(), place.prefix());
     for mode in ["posix", "sync", "strict"] {
@@ -108,8 +106,8 @@ fn a_full_file_system_beneath_is_no_damage() {
 /// As above, by the other ways onto a volume.
 #[test]
 fn the_mount_and_the_command_say_so_too() {
-    let place = Place::new();
-    let program = starved(&place);
+    let place = TestDir::new();
+    let program = starved();
     if !can_mount() {
         return;
     }
@@ -140,7 +138,7 @@ fn the_mount_and_the_command_say_so_too() {
 /// `cp` and `age` advised to grow a volume that had room, but no memory for it.
 #[test]
 fn growing_is_no_advice_where_memory_is_lacking() {
-    let place = Place::new();
+    let place = TestDir::new();
     let Some(small) = Small::new(&place, "size=40M") else { return };
     let volume = small.volume();
     solera(["format", "--size", "256M", &volume]).ended_with(0);
@@ -163,8 +161,8 @@ fn growing_is_no_advice_where_memory_is_lacking() {
 /// Another file takes the memory while the volume is in use.
 #[test]
 fn another_file_takes_the_memory() {
-    let place = Place::new();
-    let program = starved(&place);
+    let place = TestDir::new();
+    let program = starved();
     let Some(small) = Small::new(&place, "size=24M") else { return };
     let (volume, at) = (small.volume(), place.prefix());
     solera(["format", "--size", "64M", &volume]).ended_with(0);
@@ -188,8 +186,8 @@ fn another_file_takes_the_memory() {
 /// damaged.
 #[test]
 fn holes_in_what_is_in_use_are_no_damage() {
-    let place = Place::new();
-    let program = starved(&place);
+    let place = TestDir::new();
+    let program = starved();
     let Some(small) = Small::new(&place, "size=64M") else { return };
     let (volume, at) = (small.volume(), place.prefix());
     solera(["format", "--size", "32M", &volume]).ended_with(0);
@@ -241,8 +239,8 @@ fn holes_in_what_is_in_use_are_no_damage() {
 /// damage.
 #[test]
 fn a_control_group_at_its_limit_damages_nothing() {
-    let place = Place::new();
-    let program = starved(&place);
+    let place = TestDir::new();
+    let program = starved();
     let Some(group) = Group::new(64 * MIB) else { return };
     let (volume, at) = (place.volume("256M"), place.prefix());
     let solera_itself = env!("CARGO_BIN_EXE_solera");
@@ -265,7 +263,7 @@ fn a_control_group_at_its_limit_damages_nothing() {
 /// `--reserve` takes all of the memory at once; where there is too little, nothing is left behind.
 #[test]
 fn reserving_takes_all_or_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     let Some(small) = Small::new(&place, "size=64M") else { return };
     let volume = small.volume();
     let too_much = ["format", "--reserve", "--size", "128M", &volume];
@@ -289,7 +287,7 @@ fn reserving_takes_all_or_nothing() {
 /// What `info`, `df` and `statvfs` call free was what the volume had, not what could be had.
 #[test]
 fn what_is_said_to_be_free_can_be_had() {
-    let place = Place::new();
+    let place = TestDir::new();
     let Some(small) = Small::new(&place, "size=64M") else { return };
     let (volume, at) = (small.volume(), place.prefix());
     solera(["format", "--size", "256M", &volume]).ended_with(0);
@@ -315,7 +313,7 @@ fn what_is_said_to_be_free_can_be_had() {
 /// A volume of 1 TiB in a sparse file took 2.1 GiB when it was made, and more when it was used.
 #[test]
 fn a_tebibyte_takes_memory_as_it_is_used() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.text("v.pm"), place.prefix());
     let taken = || fs::metadata(&volume).unwrap().blocks() * 512;
     solera(["format", "--size", "1T", &volume]).ended_with(0);

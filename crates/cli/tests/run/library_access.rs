@@ -5,14 +5,14 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::support::{Place, as_user, can_change_user, shell};
+use crate::support::{TestDir, as_user, can_change_user, shell};
 
 #[test]
 fn a_library_that_is_closed_is_not_a_missing_one() {
     if !can_change_user() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     fs::set_permissions(&volume, fs::Permissions::from_mode(0o666)).unwrap();
     shell(&volume, &at, &format!("echo x > {at}/f")).ok();

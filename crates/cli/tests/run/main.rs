@@ -17,8 +17,8 @@ mod options;
 mod profile;
 mod sqlite;
 mod sqlite_concurrency;
+#[path = "../support/sqlite_volume.rs"]
+mod sqlite_volume;
 #[path = "../support/mod.rs"]
 mod support;
-#[path = "../support/sqlite.rs"]
-mod tried;
 mod volumes;

@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use crate::support::{Mounted, Place, Ran, can_mount, command, solera, with_own_mounts};
+use crate::support::{Mounted, Ran, TestDir, can_mount, command, solera, with_own_mounts};
 
 /// A second volume.
-fn other(place: &Place) -> String {
+fn other(place: &TestDir) -> String {
     let path = place.text("other.pm");
     solera(["format", "--size", "64M", &path]).ok();
     path
@@ -22,7 +22,7 @@ fn inside(options: &[&str], line: &str) -> Ran {
 /// outer one puts its own variables back at each exec.
 #[test]
 fn another_volume_inside_is_seen_too() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (one, two) = (place.volume("64M"), other(&place));
     let (at, below) = (place.prefix(), place.text("b"));
     fs::create_dir(&below).unwrap();
@@ -67,7 +67,7 @@ fn another_volume_inside_is_seen_too() {
 /// What asks for nothing else goes on; a script that says `solera run` in each of its lines works.
 #[test]
 fn the_same_volume_inside_goes_on() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     let outer = ["--volume", &volume, "--at", &at, "--mode", "sync"];
@@ -90,7 +90,7 @@ fn the_same_volume_inside_goes_on() {
 /// Options of the inner one were read, and of no effect.
 #[test]
 fn options_that_would_be_ignored_inside_are_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     let outer = ["--volume", &volume, "--at", &at, "--bypass", "gdb"];
@@ -115,7 +115,7 @@ fn options_that_would_be_ignored_inside_are_refused() {
 /// Over a directory of the kernel's the same holds.
 #[test]
 fn inside_split_another_engine_is_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let (split, other, at) = (place.text("split"), place.text("other"), place.prefix());
     fs::create_dir(&split).unwrap();
@@ -136,7 +136,7 @@ fn inside_split_another_engine_is_refused() {
 /// A command that is bypassed, or was started without the library, is outside.
 #[test]
 fn a_command_that_is_not_served_itself_starts_anew() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (one, two) = (place.volume("64M"), other(&place));
     let (at, below) = (place.prefix(), place.text("b"));
     let line = format!("$S run --volume {two} --at {below} -- sh -c 'echo x > {below}/f; ls {at}'");
@@ -158,7 +158,7 @@ fn without_a_name_it_says_which_volume_it_takes() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mounted = Mounted::new(&place, "64M", &[]);
     let (at, volume) = (&mounted.at, &mounted.volume);
     let forgotten = place.text("m2");
@@ -217,7 +217,7 @@ fn without_a_name_it_says_which_volume_it_takes() {
 /// With a volume of its own, or over a directory, what is served there counts.
 #[test]
 fn what_is_served_meets_a_requirement() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let (at, split) = (place.prefix(), place.text("split"));
     fs::create_dir(&split).unwrap();
@@ -238,7 +238,7 @@ fn of_several_mounts_it_takes_the_one_that_is_meant() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let first = Mounted::new(&place, "64M", &[]);
     let second = place.text("mnt2");
     fs::create_dir(&second).unwrap();
@@ -263,7 +263,7 @@ fn of_several_mounts_it_takes_the_one_that_is_meant() {
 /// `--class` inside was taken for the variable that the outer one had set, and of no effect.
 #[test]
 fn another_class_inside_is_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     let outer = ["--volume", &volume, "--at", &at];

@@ -1,7 +1,7 @@
 //! Memory nodes, simulated: programs write at home, what they start has the same home, files are
 //! pinned.
 
-use crate::support::{Place, command, solera};
+use crate::support::{TestDir, command, solera};
 use std::process::Command;
 
 /// The first two CPUs that this test may use (or one, twice).
@@ -29,7 +29,7 @@ fn bytes_by_node(volume: &str, path: &str, nodes: &str) -> (serde_json::Value, V
 
 #[test]
 fn programs_write_at_home_and_so_do_those_they_start() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.text("v.pm"), place.prefix());
     solera(["format", "--size", "256M", "--groups", "4", &volume]).ok();
     let [here, there] = cpus();
@@ -58,7 +58,7 @@ fn programs_write_at_home_and_so_do_those_they_start() {
 
 #[test]
 fn a_file_is_pinned() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.text("v.pm"), place.prefix());
     solera(["format", "--size", "256M", "--groups", "4", &volume]).ok();
     let nodes = "0-1023;1024";

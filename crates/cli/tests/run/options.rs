@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, Ran, command, compile, solera};
+use crate::support::{Ran, TestDir, command, compiled, solera};
 
 /// Four processes make the volume their root, which it does not serve. One program is executed from
 /// the volume, which is a detour.
@@ -15,7 +15,7 @@ const SCRIPT: &str = "cd $0 && cp /bin/cat . && ./cat /dev/null; PATH=$PATH:/usr
                       { chroot .; chroot .; chroot .; } 2>/dev/null; \
                       sh -c 'chroot .' 2>/dev/null; exit 3";
 
-fn run(place: &Place, volume: &str, options: &[&str], script: &str) -> Ran {
+fn run(place: &TestDir, volume: &str, options: &[&str], script: &str) -> Ran {
     let at = place.prefix();
     let head = ["run", "--volume", volume, "--at", &at];
     let program = ["--", "sh", "-c", script, &at];
@@ -24,7 +24,7 @@ fn run(place: &Place, volume: &str, options: &[&str], script: &str) -> Ran {
 
 #[test]
 fn the_report_counts_over_all_processes() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let told = run(&place, &volume, &["--report"], SCRIPT).ended_with(3).err;
     let row = |reason: &str| {
@@ -39,7 +39,7 @@ fn the_report_counts_over_all_processes() {
 
 #[test]
 fn the_report_is_cut_to_the_most_frequent_and_written_as_json() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let file = place.text("report");
     // Without the guard: on a machine without protection keys it would be reported too.
@@ -57,7 +57,7 @@ fn the_report_is_cut_to_the_most_frequent_and_written_as_json() {
 
 #[test]
 fn a_strict_program_is_ended_where_it_is_not_served() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let served = "cd $0 && echo x > f && cp f g && mv g h && cat h && rm f h";
     assert_eq!(run(&place, &volume, &["--strict-support"], served).ok(), "x\n");
@@ -70,7 +70,7 @@ fn a_strict_program_is_ended_where_it_is_not_served() {
 
 #[test]
 fn a_bypassed_program_does_not_see_the_volume() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let script = "echo x > $0/f; cat $0/f || env cat $0/f || echo hidden";
     let twice = run(&place, &volume, &["--bypass", "other", "--bypass", "cat"], script);
@@ -88,7 +88,7 @@ fn a_bypassed_program_does_not_see_the_volume() {
 /// How appended bytes are to be moved is told to the library; what is none of the ways is refused.
 #[test]
 fn the_way_of_relinks_is_passed_on() {
-    let place = Place::new();
+    let place = TestDir::new();
     let directory = place.text("files");
     fs::create_dir(&directory).expect("a directory");
     let told = |options: &[&str]| {
@@ -108,7 +108,7 @@ fn the_way_of_relinks_is_passed_on() {
 /// The kernel tells which key a mapping lies under.
 #[test]
 fn the_volume_lies_under_a_protection_key_unless_it_is_not_wanted() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let script = format!(
         "awk -v file={volume} 'index($0, file) {{ r = 1 }} \
@@ -128,7 +128,7 @@ fn the_volume_lies_under_a_protection_key_unless_it_is_not_wanted() {
 /// silence.
 #[test]
 fn options_that_have_no_effect_are_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let on_volume = ["--volume", &volume, "--at", &at];
     for (given, named) in [
@@ -154,7 +154,7 @@ fn options_that_have_no_effect_are_refused() {
 /// An unknown word was taken for the usual one.
 #[test]
 fn values_of_variables_that_nobody_knows_are_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let split = place.text("split");
     fs::create_dir(&split).expect("made");
@@ -213,7 +213,7 @@ fn values_of_variables_that_nobody_knows_are_refused() {
 /// share the bandwidth. Nothing here is said about how fast it may be.
 #[test]
 fn a_volume_is_as_slow_as_the_model_of_its_memory() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let at = place.prefix();
     let took = |script: &str| {
@@ -238,13 +238,16 @@ fn a_volume_is_as_slow_as_the_model_of_its_memory() {
 /// that only reads, too. A mapping must show what the others write.
 #[test]
 fn what_is_only_read_can_be_mapped() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run/read_only.c");
-    let program = place.text("still");
-    compile(&source, Path::new(&program), &[]);
-    let ways: [&[&str]; 4] =
-        [&["--mode", "strict"], &["--mode", "sync"], &["--mode", "posix"], &["--cache", "16M"]];
+    let program = compiled("cli/tests/run/read_only.c", &[]);
+    let caches = place.text("");
+    let ways: [&[&str]; 4] = [
+        &["--mode", "strict"],
+        &["--mode", "sync"],
+        &["--mode", "posix"],
+        &["--cache", "16M", "--cache-dir", &caches],
+    ];
     for way in ways {
         let fill = "cd $0; rm -f f sparse
                     i=0; while [ $i -lt 3000 ]; do printf abc; i=$((i + 1)); done > f
@@ -274,7 +277,7 @@ fn what_is_only_read_can_be_mapped() {
 /// directory of the volume, and so did programs that ask the loader for the C library's version.
 #[test]
 fn the_dynamic_loader_starts_programs_that_see_the_volume() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     let loader = "/lib64/ld-linux-x86-64.so.2";
     let script = format!(
@@ -302,9 +305,7 @@ fn the_dynamic_loader_starts_programs_that_see_the_volume() {
     let own = format!("{at}/f");
     assert_eq!(solera(head.iter().chain(&["/bin/cat", &own])).ok(), "text\n");
     assert!(solera(head.iter().chain(&["--version"])).ok().contains("ld.so"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/static.c");
-    let alone = place.text("alone");
-    compile(&source, Path::new(&alone), &["-static"]);
+    let alone = compiled("cli/tests/support/static.c", &["-static"]);
     solera(head.iter().chain(&[alone.as_str()])).refused(126, &[&alone, "statically linked"]);
 }
 
@@ -312,7 +313,7 @@ fn the_dynamic_loader_starts_programs_that_see_the_volume() {
 /// look there: Python's `find_library` found nothing.
 #[test]
 fn ldconfig_tells_its_cache_from_a_directory_of_the_volume() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let script = "cd $0; /sbin/ldconfig -p | grep -c libc.so.6; /sbin/ldconfig -n .; echo $?";
     let ran = run(&place, &volume, &["--report"], script).ended_with(0);
@@ -327,7 +328,7 @@ fn ldconfig_tells_its_cache_from_a_directory_of_the_volume() {
 /// started anything.
 #[test]
 fn the_report_needs_no_temporary_directory_of_the_kernels() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at) = (place.volume("64M"), place.prefix());
     run(&place, &volume, &[], "mkdir $0/t").ended_with(0);
     let [report, trace] = ["report", "trace"].map(|name| place.text(name));
@@ -351,7 +352,7 @@ fn a_core_file_that_is_lost_is_reported() {
         eprintln!("core files go to {pattern}: nothing tested");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     for (directory, lost) in [(place.prefix(), true), (place.text(""), false)] {
         let mut shell = Command::new("sh");

@@ -6,20 +6,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::domain::Machine;
-use crate::support::{Place, Ran, can_mount, solera, with_own_mounts};
+use crate::support::{Ran, TestDir, can_mount, compiled, solera, with_own_mounts};
 use serde_json::Value;
 
 /// The program, compiled.
-fn program(place: &Place) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run/profile.c");
-    let options = ["-pthread", "-D_GNU_SOURCE", "-Wno-nonnull"];
-    crate::support::compile(&source, &place.path("profiled"), &options);
-    place.text("profiled")
+fn program() -> String {
+    compiled("cli/tests/run/profile.c", &[])
 }
 
 /// A place, the program, a volume, and where that appears.
 struct World {
-    place: Place,
+    place: TestDir,
     program: String,
     volume: String,
     at: String,
@@ -27,8 +24,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
-        let (program, volume, at) = (program(&place), place.volume("128M"), place.prefix());
+        let place = TestDir::new();
+        let (program, volume, at) = (program(), place.volume("128M"), place.prefix());
         Self { place, program, volume, at }
     }
 
@@ -256,7 +253,7 @@ fn a_wait_for_a_record_lock_names_the_process_that_has_it() {
 fn a_profile_of_a_domains_volume_is_exact() {
     let machine = Machine::new();
     let _nodes = machine.domain_of_three();
-    let (program, file) = (program(&machine.0), machine.0.text("profile.json"));
+    let (program, file) = (program(), machine.0.text("profile.json"));
     let options = ["run", "--ddmap", "dm/v", "--profile-file", &file, "--json", "--"];
     machine.solera(&[&options[..], &[&program, "alone", "/dm"]].concat()).ok();
     let profile = parsed(&file);
@@ -312,7 +309,7 @@ fn a_trace_has_each_call() {
     assert_eq!(ours[0]["args"]["file"], Value::from(format!("{}/shared", world.at)));
     assert_eq!(ours[0]["cat"], "volume");
     let names = trace["traceEvents"].as_array().expect("events");
-    let named = |event: &&Value| event["ph"] == "M" && event["args"]["name"] == "profiled";
+    let named = |event: &&Value| event["ph"] == "M" && event["args"]["name"] == "profile";
     assert!(names.iter().any(|event| named(&event)), "{trace:#}");
     let in_order = |pair: &[&Value]| pair[0]["ts"].as_f64() <= pair[1]["ts"].as_f64();
     assert!(calls.windows(2).all(in_order));
@@ -352,7 +349,7 @@ fn of_several_mounted_volumes_all_are_seen_or_none() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let volumes = ["1.pm", "2.pm"].map(|name| place.text(name));
     let mounts = ["m1", "m2"].map(|name| place.text(name));
     let [all, none] = ["all.json", "none.json"].map(|name| place.text(name));
@@ -391,7 +388,7 @@ fn of_several_mounted_volumes_all_are_seen_or_none() {
 
 /// Nothing but the programs' own calls, on a directory of the kernel's: the profile, with these
 /// options.
-fn without_a_volume(place: &Place, options: &[&str], program: &[&str]) -> Value {
+fn without_a_volume(place: &TestDir, options: &[&str], program: &[&str]) -> Value {
     let file = place.text("profile.json");
     let head = ["run", "--no-volume", "--json", "--profile-file", &file];
     let mut command = crate::support::command();
@@ -402,7 +399,7 @@ fn without_a_volume(place: &Place, options: &[&str], program: &[&str]) -> Value 
 }
 
 /// A copy of the libraries that each user may load.
-fn readable(place: &Place) -> String {
+fn readable(place: &TestDir) -> String {
     let built = Path::new(env!("CARGO_BIN_EXE_solera")).parent().expect("a directory");
     for name in ["libsolera_preload.so", "libsolera_profile.so"] {
         if !place.path(name).exists() {
@@ -414,7 +411,7 @@ fn readable(place: &Place) -> String {
 
 #[test]
 fn a_bypassed_program_is_not_profiled_what_it_starts_is() {
-    let place = Place::new();
+    let place = TestDir::new();
     let script = "dd if=/dev/zero of=$0/a bs=1024 count=3 2>&1; cp $0/a $0/b; env cp $0/b $0/c";
     let program = ["sh", "-c", script, &place.text("")];
     let path = |name: &str| place.text("") + "/" + name;
@@ -429,10 +426,8 @@ fn a_bypassed_program_is_not_profiled_what_it_starts_is() {
 /// redis, whose allocator is jemalloc, hung before its `main`: the library was looked for then.
 #[test]
 fn an_allocator_that_opens_files_begins_while_the_library_does() {
-    let place = Place::new();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run/own_malloc.c");
-    crate::support::compile(&source, &place.path("own_malloc"), &["-fno-builtin"]);
-    let program = place.text("own_malloc");
+    let place = TestDir::new();
+    let program = compiled("cli/tests/run/own_malloc.c", &["-fno-builtin"]);
     let line = ["timeout", "-s", "KILL", "60", &program, &place.text("file")];
     for options in [&[][..], &["--bypass", "own_malloc"]] {
         let profile = without_a_volume(&place, options, &line);
@@ -453,7 +448,7 @@ fn a_program_that_becomes_another_users_is_profiled() {
         eprintln!("root is needed: nothing tested");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let directory = place.text("open");
     fs::create_dir(&directory).expect("a directory");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("its mode");

@@ -2,14 +2,11 @@
 //! SQLite's own programs that know nothing of it, through names of each kind.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Mounted, Ran, can_mount, compile, solera};
-use crate::tried::{CAPI, Tried, python, times};
-
-const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/tests/c/worker.c");
+use crate::sqlite_volume::{CAPI, SqliteVolume, python, times};
+use crate::support::{Mounted, Ran, can_mount, compiled, solera};
 
 const WORK: &str = "
 CREATE TABLE t(a INTEGER PRIMARY KEY, b BLOB, c TEXT);
@@ -25,14 +22,12 @@ const ASK: &str = "SELECT count(*), sum(length(b)), min(c), max(c) FROM t; PRAGM
 const SAID: &str = "1334|3797280|row 1|row 999 again\nok\n";
 
 /// What workers work on.
-impl Tried {
-    fn worker(&self) -> PathBuf {
-        let to = self.place.path("worker");
+impl SqliteVolume {
+    fn worker(&self) -> String {
         let (include, search) = (format!("-I{CAPI}/include"), format!("-L{}", self.library));
         let options =
             [&*include, &search, "-Wl,--no-as-needed", "-lsolera", "-lsqlite3", "-ldl", "-lm"];
-        compile(Path::new(WORKER), &to, &options);
-        to
+        compiled("sqlite/tests/c/worker.c", &options)
     }
 
     /// An empty database for workers.
@@ -59,7 +54,7 @@ fn start(command: &mut Command, arguments: &[&str]) -> Child {
 
 #[test]
 fn every_journal_mode_works_and_others_read_what_it_wrote() {
-    let Some(tried) = Tried::new() else { return };
+    let Some(sqlite) = SqliteVolume::new() else { return };
     let journals = ["delete", "truncate", "persist", "memory", "wal"];
     for journal in journals {
         for (number, setting) in [
@@ -76,13 +71,13 @@ fn every_journal_mode_works_and_others_read_what_it_wrote() {
                 "{setting} PRAGMA journal_mode = {journal}; {WORK} PRAGMA wal_checkpoint;
                  VACUUM; {ASK}"
             );
-            let said = tried.shell(&tried.uri(&file), &script);
+            let said = sqlite.shell(&sqlite.uri(&file), &script);
             assert!(said.ends_with(SAID), "{file}: {said}");
-            assert_eq!(tried.own_shell(&file, ASK), SAID, "{file} by unix");
+            assert_eq!(sqlite.own_shell(&file, ASK), SAID, "{file} by unix");
             // And back.
-            tried.own_shell(&file, "UPDATE t SET c = c || '!' WHERE a = 1;");
+            sqlite.own_shell(&file, "UPDATE t SET c = c || '!' WHERE a = 1;");
             let ask = format!("UPDATE t SET c = 'row 1' WHERE c = 'row 1907!'; {ASK}");
-            let said = tried.shell(&tried.uri(&file), &ask);
+            let said = sqlite.shell(&sqlite.uri(&file), &ask);
             assert!(
                 said.starts_with("1334|3797280|") && said.ends_with("\nok\n"),
                 "{file}: {said}"
@@ -90,83 +85,84 @@ fn every_journal_mode_works_and_others_read_what_it_wrote() {
         }
     }
     if can_mount() {
-        let mounted = Mounted::again(&tried.place, tried.volume.clone(), &[]);
+        let mounted = Mounted::again(&sqlite.place, sqlite.volume.clone(), &[]);
         for journal in &journals[..4] {
             let path = format!("{}/{journal}-0.db", mounted.at);
             let ask = "SELECT count(*) FROM t; PRAGMA integrity_check;";
-            let found = Ran::of(tried.alone("sqlite3").args(["-batch", &path, ask])).ok();
+            let found = Ran::of(sqlite.alone("sqlite3").args(["-batch", &path, ask])).ok();
             assert_eq!(found, "1334\nok\n", "{journal} through the mount");
         }
         mounted.end();
     }
-    tried.end();
+    sqlite.end();
 }
 
 /// Each name leads to the same database, and journals lie beside it.
 #[test]
 fn a_database_has_names_of_three_kinds() {
-    let Some(tried) = Tried::new() else { return };
+    let Some(sqlite) = SqliteVolume::new() else { return };
     let make = "PRAGMA journal_mode = persist; CREATE TABLE n(x); INSERT INTO n VALUES (1);";
-    tried.shell(&tried.uri("my.db"), make);
-    let whole = format!("file:{}:/my.db?vfs=solera", tried.volume);
-    assert_eq!(tried.shell(&whole, "INSERT INTO n VALUES (2); SELECT sum(x) FROM n;"), "3\n");
+    sqlite.shell(&sqlite.uri("my.db"), make);
+    let whole = format!("file:{}:/my.db?vfs=solera", sqlite.volume);
+    assert_eq!(sqlite.shell(&whole, "INSERT INTO n VALUES (2); SELECT sum(x) FROM n;"), "3\n");
     // Two databases in one transaction: its super-journal lies on the volume, too.
     let attach = format!(
         "ATTACH '{}' AS other; CREATE TABLE other.m(x); BEGIN; INSERT INTO n VALUES (3);
          INSERT INTO other.m VALUES (4); COMMIT; SELECT (SELECT sum(x) FROM n) + x FROM m;
          VACUUM INTO 'file:{}:/copy.db?vfs=solera';",
-        tried.uri("other.db"),
-        tried.volume
+        sqlite.uri("other.db"),
+        sqlite.volume
     );
-    assert_eq!(tried.shell(&tried.uri("my.db"), &attach), "10\n");
-    assert_eq!(tried.own_shell("copy.db", "SELECT sum(x) FROM n"), "6\n");
+    assert_eq!(sqlite.shell(&sqlite.uri("my.db"), &attach), "10\n");
+    assert_eq!(sqlite.own_shell("copy.db", "SELECT sum(x) FROM n"), "6\n");
     // A link's journal is its target's.
-    Ran::of(tried.run("ln").args(["-s", "my.db", &format!("{}/link.db", tried.prefix)])).ok();
-    assert_eq!(tried.shell(&tried.uri("link.db"), "DELETE FROM n WHERE x = 3; VACUUM;"), "");
+    Ran::of(sqlite.run("ln").args(["-s", "my.db", &format!("{}/link.db", sqlite.prefix)])).ok();
+    assert_eq!(sqlite.shell(&sqlite.uri("link.db"), "DELETE FROM n WHERE x = 3; VACUUM;"), "");
     let named = ".databases";
-    assert!(tried.shell(&tried.uri("link.db"), named).contains(":/my.db r/w"));
-    assert!(tried.shell(&whole, named).contains(&format!("{}:/my.db r/w", tried.volume)));
+    assert!(sqlite.shell(&sqlite.uri("link.db"), named).contains(":/my.db r/w"));
+    assert!(sqlite.shell(&whole, named).contains(&format!("{}:/my.db r/w", sqlite.volume)));
     // Under `solera run` these names are the path by which the volume is shown.
-    let load = format!(".load {}/solera_vfs", tried.library);
-    for name in [tried.uri("my.db"), whole, format!("file:{}/my.db?vfs=solera", tried.prefix)] {
+    let load = format!(".load {}/solera_vfs", sqlite.library);
+    for name in [sqlite.uri("my.db"), whole, format!("file:{}/my.db?vfs=solera", sqlite.prefix)] {
         let open = format!(".open {name}");
         let arguments = ["-batch", ":memory:", &load, &open, "SELECT sum(x) FROM n;", named];
-        let said = Ran::of(tried.run("sqlite3").args(arguments)).ok();
-        let expected = format!("3\nmain: {}/my.db r/w\n", tried.prefix);
+        let said = Ran::of(sqlite.run("sqlite3").args(arguments)).ok();
+        let expected = format!("3\nmain: {}/my.db r/w\n", sqlite.prefix);
         assert_eq!(said, expected, "{name}");
     }
     if can_mount() {
-        let mounted = Mounted::again(&tried.place, tried.volume.clone(), &[]);
+        let mounted = Mounted::again(&sqlite.place, sqlite.volume.clone(), &[]);
         let name = format!("file:{}/my.db?vfs=solera", mounted.at);
-        let said = tried.shell(&name, "INSERT INTO n VALUES (5); SELECT sum(x) FROM n;");
+        let said = sqlite.shell(&name, "INSERT INTO n VALUES (5); SELECT sum(x) FROM n;");
         assert!(said.starts_with("8\n"), "{said}");
-        assert!(tried.shell(&name, named).contains(&format!("{}:/my.db", tried.volume)));
+        assert!(sqlite.shell(&name, named).contains(&format!("{}:/my.db", sqlite.volume)));
         // One engine under `solera run`, by this name too.
         let open = format!(".open {name}");
         let arguments = ["-batch", ":memory:", &load, &open, "SELECT sum(x) FROM n;", named];
-        let said = Ran::of(tried.run("sqlite3").args(arguments)).ok();
+        let said = Ran::of(sqlite.run("sqlite3").args(arguments)).ok();
         assert!(said.starts_with("8\nmain: /") && said.contains("/my.db r/w"), "{said}");
         assert!(!said.contains(":/my.db"), "{said}");
         let path = format!("{}/my.db", mounted.at);
         let through =
-            Ran::of(tried.alone("sqlite3").args(["-batch", &path, "SELECT sum(x) FROM n"]));
+            Ran::of(sqlite.alone("sqlite3").args(["-batch", &path, "SELECT sum(x) FROM n"]));
         assert_eq!(through.ok(), "8\n");
         mounted.end();
     }
-    let listed = solera(["ls", &format!("{}:/", tried.volume)]).ok();
+    let listed = solera(["ls", &format!("{}:/", sqlite.volume)]).ok();
     assert_eq!(listed, "copy.db\nlink.db\nmy.db\nother.db\n");
-    tried.end();
+    sqlite.end();
 }
 
 /// What cannot be opened says why.
 #[test]
 fn what_cannot_be_opened_is_refused() {
-    let Some(tried) = Tried::new() else { return };
-    let text = tried.place.text("text");
+    let Some(sqlite) = SqliteVolume::new() else { return };
+    let text = sqlite.place.text("text");
     std::fs::write(&text, "no volume").expect("a file");
     let refused = |name: &str, script: &str| {
-        let (load, open) = (format!(".load {}/solera_vfs", tried.library), format!(".open {name}"));
-        let mut shell = tried.alone("sqlite3");
+        let (load, open) =
+            (format!(".load {}/solera_vfs", sqlite.library), format!(".open {name}"));
+        let mut shell = sqlite.alone("sqlite3");
         let ran = Ran::of(shell.args(["-batch", ":memory:", ".log stderr", &load, &open, script]));
         format!("{}{}", ran.out, ran.err)
     };
@@ -177,54 +173,53 @@ fn what_cannot_be_opened_is_refused() {
     );
     let said = refused("file:/my.db?vfs=solera&volume=/no/volume.pm", "SELECT 1;");
     assert!(said.contains("cannot find the volume /no/volume.pm"), "{said}");
-    let said = refused(&format!("{}&mode=ro", tried.uri("none.db")), "SELECT * FROM t;");
+    let said = refused(&format!("{}&mode=ro", sqlite.uri("none.db")), "SELECT * FROM t;");
     assert!(said.contains("unable to open"), "{said}");
-    tried.shell(&tried.uri("my.db"), "CREATE TABLE t(x); INSERT INTO t VALUES (7);");
-    Ran::of(tried.run("chmod").args(["640", &format!("{}/my.db", tried.prefix)])).ok();
+    sqlite.shell(&sqlite.uri("my.db"), "CREATE TABLE t(x); INSERT INTO t VALUES (7);");
+    Ran::of(sqlite.run("chmod").args(["640", &format!("{}/my.db", sqlite.prefix)])).ok();
     // Files beside it are as open as it is, whatever the umask says.
     let script = "PRAGMA journal_mode = wal; INSERT INTO t VALUES (8); DELETE FROM t WHERE x = 8;
                   SELECT 'asked';";
     let (load, open) =
-        (format!(".load {}/solera_vfs", tried.library), format!(".open {}", tried.uri("my.db")));
-    let list = format!(".system {} ls -l {}:/", env!("CARGO_BIN_EXE_solera"), tried.volume);
-    let mut shell = tried.alone("sqlite3");
+        (format!(".load {}/solera_vfs", sqlite.library), format!(".open {}", sqlite.uri("my.db")));
+    let list = format!(".system {} ls -l {}:/", env!("CARGO_BIN_EXE_solera"), sqlite.volume);
+    let mut shell = sqlite.alone("sqlite3");
     let listed = Ran::of(shell.args(["-batch", ":memory:", &load, &open, script, &list])).ok();
     let modes = listed.lines().filter(|line| line.starts_with("-rw-r----- "));
     assert_eq!(modes.count(), 3, "{listed}");
-    tried.shell(&tried.uri("my.db"), "PRAGMA journal_mode = delete;");
+    sqlite.shell(&sqlite.uri("my.db"), "PRAGMA journal_mode = delete;");
     let said =
-        refused(&format!("{}&mode=ro", tried.uri("my.db")), "SELECT * FROM t; DELETE FROM t;");
+        refused(&format!("{}&mode=ro", sqlite.uri("my.db")), "SELECT * FROM t; DELETE FROM t;");
     assert!(
         said.contains("7\n") && said.contains("attempt to write a readonly database"),
         "{said}"
     );
-    tried.end();
+    sqlite.end();
 }
 
 #[test]
 fn processes_of_every_kind_work_on_one_database() {
-    let Some(tried) = Tried::new() else { return };
-    let worker = tried.worker();
-    let worker = worker.to_str().expect("our own names are UTF-8");
+    let Some(sqlite) = SqliteVolume::new() else { return };
+    let worker = &*sqlite.worker();
     let each = times(200, 3000).to_string();
     for journal in ["wal", "delete", "persist"] {
         let file = format!("{journal}.db");
-        tried.prepare(&file, journal);
-        let own = format!("{}:/{file}", tried.volume);
-        let shown = format!("{}/{file}", tried.prefix);
+        sqlite.prepare(&file, journal);
+        let own = format!("{}:/{file}", sqlite.volume);
+        let shown = format!("{}/{file}", sqlite.prefix);
         let mounted = (journal != "wal" && can_mount())
-            .then(|| Mounted::again(&tried.place, tried.volume.clone(), &[]));
+            .then(|| Mounted::again(&sqlite.place, sqlite.volume.clone(), &[]));
         let mut children = vec![
-            start(&mut tried.alone(worker), &["solera", &own, "1", "2", &each]),
-            start(&mut tried.alone(worker), &["solera", &own, "2", "1", &each]),
-            start(&mut tried.run(worker), &["unix", &shown, "3", "1", &each]),
+            start(&mut sqlite.alone(worker), &["solera", &own, "1", "2", &each]),
+            start(&mut sqlite.alone(worker), &["solera", &own, "2", "1", &each]),
+            start(&mut sqlite.run(worker), &["unix", &shown, "3", "1", &each]),
             // Both VFSs in one process.
-            start(&mut tried.run(worker), &["both", &shown, "4", "2", &each]),
-            start(&mut tried.run(worker), &["solera", &own, "5", "1", &each]),
+            start(&mut sqlite.run(worker), &["both", &shown, "4", "2", &each]),
+            start(&mut sqlite.run(worker), &["solera", &own, "5", "1", &each]),
         ];
         if let Some(mounted) = &mounted {
             let path = format!("{}/{file}", mounted.at);
-            children.push(start(&mut tried.alone(worker), &["unix", &path, "6", "1", &each]));
+            children.push(start(&mut sqlite.alone(worker), &["unix", &path, "6", "1", &each]));
         }
         for child in children {
             let output = child.wait_with_output().expect("a worker");
@@ -234,28 +229,27 @@ fn processes_of_every_kind_work_on_one_database() {
         if let Some(mounted) = mounted {
             mounted.end();
         }
-        tried.check(&file);
+        sqlite.check(&file);
     }
-    tried.end();
+    sqlite.end();
 }
 
 #[test]
 fn what_was_committed_outlives_a_killed_writer() {
-    let Some(tried) = Tried::new() else { return };
-    let worker = tried.worker();
-    let worker = worker.to_str().expect("our own names are UTF-8");
+    let Some(sqlite) = SqliteVolume::new() else { return };
+    let worker = &*sqlite.worker();
     for journal in ["wal", "delete", "persist"] {
         let file = format!("{journal}.db");
-        tried.prepare(&file, journal);
-        let own = format!("{}:/{file}", tried.volume);
+        sqlite.prepare(&file, journal);
+        let own = format!("{}:/{file}", sqlite.volume);
         let mut committed = 0;
         for round in 0..times(10, 200) {
             let id = (round + 1).to_string();
             let arguments = ["solera", &own, &id, "1", "1000000"];
             // Another process has the volume meanwhile: it finds that the writer is dead.
             let beside = (round % 3 == 0)
-                .then(|| start(&mut tried.alone(worker), &["solera", &own, "900", "1", "40"]));
-            let mut child = start(&mut tried.alone(worker), &arguments);
+                .then(|| start(&mut sqlite.alone(worker), &["solera", &own, "900", "1", "40"]));
+            let mut child = start(&mut sqlite.alone(worker), &arguments);
             std::thread::sleep(Duration::from_millis(25 + (round as u64 * 37) % 60));
             child.kill().expect("killed");
             let mut text = String::new();
@@ -277,16 +271,16 @@ fn what_was_committed_outlives_a_killed_writer() {
             );
             // The first to open it recovers it.
             let missing = if round % 2 == 0 {
-                tried.shell(&tried.uri(&file), &ask)
+                sqlite.shell(&sqlite.uri(&file), &ask)
             } else {
-                tried.own_shell(&file, &ask)
+                sqlite.own_shell(&file, &ask)
             };
             assert_eq!(missing, "0\n", "{file}, round {round}: {last} were committed");
-            tried.check(&file);
+            sqlite.check(&file);
         }
         assert!(committed > 100, "{file}: {committed}");
     }
-    tried.end();
+    sqlite.end();
 }
 
 const ENGINES: &str = r#"
@@ -320,20 +314,20 @@ assert said.count('"pid": %d,' % os.getpid()) == 1, said
 
 #[test]
 fn a_process_has_one_engine_whatever_uses_it() {
-    let Some(tried) = Tried::new() else { return };
+    let Some(sqlite) = SqliteVolume::new() else { return };
     let Some(python) = python() else { return };
-    let script = tried.place.text("engines.py");
+    let script = sqlite.place.text("engines.py");
     std::fs::write(&script, ENGINES).expect("a script");
     let command = env!("CARGO_BIN_EXE_solera");
     for order in ["lpv", "vpl", "pvl", "vlv", "v"] {
-        let alone = [&script, order, &tried.volume, &tried.volume, &tried.library, command];
-        let mut process = tried.alone(python);
+        let alone = [&script, order, &sqlite.volume, &sqlite.volume, &sqlite.library, command];
+        let mut process = sqlite.alone(python);
         Ran::of(process.env("PYTHONPATH", CAPI).args(alone)).ok();
-        let run = [&script, order, &tried.prefix, &tried.volume, &tried.library, command];
-        let mut process = tried.run(python);
+        let run = [&script, order, &sqlite.prefix, &sqlite.volume, &sqlite.library, command];
+        let mut process = sqlite.run(python);
         Ran::of(process.env("PYTHONPATH", CAPI).args(run)).ok();
     }
-    let rows = tried.shell(&tried.uri("my.db"), "SELECT count(*) FROM t;");
+    let rows = sqlite.shell(&sqlite.uri("my.db"), "SELECT count(*) FROM t;");
     assert_eq!(rows, "12\n");
-    tried.end();
+    sqlite.end();
 }

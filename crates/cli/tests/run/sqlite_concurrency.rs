@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::sqlite_volume::{SqliteVolume, python, times};
 use crate::support::{Mounted, Ran, can_mount};
-use crate::tried::{Tried, python, times};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/sqlite_concurrency.py");
 const FILE: &str = "mixed.db";
@@ -79,7 +79,7 @@ struct Participant {
 
 /// A database that all work on.
 struct Mixed<'a> {
-    tried: &'a Tried,
+    sqlite: &'a SqliteVolume,
     python: &'static str,
     journal: &'static str,
     told: PathBuf,
@@ -136,8 +136,8 @@ impl Mixed<'_> {
     }
 
     fn program(&self, access: &Access, program: &str) -> Command {
-        let tried = self.tried;
-        let mut command = if access.is_run { tried.run(program) } else { tried.alone(program) };
+        let sqlite = self.sqlite;
+        let mut command = if access.is_run { sqlite.run(program) } else { sqlite.alone(program) };
         command.stdin(Stdio::null());
         command
     }
@@ -161,7 +161,7 @@ impl Mixed<'_> {
             let seed = format!("{}-{}", self.journal, participant.starts);
             command = self.program(&turn[0], self.python);
             command.args([PROGRAM, "work", self.journal, &seed, &count.to_string()]);
-            command.arg(&self.told).arg(&self.tried.library);
+            command.arg(&self.told).arg(&self.sqlite.library);
             for (who, access) in participant.whom().zip(turn) {
                 command.args([&*who.to_string(), access.vfs, &access.name]);
             }
@@ -282,11 +282,11 @@ impl Mixed<'_> {
         for access in ways {
             let mut check = self.program(access, self.python);
             check.args([Path::new(PROGRAM), Path::new("check"), &self.told]);
-            Ran::of(check.args([&*self.tried.library, access.vfs, &access.name])).ok();
+            Ran::of(check.args([&*self.sqlite.library, access.vfs, &access.name])).ok();
         }
         let ask = "PRAGMA integrity_check; SELECT sum(balance) FROM accounts;";
-        assert_eq!(self.tried.shell(&self.tried.uri(FILE), ask), "ok\n100000\n");
-        assert_eq!(self.tried.own_shell(FILE, ask), "ok\n100000\n");
+        assert_eq!(self.sqlite.shell(&self.sqlite.uri(FILE), ask), "ok\n100000\n");
+        assert_eq!(self.sqlite.own_shell(FILE, ask), "ok\n100000\n");
     }
 }
 
@@ -313,16 +313,16 @@ fn participants(own: &Access, run: &Access, both: &Access, mounts: &[Access]) ->
 }
 
 fn everybody_works_on_one_database(journal: &'static str) {
-    let Some(tried) = Tried::new() else { return };
+    let Some(sqlite) = SqliteVolume::new() else { return };
     let Some(python) = python() else { return };
-    let told = tried.place.path("told");
+    let told = sqlite.place.path("told");
     fs::create_dir(&told).expect("a directory");
-    let mut mixed = Mixed { tried: &tried, python, journal, told, random: 0x5eed };
+    let mut mixed = Mixed { sqlite: &sqlite, python, journal, told, random: 0x5eed };
     let mounted = (journal != "wal" && can_mount())
-        .then(|| Mounted::again(&tried.place, tried.volume.clone(), &[]));
+        .then(|| Mounted::again(&sqlite.place, sqlite.volume.clone(), &[]));
     let access = |is_run, vfs, name| Access { is_run, vfs, name };
-    let shown = format!("{}/{FILE}", tried.prefix);
-    let own = access(false, "solera", tried.uri(FILE));
+    let shown = format!("{}/{FILE}", sqlite.prefix);
+    let own = access(false, "solera", sqlite.uri(FILE));
     let run = access(true, "unix", shown.clone());
     let both = access(true, "solera/unix", format!("file:{shown}?vfs=solera"));
     let mut mounts = Vec::new();
@@ -331,8 +331,8 @@ fn everybody_works_on_one_database(journal: &'static str) {
         mounts.push(access(false, "unix", name.clone()));
         mounts.push(access(false, "solera", format!("file:{name}?vfs=solera")));
     }
-    let mut make = tried.alone(python);
-    make.args([PROGRAM, "make", journal, &tried.library, own.vfs, &own.name]);
+    let mut make = sqlite.alone(python);
+    make.args([PROGRAM, "make", journal, &sqlite.library, own.vfs, &own.name]);
     Ran::of(&mut make).ok();
     let mut participants = participants(&own, &run, &both, &mounts);
     mixed.work(&mut participants);
@@ -347,7 +347,7 @@ fn everybody_works_on_one_database(journal: &'static str) {
     if let Some(mounted) = mounted {
         mounted.end();
     }
-    tried.end();
+    sqlite.end();
 }
 
 #[test]

@@ -5,18 +5,18 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{Mounted, Place, Ran, can_mount, command, compile, solera};
+use crate::support::{Mounted, Ran, TestDir, can_mount, command, compile, solera};
 
 /// Volumes of a place, and where each is to be seen.
 struct Volumes {
-    place: Place,
+    place: TestDir,
     files: Vec<String>,
     prefixes: Vec<String>,
 }
 
 impl Volumes {
     fn new(count: usize) -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         let volume = |number: usize| {
             let path = place.text(&format!("{number}.pm"));
             solera(["format", "--size", "64M", &path]).ok();

@@ -11,16 +11,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Place, Ran, command};
+use crate::support::{Ran, TestDir, command};
 
 pub const MIB: u64 = 1 << 20;
 
 /// A machine: its commands find nodes in the place's runtime directory.
-pub struct Machine(pub Place);
+pub struct Machine(pub TestDir);
 
 impl Machine {
     pub fn new() -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         fs::create_dir(place.path("run")).expect("made");
         Self(place)
     }

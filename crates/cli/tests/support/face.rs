@@ -4,10 +4,9 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::support::{Place, command, compile};
+use crate::support::{command, compiled};
 
 /// One that runs.
 pub struct Face {
@@ -84,10 +83,8 @@ impl Face {
 }
 
 /// Compiles a program of `tests/mounts`.
-pub fn program(place: &Place, name: &str) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/mounts/{name}.c"));
-    compile(&source, &place.path(name), &[]);
-    place.text(name)
+pub fn program(name: &str) -> String {
+    compiled(&format!("cli/tests/mounts/{name}.c"), &[])
 }
 
 /// One that is preloaded, and one that is not.

@@ -6,19 +6,25 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::cleanup;
+
 /// One of this test's own, which goes with it.
 pub struct Group(PathBuf);
 
 impl Group {
     /// `None`, and it says so, where this test may not make one.
     pub fn new(limit: u64) -> Option<Self> {
-        let name = format!("solera-test-{}", std::process::id());
+        let number = cleanup::next_number();
+        let name = format!("solera-test-{}-{number}", std::process::id());
         let kinds =
             [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         for (root, file) in kinds {
             let group = Self(Path::new(root).join(&name));
             if Path::new(root).join("cgroup.procs").exists()
-                && fs::create_dir(&group.0).is_ok()
+                && fs::create_dir(&group.0).is_ok_and(|()| {
+                    cleanup::goes_at_the_end(&group.0);
+                    true
+                })
                 && fs::write(group.0.join(file), limit.to_string()).is_ok()
             {
                 return Some(group);

@@ -1,25 +1,30 @@
-//! What the tests of the command share: a place in memory, and ways to run `solera`.
+//! What the tests of the command share: directories in memory, and ways to run `solera`.
 
 // Each test binary uses a part of this.
 #![allow(dead_code)]
 
+pub mod cleanup;
+
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A directory in memory that goes when the test ends.
-pub struct Place(PathBuf);
+pub struct TestDir(PathBuf);
 
-impl Place {
+#[allow(unused_imports)]
+pub use TestDir as Place;
+
+impl TestDir {
     pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = PathBuf::from(format!("/dev/shm/solera-cli-{}-{number}", std::process::id()));
+        let number = cleanup::next_number().to_string();
+        let dir = cleanup::program_directory().join(number);
         fs::create_dir(&dir).expect("/dev/shm takes a directory");
         Self(dir)
     }
@@ -75,8 +80,9 @@ fn open_to_all(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
+        cleanup::unmount_below(&self.0);
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -155,6 +161,13 @@ pub fn command() -> Command {
     command
 }
 
+/// Makes a volume's cache of huge pages, in a directory that it gives; the test destroys it.
+pub fn create_cache(volume: &str) -> String {
+    let made = solera(["cache", "create", volume]).ok().trim_end().to_owned();
+    cleanup::goes_at_the_end(Path::new(&made).parent().expect("below the volume's directory"));
+    made
+}
+
 /// Whether this test may become another user; says so if not.
 pub fn can_change_user() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -187,7 +200,7 @@ pub fn shell(volume: &str, at: &str, line: &str) -> Ran {
     solera(["run", "--volume", volume, "--at", at, "--", "sh", "-c", line])
 }
 
-/// A volume of a place's, mounted at a directory of it until the test ends.
+/// A volume of a test's directory, mounted at a directory of it until the test ends.
 pub struct Mounted {
     /// The volume.
     pub volume: String,
@@ -197,14 +210,14 @@ pub struct Mounted {
 
 impl Mounted {
     /// Mounts a new volume.
-    pub fn new(place: &Place, size: &str, options: &[&str]) -> Self {
-        let volume = place.volume(size);
-        Self::again(place, volume, options)
+    pub fn new(dir: &TestDir, size: &str, options: &[&str]) -> Self {
+        let volume = dir.volume(size);
+        Self::again(dir, volume, options)
     }
 
     /// Mounts a volume that is there.
-    pub fn again(place: &Place, volume: String, options: &[&str]) -> Self {
-        let at = place.text("mnt");
+    pub fn again(dir: &TestDir, volume: String, options: &[&str]) -> Self {
+        let at = dir.text("mnt");
         let _ = fs::create_dir(&at);
         let line = [&["mount"], options, &[&volume, &at]].concat();
         solera(line).ok();
@@ -272,6 +285,47 @@ pub fn can_mount() -> bool {
         eprintln!("root and /dev/fuse are needed: nothing tested");
     }
     root && device
+}
+
+/// A file of the repository, by its name below `crates/`.
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+/// What is made once for all tests of this program, by name; each waits for its own only.
+pub fn once(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    type Made = HashMap<String, Arc<OnceLock<PathBuf>>>;
+    static MADE: LazyLock<Mutex<Made>> = LazyLock::new(Mutex::default);
+    let made =
+        MADE.lock().expect("nobody panics with it").entry(name.to_owned()).or_default().clone();
+    let path = made.get_or_init(|| {
+        let dir = cleanup::program_directory().join(format!("once-{}", cleanup::next_number()));
+        fs::create_dir(&dir).expect("/dev/shm takes a directory");
+        open_to_all(&dir);
+        make(&dir);
+        dir
+    });
+    path.clone()
+}
+
+/// The program of a C file (its name below `crates/`), compiled with these options once for all
+/// tests of this program; it has the file's name.
+pub fn compiled(name: &str, options: &[&str]) -> String {
+    let source = source(name);
+    let program = source.file_stem().expect("a name");
+    let dir = once(&format!("{name} {options:?}"), |dir| {
+        compile(&source, &dir.join(program), options);
+    });
+    dir.join(program).to_str().expect("our own names are UTF-8").to_owned()
+}
+
+/// The directory with the explicit library and SQLite's extension, linked once.
+pub fn linked_library() -> String {
+    let dir = once("libsolera", |dir| {
+        let archive = Path::new(env!("CARGO_BIN_EXE_solera")).with_file_name("libsolera.a");
+        Ran::of(Command::new(source("capi/link.sh")).arg(archive).arg(dir)).ok();
+    });
+    dir.to_str().expect("our own names are UTF-8").to_owned()
 }
 
 /// Compiles a C program of these tests, or of the preload library's tests.

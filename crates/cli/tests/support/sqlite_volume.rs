@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, Ran, command, solera};
+use crate::support::{Ran, TestDir, command, linked_library, solera};
 
 pub const CAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 
 /// A volume, and the libraries beside it.
-pub struct Tried {
-    pub place: Place,
+pub struct SqliteVolume {
+    pub place: TestDir,
     pub library: String,
     pub volume: String,
     pub prefix: String,
@@ -32,16 +32,13 @@ pub fn times(short: usize, long: usize) -> usize {
     if std::env::var_os("SOLERA_TEST_LONG").is_some() { long } else { short }
 }
 
-impl Tried {
+impl SqliteVolume {
     pub fn new() -> Option<Self> {
         if !has_sqlite() {
             return None;
         }
-        let place = Place::new();
-        let library = place.text("lib");
-        std::fs::create_dir_all(&library).expect("a directory");
-        let built = Path::new(env!("CARGO_BIN_EXE_solera")).with_file_name("libsolera.a");
-        Ran::of(Command::new(format!("{CAPI}/link.sh")).arg(built).arg(&library)).ok();
+        let place = TestDir::new();
+        let library = linked_library();
         let (volume, prefix) = (place.volume("256M"), place.prefix());
         Some(Self { place, library, volume, prefix })
     }
