@@ -1,12 +1,11 @@
 //! Unmodified programs on volumes that are larger than their node: `solera run --ddmap`.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::domain::{MIB, Machine, Node};
-use crate::support::{Ran, compile};
+use crate::support::{Ran, compiled};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A domain of three nodes of 16 MiB, with a volume of 40.
@@ -20,18 +19,6 @@ impl Domain {
         let machine = Machine::new();
         let nodes = machine.domain_of_three();
         Self { nodes, machine }
-    }
-
-    fn program(&self) -> String {
-        self.program_of("pages")
-    }
-
-    /// A program of `tests/domains`.
-    fn program_of(&self, name: &str) -> String {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/domains");
-        let (source, program) = (tests.join(name).with_extension("c"), self.machine.0.path(name));
-        compile(&source, &program, &["-O1", "-pthread"]);
-        program.to_str().expect("a path").to_owned()
     }
 
     fn command(&self, program: &[&str]) -> Command {
@@ -49,10 +36,14 @@ impl Domain {
     }
 }
 
+fn program() -> String {
+    compiled("cli/tests/domains/pages.c", &[])
+}
+
 #[test]
 fn a_program_maps_more_than_its_node_has() {
     let domain = Domain::new();
-    let said = domain.run(&[&domain.program(), "map", "/dm/big", "24"]);
+    let said = domain.run(&[&program(), "map", "/dm/big", "24"]);
     assert_eq!(said, "all pages are what was stored\n");
     assert!(domain.sent_away() > 2048, "{} pages", domain.sent_away());
 }
@@ -62,11 +53,13 @@ fn a_program_maps_more_than_its_node_has() {
 #[test]
 fn no_increment_is_lost_while_pages_leave() {
     let domain = Domain::new();
-    let program = domain.program();
-    let mut counting = domain.command(&[&program, "count", "/dm/counters", "24", "4", "4000"]);
-    let said = while_nodes_stop(&domain, &mut counting);
+    let program = program();
+    let times = if rotation::all() { 4000 } else { 1500 };
+    let count = ["count", "/dm/counters", "24", "4", &times.to_string()];
+    let said = while_nodes_stop(&domain, &mut domain.command(&[&[&*program], &count[..]].concat()));
     // No touch has died either, nor said anything.
-    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, "32000 of 32000\n", ""));
+    let all = format!("{0} of {0}\n", 4 * 2 * times);
+    assert_eq!((said.code, said.out, said.err), (0, all, String::new()));
 }
 
 /// The same while each process takes its entries away: a page that is about to leave is protected
@@ -74,10 +67,12 @@ fn no_increment_is_lost_while_pages_leave() {
 #[test]
 fn no_increment_is_lost_while_programs_give_up_pages_that_leave() {
     let domain = Domain::new();
-    let program = domain.program();
-    let words = [&program, "count", "/dm/counters", "24", "3", "2500", "gives-up"];
+    let program = program();
+    let times = if rotation::all() { 2500 } else { 800 };
+    let words = [&program, "count", "/dm/counters", "24", "3", &times.to_string(), "gives-up"];
     let said = while_nodes_stop(&domain, &mut domain.command(&words));
-    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, "15000 of 15000\n", ""));
+    let all = format!("{0} of {0}\n", 3 * 2 * times);
+    assert_eq!((said.code, said.out, said.err), (0, all, String::new()));
     assert!(domain.sent_away() > 2048, "{} pages", domain.sent_away());
 }
 
@@ -108,7 +103,7 @@ fn while_nodes_stop(domain: &Domain, counting: &mut Command) -> Ran {
 fn processes_of_a_host_share_pages_and_ask_nobody_for_them() {
     let domain = Domain::new();
     let report = domain.machine.0.text("report");
-    let program = domain.program();
+    let program = program();
     let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--json", "--report-file", &report, "--"];
     let program = [&program, "count", "/dm/counters", "4", "4", "50000"];
     let said = Ran::of(&mut domain.machine.command(&[&line[..], &program].concat())).ok();
@@ -140,7 +135,7 @@ fn file_calls_see_what_was_written() {
 #[test]
 fn what_the_kernel_stores_into_mapped_pages_is_there() {
     let domain = Domain::new();
-    let said = domain.run(&[&domain.program(), "receive", "/dm/big", "24", "3000"]);
+    let said = domain.run(&[&program(), "receive", "/dm/big", "24", "3000"]);
     assert_eq!(said, "all messages arrived\n");
 }
 
@@ -150,9 +145,10 @@ fn what_the_kernel_stores_into_mapped_pages_is_there() {
 fn short_reads_see_what_others_have_stored_though_pages_stay_away() {
     let domain = Domain::new();
     let report = domain.machine.0.text("report");
-    let program = domain.program();
+    let program = program();
+    let times = if rotation::all() { "4000" } else { "1500" };
     let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--json", "--report-file", &report, "--"];
-    let program = [&program, "lines", "/dm/big", "24", "4000"];
+    let program = [&program, "lines", "/dm/big", "24", times];
     let said = Ran::of(&mut domain.machine.command(&[&line[..], &program].concat())).ok();
     assert_eq!(said, "24 MiB: no old byte was read\n");
     let report = std::fs::read_to_string(report).expect("a report");
@@ -166,7 +162,7 @@ fn short_reads_see_what_others_have_stored_though_pages_stay_away() {
 fn what_a_program_says_that_it_wants_comes_by_few_requests() {
     let domain = Domain::new();
     let report = domain.machine.0.text("report");
-    let program = domain.program();
+    let program = program();
     let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--prefetch", "off", "--json"];
     let file = ["--report-file", &report, "--", &program, "hints", "/dm/big", "24"];
     let said = Ran::of(&mut domain.machine.command(&[&line[..], &file].concat())).ok();
@@ -182,7 +178,7 @@ fn what_a_program_says_that_it_wants_comes_by_few_requests() {
 #[test]
 fn an_idle_process_is_reached_by_a_new_node() {
     let mut domain = Domain::new();
-    let program = domain.program();
+    let program = program();
     let mut idle = domain.command(&[&program, "idle", "/dm/idle", "10"]);
     idle.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut idle = idle.spawn().expect("it starts");
@@ -207,7 +203,7 @@ fn an_idle_process_is_reached_by_a_new_node() {
 #[test]
 fn a_program_runs_with_a_part_of_its_data_here() {
     let domain = Domain::new();
-    let program = domain.program();
+    let program = program();
     let line = ["run", "--ddmap", "dm/v", "--at", "/dm", "--local"];
     for size in ["0", "4095K", "9%", "0%", "101%", "x%", "x"] {
         let ran = domain.machine.solera(&[&line[..], &[size, "--", "true"]].concat());
@@ -242,7 +238,7 @@ fn a_program_runs_with_a_part_of_its_data_here() {
 #[test]
 fn locks_in_mapped_files_work_while_all_other_pages_leave() {
     let domain = Domain::new();
-    let program = domain.program_of("locks");
+    let program = compiled("cli/tests/domains/locks.c", &[]);
     for (words, said) in [
         (&["robust", "/dm/locks", "/dm/big", "24"][..], "locks of the dead are given back\n"),
         (&["wait", "/dm/locks", "/dm/big", "24"], "all have waited to the end\n"),

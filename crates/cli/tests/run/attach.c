@@ -1,4 +1,4 @@
-/* Reads of a program that knows nothing of the cache: usage attached CASE DIRECTORY. The cache has pages of
+/* Reads of a program that knows nothing of the cache: usage attach CASE DIRECTORY. The cache has pages of
    2 MiB. */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,17 +42,23 @@ static char byte_at(size_t at, int age) {
     return (char)(at / 4093 % 251 + (size_t)age);
 }
 
-static int is_right(const char *bytes, size_t offset, size_t count, int age) {
-    for (size_t at = 0; at < count; at++)
-        if (bytes[at] != byte_at(offset + at, age))
-            return 0;
-    return 1;
+/* How many bytes from there on, and of so many, are the same. */
+static size_t run_at(size_t at, size_t count) {
+    size_t run = 4093 - at % 4093;
+    return run < count ? run : count;
 }
 
+/* The first byte is right, and each is as the next one. */
 static int is_all(const char *bytes, size_t count, char byte) {
-    for (size_t at = 0; at < count; at++)
-        if (bytes[at] != byte)
+    return count == 0 || (bytes[0] == byte && memcmp(bytes, bytes + 1, count - 1) == 0);
+}
+
+static int is_right(const char *bytes, size_t offset, size_t count, int age) {
+    for (size_t at = 0, run; at < count; at += run) {
+        run = run_at(offset + at, count - at);
+        if (!is_all(bytes + at, run, byte_at(offset + at, age)))
             return 0;
+    }
     return 1;
 }
 
@@ -62,8 +68,10 @@ static int file(const char *name, size_t size, int age) {
     int fd = open(path, O_RDWR | O_CREAT, 0644);
     char *bytes = malloc(1 << 20);
     for (size_t from = 0; from < size; from += 1 << 20) {
-        for (size_t at = 0; at < 1 << 20; at++)
-            bytes[at] = byte_at(from + at, age);
+        for (size_t at = 0, run; at < 1 << 20; at += run) {
+            run = run_at(from + at, (1 << 20) - at);
+            memset(bytes + at, byte_at(from + at, age), run);
+        }
         CHECK(pwrite(fd, bytes, 1 << 20, (off_t)from) == 1 << 20);
     }
     free(bytes);
@@ -916,7 +924,7 @@ static void many(size_t count) {
             void *more = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             CHECK(more != MAP_FAILED && mprotect(start + at * PAGE, 4096, PROT_READ) == 0);
         }
-        if (at >= 20000)
+        if (at >= 17000)
             /* The memory of copies. */
             madvise(start + at * PAGE, PAGE, MADV_DONTNEED);
     }

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Place, Ran, can_mount, command, compile, solera};
+use crate::support::{Ran, TestDir, can_mount, command, compiled, create_cache, solera};
 
 /// A volume with a cache of huge pages, and the program.
 struct Stage {
-    place: Place,
+    place: TestDir,
     volume: String,
     program: String,
 }
@@ -18,13 +18,10 @@ impl Stage {
         if !can_mount() {
             return None;
         }
-        let place = Place::new();
+        let place = TestDir::new();
         let volume = place.volume(size);
-        solera(["cache", "create", &volume]).ok();
-        let program = place.path("attached");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run/attach.c");
-        compile(&source, &program, &[]);
-        let program = program.to_str().expect("our own names are UTF-8").to_owned();
+        create_cache(&volume);
+        let program = compiled("cli/tests/run/attach.c", &[]);
         Some(Self { place, volume, program })
     }
 
@@ -262,7 +259,7 @@ fn who_stores_to_what_it_reads_gets_copies() {
 fn so_many_pages_and_no_more() {
     let Some(stage) = Stage::new("256M") else { return };
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
-    let told = stage.case(&CACHE, &["many", if long { "70000" } else { "24000" }]);
+    let told = stage.case(&CACHE, &["many", if long { "70000" } else { "17500" }]);
     assert!(told.iter().any(|(reason, _)| reason == "attach:too-many"), "{told:?}");
 }
 
@@ -310,7 +307,7 @@ sys.stdout.flush()
 program = open('/proc/self/cmdline').read().split(chr(0))[2]
 os.execv(sys.executable, [sys.executable, '-c', program, sys.argv[1], 'again'])
 ";
-    let place = Place::new();
+    let place = TestDir::new();
     let (volume, at, dir) = (place.volume("256M"), place.prefix(), place.text(""));
     for (miss, threads) in [("ahead", 2), ("sync", 1)] {
         let mut command = command();

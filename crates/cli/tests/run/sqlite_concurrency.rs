@@ -6,7 +6,7 @@
 //! process takes the log with it, and one that is killed leaves it to others. At the end each kind
 //! of access must find the database whole, with what was acknowledged and nothing else.
 //!
-//! Four seconds for each journal, with `SOLERA_TEST_LONG` sixty; longer, until everybody has
+//! Two seconds for each journal, with `SOLERA_TEST_LONG` sixty; longer, until everybody has
 //! committed something and enough were killed.
 
 use std::fmt::Write as _;
@@ -231,7 +231,7 @@ impl Mixed<'_> {
     }
 
     fn work(&mut self, participants: &mut [Participant]) {
-        let lasts = Duration::from_secs(times(4, 60) as u64);
+        let lasts = Duration::from_secs(times(2, 60) as u64);
         let mut begun = Instant::now();
         let mut due = begun + lasts;
         let cycle = lasts / u32::try_from(times(1, 8)).expect("a few");
