@@ -235,7 +235,7 @@ impl Runner<'_> {
         }
         let directory =
             backend.map_or(work.join("nowhere"), |backend| backend.directory.join(program.name));
-        command.env("SCRIPT", program.script).env("WAY", program.access).env("WORK", work);
+        command.env("SCRIPT", program.script).env("WAY", program.variant).env("WORK", work);
         command.env("SCALE", self.scale.name()).env("TURN", turn.to_string());
         command.env("PLACE", directory).current_dir("/");
         let name = backend.map_or("", |backend| backend.name.as_str());
@@ -316,8 +316,8 @@ fn share(file: &Path) -> Option<f64> {
 fn shown(program: &Program, backend: Option<&Backend>, step: &str) -> String {
     let before = backend.map_or_else(String::new, |backend| backend.shown(program.outside));
     let before = if before.is_empty() { before } else { before + " " };
-    let access = if program.access.is_empty() { "" } else { " " };
-    format!("{before}bash {}.sh{access}{} ({step})", program.script, program.access)
+    let access = if program.variant.is_empty() { "" } else { " " };
+    format!("{before}bash {}.sh{access}{} ({step})", program.script, program.variant)
 }
 
 /// Rows: a name, a tab, nanoseconds.

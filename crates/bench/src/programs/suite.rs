@@ -54,7 +54,7 @@ pub struct Program {
     pub title: &'static str,
     /// The script, and what it is told.
     pub script: &'static str,
-    pub access: &'static str,
+    pub variant: &'static str,
     needs: &'static [Need],
     pub driver: Option<Driver>,
     /// Of what the script starts, what sees no volume: clients of servers.
@@ -67,15 +67,22 @@ const REDIS_NEEDS: &[Need] =
     &[("redis-check-rdb", "redis-tools"), ("redis-benchmark", "redis-tools")];
 const REDIS_CLIENTS: &[&str] = &["redis-cli", "redis-benchmark"];
 
-const NONE: Program =
-    Program { name: "", title: "", script: "", access: "", needs: &[], driver: None, outside: &[] };
+const NONE: Program = Program {
+    name: "",
+    title: "",
+    script: "",
+    variant: "",
+    needs: &[],
+    driver: None,
+    outside: &[],
+};
 
 pub static ALL: [Program; 23] = [
     Program {
         name: "sqlite-wal-full",
         title: "SQLite, write-ahead log, synchronous=FULL: inserts",
         script: "sqlite",
-        access: "WAL FULL",
+        variant: "WAL FULL",
         needs: SQLITE_NEEDS,
         driver: Some(SQLITE),
         ..NONE
@@ -84,7 +91,7 @@ pub static ALL: [Program; 23] = [
         name: "sqlite-wal-normal",
         title: "SQLite, write-ahead log, synchronous=NORMAL: inserts",
         script: "sqlite",
-        access: "WAL NORMAL",
+        variant: "WAL NORMAL",
         needs: SQLITE_NEEDS,
         driver: Some(SQLITE),
         ..NONE
@@ -93,7 +100,7 @@ pub static ALL: [Program; 23] = [
         name: "sqlite-delete",
         title: "SQLite, rollback journal, synchronous=FULL: inserts",
         script: "sqlite",
-        access: "DELETE FULL",
+        variant: "DELETE FULL",
         needs: SQLITE_NEEDS,
         driver: Some(SQLITE),
         ..NONE
@@ -133,7 +140,7 @@ pub static ALL: [Program; 23] = [
         name: "ycsb-rocksdb",
         title: "YCSB A to F on RocksDB",
         script: "ycsb",
-        access: "rocksdb",
+        variant: "rocksdb",
         needs: &[CXX, ("rocksdb/db.h", "librocksdb-dev")],
         driver: Some(ROCKSDB),
         ..NONE
@@ -142,7 +149,7 @@ pub static ALL: [Program; 23] = [
         name: "ycsb-lmdb",
         title: "YCSB A to F on LMDB, a sync with each update",
         script: "ycsb",
-        access: "lmdb",
+        variant: "lmdb",
         needs: &[CXX, ("lmdb.h", "liblmdb-dev")],
         driver: Some(LMDB),
         ..NONE
@@ -194,7 +201,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-varmail",
         title: "fio: a mail server",
         script: "fio",
-        access: "varmail",
+        variant: "varmail",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -202,7 +209,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-fileserver",
         title: "fio: a file server",
         script: "fio",
-        access: "fileserver",
+        variant: "fileserver",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -210,7 +217,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-webserver",
         title: "fio: a web server",
         script: "fio",
-        access: "webserver",
+        variant: "webserver",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -218,7 +225,7 @@ pub static ALL: [Program; 23] = [
         name: "fio-webproxy",
         title: "fio: a web proxy",
         script: "fio",
-        access: "webproxy",
+        variant: "webproxy",
         needs: FIO_NEEDS,
         ..NONE
     },
@@ -226,7 +233,7 @@ pub static ALL: [Program; 23] = [
         name: "redis-always",
         title: "redis, append-only file, synced always",
         script: "redis",
-        access: "always",
+        variant: "always",
         needs: REDIS_NEEDS,
         outside: REDIS_CLIENTS,
         ..NONE
@@ -235,7 +242,7 @@ pub static ALL: [Program; 23] = [
         name: "redis-everysec",
         title: "redis, append-only file, synced each second",
         script: "redis",
-        access: "everysec",
+        variant: "everysec",
         needs: REDIS_NEEDS,
         outside: REDIS_CLIENTS,
         ..NONE
