@@ -42,9 +42,9 @@ impl Scale {
         }
     }
 
-    /// Seconds that a step of a program may take.
+    /// Seconds that a step of a program may take; what takes longer hangs, on a busy machine too.
     fn limit(self) -> u32 {
-        self.of(120, 900, 7200)
+        self.of(300, 900, 7200)
     }
 }
 
