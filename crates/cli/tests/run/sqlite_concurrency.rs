@@ -108,6 +108,16 @@ impl Drop for Participant {
     }
 }
 
+/// Whether those that stay are to be away.
+struct Calm {
+    is_now: bool,
+    since: Instant,
+    /// What each of them had done by then.
+    done: usize,
+    /// How often it was calm.
+    times: u32,
+}
+
 impl Mixed<'_> {
     fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random << 13;
@@ -230,18 +240,39 @@ impl Mixed<'_> {
             && (!is_killed || participant.kills >= kills && participant.kills_inside >= kills / 2)
     }
 
+    /// Begins to be calm when those that stay have worked, and ends when they are away: on a machine
+    /// that others use, too. Neither before its time.
+    fn go_on(&self, calm: &mut Calm, cycle: Duration, participants: &[Participant]) {
+        let lasts = if calm.is_now { cycle / 4 } else { cycle * 3 / 4 };
+        if calm.since.elapsed() < lasts {
+            return;
+        }
+        let stay = || participants.iter().filter(|each| matches!(each.ends, Ends::Stays));
+        let done = stay().flat_map(Participant::whom).map(|who| self.count(who, "done")).min();
+        let done = done.unwrap_or(usize::MAX);
+        let is_over = if calm.is_now {
+            stay().all(|each| each.child.is_none())
+        } else {
+            done >= calm.done.saturating_add(5)
+        };
+        if is_over {
+            let times = calm.times + u32::from(calm.is_now);
+            *calm = Calm { is_now: !calm.is_now, since: Instant::now(), done, times };
+        }
+    }
+
     fn work(&mut self, participants: &mut [Participant]) {
         let lasts = Duration::from_secs(times(2, 60) as u64);
         let mut begun = Instant::now();
         let mut due = begun + lasts;
         let cycle = lasts / u32::try_from(times(1, 8)).expect("a few");
+        let mut calm = Calm { is_now: false, since: begun, done: 0, times: 0 };
         loop {
-            let at = begun.elapsed().as_millis() % cycle.as_millis();
-            let is_calm = (cycle / 2..cycle * 3 / 4).contains(&Duration::from_millis(at as u64));
+            self.go_on(&mut calm, cycle, participants);
             for participant in &mut *participants {
-                self.tend(participant, is_calm);
+                self.tend(participant, calm.is_now);
             }
-            if Instant::now() >= due {
+            if Instant::now() >= due && calm.times > 0 {
                 let all = participants.iter();
                 let late: Vec<_> = all.filter(|each| !self.has_done_enough(each)).collect();
                 if late.is_empty() {
