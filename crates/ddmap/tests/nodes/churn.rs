@@ -172,10 +172,9 @@ fn pages_leave_for_holders_in_turn() {
     let (mut value, mut state, mut worst) = (vec![0; 2 * ROOM as usize], seed("turns"), 0);
     // One that has not answered in time is left alone for a while: that is another matter.
     let refused = || world.pager.ground().counted_by_all().get(Count::Refused);
-    let (begin, begun) = (refused(), Instant::now());
+    let begin = refused();
     let mut rounds = 0;
     while rounds < 50 {
-        assert!(begun.elapsed() < LATE, "no {rounds} rounds without a refusal");
         (0..400).for_each(|_| world.touch_some(&mut state, &mut value));
         world.pager.begin();
         if refused() != begin {
