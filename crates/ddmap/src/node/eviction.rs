@@ -3,7 +3,7 @@
 //!
 //! The node takes stores to a page away in every process that has the region mapped, by the
 //! userfaultfd and the list of mappings that each has handed over. Of a process that is attached
-//! and has not done so yet (it has just come, or the node has) they are fetched (`fetched.rs`).
+//! and has not done so yet (it has just come, or the node has) they are fetched (`descriptors.rs`).
 //! Nothing leaves while one cannot be reached.
 //!
 //! Which pages leave is told by the policy of the program that has attached last, of those that

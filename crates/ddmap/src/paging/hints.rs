@@ -1,7 +1,7 @@
 //! What a program says of its mappings: how it reads them, what it wants soon, what is to stay.
 //!
 //! It says so of addresses, and of this process. A lock (`mlock`) is a hold in the node table, as
-//! calls have (`paged.rs`), but until it is given back: so it ends with the process, however that
+//! calls have (`pagers.rs`), but until it is given back: so it ends with the process, however that
 //! ends, and a child has none.
 //!
 //! Locks: `ways`, `locked`, for a moment.

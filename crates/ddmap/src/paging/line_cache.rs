@@ -2,8 +2,8 @@
 //! there (dissertation, 6.4.4, "Fine-grained caching").
 //!
 //! An entry has the lines of one load, under its first line and the page's version. It is never
-//! invalidated: who looks says which version the page has now (`apart.rs`), and bytes of a version
-//! never change. What is stale goes when it is met.
+//! invalidated: who looks says which version the page has now (`remote_reads.rs`), and bytes of a
+//! version never change. What is stale goes when it is met.
 //!
 //! Which stay is by how often they are wanted (LFU): all loads are counted, of what is in the cache
 //! and of what is not, in counters that many share (a count-min sketch, as `TinyLFU` has it), and
@@ -14,7 +14,7 @@
 //! one of 16 loads is served; it halves where it serves less than one of 64, or nobody has asked
 //! for as long as an unwanted page stays on the host.
 //!
-//! No clock, no socket, no lock: `apart.rs` has one for each shard.
+//! No clock, no socket, no lock: `remote_reads.rs` has one for each shard.
 
 use crate::protocol::Version;
 use crate::protocol::messages::Lines;

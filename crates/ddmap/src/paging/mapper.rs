@@ -85,7 +85,7 @@ impl<'p> ProcessMapper<'p> {
     }
 
     /// Maps a page that has come, if it is the one that was touched. Others are mapped when nobody
-    /// changes a mapping (`around.rs`).
+    /// changes a mapping (`fault_around.rs`).
     fn show_touched(&self, page: u64) {
         let (touched, map) = self.touched;
         if let Some(at) = map.filter(|_| page == touched).and_then(|map| map.address_of(page)) {

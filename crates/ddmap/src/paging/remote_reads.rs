@@ -1,5 +1,5 @@
 //! Short loads of pages that other nodes have, which stay there: the engine's copies of at most 2
-//! KiB, by the cache of lines (`lines.rs`).
+//! KiB, by the cache of lines (`line_cache.rs`).
 //!
 //! # Why no old byte is read
 //!

@@ -9,7 +9,7 @@
 //! | [`Fault`] | a thread that touched a page | finds the page, brings it here |
 //! | [`Eviction`] | the host's node | sends pages to a holder |
 //! | [`Discard`] | a thread that frees pages | makes them void, wherever they were |
-//! | [`keep`] | a holder | stores, gives and drops pages |
+//! | [`holder`] | a holder | stores, gives and drops pages |
 //! | [`reconcile`] | the host's node | drops what a holder keeps in vain |
 //!
 //! No machine has a clock, a socket or a thread. A step makes at most one access to what processes

@@ -3,9 +3,9 @@
 //! ```text
 //! STORE/node                  what the node is: JSON
 //! STORE/lock                  held by the node that runs
-//! STORE/room                  its capacity (`room.rs`)
+//! STORE/room                  its capacity (`capacity.rs`)
 //! STORE/members               the domain's nodes, a line each: number, address, standing
-//! STORE/socket                where processes of this machine reach it (`local.rs`)
+//! STORE/socket                where processes of this machine reach it (`local_socket.rs`)
 //! STORE/volumes/NAME/         a volume that this node is the host of: region, table, directory
 //! STORE/kept/UUID/            pages of a volume that another node is the host of: pages, table
 //! ```

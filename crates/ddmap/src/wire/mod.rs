@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`frame`] | what a message is as bytes |
 //! | [`link`] | how a request is sent and its answer waited for |
-//! | [`serve`] | how many connections are answered by few threads |
+//! | [`server`] | how many connections are answered by few threads |
 //! | [`sessions`] | which life of a peer counts |
 //! | [`key`], [`tls`] | who may talk at all |
 //!
