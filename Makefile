@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 # The date of what is built: the last commit's, or today's where there is no git.
 DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
-.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
+.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -25,13 +25,15 @@ help:
 	@echo 'make tarball    the same files as a tarball, with its SHA256 and a list of what is in it (SBOM)'
 	@echo 'make book       docs/ as a book: target/book; dead links fail (installs mdbook)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
-	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
+	@echo 'make check      formatting, lints, and the unit tests of the crates that differ from upstream (BASE=revision)'
+	@echo 'make times      what each stage, test program and test takes: after make test, as a table (minutes)'
+	@echo 'make test-long  the same as make test, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
 	@echo 'make test-ddmap nodes in network namespaces, each killed, stopped, cut off; all programs on a domain (as root)'
-	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 2), programs, NFS and swap beside ddmap there'
+	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 1), programs, NFS and swap beside ddmap there'
 	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
 	@echo 'make test-deb   the packages in a bare Debian 12: installed, used, removed, purged; the image of docs/containers.md (as root)'
 	@echo 'make lint       formatting and lints only'
-	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
+	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny); remembers that they are in order'
 	@echo 'make mutate     leaves out each flush and fence of the volume in turn; the explorer must miss it (an hour)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
 	@echo 'make benchmarks whole programs and single calls beside tmpfs, ext4 and XFS; a page: target/benchmarks.html (as root, an hour)'
@@ -137,6 +139,12 @@ test-long: setup-tests
 	@scripts/setup.sh --bare
 	@SOLERA_TEST_LONG=1 scripts/test.sh
 
+check: setup
+	@scripts/check.sh $(BASE)
+
+times: setup
+	@scripts/times.py
+
 test-ddmap: build setup-tests
 	@tests/ddmap/run || [ $$? -eq 77 ]
 	@DDMAP=64M tests/programs/run
@@ -161,8 +169,7 @@ lint: setup
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 deny: setup
-	@command -v cargo-deny > /dev/null || $(CARGO) install --locked cargo-deny
-	$(CARGO) deny check licenses bans sources
+	@scripts/deny.sh --remember
 
 mutate: setup
 	for room in $$(ls -d crates/volume/src/*/); do SOLERA_MUTATE=$$room \

@@ -296,5 +296,6 @@ stage leftovers leftovers
 
 echo "== all: $SECONDS s"
 printf '   %s\n' "${seconds[@]}"
+[ -n "$long" ] || echo "   what is sampled was chosen by SOLERA_ROTATION=$SOLERA_ROTATION"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

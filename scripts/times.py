@@ -119,6 +119,8 @@ def tests(wanted):
 
 
 def main():
+    if not (LOGS / "units.log").exists() or not units.BUILT.exists():
+        sys.exit("scripts/times.py: make test has not run here yet")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, units.interrupted)
     wanted = [word for word in sys.argv[1:] if word != "--stages"]

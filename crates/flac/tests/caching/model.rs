@@ -173,7 +173,8 @@ fn run(mode: Mode, seed: u64, rounds: u64, budget: u64) {
     assert!(place.status().used <= budget, "{:?}", place.status());
 }
 
-/// One of the three runs, by rotation, shorter, and another one at each commit; in the long run all.
+/// One of the three runs, by rotation, shorter, with another seed at each commit; in the long run
+/// all of them.
 fn run_in_turn(number: u32, mode: Mode, budget: u64) {
     let seed = number + 3 * rotation::turn("the seed of a model", 1024);
     if rotation::all() {

@@ -142,10 +142,10 @@ fn killed_at_every_fence_it_leaves_what_it_told_of() {
 /// are told of the oldest record.
 #[test]
 fn four_processes_follow_a_writer_that_laps_them() {
+    const RECORDS: usize = 100_000;
     if !alone("processes::four_processes_follow_a_writer_that_laps_them") {
         return;
     }
-    const RECORDS: usize = 100_000;
     let place = TestDir::new();
     let path = place.0.join("log");
     let log = Log::open(&path, &options(64 << 10)).expect("a log");
