@@ -21,7 +21,8 @@ mapfile -t manifests < <(for file in "${changed[@]}"; do manifest "$file"; done 
 
 cargo fmt --all --check
 scripts/style.sh
-scripts/rooms.py
+scripts/layers.py
+scripts/crates.py --check
 scripts/links.py
 cargo clippy --release --workspace --all-targets -- -D warnings
 for manifest in "${manifests[@]}"; do

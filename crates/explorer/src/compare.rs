@@ -5,7 +5,7 @@ use crate::engine::{Engine, reduce};
 use crate::model::{Body, Model, Object, ObjectId, ROOT};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
-use vfs::{FileSystem, Kind, Node, OpenFlags, Simply, UserOut, Whence, Where};
+use vfs::{FileSystem, FileSystemExt, IoOffset, Kind, Node, OpenFlags, UserOut, Whence};
 
 /// Files up to this size are read whole; of longer ones the parts that hold data are.
 const WHOLE: u64 = 8 << 20;
@@ -189,7 +189,7 @@ pub fn read_file(
     let desc = fs.open(node.into(), OpenFlags(libc::O_RDONLY | libc::O_NOATIME), None)?;
     let mut read = |offset: u64, length: u64| -> Result<(), Errno> {
         let bytes = &mut buffer[..length as usize];
-        let done = fs.read(desc, &mut [UserOut::new(bytes)], Where::offset(offset))?;
+        let done = fs.read(desc, &mut [UserOut::new(bytes)], IoOffset::offset(offset))?;
         if done as u64 != length {
             return Err(Errno::NODATA);
         }

@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::sync::Arc;
 use vfs::{
-    At, Attr, Desc, FileSystem, Fill, Kind, Mapped, NewNode, Node, Open, OpenFlags, Piece, Removes,
-    RenameFlags, SetAttr, Simply, Synced, UserIn, UserOut, Whence,
+    Attr, Desc, EntryName, FileSystem, FileSystemExt, Fill, Kind, Mapped, NewNode, Node, Open,
+    OpenFlags, Piece, Removes, RenameFlags, SetAttr, Synced, UserIn, UserOut, Whence,
 };
 use volume::Volume;
 
@@ -106,7 +106,7 @@ impl Engine {
         let (dir, name) = self.place(path)?;
         let new = new_node(kind, mode, target.as_bytes());
         if kind == Kind::File && as_programs_do(path) {
-            let (at, flags) = (At::new(dir, name), OpenFlags(libc::O_RDWR));
+            let (at, flags) = (EntryName::new(dir, name), OpenFlags(libc::O_RDWR));
             let desc = self.fs.open(Open::New(&at, &new), flags, None)?;
             return self.fs.close(desc).map(|()| Value::Done);
         }
@@ -125,7 +125,7 @@ impl Engine {
         let (dir, name) = self.place(path)?;
         let found = self.fs.lookup(dir, name).and_then(|node| self.fs.attributes(node));
         let found = found.ok().filter(|_| as_programs_do(path)).map(|attr| (attr.node, attr.kind));
-        self.fs.remove(&At { dir, name, found }, Removes::Name).map(|()| Value::Done)
+        self.fs.remove(&EntryName { dir, name, found }, Removes::Name).map(|()| Value::Done)
     }
 
     fn link(&self, node: Node, to: &str) -> Outcome {
@@ -135,7 +135,7 @@ impl Engine {
 
     fn rename(&self, from: &str, to: &str, flags: u32) -> Outcome {
         let ((from_dir, from), (to_dir, to)) = (self.place(from)?, self.place(to)?);
-        let (from, to) = (At::new(from_dir, from), At::new(to_dir, to));
+        let (from, to) = (EntryName::new(from_dir, from), EntryName::new(to_dir, to));
         self.fs.rename(&from, &to, RenameFlags::new(flags)).map(|()| Value::Done)
     }
 
@@ -337,7 +337,9 @@ impl System for Engine {
             Action::Unlink { path } => self.unlink(path),
             Action::RemoveDir { path } => self
                 .place(path)
-                .and_then(|(dir, name)| self.fs.remove(&At::new(dir, name), Removes::Directory))
+                .and_then(|(dir, name)| {
+                    self.fs.remove(&EntryName::new(dir, name), Removes::Directory)
+                })
                 .map(|()| Value::Done),
             Action::Rename { from, to, flags } => self.rename(from, to, *flags),
             _ => return None,

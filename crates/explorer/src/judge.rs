@@ -15,7 +15,7 @@ use crate::model::{Model, Object, ObjectId};
 use crate::workload::{Action, System, short};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use vfs::{At, Kind, Node, Removes, Simply};
+use vfs::{EntryName, FileSystemExt, Kind, Node, Removes};
 use volume::{FsckOptions, Mode, Volume};
 
 /// The call during or after which power failed.
@@ -182,9 +182,9 @@ fn remove_in_order(engine: &Engine, backwards: bool) -> Result<(), String> {
         for (name, kind) in entries {
             if kind == Kind::Directory.d_type() {
                 below(engine, fs.lookup(dir, &name).map_err(told(&name))?, backwards)?;
-                fs.remove(&At::new(dir, &name), Removes::Directory).map_err(told(&name))?;
+                fs.remove(&EntryName::new(dir, &name), Removes::Directory).map_err(told(&name))?;
             } else {
-                fs.remove(&At::new(dir, &name), Removes::Name).map_err(told(&name))?;
+                fs.remove(&EntryName::new(dir, &name), Removes::Name).map_err(told(&name))?;
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::Simply;
+use vfs::FileSystemExt;
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
 /// Bytes of an explored volume.

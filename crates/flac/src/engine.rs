@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vfs::versions::Versions;
 use vfs::{
-    At, Attached, Attr, Beyond, Changing, Desc, DirEntry, Engine, FileSystem, Fill, ForkTicket,
-    FsStat, Kind, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags,
-    Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Wait, Want,
-    Whence, Where,
+    Attached, Attr, Beyond, Changing, Desc, DirEntry, Engine, EntryName, FileRef, FileSystem, Fill,
+    ForkTicket, FsStat, IoOffset, Kind, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node,
+    Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn,
+    UserOut, Wait, WalkOutput, Whence,
 };
 
 /// An engine over which a cache may lie.
@@ -86,7 +86,7 @@ impl Cached {
 
     /// The engine is to read into these buffers: what it overwrites is not attached any more. What
     /// lies behind the end of the file is not overwritten.
-    fn before_copy(&self, desc: Desc, out: &[UserOut<'_>], at: Where) {
+    fn before_copy(&self, desc: Desc, out: &[UserOut<'_>], at: IoOffset) {
         if pages::attached() == 0 {
             return;
         }
@@ -163,19 +163,19 @@ impl FileSystem for Cached {
         self.under.root()
     }
 
-    fn stat_fs(&self, of: Of) -> Result<FsStat> {
+    fn stat_fs(&self, of: FileRef) -> Result<FsStat> {
         self.under.stat_fs(of)
     }
 
-    fn find(&self, from: Of, names: &[u8], attr: &mut Attr) -> bool {
+    fn find(&self, from: FileRef, names: &[u8], attr: &mut Attr) -> bool {
         self.under.find(from, names, attr)
     }
 
-    fn walk(&self, dir: Node, names: &[u8], want: Want<'_>) -> Result<usize> {
+    fn walk(&self, dir: Node, names: &[u8], want: WalkOutput<'_>) -> Result<usize> {
         self.under.walk(dir, names, want)
     }
 
-    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
+    fn attr(&self, of: FileRef, attr: &mut Attr) -> Result<()> {
         self.under.attr(of, attr)
     }
 
@@ -195,11 +195,11 @@ impl FileSystem for Cached {
         self.under.link(node, dir, name)
     }
 
-    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
+    fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()> {
         self.under.remove(at, what)
     }
 
-    fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()> {
+    fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, flags: RenameFlags) -> Result<()> {
         self.under.rename(from, to, flags)
     }
 
@@ -248,7 +248,7 @@ impl FileSystem for Cached {
         self.under.set_flags(desc, flags)
     }
 
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
         let read = match at.given() {
             Some(offset) => self.read_at(desc, offset, out),
             None => self.read_on(desc, out)?,
@@ -262,7 +262,7 @@ impl FileSystem for Cached {
         self.under.read(desc, out, at)
     }
 
-    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize> {
         let Some(offset) = at.given() else {
             // Where it goes is known to the engine alone.
             return self.under.write(desc, data, at);
@@ -335,15 +335,15 @@ impl Maps for Cached {
         self.under.map(desc, range, mapped, fill)
     }
 
-    fn region_descriptor(&self, of: Of) -> (i32, Changing) {
+    fn region_descriptor(&self, of: FileRef) -> (i32, Changing) {
         self.under.region_descriptor(of)
     }
 
-    fn region_address(&self, of: Of) -> usize {
+    fn region_address(&self, of: FileRef) -> usize {
         self.under.region_address(of)
     }
 
-    fn can_map(&self, of: Of) -> (usize, bool) {
+    fn can_map(&self, of: FileRef) -> (usize, bool) {
         self.under.can_map(of)
     }
 
@@ -384,7 +384,7 @@ impl Locks for Cached {
         self.under.test_lock(desc, owner, lock)
     }
 
-    fn release_locks(&self, of: Of) -> Result<()> {
+    fn release_locks(&self, of: FileRef) -> Result<()> {
         self.under.release_locks(of)
     }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use support::{TestDir, open, read, write};
-use vfs::{Desc, FileSystem, UserOut, Where};
+use vfs::{Desc, FileSystem, IoOffset, UserOut};
 use volume::{Mode, Volume};
 
 const CHUNK: u64 = 2 << 20;
@@ -298,7 +298,7 @@ fn a_segment_that_is_written_twice() {
         let buffer = buffer();
         // SAFETY: the buffer's, to which nothing refers.
         let mut out = [unsafe { UserOut::from_raw(buffer, CHUNK as usize) }];
-        let read = three.one.read(three.descs[0], &mut out, Where::offset(0));
+        let read = three.one.read(three.descs[0], &mut out, IoOffset::offset(0));
         assert_eq!(read, Ok(CHUNK as usize));
         assert_eq!(three.place.counted(Count::BytesAttached), CHUNK);
         three.write(2, 0, &vec![2; CHUNK as usize]);

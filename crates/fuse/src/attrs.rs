@@ -1,6 +1,6 @@
 //! Requests about attributes: of nodes, extended ones, and of the file system.
 
-use vfs::{Attr, Errno, Kind, Nanos, Node, Result, SetAttr, Simply, mounts};
+use vfs::{Attr, Errno, FileSystemExt, Kind, Nanos, Node, Result, SetAttr, mounts};
 
 use crate::abi::{
     self, AttrOut, GETATTR_HANDLE, GetAttrIn, GetXattrIn, SetAttrIn, SetXattrIn, StatfsOut, Statx,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use vfs::{
-    Desc, Errno, LockKind, Node, OpenFlags, Result, SetAttr, Simply, Synced, UserIn, UserOut,
-    Whence, Where,
+    Desc, Errno, FileSystemExt, IoOffset, LockKind, Node, OpenFlags, Result, SetAttr, Synced,
+    UserIn, UserOut, Whence,
 };
 
 use crate::abi::{
@@ -121,11 +121,11 @@ impl Session {
         let out = &mut [UserOut::new(answer.space(size)?)];
         let length = if Descriptions::is(fh) && !fills_cache {
             let desc = self.descriptions.seek(&*self.fs, fh, offset)?;
-            let length = self.fs.read(desc, out, Where::POSITION)?;
+            let length = self.fs.read(desc, out, IoOffset::POSITION)?;
             self.descriptions.moved(fh, offset + length as u64);
             length
         } else {
-            self.fs.read(self.desc(fh)?, out, Where::offset(offset))?
+            self.fs.read(self.desc(fh)?, out, IoOffset::offset(offset))?
         };
         if fills_cache {
             let data = &answer.space(size)?[..length];
@@ -156,7 +156,7 @@ impl Session {
         let data = &[UserIn::new(data)];
         if Descriptions::is(asked.fh) {
             let desc = self.descriptions.seek(&*self.fs, asked.fh, asked.offset)?;
-            let written = self.with_room(|| self.fs.write(desc, data, Where::POSITION))?;
+            let written = self.with_room(|| self.fs.write(desc, data, IoOffset::POSITION))?;
             self.descriptions.moved(asked.fh, asked.offset + written as u64);
             return Ok(written);
         }
@@ -167,7 +167,7 @@ impl Session {
         if (flags.0 ^ asked.flags as i32) & libc::O_APPEND != 0 {
             self.fs.set_flags(desc, open_flags(asked.flags))?;
         }
-        self.with_room(|| self.fs.write(desc, data, Where::offset(asked.offset)))
+        self.with_room(|| self.fs.write(desc, data, IoOffset::offset(asked.offset)))
     }
 
     /// Writes back what was stored through a mapping: never beyond the file's end, and always to

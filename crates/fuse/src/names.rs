@@ -5,8 +5,8 @@
 //! group where that has the set-group bit.
 
 use vfs::{
-    At, Errno, Kind, NewNode, Node, Open, OpenFlags, RACES_MAX, Removes, RenameFlags, Result,
-    Simply,
+    EntryName, Errno, FileSystemExt, Kind, NewNode, Node, Open, OpenFlags, RACES_MAX, Removes,
+    RenameFlags, Result,
 };
 use zerocopy::IntoBytes;
 
@@ -217,12 +217,12 @@ impl Session {
 
     pub fn unlink(&self, request: &mut Request<'_>) -> Result<()> {
         let (dir, name) = (self.node(request)?, request.name()?);
-        self.removing(dir, name, || self.fs.remove(&At::new(dir, name), Removes::Name))
+        self.removing(dir, name, || self.fs.remove(&EntryName::new(dir, name), Removes::Name))
     }
 
     pub fn remove_dir(&self, request: &mut Request<'_>) -> Result<()> {
         let (dir, name) = (self.node(request)?, request.name()?);
-        self.removing(dir, name, || self.fs.remove(&At::new(dir, name), Removes::Directory))
+        self.removing(dir, name, || self.fs.remove(&EntryName::new(dir, name), Removes::Directory))
     }
 
     pub fn rename(&self, request: &mut Request<'_>, with_flags: bool) -> Result<()> {
@@ -241,7 +241,7 @@ impl Session {
             let left = self.new_node(request, Kind::CharDevice, 0)?;
             how.owner = (left.uid, left.gid);
         }
-        let (from, to) = (At::new(from_dir, from), At::new(to_dir, to));
+        let (from, to) = (EntryName::new(from_dir, from), EntryName::new(to_dir, to));
         let rename = || self.fs.rename(&from, &to, how);
         let rename = || if whiteout { self.with_room(rename) } else { rename() };
         if flags & (libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) == 0 {

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use vfs::{Attr, FileSystem, Node, Simply};
+use vfs::{Attr, FileSystem, FileSystemExt, Node};
 
 use crate::nodes::lock;
 

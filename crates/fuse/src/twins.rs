@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use vfs::{Desc, FileSystem, Result, UserIn, UserOut, Where};
+use vfs::{Desc, FileSystem, IoOffset, Result, UserIn, UserOut};
 
 use crate::nodes::lock;
 
@@ -116,7 +116,7 @@ impl File {
         let twin = &bytes[inside..inside + part.len()];
         let mut now = [0; PAGE];
         let now = &mut now[..part.len()];
-        let length = fs.read(desc, &mut [UserOut::new(&mut *now)], Where::offset(at))?;
+        let length = fs.read(desc, &mut [UserOut::new(&mut *now)], IoOffset::offset(at))?;
         for (start, end) in stored(part, twin, &now[..length]) {
             write_whole(fs, desc, at + start as u64, &part[start..end])?;
         }
@@ -131,7 +131,7 @@ fn write_whole(fs: &dyn FileSystem, desc: Desc, at: u64, data: &[u8]) -> Result<
     let mut done = 0;
     while done < data.len() {
         let rest = &[UserIn::new(&data[done..])];
-        done += fs.write(desc, rest, Where::offset(at + done as u64))?;
+        done += fs.write(desc, rest, IoOffset::offset(at + done as u64))?;
     }
     Ok(())
 }

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use record::{BYS, By, FILES, KEPT};
 use rustix::fs::FileType;
+use vfs::lock_waits::Waits;
 use vfs::preloaded::{Preloaded, SYMBOL, Told, VERSION};
-use vfs::waits::Waits;
 
 use crate::next_symbol::keeping_errno;
 use crate::paths;

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use record::{By, FILES, PATH_MAX};
-use vfs::several::MEMBERS_MAX;
+use vfs::composite::MEMBERS_MAX;
 
 use crate::descriptors;
 use crate::next_symbol::{Next, keeping_errno};

@@ -24,7 +24,7 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 use rustix::thread::gettid;
-use vfs::waits::Waits;
+use vfs::lock_waits::Waits;
 
 use crate::descriptors;
 use crate::next_symbol::keeping_errno;

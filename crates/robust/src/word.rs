@@ -51,7 +51,7 @@ pub trait Word: Copy {
 
 /// The shared word of a region at an offset.
 #[derive(Clone, Copy)]
-pub struct At<'r>(pub &'r Region, pub u64);
+pub struct RegionWord<'r>(pub &'r Region, pub u64);
 
 /// The same, of a word that others change also while this process works alone
 /// ([`Region::set_alone`]).
@@ -60,9 +60,9 @@ pub struct Contended<'r>(pub &'r Region, pub u64);
 
 /// A word, by its number, of words whose place was checked before.
 #[derive(Clone, Copy)]
-pub struct Of<'r, const WORDS: usize>(pub Span<'r, WORDS>, pub usize);
+pub struct SpanWord<'r, const WORDS: usize>(pub Span<'r, WORDS>, pub usize);
 
-impl Word for At<'_> {
+impl Word for RegionWord<'_> {
     type Error = Fault;
     type Far = Self;
 
@@ -133,22 +133,22 @@ impl Word for Contended<'_> {
     }
 
     fn wait(self, expected: u32, patience: Duration) -> bool {
-        At(self.0, self.1).wait(expected, patience)
+        RegionWord(self.0, self.1).wait(expected, patience)
     }
 
     fn wake(self) {
-        At(self.0, self.1).wake();
+        RegionWord(self.0, self.1).wake();
     }
 }
 
-impl<'r, const WORDS: usize> Word for Of<'r, WORDS> {
+impl<'r, const WORDS: usize> Word for SpanWord<'r, WORDS> {
     type Error = Fault;
-    type Far = At<'r>;
+    type Far = RegionWord<'r>;
 
     #[inline(always)]
-    fn far(self) -> At<'r> {
+    fn far(self) -> RegionWord<'r> {
         let (map, offset) = self.0.place(self.1);
-        At(map, offset)
+        RegionWord(map, offset)
     }
 
     #[inline(always)]

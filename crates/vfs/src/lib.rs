@@ -7,24 +7,24 @@
 //!
 //! Each call stands there once. What it is about, and what the caller knows already, are values
 //! ([`Of`], [`At`], [`Open`]); where a program waits for the call, what it gives is written where
-//! the caller says. [`Simply`] has the same calls for a caller in no hurry.
+//! the caller says. [`FileSystemExt`] has the same calls for a caller in no hurry.
 //!
 //! Errors are the kernel's `errno` values: a face hands them to the program as they are.
 //!
 //! The engine does *not* check permissions (it does keep owner, group and mode): the face does, in
 //! its path walk, because the face knows on whose behalf it acts (the process, or a FUSE request).
 
+pub mod composite;
 pub mod cred;
 pub mod executable;
+pub mod lock_waits;
 pub mod mounts;
 pub mod preloaded;
-pub mod several;
 mod types;
 mod user;
 pub mod variable;
 pub mod variables;
 pub mod versions;
-pub mod waits;
 pub mod walk;
 
 pub use pmem::{UserIn, UserOut, text_length};
@@ -330,7 +330,7 @@ pub trait Engine: FileSystem + Maps + Locks + Attached {}
 impl<E: FileSystem + Maps + Locks + Attached> Engine for E {}
 
 /// The same calls for a caller that has them give back what they find.
-pub trait Simply: FileSystem {
+pub trait FileSystemExt: FileSystem {
     /// As [`FileSystem::attr`], of a node.
     fn attributes(&self, node: Node) -> Result<Attr> {
         let mut attr = Attr::NONE;
@@ -349,4 +349,4 @@ pub trait Simply: FileSystem {
     }
 }
 
-impl<F: FileSystem + ?Sized> Simply for F {}
+impl<F: FileSystem + ?Sized> FileSystemExt for F {}

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::waits::Waits;
+use crate::lock_waits::Waits;
 
 /// The exported function that gives the table: `extern "C" fn() -> *const Preloaded`.
 pub const SYMBOL: &CStr = c"solera_preloaded";

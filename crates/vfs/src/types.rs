@@ -1,6 +1,6 @@
 //! The values that pass through the contract.
 
-use crate::several::MEMBERS_MAX;
+use crate::composite::MEMBERS_MAX;
 
 /// A file, directory or other object, named for as long as it exists. `generation` tells a reused
 /// inode from the one that was meant.
@@ -16,7 +16,7 @@ impl Node {
     /// Bits of an inode number.
     pub const BITS: u32 = 56;
 
-    /// Of which of [several](crate::several) file systems it is.
+    /// Of which of [several](crate::composite) file systems it is.
     #[inline]
     #[must_use]
     pub const fn member(self) -> usize {
@@ -85,7 +85,7 @@ impl Desc {
         (self.0 >> 32) as u32
     }
 
-    /// Of which of [several](crate::several) file systems it is.
+    /// Of which of [several](crate::composite) file systems it is.
     #[inline]
     #[must_use]
     pub const fn member(self) -> usize {
@@ -101,53 +101,53 @@ impl Desc {
 }
 
 /// What a call is about: a node, or what a description is open for. Two words, so that it costs no
-/// call anything; [`Of::which`] tells them apart.
+/// call anything; [`FileRef::which`] tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Of {
+pub struct FileRef {
     number: u64,
     generation: u64,
 }
 
-/// The two that [`Of`] can be.
+/// The two that [`FileRef`] can be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
-pub enum Which {
+pub enum NodeOrDesc {
     Node(Node),
     Desc(Desc),
 }
 
-impl Of {
+impl FileRef {
     /// In place of a generation, which has 32 bits.
     const DESC: u64 = u64::MAX;
 
-    /// Of which of [several](crate::several) file systems it is.
+    /// Of which of [several](crate::composite) file systems it is.
     #[inline]
     #[must_use]
     pub const fn member(self) -> usize {
         match self.which() {
-            Which::Node(node) => node.member(),
-            Which::Desc(desc) => desc.member(),
+            NodeOrDesc::Node(node) => node.member(),
+            NodeOrDesc::Desc(desc) => desc.member(),
         }
     }
 
     /// Which of the two it is.
     #[inline]
-    pub const fn which(self) -> Which {
+    pub const fn which(self) -> NodeOrDesc {
         if self.generation == Self::DESC {
-            return Which::Desc(Desc(self.number));
+            return NodeOrDesc::Desc(Desc(self.number));
         }
-        Which::Node(Node { ino: self.number, generation: self.generation as u32 })
+        NodeOrDesc::Node(Node { ino: self.number, generation: self.generation as u32 })
     }
 }
 
-impl From<Node> for Of {
+impl From<Node> for FileRef {
     #[inline]
     fn from(node: Node) -> Self {
         Self { number: node.ino, generation: node.generation.into() }
     }
 }
 
-impl From<Desc> for Of {
+impl From<Desc> for FileRef {
     #[inline]
     fn from(desc: Desc) -> Self {
         Self { number: desc.0, generation: Self::DESC }
@@ -311,7 +311,7 @@ impl OpenFlags {
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct At<'a> {
+pub struct EntryName<'a> {
     /// The directory.
     pub dir: Node,
     /// One component of a path.
@@ -321,7 +321,7 @@ pub struct At<'a> {
     pub found: Option<(Node, Kind)>,
 }
 
-impl<'a> At<'a> {
+impl<'a> EntryName<'a> {
     /// A name that nobody has looked up.
     #[inline]
     pub const fn new(dir: Node, name: &'a [u8]) -> Self {
@@ -340,7 +340,7 @@ pub enum Removes {
 
 /// What is wanted of a walk, and where it is written.
 #[derive(Debug)]
-pub enum Want<'f> {
+pub enum WalkOutput<'f> {
     /// What the one name leads to.
     Name(&'f mut Node),
     /// What the path leads to, if all on the way are directories, and that as well.
@@ -365,7 +365,7 @@ pub enum Open<'a> {
     Node(Node, Option<Kind>),
     /// A regular file that is made under this name, as the one step that it is for the caller:
     /// `EEXIST` and the rest as [`FileSystem::create`](crate::FileSystem::create).
-    New(&'a At<'a>, &'a NewNode<'a>),
+    New(&'a EntryName<'a>, &'a NewNode<'a>),
     /// A regular file without a name, in this directory (`O_TMPFILE`). It may be linked later
     /// unless it is opened with `O_EXCL`.
     Unnamed(Node, &'a NewNode<'a>),
@@ -409,9 +409,9 @@ pub struct DirEntry<'a> {
 /// Where a read or a write begins: at an offset, or at the description's position, which moves
 /// then. One word, so that it costs no call anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Where(u64);
+pub struct IoOffset(u64);
 
-impl Where {
+impl IoOffset {
     /// The description's position.
     pub const POSITION: Self = Self(u64::MAX);
 
@@ -429,7 +429,7 @@ impl Where {
     }
 }
 
-impl From<Option<u64>> for Where {
+impl From<Option<u64>> for IoOffset {
     /// At the position unless there is an offset.
     #[inline]
     fn from(offset: Option<u64>) -> Self {
@@ -579,7 +579,7 @@ pub struct RecordLock {
 }
 
 /// A place prepared for a child process: opaque to the face. It has a word for each of
-/// [several](crate::several) file systems: threads of one process may have children that are being
+/// [several](crate::composite) file systems: threads of one process may have children that are being
 /// made at once, and each child must find its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForkTicket([u64; MEMBERS_MAX]);

@@ -8,8 +8,8 @@
 use crate::cred::{Capability, Cred, EXECUTE, READ, WRITE};
 use crate::walk::{Found, Last, Name, Place, Walk};
 use crate::{
-    At, Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, Open, OpenFlags, Removes, RenameFlags,
-    Result, SetAttr, Simply,
+    Attr, Desc, EntryName, Errno, FileSystem, FileSystemExt, Kind, NewNode, Node, Open, OpenFlags,
+    Removes, RenameFlags, Result, SetAttr,
 };
 
 /// How often a name is tried that other processes make and remove at the same time.
@@ -171,7 +171,7 @@ impl<'a> User<'a> {
         let new = self.new_node(found.dir, Kind::File, mode)?;
         // A new file may be written by its maker whatever its mode says.
         let flags = OpenFlags(flags & !libc::O_TRUNC);
-        let at = At::new(found.dir, name.as_bytes());
+        let at = EntryName::new(found.dir, name.as_bytes());
         self.fs().open(Open::New(&at, &new), flags, Some(found.dir))
     }
 
@@ -250,7 +250,7 @@ impl<'a> User<'a> {
             return Err(self.denied(Errno::ISDIR));
         }
         let victim = Some((attr.node, attr.kind));
-        let at = At { dir: found.dir, name: name.as_bytes(), found: victim };
+        let at = EntryName { dir: found.dir, name: name.as_bytes(), found: victim };
         self.fs().remove(&at, Removes::Name)
     }
 
@@ -269,7 +269,7 @@ impl<'a> User<'a> {
         if attr.kind != Kind::Directory {
             return Err(self.denied(Errno::NOTDIR));
         }
-        self.fs().remove(&At::new(found.dir, name.as_bytes()), Removes::Directory)
+        self.fs().remove(&EntryName::new(found.dir, name.as_bytes()), Removes::Directory)
     }
 
     /// `renameat2`.
@@ -299,9 +299,9 @@ impl<'a> User<'a> {
             self.check(moved, WRITE)?;
         }
         let is = |attr: &Attr| (attr.node, attr.kind);
-        let from = At { dir: from.dir, name: from_name.as_bytes(), found: Some(is(moved)) };
+        let from = EntryName { dir: from.dir, name: from_name.as_bytes(), found: Some(is(moved)) };
         let found = to.attr.as_ref().map(is);
-        let to = At { dir: to.dir, name: to_name.as_bytes(), found };
+        let to = EntryName { dir: to.dir, name: to_name.as_bytes(), found };
         let mut flags = RenameFlags::new(flags);
         if flags.bits & libc::RENAME_WHITEOUT != 0 {
             let whiteout = self.new_node(from.dir, Kind::CharDevice, 0)?;

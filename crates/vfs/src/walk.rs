@@ -15,7 +15,9 @@
 use std::borrow::Cow;
 
 use crate::cred::{Cred, EXECUTE};
-use crate::{Attr, Desc, Errno, FileSystem, Kind, LastName, Node, Result, Simply, Want};
+use crate::{
+    Attr, Desc, Errno, FileSystem, FileSystemExt, Kind, LastName, Node, Result, WalkOutput,
+};
 
 /// Longest path, without the terminating NUL.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -226,7 +228,7 @@ impl Walk<'_> {
         let node = if path.first() == Some(&b'/') { self.tree.root } else { start };
         let rest = path.strip_prefix(b"/").unwrap_or(path);
         let mut found = LastName { dir: node, attr: None };
-        let walked = self.fs.walk(node, rest, Want::Change(&mut found)).ok()?;
+        let walked = self.fs.walk(node, rest, WalkOutput::Change(&mut found)).ok()?;
         if walked == 0 {
             return None;
         }
@@ -247,7 +249,7 @@ impl Walk<'_> {
             return None;
         }
         let mut dir = start;
-        let walked = self.fs.walk(start, &text[..cut], Want::Directory(&mut dir)).ok()?;
+        let walked = self.fs.walk(start, &text[..cut], WalkOutput::Directory(&mut dir)).ok()?;
         (walked > 0).then_some((dir, &text[cut + 1..]))
     }
 

@@ -28,9 +28,9 @@ use pmem::Access;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Attr, Desc, DirEntry, FileSystem, FsStat, Kind, LastName, LockKind, LockOwner, Locks,
-    NewNode, Node, Of, Open, OpenFlags, RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn,
-    UserOut, Want, Whence, Where, Which,
+    Attr, Desc, DirEntry, EntryName, FileRef, FileSystem, FsStat, IoOffset, Kind, LastName,
+    LockKind, LockOwner, Locks, NewNode, Node, NodeOrDesc, Open, OpenFlags, RecordLock, Removes,
+    RenameFlags, SetAttr, Synced, UserIn, UserOut, WalkOutput, Whence,
 };
 
 /// An offset that a file may have.
@@ -192,7 +192,7 @@ impl Volume {
 
     /// Reads what was not read there before: apart, so that the other way needs few registers.
     #[inline(never)]
-    fn read_further(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+    fn read_further(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
         let rooms = self.call()?;
         let opened = rooms.opened_data(desc, false)?;
         if let Some(offset) = at.given() {
@@ -245,7 +245,7 @@ impl Volume {
         let written = match self.write_here(desc, data, true) {
             Err(Errno::IO) => {
                 let length = data.iter().map(UserIn::len).sum();
-                let range = move || self.range_of(desc, Where::POSITION, length);
+                let range = move || self.range_of(desc, IoOffset::POSITION, length);
                 let access = absent::stores(self.opened(desc)?.flags.appends());
                 self.again(access, range, move || self.write_here(desc, data, false))?
             }
@@ -379,7 +379,7 @@ impl FileSystem for Volume {
         self.root_node()
     }
 
-    fn stat_fs(&self, _: Of) -> Result<FsStat> {
+    fn stat_fs(&self, _: FileRef) -> Result<FsStat> {
         self.call()?;
         if self.has_orphans()? {
             self.drop_orphans()?;
@@ -400,26 +400,26 @@ impl FileSystem for Volume {
         })
     }
 
-    fn find(&self, from: Of, names: &[u8], attr: &mut Attr) -> bool {
+    fn find(&self, from: FileRef, names: &[u8], attr: &mut Attr) -> bool {
         let Ok(rooms) = self.names() else { return false };
         match from.which() {
-            Which::Node(node) => rooms.find_path(node, names, attr),
+            NodeOrDesc::Node(node) => rooms.find_path(node, names, attr),
             // Not among the whole paths: mostly it is one name of many.
-            Which::Desc(desc) => rooms
+            NodeOrDesc::Desc(desc) => rooms
                 .opened_here(desc)
                 .is_ok_and(|opened| rooms.walk_path_to(opened.node, names, attr).is_some()),
         }
     }
 
-    fn walk(&self, dir: Node, names: &[u8], want: Want<'_>) -> Result<usize> {
+    fn walk(&self, dir: Node, names: &[u8], want: WalkOutput<'_>) -> Result<usize> {
         let rooms = self.names()?;
         match want {
-            Want::Name(node) => *node = Names::lookup(rooms, dir, names)?,
-            Want::Directory(node) => match rooms.find_prefix(dir, names) {
+            WalkOutput::Name(node) => *node = Names::lookup(rooms, dir, names)?,
+            WalkOutput::Directory(node) => match rooms.find_prefix(dir, names) {
                 Some(found) => *node = found,
                 None => return Ok(0),
             },
-            Want::Change(last) => match rooms.walk_path(dir, names) {
+            WalkOutput::Change(last) => match rooms.walk_path(dir, names) {
                 Some((dir, attr)) => *last = LastName { dir, attr },
                 None => return Ok(0),
             },
@@ -427,11 +427,11 @@ impl FileSystem for Volume {
         Ok(names.len())
     }
 
-    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
+    fn attr(&self, of: FileRef, attr: &mut Attr) -> Result<()> {
         let rooms = self.names()?;
         let node = match of.which() {
-            Which::Desc(desc) => rooms.opened_here(desc)?.node,
-            Which::Node(node) => node,
+            NodeOrDesc::Desc(desc) => rooms.opened_here(desc)?.node,
+            NodeOrDesc::Node(node) => node,
         };
         rooms.attributes_to(node, attr)
     }
@@ -454,14 +454,14 @@ impl FileSystem for Volume {
         self.change_names(|rooms| Names::link(rooms, node, dir, name))
     }
 
-    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
+    fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()> {
         self.change_names(|rooms| match what {
             Removes::Name => rooms.unlink_known(at.dir, at.name, at.found.map(target)),
             Removes::Directory => rooms.remove_dir(at.dir, at.name),
         })
     }
 
-    fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()> {
+    fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, flags: RenameFlags) -> Result<()> {
         let found = from.found.map(|source| (target(source), to.found.map(target)));
         let (from, to) = ((from.dir, from.name), (to.dir, to.name));
         self.change_names(|rooms| {
@@ -540,12 +540,13 @@ impl FileSystem for Volume {
         self.call()?.change_flags(desc, flags)
     }
 
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
         let rooms = self.rooms();
         if let [only] = out
             && let Some(from) = at.given().or_else(|| rooms.resting_position(desc).ok()?)
             && let Some(read) = rooms.read_again(desc, from, only)
-            && (at != Where::POSITION || rooms.advance(desc, from, from + read as u64) == Ok(true))
+            && (at != IoOffset::POSITION
+                || rooms.advance(desc, from, from + read as u64) == Ok(true))
         {
             rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
             return Ok(read);
@@ -553,7 +554,7 @@ impl FileSystem for Volume {
         self.read_further(desc, out, at)
     }
 
-    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize> {
         let written = match at.given() {
             Some(offset) => self.write_at(desc, data, offset)?,
             None => self.write_here_paged(desc, data)?,
@@ -601,7 +602,7 @@ impl FileSystem for Volume {
         let mut left = (offset, length);
         loop {
             let (offset, length) = left;
-            let range = || self.range_of(desc, Where::offset(offset), length as usize);
+            let range = || self.range_of(desc, IoOffset::offset(offset), length as usize);
             let done = self.paged(Access::Store, range, || {
                 let rooms = self.call()?;
                 rooms.opened(desc)?;
@@ -630,7 +631,7 @@ impl FileSystem for Volume {
         to_offset: u64,
         length: u64,
     ) -> Result<u64> {
-        let range = || self.range_of(to, Where::offset(to_offset), length as usize);
+        let range = || self.range_of(to, IoOffset::offset(to_offset), length as usize);
         self.paged(Access::Store, range, || {
             let rooms = self.call()?;
             // As Linux: what they are counts before how they are open.
@@ -662,7 +663,7 @@ impl FileSystem for Volume {
         to_offset: u64,
         length: u64,
     ) -> Result<()> {
-        let range = || self.range_of(to, Where::offset(to_offset), length as usize);
+        let range = || self.range_of(to, IoOffset::offset(to_offset), length as usize);
         self.paged(Access::Store, range, || {
             let rooms = self.call()?;
             let source = rooms.opened_data(from, true)?;
@@ -714,12 +715,12 @@ impl Locks for Volume {
         self.lock(|rooms| rooms.test_record_lock(desc, owner, lock))
     }
 
-    fn release_locks(&self, of: Of) -> Result<()> {
+    fn release_locks(&self, of: FileRef) -> Result<()> {
         // Not as a change: most files have no lock that would have to go.
         let rooms = self.call()?;
         let node = match of.which() {
-            Which::Node(node) => node,
-            Which::Desc(desc) => match rooms.opened(desc)? {
+            NodeOrDesc::Node(node) => node,
+            NodeOrDesc::Desc(desc) => match rooms.opened(desc)? {
                 opened if opened.flags.path_only() => return Ok(()),
                 opened => opened.node,
             },

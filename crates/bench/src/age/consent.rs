@@ -7,7 +7,7 @@ use console::size;
 use rustix::fs::statvfs;
 use rustix::io::Errno;
 use solera_bench::AgeArgs;
-use vfs::{FileSystem, Simply};
+use vfs::{FileSystem, FileSystemExt};
 use volume::Volume;
 
 use super::plan;

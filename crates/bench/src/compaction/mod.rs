@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use solera_bench::CompactionBenchArgs;
 use vfs::{
-    At, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, Simply, UserIn, UserOut, Where,
+    Desc, EntryName, FileSystem, FileSystemExt, IoOffset, Kind, NewNode, Node, OpenFlags, Removes,
+    UserIn, UserOut,
 };
 use volume::{AttachOptions, BLOCK, FormatOptions, Volume};
 
@@ -167,7 +168,7 @@ impl<'v> Bench<'v> {
             bench.with(large, |desc| {
                 let piece = vec![0x5A; 1 << 20];
                 (0..READ >> 20).try_for_each(|_| {
-                    volume.write(desc, &[UserIn::new(&piece)], Where::POSITION).map(drop)
+                    volume.write(desc, &[UserIn::new(&piece)], IoOffset::POSITION).map(drop)
                 })
             })?;
         }
@@ -224,17 +225,17 @@ impl<'v> Bench<'v> {
                 self.with(going, |desc| volume.allocate(desc, 0, 0, GOING * BLOCK))?;
                 let staying = volume.create(root, name("staying", number).as_bytes(), &new())?;
                 self.with(staying, |desc| {
-                    volume.write(desc, &[UserIn::new(&bytes)], Where::POSITION).map(drop)
+                    volume.write(desc, &[UserIn::new(&bytes)], IoOffset::POSITION).map(drop)
                 })?;
             }
             for number in 0..CHUNKS {
                 let name = name("going", number);
                 let since = Instant::now();
-                volume.remove(&At::new(root, name.as_bytes()), Removes::Name)?;
+                volume.remove(&EntryName::new(root, name.as_bytes()), Removes::Name)?;
                 times.push(since);
             }
             (0..CHUNKS).try_for_each(|n| {
-                volume.remove(&At::new(root, name("staying", n).as_bytes()), Removes::Name)
+                volume.remove(&EntryName::new(root, name("staying", n).as_bytes()), Removes::Name)
             })?;
         }
         Ok(times)
@@ -264,8 +265,9 @@ impl<'v> Bench<'v> {
             order.swap(at, self.random.next_u64() as usize % (at + 1));
         }
         self.with(node, |desc| {
-            let write =
-                |at| self.volume.write(desc, &[UserIn::new(&[7; 4096])], Where::offset(at * BLOCK));
+            let write = |at| {
+                self.volume.write(desc, &[UserIn::new(&[7; 4096])], IoOffset::offset(at * BLOCK))
+            };
             order.into_iter().try_for_each(|at| write(at).map(drop))
         })
     }
@@ -288,7 +290,8 @@ fn read(
         let drawn = random.next_u64();
         let (desc, at) = (descs[drawn as usize % descs.len()], (drawn >> 32) % blocks);
         let since = Instant::now();
-        let done = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(at * BLOCK))?;
+        let done =
+            volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(at * BLOCK))?;
         if done == bytes.len() && active.load(Ordering::Relaxed) {
             times.push(since);
         }

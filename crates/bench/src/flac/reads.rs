@@ -10,7 +10,7 @@ use console::failure::Failure;
 use console::size::show;
 use flac::CHUNK;
 use pmem::SlowMemory;
-use vfs::{Desc, FileSystem, UserOut, Where};
+use vfs::{Desc, FileSystem, IoOffset, UserOut};
 
 use super::rows::{Buffer, Peer, Rows, median_ns};
 use super::worker::Bench;
@@ -40,7 +40,7 @@ impl Source<'_> {
         match self {
             Self::Engine(fs, desc) => {
                 let wanted = into.len();
-                let read = fs.read(*desc, &mut [UserOut::new(into)], Where::offset(at));
+                let read = fs.read(*desc, &mut [UserOut::new(into)], IoOffset::offset(at));
                 match read.map_err(|errno| Failure::errno("read on the volume", errno))? {
                     read if read == wanted => Ok(()),
                     read => Err(Failure::new("read on the volume", format!("{read} bytes"), "")),

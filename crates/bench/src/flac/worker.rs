@@ -8,7 +8,7 @@ use console::failure::{Failure, Outcome};
 use console::output;
 use flac::{CHUNK, Cached, Options, Spawn, Whose};
 use solera_bench::FlacWorkerArgs;
-use vfs::{At, Desc, FileSystem, Kind, NewNode, Open, OpenFlags, UserIn, UserOut, Where};
+use vfs::{Desc, EntryName, FileSystem, IoOffset, Kind, NewNode, Open, OpenFlags, UserIn, UserOut};
 use volume::{AttachOptions, FormatOptions, Volume};
 
 use super::reads::{self, Copies, Source};
@@ -203,7 +203,7 @@ impl Bench {
     ) -> Result<(), Failure> {
         for chunk in 0..self.size / CHUNK {
             let into = &mut buffer[..CHUNK as usize];
-            fs.read(desc, &mut [UserOut::new(into)], Where::offset(chunk * CHUNK))
+            fs.read(desc, &mut [UserOut::new(into)], IoOffset::offset(chunk * CHUNK))
                 .map_err(|errno| Failure::errno("read on the volume", errno))?;
         }
         Ok(())
@@ -214,10 +214,10 @@ impl Bench {
 fn make(fs: &dyn FileSystem, name: &[u8], contents: &[u8]) -> Result<Desc, Failure> {
     let failed = |errno| Failure::errno("make a file on the volume", errno);
     let new = NewNode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-    let at = At::new(fs.root(), name);
+    let at = EntryName::new(fs.root(), name);
     let desc = fs.open(Open::New(&at, &new), OpenFlags(libc::O_RDWR), None).map_err(failed)?;
     for (chunk, bytes) in contents.chunks(CHUNK as usize).enumerate() {
-        let at = Where::offset(chunk as u64 * CHUNK);
+        let at = IoOffset::offset(chunk as u64 * CHUNK);
         fs.write(desc, &[UserIn::new(bytes)], at).map_err(failed)?;
     }
     Ok(desc)

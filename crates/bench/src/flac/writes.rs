@@ -5,7 +5,7 @@
 
 use console::failure::Failure;
 use flac::CHUNK;
-use vfs::{Desc, FileSystem, UserIn, Where};
+use vfs::{Desc, FileSystem, IoOffset, UserIn};
 
 use super::rows::{Peer, Rows, median_ns};
 use super::worker::Bench;
@@ -27,7 +27,7 @@ fn time(
     // Of all blocks, those of a chunk: the first one takes it out of the cache.
     let slice = if at.len() as u64 > CHUNK / SHORT { (CHUNK / SHORT) as usize } else { 1 };
     median_ns(at, slice, |at| {
-        fs.write(desc, &[UserIn::new(data)], Where::offset(at))
+        fs.write(desc, &[UserIn::new(data)], IoOffset::offset(at))
             .map(drop)
             .map_err(|errno| Failure::errno("write on the volume", errno))
     })

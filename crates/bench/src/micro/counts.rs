@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use solera_bench::MicroArgs;
 use vfs::{
-    At, Desc, FileSystem, Kind, LockKind, LockOwner, Locks, NewNode, Node, OpenFlags, RecordLock,
-    Removes, RenameFlags, Simply, Synced, UserIn, UserOut, Where,
+    Desc, EntryName, FileSystem, FileSystemExt, IoOffset, Kind, LockKind, LockOwner, Locks,
+    NewNode, Node, OpenFlags, RecordLock, Removes, RenameFlags, Synced, UserIn, UserOut,
 };
 use volume::{AttachOptions, FormatOptions, Volume};
 
@@ -143,7 +143,7 @@ impl Testbed {
         let large = volume.open(file.into(), OpenFlags(libc::O_RDWR), None)?;
         let piece = vec![0x5A; 1 << 20];
         for start in (0..FILE_BYTES).step_by(piece.len()) {
-            volume.write(large, &[UserIn::new(&piece)], Where::offset(start))?;
+            volume.write(large, &[UserIn::new(&piece)], IoOffset::offset(start))?;
         }
         let node = volume.create(volume.root(), b"appended", &new_file())?;
         let appended =
@@ -154,7 +154,7 @@ impl Testbed {
         volume.truncate(file_of_pieces, size)?;
         let scattered = volume.open(file_of_pieces.into(), OpenFlags(libc::O_RDWR), None)?;
         for at in (0..size).step_by(2 * BLOCK_BYTES) {
-            volume.write(scattered, &[UserIn::new(&piece[..BLOCK_BYTES])], Where::offset(at))?;
+            volume.write(scattered, &[UserIn::new(&piece[..BLOCK_BYTES])], IoOffset::offset(at))?;
         }
         let mut deep = volume.root();
         for name in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
@@ -201,26 +201,30 @@ impl Testbed {
         let buffer = &mut self.buffer[..row.bytes()];
         match row {
             Row::ReadSequential | Row::ReadRandom | Row::Read64K | Row::Read2M => volume
-                .read(self.large, &mut [UserOut::new(buffer)], Where::offset(offset))
+                .read(self.large, &mut [UserOut::new(buffer)], IoOffset::offset(offset))
                 .map(drop),
             Row::OverwriteSequential | Row::OverwriteRandom => {
-                volume.write(self.large, &[UserIn::new(buffer)], Where::offset(offset)).map(drop)
+                volume.write(self.large, &[UserIn::new(buffer)], IoOffset::offset(offset)).map(drop)
             }
             Row::OverwriteScattered => volume
-                .write(self.scattered, &[UserIn::new(buffer)], Where::offset(offset))
+                .write(self.scattered, &[UserIn::new(buffer)], IoOffset::offset(offset))
                 .map(drop),
             Row::Append4K | Row::Append128 | Row::Append64 => {
-                volume.write(self.appended, &[UserIn::new(buffer)], Where::POSITION).map(drop)
+                volume.write(self.appended, &[UserIn::new(buffer)], IoOffset::POSITION).map(drop)
             }
             Row::AppendSync => {
-                volume.write(self.appended, &[UserIn::new(buffer)], Where::POSITION)?;
+                volume.write(self.appended, &[UserIn::new(buffer)], IoOffset::POSITION)?;
                 volume.sync(Synced::File(self.appended))
             }
             Row::Rename => {
                 let names: [&[u8]; 2] = [b"one", b"two"];
                 let [from, to] = [call % 2, 1 - call % 2].map(|at| names[at as usize]);
                 let root = volume.root();
-                volume.rename(&At::new(root, from), &At::new(root, to), RenameFlags::new(0))
+                volume.rename(
+                    &EntryName::new(root, from),
+                    &EntryName::new(root, to),
+                    RenameFlags::new(0),
+                )
             }
             Row::StatDeep => {
                 let mut node = volume.root();
@@ -235,7 +239,7 @@ impl Testbed {
             Row::CreateCloseUnlink => {
                 let node = volume.create(volume.root(), b"new", &new_file())?;
                 volume.close(volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?)?;
-                volume.remove(&At::new(volume.root(), b"new"), Removes::Name)
+                volume.remove(&EntryName::new(volume.root(), b"new"), Removes::Name)
             }
             Row::Stat => volume.attributes(volume.lookup(volume.root(), b"large")?).map(drop),
             Row::RecordLock => {

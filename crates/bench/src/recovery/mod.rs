@@ -11,7 +11,7 @@ use console::size;
 use rustix::io::Errno;
 use serde_json::json;
 use solera_bench::RecoveryArgs;
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, Where};
+use vfs::{FileSystem, IoOffset, Kind, NewNode, Node, OpenFlags, UserIn};
 use volume::{
     AttachOptions, FormatOptions, FsckOptions, Recovery, SnapshotOptions, SnapshotReport, Volume,
 };
@@ -163,7 +163,7 @@ fn fill_file(volume: &Arc<Volume>, directory: Node, name: &str, bytes: &[u8]) ->
         return Ok(());
     }
     let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?;
-    volume.write(desc, &[UserIn::new(bytes)], Where::POSITION)?;
+    volume.write(desc, &[UserIn::new(bytes)], IoOffset::POSITION)?;
     volume.close(desc)
 }
 

@@ -10,8 +10,8 @@ use ring::digest::{Context, SHA256 as ALGORITHM};
 use rustix::io::Errno;
 use tar::{Archive, EntryType, Header};
 use vfs::{
-    At, Desc, FileSystem, Kind, Locks, NewNode, Node, OpenFlags, Removes, RenameFlags, SetAttr,
-    Simply, Synced, UserIn, Where,
+    Desc, EntryName, FileSystem, FileSystemExt, IoOffset, Kind, Locks, NewNode, Node, OpenFlags,
+    Removes, RenameFlags, SetAttr, Synced, UserIn,
 };
 use volume::Volume;
 
@@ -301,7 +301,8 @@ impl Import<'_> {
                 data.read_exact(&mut piece[..wanted]).map_err(torn)?;
                 let mut rest = &piece[..wanted];
                 while !rest.is_empty() {
-                    let written = self.volume.write(desc, &[UserIn::new(rest)], Where::offset(at));
+                    let written =
+                        self.volume.write(desc, &[UserIn::new(rest)], IoOffset::offset(at));
                     let written =
                         written.map_err(|errno| StreamError::Volume(Vec::new(), errno))?;
                     rest = &rest[written..];
@@ -350,10 +351,10 @@ impl Import<'_> {
         }
         for name in &staged {
             let flags = RenameFlags::new(libc::RENAME_NOREPLACE);
-            let (from, to) = (At::new(self.staged, name), At::new(into, name));
+            let (from, to) = (EntryName::new(self.staged, name), EntryName::new(into, name));
             volume.rename(&from, &to, flags).map_err(of(name))?;
         }
-        volume.remove(&At::new(into, STAGED), Removes::Directory).map_err(of(STAGED))?;
+        volume.remove(&EntryName::new(into, STAGED), Removes::Directory).map_err(of(STAGED))?;
         if let Some((change, xattrs)) = self.top.take().filter(|_| was_empty) {
             for (name, value) in &xattrs {
                 volume.set_xattr(into, name, value, 0).map_err(of(b"./"))?;
@@ -415,7 +416,7 @@ fn remove(volume: &Volume, dir: Node, name: &[u8]) -> rustix::io::Result<()> {
     } else {
         Removes::Name
     };
-    volume.remove(&At::new(dir, name), what)
+    volume.remove(&EntryName::new(dir, name), what)
 }
 
 /// The names of a path, which leads nowhere else than below its beginning.

@@ -9,7 +9,9 @@ use console::output::Progress;
 use ring::digest::{Context, SHA256 as ALGORITHM};
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
-use vfs::{Attr, Desc, FileSystem, Kind, Node, OpenFlags, Simply, UserOut, Whence, Where};
+use vfs::{
+    Attr, Desc, FileSystem, FileSystemExt, IoOffset, Kind, Node, OpenFlags, UserOut, Whence,
+};
 use volume::Volume;
 
 use super::{
@@ -318,7 +320,7 @@ impl Parts<'_> {
         let out = &mut self.piece[..];
         let volume = self.file.volume;
         let got = volume
-            .read(self.file.desc, &mut [UserOut::new(out)], Where::offset(self.at))
+            .read(self.file.desc, &mut [UserOut::new(out)], IoOffset::offset(self.at))
             .map_err(|errno| io::Error::other(VolumeErrno(errno)))?;
         // What was cut off meanwhile reads as zeros, so that the member is as long as was said.
         let got = if got == 0 { wanted } else { got };

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use vfs::cred::Cred;
 use vfs::walk::{Found, Last, Place, Walk};
 use vfs::{
-    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, Simply, Synced, UserIn,
-    UserOut, Whence, Where,
+    Attr, Desc, FileSystem, FileSystemExt, IoOffset, Kind, NewNode, Node, OpenFlags, SetAttr,
+    Synced, UserIn, UserOut, Whence,
 };
 use volume::{Extent, Volume, VolumeError};
 
@@ -190,13 +190,13 @@ struct VolumeFile<'v> {
 
 impl Open for VolumeFile<'_> {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Errno> {
-        self.volume.read(self.desc, &mut [UserOut::new(out)], Where::offset(offset))
+        self.volume.read(self.desc, &mut [UserOut::new(out)], IoOffset::offset(offset))
     }
 
     fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Errno> {
         while !data.is_empty() {
             let written =
-                self.volume.write(self.desc, &[UserIn::new(data)], Where::offset(offset))?;
+                self.volume.write(self.desc, &[UserIn::new(data)], IoOffset::offset(offset))?;
             data = &data[written..];
             offset += written as u64;
         }

@@ -243,7 +243,7 @@ fn split_comes_to_a_volume_inside() {
 /// As many as a descriptor can tell apart.
 #[test]
 fn sixteen_are_the_most() {
-    let most = vfs::several::MEMBERS_MAX;
+    let most = vfs::composite::MEMBERS_MAX;
     let all = Volumes::new(most + 1);
     let line = "for n in 1 5 16; do eval \"echo $n > \\$A$n/f\"; done; cat $A16/f $A1/f; ls $A2";
     assert_eq!(all.line(&all.named(most), line).ok(), "16\n1\n");

@@ -63,7 +63,7 @@ impl Libraries {
             // At each exec it is put back.
             command.env("SOLERA_ALIGN", aligning);
         }
-        for number in 2..=vfs::several::MEMBERS_MAX {
+        for number in 2..=vfs::composite::MEMBERS_MAX {
             for name in ["SOLERA_VOLUME", "SOLERA_AT", "SOLERA_READ_ONLY", "SOLERA_MOUNTED"] {
                 command.env_remove(format!("{name}_{number}"));
             }

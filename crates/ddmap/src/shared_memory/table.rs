@@ -26,7 +26,7 @@ use pmem::{Fault, InternalFd, OpenError, Region};
 use robust::bytes::{self, Hold, Kind};
 use robust::owner::Owner;
 use robust::slot::{self, Claim, LIVE, Slots};
-use robust::word::At;
+use robust::word::RegionWord;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fmt;
@@ -150,18 +150,18 @@ pub struct Table {
 impl Slots for Table {
     type Fault = Fault;
     type Error = Errno;
-    type Word<'s> = At<'s>;
+    type Word<'s> = RegionWord<'s>;
 
     fn epoch(&self) -> u32 {
         EPOCH
     }
 
-    fn state(&self, slot: u32) -> At<'_> {
-        At(&self.region, SLOTS_AT + u64::from(slot) * SLOT_BYTES)
+    fn state(&self, slot: u32) -> RegionWord<'_> {
+        RegionWord(&self.region, SLOTS_AT + u64::from(slot) * SLOT_BYTES)
     }
 
-    fn recoverer(&self, slot: u32) -> At<'_> {
-        At(&self.region, SLOTS_AT + u64::from(slot) * SLOT_BYTES + 8)
+    fn recoverer(&self, slot: u32) -> RegionWord<'_> {
+        RegionWord(&self.region, SLOTS_AT + u64::from(slot) * SLOT_BYTES + 8)
     }
 
     fn hold(&self, slot: u32) -> Result<bool, Errno> {

@@ -20,7 +20,7 @@ use pmem::Region;
 use rustix::fs::FallocateFlags;
 use std::cell::RefCell;
 use std::sync::Arc;
-use vfs::{FileSystem, Kind, NewNode, OpenFlags, UserIn, UserOut, Where};
+use vfs::{FileSystem, IoOffset, Kind, NewNode, OpenFlags, UserIn, UserOut};
 use volume::{AttachOptions, FormatOptions, attach, format_region};
 
 const MIB: u64 = 1 << 20;
@@ -275,13 +275,13 @@ fn a_file_of_twice_the_room_is_what_was_written() {
         let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
         for page in 0..size {
             let bytes = stamp(page);
-            let wrote = volume.write(desc, &[UserIn::new(&bytes)], Where::offset(page * PAGE));
+            let wrote = volume.write(desc, &[UserIn::new(&bytes)], IoOffset::offset(page * PAGE));
             assert_eq!(wrote, Ok(PAGE as usize), "page {page}");
         }
         let mut bytes = vec![0; PAGE as usize];
         for page in (0..size).chain((0..size).rev().step_by(7)) {
             let read =
-                volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(page * PAGE));
+                volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(page * PAGE));
             assert_eq!(read, Ok(PAGE as usize), "page {page}");
             assert_eq!(bytes, stamp(page), "page {page}");
         }
@@ -316,7 +316,7 @@ fn what_stays_is_a_small_part_of_a_volume_and_of_each_file() {
     for file in 0..files {
         let node = volume.create(volume.root(), format!("file-{file}").as_bytes(), &new).unwrap();
         let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
-        let wrote = volume.write(desc, &[UserIn::new(&[7; 4096])], Where::offset(0));
+        let wrote = volume.write(desc, &[UserIn::new(&[7; 4096])], IoOffset::offset(0));
         assert_eq!(wrote, Ok(4096));
         volume.close(desc).unwrap();
     }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    At, Desc, FileSystem, Fill, Kind, Mapped, Maps, NewNode, Node, OpenFlags, Removes, UserIn,
-    UserOut, Where,
+    Desc, EntryName, FileSystem, Fill, IoOffset, Kind, Mapped, Maps, NewNode, Node, OpenFlags,
+    Removes, UserIn, UserOut,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach, format_region};
 
@@ -46,7 +46,7 @@ fn bytes(seed: usize, length: usize) -> Vec<u8> {
 
 fn check(volume: &Volume, desc: Desc, model: &[u8], what: &str) {
     let mut found = vec![0; model.len() + 1];
-    let read = volume.read(desc, &mut [UserOut::new(&mut found)], Where::offset(0));
+    let read = volume.read(desc, &mut [UserOut::new(&mut found)], IoOffset::offset(0));
     assert_eq!(read, Ok(model.len()), "{what}");
     let wrong = model.iter().zip(&found).position(|(model, found)| model != found);
     assert_eq!(wrong, None, "{what}");
@@ -68,14 +68,14 @@ fn a_call_that_wants_more_than_may_be_here_does_all_of_it() {
             let before = free();
             let (node, desc) = new_file(&volume, "big");
             let mut model = bytes(1, 24 * MIB);
-            let at = Where::offset;
+            let at = IoOffset::offset;
             assert_eq!(volume.write(desc, &[UserIn::new(&model)], at(0)), Ok(model.len()));
             check(&volume, desc, &model, "new");
             // At the position, by two buffers; over what is there.
             let new = bytes(2, 20 * MIB + 77);
             let (one, two) = new.split_at(5 * MIB + 3);
             let parts = [UserIn::new(one), UserIn::new(two)];
-            assert_eq!(volume.write(desc, &parts, Where::POSITION), Ok(new.len()));
+            assert_eq!(volume.write(desc, &parts, IoOffset::POSITION), Ok(new.len()));
             model[..new.len()].copy_from_slice(&new);
             check(&volume, desc, &model, "overwritten at the position");
             let flags = OpenFlags(libc::O_RDWR | libc::O_APPEND);
@@ -114,7 +114,7 @@ fn a_call_that_wants_more_than_may_be_here_does_all_of_it() {
             // Nothing that was begun anew has left blocks in use.
             volume.close(desc).unwrap();
             volume.close(end).unwrap();
-            volume.remove(&At::new(volume.root(), b"big"), Removes::Name).unwrap();
+            volume.remove(&EntryName::new(volume.root(), b"big"), Removes::Name).unwrap();
             assert_eq!(free(), before, "{mode:?}: blocks are free as before");
         });
         assert!(world.kept.pages_in_file() > 0, "pages have left");
@@ -133,7 +133,10 @@ fn zeros_that_nobody_has_touched_take_no_room() {
         let before = here();
         let mut model = vec![0; 32 * MIB];
         for at in (MIB..32 * MIB).step_by(2 * MIB) {
-            assert_eq!(volume.write(desc, &[UserIn::new(&[9])], Where::offset(at as u64)), Ok(1));
+            assert_eq!(
+                volume.write(desc, &[UserIn::new(&[9])], IoOffset::offset(at as u64)),
+                Ok(1)
+            );
             model[at] = 9;
         }
         let come = here() - before;

@@ -8,7 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{Desc, FileSystem, UserOut, Where};
+use vfs::{Desc, FileSystem, IoOffset, UserOut};
 use volume::{Mode, Volume};
 
 /// Faults and attached pages are counted for the process: each test has one of its own, one at a
@@ -82,7 +82,7 @@ impl Buffer {
         assert!(at + length <= self.length);
         // SAFETY: in the buffer, to which nothing refers.
         let mut out = [unsafe { UserOut::from_raw((self.start + at) as *mut u8, length) }];
-        assert_eq!(fs.read(desc, &mut out, Where::offset(offset)), Ok(length));
+        assert_eq!(fs.read(desc, &mut out, IoOffset::offset(offset)), Ok(length));
     }
 
     fn bytes(&self, at: usize, length: usize) -> &[u8] {
@@ -237,7 +237,7 @@ fn whole_pages_are_mapped_and_the_rest_is_copied() {
         // SAFETY: in the buffer, to which nothing refers.
         unsafe { UserOut::from_raw((buffer.start + at) as *mut u8, length) }
     });
-    let read = stage.cached.read(stage.desc, &mut out, Where::offset(0));
+    let read = stage.cached.read(stage.desc, &mut out, IoOffset::offset(0));
     assert_eq!(read, Ok(6 * MIB + 100));
     assert_eq!(stage.attached() - before, 4 << 20);
     assert!(is_right(buffer.bytes(0, 6 * MIB + 100), 0, 0));
@@ -258,9 +258,9 @@ fn the_end_of_a_file_is_copied_and_nothing_behind_it_changes() {
         for engine in [&stage.cached as &dyn FileSystem, &*stage.volume] {
             // SAFETY: in the buffer, to which nothing refers.
             let mut out = [unsafe { UserOut::from_raw(buffer.start as *mut u8, 8 * MIB) }];
-            assert_eq!(engine.read(stage.desc, &mut out, Where::offset(0)), Ok(size));
+            assert_eq!(engine.read(stage.desc, &mut out, IoOffset::offset(0)), Ok(size));
             assert!(is_right(buffer.bytes(0, 8 * MIB), 0, 0));
-            assert_eq!(engine.read(stage.desc, &mut out, Where::offset(size as u64)), Ok(0));
+            assert_eq!(engine.read(stage.desc, &mut out, IoOffset::offset(size as u64)), Ok(0));
             assert!(is_right(buffer.bytes(0, 8 * MIB), 0, 0));
         }
     }
@@ -329,7 +329,7 @@ fn a_buffer_keeps_what_it_has() {
         }),
         ("unlinked", |stage| {
             let root = stage.cached.root();
-            let at = vfs::At::new(root, b"file");
+            let at = vfs::EntryName::new(root, b"file");
             stage.cached.remove(&at, vfs::Removes::Name).expect("unlinked");
             // As a sweep, and an era's end.
             std::fs::remove_dir_all(stage.place.eras()).expect("removed");

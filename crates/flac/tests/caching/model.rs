@@ -8,7 +8,7 @@ use crate::support::{OnPanic, Random, TestDir, open, read, write};
 use flac::{Cached, Count};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vfs::{Desc, FileSystem, Maps, UserIn, UserOut, Whence, Where};
+use vfs::{Desc, FileSystem, IoOffset, Maps, UserIn, UserOut, Whence};
 use volume::{Mode, Volume};
 
 const FILES: usize = 3;
@@ -55,7 +55,7 @@ fn change(random: &mut Random, user: &User<'_>, models: &mut [Vec<u8>]) {
             let at = offset.min(model.len() as u64);
             assert_eq!(fs.seek(desc, at as i64, Whence::Set), Ok(at));
             let bytes = vec![value; length as usize];
-            assert_eq!(fs.write(desc, &[UserIn::new(&bytes)], Where::POSITION), Ok(bytes.len()));
+            assert_eq!(fs.write(desc, &[UserIn::new(&bytes)], IoOffset::POSITION), Ok(bytes.len()));
             splice(model, at as usize, &bytes);
         }
         6 => {
@@ -138,7 +138,7 @@ fn look(random: &mut Random, user: &User<'_>, models: &[Vec<u8>]) {
         let mut bytes = vec![0xEE; length];
         let (one, two) = bytes.split_at_mut(length / 3);
         let out = &mut [UserOut::new(one), UserOut::new(two)];
-        let read = fs.read(desc, out, Where::POSITION).expect("read");
+        let read = fs.read(desc, out, IoOffset::POSITION).expect("read");
         assert_eq!(fs.seek(desc, 0, Whence::Current), Ok((offset + read) as u64));
         assert!(bytes[..read] == *expected, "file {file}, {length} bytes at {offset}");
     } else {

@@ -6,7 +6,7 @@ use flac::{CHUNK, Cached, Count, Options};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use vfs::{Desc, FileSystem, UserOut, Where};
+use vfs::{Desc, FileSystem, IoOffset, UserOut};
 use volume::{Mode, Volume};
 
 static THREADS: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +40,7 @@ fn ahead(place: &TestDir, volume: &Arc<Volume>, budget: u64) -> Cached {
 
 fn read(fs: &dyn FileSystem, desc: Desc, at: u64, into: &mut [u8]) {
     let length = into.len();
-    assert_eq!(fs.read(desc, &mut [UserOut::new(into)], Where::offset(at)), Ok(length));
+    assert_eq!(fs.read(desc, &mut [UserOut::new(into)], IoOffset::offset(at)), Ok(length));
 }
 
 fn until(what: &str, is: impl Fn() -> bool) {

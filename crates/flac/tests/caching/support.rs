@@ -6,7 +6,7 @@
 use flac::{Cached, Count, Options, Status, Whose, status};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{At, Desc, FileSystem, Kind, NewNode, Open, OpenFlags, UserIn, UserOut, Where};
+use vfs::{Desc, EntryName, FileSystem, IoOffset, Kind, NewNode, Open, OpenFlags, UserIn, UserOut};
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach, format};
 
 /// A volume and its cache, removed afterwards.
@@ -106,21 +106,22 @@ pub fn open(fs: &dyn FileSystem, name: &[u8], flags: i32) -> Desc {
     let mut node = fs.root();
     let flags = OpenFlags(flags);
     let root = fs.root();
-    if fs.walk(root, name, vfs::Want::Name(&mut node)).is_ok() {
+    if fs.walk(root, name, vfs::WalkOutput::Name(&mut node)).is_ok() {
         return fs.open(Open::Node(node, Some(Kind::File)), flags, None).expect("opened");
     }
     let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.open(Open::New(&At::new(root, name), &new), flags, None).expect("made")
+    fs.open(Open::New(&EntryName::new(root, name), &new), flags, None).expect("made")
 }
 
 pub fn write(fs: &dyn FileSystem, desc: Desc, offset: u64, bytes: &[u8]) {
-    let written = fs.write(desc, &[UserIn::new(bytes)], Where::offset(offset));
+    let written = fs.write(desc, &[UserIn::new(bytes)], IoOffset::offset(offset));
     assert_eq!(written, Ok(bytes.len()));
 }
 
 pub fn read(fs: &dyn FileSystem, desc: Desc, offset: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0xEE; length];
-    let read = fs.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(offset)).expect("read");
+    let read =
+        fs.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(offset)).expect("read");
     bytes.truncate(read);
     bytes
 }

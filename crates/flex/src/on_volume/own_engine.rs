@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use vfs::cred::Cred;
 use vfs::walk::{Found, Place as Walked, Tree, Walk};
 use vfs::{
-    Attr, Desc, FileSystem, Fill, Kind, LockKind, LockOwner, Locks, Mapped, Maps, Node, Open,
-    OpenFlags, Opened, RecordLock, Synced, User, Whence, Where, mounts,
+    Attr, Desc, FileSystem, Fill, IoOffset, Kind, LockKind, LockOwner, Locks, Mapped, Maps, Node,
+    Open, OpenFlags, Opened, RecordLock, Synced, User, Whence, mounts,
 };
 use volume::{AttachOptions, ErrorKind, Volume};
 
@@ -487,12 +487,12 @@ impl OpenFile for EngineFile {
 
     fn read(&self, at: u64, to: &UserOut<'_>) -> Answer<usize> {
         let volume = self.volume()?;
-        again(|| volume.read(self.desc, &mut [to.slice(0, to.len())], Where::offset(at)))
+        again(|| volume.read(self.desc, &mut [to.slice(0, to.len())], IoOffset::offset(at)))
     }
 
     fn write(&self, at: u64, parts: &[UserIn<'_>]) -> Answer<usize> {
         let volume = self.volume()?;
-        again(|| volume.write(self.desc, parts, Where::offset(at)))
+        again(|| volume.write(self.desc, parts, IoOffset::offset(at)))
     }
 
     fn append(&self, from: &UserIn<'_>) -> Answer<(usize, u64)> {
@@ -505,7 +505,7 @@ impl OpenFile for EngineFile {
             let flags = OpenFlags(flags.0 | libc::O_APPEND);
             *appends.insert(volume.open(Open::Node(node, Some(Kind::File)), flags, None)?)
         };
-        let count = again(|| volume.write(desc, &[from.slice(0, from.len())], Where::POSITION))?;
+        let count = again(|| volume.write(desc, &[from.slice(0, from.len())], IoOffset::POSITION))?;
         Ok((count, volume.seek(desc, 0, Whence::Current)?))
     }
 

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::Ordering;
 
 use rustix::io::{DupFlags, FdFlags};
-use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Simply, Whence};
+use vfs::{Desc, Errno, FileSystemExt, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
 
 use crate::descriptors::owners;
 use crate::descriptors::write_hints;

@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{DupFlags, FdFlags};
-use vfs::several::name_of_member;
-use vfs::{Desc, Errno, Kind, Node, Simply};
+use vfs::composite::name_of_member;
+use vfs::{Desc, Errno, FileSystemExt, Kind, Node};
 
 use crate::descriptors::placeholder;
 use crate::entry::fdtable;

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use vfs::{Attr, Errno, Kind, OpenFlags, Opened, Simply};
+use vfs::{Attr, Errno, FileSystemExt, Kind, OpenFlags, Opened};
 
 use crate::descriptors::special_files;
 use crate::entry::cached_fd;

@@ -17,7 +17,7 @@ use libc::{sockaddr, sockaddr_un, socklen_t};
 use rustix::fs::{AtFlags, FileType, Mode};
 use vfs::cred::WRITE;
 use vfs::walk::{Found, Last};
-use vfs::{At, Errno, Kind, Node, Removes};
+use vfs::{EntryName, Errno, Kind, Node, Removes};
 
 use crate::descriptors::special_files;
 use crate::entry::pointers::{Bytes, Out};
@@ -150,7 +150,7 @@ pub fn bind_at(
         remember(process, node, Some(path.to_vec()));
     } else if let Last::Name(name) = &found.last {
         let errno = crate::entry::errno();
-        process.fs.remove(&At::new(found.dir, name.as_bytes()), Removes::Name)?;
+        process.fs.remove(&EntryName::new(found.dir, name.as_bytes()), Removes::Name)?;
         crate::entry::set_errno(errno);
     }
     Ok(result)

@@ -8,7 +8,7 @@
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-use vfs::{Desc, Errno, Node, Simply};
+use vfs::{Desc, Errno, FileSystemExt, Node};
 
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;

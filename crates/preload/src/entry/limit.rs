@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::Resource;
-use vfs::{Desc, Errno, Kind, Node, Simply, Whence};
+use vfs::{Desc, Errno, FileSystemExt, Kind, Node, Whence};
 
 use crate::entry::process::Process;
 use crate::entry::syscall;

@@ -16,7 +16,7 @@ use pmem::InternalFd;
 use rustix::fs::Mode;
 use vfs::cred::Cred;
 use vfs::walk::{Tree, Walk};
-use vfs::{Desc, Errno, Node, Of, Simply, User};
+use vfs::{Desc, Errno, FileRef, FileSystemExt, Node, User};
 
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
@@ -153,7 +153,7 @@ pub struct Process {
     pub fs: Engine,
     /// The volume: the first of several.
     first: VolumeView,
-    /// The others; the engine is [`vfs::several::Several`] then.
+    /// The others; the engine is [`vfs::composite::Several`] then.
     others: Vec<VolumeView>,
     /// The descriptor numbers that the program must not touch.
     internal: Vec<AtomicI32>,
@@ -251,7 +251,7 @@ impl Process {
 
     /// The volume that a node is on, or that what is open is on.
     #[inline]
-    pub fn volume_of(&self, of: impl Into<Of>) -> &VolumeView {
+    pub fn volume_of(&self, of: impl Into<FileRef>) -> &VolumeView {
         let number = of.into().member();
         if number == 0 { &self.first } else { self.other(number) }
     }

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use vfs::cred::{Capability, READ, WRITE};
-use vfs::{Attr, Errno, Kind, Nanos, SetAttr, Simply};
+use vfs::{Attr, Errno, FileSystemExt, Kind, Nanos, SetAttr};
 
 use crate::entry::fdtable::ours;
 use crate::entry::limit;

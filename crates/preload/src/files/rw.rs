@@ -7,7 +7,9 @@
 use std::ffi::{c_int, c_long};
 use std::os::fd::OwnedFd;
 
-use vfs::{Attr, Desc, Errno, Kind, OpenFlags, Simply, Synced, UserIn, UserOut, Whence, Where};
+use vfs::{
+    Attr, Desc, Errno, FileSystemExt, IoOffset, Kind, OpenFlags, Synced, UserIn, UserOut, Whence,
+};
 
 use crate::entry::blocking;
 use crate::entry::fdtable;
@@ -73,7 +75,7 @@ fn sources(
 #[inline]
 pub fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
     let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink, Where::POSITION)? as isize)
+    Ok(process.fs.read(desc, &mut sink, IoOffset::POSITION)? as isize)
 }
 
 #[inline]
@@ -85,7 +87,7 @@ pub fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64
         return Err(Stop::Errno(errno));
     }
     let mut sink = [memory?.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink, Where::offset(at.cast_unsigned()))? as isize)
+    Ok(process.fs.read(desc, &mut sink, IoOffset::offset(at.cast_unsigned()))? as isize)
 }
 
 /// Why nothing was written of `len` bytes at `at`, or where `desc` stands: what reaches beyond the
@@ -115,7 +117,7 @@ pub fn read_vectors(
 ) -> Served<isize> {
     flags::check_vectors(flags)?;
     let mut sinks = sinks(list, count)?;
-    let at = if at == -1 { Where::POSITION } else { Where::offset(offset_of(at)?) };
+    let at = if at == -1 { IoOffset::POSITION } else { IoOffset::offset(offset_of(at)?) };
     let bytes = process.fs.read(desc, &mut sinks, at)?;
     Ok(bytes as isize)
 }
@@ -170,7 +172,7 @@ fn write_as(
         process.fs.seek(own, place as i64, Whence::Set)?;
     }
     let sources = sources(process, (own, None), from.0, from.1);
-    let written = sources.and_then(|from| Ok(process.fs.write(own, &from, Where::POSITION)?));
+    let written = sources.and_then(|from| Ok(process.fs.write(own, &from, IoOffset::POSITION)?));
     let end = process.fs.seek(own, 0, Whence::Current);
     process.fs.close(own)?;
     let written = written?;
@@ -300,7 +302,7 @@ fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> 
                 Ok(room) => &from[..room],
                 Err(_) => return Err(Errno::FBIG),
             };
-            let bytes = process.fs.write(desc, &[UserIn::new(from)], Where::POSITION)?;
+            let bytes = process.fs.write(desc, &[UserIn::new(from)], IoOffset::POSITION)?;
             Ok(bytes)
         }
         None => blocking::write(fdtable::borrow_checked(fd)?, from),
@@ -332,7 +334,7 @@ fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
 /// Reads from a file that need not be open.
 pub fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
     let desc = process.fs.open(attr.node.into(), vfs::OpenFlags(libc::O_RDONLY), None)?;
-    let result = process.fs.read(desc, &mut [UserOut::new(to)], Where::offset(offset));
+    let result = process.fs.read(desc, &mut [UserOut::new(to)], IoOffset::offset(offset));
     process.fs.close(desc)?;
     result
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::SpliceFlags;
-use vfs::{Desc, Errno, UserIn, UserOut, Whence, Where};
+use vfs::{Desc, Errno, IoOffset, UserIn, UserOut, Whence};
 
 use crate::entry::blocking;
 use crate::entry::fdtable;
@@ -67,7 +67,7 @@ pub fn to_pipe(
         None => process.fs.seek(file, 0, Whence::Current)?,
     };
     let mut bytes = vec![0_u8; len.min(room)];
-    let got = process.fs.read(file, &mut [UserOut::new(&mut bytes)], Where::offset(start));
+    let got = process.fs.read(file, &mut [UserOut::new(&mut bytes)], IoOffset::offset(start));
     let got = match got {
         Err(Errno::ISDIR) => return Err(Stop::Errno(Errno::INVAL)),
         got => got?,

@@ -6,7 +6,7 @@
 use std::ffi::{CString, c_char, c_int, c_long, c_ulong};
 
 use vfs::cred::{Cred, WRITE};
-use vfs::{Attr, Changing, Errno, Kind, Nanos, Of, Simply};
+use vfs::{Attr, Changing, Errno, FileRef, FileSystemExt, Kind, Nanos};
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
@@ -266,7 +266,7 @@ fn may_as(
     Ok(0)
 }
 
-pub fn statfs_of(process: &Process, of: Of) -> Result<libc::statfs, Errno> {
+pub fn statfs_of(process: &Process, of: FileRef) -> Result<libc::statfs, Errno> {
     let stat = process.fs.stat_fs(of)?;
     // SAFETY: all zeros is a value of this plain structure.
     let mut out: libc::statfs = unsafe { std::mem::zeroed() };
@@ -299,7 +299,7 @@ fn flags_of(stat: &vfs::FsStat) -> c_ulong {
     libc::ST_RELATIME | if stat.read_only { libc::ST_RDONLY } else { 0 }
 }
 
-pub fn statvfs_of(process: &Process, of: Of) -> Result<libc::statvfs, Errno> {
+pub fn statvfs_of(process: &Process, of: FileRef) -> Result<libc::statvfs, Errno> {
     let stat = process.fs.stat_fs(of)?;
     // SAFETY: all zeros is a value of this plain structure.
     let mut out: libc::statvfs = unsafe { std::mem::zeroed() };

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
 use libc::sigevent;
 use rustix::pipe::SpliceFlags;
-use vfs::{Attr, Desc, Errno, Kind, Simply, Synced, Whence, Where};
+use vfs::{Attr, Desc, Errno, FileSystemExt, IoOffset, Kind, Synced, Whence};
 
 use crate::entry::cancel::Point;
 use crate::entry::fdtable::{self, ours};
@@ -98,7 +98,7 @@ interpose! {
         let desc = ours_or_ready(fd, from, len)?;
         let from = from.check(len)?;
         let room = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
-        let written = process.fs.write(desc, &[from.source(room)], Where::POSITION);
+        let written = process.fs.write(desc, &[from.source(room)], IoOffset::POSITION);
         Ok(written.map_err(|errno| rw::why_not(process, (desc, None), len, errno))? as isize)
     }
     fn [pwrite, pwrite64, __pwrite64, __libc_pwrite](
@@ -108,7 +108,7 @@ interpose! {
         let at = offset_of(at)?;
         let from = from.check(len)?;
         let room = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
-        let written = process.fs.write(desc, &[from.source(room)], Where::offset(at));
+        let written = process.fs.write(desc, &[from.source(room)], IoOffset::offset(at));
         Ok(written.map_err(|errno| rw::why_not(process, (desc, Some(at)), len, errno))? as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {

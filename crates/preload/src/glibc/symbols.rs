@@ -9,7 +9,7 @@ use std::arch::naked_asm;
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use libc::{FILE, termios, wchar_t, winsize};
-use vfs::Simply;
+use vfs::FileSystemExt;
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Bytes, Out, Text};

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use ddmap::{Pagers, Way};
 use pmem::interrupt::system_call;
-use vfs::{Desc, UserOut, Where};
+use vfs::{Desc, IoOffset, UserOut};
 
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
@@ -83,7 +83,7 @@ pub fn wanted(process: &Process, desc: Desc, offset: i64, len: i64) {
     while (len == 0 || done < len) && Pagers::free_pages() > (PIECE >> 12) as u64 {
         let want = if len == 0 { PIECE } else { PIECE.min((len - done) as usize) };
         let mut out = [UserOut::new(&mut piece[..want])];
-        match process.fs.read(desc, &mut out, Where::offset(offset + done)) {
+        match process.fs.read(desc, &mut out, IoOffset::offset(offset + done)) {
             Ok(0) | Err(_) => return,
             Ok(read) => done += read as u64,
         }

@@ -29,7 +29,7 @@ use pmem::UserOut;
 use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
-use vfs::{Changing, Desc, Errno, Fill, Kind, Node, Piece, Simply, Where};
+use vfs::{Changing, Desc, Errno, FileSystemExt, Fill, IoOffset, Kind, Node, Piece};
 
 use crate::entry::fdtable;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
@@ -364,7 +364,11 @@ fn read_into(
     while done < len {
         // SAFETY: memory that the caller has just mapped.
         let sink = unsafe { UserOut::from_raw((to + done) as *mut u8, len - done) };
-        match process.fs.read(map.desc, &mut [sink], Where::offset(map.offset_of(from + done)))? {
+        match process.fs.read(
+            map.desc,
+            &mut [sink],
+            IoOffset::offset(map.offset_of(from + done)),
+        )? {
             0 => break,
             read => done += read,
         }

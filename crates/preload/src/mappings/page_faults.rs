@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ddmap::{Ends, Pagers};
 use pmem::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
-use vfs::{Errno, Fill, Mapped, Piece, Simply, UserIn};
+use vfs::{Errno, FileSystemExt, Fill, Mapped, Piece, UserIn};
 
 use crate::entry::attachment;
 use crate::entry::maptable::{Mapping, PAGE, any_gap, had_gap};

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use vfs::{Desc, DirEntry, Errno, Simply, Whence};
+use vfs::{Desc, DirEntry, Errno, FileSystemExt, Whence};
 
 use crate::descriptors::open::open_at;
 use crate::entry::cached_fd;

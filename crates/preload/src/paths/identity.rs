@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::os::fd::{AsRawFd, IntoRawFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
-use vfs::{Desc, Errno, Simply};
+use vfs::{Desc, Errno, FileSystemExt};
 
 use crate::entry::cached_fd;
 use crate::entry::maptable::Mappings;

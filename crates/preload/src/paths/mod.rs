@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::CWD;
 use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place, strip_prefix};
-use vfs::{Attr, Errno, Kind, Node, Simply};
+use vfs::{Attr, Errno, FileSystemExt, Kind, Node};
 
 use crate::entry::Served;
 use crate::entry::fdtable;

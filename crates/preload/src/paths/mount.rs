@@ -19,7 +19,7 @@ use rustix::fs::{CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags};
 use rustix::io::DupFlags;
 use vfs::mounts::{Identity, Mount};
 use vfs::walk::Place;
-use vfs::{Desc, Errno, Kind, Node, Simply, Whence, mounts};
+use vfs::{Desc, Errno, FileSystemExt, Kind, Node, Whence, mounts};
 use volume::Volume;
 
 use crate::entry::process::Process;

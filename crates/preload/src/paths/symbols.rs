@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use ddmap::Pagers;
-use vfs::{Errno, Simply};
+use vfs::{Errno, FileSystemExt};
 
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;

@@ -19,7 +19,7 @@ pub static TABLE: Preloaded = Preloaded {
     buffer_remove,
     buffer_detach,
     buffer_keep,
-    waits: vfs::waits::of_thread,
+    waits: vfs::lock_waits::of_thread,
 };
 
 /// # Safety

@@ -18,7 +18,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
-use vfs::{Attr, Desc, Errno, Kind, Node, Simply};
+use vfs::{Attr, Desc, Errno, FileSystemExt, Kind, Node};
 
 use crate::descriptors::handover;
 use crate::entry::cached_fd;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmem::InternalFd;
 use rustix::fs::{Mode, OFlags};
-use vfs::several::{MEMBERS_MAX, SEPARATOR, Several};
+use vfs::composite::{Composite, MEMBERS_MAX, SEPARATOR};
 use vfs::variable;
 use volume::{AttachOptions, Volume};
 
@@ -248,7 +248,7 @@ fn engine_of(engines: Vec<Arc<dyn vfs::Engine>>) -> Result<Arc<dyn vfs::Engine>,
         return Ok(Arc::clone(one));
     }
     let count = engines.len();
-    let several = Several::new(engines);
+    let several = Composite::new(engines);
     let several = several
         .ok_or_else(|| format!("{count} volumes are asked for, {MEMBERS_MAX} is the most"))?;
     Ok(Arc::new(several))

@@ -4,7 +4,7 @@ use crate::scenarios::number;
 use crate::survivors::{Order, World};
 use crate::walk::Walk;
 use crate::{quarter, start, text, victim};
-use vfs::{Attached, FileSystem, OpenFlags, Simply};
+use vfs::{Attached, FileSystem, FileSystemExt, OpenFlags};
 
 /// `open` with `O_TMPFILE` made the inode, claimed a description that named it, and died before the
 /// description was counted at the inode. The sweep spared the inode because a description named it;

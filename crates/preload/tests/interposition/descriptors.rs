@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::{
     PREFIX, TestDir, check_left_in_order, compile, format, library, run, same, text,
 };
-use vfs::Simply;
+use vfs::FileSystemExt;
 
 #[test]
 fn messages() {

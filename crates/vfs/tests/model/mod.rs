@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
-    At, Attached, Attr, Changing, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat,
-    Kind, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
-    RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Want, Whence,
-    Where, Which,
+    Attached, Attr, Changing, Desc, DirEntry, EntryName, Errno, FileRef, FileSystem, Fill,
+    ForkTicket, FsStat, IoOffset, Kind, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node,
+    NodeOrDesc, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced,
+    UserIn, UserOut, WalkOutput, Whence,
 };
 
 const ROOT: u64 = 1;
@@ -136,7 +136,7 @@ impl FileSystem for Model {
     fn root(&self) -> Node {
         node(ROOT)
     }
-    fn stat_fs(&self, _: Of) -> Result<FsStat> {
+    fn stat_fs(&self, _: FileRef) -> Result<FsStat> {
         Ok(FsStat {
             device: 99,
             block_size: 4096,
@@ -149,8 +149,8 @@ impl FileSystem for Model {
             read_only: false,
         })
     }
-    fn walk(&self, dir: Node, name: &[u8], want: Want<'_>) -> Result<usize> {
-        let Want::Name(found) = want else { return Ok(0) };
+    fn walk(&self, dir: Node, name: &[u8], want: WalkOutput<'_>) -> Result<usize> {
+        let WalkOutput::Name(found) = want else { return Ok(0) };
         let mut state = self.lock();
         let inode = state.dir(dir.ino)?;
         *found = match name {
@@ -160,11 +160,11 @@ impl FileSystem for Model {
         };
         Ok(name.len())
     }
-    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
+    fn attr(&self, of: FileRef, attr: &mut Attr) -> Result<()> {
         let mut state = self.lock();
         let ino = match of.which() {
-            Which::Node(node) => node.ino,
-            Which::Desc(desc) => state.open(desc)?.ino,
+            NodeOrDesc::Node(node) => node.ino,
+            NodeOrDesc::Desc(desc) => state.open(desc)?.ino,
         };
         *attr = state.inode(ino)?.attr;
         Ok(())
@@ -207,7 +207,7 @@ impl FileSystem for Model {
         state.dir(dir.ino)?.entries.insert(name.to_vec(), node.ino);
         Ok(())
     }
-    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
+    fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()> {
         let mut state = self.lock();
         let ino = *state.dir(at.dir.ino)?.entries.get(at.name).ok_or(Errno::NOENT)?;
         match what {
@@ -220,7 +220,7 @@ impl FileSystem for Model {
         state.dir(at.dir.ino)?.entries.remove(at.name);
         Ok(())
     }
-    fn rename(&self, from: &At<'_>, to: &At<'_>, _: RenameFlags) -> Result<()> {
+    fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, _: RenameFlags) -> Result<()> {
         let mut state = self.lock();
         let ino = state.dir(from.dir.ino)?.entries.remove(from.name).ok_or(Errno::NOENT)?;
         state.dir(to.dir.ino)?.entries.insert(to.name.to_vec(), ino);
@@ -287,7 +287,7 @@ impl FileSystem for Model {
         self.lock().open(desc)?.flags = flags;
         Ok(())
     }
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, position) = (open.ino, open.position);
@@ -298,7 +298,7 @@ impl FileSystem for Model {
         state.open(desc)?.position += count as u64;
         Ok(count)
     }
-    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize> {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, flags, mut position) = (open.ino, open.flags, open.position);
@@ -363,14 +363,14 @@ impl Maps for Model {
     fn vacate(&self, _number: i32, _replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
         Err(Errno::BADF)
     }
-    fn region_address(&self, _: Of) -> usize {
+    fn region_address(&self, _: FileRef) -> usize {
         0
     }
 
-    fn region_descriptor(&self, _: Of) -> (i32, Changing) {
+    fn region_descriptor(&self, _: FileRef) -> (i32, Changing) {
         (-1, Changing::Nowhere)
     }
-    fn can_map(&self, _: Of) -> (usize, bool) {
+    fn can_map(&self, _: FileRef) -> (usize, bool) {
         (0, false)
     }
 }
@@ -382,7 +382,7 @@ impl Locks for Model {
     fn test_lock(&self, _: Desc, _: LockOwner, _: &RecordLock) -> Result<Option<RecordLock>> {
         Ok(None)
     }
-    fn release_locks(&self, _: Of) -> Result<()> {
+    fn release_locks(&self, _: FileRef) -> Result<()> {
         Ok(())
     }
     fn flock(&self, _: Desc, _: LockKind, _: bool) -> Result<()> {

@@ -43,7 +43,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{At, FileSystem, Kind, Mapped, Node, OpenFlags, Removes, RenameFlags, Synced, Where};
+use vfs::{
+    EntryName, FileSystem, IoOffset, Kind, Mapped, Node, OpenFlags, Removes, RenameFlags, Synced,
+};
 
 /// Bytes of a recipe for one damage.
 const STEP: usize = 6;
@@ -288,8 +290,8 @@ impl Base {
         }
         let _ = volume.check(&crate::FsckOptions::default());
         for (parent, name) in &self.names {
-            let _ = volume.remove(&At::new(*parent, name), Removes::Name);
-            let _ = volume.remove(&At::new(*parent, name), Removes::Directory);
+            let _ = volume.remove(&EntryName::new(*parent, name), Removes::Name);
+            let _ = volume.remove(&EntryName::new(*parent, name), Removes::Directory);
         }
         let _ = volume.leave();
     }
@@ -326,13 +328,14 @@ impl Base {
             let Ok(desc) = volume.open((*node).into(), OpenFlags(libc::O_RDWR), None) else {
                 continue;
             };
-            let _ = volume.read(desc, &mut [UserOut::new(&mut vec![0; 70_000])], Where::POSITION);
+            let _ =
+                volume.read(desc, &mut [UserOut::new(&mut vec![0; 70_000])], IoOffset::POSITION);
             let (offset, length) = (random.below(100_000), 1 + random.below(50_000));
             for mode in [0, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE] {
                 let _ = volume.allocate(desc, mode as u32, offset, length);
             }
             let _ = volume.set_xattr(*node, b"user.more", &bytes[..bytes.len().min(60)], 0);
-            let _ = volume.write(desc, &[UserIn::new(&bytes)], Where::POSITION);
+            let _ = volume.write(desc, &[UserIn::new(&bytes)], IoOffset::POSITION);
             let _ = volume.truncate(*node, random.below(200_000));
             let _ = volume.sync(Synced::File(desc));
             let _ = volume.close(desc);
@@ -341,18 +344,22 @@ impl Base {
         for (parent, name) in self.names.iter().skip(turn as usize % 16).step_by(16) {
             let to = parents[random.below(parents.len() as u64) as usize];
             if volume
-                .rename(&At::new(*parent, name), &At::new(to, b"moved"), RenameFlags::new(0))
+                .rename(
+                    &EntryName::new(*parent, name),
+                    &EntryName::new(to, b"moved"),
+                    RenameFlags::new(0),
+                )
                 .is_ok()
             {
                 let _ = volume.rename(
-                    &At::new(to, b"moved"),
-                    &At::new(*parent, name),
+                    &EntryName::new(to, b"moved"),
+                    &EntryName::new(*parent, name),
                     RenameFlags::new(0),
                 );
             }
             if let Ok(node) = volume.lookup(*parent, name) {
                 let _ = volume.link(node, to, b"linked");
-                let _ = volume.remove(&At::new(to, b"linked"), Removes::Name);
+                let _ = volume.remove(&EntryName::new(to, b"linked"), Removes::Name);
             }
         }
     }

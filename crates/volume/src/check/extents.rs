@@ -107,7 +107,7 @@ mod tests {
     use crate::Mode;
     use crate::ground::layout::CHUNK;
     use crate::testing::volume;
-    use vfs::{FileSystem, Kind, NewNode, OpenFlags, Where};
+    use vfs::{FileSystem, IoOffset, Kind, NewNode, OpenFlags};
 
     #[test]
     fn extents_tell_every_allocated_byte_once() {
@@ -116,7 +116,7 @@ mod tests {
         let node = volume.create(volume.root(), b"f", &new).unwrap();
         let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
         assert_eq!(volume.extents(node).unwrap(), []);
-        volume.write(desc, &[vfs::UserIn::new(&[7; 5000])], Where::offset(8 << 12)).unwrap();
+        volume.write(desc, &[vfs::UserIn::new(&[7; 5000])], IoOffset::offset(8 << 12)).unwrap();
         volume.allocate(desc, 0, 2 * CHUNK, 2 * CHUNK).unwrap();
         volume.allocate(desc, libc::FALLOC_FL_KEEP_SIZE as u32, 9 << 20, 4096).unwrap();
         let extents = volume.extents(node).unwrap();

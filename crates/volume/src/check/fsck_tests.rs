@@ -21,7 +21,7 @@ use pmem::{Region, UserIn, UserOut};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{At, FileSystem, Kind, NewNode, Node, Removes};
+use vfs::{EntryName, FileSystem, Kind, NewNode, Node, Removes};
 use zerocopy::IntoBytes;
 
 fn new(kind: Kind, target: &[u8]) -> NewNode<'_> {
@@ -271,7 +271,7 @@ fn use_it(volume: &Volume, tree: &Tree) {
             let at = crate::data::plan::Position::End;
             let _ = volume.write_file(node, at, &[UserIn::new(&bytes[..200])]);
         }
-        let _ = volume.remove(&At::new(*directory, name), Removes::Name);
+        let _ = volume.remove(&EntryName::new(*directory, name), Removes::Name);
     }
     for index in 0..20 {
         let name = format!("after {index}");

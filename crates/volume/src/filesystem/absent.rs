@@ -13,7 +13,7 @@ use crate::space::absent::Places;
 use crate::volume::Volume;
 use pmem::{Access, Pager, UserIn};
 use rustix::io::Errno;
-use vfs::{Desc, Node, Synced, Where};
+use vfs::{Desc, IoOffset, Node, Synced};
 
 impl Volume {
     /// Where a call goes that accesses `range` of a file so.
@@ -161,7 +161,7 @@ impl Volume {
     pub(super) fn range_of(
         &self,
         desc: Desc,
-        at: Where,
+        at: IoOffset,
         length: usize,
     ) -> Result<(Node, (u64, u64))> {
         let node = self.opened(desc)?.node;

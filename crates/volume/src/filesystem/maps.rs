@@ -6,7 +6,7 @@ use crate::ground::layout::{BLOCK, CHUNK};
 use crate::volume::Volume;
 use pmem::Access;
 use rustix::io::Errno;
-use vfs::{Changing, Desc, Fill, Kind, Mapped, Maps, Of, Piece};
+use vfs::{Changing, Desc, FileRef, Fill, Kind, Mapped, Maps, Piece};
 
 impl Maps for Volume {
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>> {
@@ -34,7 +34,7 @@ impl Maps for Volume {
         })
     }
 
-    fn region_descriptor(&self, _: Of) -> (i32, Changing) {
+    fn region_descriptor(&self, _: FileRef) -> (i32, Changing) {
         let changing = if self.region.writable() && self.check_writable().is_ok() {
             Changing::Here
         } else if self.is_unchanging() {
@@ -45,11 +45,11 @@ impl Maps for Volume {
         (self.region.fd(), changing)
     }
 
-    fn region_address(&self, _: Of) -> usize {
+    fn region_address(&self, _: FileRef) -> usize {
         self.region.base() as usize
     }
 
-    fn can_map(&self, _: Of) -> (usize, bool) {
+    fn can_map(&self, _: FileRef) -> (usize, bool) {
         if self.is_recovered_view() {
             return (0, false);
         }

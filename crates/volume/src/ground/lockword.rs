@@ -7,13 +7,13 @@ use crate::ground::counted::LOCK_WAITS;
 use pmem::{Region, Span};
 use robust::lock::{self, Wait};
 use robust::owner::Owner;
-use robust::word::{At, Of};
+use robust::word::{RegionWord, SpanWord};
 
 /// Takes the lock at `offset` of `map` for `owner`.
 #[inline]
 pub(crate) fn acquire(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
     let waits = |holder, wait| waits(ground, holder, wait);
-    lock::acquire(At(map, offset), ground.epoch, owner, waits)
+    lock::acquire(RegionWord(map, offset), ground.epoch, owner, waits)
 }
 
 /// As [`acquire`], of the lock that is word number `word` of words that were checked before.
@@ -25,18 +25,18 @@ pub(crate) fn acquire_word<const WORDS: usize>(
     owner: Owner,
 ) -> Result<()> {
     let waits = |holder, wait| waits(ground, holder, wait);
-    lock::acquire(Of(*words, word), ground.epoch, owner, waits)
+    lock::acquire(SpanWord(*words, word), ground.epoch, owner, waits)
 }
 
 /// A lock is waited for.
 #[cold]
 fn waits(ground: &Ground, holder: Owner, wait: Wait) -> Result<()> {
     match wait {
-        Wait::Begins => vfs::waits::begin(),
+        Wait::Begins => vfs::lock_waits::begin(),
         Wait::Lasts => ground.recover_if_dead(holder)?,
         Wait::Ends => {
             ground.counters.one::<LOCK_WAITS>();
-            vfs::waits::end(|| ground.process_of(holder));
+            vfs::lock_waits::end(|| ground.process_of(holder));
         }
     }
     Ok(())
@@ -45,7 +45,7 @@ fn waits(ground: &Ground, holder: Owner, wait: Wait) -> Result<()> {
 /// Frees the lock if `owner` holds it, and wakes those that wait.
 #[inline]
 pub(crate) fn release(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
-    Ok(lock::release(At(map, offset), ground.epoch, owner)?)
+    Ok(lock::release(RegionWord(map, offset), ground.epoch, owner)?)
 }
 
 /// As [`release`], by the owner, without a locked instruction: the caller has ordered what it
@@ -57,7 +57,7 @@ pub(crate) fn release_quickly(
     offset: u64,
     owner: Owner,
 ) -> Result<()> {
-    Ok(lock::release_quickly(At(map, offset), ground.epoch, owner)?)
+    Ok(lock::release_quickly(RegionWord(map, offset), ground.epoch, owner)?)
 }
 
 /// As [`release_quickly`], of word number `word` of words that were checked before.
@@ -69,5 +69,5 @@ pub(crate) fn release_word_quickly<const WORDS: usize>(
     word: usize,
     owner: Owner,
 ) -> Result<()> {
-    Ok(lock::release_quickly(Of(*words, word), ground.epoch, owner)?)
+    Ok(lock::release_quickly(SpanWord(*words, word), ground.epoch, owner)?)
 }

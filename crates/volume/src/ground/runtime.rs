@@ -10,7 +10,7 @@ use crate::ground::layout::{
 };
 use pmem::counters::{APART, GROUPS};
 use pmem::{Fault, Region, Span};
-use robust::word::{At, Contended};
+use robust::word::{Contended, RegionWord};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,8 +62,8 @@ impl Runtime {
 
     /// A word, for what is written over any.
     #[inline]
-    pub(crate) fn word(&self, offset: u64) -> At<'_> {
-        At(&self.map, self.base + offset)
+    pub(crate) fn word(&self, offset: u64) -> RegionWord<'_> {
+        RegionWord(&self.map, self.base + offset)
     }
 
     /// The same, of a word that newcomers change while this process works alone.

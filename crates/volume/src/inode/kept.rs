@@ -375,7 +375,7 @@ mod tests {
     use robust::owner::Owner;
     use rustix::io::Errno;
     use std::collections::BTreeSet;
-    use vfs::{At, FileSystem, Node, Removes};
+    use vfs::{EntryName, FileSystem, Node, Removes};
 
     /// Makes files until it fails, in several directories of numbers.
     fn fill(volume: &Volume, root: Node) -> (u32, Errno) {
@@ -400,7 +400,7 @@ mod tests {
             assert_eq!(full.inodes, before.inodes + 1);
             assert!(volume.kept_inodes().unwrap() > 0, "nothing is kept");
             assert_eq!(faults(&volume), 0);
-            volume.remove(&At::new(root, name.as_bytes()), Removes::Name).unwrap();
+            volume.remove(&EntryName::new(root, name.as_bytes()), Removes::Name).unwrap();
             assert_eq!(volume.free_space().unwrap(), before);
         }
         assert!(volume.return_kept().unwrap());
@@ -428,7 +428,9 @@ mod tests {
         // Another record keeps what is freed, as if another CPU had.
         let gone: BTreeSet<u32> = (0..8).map(|index| made / 2 + index).collect();
         for index in &gone {
-            volume.remove(&At::new(root, format!("f{index}").as_bytes()), Removes::Name).unwrap();
+            volume
+                .remove(&EntryName::new(root, format!("f{index}").as_bytes()), Removes::Name)
+                .unwrap();
         }
         for op in 0..volume.rt.layout.op_count as u32 {
             let at = volume.rt.op(op) + super::RECORD_INODES;
@@ -448,7 +450,9 @@ mod tests {
             assert!(again.is_ok(), "{index}: {again:?}");
         }
         for index in 0..made {
-            volume.remove(&At::new(root, format!("f{index}").as_bytes()), Removes::Name).unwrap();
+            volume
+                .remove(&EntryName::new(root, format!("f{index}").as_bytes()), Removes::Name)
+                .unwrap();
         }
         assert_eq!(volume.free_space(), Ok(empty));
     }
@@ -461,7 +465,7 @@ mod tests {
             .map(|index| volume.create(root, format!("{index}").as_bytes(), &file()))
             .collect::<Result<_>>()?;
         for index in 0..200 {
-            volume.remove(&At::new(root, format!("{index}").as_bytes()), Removes::Name)?;
+            volume.remove(&EntryName::new(root, format!("{index}").as_bytes()), Removes::Name)?;
         }
         assert_eq!(volume.free_space()?, before);
         let extents = nodes.iter().map(|node| volume.extent_of(node.ino).map(|found| found.0));
@@ -498,7 +502,9 @@ mod tests {
             }
         }
         for index in 0..files {
-            volume.remove(&At::new(root, format!("{index}").as_bytes()), Removes::Name).unwrap();
+            volume
+                .remove(&EntryName::new(root, format!("{index}").as_bytes()), Removes::Name)
+                .unwrap();
         }
         extents
     }

@@ -12,7 +12,7 @@
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 use crate::inode::{Inode, Inodes, OPENS, index};
-use robust::word::{At, Of, Word};
+use robust::word::{RegionWord, SpanWord, Word};
 use rustix::io::Errno;
 use std::hint::cold_path;
 use vfs::{Desc, Kind, Node, OpenFlags};
@@ -237,7 +237,7 @@ impl Inodes {
         maker: Maker,
         drops: bool,
     ) -> crate::Result<u64> {
-        let opens = Of(self.live_line(inode)?, index(OPENS));
+        let opens = SpanWord(self.live_line(inode)?, index(OPENS));
         change(opens, maker, drops, |last| self.confirm(last))?.ok_or(Errno::STALE)
     }
 
@@ -249,7 +249,7 @@ impl Inodes {
     /// If no description has the inode open, closes it for opens for good and gives `true`: the
     /// caller, which is working on it, frees it.
     pub(crate) fn close_for_good(&self, inode: Inode) -> crate::Result<bool> {
-        let opens = At(self.volatile_map(), inode.at(OPENS));
+        let opens = RegionWord(self.volatile_map(), inode.at(OPENS));
         close_for_good(opens, |last| self.confirm(last))
     }
 

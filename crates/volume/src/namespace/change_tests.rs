@@ -11,7 +11,9 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
 use std::collections::BTreeMap;
-use vfs::{At, FileSystem as _, Kind, NewNode, Node, OpenFlags, Removes, RenameFlags, Where};
+use vfs::{
+    EntryName, FileSystem as _, IoOffset, Kind, NewNode, Node, OpenFlags, Removes, RenameFlags,
+};
 
 const WRITES: OpenFlags = OpenFlags(libc::O_RDWR);
 
@@ -45,7 +47,7 @@ fn the_usual_names_come_and_go_at_once() {
     assert_eq!((parent.size, parent.nlink), (before.size + 1, before.nlink));
 
     assert_eq!(volume.unlink_at_once(root, b"a", found), Ok(false), "it is open");
-    volume.write(desc, &[vfs::UserIn::new(&[7; 9000])], Where::POSITION).unwrap();
+    volume.write(desc, &[vfs::UserIn::new(&[7; 9000])], IoOffset::POSITION).unwrap();
     volume.close(desc).unwrap();
     assert_eq!(volume.unlink_at_once(root, b"a", found), Ok(true));
     assert_eq!(volume.lookup(root, b"a"), Err(Errno::NOENT));
@@ -153,7 +155,7 @@ fn the_only_name_comes_and_goes_at_once() {
         assert_eq!(volume.attributes(dir).unwrap().blocks, empty.0);
         assert_eq!((faults(&volume), volume.free_space()), (0, Ok(empty.1)));
     }
-    volume.remove(&At::new(root, b"dir"), Removes::Directory).unwrap();
+    volume.remove(&EntryName::new(root, b"dir"), Removes::Directory).unwrap();
     assert_eq!(faults(&volume), 0);
 }
 
@@ -200,10 +202,10 @@ fn each_kind_is_the_same_made_at_once() {
         for name in [&b"waited"[..], b"at once"] {
             let found = target(&volume, root, name);
             if new.kind == Kind::Directory {
-                volume.remove(&At::new(root, name), Removes::Directory).unwrap();
+                volume.remove(&EntryName::new(root, name), Removes::Directory).unwrap();
             } else if !volume.unlink_at_once(root, name, found).unwrap() {
                 assert!(!wanted, "{number}");
-                volume.remove(&At::new(root, name), Removes::Name).unwrap();
+                volume.remove(&EntryName::new(root, name), Removes::Name).unwrap();
             }
         }
         assert_eq!((faults(&volume), volume.free_space()), (0, Ok(space)), "{number}");
@@ -360,7 +362,7 @@ fn an_unusual_rename_is_left_to_an_operation() {
             quick += 1;
         } else {
             volume
-                .rename(&At::new(root, from), &At::new(root, to), RenameFlags::new(0))
+                .rename(&EntryName::new(root, from), &EntryName::new(root, to), RenameFlags::new(0))
                 .expect("the long way");
         }
         assert_eq!(volume.lookup(root, to), Ok(source.node));

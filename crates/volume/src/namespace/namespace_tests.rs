@@ -6,7 +6,7 @@ use crate::testing::{Random, directory, file, fresh};
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use vfs::{At, FileSystem as _, Open, Removes};
+use vfs::{EntryName, FileSystem as _, Open, Removes};
 use vfs::{Kind, NewNode, Node, OpenFlags, RenameFlags, SetAttr};
 
 const PLAIN: RenameFlags = RenameFlags::new(0);
@@ -87,7 +87,7 @@ fn random_names_against_a_map() {
             }
         } else {
             let found = model.remove(&name).map(drop).ok_or(Errno::NOENT);
-            assert_eq!(volume.remove(&At::new(root, &name), Removes::Name), found);
+            assert_eq!(volume.remove(&EntryName::new(root, &name), Removes::Name), found);
         }
         if step % 500 == 0 {
             let (inode, identity) = volume.identity_of(root).expect("the root");
@@ -103,7 +103,7 @@ fn random_names_against_a_map() {
         }
     }
     for name in model.keys() {
-        assert_eq!(volume.remove(&At::new(root, name), Removes::Name), Ok(()));
+        assert_eq!(volume.remove(&EntryName::new(root, name), Removes::Name), Ok(()));
     }
     assert_eq!(volume.free_space(), Ok(empty));
 }
@@ -121,8 +121,11 @@ fn names_that_are_none() {
     ];
     for (name, error) in names {
         assert_eq!(volume.create(root, name, &file()), Err(error));
-        assert_eq!(volume.remove(&At::new(root, name), Removes::Name), Err(error));
-        assert_eq!(volume.rename(&At::new(root, name), &At::new(root, b"x"), PLAIN), Err(error));
+        assert_eq!(volume.remove(&EntryName::new(root, name), Removes::Name), Err(error));
+        assert_eq!(
+            volume.rename(&EntryName::new(root, name), &EntryName::new(root, b"x"), PLAIN),
+            Err(error)
+        );
     }
     assert!(volume.create(root, &long[..255], &file()).is_ok());
     assert!(volume.lookup(root, &long[..255]).is_ok());
@@ -137,14 +140,17 @@ fn directories_nest_and_count() {
     assert_eq!((nlink(&volume, root), nlink(&volume, a), nlink(&volume, b)), (3, 3, 2));
     assert_eq!(volume.lookup(b, b".."), Ok(a));
     assert_eq!(volume.lookup(root, b".."), Ok(root));
-    assert_eq!(volume.remove(&At::new(root, b"a"), Removes::Directory), Err(Errno::NOTEMPTY));
-    assert_eq!(volume.remove(&At::new(root, b"a"), Removes::Name), Err(Errno::ISDIR));
+    assert_eq!(
+        volume.remove(&EntryName::new(root, b"a"), Removes::Directory),
+        Err(Errno::NOTEMPTY)
+    );
+    assert_eq!(volume.remove(&EntryName::new(root, b"a"), Removes::Name), Err(Errno::ISDIR));
     volume.create(root, b"f", &file()).expect("f");
-    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Directory), Err(Errno::NOTDIR));
-    assert_eq!(volume.remove(&At::new(a, b"b"), Removes::Directory), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"f"), Removes::Directory), Err(Errno::NOTDIR));
+    assert_eq!(volume.remove(&EntryName::new(a, b"b"), Removes::Directory), Ok(()));
     assert_eq!(volume.create(b, b"x", &file()), Err(Errno::NOENT), "b is gone");
-    assert_eq!(volume.remove(&At::new(root, b"a"), Removes::Directory), Ok(()));
-    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"a"), Removes::Directory), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"f"), Removes::Name), Ok(()));
     assert_eq!(nlink(&volume, root), 2);
     assert_eq!(volume.free_space(), Ok(empty));
 }
@@ -154,7 +160,7 @@ fn a_removed_directory_that_is_open_takes_no_names() {
     let (volume, root) = fresh();
     let dir = volume.create(root, b"d", &directory()).expect("d");
     let desc = volume.open(dir.into(), OpenFlags(0), None).expect("open");
-    assert_eq!(volume.remove(&At::new(root, b"d"), Removes::Directory), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"d"), Removes::Directory), Ok(()));
     assert_eq!(nlink(&volume, dir), 0);
     assert_eq!(volume.create(dir, b"x", &file()), Err(Errno::NOENT));
     assert_eq!(volume.read_dir(dir, 0, &mut |_| true), Err(Errno::NOENT));
@@ -173,20 +179,20 @@ fn hard_links_and_open_files_without_a_name() {
     assert_eq!(volume.link(dir, root, b"h"), Err(Errno::PERM));
     assert_eq!((nlink(&volume, node), volume.lookup(dir, b"g")), (2, Ok(node)));
     assert_eq!(
-        volume.rename(&At::new(root, b"f"), &At::new(dir, b"g"), PLAIN),
+        volume.rename(&EntryName::new(root, b"f"), &EntryName::new(dir, b"g"), PLAIN),
         Ok(()),
         "two names of one file: nothing"
     );
-    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"f"), Removes::Name), Ok(()));
     let desc = volume.open(node.into(), OpenFlags(0), None).expect("open");
-    assert_eq!(volume.remove(&At::new(dir, b"g"), Removes::Name), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(dir, b"g"), Removes::Name), Ok(()));
     assert_eq!(nlink(&volume, node), 0);
     assert_eq!(volume.link(node, dir, b"again"), Err(Errno::NOENT));
     assert_eq!(volume.drop_if_unlinked(node), Ok(()));
     assert_eq!(nlink(&volume, node), 0, "still open");
     assert_eq!(volume.close_description(desc), Ok(()));
     assert_eq!(volume.attributes(node), Err(Errno::STALE));
-    assert_eq!(volume.remove(&At::new(root, b"d"), Removes::Directory), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"d"), Removes::Directory), Ok(()));
     assert_eq!(volume.free_space(), Ok(empty));
 }
 
@@ -207,7 +213,7 @@ fn a_file_made_without_a_name_gets_one() {
     assert_eq!(nlink(&volume, node), 0);
     assert_eq!(volume.link(node, root, b"named"), Ok(()));
     assert_eq!((volume.lookup(root, b"named"), nlink(&volume, node)), (Ok(node), 1));
-    assert_eq!(volume.remove(&At::new(root, b"named"), Removes::Name), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"named"), Removes::Name), Ok(()));
     assert_eq!(volume.link(node, root, b"again"), Err(Errno::NOENT));
     assert_eq!(volume.link(unnamed(false), root, b"never"), Err(Errno::NOENT));
 }
@@ -258,7 +264,7 @@ fn the_rename_matrix() {
                     };
                     let what = format!("{source:?} -> {target:?} {flags:?} across: {across}");
                     assert_eq!(
-                        volume.rename(&At::new(a, b"s"), &At::new(to, b"t"), flags),
+                        volume.rename(&EntryName::new(a, b"s"), &EntryName::new(to, b"t"), flags),
                         expected,
                         "{what}"
                     );
@@ -315,24 +321,40 @@ fn no_directory_lands_inside_itself() {
     let c = volume.create(b, b"c", &directory()).expect("c");
     for dir in [a, b, c] {
         assert_eq!(
-            volume.rename(&At::new(root, b"a"), &At::new(dir, b"x"), PLAIN),
+            volume.rename(&EntryName::new(root, b"a"), &EntryName::new(dir, b"x"), PLAIN),
             Err(Errno::INVAL)
         );
     }
-    assert_eq!(volume.rename(&At::new(root, b"a"), &At::new(b, b"c"), EXCHANGE), Err(Errno::INVAL));
-    assert_eq!(volume.rename(&At::new(b, b"c"), &At::new(root, b"a"), EXCHANGE), Err(Errno::INVAL));
-    assert_eq!(volume.rename(&At::new(b, b"c"), &At::new(root, b"a"), PLAIN), Err(Errno::NOTEMPTY));
-    assert_eq!(volume.rename(&At::new(b, b"c"), &At::new(root, b"c"), PLAIN), Ok(()));
-    assert_eq!(volume.lookup(c, b".."), Ok(root));
-    assert_eq!(volume.rename(&At::new(root, b"a"), &At::new(c, b"a"), PLAIN), Ok(()));
-    assert_eq!((volume.lookup(a, b".."), nlink(&volume, root)), (Ok(c), 3));
-    assert_eq!(volume.rename(&At::new(root, b"c"), &At::new(root, b"c"), PLAIN), Ok(()));
     assert_eq!(
-        volume.rename(&At::new(root, b"c"), &At::new(root, b"c"), NOREPLACE),
+        volume.rename(&EntryName::new(root, b"a"), &EntryName::new(b, b"c"), EXCHANGE),
+        Err(Errno::INVAL)
+    );
+    assert_eq!(
+        volume.rename(&EntryName::new(b, b"c"), &EntryName::new(root, b"a"), EXCHANGE),
+        Err(Errno::INVAL)
+    );
+    assert_eq!(
+        volume.rename(&EntryName::new(b, b"c"), &EntryName::new(root, b"a"), PLAIN),
+        Err(Errno::NOTEMPTY)
+    );
+    assert_eq!(volume.rename(&EntryName::new(b, b"c"), &EntryName::new(root, b"c"), PLAIN), Ok(()));
+    assert_eq!(volume.lookup(c, b".."), Ok(root));
+    assert_eq!(volume.rename(&EntryName::new(root, b"a"), &EntryName::new(c, b"a"), PLAIN), Ok(()));
+    assert_eq!((volume.lookup(a, b".."), nlink(&volume, root)), (Ok(c), 3));
+    assert_eq!(
+        volume.rename(&EntryName::new(root, b"c"), &EntryName::new(root, b"c"), PLAIN),
+        Ok(())
+    );
+    assert_eq!(
+        volume.rename(&EntryName::new(root, b"c"), &EntryName::new(root, b"c"), NOREPLACE),
         Err(Errno::EXIST)
     );
     assert_eq!(
-        volume.rename(&At::new(root, b"c"), &At::new(root, b"d"), RenameFlags::new(64)),
+        volume.rename(
+            &EntryName::new(root, b"c"),
+            &EntryName::new(root, b"d"),
+            RenameFlags::new(64)
+        ),
         Err(Errno::INVAL)
     );
 }
@@ -359,8 +381,11 @@ fn renames_against_a_map() {
             continue;
         }
         let flags = if step % 5 == 0 { EXCHANGE } else { PLAIN };
-        let done =
-            volume.rename(&At::new(dirs[from.0], &from.1), &At::new(dirs[to.0], &to.1), flags);
+        let done = volume.rename(
+            &EntryName::new(dirs[from.0], &from.1),
+            &EntryName::new(dirs[to.0], &to.1),
+            flags,
+        );
         let (source, target) = (model.get(&from).copied(), model.get(&to).copied());
         let expected = match (source, target) {
             (Some(_), None) if flags == EXCHANGE => Err(Errno::NOENT),
@@ -385,13 +410,13 @@ fn renames_against_a_map() {
         check_counts(&volume, *dir, "after renames");
         for ((_, name), node) in of_dir {
             assert_eq!(volume.lookup(*dir, name), Ok(*node));
-            assert_eq!(volume.remove(&At::new(*dir, name), Removes::Name), Ok(()));
+            assert_eq!(volume.remove(&EntryName::new(*dir, name), Removes::Name), Ok(()));
         }
     }
     assert_eq!(
         volume
-            .remove(&At::new(root, b"p"), Removes::Directory)
-            .and(volume.remove(&At::new(root, b"q"), Removes::Directory)),
+            .remove(&EntryName::new(root, b"p"), Removes::Directory)
+            .and(volume.remove(&EntryName::new(root, b"q"), Removes::Directory)),
         Ok(())
     );
     assert_eq!(volume.free_space(), Ok(empty));
@@ -427,7 +452,9 @@ fn positions_of_read_dir_are_stable() {
             for _ in 0..60 {
                 let name = format!("come-and-go{}", random.below(2000));
                 if volume.create(root, name.as_bytes(), &file()).is_err() {
-                    volume.remove(&At::new(root, name.as_bytes()), Removes::Name).expect("there");
+                    volume
+                        .remove(&EntryName::new(root, name.as_bytes()), Removes::Name)
+                        .expect("there");
                 }
             }
         }
@@ -455,7 +482,7 @@ fn removing_while_reading_leaves_nothing() {
             break;
         }
         for name in names {
-            assert_eq!(volume.remove(&At::new(root, &name), Removes::Name), Ok(()));
+            assert_eq!(volume.remove(&EntryName::new(root, &name), Removes::Name), Ok(()));
         }
     }
     assert!(list(&volume, root).is_empty());
@@ -475,13 +502,13 @@ fn symlinks_short_and_long() {
         assert_eq!(&out[..length], target);
         assert_eq!(volume.attributes(node).map(|attr| attr.size), Ok(length as u64));
         assert_eq!(volume.set_xattr(node, b"user.x", b"1", 0), Err(Errno::PERM));
-        assert_eq!(volume.remove(&At::new(root, b"l"), Removes::Name), Ok(()));
+        assert_eq!(volume.remove(&EntryName::new(root, b"l"), Removes::Name), Ok(()));
     }
     let none = NewNode { kind: Kind::Symlink, ..file() };
     assert_eq!(volume.create(root, b"l", &none), Err(Errno::NOENT));
     let made = volume.create(root, b"f", &file()).expect("made");
     assert_eq!(volume.read_link(made, &mut []), Err(Errno::INVAL));
-    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Ok(()));
+    assert_eq!(volume.remove(&EntryName::new(root, b"f"), Removes::Name), Ok(()));
     assert_eq!(volume.free_space(), Ok(empty));
 }
 
@@ -557,18 +584,21 @@ fn a_full_volume_loses_nothing() {
     };
     assert_eq!(error, Errno::NOSPC);
     assert_eq!(list(&volume, root).len(), names.len());
-    assert_eq!(volume.rename(&At::new(root, &names[0]), &At::new(root, &names[1]), PLAIN), Ok(()));
+    assert_eq!(
+        volume.rename(&EntryName::new(root, &names[0]), &EntryName::new(root, &names[1]), PLAIN),
+        Ok(())
+    );
     let full = volume.free_space().expect("space");
     for _ in 0..100 {
         let refused = volume.create(root, &[b'n'; 255], &long);
         assert!(matches!(refused, Ok(_) | Err(Errno::NOSPC)));
         if refused.is_ok() {
-            assert_eq!(volume.remove(&At::new(root, &[b'n'; 255]), Removes::Name), Ok(()));
+            assert_eq!(volume.remove(&EntryName::new(root, &[b'n'; 255]), Removes::Name), Ok(()));
         }
     }
     assert_eq!(volume.free_space().map(|space| space.inodes), Ok(full.inodes));
     for name in &names[1..] {
-        assert_eq!(volume.remove(&At::new(root, name), Removes::Name), Ok(()));
+        assert_eq!(volume.remove(&EntryName::new(root, name), Removes::Name), Ok(()));
     }
     assert_eq!(volume.free_space(), Ok(empty));
 }
@@ -594,9 +624,13 @@ fn threads_in_the_same_directories() {
                     let done = match random.below(6) {
                         0 => volume.create(from_dir, &from, &file()).map(drop),
                         1 => volume.create(from_dir, &from, &directory()).map(drop),
-                        2 => volume.remove(&At::new(from_dir, &from), Removes::Name),
-                        3 => volume.remove(&At::new(from_dir, &from), Removes::Directory),
-                        4 => volume.rename(&At::new(from_dir, &from), &At::new(to_dir, &to), PLAIN),
+                        2 => volume.remove(&EntryName::new(from_dir, &from), Removes::Name),
+                        3 => volume.remove(&EntryName::new(from_dir, &from), Removes::Directory),
+                        4 => volume.rename(
+                            &EntryName::new(from_dir, &from),
+                            &EntryName::new(to_dir, &to),
+                            PLAIN,
+                        ),
                         _ => volume.lookup(from_dir, &from).map(drop),
                     };
                     let expected = [Errno::EXIST, Errno::NOENT, Errno::ISDIR, Errno::NOTDIR];
@@ -613,16 +647,16 @@ fn threads_in_the_same_directories() {
         for name in list(&volume, dir) {
             assert_eq!(
                 volume
-                    .remove(&At::new(dir, &name), Removes::Name)
-                    .or_else(|_| volume.remove(&At::new(dir, &name), Removes::Directory)),
+                    .remove(&EntryName::new(dir, &name), Removes::Name)
+                    .or_else(|_| volume.remove(&EntryName::new(dir, &name), Removes::Directory)),
                 Ok(())
             );
         }
     }
     assert_eq!(
         volume
-            .remove(&At::new(root, b"p"), Removes::Directory)
-            .and(volume.remove(&At::new(root, b"q"), Removes::Directory)),
+            .remove(&EntryName::new(root, b"p"), Removes::Directory)
+            .and(volume.remove(&EntryName::new(root, b"q"), Removes::Directory)),
         Ok(())
     );
     assert_eq!(volume.free_space(), Ok(empty));
@@ -634,8 +668,11 @@ fn an_entry_that_leads_nowhere_is_damage() {
     let (volume, root) = fresh();
     let node = volume.create(root, b"f", &file()).expect("made");
     assert_eq!(volume.release_inode(node.ino), Ok(()));
-    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Err(Errno::IO));
-    assert_eq!(volume.rename(&At::new(root, b"f"), &At::new(root, b"g"), PLAIN), Err(Errno::IO));
+    assert_eq!(volume.remove(&EntryName::new(root, b"f"), Removes::Name), Err(Errno::IO));
+    assert_eq!(
+        volume.rename(&EntryName::new(root, b"f"), &EntryName::new(root, b"g"), PLAIN),
+        Err(Errno::IO)
+    );
     assert_eq!(volume.lookup(root, b"f"), Ok(node));
 }
 
@@ -645,7 +682,7 @@ fn what_was_found_before_may_be_stale() {
     let (volume, root) = fresh();
     let make = |name: &[u8]| volume.create(root, name, &file()).expect("a file");
     let (first, second) = (make(b"a"), make(b"b"));
-    let at = |name: &'static [u8], found: Option<Node>| At {
+    let at = |name: &'static [u8], found: Option<Node>| EntryName {
         dir: root,
         name,
         found: found.map(|node| (node, Kind::File)),
@@ -688,18 +725,19 @@ fn no_description_no_file() {
     assert_eq!(full, Errno::NFILE);
     let before = volume.free_space().expect("space");
     assert_eq!(
-        volume.open(Open::New(&At::new(root, b"new"), &file()), flags, None),
+        volume.open(Open::New(&EntryName::new(root, b"new"), &file()), flags, None),
         Err(Errno::NFILE)
     );
     assert_eq!(volume.lookup(root, b"new"), Err(Errno::NOENT));
     assert_eq!(volume.free_space(), Ok(before), "and nothing was taken");
     volume.close(open.pop().expect("one")).expect("closed");
     assert_eq!(
-        volume.open(Open::New(&At::new(root, b"many"), &file()), flags, None),
+        volume.open(Open::New(&EntryName::new(root, b"many"), &file()), flags, None),
         Err(Errno::EXIST)
     );
-    let made =
-        volume.open(Open::New(&At::new(root, b"new"), &file()), flags, None).expect("room for one");
+    let made = volume
+        .open(Open::New(&EntryName::new(root, b"new"), &file()), flags, None)
+        .expect("room for one");
     open.push(made);
     for desc in open {
         volume.close(desc).expect("closed");

@@ -157,7 +157,7 @@ mod tests {
     use crate::Volume;
     use crate::testing::{file, fresh};
     use std::sync::Arc;
-    use vfs::{FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
+    use vfs::{FileSystem, IoOffset, Node, OpenFlags, UserIn, UserOut};
 
     fn opened(volume: &Volume, node: Node) -> Desc {
         volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap()
@@ -217,7 +217,10 @@ mod tests {
         assert_eq!(moving.begin(), Err(Errno::BADF));
         drop(moving);
         assert_eq!((holder(&volume, other), volume.position(other)), (None, Ok(5)));
-        assert_eq!(volume.write(desc, &[UserIn::new(b"late")], Where::POSITION), Err(Errno::BADF));
+        assert_eq!(
+            volume.write(desc, &[UserIn::new(b"late")], IoOffset::POSITION),
+            Err(Errno::BADF)
+        );
     }
 
     #[test]
@@ -253,7 +256,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..EACH {
                         assert_eq!(
-                            volume.write(desc, &[UserIn::new(&[byte; 3])], Where::POSITION),
+                            volume.write(desc, &[UserIn::new(&[byte; 3])], IoOffset::POSITION),
                             Ok(3)
                         );
                     }
@@ -262,7 +265,7 @@ mod tests {
         });
         let mut bytes = [0; EACH * 9];
         assert_eq!(
-            volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0)),
+            volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(0)),
             Ok(bytes.len())
         );
         assert!(bytes.chunks(3).all(|bytes| bytes[0] != 0 && bytes == [bytes[0]; 3]));

@@ -195,9 +195,9 @@ impl Opens {
         }
         let wait = |()| {
             let _waiting = self.stay_idle();
-            vfs::waits::begin();
+            vfs::lock_waits::begin();
             let waited = self.rt.wait_interruptible(change, seen as u32, PATIENCE);
-            vfs::waits::end_part(first, || self.process_of_holder(refuser));
+            vfs::lock_waits::end_part(first, || self.process_of_holder(refuser));
             waited
         };
         let waited = circle.and_then(wait);

@@ -311,7 +311,7 @@ mod tests {
     use crate::space::alloc::Want;
     use crate::testing::{Random, image, root, volume};
     use pmem::UserIn;
-    use vfs::{At, FileSystem, Kind, NewNode, Node, Removes};
+    use vfs::{EntryName, FileSystem, Kind, NewNode, Node, Removes};
 
     fn bitmaps(volume: &Volume) -> Vec<Bitmap> {
         (0..volume.chunks()).map(|chunk| volume.bitmap(chunk).unwrap()).collect()
@@ -331,8 +331,10 @@ mod tests {
             files.push(node);
             if random.below(3) == 0 {
                 let victim = random.below(index + 1);
-                let _ = volume
-                    .remove(&At::new(root(volume), format!("{victim}").as_bytes()), Removes::Name);
+                let _ = volume.remove(
+                    &EntryName::new(root(volume), format!("{victim}").as_bytes()),
+                    Removes::Name,
+                );
             }
         }
         files
@@ -405,7 +407,7 @@ mod tests {
         volume.write_file(node, at, &[UserIn::new(&[7; 9000])]).unwrap();
         let desc = vfs::FileSystem::open(&*volume, node.into(), vfs::OpenFlags(libc::O_RDWR), None)
             .unwrap();
-        volume.remove(&At::new(root(&volume), b"doomed"), Removes::Name).unwrap();
+        volume.remove(&EntryName::new(root(&volume), b"doomed"), Removes::Name).unwrap();
         let with = bitmaps(&volume);
         let mut roots = volume.nameless_roots().unwrap();
         // Also one that has a name, as of an operation that waits at the gate.

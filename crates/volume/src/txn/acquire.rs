@@ -26,7 +26,7 @@ use crate::txn::record::{
 };
 use crate::{Result, ground::lockword};
 use robust::owner::Owner;
-use robust::word::Of;
+use robust::word::SpanWord;
 use rustix::io::Errno;
 use std::hint::cold_path;
 use std::sync::atomic::Ordering;
@@ -317,7 +317,7 @@ impl Op<'_> {
     /// any. The caller sees to them before it changes anything that they tell of.
     pub(crate) fn work_beside_records(&mut self) -> Result<bool> {
         let rt = &self.room.rt;
-        let (phase, at) = (Of(self.record.0, index(RECORD_PHASE)), rt.word(HEADER_GATE));
+        let (phase, at) = (SpanWord(self.record.0, index(RECORD_PHASE)), rt.word(HEADER_GATE));
         while let Some((word, holder)) = gate::pass(phase, at, self.room.epoch, self.owner)? {
             if !gate::wait(at, word) {
                 self.room.recover_if_dead(holder)?;

@@ -15,8 +15,8 @@ use pmem::Region;
 use rustix::io::Errno;
 use std::sync::Arc;
 use vfs::{
-    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, RenameFlags, SetAttr, UserIn,
-    UserOut, Where,
+    Attached, Desc, EntryName, FileSystem, IoOffset, Mapped, Node, OpenFlags, Removes, RenameFlags,
+    SetAttr, UserIn, UserOut,
 };
 
 const SIZE: usize = 20_000;
@@ -60,19 +60,19 @@ fn overwritten(
     if apart {
         let other = volume.create(root(&volume), b"other", &file()).unwrap();
         for (at, bytes) in (0..).step_by(BLOCK as usize).zip(vec![1; SIZE].chunks(BLOCK as usize)) {
-            volume.write(desc, &[UserIn::new(bytes)], Where::offset(at)).unwrap();
+            volume.write(desc, &[UserIn::new(bytes)], IoOffset::offset(at)).unwrap();
             volume.write_file(other, Position::At(at), &[UserIn::new(bytes)]).unwrap();
         }
         assert_ne!(place(&volume, node, 4096) + 4096, place(&volume, node, 8192));
         assert_ne!(place(&volume, node, 0) + 4096, place(&volume, node, 4096));
     } else {
-        volume.write(desc, &[UserIn::new(&vec![1; SIZE])], Where::offset(0)).unwrap();
+        volume.write(desc, &[UserIn::new(&vec![1; SIZE])], IoOffset::offset(0)).unwrap();
     }
     let before = place(&volume, node, at);
     let bytes = vec![2; length];
     let parts: Vec<_> = bytes.chunks(length.div_ceil(buffers)).map(UserIn::new).collect();
     assert_eq!(parts.len(), buffers);
-    volume.write(desc, &parts, Where::offset(at)).unwrap();
+    volume.write(desc, &parts, IoOffset::offset(at)).unwrap();
     assert_eq!(place(&volume, node, at), before, "in place");
     (volume, node, desc)
 }
@@ -116,14 +116,14 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
     type Change = (&'static str, fn(&Volume, Node, Desc, u64));
     let changes: [Change; 12] = [
         ("the same again", |volume, _, desc, at| {
-            volume.write(desc, &[UserIn::new(&[3; 10])], Where::offset(at)).unwrap();
+            volume.write(desc, &[UserIn::new(&[3; 10])], IoOffset::offset(at)).unwrap();
         }),
         ("an overwrite that waits for the lock", |volume, node, _, at| {
             volume.write_file(node, Position::At(at), &[UserIn::new(&[3; 6000])]).unwrap();
         }),
         ("an append, then an overwrite", |volume, _, desc, at| {
-            volume.write(desc, &[UserIn::new(&[3; 10])], Where::offset(SIZE as u64)).unwrap();
-            volume.write(desc, &[UserIn::new(&[4; 10])], Where::offset(at)).unwrap();
+            volume.write(desc, &[UserIn::new(&[3; 10])], IoOffset::offset(SIZE as u64)).unwrap();
+            volume.write(desc, &[UserIn::new(&[4; 10])], IoOffset::offset(at)).unwrap();
         }),
         ("a shorter and a longer size", |volume, node, _, at| {
             volume.truncate_file(node, at).unwrap();
@@ -131,12 +131,12 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         }),
         ("an overwrite of two buffers by the same lane", |volume, _, desc, at| {
             let both = [UserIn::new(&[3; 9]), UserIn::new(&[4; 9])];
-            volume.write(desc, &both, Where::offset(at)).unwrap();
+            volume.write(desc, &both, IoOffset::offset(at)).unwrap();
         }),
         ("one that crosses the end", |volume, _, desc, at| {
             let both = [UserIn::new(&[3; 9]), UserIn::new(&[4; 9])];
-            volume.write(desc, &both, Where::offset(SIZE as u64 - 5)).unwrap();
-            volume.write(desc, &[UserIn::new(&[5; 3])], Where::offset(at)).unwrap();
+            volume.write(desc, &both, IoOffset::offset(SIZE as u64 - 5)).unwrap();
+            volume.write(desc, &[UserIn::new(&[5; 3])], IoOffset::offset(at)).unwrap();
         }),
         ("a zeroed range", |volume, node, _, at| {
             let mode = libc::FALLOC_FL_ZERO_RANGE as u32;
@@ -155,12 +155,13 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
             let _ = volume.region.write(place(volume, node, at) / 8 * 8, &[3; 8]).unwrap();
         }),
         ("a name", |volume, _, _, _| {
-            let (from, to) = (At::new(root(volume), b"f"), At::new(root(volume), b"g"));
+            let (from, to) =
+                (EntryName::new(root(volume), b"f"), EntryName::new(root(volume), b"g"));
             volume.rename(&from, &to, RenameFlags::new(0)).unwrap();
         }),
         ("other data in its blocks", |volume, node, desc, _| {
             volume.close(desc).unwrap();
-            volume.remove(&At::new(root(volume), b"f"), Removes::Name).unwrap();
+            volume.remove(&EntryName::new(root(volume), b"f"), Removes::Name).unwrap();
             let new = volume.create(root(volume), b"g", &file()).unwrap();
             assert_ne!(new, node);
             let bytes = vec![5; SIZE];
@@ -261,7 +262,8 @@ fn what_changes_an_inode_after_its_mode_stands() {
             FileSystem::link(volume, node, root(volume), b"g").unwrap();
         }),
         ("name", |volume, _| {
-            let (from, to) = (At::new(root(volume), b"f"), At::new(root(volume), b"other"));
+            let (from, to) =
+                (EntryName::new(root(volume), b"f"), EntryName::new(root(volume), b"other"));
             volume.rename(&from, &to, RenameFlags::new(0)).unwrap();
         }),
         ("bytes", |volume, node| {
@@ -272,7 +274,7 @@ fn what_changes_an_inode_after_its_mode_stands() {
             FileSystem::set_xattr(volume, node, b"user.x", b"y", 0).unwrap();
         }),
         ("no name", |volume, _| {
-            volume.remove(&At::new(root(volume), b"f"), Removes::Name).unwrap();
+            volume.remove(&EntryName::new(root(volume), b"f"), Removes::Name).unwrap();
             volume.create(root(volume), b"new", &file()).unwrap();
         }),
     ];

@@ -234,7 +234,9 @@ mod tests {
     use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
-    use vfs::{At, FileSystem, Fill, Mapped, Maps, Node, OpenFlags, Removes, UserIn, UserOut};
+    use vfs::{
+        EntryName, FileSystem, Fill, Mapped, Maps, Node, OpenFlags, Removes, UserIn, UserOut,
+    };
 
     fn made(volume: &Volume, name: &str, blocks: u64, tag: u8) -> Node {
         let node = volume.create(root(volume), name.as_bytes(), &file()).unwrap();
@@ -274,7 +276,7 @@ mod tests {
         let (volume, left) = crowded();
         let free = volume.free_space().unwrap().free_chunks;
         let times = volume.attributes(left).unwrap();
-        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
+        volume.remove(&EntryName::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!(chunks_of(&volume, left).len(), 1);
         assert_eq!(volume.free_space().unwrap().free_chunks, free + 1);
         assert_eq!(volume.moved_bytes(), 12 * BLOCK);
@@ -286,7 +288,7 @@ mod tests {
     fn nothing_moves_where_that_is_switched_off() {
         let (volume, left) = crowded();
         volume.set_compaction(0);
-        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
+        volume.remove(&EntryName::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!((volume.compaction(), volume.moved_bytes()), (0, 0));
         assert_eq!(chunks_of(&volume, left).len(), 2);
         assert_eq!(volume.compact().unwrap(), 12 * BLOCK, "but who asks for it has it");
@@ -303,7 +305,9 @@ mod tests {
                 made(&volume, &format!("left{n}"), 100, 2);
             }
             (0..20).for_each(|n| {
-                volume.remove(&At::new(root(&volume), name(n).as_bytes()), Removes::Name).unwrap();
+                volume
+                    .remove(&EntryName::new(root(&volume), name(n).as_bytes()), Removes::Name)
+                    .unwrap();
             });
             volume.moved_bytes() / BLOCK
         };
@@ -329,7 +333,7 @@ mod tests {
         let (volume, left) = crowded();
         let desc = volume.open(left.into(), OpenFlags(libc::O_RDWR), None).unwrap();
         let pieces = volume.map(desc, (0, 100 * BLOCK), Mapped::Write, Fill::All).unwrap();
-        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
+        volume.remove(&EntryName::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!(volume.compact().unwrap(), 0);
         assert_eq!(volume.map(desc, (0, 100 * BLOCK), Mapped::Write, Fill::All).unwrap(), pieces);
         volume.close(desc).unwrap();
@@ -343,7 +347,7 @@ mod tests {
         let (chunk, other) = (chunks_of(&volume, left)[0], made(&volume, "other", 3, 3));
         volume.note_owner(other.ino, volume.chunk_start(chunk), 500).unwrap();
         volume.note_owner(u64::MAX, volume.chunk_start(chunk) + 500, 12).unwrap();
-        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
+        volume.remove(&EntryName::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!(volume.moved_bytes(), 0);
         check(&volume, left, 100, 2);
         check(&volume, other, 3, 3);
@@ -367,7 +371,9 @@ mod tests {
             while held > keep {
                 let (name, _, blocks, _) =
                     alive.swap_remove(random.below(alive.len() as u64) as usize);
-                volume.remove(&At::new(root(&volume), name.as_bytes()), Removes::Name).unwrap();
+                volume
+                    .remove(&EntryName::new(root(&volume), name.as_bytes()), Removes::Name)
+                    .unwrap();
                 held -= blocks;
             }
             if round % 50 == 49 {

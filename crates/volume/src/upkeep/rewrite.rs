@@ -279,7 +279,7 @@ mod tests {
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
-    use vfs::{Desc, FileSystem, Fill, Mapped, Maps, OpenFlags, UserIn, UserOut, Where};
+    use vfs::{Desc, FileSystem, Fill, IoOffset, Mapped, Maps, OpenFlags, UserIn, UserOut};
 
     fn made(volume: &Volume, name: &str) -> Node {
         volume.create(root(volume), name.as_bytes(), &file()).unwrap()
@@ -499,7 +499,7 @@ mod tests {
         // Through the contract: the end of a call does what has become due.
         let append = |desc: Desc, at: u64| {
             let bytes = [tag(at); BLOCK as usize];
-            volume.write(desc, &[UserIn::new(&bytes)], Where::offset(at * BLOCK)).unwrap();
+            volume.write(desc, &[UserIn::new(&bytes)], IoOffset::offset(at * BLOCK)).unwrap();
         };
         let descs = nodes.map(|node| opened(&volume, node));
         for at in 0..1100 {

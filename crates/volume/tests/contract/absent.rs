@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use vfs::{
-    At, Attached, Desc, FileSystem, Fill, LockKind, LockOwner, Locks, Mapped, Maps, Node, Open,
-    OpenFlags, RecordLock, Removes, Synced, UserIn, UserOut, Where,
+    Attached, Desc, EntryName, FileSystem, Fill, IoOffset, LockKind, LockOwner, Locks, Mapped,
+    Maps, Node, Open, OpenFlags, RecordLock, Removes, Synced, UserIn, UserOut,
 };
 use volume::{AttachOptions, Mode, Volume, attach, fsck};
 
@@ -257,13 +257,13 @@ fn everything(volume: &Volume, file: Node) {
     put(volume, "beside", &[3; 9000]);
     assert_eq!(get(volume, "beside"), Ok(vec![3; 9000]));
     volume.link(file, root, b"another").expect("linked");
-    volume.remove(&At::new(root, b"another"), Removes::Name).expect("removed");
-    volume.remove(&At::new(root, b"beside"), Removes::Name).expect("removed");
+    volume.remove(&EntryName::new(root, b"another"), Removes::Name).expect("removed");
+    volume.remove(&EntryName::new(root, b"beside"), Removes::Name).expect("removed");
     let desc = volume.open(file.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     let mut byte = [0];
-    volume.read(desc, &mut [UserOut::new(&mut byte)], Where::offset(0)).expect("read");
+    volume.read(desc, &mut [UserOut::new(&mut byte)], IoOffset::offset(0)).expect("read");
     // The same byte, by a write that takes the lock.
-    volume.write(desc, &[UserIn::new(&byte)], Where::offset(0)).expect("written");
+    volume.write(desc, &[UserIn::new(&byte)], IoOffset::offset(0)).expect("written");
     let lock = |kind| RecordLock { kind, start: 0, end: 9, pid: 0 };
     volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Write), false).expect("locked");
     volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Unlock), false).expect("unlocked");
@@ -289,7 +289,7 @@ fn nobody_waits_for_who_waits_for_a_page() {
 
         let mut read = vec![0; model.len()];
         let (count, brought) = two.without(file, |volume| {
-            volume.read(desc, &mut [UserOut::new(&mut read)], Where::offset(0))
+            volume.read(desc, &mut [UserOut::new(&mut read)], IoOffset::offset(0))
         });
         assert_eq!((count, &read), (model.len(), &model));
         assert_eq!(brought, 4, "each page once");
@@ -297,7 +297,7 @@ fn nobody_waits_for_who_waits_for_a_page() {
         for (at, length) in [(5, 10), (4000, 200), (4096, 4096), (0, 9000), (12_300, 88)] {
             let new = bytes(at as u8 ^ 0x55, length);
             two.without(file, |volume| {
-                volume.write(desc, &[UserIn::new(&new)], Where::offset(at as u64))
+                volume.write(desc, &[UserIn::new(&new)], IoOffset::offset(at as u64))
             });
             model[at..at + length].copy_from_slice(&new);
             assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} {at}+{length}");
@@ -305,10 +305,10 @@ fn nobody_waits_for_who_waits_for_a_page() {
         // At the position, by two buffers, and at the end.
         let half = [7; 50];
         let parts = [UserIn::new(&half), UserIn::new(&half)];
-        two.without(file, |volume| volume.write(desc, &parts, Where::POSITION));
+        two.without(file, |volume| volume.write(desc, &parts, IoOffset::POSITION));
         model[..100].fill(7);
         two.without(file, |volume| {
-            volume.write(desc, &[UserIn::new(&[8; 300])], Where::offset(model.len() as u64))
+            volume.write(desc, &[UserIn::new(&[8; 300])], IoOffset::offset(model.len() as u64))
         });
         model.extend([8; 300]);
         assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} appended");
@@ -337,7 +337,7 @@ fn nobody_waits_for_who_waits_for_a_page() {
         let whole = (0, 5 * PAGE);
         two.without(file, |volume| volume.map(desc, whole, Mapped::Write, Fill::All));
         two.without(file, |volume| {
-            volume.write(desc, &[UserIn::new(&[9; 4200])], Where::offset(4000))
+            volume.write(desc, &[UserIn::new(&[9; 4200])], IoOffset::offset(4000))
         });
         model[4000..8200].fill(9);
         assert_eq!(get(&two.other, "file").as_ref(), Ok(&model), "{mode:?} mapped, written");
@@ -393,7 +393,7 @@ fn others_go_on_while_a_pager_sleeps() {
     }));
     for round in 0..10 {
         away.take(pages_of(&here, file).into_iter());
-        let at = Where::offset(round * 100 + 50);
+        let at = IoOffset::offset(round * 100 + 50);
         here.write(desc, &[UserIn::new(&[5; 5000])], at).expect("written");
         away.bring_all();
         let mut some = [0; 5000];
@@ -440,12 +440,12 @@ fn work_beside(volume: &Volume, told: &Path) {
         done(Ok(0));
         let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         done(Ok(0));
-        done(volume.write(desc, &[UserIn::new(&[6; 9000])], Where::offset(0)));
-        done(volume.write(desc, &[UserIn::new(&[7; 900])], Where::offset(100)));
-        done(volume.read(desc, &mut [UserOut::new(&mut [0; 9000])], Where::offset(0)));
+        done(volume.write(desc, &[UserIn::new(&[6; 9000])], IoOffset::offset(0)));
+        done(volume.write(desc, &[UserIn::new(&[7; 900])], IoOffset::offset(100)));
+        done(volume.read(desc, &mut [UserOut::new(&mut [0; 9000])], IoOffset::offset(0)));
         done(volume.truncate(node, 100).map(|()| 0));
         done(volume.close(desc).map(|()| 0));
-        done(volume.remove(&At::new(root, name.as_bytes()), Removes::Name).map(|()| 0));
+        done(volume.remove(&EntryName::new(root, name.as_bytes()), Removes::Name).map(|()| 0));
         let ns = u64::try_from(longest.as_nanos()).expect("short");
         tells.write_all(&ns.to_le_bytes()).expect("told");
         if stop.exists() {
@@ -473,7 +473,7 @@ fn a_process_alone_lets_others_in_while_a_page_comes() {
     let desc = here.open(file.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     let extents = here.extents(file).expect("where it lies");
     away.take(extents.iter().map(|extent| extent.region_offset));
-    assert_eq!(here.write(desc, &[UserIn::new(b"new")], Where::offset(1)), Ok(3));
+    assert_eq!(here.write(desc, &[UserIn::new(b"new")], IoOffset::offset(1)), Ok(3));
     let faults = away.faults.load(Ordering::SeqCst);
     assert!(faults > 0);
     // Which reads while it works alone.
@@ -498,8 +498,8 @@ fn a_page_that_is_refused_is_an_error_of_its_call_only() {
     two.away.take(two.pages(file).into_iter());
     let mut byte = [0; 10];
     let mut out = [UserOut::new(&mut byte)];
-    assert_eq!(two.here.read(desc, &mut out, Where::offset(0)), Err(Errno::IO));
-    let write = |at| two.here.write(desc, &[UserIn::new(&[1; 100])], Where::offset(at));
+    assert_eq!(two.here.read(desc, &mut out, IoOffset::offset(0)), Err(Errno::IO));
+    let write = |at| two.here.write(desc, &[UserIn::new(&[1; 100])], IoOffset::offset(at));
     assert_eq!(write(4090), Err(Errno::IO));
     let zero = libc::FALLOC_FL_ZERO_RANGE as u32;
     assert_eq!(two.here.allocate(desc, zero, 100, 50), Err(Errno::IO));
@@ -531,7 +531,7 @@ fn a_pager_is_told_of_the_region() {
     // It grows out of it.
     let desc = two.open(small);
     let more = [3; 10_000];
-    assert_eq!(two.here.write(desc, &[UserIn::new(&more)], Where::offset(60_000)), Ok(10_000));
+    assert_eq!(two.here.write(desc, &[UserIn::new(&more)], IoOffset::offset(60_000)), Ok(10_000));
     for page in two.pages(small) {
         assert_eq!(away.hint(page), Some(Hint::Large), "{page:#x}");
     }
@@ -542,7 +542,7 @@ fn a_pager_is_told_of_the_region() {
     let pages = two.pages(small);
     away.take(pages.iter().copied());
     let mut all = vec![0; 70_000];
-    let read = two.here.read(desc, &mut [UserOut::new(&mut all)], Where::offset(0));
+    let read = two.here.read(desc, &mut [UserOut::new(&mut all)], IoOffset::offset(0));
     assert_eq!(read, Ok(70_000));
     let ready = lock(&away.ready);
     assert_eq!(ready.first().map(|range| range.0), pages.first().copied());
@@ -553,7 +553,7 @@ fn a_pager_is_told_of_the_region() {
     assert_eq!(away.barriers.load(Ordering::SeqCst), barriers + 1);
     two.here.close(desc).expect("closed");
     let discarded = away.discarded.load(Ordering::SeqCst);
-    two.here.remove(&At::new(two.here.root(), b"large"), Removes::Name).expect("removed");
+    two.here.remove(&EntryName::new(two.here.root(), b"large"), Removes::Name).expect("removed");
     assert!(away.discarded.load(Ordering::SeqCst) >= discarded + 70_000 / PAGE * PAGE);
 }
 
@@ -574,12 +574,12 @@ fn a_write_goes_in_steps_of_what_may_be_here() {
             let parts = [UserIn::new(one), UserIn::new(rest)];
             let parts = if *by_two { &parts[..] } else { &parts[1..] };
             seek(*at);
-            let place = if number == 1 { Where::offset(*at as u64) } else { Where::POSITION };
+            let place = if number == 1 { IoOffset::offset(*at as u64) } else { IoOffset::POSITION };
             let (wrote, _) = two.without(file, |volume| volume.write(desc, parts, place));
             assert_eq!(wrote, new.len(), "{mode:?} at {at}");
             model[*at as usize..][..new.len()].copy_from_slice(&new);
             assert!(get(&two.other, "file").as_ref() == Ok(&model), "{mode:?} at {at}");
-            if place == Where::POSITION {
+            if place == IoOffset::POSITION {
                 let now = two.here.seek(desc, 0, vfs::Whence::Current);
                 assert_eq!(now, Ok(*at as u64 + new.len() as u64));
             }
@@ -594,9 +594,10 @@ fn a_write_goes_in_steps_of_what_may_be_here() {
         two.away.most.store(1, Ordering::SeqCst);
         two.away.take(two.pages(file).into_iter().skip(4));
         let new = bytes(77, model.len());
-        let wrote = two.here.write(desc, &[UserIn::new(&new)], Where::offset(0)).expect("a part");
+        let wrote =
+            two.here.write(desc, &[UserIn::new(&new)], IoOffset::offset(0)).expect("a part");
         assert_eq!(wrote, 3 * 4096, "{mode:?}: one step");
-        let none = two.here.write(desc, &[UserIn::new(&new)], Where::offset(5 * PAGE));
+        let none = two.here.write(desc, &[UserIn::new(&new)], IoOffset::offset(5 * PAGE));
         assert_eq!(none, Err(Errno::NOMEM), "{mode:?}");
         assert!(two.away.faults.load(Ordering::SeqCst) > faults);
         two.away.bring_all();
@@ -629,8 +630,9 @@ fn a_lost_page_is_fresh_for_a_write_of_all_of_it() {
                 two.away.take(pages.iter().copied());
                 lock(&two.away.lost).extend(pages);
             };
-            let write =
-                |new: &[u8], at: u64| two.here.write(desc, &[UserIn::new(new)], Where::offset(at));
+            let write = |new: &[u8], at: u64| {
+                two.here.write(desc, &[UserIn::new(new)], IoOffset::offset(at))
+            };
             lose(&[3, 4, 7, 20]);
             for (at, length) in [(3 * PAGE + 1, 10), (2 * PAGE, PAGE + 1), (20 * PAGE, 76)] {
                 let refused = write(&bytes(7, length as usize), at);
@@ -661,7 +663,7 @@ fn a_signal_ends_a_wait_and_the_call_begins_anew() {
     two.away.take(two.pages(file).into_iter());
     two.away.interrupted.store(true, Ordering::SeqCst);
     let new = [UserIn::new(&[7; 5000])];
-    for place in [Where::offset(10), Where::POSITION] {
+    for place in [IoOffset::offset(10), IoOffset::POSITION] {
         assert_eq!(two.here.write(desc, &new, place), Err(vfs::BEGIN_ANEW));
         let read = two.here.read(desc, &mut [UserOut::new(&mut [0; 5000])], place);
         assert_eq!(read, Err(vfs::BEGIN_ANEW));
@@ -689,7 +691,7 @@ fn what_changes_in_place_is_here_and_stays_before_a_record_tells_of_it() {
         let new = bytes(round + 3, 30 * 4096);
         let at = 4096 + 100 * u64::from(round);
         two.away.begin_to_take(two.pages(file).into_iter().skip(usize::from(round)).step_by(5));
-        let wrote = two.here.write(desc, &[UserIn::new(&new)], Where::offset(at));
+        let wrote = two.here.write(desc, &[UserIn::new(&new)], IoOffset::offset(at));
         assert_eq!(wrote, Ok(new.len()));
         two.away.bring_all();
         model[at as usize..][..new.len()].copy_from_slice(&new);

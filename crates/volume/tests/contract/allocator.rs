@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
 use vfs::{
-    At, Attached, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, Simply, UserIn, Where,
+    Attached, EntryName, FileSystem, FileSystemExt, IoOffset, Kind, NewNode, Node, OpenFlags,
+    Removes, UserIn,
 };
 use volume::{BLOCK, Volume};
 
@@ -104,7 +105,7 @@ impl<'v> Life<'v> {
         let at = self.below(self.files.len() as u64) as usize;
         let (dir, name, blocks) = self.files.swap_remove(at);
         self.volume
-            .remove(&At::new(dir, name.to_string().as_bytes()), Removes::Name)
+            .remove(&EntryName::new(dir, name.to_string().as_bytes()), Removes::Name)
             .expect("removed");
         self.blocks -= blocks;
     }
@@ -135,7 +136,7 @@ impl<'v> Life<'v> {
         let block = self.below(blocks);
         let desc = self.volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         let data = [UserIn::new(&[1; BLOCK as usize])];
-        self.volume.write(desc, &data, Where::offset(block * BLOCK)).expect("written");
+        self.volume.write(desc, &data, IoOffset::offset(block * BLOCK)).expect("written");
         self.volume.close(desc).expect("closed");
     }
 

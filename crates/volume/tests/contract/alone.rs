@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vfs::{
-    At, Attached, Desc, FileSystem, LockKind, LockOwner, Locks, OpenFlags, RecordLock, Removes,
-    RenameFlags, Simply, Synced, Where,
+    Attached, Desc, EntryName, FileSystem, FileSystemExt, IoOffset, LockKind, LockOwner, Locks,
+    OpenFlags, RecordLock, Removes, RenameFlags, Synced,
 };
 use volume::{
     AttachOptions, FormatOptions, FsckOptions, Mode, Volume, attach, attach_region, format_region,
@@ -60,11 +60,15 @@ fn work(volume: &Volume) {
     put(volume, "a", &[1; 9000]);
     let desc = open(volume, "a", libc::O_RDWR);
     for length in [64, 128, 4096, 5000] {
-        volume.write(desc, &[UserIn::new(&vec![2; length])], Where::offset(9000)).expect("written");
         volume
-            .write(desc, &[UserIn::new(&vec![3; length])], Where::offset(10))
+            .write(desc, &[UserIn::new(&vec![2; length])], IoOffset::offset(9000))
+            .expect("written");
+        volume
+            .write(desc, &[UserIn::new(&vec![3; length])], IoOffset::offset(10))
             .expect("written over");
-        volume.write(desc, &[UserIn::new(&vec![4; length])], Where::POSITION).expect("written on");
+        volume
+            .write(desc, &[UserIn::new(&vec![4; length])], IoOffset::POSITION)
+            .expect("written on");
     }
     volume.sync(Synced::File(desc)).expect("synced");
     let lock = RecordLock { start: 0, end: 99, kind: LockKind::Write, pid: 1 };
@@ -78,14 +82,20 @@ fn work(volume: &Volume) {
         volume.create(root, name.as_bytes(), &new_file()).expect("created");
         let no_flags = RenameFlags::default();
         volume
-            .rename(&At::new(root, name.as_bytes()), &At::new(root, other.as_bytes()), no_flags)
+            .rename(
+                &EntryName::new(root, name.as_bytes()),
+                &EntryName::new(root, other.as_bytes()),
+                no_flags,
+            )
             .expect("renamed");
         if round % 3 == 0 {
-            volume.remove(&At::new(root, other.as_bytes()), Removes::Name).expect("unlinked");
+            volume
+                .remove(&EntryName::new(root, other.as_bytes()), Removes::Name)
+                .expect("unlinked");
         }
     }
     volume
-        .rename(&At::new(root, b"m1"), &At::new(root, b"m2"), RenameFlags::default())
+        .rename(&EntryName::new(root, b"m1"), &EntryName::new(root, b"m2"), RenameFlags::default())
         .expect("renamed over");
     let node = volume.lookup(root, b"a").expect("found");
     volume.truncate(node, 100).expect("cut");
@@ -229,12 +239,16 @@ fn a_call_that_dies_alone_is_recovered_by_a_newcomer_as_any_other() {
         |volume| {
             let flags = RenameFlags::default();
             volume
-                .rename(&At::new(volume.root(), b"before"), &At::new(volume.root(), b"then"), flags)
+                .rename(
+                    &EntryName::new(volume.root(), b"before"),
+                    &EntryName::new(volume.root(), b"then"),
+                    flags,
+                )
                 .expect("renamed");
         },
         |volume| {
             let desc = open(volume, "before", libc::O_WRONLY | libc::O_APPEND);
-            volume.write(desc, &[UserIn::new(b" two")], Where::POSITION).expect("written");
+            volume.write(desc, &[UserIn::new(b" two")], IoOffset::POSITION).expect("written");
         },
     ];
     let started = Instant::now();
@@ -312,7 +326,7 @@ fn append_for(volume: &Volume, name: u64, told: &std::fs::File, mut goes_on: imp
     let mut count = 0_u64;
     while goes_on() {
         let record = [name.to_le_bytes(), count.to_le_bytes()].concat();
-        assert_eq!(volume.write(desc, &[UserIn::new(&record)], Where::POSITION), Ok(16));
+        assert_eq!(volume.write(desc, &[UserIn::new(&record)], IoOffset::POSITION), Ok(16));
         count += 1;
         if count.is_multiple_of(8) {
             // The volume is small, and the test may take long beside others.
@@ -323,7 +337,7 @@ fn append_for(volume: &Volume, name: u64, told: &std::fs::File, mut goes_on: imp
         if count.is_multiple_of(5) {
             volume.create(volume.root(), own.as_bytes(), &new_file()).expect("created");
             volume
-                .remove(&At::new(volume.root(), own.as_bytes()), Removes::Name)
+                .remove(&EntryName::new(volume.root(), own.as_bytes()), Removes::Name)
                 .expect("unlinked");
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use vfs::{At, Attached, FileSystem, OpenFlags, Removes, Simply};
+use vfs::{Attached, EntryName, FileSystem, FileSystemExt, OpenFlags, Removes};
 use volume::{AttachOptions, ErrorKind, FormatOptions, attach, detach_dead, format};
 
 /// Offset of the runtime's offset in the superblock (`docs/format.md`).
@@ -89,7 +89,7 @@ fn a_killed_holder_of_an_unlinked_file_gives_its_space_back() {
         let volume = Place::of_parent().attach();
         let node = put(&volume, "doomed", &vec![7; 3 << 20]);
         volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
-        volume.remove(&At::new(volume.root(), b"doomed"), Removes::Name).expect("unlinked");
+        volume.remove(&EntryName::new(volume.root(), b"doomed"), Removes::Name).expect("unlinked");
         put(&volume, "ready", b"");
         std::thread::sleep(Duration::from_mins(1));
         return;
@@ -106,7 +106,7 @@ fn a_killed_holder_of_an_unlinked_file_gives_its_space_back() {
     assert!(free_blocks(&survivor) + 512 < free, "the file is held");
     holder.kill().expect("killed");
     holder.wait().expect("waited");
-    survivor.remove(&At::new(survivor.root(), b"ready"), Removes::Name).expect("unlinked");
+    survivor.remove(&EntryName::new(survivor.root(), b"ready"), Removes::Name).expect("unlinked");
     // Whoever attaches looks for the dead.
     let pids = detach_dead(place.path()).expect("recovered");
     assert_eq!(pids, [std::process::id()]);
@@ -120,14 +120,14 @@ fn the_last_one_killed_leaves_a_volume_that_recovers() {
         put(&volume, "kept", b"kept");
         let node = put(&volume, "doomed", &vec![7; 3 << 20]);
         volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
-        volume.remove(&At::new(volume.root(), b"doomed"), Removes::Name).expect("unlinked");
+        volume.remove(&EntryName::new(volume.root(), b"doomed"), Removes::Name).expect("unlinked");
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
             .expect("killed");
     }
     let place = Place::formatted("last");
     let volume = place.attach();
     put(&volume, "kept", b"");
-    volume.remove(&At::new(volume.root(), b"kept"), Removes::Name).expect("unlinked");
+    volume.remove(&EntryName::new(volume.root(), b"kept"), Removes::Name).expect("unlinked");
     let free = free_blocks(&volume);
     drop(volume);
     let name = "the_last_one_killed_leaves_a_volume_that_recovers";
@@ -136,13 +136,16 @@ fn the_last_one_killed_leaves_a_volume_that_recovers() {
     let before = std::fs::read(place.path()).expect("the region");
     let reader = attach(place.path(), &read_only()).expect("an unclean volume");
     assert_eq!(get(&reader, "kept").expect("read"), b"kept");
-    assert_eq!(reader.remove(&At::new(reader.root(), b"kept"), Removes::Name), Err(Errno::ROFS));
+    assert_eq!(
+        reader.remove(&EntryName::new(reader.root(), b"kept"), Removes::Name),
+        Err(Errno::ROFS)
+    );
     reader.detach().expect("detached");
     drop(reader);
     assert!(std::fs::read(place.path()).expect("the region") == before, "a reader changed it");
     let volume = place.attach();
     assert_eq!(get(&volume, "kept").expect("read"), b"kept");
-    volume.remove(&At::new(volume.root(), b"kept"), Removes::Name).expect("unlinked");
+    volume.remove(&EntryName::new(volume.root(), b"kept"), Removes::Name).expect("unlinked");
     assert_eq!(free_blocks(&volume), free);
 }
 
@@ -154,7 +157,10 @@ fn a_read_only_attachment_reads_and_changes_nothing() {
     let reader = attach(place.path(), &read_only()).expect("beside a writer");
     assert_eq!(get(&reader, "a").expect("read"), b"hello");
     assert_eq!(reader.open(node.into(), OpenFlags(libc::O_RDWR), None), Err(Errno::ROFS));
-    assert_eq!(reader.remove(&At::new(reader.root(), b"a"), Removes::Name), Err(Errno::ROFS));
+    assert_eq!(
+        reader.remove(&EntryName::new(reader.root(), b"a"), Removes::Name),
+        Err(Errno::ROFS)
+    );
     assert_eq!(reader.truncate(node, 0), Err(Errno::ROFS));
     writer.detach().expect("detached");
     assert_eq!(get(&reader, "a").expect("read"), b"hello");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, Simply, UserIn, UserOut, Where};
+use vfs::{FileSystem, FileSystemExt, IoOffset, Kind, NewNode, Node, OpenFlags, UserIn, UserOut};
 use volume::{AttachOptions, FormatOptions, Volume, attach, format};
 
 /// Bytes of a test's volume.
@@ -122,7 +122,7 @@ pub fn new_file() -> NewNode<'static> {
 pub fn put(volume: &Volume, name: &str, bytes: &[u8]) -> Node {
     let node = volume.create(volume.root(), name.as_bytes(), &new_file()).expect("created");
     let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
-    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], Where::POSITION), Ok(bytes.len()));
+    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], IoOffset::POSITION), Ok(bytes.len()));
     volume.close(desc).expect("closed");
     node
 }
@@ -132,7 +132,7 @@ pub fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, Errno> {
     let node = volume.lookup(volume.root(), name.as_bytes())?;
     let desc = volume.open(node.into(), OpenFlags(libc::O_RDONLY), None)?;
     let mut bytes = vec![0; volume.attributes(node)?.size as usize];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::POSITION)?;
+    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::POSITION)?;
     volume.close(desc)?;
     assert_eq!(read, bytes.len());
     Ok(bytes)

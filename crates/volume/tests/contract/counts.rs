@@ -5,8 +5,8 @@ use crate::common::{Place, child, get, new_file, put, role};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use vfs::{
-    Attached, FileSystem, Kind, LockKind, LockOwner, Locks, OpenFlags, RecordLock, Simply, Synced,
-    UserIn, UserOut, Where,
+    Attached, FileSystem, FileSystemExt, IoOffset, Kind, LockKind, LockOwner, Locks, OpenFlags,
+    RecordLock, Synced, UserIn, UserOut,
 };
 use volume::{Activity, Counts, Life, activity};
 
@@ -30,12 +30,12 @@ fn work(volume: &volume::Volume, name: &str) {
     let node = volume.create(volume.root(), name.as_bytes(), &new_file()).expect("made");
     let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     for at in 0..10 {
-        let written = volume.write(desc, &[UserIn::new(&[7; 100])], Where::offset(at * 100));
+        let written = volume.write(desc, &[UserIn::new(&[7; 100])], IoOffset::offset(at * 100));
         assert_eq!(written, Ok(100));
     }
     let mut bytes = [0; 100];
     for at in 0..10 {
-        let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(at * 100));
+        let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(at * 100));
         assert_eq!(read, Ok(100));
     }
     volume.sync(Synced::File(desc)).expect("synced");
@@ -71,7 +71,7 @@ fn calls_are_counted_exactly_and_stay_when_their_process_has_gone() {
     assert_eq!(own(&place).since(before), WORK);
     // Calls that fail read and write nothing.
     let root = volume.open(volume.root().into(), OpenFlags(libc::O_RDONLY), None).expect("opened");
-    assert!(volume.read(root, &mut [UserOut::new(&mut [0])], Where::offset(0)).is_err());
+    assert!(volume.read(root, &mut [UserOut::new(&mut [0])], IoOffset::offset(0)).is_err());
     assert_eq!(own(&place).since(before).plus(Counts::default()).reads, 10);
     volume.close(root).expect("closed");
     // Another process, which dies: its calls stay, and its death is told.
@@ -130,7 +130,8 @@ fn threads_lose_next_to_nothing() {
                     volume.open(node.into(), OpenFlags(libc::O_RDONLY), None).expect("opened");
                 let mut bytes = [0; 64];
                 for _ in 0..CALLS {
-                    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0));
+                    let read =
+                        volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(0));
                     assert_eq!(read, Ok(64));
                 }
                 volume.close(desc).expect("closed");

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Desc, FileSystem, Kind, LockKind, LockOwner, Locks, NewNode, Node, OpenFlags, RecordLock,
-    Removes, RenameFlags, SetAttr, Simply, Synced, Where,
+    Desc, EntryName, FileSystem, FileSystemExt, IoOffset, Kind, LockKind, LockOwner, Locks,
+    NewNode, Node, OpenFlags, RecordLock, Removes, RenameFlags, SetAttr, Synced,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
@@ -51,11 +51,11 @@ const NEW: NewNode<'_> =
     NewNode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
 
 fn append(desc: Desc, length: usize) -> impl FnOnce(&Volume) -> Result<usize, Errno> {
-    move |volume| volume.write(desc, &[UserIn::new(&vec![7; length])], Where::POSITION)
+    move |volume| volume.write(desc, &[UserIn::new(&vec![7; length])], IoOffset::POSITION)
 }
 
 fn overwrite(desc: Desc, at: u64, length: usize) -> impl FnOnce(&Volume) -> Result<usize, Errno> {
-    move |volume| volume.write(desc, &[UserIn::new(&vec![8; length])], Where::offset(at))
+    move |volume| volume.write(desc, &[UserIn::new(&vec![8; length])], IoOffset::offset(at))
 }
 
 #[test]
@@ -95,10 +95,14 @@ fn names_take_two_fences_and_transactions_three() {
     let lines = "the entry's, its hash's and the word's line, and the parent's commit line";
     assert!(made.1 <= 4, "{lines}, not {}", made.1);
     let renamed = counted.cost(|volume| {
-        volume.rename(&At::new(root, b"a"), &At::new(root, b"b"), RenameFlags::default())
+        volume.rename(
+            &EntryName::new(root, b"a"),
+            &EntryName::new(root, b"b"),
+            RenameFlags::default(),
+        )
     });
     assert!(renamed.0 <= 2, "{renamed:?}");
-    let removed = counted.cost(|volume| volume.remove(&At::new(root, b"b"), Removes::Name));
+    let removed = counted.cost(|volume| volume.remove(&EntryName::new(root, b"b"), Removes::Name));
     assert!(removed.0 <= 1 && removed.1 <= 2, "{removed:?}");
     let directory = NewNode { kind: Kind::Directory, ..NEW };
     assert!(counted.cost(|volume| volume.create(root, b"d", &directory)).0 <= 3);
@@ -119,7 +123,7 @@ fn what_changes_nothing_durable_takes_none() {
         }),
         counted.cost(|volume| {
             let mut bytes = [0; 64];
-            volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0))
+            volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(0))
         }),
         counted.cost(|volume| {
             volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Write), false)?;
@@ -173,7 +177,7 @@ fn attributes_of_a_file_take_two_and_what_comes_then_one_more_at_most() {
         };
         assert_eq!(changed(node, 0o600), 2, "{mode}");
         assert_eq!(changed(node, 0o640), 2, "{mode}: by the same lane");
-        let (from, to) = (At::new(root, b"f"), At::new(root, b"g"));
+        let (from, to) = (EntryName::new(root, b"f"), EntryName::new(root, b"g"));
         let moved = counted.cost(|volume| volume.rename(&from, &to, RenameFlags::new(0)));
         // Of a file whose size is lazy it waits for locks, and for its record to be void.
         assert_eq!(moved.0, if mode == Mode::Posix { 3 } else { 2 }, "{mode}: a rename");

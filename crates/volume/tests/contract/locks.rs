@@ -7,7 +7,9 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vfs::{Desc, FileSystem, LockKind, LockOwner, Locks, Node, OpenFlags, RecordLock, Simply};
+use vfs::{
+    Desc, FileSystem, FileSystemExt, LockKind, LockOwner, Locks, Node, OpenFlags, RecordLock,
+};
 use volume::Volume;
 
 const PROCESS: LockOwner = LockOwner::Process;

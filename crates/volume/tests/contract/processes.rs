@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    At, Attached, Desc, FileSystem, Kind, LockKind, LockOwner, Locks, NewNode, Node, OpenFlags,
-    RecordLock, Removes, RenameFlags, Simply, UserIn, UserOut, Whence, Where,
+    Attached, Desc, EntryName, FileSystem, FileSystemExt, IoOffset, Kind, LockKind, LockOwner,
+    Locks, NewNode, Node, OpenFlags, RecordLock, Removes, RenameFlags, UserIn, UserOut, Whence,
 };
 use volume::{AttachOptions, FsckOptions, Mode, Volume, attach, detach_dead, fsck, info, resume};
 
@@ -22,13 +22,14 @@ fn open(volume: &Volume, name: &str, flags: i32) -> Desc {
 
 fn read(volume: &Volume, desc: Desc, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::POSITION).expect("read");
+    let read =
+        volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::POSITION).expect("read");
     bytes.truncate(read);
     bytes
 }
 
 fn write(volume: &Volume, desc: Desc, bytes: &[u8]) {
-    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], Where::POSITION), Ok(bytes.len()));
+    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], IoOffset::POSITION), Ok(bytes.len()));
 }
 
 /// Forks as a face does; the child runs `body` and ends without destructors.
@@ -115,7 +116,7 @@ fn a_failed_or_killed_child_leaves_nothing() {
             unsafe { libc::raise(libc::SIGKILL) };
         });
         wait(pid);
-        volume.remove(&At::new(volume.root(), b"a"), Removes::Name).expect("unlinked");
+        volume.remove(&EntryName::new(volume.root(), b"a"), Removes::Name).expect("unlinked");
         volume.close(desc).expect("closed");
         // The killed one holds the file until it is found, at the latest by the next to attach.
         assert!(volume.describe(desc).is_ok());
@@ -246,19 +247,21 @@ fn work(volume: &Volume, draw: &mut impl FnMut(u64) -> u64) {
     let file = volume.lookup(dir, name.as_bytes());
     match draw(9) {
         0 | 1 => tolerate(volume.create(dir, name.as_bytes(), &new_file())),
-        2 => tolerate(volume.remove(&At::new(dir, name.as_bytes()), Removes::Name)),
+        2 => tolerate(volume.remove(&EntryName::new(dir, name.as_bytes()), Removes::Name)),
         3 => {
             let flags = RenameFlags::default();
             tolerate(volume.rename(
-                &At::new(dir, name.as_bytes()),
-                &At::new(dir, other.as_bytes()),
+                &EntryName::new(dir, name.as_bytes()),
+                &EntryName::new(dir, other.as_bytes()),
                 flags,
             ));
         }
-        4 => tolerate(volume.remove(&At::new(root, directory.as_bytes()), Removes::Directory)),
+        4 => {
+            tolerate(volume.remove(&EntryName::new(root, directory.as_bytes()), Removes::Directory))
+        }
         5 => tolerate(file.and_then(|file| volume.truncate(file, draw(20_000)))),
         6 => tolerate(file.and_then(|file| volume.link(file, root, link.as_bytes()))),
-        7 => tolerate(volume.remove(&At::new(root, link.as_bytes()), Removes::Name)),
+        7 => tolerate(volume.remove(&EntryName::new(root, link.as_bytes()), Removes::Name)),
         _ => {
             let Ok(desc) =
                 file.and_then(|file| volume.open(file.into(), OpenFlags(libc::O_RDWR), None))
@@ -266,7 +269,7 @@ fn work(volume: &Volume, draw: &mut impl FnMut(u64) -> u64) {
                 return;
             };
             let bytes = vec![draw(256) as u8; draw(30_000) as usize + 1];
-            tolerate(volume.write(desc, &[UserIn::new(&bytes)], Where::offset(draw(100_000))));
+            tolerate(volume.write(desc, &[UserIn::new(&bytes)], IoOffset::offset(draw(100_000))));
             let kind = LockKind::Write;
             let lock = RecordLock { kind, start: draw(10), end: 20, pid: 0 };
             tolerate(volume.record_lock(desc, LockOwner::Description, &lock, draw(2) == 0));
@@ -320,9 +323,9 @@ fn remove_all(volume: &Volume, dir: Node) {
     for (name, kind) in entries {
         if kind == Kind::Directory {
             remove_all(volume, volume.lookup(dir, &name).expect("found"));
-            volume.remove(&At::new(dir, &name), Removes::Directory).expect("removed");
+            volume.remove(&EntryName::new(dir, &name), Removes::Directory).expect("removed");
         } else {
-            volume.remove(&At::new(dir, &name), Removes::Name).expect("unlinked");
+            volume.remove(&EntryName::new(dir, &name), Removes::Name).expect("unlinked");
         }
     }
 }

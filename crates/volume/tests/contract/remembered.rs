@@ -7,8 +7,8 @@ use crate::common::Place;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use vfs::{
-    At, Attached, Attr, FileSystem, Kind, LastName, NewNode, Node, Removes, RenameFlags, SetAttr,
-    Simply, Want,
+    Attached, Attr, EntryName, FileSystem, FileSystemExt, Kind, LastName, NewNode, Node, Removes,
+    RenameFlags, SetAttr, WalkOutput,
 };
 use volume::Volume;
 
@@ -84,7 +84,7 @@ fn check(volumes: [&Volume; 2], ways: &[Vec<u8>]) {
         let there = all.iter().find(|(path, _)| path == way).map(|(_, node)| *node);
         for volume in volumes {
             let mut found = volume.root();
-            let walked = volume.walk(found, way, Want::Directory(&mut found));
+            let walked = volume.walk(found, way, WalkOutput::Directory(&mut found));
             assert_eq!((walked != Ok(0)).then_some(found), there, "{way:?}");
         }
         // At the fifth time it is known as a whole.
@@ -104,7 +104,7 @@ fn check_path(volume: &Volume, all: &[(Vec<u8>, Node)], way: &[u8]) {
         (dir, node.map(|node| told(volume.attributes(node).expect("attributes"))))
     });
     let mut found = LastName { dir: volume.root(), attr: None };
-    let walked = volume.walk(volume.root(), way, Want::Change(&mut found)).expect("walked");
+    let walked = volume.walk(volume.root(), way, WalkOutput::Change(&mut found)).expect("walked");
     let found = (walked > 0).then_some((found.dir, found.attr.map(told)));
     assert_eq!(found, expected, "{way:?}");
     let mut attr = Attr::NONE;
@@ -120,12 +120,16 @@ fn change(volume: &Volume, dirs: &[(Vec<u8>, Node)], random: &mut Random) {
     let _ = match random.below(12) {
         0..2 => volume.create(dir, name, &new(Kind::File)).map(drop),
         2..4 => volume.create(dir, name, &new(Kind::Directory)).map(drop),
-        4 => volume.remove(&At::new(dir, name), Removes::Name),
-        5 => volume.remove(&At::new(dir, name), Removes::Directory),
-        6..9 => volume.rename(&At::new(dir, name), &At::new(to, other), RenameFlags::new(0)),
+        4 => volume.remove(&EntryName::new(dir, name), Removes::Name),
+        5 => volume.remove(&EntryName::new(dir, name), Removes::Directory),
+        6..9 => volume.rename(
+            &EntryName::new(dir, name),
+            &EntryName::new(to, other),
+            RenameFlags::new(0),
+        ),
         9 => volume.rename(
-            &At::new(dir, name),
-            &At::new(to, other),
+            &EntryName::new(dir, name),
+            &EntryName::new(to, other),
             RenameFlags::new(libc::RENAME_EXCHANGE),
         ),
         10 => volume.lookup(dir, name).and_then(|node| volume.link(node, to, other)),

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use vfs::{
-    At, Attached, FileSystem, Fill, Mapped, Maps, OpenFlags, RenameFlags, Simply, UserIn, Where,
+    Attached, EntryName, FileSystem, FileSystemExt, Fill, IoOffset, Mapped, Maps, OpenFlags,
+    RenameFlags, UserIn,
 };
 use volume::{
     AttachOptions, ErrorKind, FsckOptions, Mode, SnapshotOptions, Volume, attach, fsck, snapshot,
@@ -71,12 +72,12 @@ fn write_for_ever(volume: &Volume, name: &str) {
         let kept = format!("{name}-{}", number % KEPT);
         let (draft, kept) = (draft.as_bytes(), kept.as_bytes());
         volume
-            .rename(&At::new(root, draft), &At::new(root, kept), RenameFlags::new(0))
+            .rename(&EntryName::new(root, draft), &EntryName::new(root, kept), RenameFlags::new(0))
             .expect("renamed");
         let bytes = [number as u8; WHOLE];
-        assert_eq!(volume.write(whole, &[UserIn::new(&bytes)], Where::offset(0)), Ok(WHOLE));
+        assert_eq!(volume.write(whole, &[UserIn::new(&bytes)], IoOffset::offset(0)), Ok(WHOLE));
         let line = number.to_le_bytes();
-        assert_eq!(volume.write(log, &[UserIn::new(&line)], Where::POSITION), Ok(8));
+        assert_eq!(volume.write(log, &[UserIn::new(&line)], IoOffset::POSITION), Ok(8));
     }
 }
 
@@ -198,7 +199,7 @@ fn mapped_files_and_reserved_blocks_are_copied() {
     let file = volume.create(volume.root(), b"mapped", &new_file()).expect("made");
     let desc = volume.open(file.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 4096) as u8).collect();
-    volume.write(desc, &[UserIn::new(&bytes)], Where::offset(0)).expect("written");
+    volume.write(desc, &[UserIn::new(&bytes)], IoOffset::offset(0)).expect("written");
     volume.map(desc, (0, 4096), Mapped::Write, Fill::All).expect("mapped");
     put(&volume, "still", &vec![7; 100_000]);
     let reserved = volume.lookup(volume.root(), b"still").expect("there");

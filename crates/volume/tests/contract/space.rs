@@ -3,7 +3,9 @@
 
 use crate::common::{Place, child, get, new_file, put, role};
 use rustix::io::Errno;
-use vfs::{At, Attached, FileSystem, Node, OpenFlags, Removes, Simply, UserIn, Where};
+use vfs::{
+    Attached, EntryName, FileSystem, FileSystemExt, IoOffset, Node, OpenFlags, Removes, UserIn,
+};
 use volume::{FsckOptions, FsckReport, Info, Volume, fsck, info};
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +29,7 @@ fn file(volume: &Volume, dir: Node, name: &str) -> Result<Node, Errno> {
 
 fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
     let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?;
-    let written = volume.write(desc, &[UserIn::new(bytes)], Where::offset(offset));
+    let written = volume.write(desc, &[UserIn::new(bytes)], IoOffset::offset(offset));
     volume.close(desc)?;
     written
 }
@@ -59,7 +61,7 @@ fn fsck_finds_a_volume_sound_while_others_change_it() {
         let root = volume.root();
         for round in 0..3000_u32 {
             let name = format!("{}-{}", std::process::id(), round % 20);
-            let _ = volume.remove(&At::new(root, name.as_bytes()), Removes::Name);
+            let _ = volume.remove(&EntryName::new(root, name.as_bytes()), Removes::Name);
             let node = file(&volume, root, &name).expect("created");
             write(&volume, node, 0, &vec![1; round as usize % 9000]).expect("written");
         }
@@ -158,7 +160,7 @@ fn a_full_volume_still_overwrites_truncates_and_unlinks() {
         })
         .expect("listed");
     for name in names.iter().filter(|name| !name.starts_with(b".") && *name != b"first") {
-        volume.remove(&At::new(root, name), Removes::Name).expect("unlinked");
+        volume.remove(&EntryName::new(root, name), Removes::Name).expect("unlinked");
     }
     write(&volume, first, 0, &vec![1; 300_000]).expect("written");
     assert_eq!(look(&place).free_bytes, before.free_bytes);
@@ -175,7 +177,7 @@ fn trim_gives_the_memory_of_free_chunks_back() {
     put(&volume, "kept", &vec![1; 3 * MIB as usize]);
     let before = held();
     put(&volume, "dropped", &vec![2; 20 * MIB as usize]);
-    volume.remove(&At::new(volume.root(), b"dropped"), Removes::Name).expect("unlinked");
+    volume.remove(&EntryName::new(volume.root(), b"dropped"), Removes::Name).expect("unlinked");
     assert!(held() >= before + 18 * MIB);
     let free = look(&place).free_bytes;
     let given = volume.trim().expect("trimmed");
@@ -215,7 +217,7 @@ fn a_killed_process_leaves_nothing_allocated_behind() {
             let name = format!("{}", round % 50);
             if let Ok(node) = volume.lookup(root, name.as_bytes()) {
                 let _ = volume.truncate(node, u64::from(round) % 40_000);
-                let _ = volume.remove(&At::new(root, name.as_bytes()), Removes::Name);
+                let _ = volume.remove(&EntryName::new(root, name.as_bytes()), Removes::Name);
             } else if let Ok(node) = file(&volume, root, &name) {
                 let bytes = vec![1; (round as usize * 7919) % 100_000];
                 let _ = write(&volume, node, u64::from(round) % 9000, &bytes);

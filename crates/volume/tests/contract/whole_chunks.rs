@@ -7,7 +7,7 @@
 
 use crate::common::{Place, new_file};
 use std::time::Instant;
-use vfs::{Attached, Desc, FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{Attached, Desc, FileSystem, IoOffset, Node, OpenFlags, UserIn, UserOut};
 use volume::{BLOCK, CHUNK, Volume};
 
 /// Chunks of the file.
@@ -40,7 +40,7 @@ fn whole(volume: &Volume, node: Node) -> u64 {
 
 fn write(volume: &Volume, desc: Desc, offset: u64, bytes: &[u8]) {
     let written =
-        volume.write(desc, &[UserIn::new(bytes)], Where::offset(offset)).expect("written");
+        volume.write(desc, &[UserIn::new(bytes)], IoOffset::offset(offset)).expect("written");
     assert_eq!(written, bytes.len());
 }
 
@@ -63,7 +63,8 @@ fn overwrite(volume: &Volume, desc: Desc, model: &mut [u8], count: u64) -> f64 {
 
 fn check(volume: &Volume, desc: Desc, model: &[u8]) {
     let mut bytes = vec![0; model.len()];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0)).expect("read");
+    let read =
+        volume.read(desc, &mut [UserOut::new(&mut bytes)], IoOffset::offset(0)).expect("read");
     assert_eq!(read, model.len());
     assert!(bytes == model, "other bytes than were written");
 }

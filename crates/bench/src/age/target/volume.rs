@@ -7,7 +7,9 @@ use std::sync::Arc;
 use console::failure::Failure;
 use console::runs::{CHUNK, Run};
 use rustix::io::Errno;
-use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, Simply, UserIn, Where};
+use vfs::{
+    EntryName, FileSystem, FileSystemExt, IoOffset, Kind, NewNode, Node, OpenFlags, Removes, UserIn,
+};
 use volume::{AttachOptions, Volume};
 
 use super::{PLACE, Target, occupied};
@@ -80,7 +82,7 @@ impl Target for OnVolume {
             _ => volume.allocate(desc, 0, 0, size),
         });
         if let Err(errno) = allocated {
-            self.volume.remove(&At::new(dir, name(number).as_bytes()), Removes::Name)?;
+            self.volume.remove(&EntryName::new(dir, name(number).as_bytes()), Removes::Name)?;
             return Err(errno);
         }
         self.files.insert(number, (dir, node));
@@ -94,13 +96,13 @@ impl Target for OnVolume {
             None => self.volume.attributes(node)?.size,
         };
         self.with(node, |volume, desc| {
-            volume.write(desc, &[UserIn::new(data)], Where::offset(offset)).map(drop)
+            volume.write(desc, &[UserIn::new(data)], IoOffset::offset(offset)).map(drop)
         })
     }
 
     fn remove(&mut self, number: u64) -> Result<(), Errno> {
         let (dir, _) = self.files.remove(&number).ok_or(Errno::NOENT)?;
-        self.volume.remove(&At::new(dir, name(number).as_bytes()), Removes::Name)
+        self.volume.remove(&EntryName::new(dir, name(number).as_bytes()), Removes::Name)
     }
 
     fn write_journal(&mut self) -> Result<(), Errno> {

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vfs::mounts::{self, Mount};
-use vfs::{Attached, Simply};
+use vfs::{Attached, FileSystemExt};
 use volume::{AttachOptions, Volume};
 
 use self::options::MountSettings;

@@ -114,8 +114,8 @@ pub fn named(
 
 /// Refuses two volumes of which one hides the other, and one volume at two places.
 pub fn apart(places: &[Binding]) -> Result<(), Failure> {
-    if places.len() > vfs::several::MEMBERS_MAX {
-        let (count, most) = (places.len(), vfs::several::MEMBERS_MAX);
+    if places.len() > vfs::composite::MEMBERS_MAX {
+        let (count, most) = (places.len(), vfs::composite::MEMBERS_MAX);
         let found = format!("a program can see {most}");
         return Err(Failure::new(format!("show {count} volumes"), found, "mount the others"));
     }

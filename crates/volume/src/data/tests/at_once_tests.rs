@@ -13,7 +13,7 @@ use crate::testing::{file, fresh, image};
 use crate::volume::Volume;
 use pmem::Region;
 use std::sync::Arc;
-use vfs::{Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{Desc, FileSystem, IoOffset, Mapped, Node, OpenFlags, UserIn, UserOut};
 
 const BLOCKS: u64 = 900;
 
@@ -21,7 +21,7 @@ fn start(size: usize) -> (Arc<Volume>, Node, Desc) {
     let (volume, root) = fresh();
     let node = volume.create(root, b"f", &file()).unwrap();
     let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
-    volume.write(desc, &[UserIn::new(&vec![1; size])], Where::offset(0)).unwrap();
+    volume.write(desc, &[UserIn::new(&vec![1; size])], IoOffset::offset(0)).unwrap();
     (volume, node, desc)
 }
 
@@ -73,7 +73,7 @@ fn a_mapped_file_has_no_record_afterwards() {
     volume.map_pieces(node, (0, 5 * BLOCK), Mapped::Write, Fill::All).unwrap();
     for (at, length) in [(100, 50), (4000, 9000), (19_990, 30), (30_000, 10)] {
         let bytes = vec![3; length];
-        volume.write(desc, &[UserIn::new(&bytes)], Where::offset(at)).unwrap();
+        volume.write(desc, &[UserIn::new(&bytes)], IoOffset::offset(at)).unwrap();
         let wanted = read(&volume, node);
         let changed = image(&volume);
         let (inode, identity) = volume.identity_of(node).unwrap();
@@ -91,11 +91,11 @@ fn a_mapped_file_has_no_record_afterwards() {
 fn bytes_words_and_size_happen_at_once() {
     let (volume, node, desc) = start(5000);
     volume.truncate_file(node, 12_000).unwrap();
-    volume.write(desc, &[UserIn::new(&[1; 1000])], Where::offset(11_000)).unwrap();
+    volume.write(desc, &[UserIn::new(&[1; 1000])], IoOffset::offset(11_000)).unwrap();
     let before = read(&volume, node);
     let bytes = vec![4; 9000];
     let both = [UserIn::new(&bytes[..3]), UserIn::new(&bytes[3..])];
-    assert_eq!(volume.write(desc, &both, Where::offset(4990)), Ok(9000));
+    assert_eq!(volume.write(desc, &both, IoOffset::offset(4990)), Ok(9000));
     let mut wanted = before;
     wanted.truncate(4990);
     wanted.resize(13_990, 4);
@@ -111,7 +111,7 @@ fn bytes_words_and_size_happen_at_once() {
 fn damaged_records_and_lists_are_no_panic() {
     let (volume, node, desc) = start(9000);
     let both = [UserIn::new(&[2; 600]), UserIn::new(&[2; 600])];
-    volume.write(desc, &both, Where::offset(3800)).unwrap();
+    volume.write(desc, &both, IoOffset::offset(3800)).unwrap();
     let whole = read(&volume, node);
     for lane in 0..u64::from(volume.superblock.lanes) {
         for byte in (0..LANE - LANE_REDO).step_by(24) {

@@ -12,7 +12,7 @@ use crate::volume::Volume;
 use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::Arc;
-use vfs::{Desc, Node, Where};
+use vfs::{Desc, IoOffset, Node};
 use vfs::{FileSystem, OpenFlags, UserIn, UserOut};
 
 const NEW: &[u8] = b"new";
@@ -27,7 +27,7 @@ fn start() -> (Arc<Volume>, Node, Desc, Opened) {
             .write(
                 desc,
                 &[UserIn::new(&[1; 48].repeat(length / 48 + 1)[..length])],
-                Where::POSITION,
+                IoOffset::POSITION,
             )
             .unwrap();
     }
@@ -109,7 +109,7 @@ fn a_plan_from_before_damage_was_found_is_refused() {
         Ok(None)
     );
     assert_eq!(at_rest(&volume, a, &plan), before);
-    assert_eq!(volume.write(desc, &[from], Where::POSITION), Err(Errno::ROFS));
+    assert_eq!(volume.write(desc, &[from], IoOffset::POSITION), Err(Errno::ROFS));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use vfs::{
-    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, Simply, UserIn, UserOut,
-    Where,
+    Attached, Desc, EntryName, FileSystem, FileSystemExt, IoOffset, Mapped, Node, OpenFlags,
+    Removes, UserIn, UserOut,
 };
 
 /// Blocks of each file.
@@ -38,7 +38,7 @@ fn read(volume: &Volume, node: Node) -> Vec<u8> {
 
 fn put(volume: &Volume, desc: Desc, logical: u64, tag: u8) {
     let bytes = vec![tag; BLOCK as usize];
-    volume.write(desc, &[UserIn::new(&bytes)], Where::offset(logical * BLOCK)).unwrap();
+    volume.write(desc, &[UserIn::new(&bytes)], IoOffset::offset(logical * BLOCK)).unwrap();
 }
 
 /// Two files that have grown side by side: no two blocks of one lie together.
@@ -119,7 +119,7 @@ fn other_overwrites_stay_where_they_are() {
     let before = blocks_of(&volume, f);
     let bytes = vec![2; BLOCK as usize + 1];
     for (at, length) in [(1, 4096), (4096, 4095), (4097, 4095), (8192, 4097), (0, 1)] {
-        volume.write(desc, &[UserIn::new(&bytes[..length])], Where::offset(at)).unwrap();
+        volume.write(desc, &[UserIn::new(&bytes[..length])], IoOffset::offset(at)).unwrap();
         assert_eq!(blocks_of(&volume, f), before, "{length} at {at}");
     }
     // Blocks that lie together stay together.
@@ -143,15 +143,15 @@ fn other_overwrites_stay_where_they_are() {
 fn what_a_lane_or_a_sum_tells_of_the_old_block_counts_no_more() {
     let (volume, [(f, desc), (g, other)]) = apart();
     // A record of bytes of block 3, which is then another file's.
-    volume.write(desc, &[UserIn::new(&[7; 500])], Where::offset(3 * BLOCK + 5)).unwrap();
+    volume.write(desc, &[UserIn::new(&[7; 500])], IoOffset::offset(3 * BLOCK + 5)).unwrap();
     put(&volume, desc, 3, 2);
     put(&volume, other, 4, 3);
     // A short append, whose sum is of bytes in block 8, which is then whole and replaced.
     for length in [100, BLOCK as usize - 100, 1] {
         let end = volume.attributes(f).unwrap().size;
-        volume.write(desc, &[UserIn::new(&vec![8; length])], Where::offset(end)).unwrap();
+        volume.write(desc, &[UserIn::new(&vec![8; length])], IoOffset::offset(end)).unwrap();
     }
-    volume.write(desc, &[UserIn::new(&[8; 90])], Where::offset(BLOCKS * BLOCK + BLOCK)).unwrap();
+    volume.write(desc, &[UserIn::new(&[8; 90])], IoOffset::offset(BLOCKS * BLOCK + BLOCK)).unwrap();
     put(&volume, desc, BLOCKS, 9);
     let wanted = [f, g].map(|node| read(&volume, node));
     let after = crashed(&volume);
@@ -164,7 +164,7 @@ fn what_a_lane_or_a_sum_tells_of_the_old_block_counts_no_more() {
 fn a_record_of_bytes_does_not_outlive_their_block() {
     let (volume, [(f, desc), _]) = apart();
     let old = block_of(&volume, f, 3);
-    volume.write(desc, &[UserIn::new(&[7; 500])], Where::offset(3 * BLOCK + 5)).unwrap();
+    volume.write(desc, &[UserIn::new(&[7; 500])], IoOffset::offset(3 * BLOCK + 5)).unwrap();
     put(&volume, desc, 3, 2);
     assert_eq!(volume.kept_singles().unwrap(), [old]);
     assert!(volume.return_kept().unwrap());
@@ -211,7 +211,7 @@ fn what_is_kept_keeps_no_chunk_broken() {
     assert_eq!(volume.kept_singles().unwrap().len(), 1);
     for ((_, desc), name) in files.iter().zip(["f", "g"]) {
         volume.close(*desc).unwrap();
-        volume.remove(&At::new(root(&volume), name.as_bytes()), Removes::Name).unwrap();
+        volume.remove(&EntryName::new(root(&volume), name.as_bytes()), Removes::Name).unwrap();
     }
     assert!(volume.kept_singles().unwrap().is_empty(), "the last of its chunk");
     assert_eq!(volume.free_space().unwrap(), empty);
@@ -227,7 +227,7 @@ fn what_is_kept_keeps_no_chunk_broken() {
     put(&volume, desc, 3, 2);
     let kept = volume.kept_singles().unwrap();
     assert_eq!(volume.chunk_of(kept[0]).0, chunk);
-    volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
+    volume.remove(&EntryName::new(root(&volume), b"large"), Removes::Name).unwrap();
     assert_ne!(volume.chunk_of(block_of(&volume, f, 0)).0, chunk);
     assert!(volume.kept_singles().unwrap().is_empty());
     assert_eq!(volume.chunk_kind(chunk).unwrap(), Kind::Free);

@@ -8,10 +8,10 @@
 //! No locks, and nothing is kept.
 
 use crate::{
-    At, Attached, Attr, Changing, Desc, DirEntry, Engine, Errno, FileSystem, Fill, ForkTicket,
-    FsStat, Kind, LastName, LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open,
-    OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut,
-    Wait, Want, Whence, Where, Which,
+    Attached, Attr, Changing, Desc, DirEntry, Engine, EntryName, Errno, FileRef, FileSystem, Fill,
+    ForkTicket, FsStat, IoOffset, Kind, LastName, LockKind, LockOwner, Locks, Mapped, Maps,
+    NewNode, Node, NodeOrDesc, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result,
+    SetAttr, Synced, UserIn, UserOut, Wait, WalkOutput, Whence,
 };
 use std::sync::{Arc, Weak};
 
@@ -34,11 +34,11 @@ pub const SEPARATOR: char = '\u{1e}';
 const COPIED: usize = 128 << 10;
 
 /// The members, in the order in which they were given.
-pub struct Several {
+pub struct Composite {
     members: Vec<Arc<dyn Engine>>,
 }
 
-impl Several {
+impl Composite {
     /// `None` unless there is at least one, and no more than [`MEMBERS_MAX`].
     #[must_use]
     pub fn new(members: Vec<Arc<dyn Engine>>) -> Option<Self> {
@@ -69,13 +69,13 @@ impl Several {
         Ok((self.member(desc.member())?, desc.of_member(0)))
     }
 
-    fn of(&self, of: Of) -> Result<(&dyn Engine, Of)> {
+    fn of(&self, of: FileRef) -> Result<(&dyn Engine, FileRef)> {
         Ok(match of.which() {
-            Which::Node(node) => {
+            NodeOrDesc::Node(node) => {
                 let (member, node) = self.of_node(node)?;
                 (member, node.into())
             }
-            Which::Desc(desc) => {
+            NodeOrDesc::Desc(desc) => {
                 let (member, desc) = self.of_desc(desc)?;
                 (member, desc.into())
             }
@@ -83,11 +83,11 @@ impl Several {
     }
 
     /// A name's directory. What was found there counts only if it is of the same member.
-    fn of_name<'a>(&self, at: &At<'a>) -> Result<(&dyn Engine, At<'a>)> {
+    fn of_name<'a>(&self, at: &EntryName<'a>) -> Result<(&dyn Engine, EntryName<'a>)> {
         let (member, dir) = self.of_node(at.dir)?;
         let found = at.found.filter(|(node, _)| node.member() == at.dir.member());
         let found = found.map(|(node, kind)| (node.of_member(0), kind));
-        Ok((member, At { dir, name: at.name, found }))
+        Ok((member, EntryName { dir, name: at.name, found }))
     }
 
     /// The descriptions of each member.
@@ -137,17 +137,17 @@ fn together(one: usize, other: usize) -> Result<()> {
     if one == other { Ok(()) } else { Err(Errno::XDEV) }
 }
 
-impl FileSystem for Several {
+impl FileSystem for Composite {
     fn root(&self) -> Node {
         self.members[0].root()
     }
 
-    fn stat_fs(&self, of: Of) -> Result<FsStat> {
+    fn stat_fs(&self, of: FileRef) -> Result<FsStat> {
         let (member, of) = self.of(of)?;
         member.stat_fs(of)
     }
 
-    fn find(&self, from: Of, names: &[u8], attr: &mut Attr) -> bool {
+    fn find(&self, from: FileRef, names: &[u8], attr: &mut Attr) -> bool {
         let number = from.member();
         let Ok((member, from)) = self.of(from) else { return false };
         let found = member.find(from, names, attr);
@@ -155,22 +155,22 @@ impl FileSystem for Several {
         found
     }
 
-    fn walk(&self, dir: Node, names: &[u8], want: Want<'_>) -> Result<usize> {
+    fn walk(&self, dir: Node, names: &[u8], want: WalkOutput<'_>) -> Result<usize> {
         let number = dir.member();
         let (member, dir) = self.of_node(dir)?;
         match want {
-            Want::Name(node) => {
-                let walked = member.walk(dir, names, Want::Name(node))?;
+            WalkOutput::Name(node) => {
+                let walked = member.walk(dir, names, WalkOutput::Name(node))?;
                 *node = node.of_member(number);
                 Ok(walked)
             }
-            Want::Directory(node) => {
-                let walked = member.walk(dir, names, Want::Directory(node))?;
+            WalkOutput::Directory(node) => {
+                let walked = member.walk(dir, names, WalkOutput::Directory(node))?;
                 *node = node.of_member(number);
                 Ok(walked)
             }
-            Want::Change(last) => {
-                let walked = member.walk(dir, names, Want::Change(last))?;
+            WalkOutput::Change(last) => {
+                let walked = member.walk(dir, names, WalkOutput::Change(last))?;
                 let LastName { dir, attr } = last;
                 *dir = dir.of_member(number);
                 if let Some(attr) = attr {
@@ -181,7 +181,7 @@ impl FileSystem for Several {
         }
     }
 
-    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
+    fn attr(&self, of: FileRef, attr: &mut Attr) -> Result<()> {
         let number = of.member();
         let (member, of) = self.of(of)?;
         member.attr(of, attr)?;
@@ -210,12 +210,12 @@ impl FileSystem for Several {
         member.link(node, dir.of_member(0), name)
     }
 
-    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
+    fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()> {
         let (member, at) = self.of_name(at)?;
         member.remove(&at, what)
     }
 
-    fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()> {
+    fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, flags: RenameFlags) -> Result<()> {
         together(from.dir.member(), to.dir.member())?;
         let (member, from) = self.of_name(from)?;
         let (_, to) = self.of_name(to)?;
@@ -292,12 +292,12 @@ impl FileSystem for Several {
         member.set_flags(desc, flags)
     }
 
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
         let (member, desc) = self.of_desc(desc)?;
         member.read(desc, out, at)
     }
 
-    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize> {
         let (member, desc) = self.of_desc(desc)?;
         member.write(desc, data, at)
     }
@@ -398,11 +398,11 @@ fn copy_between(
         let most = buffer.len().min(usize::try_from(length - done).unwrap_or(COPIED));
         let mut copy = || {
             let room = &mut [UserOut::new(&mut buffer[..most])];
-            let read = source.read(from, room, Where::offset(from_offset + done))?;
+            let read = source.read(from, room, IoOffset::offset(from_offset + done))?;
             if read == 0 {
                 return Ok(0);
             }
-            target.write(to, &[UserIn::new(&buffer[..read])], Where::offset(to_offset + done))
+            target.write(to, &[UserIn::new(&buffer[..read])], IoOffset::offset(to_offset + done))
         };
         match copy() {
             Ok(0) => break,
@@ -414,21 +414,21 @@ fn copy_between(
     Ok(done)
 }
 
-impl Maps for Several {
+impl Maps for Composite {
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>> {
         let (member, desc) = self.of_desc(desc)?;
         member.map(desc, range, mapped, fill)
     }
 
-    fn region_descriptor(&self, of: Of) -> (i32, Changing) {
+    fn region_descriptor(&self, of: FileRef) -> (i32, Changing) {
         self.of(of).map_or((-1, Changing::Nowhere), |(member, of)| member.region_descriptor(of))
     }
 
-    fn region_address(&self, of: Of) -> usize {
+    fn region_address(&self, of: FileRef) -> usize {
         self.of(of).map_or(0, |(member, of)| member.region_address(of))
     }
 
-    fn can_map(&self, of: Of) -> (usize, bool) {
+    fn can_map(&self, of: FileRef) -> (usize, bool) {
         self.of(of).map_or((0, false), |(member, of)| member.can_map(of))
     }
 
@@ -443,7 +443,7 @@ impl Maps for Several {
     }
 }
 
-impl Locks for Several {
+impl Locks for Composite {
     fn record_lock(
         &self,
         desc: Desc,
@@ -465,7 +465,7 @@ impl Locks for Several {
         member.test_lock(desc, owner, lock)
     }
 
-    fn release_locks(&self, of: Of) -> Result<()> {
+    fn release_locks(&self, of: FileRef) -> Result<()> {
         let (member, of) = self.of(of)?;
         member.release_locks(of)
     }
@@ -476,7 +476,7 @@ impl Locks for Several {
     }
 }
 
-impl Attached for Several {
+impl Attached for Composite {
     fn hand_over(&self, desc: Desc) -> Result<(u64, Kind)> {
         let (member, desc) = self.of_desc(desc)?;
         member.hand_over(desc)
@@ -565,7 +565,7 @@ impl Attached for Several {
     }
 }
 
-impl Several {
+impl Composite {
     /// Of the first `prepared` members a place was taken for a child that there will not be.
     fn fork_failed(&self, ticket: ForkTicket, prepared: usize) {
         for (number, member) in self.members.iter().enumerate().take(prepared) {
