@@ -55,7 +55,7 @@ pub fn order(
     said: &Said,
 ) -> Result<(), Failure> {
     let unreached = |errno| {
-        let found = format!("its node does not answer: {}", pmem::plain(errno));
+        let found = format!("its node does not answer: {}", os::describe(errno));
         let advice = "start it, then ask again: what was begun is done, or as before";
         Failure::new(asked, found, advice)
     };
@@ -128,7 +128,7 @@ pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
         Ok(Answered::Refused { text }) => Err(Failure::new(asked, text, "")),
         Ok(_) => Err(Failure::new(asked, "its node answers something else", "")),
         Err(errno) => {
-            let found = format!("its node does not answer: {}", pmem::plain(errno));
+            let found = format!("its node does not answer: {}", os::describe(errno));
             Err(Failure::new(asked, found, &Registry::how_to_start(&store)))
         }
     }

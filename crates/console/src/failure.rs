@@ -161,5 +161,5 @@ fn without_numbers(text: &str) -> String {
 
 /// The text of an errno without Rust's "(os error N)".
 pub fn describe(errno: Errno) -> String {
-    pmem::plain(errno)
+    os::describe(errno)
 }

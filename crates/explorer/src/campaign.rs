@@ -222,7 +222,7 @@ pub fn work<'j>(jobs: impl Iterator<Item = Job<'j>> + Send, stop: Stop) -> Repor
         for worker in 0..workers {
             let (next, left, watch, total) = (&next, &left, &watch, &total);
             scope.spawn(move || {
-                pmem::set_processors(workers);
+                os::set_processors(workers);
                 while let Some(job) = next() {
                     watch.set(worker, Some(job.id));
                     let report = (job.work)(&|what| watch.set(worker, Some(what.to_owned())));

@@ -126,7 +126,7 @@ impl Window {
 /// This thread runs on one processor while this lives.
 pub struct Pinned {
     before: rustix::thread::CpuSet,
-    /// What [`pmem::set_processors`] had said.
+    /// What [`os::set_processors`] had said.
     said: usize,
 }
 
@@ -141,14 +141,14 @@ impl Pinned {
         let mut one = rustix::thread::CpuSet::new();
         one.set(all[number % all.len().max(1)]);
         rustix::thread::sched_setaffinity(None, &one).ok()?;
-        Some(Self { before, said: pmem::set_processors(1) })
+        Some(Self { before, said: os::set_processors(1) })
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = rustix::thread::sched_setaffinity(None, &self.before);
-        pmem::set_processors(self.said);
+        os::set_processors(self.said);
     }
 }
 

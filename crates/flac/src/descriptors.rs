@@ -7,7 +7,7 @@
 //! number. A forked child closes what its parent had open just then.
 
 use crate::program;
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;

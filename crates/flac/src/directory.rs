@@ -16,7 +16,8 @@ use crate::index::Index;
 use crate::inject::{Bug, injected};
 use crate::layout::{GRANULE, Layout};
 use crate::segments;
-use pmem::{Class, InternalFd, OpenOptions, Purpose, Region};
+use os::InternalFd;
+use pmem::{Class, OpenOptions, Purpose, Region};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -151,7 +152,7 @@ fn open_dir(at: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
 
 /// What a refusal says of an errno.
 fn told(path: &Path, errno: Errno) -> Refusal {
-    format!("the cache's directory {}: {}", path.display(), pmem::plain(errno))
+    format!("the cache's directory {}: {}", path.display(), os::describe(errno))
 }
 
 /// Opens the directory of the volume's cache, making it if it is not there.

@@ -8,8 +8,8 @@
 
 use crate::program;
 use crate::segments;
-use pmem::InternalFd;
-use pmem::interrupt::system_call;
+use os::InternalFd;
+use os::interrupt::system_call;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;

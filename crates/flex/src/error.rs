@@ -67,7 +67,7 @@ pub enum Error {
 impl Error {
     /// The kernel refused to do this.
     pub(crate) fn refused(what: &str, errno: Errno) -> Self {
-        Self::System(format!("cannot {what}: {}", pmem::plain(errno)), errno)
+        Self::System(format!("cannot {what}: {}", os::describe(errno)), errno)
     }
 
     /// The error number that comes nearest.

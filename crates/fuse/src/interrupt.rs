@@ -1,6 +1,6 @@
 //! Ending a wait inside the engine from another thread.
 //!
-//! The engine's waits end when the *watched word* of their thread says so (`pmem::interrupt`). A
+//! The engine's waits end when the *watched word* of their thread says so (`os::interrupt`). A
 //! thread that waits for a lock enters here and gets a word; a thread that wants it to end sets the
 //! word and sends the thread a signal, whose handler takes it out of the system call in which it
 //! may sleep.
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, Once};
 
 use crate::nodes::lock;
-use pmem::interrupt::Watched;
+use os::interrupt::Watched;
 
 /// The signal that says "look at your word". Ignored by default, so a late one does no harm.
 const SIGNAL: c_int = libc::SIGURG;
@@ -41,11 +41,11 @@ fn watched() -> Watched {
 
 extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's own context, in its handler.
-    unsafe { pmem::interrupt::redirect(context) };
+    unsafe { os::interrupt::redirect(context) };
 }
 
 fn start() {
-    pmem::interrupt::watch(watched);
+    os::interrupt::watch(watched);
     // SAFETY: a zeroed structure is a valid empty action; the handler is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

@@ -12,6 +12,6 @@ mod internal_fd;
 pub mod interrupt;
 mod processors;
 
-pub use errno::plain;
+pub use errno::describe;
 pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
 pub use processors::{processors, set_processors};

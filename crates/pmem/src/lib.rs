@@ -42,9 +42,6 @@ pub use faults::user_memory::{Fault, UserIn, UserOut, supply_pages_by, text_leng
 pub use faults::{key, stray};
 pub use instructions::checksum::{checksum, checksum_after, checksum_words};
 pub use instructions::dispatch::{CopyKind, Dispatch, FlushKind};
-pub use os::{
-    InternalFd, internal_numbers, interrupt, is_internal_number, plain, processors, set_processors,
-};
 pub use persistence::tokens::{Dirty, Durable, Gathered, InFlight};
 pub use recording::{counts, trace};
 pub use region::holes::{Beneath, or_no_memory};

@@ -47,7 +47,7 @@ fn fcntl(fd: RawFd, command: i32, lock: &mut libc::flock) -> Result<(), Errno> {
     let lock = std::ptr::from_mut(lock) as usize;
     let arguments = [fd as usize, command as usize, lock, 0, 0, 0];
     // SAFETY: the structure that these commands take, which lives until the call's end.
-    unsafe { pmem::interrupt::system_call(libc::SYS_fcntl, arguments) }.map(drop)
+    unsafe { os::interrupt::system_call(libc::SYS_fcntl, arguments) }.map(drop)
 }
 
 fn set(fd: RawFd, command: i32, kind: i32, at: i64) -> Result<(), Errno> {

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use pmem::InternalFd;
+use os::InternalFd;
 
 /// Numbers beyond are not known here, and need not be: programs do not reach them.
 const NUMBERS: usize = 1 << 20;

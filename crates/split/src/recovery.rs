@@ -57,7 +57,7 @@ impl Refusal {
         match self.errno {
             Errno::UCLEAN => "it is damaged".to_owned(),
             Errno::PROTO => "another version of solera wrote it".to_owned(),
-            errno => pmem::plain(errno),
+            errno => os::describe(errno),
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use os::interrupt::system_call;
 use pmem::UserIn;
-use pmem::interrupt::system_call;
 use rustix::io::Errno;
 
 use crate::Result;

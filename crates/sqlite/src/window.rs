@@ -204,7 +204,7 @@ fn map_apart(path: &CStr, inode: Inode, writable: bool) -> Option<Window> {
 fn map(path: &CStr, inode: Inode, writable: bool) -> Option<Window> {
     let arguments = [0, u32::MAX as usize, UNSHARE, 0, 0, 0];
     // SAFETY: plain numbers. From here on the thread has a table of its own, which is empty.
-    unsafe { pmem::interrupt::system_call(libc::SYS_close_range, arguments) }.ok()?;
+    unsafe { os::interrupt::system_call(libc::SYS_close_range, arguments) }.ok()?;
     let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;

@@ -6,7 +6,7 @@
 //! persistent memory, of one machine or of one tier.
 //!
 //! Each call stands there once. What it is about, and what the caller knows already, are values
-//! ([`Of`], [`At`], [`Open`]); where a program waits for the call, what it gives is written where
+//! ([`FileRef`], [`EntryName`], [`Open`]); where a program waits for the call, what it gives is written where
 //! the caller says. [`FileSystemExt`] has the same calls for a caller in no hurry.
 //!
 //! Errors are the kernel's `errno` values: a face hands them to the program as they are.
@@ -54,12 +54,12 @@ pub trait FileSystem: Send + Sync {
     fn root(&self) -> Node;
 
     /// The device number that the file system of this reports in `st_dev`, and its statistics.
-    fn stat_fs(&self, of: Of) -> Result<FsStat>;
+    fn stat_fs(&self, of: FileRef) -> Result<FsStat>;
 
     /// Writes to `attr` the attributes of what a path of plain names, separated by single slashes,
     /// leads to from a directory. `false` says nothing, and `attr` is anything then. Permissions
     /// are not asked, symlinks not followed.
-    fn find(&self, from: Of, names: &[u8], attr: &mut Attr) -> bool {
+    fn find(&self, from: FileRef, names: &[u8], attr: &mut Attr) -> bool {
         let _ = (from, names, attr);
         false
     }
@@ -67,13 +67,13 @@ pub trait FileSystem: Send + Sync {
     /// Walks from a directory by such a path, and writes where `want` says what it has found. Gives
     /// the bytes that were walked: all, or none, which says nothing.
     ///
-    /// One name alone ([`Want::Name`]) is always walked. `.` gives `dir`, `..` the parent (the
+    /// One name alone ([`WalkOutput::Name`]) is always walked. `.` gives `dir`, `..` the parent (the
     /// root's is itself). `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
-    fn walk(&self, dir: Node, names: &[u8], want: Want<'_>) -> Result<usize>;
+    fn walk(&self, dir: Node, names: &[u8], want: WalkOutput<'_>) -> Result<usize>;
 
     /// Writes to `attr` the attributes of a node, or of what a description is open for. Size and
     /// times are the current ones, not the last durable ones.
-    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()>;
+    fn attr(&self, of: FileRef, attr: &mut Attr) -> Result<()>;
 
     /// Changes mode, owner, group and times in one atomic step (`ctime` moves with them).
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()>;
@@ -92,12 +92,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Takes a name away. An open file lives on until its last description is closed. `EISDIR`,
     /// `ENOTDIR`: it leads to something else than `what` says. `ENOTEMPTY`, `EBUSY` (the root).
-    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()>;
+    fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()>;
 
     /// `renameat2`: `RENAME_EXCHANGE`, or `RENAME_NOREPLACE` and `RENAME_WHITEOUT` or neither
     /// (`EINVAL` otherwise). A whiteout, the character device 0:0 of mode 0, takes the old name in
     /// the same step. What was found at the target counts only where it was told of the source.
-    fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()>;
+    fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, flags: RenameFlags) -> Result<()>;
 
     /// Calls `each` for the entries after position `cookie` (0 = from the start), `.` and `..`
     /// first, in ascending order of their `cookie`s, until it gives `false` or all are told. Entry
@@ -150,11 +150,11 @@ pub trait FileSystem: Send + Sync {
 
     /// Reads; the buffers are filled in order. On a directory `EISDIR`; `EBADF` if not open for
     /// reading.
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize>;
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize>;
 
     /// Writes; all buffers are one atomic write. With `O_APPEND` it appends, whatever the offset,
     /// as Linux does.
-    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize>;
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize>;
 
     /// Moves the position: `SEEK_SET/CUR/END/DATA/HOLE`. `EINVAL`, `ENXIO`, `EOVERFLOW`. On a
     /// directory the position is a `read_dir` cookie.
@@ -221,16 +221,16 @@ pub trait Maps: Send + Sync {
 
     /// The open file whose pages are mapped with [`Maps::map`], as a descriptor of this
     /// process (of the region), and whether this process or another one may change its bytes.
-    fn region_descriptor(&self, of: Of) -> (i32, Changing);
+    fn region_descriptor(&self, of: FileRef) -> (i32, Changing);
 
     /// Where the engine itself has that region in this process's memory: a face may move page-table
     /// entries away from there, which come back when the engine touches them. 0: nowhere.
-    fn region_address(&self, of: Of) -> usize;
+    fn region_address(&self, of: FileRef) -> usize;
 
     /// The pages by which pieces of that region can be mapped shared (4 KiB, or 2 MiB: then pieces
     /// that do not lie on whole ones cannot; 0: none can), and whether pages of it can be mapped
     /// privately.
-    fn can_map(&self, of: Of) -> (usize, bool);
+    fn can_map(&self, of: FileRef) -> (usize, bool);
 
     /// The program wants `number`, a descriptor of the engine's own: moves the engine's away, lets
     /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it
@@ -261,7 +261,7 @@ pub trait Locks: Send + Sync {
 
     /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node, or
     /// on what a description is open for unless it is a mere path: POSIX semantics of any `close`.
-    fn release_locks(&self, of: Of) -> Result<()>;
+    fn release_locks(&self, of: FileRef) -> Result<()>;
 
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
@@ -345,7 +345,7 @@ pub trait FileSystemExt: FileSystem {
     /// As [`FileSystem::walk`], by one name.
     fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
         let mut node = dir;
-        self.walk(dir, name, Want::Name(&mut node)).map(|_| node)
+        self.walk(dir, name, WalkOutput::Name(&mut node)).map(|_| node)
     }
 }
 

@@ -322,7 +322,7 @@ pub fn compiled(name: &str, options: &[&str]) -> String {
 /// The directory with the explicit library and SQLite's extension, linked once.
 pub fn linked_library() -> String {
     let dir = once("libsolera", |dir| {
-        let archive = Path::new(env!("CARGO_BIN_EXE_solera")).with_file_name("libsolera.a");
+        let archive = built("libsolera.a");
         Ran::of(Command::new(source("capi/link.sh")).arg(archive).arg(dir)).ok();
     });
     dir.to_str().expect("our own names are UTF-8").to_owned()

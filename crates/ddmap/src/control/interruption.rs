@@ -1,7 +1,7 @@
 //! Why a wait for a page ends before the page has come: a signal's turn has come, or the thread is
 //! to end.
 
-use pmem::interrupt;
+use os::interrupt;
 use rustix::io::Errno;
 use std::cell::Cell;
 

@@ -8,7 +8,7 @@ use crate::control::node_messages;
 use crate::control::preferences::Preferences;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{Standing, Store};
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,

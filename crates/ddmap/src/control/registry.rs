@@ -186,7 +186,7 @@ impl Registry {
             match ask(&store) {
                 Ok(status) => told.push(status),
                 Err(errno) => {
-                    silent = Some(format!("node {number} says {}", pmem::plain(errno)));
+                    silent = Some(format!("node {number} says {}", os::describe(errno)));
                 }
             }
         }
@@ -205,7 +205,7 @@ impl Registry {
             return Err(none_runs(asked, domain));
         };
         Registry::ask(&store, said).map_err(|errno| {
-            let found = format!("node {number} says {}", pmem::plain(errno));
+            let found = format!("node {number} says {}", os::describe(errno));
             DomainError::new(asked, found, "start it again")
         })
     }

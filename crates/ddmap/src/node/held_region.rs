@@ -184,7 +184,7 @@ impl HeldRegion {
             }
         };
         done.unwrap_or_else(|errno| {
-            let text = format!("what is kept cannot be had now: {}", pmem::plain(errno));
+            let text = format!("what is kept cannot be had now: {}", os::describe(errno));
             Answer::Refused { errno: errno.raw_os_error() as u16, text }
         })
     }

@@ -5,7 +5,7 @@
 //! Not for a thread that polls: what it yields it gets back at once, ahead of those with longer
 //! slices. So not for those that answer other nodes.
 
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::io::Errno;
 
 /// The shortest slice that the kernel gives, in ns.

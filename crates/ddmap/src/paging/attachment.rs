@@ -63,7 +63,7 @@ impl Attachment {
         let asked = format!("attach the volume {}", self.volume);
         let starts = ground.room.starts();
         let unreached = |errno: Errno| {
-            let found = format!("its node does not answer: {}", pmem::plain(errno));
+            let found = format!("its node does not answer: {}", os::describe(errno));
             DomainError::new(&asked, found, Registry::how_to_start(&self.store))
         };
         let socket = Local::connect(&self.store).map_err(unreached)?;
@@ -111,7 +111,7 @@ pub(super) fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
             Wire::of_key(key.as_deref()).map_err(|error| failed(error.to_string()))
         }
         Ok(_) => Err(failed("its node answers something else".to_owned())),
-        Err(errno) => Err(failed(format!("its node does not answer: {}", pmem::plain(errno)))),
+        Err(errno) => Err(failed(format!("its node does not answer: {}", os::describe(errno)))),
     }
 }
 

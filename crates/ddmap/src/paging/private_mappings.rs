@@ -14,7 +14,7 @@ use crate::paging::pager::RegionPager;
 use crate::protocol::PAGE;
 use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::maps::Mapped;
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::io::Errno;
 use std::ops::Range;
 

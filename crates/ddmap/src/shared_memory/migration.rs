@@ -331,7 +331,7 @@ impl Store {
                 // In a later version than the directory's, perhaps.
                 places
                     .set(page, Place::Held(here, word.version()))
-                    .map_err(|errno| text(&format!("its directory: {}", pmem::plain(errno))))?;
+                    .map_err(|errno| text(&format!("its directory: {}", os::describe(errno))))?;
             } else if !places.has_memory(page) {
                 continue;
             }

@@ -293,7 +293,7 @@ impl Store {
         let made = || {
             let mut uuid = [0; 16];
             rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())
-                .map_err(pmem::plain)?;
+                .map_err(os::describe)?;
             let pages = size.div_ceil(PAGE);
             Self::fill_volume(&folder, pages)?;
             let about = VolumeAbout { format: FORMAT, uuid, pages, term: TERM };

@@ -22,7 +22,8 @@
 use crate::protocol::{Claimant, Flags, State, Word};
 use crate::shared_memory::files;
 use crate::shared_memory::share::Share;
-use pmem::{Fault, InternalFd, OpenError, Region};
+use os::InternalFd;
+use pmem::{Fault, OpenError, Region};
 use robust::bytes::{self, Hold, Kind};
 use robust::owner::Owner;
 use robust::slot::{self, Claim, LIVE, Slots};
@@ -104,7 +105,7 @@ impl fmt::Display for TableError {
                 write!(out, "the node table {found}; use the build that made it")
             }
             Self::System(what, errno) => {
-                write!(out, "{what} of the node table: {}", pmem::plain(*errno))
+                write!(out, "{what} of the node table: {}", os::describe(*errno))
             }
             Self::NoDirectory => write!(
                 out,

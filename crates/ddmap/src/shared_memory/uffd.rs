@@ -12,8 +12,8 @@
 
 use crate::protocol::PAGE;
 use crate::shared_memory::error::DomainError;
-use pmem::InternalFd;
-use pmem::interrupt::system_call;
+use os::InternalFd;
+use os::interrupt::system_call;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -91,7 +91,7 @@ pub fn missing(asked: &str, errno: Errno) -> DomainError {
         Errno::INVAL => {
             ("this kernel's userfaultfd is too old".to_owned(), "use Linux 5.19 or later")
         }
-        errno => (format!("userfaultfd: {}", pmem::plain(errno)), ""),
+        errno => (format!("userfaultfd: {}", os::describe(errno)), ""),
     };
     DomainError::new(asked, found, advice)
 }

@@ -10,7 +10,7 @@ use crate::shared_memory::directory::Directory;
 use crate::shared_memory::runs::Runs;
 use crate::shared_memory::table::{Table, TableError};
 use crate::wire::now_ns;
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};

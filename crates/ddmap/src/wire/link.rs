@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
@@ -121,7 +121,7 @@ impl Link {
     /// Says hello over a stream socket that is connected.
     #[cfg(test)]
     pub fn from_fd(fd: OwnedFd, hello: &Hello, timeout: Duration) -> io::Result<Self> {
-        let channel = channel::Plain(pmem::InternalFd::new(fd));
+        let channel = channel::Plain(os::InternalFd::new(fd));
         Self::greeted(Box::new(channel), hello, deadline(timeout), &|| true)
     }
 

@@ -29,7 +29,7 @@ use std::os::fd::OwnedFd;
 use crate::protocol::NodeId;
 use channel::{Channel, Plain};
 use frame::Kind;
-use pmem::InternalFd;
+use os::InternalFd;
 
 /// How long a side polls before it blocks, in ns: waking an idle virtual CPU costs 20 to 30 us.
 const SPIN_NS: u64 = 50_000;

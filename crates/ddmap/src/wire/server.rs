@@ -184,7 +184,7 @@ impl Server {
     /// Answers a stream socket that is connected, as it is.
     #[cfg(test)]
     pub fn adopt(&self, fd: OwnedFd) {
-        let channel = channel::Plain(pmem::InternalFd::in_place(fd));
+        let channel = channel::Plain(os::InternalFd::in_place(fd));
         self.shared.open(Box::new(channel), None);
     }
 }

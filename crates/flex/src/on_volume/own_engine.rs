@@ -302,7 +302,7 @@ extern "C" fn in_child() {
             let [from, to, flags] = arguments;
             // SAFETY: plain numbers; the region's descriptor is this library's own.
             let _ =
-                unsafe { pmem::interrupt::system_call(libc::SYS_dup3, [from, to, flags, 0, 0, 0]) };
+                unsafe { os::interrupt::system_call(libc::SYS_dup3, [from, to, flags, 0, 0, 0]) };
         }
     }
 }

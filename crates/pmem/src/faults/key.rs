@@ -49,7 +49,7 @@ impl std::fmt::Display for Unguarded {
             Self::Taken => out.write_str("all protection keys of the process are taken"),
             Self::Many => write!(out, "{REGIONS_MAX} regions of the process are guarded"),
             Self::Refused(errno) => {
-                write!(out, "the kernel refused a protection key: {}", os::plain(*errno))
+                write!(out, "the kernel refused a protection key: {}", os::describe(*errno))
             }
         }
     }

@@ -190,7 +190,7 @@ impl Region {
                 return Err(OpenError::new(path, errno, found, "ask for no more than it has"));
             }
             Err(errno) => {
-                let found = format!("it cannot be made {size} bytes long: {}", os::plain(errno));
+                let found = format!("it cannot be made {size} bytes long: {}", os::describe(errno));
                 return Err(OpenError::new(path, errno, found, "choose another size or place"));
             }
         }
@@ -201,7 +201,7 @@ impl Region {
     pub fn anonymous(len: u64) -> Result<Region, OpenError> {
         let path = Path::new("(anonymous memory)");
         let fail = |errno: Errno| {
-            let found = format!("{len} bytes: {}", os::plain(errno));
+            let found = format!("{len} bytes: {}", os::describe(errno));
             OpenError::new(path, errno, found, "try a smaller size")
         };
         let fd = rustix::fs::memfd_create("solera", MemfdFlags::CLOEXEC).map_err(fail)?;
@@ -230,7 +230,7 @@ impl Region {
             return Err(OpenError::new(name, Errno::INVAL, "it is empty", advice));
         }
         let fail = |errno: Errno| {
-            let found = format!("mapping {} bytes gave: {}", source.len, os::plain(errno));
+            let found = format!("mapping {} bytes gave: {}", source.len, os::describe(errno));
             OpenError::new(name, errno, found, "check limits on memory and address space")
         };
         install_fault_handler();
@@ -371,7 +371,7 @@ impl Region {
             let (found, advice) = if errno == Errno::NOMEM {
                 ("it has outgrown the address space kept for it".to_owned(), "attach it anew")
             } else {
-                (format!("mapping its new end gave: {}", os::plain(errno)), "attach it anew")
+                (format!("mapping its new end gave: {}", os::describe(errno)), "attach it anew")
             };
             OpenError::new(name, errno, found, advice)
         };

@@ -56,7 +56,7 @@ impl Region {
         let mut region = Region::map(path, name, source, &OpenOptions::default())?;
         copy_on_write::add(region.base(), (region.len() as usize).next_multiple_of(piece), piece)
             .map_err(|errno| {
-            let found = format!("a view of it gave: {}", os::plain(errno));
+            let found = format!("a view of it gave: {}", os::describe(errno));
             OpenError::new(name, errno, found, "end other views of devices")
         })?;
         region.become_private();

@@ -262,7 +262,7 @@ pub(crate) fn explain_open(path: &Path, errno: Errno, write: bool) -> OpenError 
         }
         Errno::ROFS => ("its file system is read-only", "remount it, or open it for reading"),
         _ => {
-            let found = format!("opening it for {how} gave: {}", os::plain(errno));
+            let found = format!("opening it for {how} gave: {}", os::describe(errno));
             return OpenError::new(path, errno, found, "check the path and the system's limits");
         }
     };

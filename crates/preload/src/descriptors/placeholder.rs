@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::fs::{IFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Resource, Rlimit};
 use vfs::Errno;

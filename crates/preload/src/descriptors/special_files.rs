@@ -12,7 +12,7 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
@@ -71,7 +71,7 @@ fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_i
     cached_fd::give_back();
     let arguments = [dir as usize, name.as_ptr() as usize, flags as usize, 0, 0, 0];
     // SAFETY: a text that lives until the call is done.
-    let fd = outside(|| unsafe { pmem::interrupt::system_call(libc::SYS_openat, arguments) })?;
+    let fd = outside(|| unsafe { os::interrupt::system_call(libc::SYS_openat, arguments) })?;
     Ok(fd as c_int)
 }
 

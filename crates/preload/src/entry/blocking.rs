@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use pmem::interrupt;
+use os::interrupt;
 use rustix::fs::OFlags;
 use rustix::pipe::SpliceFlags;
 use vfs::Errno;

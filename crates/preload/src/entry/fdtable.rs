@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use pmem::InternalFd;
+use os::InternalFd;
 use vfs::{Desc, Errno};
 
 use crate::entry::Stop;

@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pmem::InternalFd;
+use os::InternalFd;
 use vfs::{Errno, Node};
 
 use crate::entry::process::Process;

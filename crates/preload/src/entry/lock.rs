@@ -24,7 +24,7 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::thread::{Timespec, futex};
 
 use crate::entry::pending_signals;

@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::siginfo_t;
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 
 use crate::entry::thread::{PENDING, SENT, Thread};
 use crate::entry::{errno, set_errno};

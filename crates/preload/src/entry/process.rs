@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::fs::Mode;
 use vfs::cred::Cred;
 use vfs::walk::{Tree, Walk};
@@ -324,7 +324,7 @@ impl Process {
         fdtable::is_hidden(fd)
             || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
             || flac::numbers::is_open(fd)
-            || pmem::is_internal_number(fd)
+            || os::is_internal_number(fd)
     }
 
     /// All of those.
@@ -334,7 +334,7 @@ impl Process {
         internal
             .chain((spare >= 0).then_some(spare))
             .chain(flac::numbers::open())
-            .chain(pmem::internal_numbers())
+            .chain(os::internal_numbers())
     }
 
     /// The program wants an internal number: moves ours away and lets `replace` put the program's

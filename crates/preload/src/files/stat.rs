@@ -100,7 +100,7 @@ fn mount_of(seen: &VolumeView, mask: u32) -> (u32, u64) {
         let (path, out) = (prefix.as_ptr() as usize, (&raw mut told) as usize);
         let arguments = [libc::AT_FDCWD as usize, path, 0, bit as usize, out, 0];
         // SAFETY: a text and a structure of our own.
-        let asked = unsafe { pmem::interrupt::system_call(libc::SYS_statx, arguments) };
+        let asked = unsafe { os::interrupt::system_call(libc::SYS_statx, arguments) };
         return if asked.is_ok() { (told.stx_mask & bit, told.stx_mnt_id) } else { (0, 0) };
     }
     (bit, if unique { 1 << 63 | seen.device } else { 1 << 30 | seen.device })

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use ddmap::{Pagers, Way};
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use vfs::{Desc, IoOffset, UserOut};
 
 use crate::entry::process::Process;

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_long, c_void};
 
 use flac::program;
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::mm::{MapFlags, MremapFlags};
 
 use crate::entry::maptable::PAGE;

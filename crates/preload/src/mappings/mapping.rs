@@ -25,8 +25,8 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use os::interrupt::system_call;
 use pmem::UserOut;
-use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use vfs::{Changing, Desc, Errno, FileSystemExt, Fill, IoOffset, Kind, Node, Piece};

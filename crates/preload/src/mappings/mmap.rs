@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use vfs::{Desc, Errno, Fill, Mapped};
 
 use crate::entry::maptable::{Mapping, PAGE, any};

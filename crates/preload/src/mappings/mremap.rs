@@ -227,7 +227,7 @@ fn is_mapped(page: usize) -> bool {
     let mut there = 0_u8;
     let arguments = [page / PAGE * PAGE, PAGE, (&raw mut there) as usize, 0, 0, 0];
     // SAFETY: one byte of our own for one page.
-    unsafe { pmem::interrupt::system_call(libc::SYS_mincore, arguments) }.is_ok()
+    unsafe { os::interrupt::system_call(libc::SYS_mincore, arguments) }.is_ok()
 }
 
 /// The parts of `start..end` that the kernel has mappings for, in their order.

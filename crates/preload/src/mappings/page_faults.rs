@@ -25,7 +25,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ddmap::{Ends, Pagers};
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, FileSystemExt, Fill, Mapped, Piece, UserIn};
 

@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::fs::{FileType, OFlags};
 use vfs::Errno;
 

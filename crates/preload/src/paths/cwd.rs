@@ -7,7 +7,7 @@
 use std::ffi::{CString, c_char, c_int, c_long};
 use std::os::fd::OwnedFd;
 
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Node};

@@ -438,7 +438,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
     sigaction::before_exec();
     // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
     // ends it: the new image must inherit neither the signal nor the mask that keeps it.
-    let failed = unsafe { pmem::interrupt::wait_call(number, arguments) };
+    let failed = unsafe { os::interrupt::wait_call(number, arguments) };
     sigaction::after_exec();
     match failed {
         Err(Errno::INTR) => vfs::BEGIN_ANEW,

@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
 
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 

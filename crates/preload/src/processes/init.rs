@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmem::InternalFd;
+use os::InternalFd;
 use rustix::fs::{Mode, OFlags};
 use vfs::composite::{Composite, MEMBERS_MAX, SEPARATOR};
 use vfs::variable;

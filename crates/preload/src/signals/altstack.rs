@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use libc::stack_t;
-use pmem::interrupt::system_call;
+use os::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::Errno;
 

@@ -6,7 +6,7 @@
 //! context are the real ones. Inside, it keeps the signal back: it stores it in the thread's record
 //! and returns with everything blocked but faults. When the thread leaves, [`deliver`] queues the
 //! signal to the thread once more and restores the mask: then the kernel delivers it for the second
-//! time. A thread that waits in our code is woken (see [`pmem::interrupt`]).
+//! time. A thread that waits in our code is woken (see [`os::interrupt`]).
 //!
 //! Faults of the program are given at once, in the frame of the fault. SIGSEGV and SIGBUS always
 //! come here first, because guarded copies raise them too; where the kernel is to act, the fault is
@@ -20,7 +20,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use libc::siginfo_t;
-use pmem::interrupt::{Watched, redirect, watch};
+use os::interrupt::{Watched, redirect, watch};
 
 use crate::entry::hooks;
 use crate::entry::pending_signals::{

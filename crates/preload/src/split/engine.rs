@@ -439,7 +439,7 @@ pub fn vfork() -> c_int {
     }
     let made = inside(|| {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        Ok((pmem::InternalFd::new(read), pmem::InternalFd::new(write)))
+        Ok((os::InternalFd::new(read), os::InternalFd::new(write)))
     });
     let (read, write) = match made {
         Ok(ends) => ends,

@@ -663,7 +663,7 @@ impl Volume {
     }
 
     /// Lends the attachment a descriptor of the anchor directory, which stays open as long.
-    pub fn lend_anchor(&self, fd: Arc<pmem::InternalFd>) {
+    pub fn lend_anchor(&self, fd: Arc<os::InternalFd>) {
         self.liveness.lend_anchor(fd);
     }
 

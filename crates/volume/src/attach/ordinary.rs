@@ -45,7 +45,7 @@ impl fmt::Display for Kept {
             Self::BlockDevice => "it is a block device",
             Self::DaxDevice => "it is a dax device",
             Self::Fifo => "it is a fifo, and writing would wait until somebody reads it",
-            Self::System(errno) => return out.write_str(&pmem::plain(*errno)),
+            Self::System(errno) => return out.write_str(&os::describe(*errno)),
         })
     }
 }

@@ -50,7 +50,7 @@ pub fn remove(path: &Path) -> Result<Removed, VolumeError> {
     let anchors = [Some(PathBuf::from(beside)), elsewhere];
     let left = |anchor: PathBuf| {
         let errno = remove_anchor(&anchor).err()?;
-        Some((anchor, pmem::plain(errno)))
+        Some((anchor, os::describe(errno)))
     };
     let anchor_left = anchors.into_iter().flatten().filter_map(left).collect::<Vec<_>>().pop();
     Ok(Removed { names_left: names - 1, anchor_left })

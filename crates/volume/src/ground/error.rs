@@ -90,8 +90,14 @@ impl VolumeError {
             Errno::IO => "check the volume with `solera fsck`",
             _ => "check the path and the system's limits",
         };
-        Self::new(ErrorKind::System, asked, path, format!("{what}: {}", pmem::plain(errno)), advice)
-            .with(errno)
+        Self::new(
+            ErrorKind::System,
+            asked,
+            path,
+            format!("{what}: {}", os::describe(errno)),
+            advice,
+        )
+        .with(errno)
     }
 
     /// With a closer error number than the kind's own.

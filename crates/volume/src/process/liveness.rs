@@ -23,7 +23,7 @@
 
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::PROCESS_SLOTS;
-use pmem::InternalFd;
+use os::InternalFd;
 use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;

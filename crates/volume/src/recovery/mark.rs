@@ -231,7 +231,7 @@ pub(crate) struct Mark<'v> {
 
 /// As many threads as there are CPUs, within reason.
 pub(crate) fn all_threads() -> usize {
-    pmem::processors().min(THREADS_MAX)
+    os::processors().min(THREADS_MAX)
 }
 
 impl<'v> Mark<'v> {
