@@ -8,7 +8,8 @@ use console::failure::Failure;
 use console::output::{self, Progress};
 use console::size;
 use ddmap::{
-    Answered, Member, Ordered, PAGE, REGION, Registry, SILENT, Said, Standing, Status, Store,
+    JobProgress, LocalReply, LocalRequest, Member, NODE_TIMEOUT, PAGE, REGION, Registry, Standing,
+    Status, Store,
 };
 use serde_json::{Value, json};
 use volume::FormatOptions;
@@ -52,7 +53,7 @@ pub fn order(
     volume: &str,
     asked: &str,
     doing: &str,
-    said: &Said,
+    said: &LocalRequest,
 ) -> Result<(), Failure> {
     let unreached = |errno| {
         let found = format!("its node does not answer: {}", os::describe(errno));
@@ -61,20 +62,20 @@ pub fn order(
     };
     let odd = || Failure::new(asked, "its node answers something else", "");
     match Registry::ask(store, said).map_err(unreached)? {
-        Answered::Done => {}
-        Answered::Refused { text } => return Err(Failure::new(asked, text, "")),
+        LocalReply::Done => {}
+        LocalReply::Refused { text } => return Err(Failure::new(asked, text, "")),
         _ => return Err(odd()),
     }
     let mut progress = Progress::new(doing);
     loop {
-        let ask = Said::Ordered { volume: volume.to_owned() };
+        let ask = LocalRequest::Ordered { volume: volume.to_owned() };
         match Registry::ask(store, &ask).map_err(unreached)? {
-            Answered::Ordered(Some(Ordered { over: true, failed, .. })) => {
+            LocalReply::Ordered(Some(JobProgress { over: true, failed, .. })) => {
                 return failed.map_or(Ok(()), |error| Err(error.into()));
             }
-            Answered::Ordered(Some(now)) => progress.update(now.done, now.total.max(1)),
+            LocalReply::Ordered(Some(now)) => progress.update(now.done, now.total.max(1)),
             // The node was started anew meanwhile.
-            Answered::Ordered(None) => {
+            LocalReply::Ordered(None) => {
                 let found = "its node was started anew meanwhile";
                 return Err(Failure::new(asked, found, "ask again"));
             }
@@ -106,7 +107,7 @@ pub fn grow(region: &Path, (before, wanted): (u64, u64)) -> Result<(), Failure> 
         return Err(Failure::new(asked, found, advice));
     }
     let pages = wanted.div_ceil(PAGE);
-    order(&store, &volume, &asked, "growing", &Said::Grow { volume: volume.clone(), pages })
+    order(&store, &volume, &asked, "growing", &LocalRequest::Grow { volume: volume.clone(), pages })
 }
 
 /// Removes a volume of a domain, whose region has this path: what is said of it. `None`: it is of
@@ -114,9 +115,9 @@ pub fn grow(region: &Path, (before, wanted): (u64, u64)) -> Result<(), Failure> 
 pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
     let Some((store, volume)) = of_region(region) else { return Ok(None) };
     let asked = format!("remove {volume}");
-    let answer = Registry::ask(&store, &Said::Remove { volume: volume.clone() });
+    let answer = Registry::ask(&store, &LocalRequest::Remove { volume: volume.clone() });
     match answer {
-        Ok(Answered::Removed { waits_for }) => {
+        Ok(LocalReply::Removed { waits_for }) => {
             for node in &waits_for {
                 eprintln!(
                     "solera: {volume} is gone; node {node} does not answer, and drops its pages \
@@ -125,7 +126,7 @@ pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
             }
             Ok(Some(json!({ "removed": region.to_string_lossy(), "waits_for": waits_for })))
         }
-        Ok(Answered::Refused { text }) => Err(Failure::new(asked, text, "")),
+        Ok(LocalReply::Refused { text }) => Err(Failure::new(asked, text, "")),
         Ok(_) => Err(Failure::new(asked, "its node answers something else", "")),
         Err(errno) => {
             let found = format!("its node does not answer: {}", os::describe(errno));
@@ -146,7 +147,7 @@ pub fn living(status: &Status) -> impl Iterator<Item = &Member> {
 
 /// Whether a node was heard of lately, and is of the domain.
 pub fn is_there(node: &Member) -> bool {
-    node.silent < SILENT.as_secs() && node.standing != Standing::Gone
+    node.silent < NODE_TIMEOUT.as_secs() && node.standing != Standing::Gone
 }
 
 /// Pages of a node that are for volumes: what it may have, but for what it keeps free. One that

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use console::failure::Failure;
 use console::size;
-use ddmap::{Directory, PAGE, Place, Standing};
+use ddmap::{Directory, Location, PAGE, Standing};
 use serde_json::{Value, json};
 use volume::LostData;
 
@@ -90,9 +90,9 @@ pub fn by_file(region: &Path, lost: &[LostData]) -> Result<Option<Vec<Loss>>, Fa
     let gone = store.members().into_iter().filter(|one| one.2 == Standing::Gone);
     let gone: BTreeSet<u16> = gone.map(|one| one.0.number()).collect();
     let why = |page| match directory.get(page) {
-        Ok(Place::Lost(Some(node), _)) => Cause::Lost(node.number()),
-        Ok(Place::Held(node, _)) if gone.contains(&node.number()) => Cause::Lost(node.number()),
-        Ok(Place::Held(node, _)) => Cause::Away(node.number()),
+        Ok(Location::Lost(Some(node), _)) => Cause::Lost(node.number()),
+        Ok(Location::Held(node, _)) if gone.contains(&node.number()) => Cause::Lost(node.number()),
+        Ok(Location::Held(node, _)) => Cause::Away(node.number()),
         _ => Cause::Unknown,
     };
     let of = |data: &LostData| {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use ddmap::{Wishes, pager_of};
+use ddmap::{PagerOptions, pager_of};
 use pmem::Pager;
 use rustix::io::Errno;
 use volume::{AttachOptions, Volume, VolumeError};
@@ -61,6 +61,6 @@ pub fn find_pagers() {
 }
 
 fn pager(path: &Path) -> Result<Option<Arc<dyn Pager>>, String> {
-    let found = pager_of(path, Wishes::default()).map_err(|error| error.to_string())?;
+    let found = pager_of(path, PagerOptions::default()).map_err(|error| error.to_string())?;
     Ok(found.map(|pager| pager as Arc<dyn Pager>))
 }

@@ -26,26 +26,26 @@ mod wire;
 
 // What a process's touches need (`preload`).
 pub use paging::attachment::pager_of;
-pub use paging::hints::Way;
-pub use paging::pager::Wishes;
-pub use paging::pagers::{Ends, Pagers};
-pub use shared_memory::maps::Mapped;
+pub use paging::hints::AccessPattern;
+pub use paging::pager::PagerOptions;
+pub use paging::pagers::{Interruptible, Pagers};
+pub use shared_memory::maps::PagedMapping;
 pub use shared_memory::view::REGION;
 
 // What a node is, and what commands ask of one (`cli`).
-pub use control::local_socket::{Answered, Ordered, Said};
+pub use control::local_socket::{JobProgress, LocalReply, LocalRequest};
 pub use control::node_messages::Member;
-pub use control::registry::{Registered, Registry};
+pub use control::registry::{Registration, Registry};
 pub use control::status::{KeptStatus, Status, VolumeStatus};
-pub use node::members::SILENT;
+pub use node::members::NODE_TIMEOUT;
 pub use node::{Node, NodeOptions};
-pub use paging::repair::{Repaired, repair};
-pub use protocol::{PAGE, Place};
-pub use shared_memory::capacity::Room;
-pub use shared_memory::counters::Times;
+pub use paging::repair::{RepairReport, repair};
+pub use protocol::{Location, PAGE};
+pub use shared_memory::capacity::Capacity;
+pub use shared_memory::counters::TimeHistogram;
 pub use shared_memory::directory::Directory;
 pub use shared_memory::error::DomainError;
-pub use shared_memory::share::LEAST;
+pub use shared_memory::share::LOCAL_LEAST;
 pub use shared_memory::store::{Standing, Store};
 pub use shared_memory::uffd::Uffd;
 pub use wire::Wire;

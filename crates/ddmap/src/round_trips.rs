@@ -1,7 +1,7 @@
 //! Messages that are anything, for fuzzing (`crates/fuzz`): one is refused, or is written in the
 //! same way again when it was read; nothing panics.
 
-use crate::control::local_socket::{Answered, Said};
+use crate::control::local_socket::{LocalReply, LocalRequest};
 use crate::control::node_messages::{self, NodeReply, NodeRequest};
 use crate::protocol::{NodeId, PAGE, Version};
 use crate::wire::Hello;
@@ -110,8 +110,8 @@ pub fn round_trip_text(text: &str) -> bool {
     let kinds = [
         is_message::<NodeRequest>,
         is_message::<NodeReply>,
-        is_message::<Said>,
-        is_message::<Answered>,
+        is_message::<LocalRequest>,
+        is_message::<LocalReply>,
     ];
     // Each kind, though one takes it: some texts are of several.
     kinds.map(|is_one| is_one(text)).contains(&true)

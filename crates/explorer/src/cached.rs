@@ -1,7 +1,7 @@
 //! A cache over each engine that is explored, if `SOLERA_TEST_CACHE` is set: what is found must be
 //! the same.
 
-use flac::{Cached, Options, Whose};
+use flac::{Cached, Options, VolumeId};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub fn engine(volume: &Arc<Volume>) -> (Arc<dyn vfs::Engine>, Option<Place>) {
     let place = format!("/dev/shm/solera-explorer-{}-{number}", std::process::id());
     let place = Place(place.into());
     std::fs::create_dir(&place.0).expect("a directory in memory");
-    let whose = Whose { uuid: "explored".into(), owner: rustix::process::geteuid().as_raw() };
+    let whose = VolumeId { uuid: "explored".into(), owner: rustix::process::geteuid().as_raw() };
     let at = Some(place.0.clone());
     let options =
         Options { budget: BUDGET, place: at, whose, attach: None, ahead: None, told: |_, _| {} };

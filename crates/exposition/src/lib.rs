@@ -5,7 +5,7 @@ mod scrape;
 
 use std::fmt::{Arguments, Display, Write};
 
-pub use scrape::{NotHeard, Scrapes};
+pub use scrape::{ListenError, ScrapeServer};
 
 /// What the text is, for HTTP.
 pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -24,7 +24,7 @@ struct Scrape {
 }
 
 /// Where monitors connect.
-pub struct Scrapes {
+pub struct ScrapeServer {
     listener: TcpListener,
     open: Vec<Scrape>,
 }
@@ -91,21 +91,24 @@ impl Scrape {
 
 /// Why nobody can ask there, and what to do about it.
 #[derive(Debug)]
-pub struct NotHeard {
+pub struct ListenError {
     /// What is wrong with the address.
     pub found: String,
     /// How to name another one.
     pub advice: String,
 }
 
-impl Scrapes {
+impl ScrapeServer {
     /// Listens at an address of this machine, which an option names.
-    pub fn listen(address: SocketAddr, option: &str) -> Result<Self, NotHeard> {
+    pub fn listen(address: SocketAddr, option: &str) -> Result<Self, ListenError> {
         if address.ip().is_unspecified() {
             let found = "that is every address of this machine".to_owned();
-            return Err(NotHeard { found, advice: format!("name one: {option} 127.0.0.1:9470") });
+            return Err(ListenError {
+                found,
+                advice: format!("name one: {option} 127.0.0.1:9470"),
+            });
         }
-        let failed = |error: std::io::Error| NotHeard {
+        let failed = |error: std::io::Error| ListenError {
             found: error.to_string(),
             advice: format!("give {option} a free port of an address of this machine"),
         };

@@ -18,7 +18,7 @@
 use crate::buffers;
 use crate::descriptors::TemporaryFd;
 use crate::directory::{self, Directory, Refusal};
-use crate::engine::{Options, Told};
+use crate::engine::{Options, Reporter};
 use crate::index::{Count, Found, Gone, Index, Known, bytes_of, granules_of};
 use crate::inject::{Bug, Point, injected, reach};
 use crate::kernel::{self, Reason};
@@ -53,7 +53,7 @@ pub(crate) struct Cache {
     attach: Option<u64>,
     /// Fills ahead of readers, if that is asked for.
     pub(crate) ahead: Option<Readahead>,
-    told: Told,
+    told: Reporter,
     evictions: AtomicU32,
     /// Nothing can be filled any more: the directory is out of reach, say.
     full: AtomicBool,

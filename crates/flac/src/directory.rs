@@ -46,7 +46,7 @@ pub type Refusal = String;
 
 /// Who and what a cache is for.
 #[derive(Clone, Debug)]
-pub struct Whose {
+pub struct VolumeId {
     /// The volume's, in its usual form.
     pub uuid: String,
     /// The owner of the volume's file.
@@ -63,7 +63,7 @@ pub(crate) struct Directory {
 
 /// The directory of a volume's cache: what was asked for, or the one that is there.
 #[must_use]
-pub fn place(whose: &Whose, asked: Option<&Path>) -> PathBuf {
+pub fn place(whose: &VolumeId, asked: Option<&Path>) -> PathBuf {
     let made = made(whose);
     if asked.is_none() && is_dir(&made) { made } else { below(asked, &whose.uuid) }
 }
@@ -75,7 +75,7 @@ fn below(asked: Option<&Path>, uuid: &str) -> PathBuf {
 
 /// All directories that the caches of a volume have: what programs have made before `solera cache
 /// create` stays beside what that makes. The one that is used comes first.
-pub fn places(whose: &Whose, asked: Option<&Path>) -> Result<Vec<PathBuf>, Refusal> {
+pub fn places(whose: &VolumeId, asked: Option<&Path>) -> Result<Vec<PathBuf>, Refusal> {
     let own = below(asked, &whose.uuid);
     let mut all = if asked.is_none() { vec![made(whose), own] } else { vec![own] };
     all.retain(|place| is_dir(place));
@@ -135,7 +135,7 @@ const RAMFS_MAGIC: i64 = 0x8584_58F6;
 
 /// Where `solera cache create` makes a volume's.
 #[must_use]
-pub fn made(whose: &Whose) -> PathBuf {
+pub fn made(whose: &VolumeId) -> PathBuf {
     Path::new(MADE).join(&whose.uuid).join("cache")
 }
 
@@ -156,7 +156,7 @@ fn told(path: &Path, errno: Errno) -> Refusal {
 }
 
 /// Opens the directory of the volume's cache, making it if it is not there.
-pub(crate) fn open_place(whose: &Whose, path: &Path) -> Result<OwnedFd, Refusal> {
+pub(crate) fn open_place(whose: &VolumeId, path: &Path) -> Result<OwnedFd, Refusal> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
         // Where one may not write there may be one all the same.
@@ -231,7 +231,7 @@ pub(crate) fn boot() -> u64 {
 /// Opens the era's directory and its index, whoever has made it; takes over or makes one if there
 /// is none.
 pub(crate) fn open(
-    whose: &Whose,
+    whose: &VolumeId,
     place: &Path,
     eras: Eras,
     budget: u64,

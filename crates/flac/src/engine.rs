@@ -7,7 +7,7 @@
 
 use crate::cache::{Cache, wanted};
 use crate::descriptors;
-use crate::directory::{Refusal, Whose};
+use crate::directory::{Refusal, VolumeId};
 use crate::inject::{Point, reach};
 use crate::kernel;
 use crate::pages;
@@ -26,9 +26,9 @@ use vfs::{
 };
 
 /// An engine over which a cache may lie.
-pub trait Under: Engine + Versions {}
+pub trait Underlying: Engine + Versions {}
 
-impl<E: Engine + Versions> Under for E {}
+impl<E: Engine + Versions> Underlying for E {}
 
 /// What a process wants of a cache.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct Options {
     /// `/dev/shm`.
     pub place: Option<PathBuf>,
     /// Which volume it is for.
-    pub whose: Whose,
+    pub whose: VolumeId,
     /// Reads of so many bytes and more may be attached, whatever memory of the program's they go
     /// to; `None`: only to explicit buffers. Nothing comes of it without [`program::begin`].
     pub attach: Option<u64>,
@@ -48,22 +48,25 @@ pub struct Options {
     pub ahead: Option<Spawn>,
     /// Is told whenever a read is not served, or copied although it might be attached, or a file is
     /// found changed, and why.
-    pub told: Told,
+    pub told: Reporter,
 }
 
 /// Takes a reason, and the bytes that it concerns: `cache:stale`, `cache:written-mapping`,
 /// `cache:full`, `cache:unreachable`, and of bytes that are copied `attach:short` and its kin.
-pub type Told = fn(&'static str, u64);
+pub type Reporter = fn(&'static str, u64);
 
 /// An engine with a cache over it.
 pub struct Cached {
-    under: Arc<dyn Under>,
+    under: Arc<dyn Underlying>,
     cache: Arc<Cache>,
 }
 
 impl Cached {
     /// Lays the volume's cache over its engine. Refused in a sentence; the engine serves without.
-    pub fn over(under: Arc<dyn Under>, options: &Options) -> std::result::Result<Self, Refusal> {
+    pub fn over(
+        under: Arc<dyn Underlying>,
+        options: &Options,
+    ) -> std::result::Result<Self, Refusal> {
         let cache = Arc::new(Cache::open(&*under, options)?);
         let ending = Arc::clone(&cache);
         under.at_end(Box::new(move |engine| ending.end(engine)));

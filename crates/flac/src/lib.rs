@@ -30,11 +30,11 @@ mod readahead;
 mod segments;
 mod status;
 
-/// The name that it had.
-pub use descriptors as numbers;
-pub use directory::{Refusal, Whose, is_memory, is_uuid, made, place, places};
-pub use engine::{Cached, Options, Told, Under};
+pub use directory::{Refusal, VolumeId, is_memory, is_uuid, made, place, places};
+pub use engine::{Cached, Options, Reporter, Underlying};
 pub use index::{COUNTS, Count};
 pub use layout::{CHUNK, GRANULE};
 pub use readahead::Spawn;
-pub use status::{Listed, Status, destroy, drop_all, drop_file, has_huge_pages, list, status};
+pub use status::{
+    CacheListing, Status, destroy, drop_all, drop_file, has_huge_pages, list, status,
+};

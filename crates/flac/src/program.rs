@@ -20,7 +20,7 @@
 //!
 //! No locks, as in `pages.rs`.
 
-use crate::engine::Told;
+use crate::engine::Reporter;
 use crate::kernel::{self, Reason};
 use crate::pages::{self, PAGE, Page};
 use pmem::UserOut;
@@ -515,7 +515,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// For a read of `length` bytes of a file from `offset` on; what is copied instead is told with
     /// the reason.
-    pub(crate) fn new(sink: &UserOut<'_>, offset: u64, (min, told): (u64, Told)) -> Self {
+    pub(crate) fn new(sink: &UserOut<'_>, offset: u64, (min, told): (u64, Reporter)) -> Self {
         let (start, length) = (sink.start() as usize, sink.len());
         let (first, end) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
         let refused = |reason: Reason, bytes: usize| told(reason.name(), bytes as u64);

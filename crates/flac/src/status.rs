@@ -1,6 +1,6 @@
 //! What a cache holds, for people and machines; and emptying it.
 
-use crate::directory::{self, Refusal, Whose};
+use crate::directory::{self, Refusal, VolumeId};
 use crate::index::{COUNTS, Index};
 use crate::segments;
 use rustix::fs::AtFlags;
@@ -28,14 +28,14 @@ pub struct Status {
 }
 
 /// Opens the directories of the caches that are there.
-fn open(whose: &Whose, asked: Option<&Path>) -> Result<Vec<(PathBuf, OwnedFd)>, Refusal> {
+fn open(whose: &VolumeId, asked: Option<&Path>) -> Result<Vec<(PathBuf, OwnedFd)>, Refusal> {
     let places = directory::places(whose, asked)?.into_iter();
     places.map(|place| Ok((place.clone(), directory::open_place(whose, &place)?))).collect()
 }
 
 /// A cache, of whichever volume.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct CacheListing {
     /// The volume's UUID.
     pub uuid: String,
     /// Where it lies.
@@ -47,19 +47,19 @@ pub struct Listed {
 /// All caches that are there, of all volumes, by UUID: in the directory that was asked for, or
 /// where caches lie.
 #[must_use]
-pub fn list(asked: Option<&Path>) -> Vec<Listed> {
+pub fn list(asked: Option<&Path>) -> Vec<CacheListing> {
     let used = |uuid: &str, place: &Path| {
         let owner = rustix::fs::stat(place).ok()?.st_uid;
-        let all = directory::open_place(&Whose { uuid: uuid.to_owned(), owner }, place).ok()?;
+        let all = directory::open_place(&VolumeId { uuid: uuid.to_owned(), owner }, place).ok()?;
         let indexes = directory::eras(&all, place).into_iter().filter_map(|(_, _, index)| index);
         Some(indexes.filter_map(|index| index.named().ok()).flatten().map(|one| one.bytes).sum())
     };
     let all = directory::everywhere(asked).into_iter();
-    all.map(|(uuid, place)| Listed { used: used(&uuid, &place), uuid, place }).collect()
+    all.map(|(uuid, place)| CacheListing { used: used(&uuid, &place), uuid, place }).collect()
 }
 
 /// What the cache of a volume holds, whoever uses it.
-pub fn status(whose: &Whose, asked: Option<&Path>) -> Result<Status, Refusal> {
+pub fn status(whose: &VolumeId, asked: Option<&Path>) -> Result<Status, Refusal> {
     let mut open = open(whose, asked)?.into_iter();
     let Some((place, all)) = open.next() else { return Err("there is no cache".to_owned()) };
     let mut status = Status {
@@ -86,7 +86,7 @@ pub fn status(whose: &Whose, asked: Option<&Path>) -> Result<Status, Refusal> {
 }
 
 /// Empties the cache of a volume; whoever uses it goes on. Gives how many segments went.
-pub fn drop_all(whose: &Whose, asked: Option<&Path>) -> Result<usize, Refusal> {
+pub fn drop_all(whose: &VolumeId, asked: Option<&Path>) -> Result<usize, Refusal> {
     let mut gone = 0;
     for (place, all) in open(whose, asked)? {
         for (name, dir, index) in directory::eras(&all, &place) {
@@ -113,7 +113,7 @@ fn empty(index: &Index, dir: &OwnedFd) -> usize {
 }
 
 /// Empties the cache of one file; gives how many segments went.
-pub fn drop_file(whose: &Whose, asked: Option<&Path>, node: Node) -> Result<usize, Refusal> {
+pub fn drop_file(whose: &VolumeId, asked: Option<&Path>, node: Node) -> Result<usize, Refusal> {
     let mut gone = 0;
     let open = open(whose, asked)?;
     let eras = open.iter().flat_map(|(place, all)| directory::eras(all, place));
@@ -130,7 +130,7 @@ pub fn drop_file(whose: &Whose, asked: Option<&Path>, node: Node) -> Result<usiz
 
 /// Removes all that processes have made in one of the [`places`](directory::places) of a volume's
 /// caches. Who uses it goes on without.
-pub fn destroy(whose: &Whose, place: &Path) -> Result<(), Refusal> {
+pub fn destroy(whose: &VolumeId, place: &Path) -> Result<(), Refusal> {
     let all = directory::open_place(whose, place)?;
     for (name, ..) in directory::eras(&all, place) {
         directory::remove(&all, &name);

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use vfs::preloaded::Preloaded;
 
-use crate::on_volume::preloaded;
+use crate::volumes::preloaded;
 use crate::{Error, Result};
 
 /// Bytes of a page of the cache.

@@ -17,9 +17,9 @@ mod buffer;
 mod error;
 mod file;
 mod log;
-pub mod on_volume;
 mod opener;
 mod place;
+pub mod volumes;
 
 pub use buffer::Buffer;
 pub use error::{Error, Result};

@@ -8,7 +8,7 @@ use pmem::{Class, OpenOptions, Purpose, Region};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::on_volume::{self, Names};
+use crate::volumes::{self, Names};
 use crate::{Checked, Error, File, FileOptions, Follower, Log, LogOptions, Result};
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -30,7 +30,7 @@ impl Place {
     /// are of the page cache and each wait is for the medium. Errors: `EOPNOTSUPP` without it;
     /// `ENOTDIR`; what the volume says.
     pub fn open(path: &Path, page: bool) -> Result<Self> {
-        if let Some(names) = on_volume::find(path, page)? {
+        if let Some(names) = volumes::find(path, page)? {
             let promise = names.promise();
             check_class(promise.class, &promise.reason, page)?;
             return Ok(Self { path: PathBuf::new(), backing: Backing::Volume(names) });
@@ -57,7 +57,7 @@ impl Place {
     /// The directory at a path if it is a volume's: as [`Place::open`], and nothing is tried out on
     /// a kernel file system. Class `page` is taken.
     pub fn of_volume(path: &Path) -> Result<Option<Self>> {
-        let names = on_volume::find(path, true)?;
+        let names = volumes::find(path, true)?;
         Ok(names.map(|names| Self { path: PathBuf::new(), backing: Backing::Volume(names) }))
     }
 

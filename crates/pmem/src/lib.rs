@@ -8,7 +8,7 @@
 //!   [`Fault::Region`] (`EIO`; [`or_no_memory`] tells whether for lack of memory), on the caller's
 //!   [`Fault::Caller`] (`EFAULT`); see [`install_fault_handler`].
 //! - A [`Hook`] sees every store, flush and fence: [`trace`] records them for the crash explorer,
-//!   [`counts`] counts them.
+//!   [`costs`] counts them.
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
 //! - A [`Pager`] brings pages that lie elsewhere.
@@ -34,21 +34,21 @@ mod window;
 compile_error!("Solera runs on x86-64 Linux");
 
 pub use access::counters;
-pub use access::span::{Kept, Span};
-pub use emulation::{Model, Moving, SlowMemory};
+pub use access::span::{OwnedSpan, Span};
+pub use emulation::{Model, SlowMemory, Transfer};
 pub use faults::handler::{handle_fault, install_fault_handler, own_fault_handler};
-pub use faults::service::{Touched, serve_touches};
+pub use faults::service::{FaultService, serve_touches};
 pub use faults::user_memory::{Fault, UserIn, UserOut, supply_pages_by, text_length};
 pub use faults::{key, stray};
 pub use instructions::checksum::{checksum, checksum_after, checksum_words};
 pub use instructions::dispatch::{CopyKind, Dispatch, FlushKind};
-pub use persistence::tokens::{Dirty, Durable, Gathered, InFlight};
-pub use recording::{counts, trace};
-pub use region::holes::{Beneath, or_no_memory};
+pub use persistence::tokens::{Dirty, Durable, FenceBatch, InFlight};
+pub use recording::{costs, trace};
+pub use region::holes::{BackingSpace, or_no_memory};
 pub use region::hook::Hook;
 pub use region::pager::{APART, Access, Hint, Pager};
 pub use region::source::{
     Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read,
 };
-pub use region::{Lent, Region};
+pub use region::{ForeignMemory, Region};
 pub use window::{Window, fence, prefetch};

@@ -56,7 +56,7 @@ pub struct RegionWord<'r>(pub &'r Region, pub u64);
 /// The same, of a word that others change also while this process works alone
 /// ([`Region::set_alone`]).
 #[derive(Clone, Copy)]
-pub struct Contended<'r>(pub &'r Region, pub u64);
+pub struct ContendedWord<'r>(pub &'r Region, pub u64);
 
 /// A word, by its number, of words whose place was checked before.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ impl Word for RegionWord<'_> {
     }
 }
 
-impl Word for Contended<'_> {
+impl Word for ContendedWord<'_> {
     type Error = Fault;
     type Far = Self;
 

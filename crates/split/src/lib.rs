@@ -41,7 +41,7 @@ mod worker;
 
 pub use engine::{Engine, Options, Technique, Usage};
 pub use hidden_directory::{HOME_NAME, maps_directly};
-pub use recovery::{Incomplete, Recovered, Refusal, Told, recover, recover_telling};
+pub use recovery::{Incomplete, ProgressReport, Recovered, Refusal, recover, recover_reporting};
 pub use relink::Backend;
 
 /// An `errno` or a value.

@@ -102,7 +102,7 @@ impl std::fmt::Display for Incomplete {
 impl std::error::Error for Incomplete {}
 
 /// Hears of what is done so far, and of how many bytes there were.
-pub type Told<'a> = dyn FnMut(&Recovered, u64) + 'a;
+pub type ProgressReport<'a> = dyn FnMut(&Recovered, u64) + 'a;
 
 /// What is done, and what is refused.
 #[derive(Default)]
@@ -112,7 +112,7 @@ struct RecoveryRun<'a> {
     /// How often something was: several records may be refused for the same reason.
     refusals: u64,
     /// Hears of each file that was put in order.
-    told: Option<&'a mut Told<'a>>,
+    told: Option<&'a mut ProgressReport<'a>>,
     /// Bytes that were staged by all processes when this began.
     staged: u64,
 }
@@ -146,13 +146,13 @@ fn in_home(home: &Home, name: &str) -> PathBuf {
 
 /// Recovers what dead processes left in `directory`. Nothing, if no engine ever ran there.
 pub fn recover(directory: &Path) -> std::result::Result<Recovered, Incomplete> {
-    recover_telling(directory, &mut |_, _| {})
+    recover_reporting(directory, &mut |_, _| {})
 }
 
 /// As [`recover`], telling how far it is.
-pub fn recover_telling<'a>(
+pub fn recover_reporting<'a>(
     directory: &Path,
-    told: &'a mut Told<'a>,
+    told: &'a mut ProgressReport<'a>,
 ) -> std::result::Result<Recovered, Incomplete> {
     let mut work = RecoveryRun { told: Some(told), ..RecoveryRun::default() };
     let found = std::fs::canonicalize(directory);

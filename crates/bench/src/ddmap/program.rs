@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use console::failure::{Failure, Outcome};
 use console::output;
-use ddmap::{Room, Uffd};
+use ddmap::{Capacity, Uffd};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ pub fn fill(path: &Path, bytes: usize) -> io::Result<Value> {
 
 /// Stores to each page of a new file in order: nanoseconds, and how many pages found the node full.
 fn store(path: &Path, bytes: usize, room: &Path) -> io::Result<Value> {
-    let room = Room::open(room).map_err(io::Error::other)?;
+    let room = Capacity::open(room).map_err(io::Error::other)?;
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
     // SAFETY: it takes a descriptor and numbers.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as i64) } {

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use console::failure::Failure;
 use console::size::show;
-use ddmap::Room;
+use ddmap::Capacity;
 use rustix::fs::SeekFrom;
 use serde_json::Value;
 
@@ -232,7 +232,7 @@ impl Testbed {
 
     /// The room of the host's node.
     pub fn room(&self) -> PathBuf {
-        self.store("large", 1).join(ddmap::Room::NAME)
+        self.store("large", 1).join(ddmap::Capacity::NAME)
     }
 
     fn status(&self, domain: &str) -> Result<Value, Failure> {
@@ -274,7 +274,7 @@ impl Testbed {
     /// Waits until the host has room for so many pages, a second at most: bytes of a file that is
     /// gone are given back behind the call.
     pub fn wait_for_room(&self, pages: u64) {
-        let Ok(room) = Room::open(&self.room()) else { return };
+        let Ok(room) = Capacity::open(&self.room()) else { return };
         for _ in 0..100 {
             if room.capacity().saturating_sub(room.used()) >= pages {
                 return;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use console::failure::{Failure, Outcome};
 use console::output;
-use flac::{CHUNK, Cached, Options, Spawn, Whose};
+use flac::{CHUNK, Cached, Options, Spawn, VolumeId};
 use solera_bench::FlacWorkerArgs;
 use vfs::{Desc, EntryName, FileSystem, IoOffset, Kind, NewNode, Open, OpenFlags, UserIn, UserOut};
 use volume::{AttachOptions, FormatOptions, Volume};
@@ -32,7 +32,7 @@ pub struct Bench {
     attaching: Option<Cached>,
     /// The same, filled ahead of readers.
     ahead: Cached,
-    whose: Whose,
+    whose: VolumeId,
     file: Desc,
 }
 
@@ -77,10 +77,10 @@ fn lay_over(
     args: &FlacWorkerArgs,
     volume: &Arc<Volume>,
     (attach, ahead): (Option<u64>, Option<Spawn>),
-) -> Result<(Cached, Whose), Failure> {
+) -> Result<(Cached, VolumeId), Failure> {
     let (uuid, owner) =
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
-    let whose = Whose { uuid, owner };
+    let whose = VolumeId { uuid, owner };
     let place = Some(testbed::cache(&args.place));
     let options = Options {
         budget: budget(args.size),

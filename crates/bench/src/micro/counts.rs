@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use console::failure::Failure;
 use console::output;
 use pmem::Region;
-use pmem::counts::Counts;
+use pmem::costs::CostCounter;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use solera_bench::MicroArgs;
@@ -83,7 +83,7 @@ struct Testbed {
 
 /// Counts every row.
 pub fn measure(args: &MicroArgs) -> Result<Vec<Counted>, Failure> {
-    let counts = Counts::new();
+    let counts = CostCounter::new();
     let mut region = Region::in_memory(vec![0; REGION_BYTES], None);
     volume::format_region(&region, &FormatOptions::default())?;
     region.set_hook(counts.clone());
@@ -174,7 +174,7 @@ impl Testbed {
         })
     }
 
-    fn count(&mut self, row: Row, counts: &Counts) -> Result<Counted, Errno> {
+    fn count(&mut self, row: Row, counts: &CostCounter) -> Result<Counted, Errno> {
         let mut random = Random::new();
         for call in 0..CALLS {
             self.call(row, call, offset(row, call, &mut random, FILE_BYTES))?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Place, Ran, built, shell, solera, with_own_mounts};
+use crate::support::{Ran, TestDir, built, shell, solera, with_own_mounts};
 
 const OPTIONS: [&str; 6] = ["--capacity", "64M", "--churn", "2", "--utilisation", "0.5"];
 
@@ -20,7 +20,7 @@ fn size(bytes: &serde_json::Value) -> String {
 /// `solera age DIR` filled the file system of a directory to 79 % without a question.
 #[test]
 fn only_an_empty_volume_is_aged_unasked() {
-    let place = Place::new();
+    let place = TestDir::new();
     let directory = place.text("dir");
     fs::create_dir(&directory).unwrap();
     let told = [&*directory, "it is a directory", "--yes", "of 64.00 MiB", "95 % of what is free"];
@@ -53,7 +53,7 @@ fn a_directory_is_aged_when_that_is_said() {
         eprintln!("root is needed: nothing tested");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let directory = place.text("dir");
     fs::create_dir(&directory).unwrap();
     let line = format!(
@@ -70,7 +70,7 @@ fn a_directory_is_aged_when_that_is_said() {
 /// %", in 24 MiB.
 #[test]
 fn what_there_is_no_room_for_is_not_measured() {
-    let place = Place::new();
+    let place = TestDir::new();
     let volume = place.volume("64M");
     let line = ["age", "--churn", "2", &volume];
     let told = solera(line).ok();

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Place, Ran, command};
+use crate::support::{Ran, TestDir, command};
 
 const ROWS: [&str; 33] = [
     "store in order, twice the node",
@@ -47,7 +47,7 @@ const ROWS: [&str; 33] = [
 ];
 
 /// The benchmark in its shortest form.
-fn bench(place: &Place, options: &[&str]) -> std::process::Command {
+fn bench(place: &TestDir, options: &[&str]) -> std::process::Command {
     let mut command = command();
     command.args(["bench", "ddmap", "--size", "8M"]).args(options);
     command.arg("--place").arg(place.path(""));
@@ -63,7 +63,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 }
 
 #[track_caller]
-fn is_empty(place: &Place) {
+fn is_empty(place: &TestDir) {
     let left: Vec<_> = fs::read_dir(place.path("")).expect("a directory").collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -79,7 +79,7 @@ fn check_peer(row: &Value, peer: &Value) {
 
 /// What it measures with all peers, which leaves neither files nor mounts.
 static MEASURED: LazyLock<Value> = LazyLock::new(|| {
-    let place = Place::new();
+    let place = TestDir::new();
     let report = Ran::of(&mut bench(&place, &["--rounds", "1", "--json"])).json();
     is_empty(&place);
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the kernel tells");
@@ -142,7 +142,7 @@ fn a_table_says_the_same() {
     if !rotation::chosen("solera bench ddmap: a table", 4) {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let printed =
         Ran::of(&mut bench(&place, &["--rounds", "1", "--peers", "thread", "--nodes", "2"])).ok();
     for words in ["touch, both sides poll: p50", "thread, both poll", "<= +10 us", "2 nodes"] {
@@ -154,7 +154,7 @@ fn a_table_says_the_same() {
 
 #[test]
 fn a_signal_ends_it_and_nothing_is_left() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut command = bench(&place, &["--rounds", "100"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     while fs::read_dir(place.path("")).expect("a directory").count() == 0 {

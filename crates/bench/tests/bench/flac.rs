@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{Place, Ran, command};
+use crate::support::{Ran, TestDir, command};
 
 const ROWS: [&str; 46] = [
     "start, a new cache",
@@ -57,7 +57,7 @@ const ROWS: [&str; 46] = [
 ];
 
 /// The benchmark in its shortest form.
-fn bench(place: &Place, options: &[&str]) -> Ran {
+fn bench(place: &TestDir, options: &[&str]) -> Ran {
     let mut command = command();
     command.args(["bench", "flac", "--repeat", "1", "--size", "16M"]).args(options);
     Ran::of(command.arg("--place").arg(place.path("")))
@@ -85,7 +85,7 @@ fn check_peer(row: &Value, peer: &Value) {
 
 #[test]
 fn every_row_is_measured() {
-    let place = Place::new();
+    let place = TestDir::new();
     let report = bench(&place, &["--memory", "cxl-ssd", "--json"]).json();
     let [model] = list(&report, "models") else { panic!("{report}") };
     assert_eq!(model["memory"], "cxl-ssd");
@@ -117,7 +117,7 @@ fn a_table_says_the_same() {
     if !rotation::chosen("solera bench flac: a table", 4) {
         return;
     }
-    let printed = bench(&Place::new(), &["--memory", "0/20,0/20"]).ok();
+    let printed = bench(&TestDir::new(), &["--memory", "0/20,0/20"]).ok();
     for words in ["memory 0/20,0/20", "hit, 2 MiB, summed", "without --cache", "at most", "16.00"] {
         assert!(printed.contains(words), "`{words}` is not in: {printed}");
     }
@@ -125,7 +125,7 @@ fn a_table_says_the_same() {
 
 #[test]
 fn what_cannot_be_measured_is_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let refused = |options: &[&str]| Ran::of(command().args(["bench", "flac"]).args(options));
     refused(&["--size", "3M"]).refused(2, &["16 MiB", "--size 64M"]);
     refused(&["--place", &place.text("none")]).refused(1, &["none", "tmpfs"]);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Place, Ran, built, command};
+use crate::support::{Ran, TestDir, built, command};
 
 /// Long enough for any machine.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -20,7 +20,7 @@ const TOOLS: [&str; 12] =
     ["bash", "timeout", "awk", "mkdir", "rm", "tar", "tail", "cat", "sleep", "mount", "sh", "env"];
 
 /// The benchmark at its smallest; all that it makes for itself lies in the place's `tmp`.
-fn bench(place: &Place, options: &[&str]) -> Command {
+fn bench(place: &TestDir, options: &[&str]) -> Command {
     let tmp = place.path("tmp");
     fs::create_dir_all(&tmp).expect("a directory");
     let mut command = command();
@@ -30,7 +30,7 @@ fn bench(place: &Place, options: &[&str]) -> Command {
 }
 
 /// Nothing of the run is left in its directory.
-fn is_clean(place: &Place) {
+fn is_clean(place: &TestDir) {
     let left: Vec<_> = fs::read_dir(place.path("tmp")).expect("its directory").collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -89,7 +89,7 @@ fn is_well_formed(page: &str) {
 
 #[test]
 fn each_row_is_there_and_the_page_stands_alone() {
-    let place = Place::new();
+    let place = TestDir::new();
     let page = place.text("report.html");
     let options = ["--only", "tar,sqlite-wal-full", "--modes", "strict", "--peers", "tmpfs"];
     let mut command = bench(&place, &options);
@@ -122,7 +122,7 @@ fn each_row_is_there_and_the_page_stands_alone() {
 
 #[test]
 fn what_is_not_installed_is_skipped_by_name() {
-    let place = Place::new();
+    let place = TestDir::new();
     let bin = place.path("bin");
     fs::create_dir(&bin).expect("a directory");
     let path = std::env::var_os("PATH").expect("PATH");
@@ -154,7 +154,7 @@ fn what_is_not_installed_is_skipped_by_name() {
 }
 
 /// A program by the name of another one.
-fn stand_in(place: &Place, name: &str, script: &str) -> PathBuf {
+fn stand_in(place: &TestDir, name: &str, script: &str) -> PathBuf {
     let bin = place.path("bin");
     fs::create_dir_all(&bin).expect("a directory");
     fs::write(bin.join(name), format!("#!/bin/sh\n{script}\n")).expect("a program");
@@ -168,7 +168,7 @@ fn ahead_of_path(bin: &Path) -> String {
 
 #[test]
 fn a_program_that_fails_is_told_and_the_others_go_on() {
-    let place = Place::new();
+    let place = TestDir::new();
     let bin = stand_in(&place, "rsync", "echo 'no luck today' >&2; exit 3");
     let options = ["--only", "tar,rsync", "--modes", "strict", "--peers", "tmpfs", "--json"];
     let mut command = bench(&place, &options);
@@ -207,7 +207,7 @@ fn runs(pid: &str) -> bool {
 
 #[test]
 fn a_signal_leaves_no_mount_no_folder_and_no_process_behind() {
-    let place = Place::new();
+    let place = TestDir::new();
     let started = place.path("started");
     let script = format!("sleep 1000 & echo $! >{0}.new; mv {0}.new {0}; wait", started.display());
     let bin = stand_in(&place, "rsync", &script);
@@ -259,7 +259,7 @@ fn a_signal_leaves_no_mount_no_folder_and_no_process_behind() {
 
 #[test]
 fn another_build_takes_turns_and_what_is_slower_fails() {
-    let place = Place::new();
+    let place = TestDir::new();
     let solera = built("solera");
     let build = solera.parent().expect("a directory");
     let build = build.to_str().expect("text");
@@ -281,7 +281,7 @@ fn another_build_takes_turns_and_what_is_slower_fails() {
 
 #[test]
 fn volumes_and_peers_are_aged_first() {
-    let place = Place::new();
+    let place = TestDir::new();
     let seen = place.text("seen");
     // What is used where rsync is to copy to.
     let look = format!("stat -f -c '%b %f' \"$(dirname \"$3\")\" >>{seen}");
@@ -304,7 +304,7 @@ fn volumes_and_peers_are_aged_first() {
 /// Of servers nothing was known: their clients are outside, and one is another user's.
 #[test]
 fn servers_have_their_share_of_file_calls() {
-    let place = Place::new();
+    let place = TestDir::new();
     let options = ["--only", "redis-always,postgresql,mariadb", "--modes", "strict"];
     let mut command = bench(&place, &options);
     let ran = Ran::of(command.args(["--peers", "tmpfs", "--split", "none", "--json"]));
@@ -325,7 +325,7 @@ fn servers_have_their_share_of_file_calls() {
 
 #[test]
 fn what_cannot_be_meant_is_refused() {
-    let place = Place::new();
+    let place = TestDir::new();
     let refused = |options: &[&str], words: &[&str]| {
         Ran::of(&mut bench(&place, options)).refused(2, words);
     };

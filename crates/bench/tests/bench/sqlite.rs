@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Place, Ran, built, copy_program};
+use crate::support::{Ran, TestDir, built, copy_program};
 
 const ALL: &[&str] = &["nothing", "unix", "solera", "unix on a volume", "solera on a volume"];
 const ROWS: [(&str, &[&str]); 5] = [
@@ -31,7 +31,7 @@ fn has_sqlite() -> bool {
 }
 
 /// The command in a `bin` of its own, with these files beside it.
-fn install(place: &Place, beside: &[&str]) -> String {
+fn install(place: &TestDir, beside: &[&str]) -> String {
     let own = built("solera");
     let bin = place.path("bin");
     fs::create_dir(&bin).expect("a directory");
@@ -42,7 +42,7 @@ fn install(place: &Place, beside: &[&str]) -> String {
 }
 
 /// SQLite's extension in `lib`, beside that `bin`.
-fn link(place: &Place) {
+fn link(place: &TestDir) {
     let own = built("solera");
     let lib = place.path("lib");
     fs::create_dir(&lib).expect("a directory");
@@ -51,7 +51,7 @@ fn link(place: &Place) {
 }
 
 /// The benchmark in its shortest form.
-fn bench(place: &Place, program: &str) -> Command {
+fn bench(place: &TestDir, program: &str) -> Command {
     let data = place.path("data");
     let _ = fs::create_dir(&data);
     let mut command = Command::new(program);
@@ -98,7 +98,7 @@ fn every_row_is_measured() {
     if !has_sqlite() {
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let program = install(&place, &BESIDE);
     link(&place);
     let report = Ran::of(bench(&place, &program).arg("--json")).json();
@@ -131,7 +131,7 @@ fn every_row_is_measured() {
 
 #[test]
 fn what_is_missing_is_said() {
-    let place = Place::new();
+    let place = TestDir::new();
     let program = install(&place, &BESIDE);
     // A file that is no library stands for a machine without SQLite.
     let none = place.path("none");
@@ -148,7 +148,7 @@ fn what_is_missing_is_said() {
 /// Whoever has copied `solera` alone learns what is missing, and has the help.
 #[test]
 fn the_command_without_the_program_that_measures_says_so() {
-    let place = Place::new();
+    let place = TestDir::new();
     let program = install(&place, &[]);
     for line in [&["bench", "micro"][..], &["age", "v.pm"]] {
         let ran = Ran::of(Command::new(&program).args(line));

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use console::failure::{Failure, Outcome, describe};
 use console::output;
 use console::size;
-use flac::{Cached, Options, Whose};
+use flac::{Cached, Options, VolumeId};
 use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::json;
 use volume::Volume;
@@ -157,21 +157,21 @@ pub fn run(args: &CacheArgs) -> Outcome {
     }
 }
 
-fn whose(volume: &Path) -> Result<Whose, Failure> {
+fn whose(volume: &Path) -> Result<VolumeId, Failure> {
     let uuid = volume::uuid_of(volume)?;
     let owner = fs::metadata(volume).map_err(|error| Failure::new("look at it", error, ""))?.uid();
-    Ok(Whose { uuid, owner })
+    Ok(VolumeId { uuid, owner })
 }
 
 /// Whose caches a command is about.
-fn whose_of(of: &CacheVolume) -> Result<Whose, Failure> {
+fn whose_of(of: &CacheVolume) -> Result<VolumeId, Failure> {
     if let Some(volume) = &of.volume {
         return whose(volume)
             .map_err(|failure| if volume.exists() { failure } else { gone(volume) });
     }
     let uuid = of.uuid.clone().unwrap_or_default();
     // It is the owner's of the cache, then: nobody else is known.
-    let mut whose = Whose { uuid, owner: rustix::process::geteuid().as_raw() };
+    let mut whose = VolumeId { uuid, owner: rustix::process::geteuid().as_raw() };
     let places = flac::places(&whose, of.cache_dir.as_deref());
     let places = places.map_err(|found| refused(of, &found))?;
     let found = places.first().and_then(|place| fs::symlink_metadata(place).ok());
@@ -403,7 +403,7 @@ fn directory(args: &CacheArg) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// Says what a small tmpfs and small pages cost.
-fn tell_of_place(whose: &Whose, asked: Option<&Path>, budget: u64, attach: bool) {
+fn tell_of_place(whose: &VolumeId, asked: Option<&Path>, budget: u64, attach: bool) {
     let place = flac::place(whose, asked);
     let found = place.ancestors().find_map(|place| rustix::fs::statfs(place).ok());
     let room = found.map_or(0, |found| found.f_blocks.saturating_mul(found.f_bsize as u64));
@@ -438,7 +438,7 @@ pub fn over(volume: &Arc<Volume>, args: &CacheArg) -> Result<Arc<dyn vfs::Engine
     let place = directory(args)?;
     let (uuid, owner) =
         volume.uuid_and_owner().map_err(|errno| Failure::errno("look at the volume", errno))?;
-    let whose = Whose { uuid, owner };
+    let whose = VolumeId { uuid, owner };
     tell_of_place(&whose, place.as_deref(), budget, false);
     let options = Options { budget, place, whose, attach: None, ahead: None, told: |_, _| {} };
     match Cached::over(Arc::clone(volume) as _, &options) {

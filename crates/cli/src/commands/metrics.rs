@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output;
-use exposition::{NotHeard, Scrapes, Text};
+use exposition::{ListenError, ScrapeServer, Text};
 use rustix::event::{self, Timespec};
 use rustix::io::Errno;
 use volume::{Activity, Counts, Info, RuntimeUse, VolumeError};
@@ -82,7 +82,7 @@ fn complain(looked: &Readings) -> bool {
 fn serve(volumes: &[PathBuf], address: SocketAddr) -> Outcome {
     let over = end()?;
     let mut scrapes =
-        Scrapes::listen(address, "--listen").map_err(|NotHeard { found, advice }| {
+        ScrapeServer::listen(address, "--listen").map_err(|ListenError { found, advice }| {
             Failure::new(format!("give metrics at {address}"), found, &advice)
         })?;
     complain(&look(volumes));

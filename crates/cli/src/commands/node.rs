@@ -14,7 +14,7 @@ use clap::Args;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
-use ddmap::{DomainError, Key, Node, NodeOptions, Registered, Registry, Store, Tls, Wire};
+use ddmap::{DomainError, Key, Node, NodeOptions, Registration, Registry, Store, Tls, Wire};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
@@ -293,8 +293,8 @@ fn start(
     capacity: u64,
     args: &NodeArgs,
     registry: &Registry,
-) -> Result<Vec<(Node, Registered)>, DomainError> {
-    let mut nodes: Vec<(Node, Registered)> = Vec::new();
+) -> Result<Vec<(Node, Registration)>, DomainError> {
+    let mut nodes: Vec<(Node, Registration)> = Vec::new();
     for store in &stores.all {
         let node = Node::start(NodeOptions {
             domain: DEMO.to_owned(),

@@ -29,7 +29,7 @@ pub struct RecoverArgs {
 /// Recovers, and says what there was.
 pub fn run(args: &RecoverArgs) -> Outcome {
     let mut progress = Progress::new("recovering");
-    let result = split::recover_telling(&args.directory, &mut |done, staged| {
+    let result = split::recover_reporting(&args.directory, &mut |done, staged| {
         progress.update(done.bytes.min(staged), staged);
     });
     drop(progress);

@@ -240,8 +240,8 @@ impl Mixed<'_> {
             && (!is_killed || participant.kills >= kills && participant.kills_inside >= kills / 2)
     }
 
-    /// Begins to be calm when those that stay have worked, and ends when they are away: on a machine
-    /// that others use, too. Neither before its time.
+    /// Begins to be calm when those that stay have worked, and ends when they are away, also on a
+    /// machine that others use. Neither before its time.
     fn go_on(&self, calm: &mut Calm, cycle: Duration, participants: &[Participant]) {
         let lasts = if calm.is_now { cycle / 4 } else { cycle * 3 / 4 };
         if calm.since.elapsed() < lasts {

@@ -18,9 +18,6 @@ use std::time::{Duration, Instant};
 /// A directory in memory that goes when the test ends.
 pub struct TestDir(PathBuf);
 
-#[allow(unused_imports)]
-pub use TestDir as Place;
-
 impl TestDir {
     pub fn new() -> Self {
         let number = cleanup::next_number().to_string();

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 /// What ends a thread's waits for pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ends {
+pub enum Interruptible {
     /// What ends any wait of a call: who waits begins anew, or fails.
     AsCalls,
     /// A signal: one of this set that is pending, though it is blocked meanwhile, or one that
@@ -20,21 +20,21 @@ pub enum Ends {
 }
 
 thread_local! {
-    static ENDS: Cell<Ends> = const { Cell::new(Ends::AsCalls) };
+    static ENDS: Cell<Interruptible> = const { Cell::new(Interruptible::AsCalls) };
 }
 
 /// From here on this ends this thread's waits: what did before.
-pub fn end_at(ends: Ends) -> Ends {
+pub fn end_at(ends: Interruptible) -> Interruptible {
     ENDS.replace(ends)
 }
 
 /// Whether, and by what, this thread's wait ends now.
 pub fn interrupted() -> Option<Errno> {
     match ENDS.get() {
-        Ends::AsCalls => interrupt::reason(),
-        Ends::AtSignals(set) if is_pending(set) => Some(Errno::INTR),
-        Ends::AtSignals(_) => interrupt::reason().filter(|why| *why == Errno::INTR),
-        Ends::Never => None,
+        Interruptible::AsCalls => interrupt::reason(),
+        Interruptible::AtSignals(set) if is_pending(set) => Some(Errno::INTR),
+        Interruptible::AtSignals(_) => interrupt::reason().filter(|why| *why == Errno::INTR),
+        Interruptible::Never => None,
     }
 }
 

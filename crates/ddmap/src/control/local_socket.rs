@@ -28,7 +28,7 @@ const DESCRIPTORS: usize = 2;
 /// What a process says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Said {
+pub enum LocalRequest {
     /// It has this volume attached, as this slot and life of the node table. With two descriptors.
     Attached {
         /// The volume's name.
@@ -86,7 +86,7 @@ pub enum Said {
 /// What the node answers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answered {
+pub enum LocalReply {
     /// It is done.
     Done,
     /// The volume is removed. These nodes have not dropped its pages yet: they are told when they
@@ -102,7 +102,7 @@ pub enum Answered {
         key: Option<String>,
     },
     /// How far an order is. `None`: there was none since the node began.
-    Ordered(Option<Ordered>),
+    Ordered(Option<JobProgress>),
     /// The host of a volume, and where it is reached. `None`: no node that answers is.
     Host(Option<(u16, std::net::SocketAddr)>),
     /// How the domain is.
@@ -116,7 +116,7 @@ pub enum Answered {
 
 /// How far an order is that takes a while.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Ordered {
+pub struct JobProgress {
     /// What is being done.
     pub what: String,
     /// So much of it is done.
@@ -214,7 +214,11 @@ impl Local {
     }
 
     /// Asks the node, and waits for its answer.
-    pub fn ask(&self, said: &Said, descriptors: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
+    pub fn ask(
+        &self,
+        said: &LocalRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<LocalReply, Errno> {
         self.send(said, descriptors)?;
         self.receive()?.map(|answer| answer.0).ok_or(Errno::CONNRESET)
     }

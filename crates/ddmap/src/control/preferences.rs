@@ -1,7 +1,7 @@
 //! What a program asks of the node that makes room for it.
 
 use crate::protocol::PAGE;
-use crate::shared_memory::share::LEAST;
+use crate::shared_memory::share::LOCAL_LEAST;
 use serde::{Deserialize, Serialize};
 
 /// Which pages leave first (dissertation, 6.4.4, "Tracking hot blocks").
@@ -47,7 +47,7 @@ impl Preferences {
     /// number.
     pub fn local_of(bytes: &str) -> Option<u64> {
         let pages = bytes.parse::<u64>().ok()? / PAGE;
-        (pages >= LEAST).then_some(pages)
+        (pages >= LOCAL_LEAST).then_some(pages)
     }
 }
 

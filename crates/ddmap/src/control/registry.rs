@@ -10,7 +10,7 @@
 //! and removes it when it ends; the name of one that was killed stays, and counts for nothing,
 //! since nobody answers at its store's socket.
 
-use crate::control::local_socket::{Answered, Local, Said};
+use crate::control::local_socket::{Local, LocalReply, LocalRequest};
 use crate::control::status::Status;
 use crate::protocol::PAGE;
 use crate::shared_memory::error::DomainError;
@@ -62,12 +62,12 @@ pub struct Registry {
 
 /// A node's name, until it ends.
 #[derive(Debug)]
-pub struct Registered {
+pub struct Registration {
     name: PathBuf,
     store: PathBuf,
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         // Another node may have taken the name meanwhile. One that cannot be removed counts for
         // nothing.
@@ -137,7 +137,7 @@ impl Registry {
         domain: &str,
         node: u16,
         store: &Store,
-    ) -> Result<Registered, DomainError> {
+    ) -> Result<Registration, DomainError> {
         let asked = format!("register node {node} of {domain}");
         Registry::check_name("domain", domain)?;
         let folder = self.domain(domain);
@@ -158,7 +158,7 @@ impl Registry {
         }
         let new = folder.join(format!(".{node}-{}", std::process::id()));
         symlink(&store, &new).and_then(|()| fs::rename(&new, &name)).map_err(failed)?;
-        Ok(Registered { name, store })
+        Ok(Registration { name, store })
     }
 
     /// The store of another node of this number that runs on this machine.
@@ -198,7 +198,7 @@ impl Registry {
     }
 
     /// Asks a node of this machine to do something.
-    pub fn order(&self, domain: &str, said: &Said) -> Result<Answered, DomainError> {
+    pub fn order(&self, domain: &str, said: &LocalRequest) -> Result<LocalReply, DomainError> {
         Registry::check_name("domain", domain)?;
         let asked = format!("ask a node of {domain}");
         let Some((number, store)) = self.living(domain).into_iter().next() else {
@@ -265,8 +265,8 @@ impl Registry {
     /// The node that is the host of `DOMAIN/VOLUME`, of those that answer, and where it is reached.
     pub fn host(&self, name: &str) -> Result<Option<(u16, SocketAddr)>, DomainError> {
         let (domain, volume) = Registry::parse(name)?;
-        let said = Said::Where { volume: volume.to_owned() };
-        if let Answered::Host(host) = self.order(domain, &said)? {
+        let said = LocalRequest::Where { volume: volume.to_owned() };
+        if let LocalReply::Host(host) = self.order(domain, &said)? {
             return Ok(host);
         }
         let found = "its node answers something else";
@@ -324,7 +324,7 @@ impl Registry {
     }
 
     /// Asks the node of a store to do something.
-    pub fn ask(store: &Store, said: &Said) -> Result<Answered, Errno> {
+    pub fn ask(store: &Store, said: &LocalRequest) -> Result<LocalReply, Errno> {
         let socket = Local::connect(store)?;
         socket.set_patience(PATIENCE)?;
         socket.ask(said, &[])
@@ -366,8 +366,8 @@ fn lives(store: &Store) -> bool {
 }
 
 fn ask(store: &Store) -> Result<Status, Errno> {
-    match Registry::ask(store, &Said::Status)? {
-        Answered::Status(status) => Ok(status),
+    match Registry::ask(store, &LocalRequest::Status)? {
+        LocalReply::Status(status) => Ok(status),
         _ => Err(Errno::BADMSG),
     }
 }

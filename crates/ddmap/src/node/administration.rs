@@ -6,12 +6,12 @@
 
 use super::jobs::Answers;
 use super::{BEAT, Shared, say};
-use crate::control::local_socket::Answered;
+use crate::control::local_socket::LocalReply;
 use crate::control::node_messages::{NodeReply, NodeRequest};
 use crate::paging::attachment::pager_of;
-use crate::paging::pager::Wishes;
+use crate::paging::pager::PagerOptions;
 use crate::protocol::messages::PAGES;
-use crate::protocol::{NodeId, PAGE, Place};
+use crate::protocol::{Location, NodeId, PAGE};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::Standing;
 use crate::shared_memory::view::REGION;
@@ -20,18 +20,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn answer(told: Result<NodeReply, DomainError>) -> Answered {
+fn answer(told: Result<NodeReply, DomainError>) -> LocalReply {
     match told {
-        Ok(NodeReply::Done) => Answered::Done,
-        Ok(NodeReply::Refused { text }) => Answered::Refused { text },
-        Ok(_) => Answered::Refused { text: "the first node answers something else".to_owned() },
-        Err(error) => Answered::Refused { text: error.to_string() },
+        Ok(NodeReply::Done) => LocalReply::Done,
+        Ok(NodeReply::Refused { text }) => LocalReply::Refused { text },
+        Ok(_) => LocalReply::Refused { text: "the first node answers something else".to_owned() },
+        Err(error) => LocalReply::Refused { text: error.to_string() },
     }
 }
 
 impl Shared {
     /// A node is to stand so: the first one is told.
-    pub(super) fn mark(&self, node: u16, standing: Standing) -> Answered {
+    pub(super) fn mark(&self, node: u16, standing: Standing) -> LocalReply {
         answer(match self.first {
             None => Ok(self.answering.mark(node, standing)),
             Some(first) => {
@@ -41,7 +41,7 @@ impl Shared {
     }
 
     /// A volume of this node's is removed, unless a program has it.
-    pub(super) fn remove(&self, volume: &str) -> Answered {
+    pub(super) fn remove(&self, volume: &str) -> LocalReply {
         let removed = self.hosts.find(volume).and_then(|hosted| {
             let ground = hosted.evictor.ground();
             let table = &ground.table;
@@ -56,8 +56,8 @@ impl Shared {
             Ok(())
         });
         match removed {
-            Ok(()) => Answered::Removed { waits_for: self.finish_removals() },
-            Err(error) => Answered::Refused { text: error.to_string() },
+            Ok(()) => LocalReply::Removed { waits_for: self.finish_removals() },
+            Err(error) => LocalReply::Refused { text: error.to_string() },
         }
     }
 
@@ -113,7 +113,7 @@ impl Shared {
         let hosted = self.hosts.find(name)?;
         let ground = hosted.evictor.ground();
         let owner_of = |page: u64| match ground.place(page) {
-            Ok(Place::Held(owner, _)) => Some(owner),
+            Ok(Location::Held(owner, _)) => Some(owner),
             _ => None,
         };
         let is_there = |page: &u64| owner_of(*page).is_some_and(|owner| draining.contains(&owner));
@@ -138,7 +138,8 @@ impl Shared {
         }
         let asked = format!("fetch the pages of {name}");
         let path = self.store.volume(name).join(REGION);
-        let Some(pager) = pager_of(&path, Wishes { patience, ..Wishes::default() })? else {
+        let Some(pager) = pager_of(&path, PagerOptions { patience, ..PagerOptions::default() })?
+        else {
             return Ok(());
         };
         let options = OpenOptions { write: true, ..OpenOptions::default() };

@@ -22,7 +22,7 @@ use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, State, Word};
 use crate::shared_memory::counters::Count;
-use crate::shared_memory::maps::{Mapped, Maps};
+use crate::shared_memory::maps::{Maps, PagedMapping};
 use crate::shared_memory::runs::Runs;
 use crate::shared_memory::uffd::Uffd;
 use crate::shared_memory::view::{Mapper, SharedRegion, View};
@@ -49,7 +49,7 @@ pub struct Peer {
     /// `None`: it has not said so yet.
     wish: Option<Preferences>,
     /// The list as it was read last, and after how many changes.
-    known: (u64, Vec<Mapped>),
+    known: (u64, Vec<PagedMapping>),
 }
 
 impl Peer {
@@ -63,7 +63,7 @@ impl Peer {
         Self { claimant, uffd, maps, wish: None, known: (u64::MAX, Vec::new()) }
     }
 
-    fn mappings(&mut self) -> &[Mapped] {
+    fn mappings(&mut self) -> &[PagedMapping] {
         let changes = self.maps.changes();
         if self.known.0 != changes {
             self.known = (changes, self.maps.all());
@@ -228,7 +228,7 @@ impl Evictor {
     fn staying(&self) -> Runs {
         let (most, mut all) = (self.ground.may_stay(), Runs::default());
         for peer in lock(&self.peers).iter_mut() {
-            let own = peer.mappings().iter().filter(|map| map.stays).map(Mapped::pages);
+            let own = peer.mappings().iter().filter(|map| map.stays).map(PagedMapping::pages);
             let with_own = Runs::of(all.iter().chain(own));
             if with_own.pages() <= most {
                 all = with_own;

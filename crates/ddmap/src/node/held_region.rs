@@ -7,7 +7,7 @@
 use crate::protocol::holder::{self, Keeper};
 use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
 use crate::protocol::{Installed, NodeId, PAGE, State, TERM, Version, Word};
-use crate::shared_memory::capacity::Room;
+use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::files;
 use crate::shared_memory::store::{KEPT_HOST, KEPT_PAGES};
 use crate::shared_memory::table::{Table, TableError};
@@ -28,7 +28,7 @@ pub struct HeldRegion {
     table: Table,
     region: Region,
     uffd: Uffd,
-    room: Arc<Room>,
+    room: Arc<Capacity>,
     folder: PathBuf,
     /// For which node, in which term: the number in the upper half, 0 if it is not known.
     host: AtomicU64,
@@ -54,7 +54,7 @@ impl HeldRegion {
         folder: &Path,
         (host, term): (u16, u32),
         pages: u64,
-        room: Arc<Room>,
+        room: Arc<Capacity>,
     ) -> Result<Self, TableError> {
         let system = |what| move |errno| TableError::System(what, errno);
         // A node that died, or had no memory left, when it made it has kept nothing yet.

@@ -6,13 +6,13 @@
 //! and nothing leaves; then the node finds out which of the two has it.
 
 use super::rollback::way_back;
-use super::{BEAT, SILENT, Shared, TICK, say, say_hello};
-use crate::control::local_socket::{Answered, Ordered};
+use super::{BEAT, NODE_TIMEOUT, Shared, TICK, say, say_hello};
+use crate::control::local_socket::{JobProgress, LocalReply};
 use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
 use crate::node::host::Hosted;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Flags, NodeId, PAGE, Place, State, Version};
+use crate::protocol::{Flags, Location, NodeId, PAGE, State, Version};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::migration::{Moved, Tables};
 use crate::shared_memory::store::Standing;
@@ -40,7 +40,7 @@ pub(super) enum Order {
 #[derive(Default)]
 pub(super) struct Orders {
     waiting: Mutex<Vec<(String, Order)>>,
-    ordered: Mutex<BTreeMap<String, (Order, Ordered)>>,
+    ordered: Mutex<BTreeMap<String, (Order, JobProgress)>>,
 }
 
 impl Orders {
@@ -59,39 +59,39 @@ pub(super) type Answers = BTreeMap<u64, Instant>;
 
 impl Shared {
     /// Has an order done. One that is under way already goes on.
-    pub(super) fn order(&self, volume: String, order: Order) -> Answered {
+    pub(super) fn order(&self, volume: String, order: Order) -> LocalReply {
         let mut ordered = lock(&self.orders.ordered);
         match ordered.get(&volume) {
-            Some((same, now)) if !now.over && *same == order => return Answered::Done,
+            Some((same, now)) if !now.over && *same == order => return LocalReply::Done,
             Some((_, now)) if !now.over => {
                 let text = format!("{volume} is busy: {}; try again when that is over", now.what);
-                return Answered::Refused { text };
+                return LocalReply::Refused { text };
             }
             _ => {}
         }
-        let begun = Ordered { what: "looking".to_owned(), ..Ordered::default() };
+        let begun = JobProgress { what: "looking".to_owned(), ..JobProgress::default() };
         ordered.insert(volume.clone(), (order, begun));
         lock(&self.orders.waiting).push((volume, order));
         self.answering.wake();
-        Answered::Done
+        LocalReply::Done
     }
 
     /// How far it is.
-    pub(super) fn ordered(&self, volume: &str) -> Answered {
-        Answered::Ordered(lock(&self.orders.ordered).get(volume).map(|one| one.1.clone()))
+    pub(super) fn ordered(&self, volume: &str) -> LocalReply {
+        LocalReply::Ordered(lock(&self.orders.ordered).get(volume).map(|one| one.1.clone()))
     }
 
     /// Which node is the host of a volume.
-    pub(super) fn host_of(&self, volume: &str) -> Answered {
+    pub(super) fn host_of(&self, volume: &str) -> LocalReply {
         if matches!(self.store.volume_about(volume), Ok(Some(_))) {
-            return Answered::Host(Some((self.about.node, self.about.address)));
+            return LocalReply::Host(Some((self.about.node, self.about.address)));
         }
         let asked = NodeRequest::Where { name: Some(volume.to_owned()) };
         let is_host = |address| {
             matches!(say(address, &self.about, None, &asked, &self.wire), Ok(NodeReply::Done))
         };
         let host = self.others().into_iter().find(|one| is_host(one.1));
-        Answered::Host(host.map(|(node, address)| (node.number(), address)))
+        LocalReply::Host(host.map(|(node, address)| (node.number(), address)))
     }
 
     /// The nodes besides this one that answer.
@@ -112,7 +112,7 @@ impl Shared {
         })
     }
 
-    fn tell(&self, volume: &str, change: impl FnOnce(&mut Ordered)) {
+    fn tell(&self, volume: &str, change: impl FnOnce(&mut JobProgress)) {
         if let Some((_, ordered)) = lock(&self.orders.ordered).get_mut(volume) {
             change(ordered);
         }
@@ -211,7 +211,7 @@ impl Shared {
         if target.standing != Standing::There {
             return refused("that node is to give its pages up, or was removed".to_owned(), "");
         }
-        if target.silent >= SILENT.as_secs() {
+        if target.silent >= NODE_TIMEOUT.as_secs() {
             return refused(format!("it was not heard of for {} s", target.silent), "start it");
         }
         if target.passive {
@@ -221,7 +221,7 @@ impl Shared {
         let ground = hosted.evictor.ground();
         let stays = |page: &u64| ground.table.word(*page).flags().has(Flags::STAYS);
         let owner = |page: u64| match ground.place(page) {
-            Ok(Place::Held(owner, _)) => owner.number(),
+            Ok(Location::Held(owner, _)) => owner.number(),
             _ => 0,
         };
         let there = |page: &u64| owner(*page) == to;
@@ -337,7 +337,7 @@ impl Shared {
                     let what = "having it taken over".to_owned();
                     self.tell(&moved.name, |now| (now.what, now.done, now.total) = (what, 0, 0));
                 }
-                told if heard.elapsed() > SILENT => {
+                told if heard.elapsed() > NODE_TIMEOUT => {
                     let why = match told {
                         Err(error) => error.found,
                         Ok(NodeReply::Refused { text }) => text,

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A node that was not heard of for so long gets no pages.
-pub const SILENT: Duration = Duration::from_secs(8);
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A node, and when it was heard of, by this one's clock.
 type Heard = (Member, Duration);
@@ -34,7 +34,7 @@ impl Members {
 
     /// Whether a node was heard of lately.
     fn is_heard(&self, one: &Heard) -> bool {
-        self.silence(one) < SILENT
+        self.silence(one) < NODE_TIMEOUT
     }
 
     /// How long it was silent, while this one would have heard it.
@@ -132,7 +132,7 @@ impl Members {
             return refused("node 1 gives out the numbers, and stays".to_owned());
         }
         let has = member.kept > 0 || member.promised > 0;
-        let is_heard = self.awake.now().saturating_sub(*heard) < SILENT;
+        let is_heard = self.awake.now().saturating_sub(*heard) < NODE_TIMEOUT;
         if standing == Standing::Gone && has && is_heard {
             let text = format!(
                 "node {node} is there, keeps {} pages for others, and is the host of {} pages",
@@ -171,7 +171,7 @@ impl Members {
     /// A node that was known before this one began.
     pub fn remember(&self, (node, address, standing): Listed) {
         let member = Member { standing, ..Member::new(node.number(), address) };
-        let long_ago = self.awake.now().saturating_sub(SILENT);
+        let long_ago = self.awake.now().saturating_sub(NODE_TIMEOUT);
         Self::put(&mut self.all(), member, long_ago);
     }
 

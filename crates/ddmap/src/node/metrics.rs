@@ -4,7 +4,7 @@
 use super::Shared;
 use crate::node::host::Hosted;
 use crate::protocol::PAGE;
-use crate::shared_memory::counters::{Count, Counted, Times, Touch, end_of};
+use crate::shared_memory::counters::{Count, Counted, TimeHistogram, Touch, end_of};
 use exposition::Text;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Of {
 }
 
 impl Of {
-    fn times(&self, kind: Touch) -> &Times {
+    fn times(&self, kind: Touch) -> &TimeHistogram {
         self.counted.times(kind)
     }
 }

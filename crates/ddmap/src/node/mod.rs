@@ -25,19 +25,19 @@ mod scheduling;
 pub mod service;
 mod uptime;
 
-use crate::control::local_socket::{self, Answered, Local, Said};
+use crate::control::local_socket::{self, Local, LocalReply, LocalRequest};
 use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
 use crate::control::preferences::Preferences;
 use crate::control::status::Status;
 use crate::node::eviction::Peer;
 use crate::node::host::Hosts;
 use crate::node::jobs::{Order, Orders};
-use crate::node::members::{Members, SILENT};
+use crate::node::members::{Members, NODE_TIMEOUT};
 use crate::node::scheduling::be_prompt;
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, PAGES, Request};
 use crate::protocol::{Claimant, NodeId, PAGE, TERM};
-use crate::shared_memory::capacity::Room;
+use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::store::{Listed, Lock, Store};
@@ -45,7 +45,7 @@ use crate::shared_memory::uffd::{self, Uffd};
 use crate::wire::link::Link;
 use crate::wire::server::Server;
 use crate::wire::{Hello, NO_VOLUME, Wire};
-use exposition::{NotHeard, Scrapes};
+use exposition::{ListenError, ScrapeServer};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::net::{SocketAddr, TcpListener};
@@ -90,7 +90,7 @@ pub struct NodeOptions {
 pub struct Node {
     shared: Arc<Shared>,
     listener: OwnedFd,
-    scrapes: Option<Scrapes>,
+    scrapes: Option<ScrapeServer>,
     threads: Vec<JoinHandle<()>>,
     _server: Server,
     _lock: Lock,
@@ -103,7 +103,7 @@ struct Shared {
     /// Whom to tell that this node is there; `None`: it is the first.
     first: Option<SocketAddr>,
     wire: Wire,
-    room: Arc<Room>,
+    room: Arc<Capacity>,
     /// Pages that are kept free.
     reserve: u64,
     hosts: Hosts,
@@ -327,7 +327,7 @@ impl Node {
         let members = Arc::new(Members::default());
         let passive = options.passive;
         let reserve = (capacity * u64::from(options.reserve) / 100).max(64).min(capacity / 2);
-        let room = Room::create(&store.room())
+        let room = Capacity::create(&store.room())
             .map_err(|error| DomainError::new(&asked, error, "give another --store"))?;
         let starts = room.starts() + 1;
         let mut about = Member { passive, capacity, reserve, starts, ..Member::new(0, address) };
@@ -382,7 +382,7 @@ impl Node {
 
     /// Where a monitor finds its metrics.
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.scrapes.as_ref().and_then(Scrapes::address)
+        self.scrapes.as_ref().and_then(ScrapeServer::address)
     }
 
     /// Its number.
@@ -397,7 +397,7 @@ impl Node {
             self.shared.members.look();
             let mut waited: Vec<_> = std::iter::once(PollFd::new(&self.listener, PollFlags::IN))
                 .chain(programs.iter().map(|one| PollFd::new(&one.socket, PollFlags::IN)))
-                .chain(self.scrapes.iter().flat_map(Scrapes::waited))
+                .chain(self.scrapes.iter().flat_map(ScrapeServer::waited))
                 .collect();
             let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
             match rustix::event::poll(&mut waited, Some(&time)) {
@@ -432,8 +432,8 @@ impl Node {
 }
 
 /// Where monitors connect.
-fn listen(address: SocketAddr) -> Result<Scrapes, DomainError> {
-    Scrapes::listen(address, "--metrics").map_err(|NotHeard { found, advice }| {
+fn listen(address: SocketAddr) -> Result<ScrapeServer, DomainError> {
+    ScrapeServer::listen(address, "--metrics").map_err(|ListenError { found, advice }| {
         DomainError::new(format!("give metrics at {address}"), found, advice)
     })
 }
@@ -538,11 +538,11 @@ impl Shared {
                 self.hosts.heard_of(*node);
             }
             let gone = self.members.gone();
-            if tried.elapsed() > SILENT || gone != removed {
+            if tried.elapsed() > NODE_TIMEOUT || gone != removed {
                 self.answering.drop_for(&gone, |uuid| self.may_be_hosted(uuid));
                 removed = gone;
             }
-            if tried.elapsed() > SILENT {
+            if tried.elapsed() > NODE_TIMEOUT {
                 self.finish_removals();
                 self.answering.drop_arrivals(|moved| self.knows_attempt(moved));
                 tried = Instant::now();
@@ -559,7 +559,7 @@ impl Shared {
 
     /// Hears what a process says. `false`: it has gone.
     fn hear(&self, program: &mut Program) -> bool {
-        let Ok(Some((said, descriptors))) = program.socket.receive::<Said>() else {
+        let Ok(Some((said, descriptors))) = program.socket.receive::<LocalRequest>() else {
             if let Some((volume, claimant)) = &program.attached
                 && let Ok(hosted) = self.hosts.find(volume)
             {
@@ -568,22 +568,22 @@ impl Shared {
             return false;
         };
         let answer = match said {
-            Said::Wire => Answered::Wire { key: self.wire.key().map(str::to_owned) },
-            Said::Mark { node, standing } => self.mark(node, standing),
-            Said::Remove { volume } => self.remove(&volume),
-            Said::Move { volume, to } => self.order(volume, Order::Move(to)),
-            Said::Grow { volume, pages } => self.order(volume, Order::Grow(pages)),
-            Said::Ordered { volume } => self.ordered(&volume),
-            Said::Where { volume } => self.host_of(&volume),
-            Said::Status => Answered::Status(self.status()),
-            Said::Attached { volume, slot, life, wish } => {
+            LocalRequest::Wire => LocalReply::Wire { key: self.wire.key().map(str::to_owned) },
+            LocalRequest::Mark { node, standing } => self.mark(node, standing),
+            LocalRequest::Remove { volume } => self.remove(&volume),
+            LocalRequest::Move { volume, to } => self.order(volume, Order::Move(to)),
+            LocalRequest::Grow { volume, pages } => self.order(volume, Order::Grow(pages)),
+            LocalRequest::Ordered { volume } => self.ordered(&volume),
+            LocalRequest::Where { volume } => self.host_of(&volume),
+            LocalRequest::Status => LocalReply::Status(self.status()),
+            LocalRequest::Attached { volume, slot, life, wish } => {
                 let claimant = Claimant { slot, life };
                 match self.attached(&volume, (claimant, wish), descriptors) {
                     Ok(()) => {
                         program.attached = Some((volume, claimant));
-                        Answered::Done
+                        LocalReply::Done
                     }
-                    Err(error) => Answered::Refused { text: error.to_string() },
+                    Err(error) => LocalReply::Refused { text: error.to_string() },
                 }
             }
         };

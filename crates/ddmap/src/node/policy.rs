@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 /// Pages in the cold queue, at most; and the part of the pages that may leave.
 const COLD: usize = 16 << 10;
 const PART: usize = 8;
-const LEAST: usize = 64;
+const LOCAL_LEAST: usize = 64;
 
 /// How cold a page is: what is coldest leaves first.
 pub fn coldness(policy: Policy, word: Word, now: u16) -> u32 {
@@ -82,7 +82,7 @@ impl Cold {
                 keep(&mut coldest, COLD);
             }
         }
-        keep(&mut coldest, (seen / PART).clamp(LEAST, COLD));
+        keep(&mut coldest, (seen / PART).clamp(LOCAL_LEAST, COLD));
         coldest.sort_unstable_by(|one, other| other.cmp(one));
         self.queue =
             coldest.into_iter().map(|(_, _, Reverse(page), word)| (page, Word(word))).collect();

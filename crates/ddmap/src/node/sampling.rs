@@ -20,7 +20,7 @@ const PATIENCE_MS: u64 = 300;
 /// When something happens: the node's ticks, and milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// Pages that have come (`Room::tick`).
+    /// Pages that have come (`Capacity::tick`).
     pub tick: u16,
     /// The clock, from any moment on.
     pub ms: u64,

@@ -9,7 +9,7 @@ use crate::node::held_region::HeldRegion;
 use crate::node::members::Members;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, TERM};
-use crate::shared_memory::capacity::Room;
+use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::store::{Standing, Store};
 use crate::shared_memory::table::Table;
 use crate::wire::server::{Peer, Refusal, Service};
@@ -38,7 +38,7 @@ pub struct Answering {
     wire: Wire,
     pub(super) store: Store,
     pub(super) here: NodeId,
-    room: Arc<Room>,
+    room: Arc<Capacity>,
     members: Arc<Members>,
     kept: Mutex<BTreeMap<[u8; 16], Arc<HeldRegion>>>,
     pub(super) arrivals: Arrivals,
@@ -54,7 +54,7 @@ impl Answering {
         (domain, wire): (String, Wire),
         store: Store,
         (here, about): (NodeId, Member),
-        room: Arc<Room>,
+        room: Arc<Capacity>,
         members: Arc<Members>,
     ) -> Self {
         let (kept, arrivals) = (Mutex::default(), Arrivals::default());

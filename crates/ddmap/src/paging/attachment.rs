@@ -2,10 +2,10 @@
 //! table, and hands over to the node what the node needs.
 
 use crate::control::connections::Links;
-use crate::control::local_socket::{Answered, Local, Said};
+use crate::control::local_socket::{Local, LocalReply, LocalRequest};
 use crate::control::preferences::Preferences;
 use crate::control::registry::Registry;
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::paging::pagers;
 use crate::protocol::NodeId;
 use crate::shared_memory::error::DomainError;
@@ -69,14 +69,14 @@ impl Attachment {
         let socket = Local::connect(&self.store).map_err(unreached)?;
         let me = ground.table.me();
         let volume = self.volume.clone();
-        let said = Said::Attached { volume, slot: me.slot, life: me.life, wish: self.wish };
+        let said = LocalRequest::Attached { volume, slot: me.slot, life: me.life, wish: self.wish };
         match socket.ask(&said, descriptors).map_err(unreached)? {
-            Answered::Done => {
+            LocalReply::Done => {
                 *kept = Some(socket);
                 self.start.store(starts, Ordering::Relaxed);
                 Ok(())
             }
-            Answered::Refused { text } => Err(DomainError::new(&asked, text, "")),
+            LocalReply::Refused { text } => Err(DomainError::new(&asked, text, "")),
             _ => Err(DomainError::new(&asked, "it answers something else", "")),
         }
     }
@@ -105,9 +105,9 @@ fn await_node(store: &Store, patience: Duration) {
 /// How the nodes of a domain talk.
 pub(super) fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
     let failed = |found: String| DomainError::new(asked, found, Registry::how_to_start(store));
-    let ask = || Local::connect(store)?.ask(&Said::Wire, &[]);
+    let ask = || Local::connect(store)?.ask(&LocalRequest::Wire, &[]);
     match ask() {
-        Ok(Answered::Wire { key }) => {
+        Ok(LocalReply::Wire { key }) => {
             Wire::of_key(key.as_deref()).map_err(|error| failed(error.to_string()))
         }
         Ok(_) => Err(failed("its node answers something else".to_owned())),
@@ -116,7 +116,10 @@ pub(super) fn wire(store: &Store, asked: &str) -> Result<Wire, DomainError> {
 }
 
 /// The pager of the region at a path. `None`: it is no region of a domain's.
-pub fn pager_of(path: &Path, wishes: Wishes) -> Result<Option<Arc<RegionPager>>, DomainError> {
+pub fn pager_of(
+    path: &Path,
+    wishes: PagerOptions,
+) -> Result<Option<Arc<RegionPager>>, DomainError> {
     let Some(folder) = path.parent().filter(|_| path.file_name() == Some(REGION.as_ref())) else {
         return Ok(None);
     };

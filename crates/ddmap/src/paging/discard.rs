@@ -2,7 +2,7 @@
 
 use crate::paging::mapper::ProcessMapper;
 use crate::paging::pager::RegionPager;
-use crate::protocol::{Discard, Flags, Place, State, Word};
+use crate::protocol::{Discard, Flags, Location, State, Word};
 use crate::shared_memory::view::View;
 
 /// Pages that are made holes by one call, at most: they are busy that long.
@@ -49,7 +49,7 @@ impl RegionPager {
     }
 
     fn is_placed_nowhere(&self, page: u64) -> bool {
-        matches!(self.ground.place(page), Ok(Place::Lost(..)))
+        matches!(self.ground.place(page), Ok(Location::Lost(..)))
     }
 
     /// Whether a page's bytes are gone for good, as far as is known.

@@ -13,7 +13,7 @@ use crate::paging::pager::RegionPager;
 use crate::protocol::messages::PAGES;
 use crate::protocol::{Flags, PAGE, State};
 use crate::shared_memory::counters::Touch;
-use crate::shared_memory::maps::Mapped;
+use crate::shared_memory::maps::PagedMapping;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
@@ -74,12 +74,12 @@ impl RegionPager {
 
     /// Maps so many pages, at most, as far as they are here, and not mapped already, in a mapping
     /// (`None`: the engine's own).
-    pub(super) fn map_run(&self, first: u64, most: u64, map: Option<Mapped>) {
+    pub(super) fn map_run(&self, first: u64, most: u64, map: Option<PagedMapping>) {
         let table = &self.ground.table;
         let map = map.unwrap_or_else(|| {
             let bytes = self.main.1.load(Ordering::Relaxed);
             let start = self.main.0.load(Ordering::Relaxed);
-            Mapped { start, page: 0, pages: bytes / PAGE, shared: true, stays: false }
+            PagedMapping { start, page: 0, pages: bytes / PAGE, shared: true, stays: false }
         });
         let Some((at, most)) = map.part_of(first, most) else { return };
         let first = first.max(map.page);

@@ -6,7 +6,7 @@
 //! used. A thread's touches are in a variable of the thread: a signal handler looks at it.
 
 use crate::paging::request_pages;
-use crate::protocol::{Flags, Place, State, Word};
+use crate::protocol::{Flags, Location, State, Word};
 use crate::shared_memory::view::SharedRegion;
 use std::cell::Cell;
 
@@ -41,7 +41,7 @@ pub(super) fn begins_at(word: Word) -> bool {
 /// Whether a page is zeros that no node has, and nobody is at it.
 pub(super) fn is_void(ground: &SharedRegion, page: u64) -> bool {
     ground.table.word(page).state() == State::Absent
-        && matches!(ground.place(page), Ok(Place::Void(_)))
+        && matches!(ground.place(page), Ok(Location::Void(_)))
 }
 
 /// Whether a page may be brought behind another one that was touched first.

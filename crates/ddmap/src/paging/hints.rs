@@ -10,9 +10,9 @@ use crate::paging::pager::RegionPager;
 use crate::paging::pagers::{self, Pagers};
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::messages::PAGES;
-use crate::protocol::{PAGE, Place, State};
+use crate::protocol::{Location, PAGE, State};
 use crate::shared_memory::fork_lock::ForkLock;
-use crate::shared_memory::maps::Mapped;
+use crate::shared_memory::maps::PagedMapping;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ops::Range;
@@ -24,7 +24,7 @@ const WAYS: usize = 256;
 
 /// How a program reads a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum AccessPattern {
     /// It does not say.
     Normal,
     /// In no order: nothing is brought ahead.
@@ -35,7 +35,7 @@ pub enum Way {
 
 /// What was said of a region's mappings, by addresses.
 pub(super) struct Hints {
-    ways: ForkLock<Vec<(Range<usize>, Way)>>,
+    ways: ForkLock<Vec<(Range<usize>, AccessPattern)>>,
     /// With the places of holds.
     locked: ForkLock<Vec<(Range<usize>, u64)>>,
 }
@@ -62,8 +62,10 @@ impl Hints {
     pub(super) fn ahead(&self, address: usize, by_default: PrefetchMode) -> PrefetchMode {
         let ways = self.ways.lock();
         match ways.iter().find(|way| way.0.contains(&address)) {
-            Some((_, Way::Random)) => PrefetchMode::Off,
-            Some((_, Way::InOrder)) if by_default != PrefetchMode::Off => PrefetchMode::Seq,
+            Some((_, AccessPattern::Random)) => PrefetchMode::Off,
+            Some((_, AccessPattern::InOrder)) if by_default != PrefetchMode::Off => {
+                PrefetchMode::Seq
+            }
             _ => by_default,
         }
     }
@@ -76,14 +78,14 @@ impl Hints {
         self.locked.renew(Vec::new());
     }
 
-    fn read_so(&self, range: Range<usize>, way: Way) {
+    fn read_so(&self, range: Range<usize>, way: AccessPattern) {
         let mut ways = self.ways.lock();
         let cut = ways.drain(..).flat_map(|(old, way)| {
             without(&old, &range).map(|part| (part, way)).collect::<Vec<_>>()
         });
         let mut all: Vec<_> = cut.collect();
         // One that is not noted is read as any other.
-        if way != Way::Normal && all.len() < WAYS {
+        if way != AccessPattern::Normal && all.len() < WAYS {
             all.push((range, way));
         }
         *ways = all;
@@ -93,13 +95,13 @@ impl Hints {
 impl RegionPager {
     /// These addresses are no mappings of the region any more.
     pub(super) fn forget_hints(&self, range: Range<usize>) {
-        self.hints.read_so(range.clone(), Way::Normal);
+        self.hints.read_so(range.clone(), AccessPattern::Normal);
         self.unlock(&range);
     }
 
     /// What of a range lies in mappings of the region.
     fn parts(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        let part = |map: Mapped| {
+        let part = |map: PagedMapping| {
             let end = map.start + (map.pages * PAGE) as usize;
             range.start.max(map.start)..range.end.min(end)
         };
@@ -119,7 +121,7 @@ impl RegionPager {
             let Some((page, _)) = self.mapping_at(address) else { continue };
             let place = ground.place(page);
             let absent = ground.table.word(page).state() == State::Absent
-                && matches!(place, Ok(Place::Held(owner, _)) if owner != ground.here());
+                && matches!(place, Ok(Location::Held(owner, _)) if owner != ground.here());
             if absent {
                 wanted.push(page);
             }
@@ -210,7 +212,7 @@ fn pages(start: usize, length: usize) -> Range<usize> {
 impl Pagers {
     /// The program reads these addresses so from here on, as far as they are of mappings of a
     /// region.
-    pub fn reads(start: usize, length: usize, way: Way) {
+    pub fn reads(start: usize, length: usize, way: AccessPattern) {
         pagers::each(|pager| {
             if pager.page_at(start).is_some() {
                 pager.hints.read_so(start..start.saturating_add(length), way);

@@ -5,7 +5,7 @@ use crate::paging::pager::RegionPager;
 use crate::paging::pagers;
 use crate::protocol::{Fault, Host, Installed, Next, PAGE, Shown};
 use crate::shared_memory::counters::Touch;
-use crate::shared_memory::maps::Mapped;
+use crate::shared_memory::maps::PagedMapping;
 use crate::shared_memory::view::{Mapper, View};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -52,13 +52,13 @@ pub(super) fn was_not_ours() -> bool {
 pub(super) struct ProcessMapper<'p> {
     pager: &'p RegionPager,
     /// The page that was touched, and the mapping, if it is not the engine's own.
-    touched: (u64, Option<Mapped>),
+    touched: (u64, Option<PagedMapping>),
     /// Pages that were put into the file together: the first one, and how many.
     laid: Cell<(u64, u64)>,
 }
 
 impl<'p> ProcessMapper<'p> {
-    pub(super) fn new(pager: &'p RegionPager, page: u64, map: Option<Mapped>) -> Self {
+    pub(super) fn new(pager: &'p RegionPager, page: u64, map: Option<PagedMapping>) -> Self {
         Self { pager, touched: (page, map), laid: Cell::new((0, 0)) }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// How a program's pages are brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wishes {
+pub struct PagerOptions {
     /// How long a touch waits for a holder that does not answer.
     pub patience: Duration,
     /// How pages are brought ahead.
@@ -18,7 +18,7 @@ pub struct Wishes {
     pub lines: LineCache,
 }
 
-impl Wishes {
+impl PagerOptions {
     /// What a text says: `patience=SECONDS,ahead=auto|seq|stride|off,policy=lru|fifo|lfu,
     /// evict=background|demand,local=BYTES,lines=auto|off|BYTES`, each of them or none.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -49,7 +49,7 @@ impl Wishes {
     }
 }
 
-impl Default for Wishes {
+impl Default for PagerOptions {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(30),

@@ -14,18 +14,18 @@ use crate::paging::attachment::Attachment;
 use crate::paging::fault_around;
 use crate::paging::hints::Hints;
 use crate::paging::mapper::{self, ProcessMapper};
-pub use crate::paging::options::Wishes;
+pub use crate::paging::options::PagerOptions;
 use crate::paging::prefetch::PrefetchMode;
 use crate::paging::private_mappings::Private;
 use crate::paging::remote_reads::RemoteReads;
 use crate::paging::sampling;
 use crate::paging::{first_touches, pagers, request_pages, restarts};
 use crate::protocol::messages::{Answer, PAGES};
-use crate::protocol::{Fault, Flags, Host, Next, NodeId, PAGE, Place, State, Version, Why};
+use crate::protocol::{Fault, Flags, Host, Location, Next, NodeId, PAGE, State, Version, Why};
 use crate::shared_memory::counters::{Count, Counted, Touch};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::fork_lock::ForkLock;
-use crate::shared_memory::maps::{Mapped, Maps};
+use crate::shared_memory::maps::{Maps, PagedMapping};
 use crate::shared_memory::runs::Runs;
 use crate::shared_memory::table::Handles;
 use crate::shared_memory::uffd::Uffd;
@@ -52,7 +52,7 @@ pub struct RegionPager {
     /// Leaked when a child gets its own: a handler may look at it.
     maps: AtomicPtr<Maps>,
     pub(super) carrier: Box<dyn Carrier>,
-    wishes: Wishes,
+    wishes: PagerOptions,
     /// The engine's own mapping: its start, and bytes.
     pub(super) main: (AtomicUsize, AtomicU64),
     pub(super) owed: ForkLock<Vec<(NodeId, u64, Version)>>,
@@ -80,7 +80,7 @@ impl RegionPager {
         uffd: Uffd,
         maps: Maps,
         carrier: Box<dyn Carrier>,
-        wishes: Wishes,
+        wishes: PagerOptions,
         node: Option<Attachment>,
     ) -> Self {
         let main = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -168,7 +168,7 @@ impl RegionPager {
     }
 
     /// The same, and the mapping, if it is not the engine's own.
-    pub(super) fn mapping_at(&self, address: usize) -> Option<(u64, Option<Mapped>)> {
+    pub(super) fn mapping_at(&self, address: usize) -> Option<(u64, Option<PagedMapping>)> {
         let (start, length) = (&self.main.0, &self.main.1);
         let offset = (address as u64).checked_sub(start.load(Ordering::Acquire) as u64);
         if let Some(offset) = offset.filter(|offset| *offset < length.load(Ordering::Acquire)) {
@@ -181,7 +181,7 @@ impl RegionPager {
     /// A program's mapping of a part of the region, of which no page was touched yet. A private one
     /// is inherited by children, since it may have pages of its own.
     /// One whose pages are to stay is one whose pages may leave, if enough do.
-    pub fn map(&self, mut map: Mapped) -> Result<(), Errno> {
+    pub fn map(&self, mut map: PagedMapping) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         map.stays = map.stays && self.may_stay(&map);
         // What stood there before is gone.
@@ -240,7 +240,7 @@ impl RegionPager {
         self.maps().remove(start, start + length);
     }
 
-    fn may_stay(&self, map: &Mapped) -> bool {
+    fn may_stay(&self, map: &PagedMapping) -> bool {
         let listed = || self.maps().each().filter(|map| map.stays).map(|map| map.pages());
         let most = self.ground.may_stay();
         // What is mapped twice is counted twice, if that does no harm.
@@ -250,7 +250,7 @@ impl RegionPager {
         may
     }
 
-    fn register(&self, map: Mapped) -> Result<(), Errno> {
+    fn register(&self, map: PagedMapping) -> Result<(), Errno> {
         let length = (map.pages * PAGE) as usize;
         if map.shared {
             // SAFETY: a mapping of the region, in which children would find holes filled by zeros.
@@ -272,7 +272,7 @@ impl RegionPager {
         let maps = Maps::new().map_err(|error| error.errno())?;
         let (start, bytes) =
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(Mapped { start, page: 0, pages: bytes / PAGE, shared: true, stays: false });
+        maps.add(PagedMapping { start, page: 0, pages: bytes / PAGE, shared: true, stays: false });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
@@ -306,7 +306,7 @@ impl RegionPager {
         let word = self.ground.table.word(page);
         let here = match word.state() {
             State::Owned => true,
-            State::Absent => matches!(self.ground.place(page), Ok(Place::Void(_))),
+            State::Absent => matches!(self.ground.place(page), Ok(Location::Void(_))),
             _ => false,
         };
         if !here {
@@ -346,7 +346,7 @@ impl RegionPager {
         if mapper::was_not_ours() { Err(Errno::FAULT) } else { Ok(()) }
     }
 
-    fn bring_touched(&self, page: u64, touched: Option<Mapped>) -> Result<(), Errno> {
+    fn bring_touched(&self, page: u64, touched: Option<PagedMapping>) -> Result<(), Errno> {
         self.bring_by(page, touched, self.wishes.ahead).map(drop)
     }
 
@@ -354,7 +354,7 @@ impl RegionPager {
     fn bring_by(
         &self,
         page: u64,
-        touched: Option<Mapped>,
+        touched: Option<PagedMapping>,
         ahead: PrefetchMode,
     ) -> Result<Vec<u64>, Errno> {
         let (begun, begun_ns, mut refused) = (Instant::now(), now_ns(), 0);
@@ -377,7 +377,7 @@ impl RegionPager {
                     return Ok(pages);
                 }
                 Next::Fail(Why::Lost | Why::Damaged) => {
-                    if let Ok(Place::Lost(Some(node), _)) = self.ground.place(page) {
+                    if let Ok(Location::Lost(Some(node), _)) = self.ground.place(page) {
                         pagers::note_lost(node);
                     }
                     return Err(Errno::IO);
@@ -415,7 +415,7 @@ impl RegionPager {
     }
 
     /// Brings pages, by one request to each holder: gives what came of the first one.
-    pub(super) fn bring(&self, pages: &[u64], touched: Option<Mapped>) -> Next {
+    pub(super) fn bring(&self, pages: &[u64], touched: Option<PagedMapping>) -> Next {
         let mut first = Next::Again;
         let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
         let mut fresh = Vec::new();
@@ -586,7 +586,7 @@ impl Pager for RegionPager {
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
         let pages = whole / PAGE;
-        let map = Mapped { start: address, page: 0, pages, shared: true, stays: false };
+        let map = PagedMapping { start: address, page: 0, pages, shared: true, stays: false };
         let registered = if self.is_unsettled.load(Ordering::Relaxed) {
             self.register(map)
         } else {

@@ -5,13 +5,13 @@
 //! may look at it: a pager that leaves waits until none does.
 
 use crate::control::interruption;
-pub use crate::control::interruption::Ends;
+pub use crate::control::interruption::Interruptible;
 use crate::paging::fault_around;
 use crate::paging::pager::RegionPager;
 use crate::paging::sampling;
 use crate::protocol::{NodeId, PAGE};
 use crate::shared_memory::counters::{Count, Counted, Touch};
-use crate::shared_memory::maps::Mapped;
+use crate::shared_memory::maps::PagedMapping;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicUsize, Ordering};
@@ -243,7 +243,7 @@ impl Pagers {
     }
 
     /// Until `act` is over, this thread's waits for pages end so.
-    pub fn ending<T>(ends: Ends, act: impl FnOnce() -> T) -> T {
+    pub fn ending<T>(ends: Interruptible, act: impl FnOnce() -> T) -> T {
         let before = interruption::end_at(ends);
         let value = act();
         interruption::end_at(before);
@@ -347,7 +347,7 @@ impl Pagers {
         hold(start, start.saturating_add(length));
         let mut at = start;
         while at < start.saturating_add(length) {
-            if !matches!(Self::ending(Ends::Never, || Self::serve(at)), Some(Ok(()))) {
+            if !matches!(Self::ending(Interruptible::Never, || Self::serve(at)), Some(Ok(()))) {
                 return;
             }
             at = (at / PAGE as usize + 1) * PAGE as usize;
@@ -357,7 +357,7 @@ impl Pagers {
     /// A program's mapping of a part of the region whose own mapping begins at `base`: no page of
     /// it was touched yet. If the region has no pager, nothing is done. A private one is inherited
     /// by children, which register it when they settle.
-    pub fn map(base: usize, map: Mapped) -> Result<(), Errno> {
+    pub fn map(base: usize, map: PagedMapping) -> Result<(), Errno> {
         let outcome = Cell::new(Ok(()));
         find(base, |pager| {
             forget(pager, map.start, (map.pages * PAGE) as usize);

@@ -13,13 +13,13 @@
 use crate::paging::pager::RegionPager;
 use crate::protocol::PAGE;
 use crate::shared_memory::fork_lock::ForkLock;
-use crate::shared_memory::maps::Mapped;
+use crate::shared_memory::maps::PagedMapping;
 use os::interrupt::system_call;
 use rustix::io::Errno;
 use std::ops::Range;
 
 /// The list.
-pub(super) struct Private(ForkLock<Vec<Mapped>>);
+pub(super) struct Private(ForkLock<Vec<PagedMapping>>);
 
 impl Default for Private {
     fn default() -> Self {
@@ -27,22 +27,22 @@ impl Default for Private {
     }
 }
 
-fn addresses(map: &Mapped) -> Range<usize> {
+fn addresses(map: &PagedMapping) -> Range<usize> {
     map.start..map.start + (map.pages * PAGE) as usize
 }
 
 /// The part of a mapping that lies in a range of addresses.
-fn part(map: &Mapped, range: &Range<usize>) -> Option<Mapped> {
+fn part(map: &PagedMapping, range: &Range<usize>) -> Option<PagedMapping> {
     let all = addresses(map);
     let (start, end) = (all.start.max(range.start), all.end.min(range.end));
     let page = map.page_at(start)?;
     let pages = end.saturating_sub(start) as u64 / PAGE;
-    (pages > 0).then_some(Mapped { start, page, pages, ..*map })
+    (pages > 0).then_some(PagedMapping { start, page, pages, ..*map })
 }
 
 impl Private {
     /// A mapping was made.
-    pub(super) fn mapped(&self, map: Mapped) {
+    pub(super) fn mapped(&self, map: PagedMapping) {
         self.unmapped(addresses(&map));
         if !map.shared {
             self.0.lock().push(map);
@@ -55,7 +55,7 @@ impl Private {
         if list.iter().all(|map| part(map, &range).is_none()) {
             return;
         }
-        let left = |map: &Mapped| {
+        let left = |map: &PagedMapping| {
             let around = [0..range.start, range.end..usize::MAX];
             around.map(|side| part(map, &side)).into_iter().flatten().collect::<Vec<_>>()
         };
@@ -63,12 +63,12 @@ impl Private {
     }
 
     /// What lies in a range of addresses.
-    fn within(&self, range: &Range<usize>) -> Vec<Mapped> {
+    fn within(&self, range: &Range<usize>) -> Vec<PagedMapping> {
         self.0.lock().iter().filter_map(|map| part(map, range)).collect()
     }
 
     /// In a forked child, as soon as it may allocate: what it has inherited.
-    fn forked(&self) -> Vec<Mapped> {
+    fn forked(&self) -> Vec<PagedMapping> {
         let list = self.0.get().try_lock().map(|list| list.clone()).unwrap_or_default();
         self.0.renew(Vec::new());
         list
@@ -95,7 +95,7 @@ impl RegionPager {
         self.forget(range.start, range.len());
         self.forget(to, range.len());
         for part in parts {
-            self.map(Mapped { start: to + (part.start - range.start), ..part })?;
+            self.map(PagedMapping { start: to + (part.start - range.start), ..part })?;
         }
         Ok(())
     }
@@ -116,17 +116,19 @@ mod tests {
     fn what_is_cut_out_leaves_both_ends_and_shared_mappings_are_not_listed() {
         let list = Private::default();
         let at = |page: usize| 0x10_0000 + page * 4096;
-        let whole = Mapped { start: at(0), page: 7, pages: 16, shared: false, stays: false };
+        let whole = PagedMapping { start: at(0), page: 7, pages: 16, shared: false, stays: false };
         list.mapped(whole);
-        list.mapped(Mapped { start: at(2), page: 90, pages: 3, shared: true, stays: true });
-        let ends =
-            [Mapped { pages: 2, ..whole }, Mapped { start: at(5), page: 12, pages: 11, ..whole }];
+        list.mapped(PagedMapping { start: at(2), page: 90, pages: 3, shared: true, stays: true });
+        let ends = [
+            PagedMapping { pages: 2, ..whole },
+            PagedMapping { start: at(5), page: 12, pages: 11, ..whole },
+        ];
         assert_eq!(list.within(&(0..usize::MAX)), ends);
-        let cut = Mapped { start: at(4), page: 40, pages: 2, ..whole };
+        let cut = PagedMapping { start: at(4), page: 40, pages: 2, ..whole };
         list.mapped(cut);
         assert_eq!(
             list.within(&(at(1)..at(6))),
-            [Mapped { start: at(1), page: 8, pages: 1, ..whole }, cut]
+            [PagedMapping { start: at(1), page: 8, pages: 1, ..whole }, cut]
         );
         list.unmapped(0..usize::MAX);
         assert_eq!(list.forked(), []);

@@ -16,7 +16,7 @@
 use crate::control::transport::Carrier;
 use crate::paging::line_cache::{Found, Shard};
 use crate::protocol::messages::{Answer, Lines, Request};
-use crate::protocol::{NodeId, PAGE, Place, State, Version, Word};
+use crate::protocol::{Location, NodeId, PAGE, State, Version, Word};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::view::SharedRegion;
@@ -89,7 +89,7 @@ fn seen(ground: &SharedRegion, page: u64) -> Option<Seen> {
     // In this order: see above.
     let word = ground.table.word(page);
     match ground.place(page) {
-        Ok(Place::Held(owner, version))
+        Ok(Location::Held(owner, version))
             if word.state() == State::Absent && owner != ground.here() =>
         {
             Some(Seen { word, owner, version })

@@ -12,7 +12,7 @@ use crate::control::connections::Links;
 use crate::control::transport::Carrier;
 use crate::paging::attachment::wire;
 use crate::protocol::messages::{Answer, Request};
-use crate::protocol::{DamagedPlace, Flags, NodeId, Place, State, Version};
+use crate::protocol::{DamagedPlace, Flags, Location, NodeId, State, Version};
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{Standing, Store};
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was found, and done.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Repaired {
+pub struct RepairReport {
     /// Pages that were looked at.
     pub looked_at: u64,
     /// Pages whose place is known again.
@@ -54,7 +54,11 @@ struct Claims {
 }
 
 /// Where a page is, if the directory is wrong.
-fn decide(here: NodeId, place: Result<Place, DamagedPlace>, claims: &Claims) -> Option<Place> {
+fn decide(
+    here: NodeId,
+    place: Result<Location, DamagedPlace>,
+    claims: &Claims,
+) -> Option<Location> {
     let latest = match (claims.here, claims.kept) {
         // What was on its way when the node died may have arrived.
         (Some(own), Some((_, kept))) if !own.is_later_than(kept) => Some((here, kept.later(1))),
@@ -62,23 +66,23 @@ fn decide(here: NodeId, place: Result<Place, DamagedPlace>, claims: &Claims) -> 
         (None, kept) => kept,
     };
     let or_lost = |owner: Option<NodeId>, known: Version| {
-        let found = latest.map(|(node, version)| Place::Held(node, version));
-        found.or(claims.empty.map(Place::Void)).unwrap_or(Place::Lost(owner, known))
+        let found = latest.map(|(node, version)| Location::Held(node, version));
+        found.or(claims.empty.map(Location::Void)).unwrap_or(Location::Lost(owner, known))
     };
     match place {
         // A file that is new, or a word that was zeroed.
-        Ok(Place::Void(version)) if version == Version::default() => {
+        Ok(Location::Void(version)) if version == Version::default() => {
             (latest.is_some() || claims.touched).then(|| or_lost(None, version.later(1)))
         }
-        Ok(Place::Void(_)) => None,
-        Ok(Place::Held(owner, version)) if owner == here => {
+        Ok(Location::Void(_)) => None,
+        Ok(Location::Held(owner, version)) if owner == here => {
             claims.here.is_none().then(|| or_lost(Some(owner), version))
         }
-        Ok(Place::Held(owner, version)) => claims.denied.then(|| or_lost(Some(owner), version)),
-        Ok(lost @ Place::Lost(owner, version)) => {
+        Ok(Location::Held(owner, version)) => claims.denied.then(|| or_lost(Some(owner), version)),
+        Ok(lost @ Location::Lost(owner, version)) => {
             Some(or_lost(owner, version)).filter(|right| *right != lost)
         }
-        Err(_) if !claims.touched && latest.is_none() => Some(Place::Void(Version::default())),
+        Err(_) if !claims.touched && latest.is_none() => Some(Location::Void(Version::default())),
         Err(_) => Some(or_lost(None, Version::default().later(1))),
     }
 }
@@ -118,7 +122,7 @@ fn ask_all(store: &Store, links: &Links, here: NodeId) -> HeldRegion {
 
 /// Compares the directory of a volume with what nodes claim, and mends it, if that is `wanted`.
 /// No program may have the volume attached.
-pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<Repaired, DomainError> {
+pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<RepairReport, DomainError> {
     let asked = format!("repair {volume}");
     let failed = |found: String| DomainError::new(&asked, found, "");
     let (Some(about), Some(node)) = (store.volume_about(volume)?, store.about()?) else {
@@ -157,9 +161,9 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<Repaired, Dom
     };
     let links = Links::new(store.clone(), hello, about.pages, wire(store, &asked)?);
     let kept = ask_all(store, &links, here);
-    let mut repaired = Repaired {
+    let mut repaired = RepairReport {
         silent: kept.silent.iter().map(|node| node.number()).collect(),
-        ..Repaired::default()
+        ..RepairReport::default()
     };
     let mut pages: Vec<u64> = ground.table.touched().collect();
     pages.extend(ground.directory_pages());
@@ -178,7 +182,7 @@ fn look(
     page: u64,
     kept: &HeldRegion,
     wanted: bool,
-    repaired: &mut Repaired,
+    repaired: &mut RepairReport,
 ) {
     repaired.looked_at += 1;
     let (word, place) = (ground.table.word(page), ground.place(page));
@@ -190,7 +194,7 @@ fn look(
     let in_file = (claimed || word.state() == State::Owned) && ground.is_in_file(page);
     let can_be = |kept: &(NodeId, Version)| in_file || kept.1.is_later_than(word.version());
     let denied = match place {
-        Ok(Place::Held(owner, version)) if owner != ground.here() => {
+        Ok(Location::Held(owner, version)) if owner != ground.here() => {
             !kept.silent.contains(&owner) && kept.all.get(&(page, owner)) != Some(&version)
         }
         _ => false,
@@ -204,24 +208,24 @@ fn look(
     };
     let number = |owner: Option<NodeId>| owner.map(NodeId::number);
     let Some(right) = decide(ground.here(), place, &claims) else {
-        if let Ok(Place::Lost(owner, _)) = place {
+        if let Ok(Location::Lost(owner, _)) = place {
             repaired.lost.push((page, number(owner)));
         }
         return;
     };
     match right {
         // A node that is silent may have it.
-        Place::Lost(..) if !kept.silent.is_empty() => return,
-        Place::Lost(owner, _) => repaired.lost.push((page, number(owner))),
+        Location::Lost(..) if !kept.silent.is_empty() => return,
+        Location::Lost(owner, _) => repaired.lost.push((page, number(owner))),
         _ => repaired.found += 1,
     }
     if wanted {
         // A page that was called lost is asked for again by the next touch.
         let turned = match right {
-            Place::Held(node, version) if node == ground.here() => {
+            Location::Held(node, version) if node == ground.here() => {
                 word.turned(State::Owned, version)
             }
-            Place::Void(version) => word.emptied(version),
+            Location::Void(version) => word.emptied(version),
             _ => word.turned(State::Absent, word.version()),
         };
         ground.set_place(page, right);
@@ -242,39 +246,39 @@ mod tests {
         let [here, other, third] = [1, 2, 3].map(|number| NodeId::new(number).unwrap());
         let none = Claims::default();
         let kept = |node, number| Claims { kept: Some((node, version(number))), ..none };
-        let held = |node, number| Place::Held(node, version(number));
-        let lost = |node, number| Place::Lost(node, version(number));
+        let held = |node, number| Location::Held(node, version(number));
+        let lost = |node, number| Location::Lost(node, version(number));
         let damaged = || Err(DamagedPlace(7));
         let empty = |number| Claims { empty: Some(version(number)), touched: true, ..none };
         for (place, claims, right) in [
             // It is right.
             (Ok(held(here, 5)), Claims { here: Some(version(5)), ..none }, None),
             (Ok(held(other, 5)), kept(other, 5), None),
-            (Ok(Place::Void(version(6))), kept(other, 5), None),
-            (Ok(Place::Void(version(0))), none, None),
+            (Ok(Location::Void(version(6))), kept(other, 5), None),
+            (Ok(Location::Void(version(0))), none, None),
             (Ok(lost(None, 4)), none, None),
             // It is damaged, or new.
             (damaged(), kept(other, 5), Some(held(other, 5))),
             (damaged(), Claims { here: Some(version(6)), ..kept(other, 5) }, Some(held(here, 6))),
             (damaged(), Claims { here: Some(version(4)), ..kept(other, 5) }, Some(held(here, 6))),
             (damaged(), Claims { touched: true, ..none }, Some(lost(None, 1))),
-            (damaged(), none, Some(Place::Void(version(0)))),
-            (Ok(Place::Void(version(0))), kept(other, 5), Some(held(other, 5))),
-            (Ok(Place::Void(version(0))), Claims { touched: true, ..none }, Some(lost(None, 1))),
+            (damaged(), none, Some(Location::Void(version(0)))),
+            (Ok(Location::Void(version(0))), kept(other, 5), Some(held(other, 5))),
+            (Ok(Location::Void(version(0))), Claims { touched: true, ..none }, Some(lost(None, 1))),
             // The one that it names has not got it.
             (Ok(held(here, 5)), none, Some(lost(Some(here), 5))),
             (Ok(held(other, 5)), Claims { denied: true, ..none }, Some(lost(Some(other), 5))),
             (Ok(held(other, 5)), Claims { denied: true, ..kept(third, 4) }, Some(held(third, 4))),
             // Zeros: nobody has them.
-            (Ok(Place::Void(version(0))), empty(5), Some(Place::Void(version(5)))),
-            (damaged(), empty(5), Some(Place::Void(version(5)))),
-            (Ok(Place::Void(version(5))), empty(5), None),
+            (Ok(Location::Void(version(0))), empty(5), Some(Location::Void(version(5)))),
+            (damaged(), empty(5), Some(Location::Void(version(5)))),
+            (Ok(Location::Void(version(5))), empty(5), None),
             (
                 Ok(held(other, 4)),
                 Claims { denied: true, ..empty(5) },
-                Some(Place::Void(version(5))),
+                Some(Location::Void(version(5))),
             ),
-            (Ok(lost(None, 5)), empty(5), Some(Place::Void(version(5)))),
+            (Ok(lost(None, 5)), empty(5), Some(Location::Void(version(5)))),
             // It has come back.
             (Ok(lost(Some(other), 5)), kept(other, 5), Some(held(other, 5))),
             (Ok(lost(Some(other), 5)), none, None),

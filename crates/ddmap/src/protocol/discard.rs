@@ -11,7 +11,7 @@
 //! whole directory lost then, the page would be called lost, which nobody wants.
 
 use super::inject::{Mistake, made};
-use super::{Batch, DamagedPlace, Host, NodeId, Place, State, Version, Word};
+use super::{Batch, DamagedPlace, Host, Location, NodeId, State, Version, Word};
 
 /// Moves by which what is held elsewhere may be ahead of its word here: it left, and came back.
 const AHEAD: u32 = 2;
@@ -127,7 +127,7 @@ impl Leaf {
                 self.decide(host.here(), place, is_of_lost)
             }
             Stage::Void => {
-                host.set_place(page, Place::Void(self.after.version()));
+                host.set_place(page, Location::Void(self.after.version()));
                 if self.is_owned() { Stage::Punch } else { Stage::Turn }
             }
             Stage::Punch if made(Mistake::DroppedInFile) => {
@@ -167,25 +167,25 @@ impl Leaf {
     fn decide(
         &mut self,
         here: NodeId,
-        place: Result<Place, DamagedPlace>,
+        place: Result<Location, DamagedPlace>,
         is_of_lost: bool,
     ) -> Stage {
-        let is_lost = self.word.state() == State::Lost || matches!(place, Ok(Place::Lost(..)));
+        let is_lost = self.word.state() == State::Lost || matches!(place, Ok(Location::Lost(..)));
         if is_of_lost && !is_lost && !made(Mistake::FoundGivenUp) {
             // It was not, or is no more.
             return Stage::Turn;
         }
         let version = match place {
-            Ok(Place::Void(version)) => {
+            Ok(Location::Void(version)) => {
                 self.after = self.word.emptied(version);
                 return if self.is_owned() { Stage::Punch } else { Stage::Turn };
             }
-            Ok(Place::Held(owner, version)) => {
+            Ok(Location::Held(owner, version)) => {
                 self.owed = (owner != here).then_some((owner, version));
                 version.later(1)
             }
-            Ok(Place::Lost(_, version)) if made(Mistake::LostKeepsVersion) => version,
-            Ok(Place::Lost(_, version)) => version.later(1),
+            Ok(Location::Lost(_, version)) if made(Mistake::LostKeepsVersion) => version,
+            Ok(Location::Lost(_, version)) => version.later(1),
             // Later than whatever the directory said.
             Err(_) => self.word.version().later(AHEAD + 1),
         };

@@ -10,7 +10,7 @@
 //! that is later than what may have been sent; else it is made a hole.
 
 use super::inject::{Mistake, made};
-use super::{Batch, Host, NodeId, Place, State, Version, Word};
+use super::{Batch, Host, Location, NodeId, State, Version, Word};
 
 /// What is to be done next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -214,7 +214,7 @@ impl<B> Leaf<B> {
             Stage::Protected => {
                 self.bytes = host.read(page);
                 if made(Mistake::PlacedEarly) {
-                    host.set_place(page, Place::Held(to, version.later(1)));
+                    host.set_place(page, Location::Held(to, version.later(1)));
                 }
                 if self.bytes.is_some() { Stage::Read } else { Stage::Empty }
             }
@@ -238,7 +238,7 @@ impl<B> Leaf<B> {
         let (page, version) = (self.page, self.word.version());
         match stage {
             Stage::Zeros => {
-                host.set_place(page, Place::Void(self.void_version()));
+                host.set_place(page, Location::Void(self.void_version()));
                 Stage::Placed
             }
             Stage::Stored if made(Mistake::HoleBeforePlaced) => {
@@ -246,12 +246,12 @@ impl<B> Leaf<B> {
                 Stage::Placed
             }
             Stage::Placed if made(Mistake::HoleBeforePlaced) => {
-                host.set_place(page, Place::Held(to, version.later(1)));
+                host.set_place(page, Location::Held(to, version.later(1)));
                 Stage::Punched
             }
             // PERSIST: the holder has the bytes before the directory says so.
             Stage::Stored => {
-                host.set_place(page, Place::Held(to, version.later(1)));
+                host.set_place(page, Location::Held(to, version.later(1)));
                 Stage::Placed
             }
             Stage::Placed if made(Mistake::AbsentBeforeHole) => {
@@ -279,7 +279,7 @@ impl<B> Leaf<B> {
                 Stage::Over
             }
             Stage::Refused => {
-                host.set_place(page, Place::Held(host.here(), renewed(version)));
+                host.set_place(page, Location::Held(host.here(), renewed(version)));
                 Stage::Renewed
             }
             Stage::Renewed => {

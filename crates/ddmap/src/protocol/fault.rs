@@ -9,7 +9,7 @@
 //! so it is *finished*; a hole is fetched again.
 
 use super::inject::{Mistake, made};
-use super::{Host, Installed, NodeId, Place, Shown, State, Version, Word};
+use super::{Host, Installed, Location, NodeId, Shown, State, Version, Word};
 
 /// Why a page cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -194,7 +194,7 @@ impl<B> Fault<B> {
             // is busy and in the file, and is finished: it has the bytes that were sent, since
             // nobody could store to it meanwhile.
             Stage::Left { busy, was } => match host.place(page) {
-                Ok(Place::Held(owner, _)) if owner == here => Stage::Finish { busy, was },
+                Ok(Location::Held(owner, _)) if owner == here => Stage::Finish { busy, was },
                 Err(_) if made(Mistake::UnreadableDropped) => Stage::Punch { busy },
                 Ok(_) => Stage::Punch { busy },
                 Err(_) => Stage::Leave { busy, was },
@@ -206,14 +206,14 @@ impl<B> Fault<B> {
             // It was being brought; or being sent, and a holder may have got it by a message of
             // which nobody knows: then what is here is two versions later.
             Stage::Finish { busy, was } => match host.place(page) {
-                Ok(Place::Held(owner, version)) if owner == here => {
+                Ok(Location::Held(owner, version)) if owner == here => {
                     let later = u32::from(!made(Mistake::OneVersionOn));
                     Stage::Settle { busy, from: None, version: version.later(later) }
                 }
-                Ok(Place::Held(owner, version)) => {
+                Ok(Location::Held(owner, version)) => {
                     Stage::Settle { busy, from: Some(owner), version }
                 }
-                Ok(Place::Void(version) | Place::Lost(_, version)) => {
+                Ok(Location::Void(version) | Location::Lost(_, version)) => {
                     Stage::Settle { busy, from: None, version }
                 }
                 Err(_) => Stage::Leave { busy, was },
@@ -233,21 +233,21 @@ impl<B> Fault<B> {
         let (page, here) = (self.page, host.here());
         match stage {
             Stage::Where { busy } => match host.place(page) {
-                Ok(Place::Void(version)) => {
+                Ok(Location::Void(version)) => {
                     Stage::Install { busy, from: None, version, bytes: None }
                 }
-                Ok(Place::Held(owner, version)) if owner == here => {
+                Ok(Location::Held(owner, version)) if owner == here => {
                     Stage::Lose { busy, owner, version }
                 }
-                Ok(Place::Held(owner, version)) => Stage::Asked { busy, owner, version },
-                Ok(Place::Lost(..)) => lose(busy),
+                Ok(Location::Held(owner, version)) => Stage::Asked { busy, owner, version },
+                Ok(Location::Lost(..)) => lose(busy),
                 Err(_) => undo(busy, Next::Fail(Why::Damaged)),
             },
             Stage::Install { busy, from, version, bytes } => {
                 if made(Mistake::PlacedHereEarly)
-                    && host.place(page) != Ok(Place::Held(here, version.later(1)))
+                    && host.place(page) != Ok(Location::Held(here, version.later(1)))
                 {
-                    host.set_place(page, Place::Held(here, version.later(1)));
+                    host.set_place(page, Location::Held(here, version.later(1)));
                     return Stage::Install { busy, from, version, bytes };
                 }
                 match host.install(page, bytes.as_ref()) {
@@ -267,7 +267,7 @@ impl<B> Fault<B> {
                     host.turn(page, busy, owned);
                     return Stage::Settle { busy, from, version };
                 }
-                host.set_place(page, Place::Held(here, version.later(1)));
+                host.set_place(page, Location::Held(here, version.later(1)));
                 let owed = from.map(|owner| (owner, version));
                 Stage::Turn { busy, owed, version: version.later(1) }
             }
@@ -276,7 +276,7 @@ impl<B> Fault<B> {
                 Stage::End(Next::Done(owed))
             }
             Stage::Lose { busy, owner, version } => {
-                host.set_place(page, Place::Lost(Some(owner), version));
+                host.set_place(page, Location::Lost(Some(owner), version));
                 lose(busy)
             }
             Stage::Undo { busy, to, next } => {

@@ -2,7 +2,7 @@
 //!
 //! A region's *host* runs its programs. It has the directory, which says of each page where its
 //! bytes are. A *holder* keeps pages for the host, and does what the host says. A page has one
-//! place ([`Place`]), and each move of it has a version of its own.
+//! place ([`Location`]), and each move of it has a version of its own.
 //!
 //! | machine | runs in | what it does |
 //! |---|---|---|
@@ -59,7 +59,7 @@ pub use inject::{Mistake, make, make_everywhere};
 #[cfg(test)]
 pub use reconciliation::Reconcile;
 pub use reconciliation::reconcile;
-pub use words::{Claimant, DamagedPlace, Flags, NodeId, Place, State, Version, Word};
+pub use words::{Claimant, DamagedPlace, Flags, Location, NodeId, State, Version, Word};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -117,10 +117,10 @@ pub trait Host {
     fn turn(&self, page: u64, from: Word, to: Word) -> bool;
 
     /// Where the page's bytes are.
-    fn place(&self, page: u64) -> Result<Place, DamagedPlace>;
+    fn place(&self, page: u64) -> Result<Location, DamagedPlace>;
 
     /// Says where they are from now on. Durable when it returns, as the page file is.
-    fn set_place(&self, page: u64, place: Place);
+    fn set_place(&self, page: u64, place: Location);
 
     /// Whether a process is dead.
     fn is_dead(&self, claimant: Claimant) -> bool;

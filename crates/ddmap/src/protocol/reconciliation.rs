@@ -5,7 +5,7 @@
 //! and has dropped what the directory does not place there.
 
 use super::inject::{Mistake, made};
-use super::{Host, Place, State, Version};
+use super::{Host, Location, State, Version};
 
 /// Compares a holder's claim with the directory. It is a machine of two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -34,8 +34,8 @@ impl Reconcile {
             return if place_first { Some(!leaving) } else { leaving.then_some(false) };
         }
         // A place that cannot be read: nothing is dropped for it.
-        let place = host.place(self.page).unwrap_or(Place::Held(holder, self.version));
-        let in_vain = place != Place::Held(holder, self.version);
+        let place = host.place(self.page).unwrap_or(Location::Held(holder, self.version));
+        let in_vain = place != Location::Held(holder, self.version);
         if place_first { (!in_vain).then_some(false) } else { Some(in_vain) }
     }
 }

@@ -266,7 +266,7 @@ impl Word {
 
 /// Where a page's bytes are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Place {
+pub enum Location {
     /// Nowhere: they are zeros.
     Void(Version),
     /// A node has them.
@@ -285,7 +285,7 @@ impl std::fmt::Display for DamagedPlace {
     }
 }
 
-impl Place {
+impl Location {
     /// The version of the bytes.
     pub fn version(self) -> Version {
         match self {
@@ -333,27 +333,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn places() -> impl Strategy<Value = Place> {
+    fn places() -> impl Strategy<Value = Location> {
         let version = (0_u32..1 << 28).prop_map(Version::new);
         (0..4, 1_u16..4096, version).prop_map(|(kind, owner, version)| match kind {
-            0 => Place::Void(version),
-            1 => Place::Held(NodeId::new(owner).unwrap(), version),
-            2 => Place::Lost(None, version),
-            _ => Place::Lost(NodeId::new(owner), version),
+            0 => Location::Void(version),
+            1 => Location::Held(NodeId::new(owner).unwrap(), version),
+            2 => Location::Lost(None, version),
+            _ => Location::Lost(NodeId::new(owner), version),
         })
     }
 
     proptest! {
         #[test]
         fn a_place_is_what_its_word_says(place in places(), page in 0_u64..1 << 40) {
-            prop_assert_eq!(Place::of_word(place.word(page), page), Ok(place));
+            prop_assert_eq!(Location::of_word(place.word(page), page), Ok(place));
         }
 
         #[test]
         fn a_flipped_bit_is_seen_nearly_always(place in places(), page in 0_u64..1 << 40) {
             let word = place.word(page);
             let unseen = (0..64)
-                .filter(|bit| Place::of_word(word ^ 1 << bit, page) == Ok(place))
+                .filter(|bit| Location::of_word(word ^ 1 << bit, page) == Ok(place))
                 .count();
             prop_assert_eq!(unseen, 0);
         }
@@ -405,6 +405,6 @@ mod tests {
     #[test]
     fn a_word_of_zeros_was_never_touched() {
         assert_eq!(Word(0).state(), State::Absent);
-        assert_eq!(Place::of_word(0, 7), Ok(Place::Void(Version::new(0))));
+        assert_eq!(Location::of_word(0, 7), Ok(Location::Void(Version::new(0))));
     }
 }

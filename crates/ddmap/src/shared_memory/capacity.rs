@@ -78,9 +78,9 @@ impl<'r> Tally<'r> {
 
 /// A node's capacity. A word that cannot be accessed, since the file was cut short, reads as 0:
 /// then there is no room.
-pub struct Room(Region);
+pub struct Capacity(Region);
 
-impl Room {
+impl Capacity {
     /// The name of the file in a store.
     pub const NAME: &str = "room";
 
@@ -162,7 +162,7 @@ impl Room {
         self.free() == 0 || self.free() * 2 < self.get(RESERVE)
     }
 
-    /// The same as [`Room::missing`] behind a request for room: a few, if no page is free.
+    /// The same as [`Capacity::missing`] behind a request for room: a few, if no page is free.
     pub fn missing_now(&self) -> u64 {
         let least = if self.free() == 0 { AT_ONCE.min(self.capacity()) } else { 0 };
         self.missing().max(least)

@@ -105,7 +105,7 @@ named!(
 
 /// The times of touches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Times {
+pub struct TimeHistogram {
     /// How many, by the bucket.
     pub buckets: [u64; BUCKETS],
     /// All of them together, in ns.
@@ -114,13 +114,13 @@ pub struct Times {
     pub longest_ns: u64,
 }
 
-impl Default for Times {
+impl Default for TimeHistogram {
     fn default() -> Self {
         Self { buckets: [0; BUCKETS], sum_ns: 0, longest_ns: 0 }
     }
 }
 
-impl Times {
+impl TimeHistogram {
     /// How many.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -143,12 +143,15 @@ impl Times {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counted {
     counts: [u64; Count::ALL.len()],
-    touches: [Times; Touch::ALL.len()],
+    touches: [TimeHistogram; Touch::ALL.len()],
 }
 
 impl Default for Counted {
     fn default() -> Self {
-        Self { counts: [0; Count::ALL.len()], touches: std::array::from_fn(|_| Times::default()) }
+        Self {
+            counts: [0; Count::ALL.len()],
+            touches: std::array::from_fn(|_| TimeHistogram::default()),
+        }
     }
 }
 
@@ -159,7 +162,7 @@ impl Counted {
     }
 
     /// The times of touches of one kind.
-    pub fn times(&self, kind: Touch) -> &Times {
+    pub fn times(&self, kind: Touch) -> &TimeHistogram {
         &self.touches[kind as usize]
     }
 

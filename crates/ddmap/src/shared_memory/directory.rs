@@ -4,7 +4,7 @@
 //! A word is written by the process whose claim stands in the page's word of the node table, and
 //! is durable, as the store is, when [`Directory::set`] returns.
 
-use crate::protocol::{DamagedPlace, PAGE, Place};
+use crate::protocol::{DamagedPlace, Location, PAGE};
 use crate::shared_memory::files;
 use pmem::{OpenError, Region};
 use rustix::fs::SeekFrom;
@@ -30,10 +30,10 @@ impl Directory {
     }
 
     /// Where a page's bytes are.
-    pub fn get(&self, page: u64) -> Result<Place, DamagedPlace> {
+    pub fn get(&self, page: u64) -> Result<Location, DamagedPlace> {
         // A word on a page that vanished says nothing that can be trusted.
         let word = self.0.load64(page * 8).map_err(|_| DamagedPlace(u64::MAX))?;
-        Place::of_word(word, page)
+        Location::of_word(word, page)
     }
 
     /// Whether the file has memory for the word of a page.
@@ -45,7 +45,7 @@ impl Directory {
     }
 
     /// They are there from now on.
-    pub fn set(&self, page: u64, place: Place) -> Result<(), Errno> {
+    pub fn set(&self, page: u64, place: Location) -> Result<(), Errno> {
         // PERSIST: what tells others of the move does so behind this fence.
         let _ = self.0.store64(page * 8, place.word(page))?.flush().fence();
         Ok(())

@@ -5,7 +5,7 @@
 //! reads the list then finds every mapping that shows the page: what is listed later looks at the
 //! word first.
 //!
-//! So it is with mappings whose pages are to *stay* (`Mapped::stays`), since processes may have
+//! So it is with mappings whose pages are to *stay* (`PagedMapping::stays`), since processes may have
 //! locks there, at which the kernel looks: a node that has claimed pages to send them away gives
 //! those back that such a mapping shows (`protocol/mod.rs`, invariant 6). They stay until the
 //! mapping is gone, or the node finds its process dead. The kernel has looked at the locks of a
@@ -47,7 +47,7 @@ const SIZE: u64 = ENTRIES_AT + ENTRIES * ENTRY_BYTES;
 
 /// A mapping of a part of the region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mapped {
+pub struct PagedMapping {
     /// Its first address.
     pub start: usize,
     /// The page of the region that is there.
@@ -60,7 +60,7 @@ pub struct Mapped {
     pub stays: bool,
 }
 
-impl Mapped {
+impl PagedMapping {
     /// The pages that are mapped.
     pub fn pages(&self) -> Range<u64> {
         self.page..self.page + self.pages
@@ -139,13 +139,13 @@ impl Maps {
 
     /// Its length is read first: an entry that was used again behind that is counted as a change
     /// before its other words are written.
-    fn entry(&self, at: u64) -> Mapped {
+    fn entry(&self, at: u64) -> PagedMapping {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         let pages = self.get(at + 16);
         let start = self.get(at);
         let (shared, stays) = (start & PRIVATE == 0, start & STAYS != 0);
         let start = (start & !(PRIVATE | STAYS)) as usize;
-        Mapped { start, page: self.get(at + 8), pages, shared, stays }
+        PagedMapping { start, page: self.get(at + 8), pages, shared, stays }
     }
 
     fn count_change(&self) {
@@ -153,7 +153,7 @@ impl Maps {
     }
 
     /// Fills an entry that is free.
-    fn put(&self, at: u64, map: Mapped) {
+    fn put(&self, at: u64, map: PagedMapping) {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         self.count_change();
         let stays = if map.stays { STAYS } else { 0 };
@@ -170,13 +170,13 @@ impl Maps {
     }
 
     /// A mapping is there, of which no page is shown yet. `false`: there are too many.
-    pub fn add(&self, map: Mapped) -> bool {
+    pub fn add(&self, map: PagedMapping) -> bool {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.list(map).is_some()
     }
 
     /// The same, in place of what was mapped there: at any time one of them is listed.
-    pub fn replace(&self, map: Mapped) -> bool {
+    pub fn replace(&self, map: PagedMapping) -> bool {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(own) = self.list(map) else { return false };
         let end = map.start + (map.pages * PAGE) as usize;
@@ -187,7 +187,7 @@ impl Maps {
         cut
     }
 
-    fn list(&self, map: Mapped) -> Option<u64> {
+    fn list(&self, map: PagedMapping) -> Option<u64> {
         let used = self.get(USED).min(ENTRIES);
         let free = (0..used).find(|at| self.entry(*at).pages == 0).unwrap_or(used);
         if free == ENTRIES {
@@ -219,7 +219,7 @@ impl Maps {
             let before = start.saturating_sub(map.start) as u64 / PAGE;
             let behind = last.saturating_sub(end) as u64 / PAGE;
             let skipped = map.pages - behind;
-            let rest = Mapped { start: end, page: map.page + skipped, pages: behind, ..map };
+            let rest = PagedMapping { start: end, page: map.page + skipped, pages: behind, ..map };
             if behind > 0 && self.list(rest).is_none() {
                 return false;
             }
@@ -229,7 +229,7 @@ impl Maps {
     }
 
     /// All of them, as they are at some moment since this was called.
-    pub fn all(&self) -> Vec<Mapped> {
+    pub fn all(&self) -> Vec<PagedMapping> {
         loop {
             let changes = self.get(CHANGES);
             let maps: Vec<_> = self.listed().collect();
@@ -240,12 +240,12 @@ impl Maps {
     }
 
     /// Each of them, as it is when it comes.
-    pub fn each(&self) -> impl Iterator<Item = Mapped> + '_ {
+    pub fn each(&self) -> impl Iterator<Item = PagedMapping> + '_ {
         self.listed()
     }
 
     /// The one at an address. For a signal handler, too: it allocates nothing.
-    pub fn at(&self, address: usize) -> Option<Mapped> {
+    pub fn at(&self, address: usize) -> Option<PagedMapping> {
         loop {
             let changes = self.get(CHANGES);
             let found = self.listed().find(|map| map.page_at(address).is_some());
@@ -255,7 +255,7 @@ impl Maps {
         }
     }
 
-    fn listed(&self) -> impl Iterator<Item = Mapped> + '_ {
+    fn listed(&self) -> impl Iterator<Item = PagedMapping> + '_ {
         let used = self.get(USED).min(ENTRIES);
         (0..used).map(|at| self.entry(at)).filter(|map| map.pages > 0)
     }
@@ -300,12 +300,13 @@ mod tests {
     #[test]
     fn what_is_cut_out_leaves_both_ends() {
         let maps = Maps::new().unwrap();
-        let whole = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: true, stays: true };
+        let whole =
+            PagedMapping { start: 0x10_0000, page: 7, pages: 16, shared: true, stays: true };
         assert!(maps.add(whole));
         maps.remove(0x10_2000, 0x10_5000);
         let ends = [
-            Mapped { pages: 2, ..whole },
-            Mapped { start: 0x10_5000, page: 12, pages: 11, ..whole },
+            PagedMapping { pages: 2, ..whole },
+            PagedMapping { start: 0x10_5000, page: 12, pages: 11, ..whole },
         ];
         assert_eq!(maps.all(), ends);
         assert_eq!(ends[1].page_at(0x10_5fff), Some(12));
@@ -324,7 +325,8 @@ mod tests {
         (0..RING + 3).for_each(|page| maps.ask(page));
         assert_eq!(maps.asked_since(RING).collect::<Vec<_>>(), [RING, RING + 1, RING + 2]);
         assert_eq!(maps.asked_since(0).next(), Some(3), "three were overwritten");
-        let private = Mapped { start: 0x10_0000, page: 7, pages: 16, shared: false, stays: false };
+        let private =
+            PagedMapping { start: 0x10_0000, page: 7, pages: 16, shared: false, stays: false };
         assert!(maps.add(private));
         maps.remove(0x10_2000, 0x10_3000);
         assert!(maps.all().iter().all(|map| !map.shared && map.start.is_multiple_of(4096)));
@@ -333,7 +335,8 @@ mod tests {
     #[test]
     fn what_lies_around_a_cut_is_listed_all_the_time() {
         let maps = Maps::new().unwrap();
-        let whole = Mapped { start: 0x10_0000, page: 0, pages: 64, shared: false, stays: false };
+        let whole =
+            PagedMapping { start: 0x10_0000, page: 0, pages: 64, shared: false, stays: false };
         assert!(maps.add(whole));
         // Even: it is whole, or is being cut.
         let round = AtomicU64::new(0);

@@ -25,7 +25,7 @@
 //! the host again. From the first word of the new one on the directory is gone here: pages may have
 //! changed there.
 
-use crate::protocol::{Flags, NodeId, PAGE, Place, State, Version, Word};
+use crate::protocol::{Flags, Location, NodeId, PAGE, State, Version, Word};
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{
@@ -113,7 +113,7 @@ impl<'g> Tables<'g> {
     fn place(&self, page: u64) -> Result<u64, u64> {
         let word = self.ground.table.word(page);
         let place = match word.state() {
-            State::Owned => Place::Held(self.ground.here(), word.version()),
+            State::Owned => Location::Held(self.ground.here(), word.version()),
             _ => self.ground.place(page).map_err(|_| page)?,
         };
         Ok(place.word(page))
@@ -305,7 +305,7 @@ impl Store {
         let pages = parts.filter(|first| places.has_memory(*first));
         let pages = pages.flat_map(|first| first..(first + PLACES).min(moved.pages));
         let owner = |page| match places.get(page) {
-            Ok(Place::Held(owner, _)) => Some(owner),
+            Ok(Location::Held(owner, _)) => Some(owner),
             _ => None,
         };
         Ok(pages.filter_map(owner).collect())
@@ -330,7 +330,7 @@ impl Store {
             if word.state() == State::Kept {
                 // In a later version than the directory's, perhaps.
                 places
-                    .set(page, Place::Held(here, word.version()))
+                    .set(page, Location::Held(here, word.version()))
                     .map_err(|errno| text(&format!("its directory: {}", os::describe(errno))))?;
             } else if !places.has_memory(page) {
                 continue;
@@ -446,21 +446,21 @@ impl Store {
 
 /// The word of a page of which the directory says this, on the new host, where this word stood in
 /// what it has kept. A page leaves in the version behind its word's.
-fn word_at_arrival(here: NodeId, place: Place, kept: Option<Word>) -> Word {
+fn word_at_arrival(here: NodeId, place: Location, kept: Option<Word>) -> Word {
     let version = place.version();
     let none = Flags::default();
     let is_here = kept.is_some_and(|kept| {
-        place == Place::Held(here, version)
+        place == Location::Held(here, version)
             && (kept.state(), kept.version()) == (State::Kept, version)
     });
     match place {
         _ if is_here => Word::new(State::Owned, none, version),
-        Place::Held(..) => {
+        Location::Held(..) => {
             let before = Version::new(version.number().wrapping_sub(1));
             Word::new(State::Absent, none, before)
         }
-        Place::Void(_) if version != Version::default() => Word(0).emptied(version),
-        Place::Void(_) | Place::Lost(..) => Word::new(State::Absent, none, version),
+        Location::Void(_) if version != Version::default() => Word(0).emptied(version),
+        Location::Void(_) | Location::Lost(..) => Word::new(State::Absent, none, version),
     }
 }
 

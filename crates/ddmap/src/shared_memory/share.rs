@@ -26,7 +26,7 @@ const RESERVE_LEAST: u64 = 64;
 const RESERVE_PART: u64 = 20;
 /// The least that a program may ask for, in pages: a call may fill 2 MiB at once, and would begin
 /// anew for ever.
-pub const LEAST: u64 = 1024;
+pub const LOCAL_LEAST: u64 = 1024;
 
 /// The share of a volume, in its node table.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ impl<'t> Share<'t> {
     /// Sets how many pages may be here besides those that stay; `None`: any number. `ahead`:
     /// whether some of them are to be kept free.
     pub fn set(self, local: Option<u64>, ahead: bool) {
-        let local = local.map_or(0, |pages| pages.max(LEAST));
+        let local = local.map_or(0, |pages| pages.max(LOCAL_LEAST));
         let reserve =
             if ahead { (local / RESERVE_PART).max(RESERVE_LEAST).min(local / 2) } else { 0 };
         for (word, value) in [(RESERVE, reserve), (LOCAL, local)] {
@@ -120,13 +120,13 @@ impl<'t> Share<'t> {
         }
     }
 
-    /// Counts anew, behind a death, as `Room::recount` does: whether all is right.
+    /// Counts anew, behind a death, as `Capacity::recount` does: whether all is right.
     pub fn recount(self, here: impl Fn() -> u64, stay: impl Fn() -> u64, rest: Duration) -> bool {
         let stays = Tally::new(self.0, STAYS).recount(stay, rest);
         self.here().recount(here, rest) && stays
     }
 
-    /// The volume's time, as `Room::tick`: it goes by the pages that come to this share.
+    /// The volume's time, as `Capacity::tick`: it goes by the pages that come to this share.
     pub(super) fn tick(self, local: u64) -> u16 {
         ((self.get(TAKEN) / (local / TICKS).max(1)) & 0xFFF) as u16
     }

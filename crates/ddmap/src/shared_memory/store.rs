@@ -11,7 +11,7 @@
 //! ```
 
 use crate::protocol::{NodeId, PAGE, TERM};
-use crate::shared_memory::capacity::Room;
+use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::table::Table;
@@ -209,7 +209,7 @@ impl Store {
 
     /// The file of the node's capacity.
     pub fn room(&self) -> PathBuf {
-        self.0.join(Room::NAME)
+        self.0.join(Capacity::NAME)
     }
 
     /// Where the node is reached.
@@ -378,8 +378,8 @@ impl Store {
     }
 
     /// The node's capacity, to be used by this process.
-    pub fn open_room(&self) -> Result<Room, DomainError> {
-        Room::open(&self.room()).map_err(|error| {
+    pub fn open_room(&self) -> Result<Capacity, DomainError> {
+        Capacity::open(&self.room()).map_err(|error| {
             let advice = "start the node that has the store: `solera node`";
             DomainError::new(self.asked(), error, advice)
         })

@@ -2,9 +2,10 @@
 //! the page file, and the hands of the process that runs them.
 
 use crate::protocol::{
-    Batch, Claimant, DamagedPlace, Flags, Host, Installed, NodeId, PAGE, Place, Shown, State, Word,
+    Batch, Claimant, DamagedPlace, Flags, Host, Installed, Location, NodeId, PAGE, Shown, State,
+    Word,
 };
-use crate::shared_memory::capacity::Room;
+use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::counters::{Count, Counted, Counts, Touch};
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::runs::Runs;
@@ -33,13 +34,13 @@ pub struct SharedRegion {
     /// The page file, by a descriptor of its own.
     file: InternalFd,
     /// The node's capacity.
-    pub room: Room,
+    pub room: Capacity,
     here: NodeId,
 }
 
 impl SharedRegion {
     /// The region in a volume's folder, on a node whose capacity is `room`.
-    pub fn attach(folder: &Path, room: Room, here: NodeId) -> Result<Self, TableError> {
+    pub fn attach(folder: &Path, room: Capacity, here: NodeId) -> Result<Self, TableError> {
         let table = Table::attach(folder)?;
         let path = folder.join(Directory::NAME);
         if !path.exists() {
@@ -129,12 +130,12 @@ impl SharedRegion {
     }
 
     /// Where a page's bytes are.
-    pub fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
+    pub fn place(&self, page: u64) -> Result<Location, DamagedPlace> {
         self.directory.get(page)
     }
 
     /// Says where a page's bytes are, of which no process has a claim.
-    pub fn set_place(&self, page: u64, place: Place) {
+    pub fn set_place(&self, page: u64, place: Location) {
         // A directory that was cut short has no places.
         let _ = self.directory.set(page, place);
     }
@@ -166,7 +167,7 @@ impl SharedRegion {
         let mut page = from;
         while page < self.table.pages() {
             let is = self.table.word(page).state() != State::Absent
-                || !matches!(self.place(page), Ok(Place::Void(_)));
+                || !matches!(self.place(page), Ok(Location::Void(_)));
             if is == touched {
                 return Some(page);
             }
@@ -350,11 +351,11 @@ impl<H: Mapper> Host for View<'_, H> {
         turned
     }
 
-    fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
+    fn place(&self, page: u64) -> Result<Location, DamagedPlace> {
         self.ground.place(page)
     }
 
-    fn set_place(&self, page: u64, place: Place) {
+    fn set_place(&self, page: u64, place: Location) {
         // A directory that was cut short gives no places either: every page of it is damaged.
         let _ = self.ground.directory.set(page, place);
     }

@@ -1,7 +1,7 @@
 //! Many random moves, by counts: no memory is left behind, no mapping is changed for a page, and
 //! hardly a touch waits for room that is made ahead.
 
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::paging::prefetch::PrefetchMode;
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::store::Store;
@@ -43,7 +43,7 @@ impl World {
         let mut nodes = vec![host];
         nodes.extend(["2", "3"].map(|name| Running::start(&folder.at(name), ROOM * PAGE, join)));
         let path = Store::at(folder.at("1")).create_volume("v", 2 * ROOM * PAGE).unwrap();
-        let wishes = Wishes { ahead: PrefetchMode::Off, ..Wishes::default() };
+        let wishes = PagerOptions { ahead: PrefetchMode::Off, ..PagerOptions::default() };
         let (region, pager) = region_of(&path.join("region"), wishes);
         // Not in ascending order, in which the next ones would be there, too.
         (0..2 * ROOM).rev().for_each(|page| store(&region, page, page + 1));

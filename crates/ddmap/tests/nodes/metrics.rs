@@ -1,6 +1,6 @@
 //! What a monitor is told: over real nodes and HTTP, with counts that are exact.
 
-use crate::paging::pager::Wishes;
+use crate::paging::pager::PagerOptions;
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::State;
 use crate::shared_memory::counters::Count;
@@ -88,7 +88,7 @@ fn each_touch_of_an_absent_page_is_one_remote_fault_and_the_dead_stay_counted() 
     let _second = Running::start(&folder.at("2"), 8 << 20, Some(first.address));
     let pages = 2 * capacity / PAGE;
     let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
-    let wishes = Wishes { ahead: PrefetchMode::Off, ..Wishes::default() };
+    let wishes = PagerOptions { ahead: PrefetchMode::Off, ..PagerOptions::default() };
     let attach = || region_of(&path.join("region"), wishes);
     let (region, pager) = attach();
     // The last 100 become zeros.
@@ -162,7 +162,7 @@ fn a_monitor_that_hangs_or_talks_nonsense_holds_up_nobody() {
     assert!(refused, "a head without an end is taken for ever");
     // As a program of this machine: the same thread hears of it.
     let path = Store::at(node.store.clone()).create_volume("v", 64 * PAGE).unwrap();
-    let (region, _pager) = region_of(&path.join("region"), Wishes::default());
+    let (region, _pager) = region_of(&path.join("region"), PagerOptions::default());
     store(&region, 3, 4);
     drop((silent, half));
 }

@@ -2,7 +2,7 @@
 //! them as a process touches them, through the node's socket and its connections.
 
 use crate::control::node_messages::{self, NodeReply, NodeRequest};
-use crate::paging::pager::Wishes;
+use crate::paging::pager::PagerOptions;
 use crate::protocol::NodeId;
 use crate::protocol::messages::{Answer, Request};
 use crate::shared_memory::counters::Touch;
@@ -26,7 +26,7 @@ fn a_volume_larger_than_its_node_lies_on_three() {
     assert_eq!(others.iter().map(|node| node.number).collect::<Vec<_>>(), [2, 3]);
     let pages = 2 * capacity / PAGE;
     let path = Store::at(first.store.clone()).create_volume("big", pages * PAGE).unwrap();
-    let (region, pager) = region_of(&path.join("region"), Wishes::default());
+    let (region, pager) = region_of(&path.join("region"), PagerOptions::default());
     for page in 0..pages {
         store(&region, page, page + 7);
     }
@@ -49,7 +49,7 @@ fn a_node_that_is_started_again_goes_on() {
     let mut second = Running::start(&folder.at("2"), capacity, Some(first.address));
     let pages = capacity / PAGE * 3 / 2;
     let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
-    let (region, pager) = region_of(&path.join("region"), Wishes::default());
+    let (region, pager) = region_of(&path.join("region"), PagerOptions::default());
     let fill = |add: u64| {
         for page in 0..pages {
             pager.begin();

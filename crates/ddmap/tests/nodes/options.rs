@@ -2,7 +2,7 @@
 //! is short, the other one has not; a program has no more of its volume there than it asked for.
 
 use crate::control::preferences::{EvictionStart, Preferences};
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store, touch};
@@ -23,7 +23,7 @@ fn room_is_made_ahead_or_when_a_touch_finds_none() {
     let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
     let run = |when| {
         let wish = Preferences { when: Some(when), ..Preferences::default() };
-        region_of(&path.join("region"), Wishes { wish, ..Wishes::default() })
+        region_of(&path.join("region"), PagerOptions { wish, ..PagerOptions::default() })
     };
     {
         let (region, pager) = run(EvictionStart::Demand);
@@ -73,7 +73,7 @@ impl Two {
 
     fn run(&self, volume: usize, local: Option<u64>) -> (Region, Arc<RegionPager>) {
         let wish = Preferences { local, ..Preferences::default() };
-        region_of(&self.paths[volume], Wishes { wish, ..Wishes::default() })
+        region_of(&self.paths[volume], PagerOptions { wish, ..PagerOptions::default() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a volume takes beside its pages.
 
-use crate::paging::pager::Wishes;
+use crate::paging::pager::PagerOptions;
 use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::running::{PAGE, Running, region_of, store};
@@ -25,7 +25,7 @@ fn a_page_takes_16_bytes_on_its_host_and_8_on_its_holder() {
     let path = own.create_volume("v", pages * PAGE).unwrap();
     let empty = words(&path) + allocated(&path.join("directory"));
     assert!(empty <= 2 * PAGE, "{empty} bytes before a page was touched");
-    let (region, pager) = region_of(&path.join("region"), Wishes::default());
+    let (region, pager) = region_of(&path.join("region"), PagerOptions::default());
     (0..pages).for_each(|page| store(&region, page, page + 1));
     let here = pager.ground().pages_in_file();
     assert!(here <= 4096, "{here} pages are here, all others with the holder");

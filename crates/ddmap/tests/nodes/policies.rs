@@ -133,7 +133,7 @@ fn by_words(policy: Policy, trace: &[u64], chooser: &mut dyn Chooser) -> u64 {
     let owned = Word::new(State::Owned, Flags::default(), Version::default());
     let (mut hits, mut came, mut here) = (0, 0, 0);
     for page in trace {
-        // As `Room::tick` has it.
+        // As `Capacity::tick` has it.
         let now = ((came / (ROOM / 256)) & 0xFFF) as u16;
         let word = table.word(*page);
         if word.state() == State::Owned {

@@ -1,12 +1,12 @@
 //! What a program says of its mappings, by the requests that its touches make.
 
-use crate::paging::hints::Way;
-use crate::paging::pager::Wishes;
+use crate::paging::hints::AccessPattern;
+use crate::paging::pager::PagerOptions;
 use crate::paging::pagers::Pagers;
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::State;
 use crate::shared_memory::counters::Count;
-use crate::shared_memory::maps::Mapped;
+use crate::shared_memory::maps::PagedMapping;
 use crate::tests::support::pair::{PAGE, World};
 use crate::tests::support::process::alone;
 use pmem::Region;
@@ -21,7 +21,10 @@ fn away(local: u64, ahead: PrefetchMode) -> (World, Region, Region) {
     let world = World::with(PAGES, local, ahead);
     let (engine, mapping) = (world.region(), world.region_alone());
     let start = mapping.base() as usize;
-    world.pager.map(Mapped { start, page: 0, pages: PAGES, shared: true, stays: false }).unwrap();
+    world
+        .pager
+        .map(PagedMapping { start, page: 0, pages: PAGES, shared: true, stays: false })
+        .unwrap();
     for page in 0..PAGES {
         while engine.shared_store(page * PAGE, page + 1).is_err() {
             world.pager.serve(engine.base() as usize + (page * PAGE) as usize).unwrap();
@@ -88,13 +91,13 @@ fn a_mapping_that_is_read_in_no_order_has_nothing_brought_ahead() {
     let _alone = alone();
     let (world, _engine, mapping) = away(PAGES, PrefetchMode::Auto);
     let start = mapping.base() as usize;
-    Pagers::reads(start, 64 * PAGE as usize, Way::Random);
+    Pagers::reads(start, 64 * PAGE as usize, AccessPattern::Random);
     assert_eq!(touch(&world, &mapping, 0..64), (64, 0));
     // Behind it, and where the hint was taken back.
     let (requests, ahead) = touch(&world, &mapping, 64..128);
     assert!(requests < 16 && ahead > 40, "{requests} requests, {ahead} ahead");
-    Pagers::reads(start, (PAGES * PAGE) as usize, Way::Random);
-    Pagers::reads(start + 192 * PAGE as usize, 64 * PAGE as usize, Way::Normal);
+    Pagers::reads(start, (PAGES * PAGE) as usize, AccessPattern::Random);
+    Pagers::reads(start + 192 * PAGE as usize, 64 * PAGE as usize, AccessPattern::Normal);
     assert_eq!(touch(&world, &mapping, 160..176), (16, 0));
     let (requests, _) = touch(&world, &mapping, 192..256);
     assert!(requests < 16, "{requests} requests");
@@ -103,7 +106,7 @@ fn a_mapping_that_is_read_in_no_order_has_nothing_brought_ahead() {
 #[test]
 fn a_mapping_that_is_read_in_order_has_no_strides_followed() {
     let _alone = alone();
-    for (way, strides) in [(Way::Normal, true), (Way::InOrder, false)] {
+    for (way, strides) in [(AccessPattern::Normal, true), (AccessPattern::InOrder, false)] {
         let (world, _engine, mapping) = away(PAGES, PrefetchMode::Auto);
         Pagers::reads(mapping.base() as usize, (PAGES * PAGE) as usize, way);
         let (requests, _) = touch(&world, &mapping, (0..PAGES).step_by(8));
@@ -151,7 +154,7 @@ fn pages_stay_while_they_are_mapped_so() {
     let start = mapping.base() as usize;
     let at = |page: u64| start + (page * PAGE) as usize;
     let map = |page: u64, pages: u64| {
-        let map = Mapped { start: at(page), page, pages, shared: true, stays: true };
+        let map = PagedMapping { start: at(page), page, pages, shared: true, stays: true };
         world.pager.map(map).unwrap();
     };
     let not_held = || world.pager.counted().get(Count::NotHeld);
@@ -172,16 +175,16 @@ fn pages_stay_while_they_are_mapped_so() {
     let all: Vec<u64> = even(40).into_iter().chain(100..124).collect();
     assert_eq!(send_away(&world), all);
     // Of a process that came later as many stay as are left; those that both have count once.
-    let (second, its_own) = (world.second_pager(Wishes::default()), world.region_alone());
+    let (second, its_own) = (world.second_pager(PagerOptions::default()), world.region_alone());
     let start = its_own.base() as usize + (110 * PAGE) as usize;
-    second.map(Mapped { start, page: 110, pages: 10, shared: true, stays: true }).unwrap();
+    second.map(PagedMapping { start, page: 110, pages: 10, shared: true, stays: true }).unwrap();
     Pagers::unmap(at(100), at(124));
     touch(&world, &mapping, 0..PAGES);
     let all: Vec<u64> = even(40).into_iter().chain(110..120).collect();
     assert_eq!(send_away(&world), all);
     // What is unmapped, or mapped over, in part; and what a process had that is gone.
     Pagers::unmap(at(0), at(3));
-    let over = Mapped { start: at(4), page: 4, pages: 1, shared: true, stays: false };
+    let over = PagedMapping { start: at(4), page: 4, pages: 1, shared: true, stays: false };
     world.pager.map(over).unwrap();
     let claimant = second.ground().table.me();
     drop(second);

@@ -4,14 +4,14 @@
 use crate::control::preferences::{EvictionStart, Policy, Preferences};
 use crate::node::eviction::Made;
 use crate::node::held_region::HeldRegion;
-use crate::paging::pager::Wishes;
+use crate::paging::pager::PagerOptions;
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, Eviction, Flags, Installed, NodeId, Progress, Shown, Version};
-use crate::shared_memory::capacity::Room;
+use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::counters::{Count, Touch};
-use crate::shared_memory::maps::{Mapped, Maps};
+use crate::shared_memory::maps::{Maps, PagedMapping};
 use crate::shared_memory::view::{Mapper, REGION, View};
 use crate::tests::support::dir::TestDir;
 use crate::tests::support::pair::{PAGE, World, is_mapped, node, touch_by_instruction};
@@ -172,7 +172,7 @@ fn what_a_process_wishes_stays_though_its_node_fetches_what_it_has_handed_over()
     world.meet(me, local(2048));
     // It is fetched while it comes.
     world.fetch(me);
-    let second = world.second_pager(Wishes::default());
+    let second = world.second_pager(PagerOptions::default());
     world.meet(second.ground().table.me(), local(1024));
     assert_eq!(share(), Some(1024));
     drop(second);
@@ -186,8 +186,8 @@ fn what_a_process_wishes_stays_though_its_node_fetches_what_it_has_handed_over()
 fn a_holder_that_died_as_it_made_a_folder_makes_it_anew() {
     let folder = TestDir::new();
     let path = folder.at("kept");
-    Room::create(&folder.at("room")).unwrap().set_up(64, 0, 4);
-    let room = Arc::new(Room::open(&folder.at("room")).unwrap());
+    Capacity::create(&folder.at("room")).unwrap().set_up(64, 0, 4);
+    let room = Arc::new(Capacity::open(&folder.at("room")).unwrap());
     // All but the table's header.
     std::fs::create_dir(&path).unwrap();
     std::fs::File::create(path.join("pages")).unwrap().set_len(64 * PAGE).unwrap();
@@ -205,8 +205,8 @@ fn a_holder_that_died_as_it_made_a_folder_makes_it_anew() {
 fn a_holder_hears_no_host_of_an_earlier_term() {
     let folder = TestDir::new();
     let path = folder.at("kept");
-    Room::create(&folder.at("room")).unwrap().set_up(64, 0, 4);
-    let room = Arc::new(Room::open(&folder.at("room")).unwrap());
+    Capacity::create(&folder.at("room")).unwrap().set_up(64, 0, 4);
+    let room = Arc::new(Capacity::open(&folder.at("room")).unwrap());
     let kept = HeldRegion::open(&path, (1, 1), 64, Arc::clone(&room)).unwrap();
     let [first, second] = [1, 2].map(|node| NodeId::new(node).unwrap());
     kept.hears(first, 1).unwrap();
@@ -229,7 +229,7 @@ fn a_fault_where_a_mapping_was_is_not_served() {
     let start = other.base() as usize;
     let pager = &world.pager;
     let [_, maps] = pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
-    assert!(Maps::of_other(maps).unwrap().add(Mapped {
+    assert!(Maps::of_other(maps).unwrap().add(PagedMapping {
         start,
         page: 0,
         pages: 1,
@@ -343,7 +343,7 @@ fn scan_beside_hot(ahead: PrefetchMode, by: By, looks: bool) -> u64 {
     let world = World::with(pages, 2 << 10, ahead);
     let (engine, second) = (world.region(), world.region_alone());
     let start = second.base() as usize;
-    world.pager.map(Mapped { start, page: 0, pages, shared: true, stays: false }).unwrap();
+    world.pager.map(PagedMapping { start, page: 0, pages, shared: true, stays: false }).unwrap();
     let region = if by == By::Calls { &engine } else { &second };
     let mut again = 0;
     let mut touch = |page: u64, counts: bool| {
@@ -419,7 +419,10 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
         let file = BorrowedFd::borrow_raw(copied.fd());
         rustix::mm::mmap(start as *mut _, 64 * PAGE as usize, prot, flags, file, 0).unwrap();
     }
-    world.pager.map(Mapped { start, page: 0, pages: 64, shared: false, stays: false }).unwrap();
+    world
+        .pager
+        .map(PagedMapping { start, page: 0, pages: 64, shared: false, stays: false })
+        .unwrap();
     world.pager.serve(start).unwrap();
     copied.shared_store(0, 8).unwrap();
     // Memory that a stale list takes for the region's.
@@ -427,7 +430,7 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     let [_, maps] = world.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
     let maps = Maps::of_other(maps).unwrap();
     let start = (other.as_ptr() as usize).next_multiple_of(PAGE as usize);
-    let stale = Mapped { start, page: 0, pages: 1, shared: true, stays: false };
+    let stale = PagedMapping { start, page: 0, pages: 1, shared: true, stays: false };
     assert!(maps.add(stale));
     maps.ask(0);
     world.pager.look_everywhere();
@@ -447,7 +450,7 @@ fn pages_behind_one_that_is_here_are_mapped_with_it_but_for_those_that_are_asked
     let (engine, second) = (world.region(), world.region_alone());
     // Pages 8 to 60 of the region: of them, 50 is a hole.
     let (start, first) = (second.base() as usize + 8 * PAGE as usize, 8);
-    let map = Mapped { start, page: first, pages: 52, shared: true, stays: false };
+    let map = PagedMapping { start, page: first, pages: 52, shared: true, stays: false };
     world.pager.map(map).unwrap();
     // Not in ascending order, in which the next ones would be there, too.
     for page in (0..64).rev().filter(|page| *page != 50) {
@@ -484,7 +487,10 @@ fn pages_behind_one_that_is_here_are_mapped_with_it_but_for_those_that_are_asked
 fn left(world: &World) -> Vec<u64> {
     let (engine, second) = (world.region(), world.region_alone());
     let start = second.base() as usize;
-    world.pager.map(Mapped { start, page: 0, pages: 64, shared: true, stays: false }).unwrap();
+    world
+        .pager
+        .map(PagedMapping { start, page: 0, pages: 64, shared: true, stays: false })
+        .unwrap();
     for page in 0..64 {
         engine.shared_store(page * PAGE, page + 1).unwrap();
     }

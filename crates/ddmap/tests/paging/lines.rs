@@ -4,7 +4,7 @@
 #![allow(clippy::cast_precision_loss)] // Parts of counts.
 
 use crate::node::eviction::Made;
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::paging::prefetch::PrefetchMode;
 use crate::paging::remote_reads::LineCache;
 use crate::protocol::State;
@@ -19,8 +19,8 @@ const VALUE: u64 = 1024;
 const VALUES: u64 = 20_000;
 const LOADS: u64 = 200_000;
 
-fn wishes(lines: LineCache) -> Wishes {
-    Wishes { ahead: PrefetchMode::Off, lines, ..Wishes::default() }
+fn wishes(lines: LineCache) -> PagerOptions {
+    PagerOptions { ahead: PrefetchMode::Off, lines, ..PagerOptions::default() }
 }
 
 /// Reads as a call does that holds nothing.

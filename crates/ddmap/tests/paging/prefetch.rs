@@ -2,7 +2,7 @@
 //! kind of touches a part is tried, which the commit chooses (`rotation`); with `SOLERA_TEST_LONG`
 //! all.
 
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::State;
 use crate::shared_memory::counters::{Count, Touch};
@@ -42,7 +42,7 @@ impl World {
     }
 
     fn attach(&self, ahead: PrefetchMode) -> (Region, Arc<RegionPager>) {
-        region_of(&self.path, Wishes { ahead, ..Wishes::default() })
+        region_of(&self.path, PagerOptions { ahead, ..PagerOptions::default() })
     }
 }
 

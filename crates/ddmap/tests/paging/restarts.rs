@@ -1,7 +1,7 @@
 //! Calls of the engine that want more pages than may be here: they go in steps; what is no step
 //! begins anew with room for more each time, and gives up if that never ends.
 
-use crate::paging::pager::Wishes;
+use crate::paging::pager::PagerOptions;
 use crate::paging::prefetch::PrefetchMode;
 use crate::shared_memory::view::REGION;
 use crate::tests::support::pair::{PAGE, World};
@@ -170,7 +170,7 @@ fn call(region: &Region, pages: std::ops::Range<u64>, fresh: bool) -> Result<u32
 fn a_call_that_lacks_room_has_more_made_each_time_or_gives_up() {
     let local = 1200;
     let patience = Duration::from_secs(3);
-    let wishes = Wishes { ahead: PrefetchMode::Off, patience, ..Wishes::default() };
+    let wishes = PagerOptions { ahead: PrefetchMode::Off, patience, ..PagerOptions::default() };
     let world = World::wishing(10 * local, local, wishes);
     let region = world.region();
     world.pager.advise((0, 100 * PAGE), Hint::Stays);

@@ -3,8 +3,8 @@
 
 use crate::protocol::holder::{self, Keeper, Stored};
 use crate::protocol::{
-    Discard, Eviction, Fault, Host, Installed, Next, NodeId, Place, Progress, State, Version, Why,
-    Word,
+    Discard, Eviction, Fault, Host, Installed, Location, Next, NodeId, Progress, State, Version,
+    Why, Word,
 };
 use crate::tests::protocol::memory::holder::{Desk, HolderMemory};
 use crate::tests::protocol::memory::{Bytes, HostMemory, Process, Seat, Work};
@@ -163,8 +163,8 @@ fn a_lost_page_that_nobody_wants_is_zeros_again() {
         let host = host();
         let seat = Seat::new(&host, 0, 0);
         host.borrow_mut().gone.insert((2, 0, 6));
-        seat.set_place(0, Place::Held(holder, version));
-        seat.set_place(0, Place::Lost(Some(holder), version));
+        seat.set_place(0, Location::Held(holder, version));
+        seat.set_place(0, Location::Lost(Some(holder), version));
         let word = Word::new(state, none, Version::new(5));
         (host.borrow_mut().words[0], host.borrow_mut().truth[0]) = (word, 9);
         assert_eq!(end(&host, 1), Next::Fail(Why::Lost));
@@ -176,11 +176,11 @@ fn a_lost_page_that_nobody_wants_is_zeros_again() {
         };
         while !discard.step(&Seat { work, ..Seat::new(&host, 0, 0) }) {}
         assert_eq!(discard.owed().count(), 0, "it is asked for nothing");
-        assert_eq!(seat.place(0), Ok(Place::Void(version.later(1))));
+        assert_eq!(seat.place(0), Ok(Location::Void(version.later(1))));
         assert_eq!(end(&host, 1), Next::Done(None));
         assert_eq!(
             seat.place(0),
-            Ok(Place::Held(crate::tests::protocol::memory::host::here(), version.later(2)))
+            Ok(Location::Held(crate::tests::protocol::memory::host::here(), version.later(2)))
         );
         assert_eq!((host.borrow().file[0], host.borrow().taken), (Some(0), 1));
         host.borrow().check(|_, _| None).unwrap();
@@ -195,9 +195,9 @@ fn what_is_not_lost_is_not_given_up() {
     let seat = Seat { work: Work::Renew, ..Seat::new(&host, 0, 0) };
     let word = Word::new(State::Absent, crate::protocol::Flags::default(), Version::new(5));
     host.borrow_mut().words[0] = word;
-    Seat::new(&host, 0, 0).set_place(0, Place::Held(holder, Version::new(6)));
+    Seat::new(&host, 0, 0).set_place(0, Location::Held(holder, Version::new(6)));
     let mut discard = Discard::of_lost(0, word);
     while !discard.step(&seat) {}
-    assert_eq!(seat.place(0), Ok(Place::Held(holder, Version::new(6))));
+    assert_eq!(seat.place(0), Ok(Location::Held(holder, Version::new(6))));
     assert_eq!((host.borrow().words[0], host.borrow().wrong.clone()), (word, None));
 }

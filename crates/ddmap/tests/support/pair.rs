@@ -4,12 +4,12 @@ use crate::control::preferences::Preferences;
 use crate::control::transport::{Carrier, Unreached};
 use crate::node::eviction::{Evictor, Made, Peer};
 use crate::node::held_region::HeldRegion;
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::paging::pagers::Pagers;
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{Claimant, NodeId};
-use crate::shared_memory::capacity::Room;
+use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::table::Table;
@@ -47,8 +47,8 @@ impl Carrier for Here {
     }
 }
 
-fn pager(folder: &TestDir, holder: &Here, wishes: Wishes) -> Arc<RegionPager> {
-    let room = Room::open(&folder.at("room")).unwrap();
+fn pager(folder: &TestDir, holder: &Here, wishes: PagerOptions) -> Arc<RegionPager> {
+    let room = Capacity::open(&folder.at("room")).unwrap();
     Arc::new(RegionPager::new(
         SharedRegion::attach(folder.path(), room, node(1)).unwrap(),
         Uffd::open().unwrap(),
@@ -83,18 +83,18 @@ impl World {
     }
 
     pub fn with(pages: u64, local: u64, ahead: PrefetchMode) -> Self {
-        Self::wishing(pages, local, Wishes { ahead, ..Wishes::default() })
+        Self::wishing(pages, local, PagerOptions { ahead, ..PagerOptions::default() })
     }
 
-    pub fn wishing(pages: u64, local: u64, wishes: Wishes) -> Self {
+    pub fn wishing(pages: u64, local: u64, wishes: PagerOptions) -> Self {
         let folder = TestDir::new();
         let path = |name: &str| folder.at(name);
         drop(Region::create(&path(REGION), pages * PAGE, 0o600, true).unwrap());
         Table::create(folder.path(), pages).unwrap();
         drop(Directory::create(&path("directory"), pages).unwrap());
         let room = |name: &str, capacity| {
-            Room::create(&path(name)).unwrap().set_up(capacity, 0, capacity / 20 + 1);
-            Room::open(&path(name)).unwrap()
+            Capacity::create(&path(name)).unwrap().set_up(capacity, 0, capacity / 20 + 1);
+            Capacity::open(&path(name)).unwrap()
         };
         let ground = |room| SharedRegion::attach(folder.path(), room, node(1)).unwrap();
         let kept = HeldRegion::open(&path("kept"), (1, 1), pages, Arc::new(room("room-2", pages)))
@@ -109,7 +109,7 @@ impl World {
     }
 
     /// The pager of another process, as far as the node can tell.
-    pub fn second_pager(&self, wishes: Wishes) -> Arc<RegionPager> {
+    pub fn second_pager(&self, wishes: PagerOptions) -> Arc<RegionPager> {
         let pager = pager(&self.folder, &self.holder, wishes);
         self.meet_pager(&pager, pager.ground().table.me(), Preferences::default());
         pager
@@ -156,7 +156,7 @@ impl World {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let room = Room::open(&self.folder.at("room")).unwrap();
+                let room = Capacity::open(&self.folder.at("room")).unwrap();
                 while !over.load(Ordering::Relaxed) {
                     room.wait_for_demand(Duration::from_millis(1));
                     self.evict(room.missing());

@@ -2,7 +2,7 @@
 
 use crate::node::{Node, NodeOptions};
 use crate::paging::attachment::pager_of;
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::wire::Wire;
 use pmem::{Access, OpenOptions, Pager, Region};
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ impl Drop for Running {
 }
 
 /// A region of a domain, with its pager.
-pub fn region_of(path: &Path, wishes: Wishes) -> (Region, Arc<RegionPager>) {
+pub fn region_of(path: &Path, wishes: PagerOptions) -> (Region, Arc<RegionPager>) {
     let pager = pager_of(path, wishes).unwrap().expect("a domain's region");
     let options = OpenOptions { write: true, ..OpenOptions::default() };
     let mut region = Region::open(path, &options).unwrap();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use explorer::cases::Start;
 use explorer::lab::{Lab, Setting};
 use explorer::states::{Limits, Tracker};
-use flex::on_volume;
+use flex::volumes;
 use pmem::Class;
 use pmem::trace::{Event, Trace};
 use volume::{Mode, Volume};

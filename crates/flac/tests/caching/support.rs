@@ -3,7 +3,7 @@
 // `bugs` uses a part of it.
 #![allow(dead_code)]
 
-use flac::{Cached, Count, Options, Status, Whose, status};
+use flac::{Cached, Count, Options, Status, VolumeId, status};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::{Desc, EntryName, FileSystem, IoOffset, Kind, NewNode, Open, OpenFlags, UserIn, UserOut};
@@ -54,8 +54,8 @@ impl TestDir {
         self.dir.join("v.pm")
     }
 
-    pub fn whose() -> Whose {
-        Whose { uuid: "test".into(), owner: rustix::process::geteuid().as_raw() }
+    pub fn whose() -> VolumeId {
+        VolumeId { uuid: "test".into(), owner: rustix::process::geteuid().as_raw() }
     }
 
     /// The directory of the cache's eras.

@@ -19,7 +19,7 @@ use pmem::{Class, Region, UserIn, UserOut};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::on_volume::Names;
+use crate::volumes::Names;
 use crate::{Error, Result};
 use mapped_file::MappedFile;
 use volume_file::VolumeFile;

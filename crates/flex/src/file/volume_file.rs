@@ -16,8 +16,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{FileOptions, Length, PAGE_BYTES, opened};
-use crate::on_volume::{Mapping, Names, OpenFile};
 use crate::opener::Opener;
+use crate::volumes::{Mapping, Names, OpenFile};
 use crate::{Error, Result};
 
 /// An open file of a volume.

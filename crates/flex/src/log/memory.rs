@@ -11,8 +11,8 @@ use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::format::HEAD_BYTES;
-use crate::on_volume::{Answer, Mapping, Names, OpenFile, Range};
 use crate::opener::Opener;
+use crate::volumes::{Answer, Mapping, Names, OpenFile, Range};
 use crate::{Error, Result};
 
 /// Where a log's path leads: a directory of a volume, or the kernel.

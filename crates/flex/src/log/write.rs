@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::{Class, Fault, Gathered, InFlight, Region, UserIn, UserOut, checksum_after};
+use pmem::{Class, Fault, FenceBatch, InFlight, Region, UserIn, UserOut, checksum_after};
 
 use super::file::{self, LogOptions};
 use super::follow::{Record, seek};
@@ -435,7 +435,7 @@ impl Log {
         rest.fill(&mut beside[..take])?;
         crc = checksum_after(crc, &beside[..take]);
         let (mut at, end) = (place + LINE_BYTES, place + HEADER_BYTES + len);
-        let mut streamed = Gathered::default();
+        let mut streamed = FenceBatch::default();
         while at < end {
             if let Some(lines) = rest.whole_lines() {
                 let (part, sum) = self.region.stream_checksummed_on(at, &lines, crc)?;
@@ -545,11 +545,11 @@ impl Log {
         let lacks_key = at >= self.key_until.load(Ordering::Relaxed);
         let skips = if lacks_key { room < KEY_BYTES } else { room < needed };
         let (streamed, end) = if skips {
-            (self.stream_skip(at, key, room).map(Gathered::from), at + room)
+            (self.stream_skip(at, key, room).map(FenceBatch::from), at + room)
         } else {
             let record = key_record(key, at, next);
             let streamed = self.region.stream(self.identity.place(at), &record);
-            (streamed.map(Gathered::from), at + KEY_BYTES)
+            (streamed.map(FenceBatch::from), at + KEY_BYTES)
         };
         // PERSIST: a key before the first record by it: else a torn one could be completed by what
         // is chosen later.

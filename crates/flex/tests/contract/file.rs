@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::support::{TestDir, alone, in_child};
 use flex::{Create, Error, File, FileOptions, Length};
-use pmem::counts::Counts;
+use pmem::costs::CostCounter;
 use pmem::{Class, Region, UserIn, UserOut};
 
 const STEP: u64 = 64 << 10;
@@ -124,7 +124,7 @@ fn inside_a_step_there_is_no_system_call() {
 
 #[test]
 fn a_durable_append_is_one_fence_and_no_flush() {
-    let counts = Counts::new();
+    let counts = CostCounter::new();
     let file = File::create_on(Region::in_memory(vec![0; 1 << 20], Some(Arc::clone(&counts) as _)))
         .expect("a file");
     let now = || {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::TestDir;
 use flex::{Error, Follower, Log, LogOptions, check};
-use pmem::counts::Counts;
+use pmem::costs::CostCounter;
 use pmem::{Region, UserIn};
 
 /// The log of a test's place.
@@ -270,7 +270,7 @@ fn followers_see_whole_records_in_order_while_they_are_lapped() {
 fn an_append_is_one_fence_and_a_put_none() {
     let region = |image: &[u8], counts| Region::in_memory(image, Some(counts));
     let log = Log::create_on(Region::in_memory(vec![0; 1 << 20], None)).expect("a log");
-    let counts = Counts::new();
+    let counts = CostCounter::new();
     let log = Log::open_on(region(&log.image(), Arc::clone(&counts) as _)).expect("a log");
     log.append(b"the first brings a key").expect("appended");
     let fences = || counts.fences.load(Ordering::Relaxed);

@@ -36,18 +36,18 @@ impl Region {
 }
 
 /// A [`Span`] that is kept, together with its region.
-pub struct Kept<const WORDS: usize> {
+pub struct OwnedSpan<const WORDS: usize> {
     region: Arc<Region>,
     at: *mut u8,
     off: u64,
 }
 
 // SAFETY: the pointer is into the region, which is sent along.
-unsafe impl<const WORDS: usize> Send for Kept<WORDS> {}
+unsafe impl<const WORDS: usize> Send for OwnedSpan<WORDS> {}
 // SAFETY: the region's words are reached by guarded accesses that allow races.
-unsafe impl<const WORDS: usize> Sync for Kept<WORDS> {}
+unsafe impl<const WORDS: usize> Sync for OwnedSpan<WORDS> {}
 
-impl<const WORDS: usize> Kept<WORDS> {
+impl<const WORDS: usize> OwnedSpan<WORDS> {
     /// The `WORDS` words from `off` on.
     pub fn new(region: &Arc<Region>, off: u64) -> Result<Self, Fault> {
         let Span { at, off, .. } = region.span::<WORDS>(off)?;

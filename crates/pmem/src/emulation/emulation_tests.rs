@@ -13,7 +13,7 @@ fn memory(model: &str) -> SlowMemory {
 }
 
 /// Ticks from `now` on until the transfer's end, and the latency, in ns.
-fn took_ns(moving: &Moving, now: u64) -> (u64, u64) {
+fn took_ns(moving: &Transfer, now: u64) -> (u64, u64) {
     (moving.moved.wrapping_sub(now) / 2, moving.latency / 2)
 }
 

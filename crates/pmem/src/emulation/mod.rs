@@ -87,13 +87,13 @@ pub struct SlowMemory {
 /// A copy that has begun.
 #[must_use = "a copy is slowed by waiting for it"]
 #[derive(Debug)]
-pub struct Moving {
+pub struct Transfer {
     /// When the medium is through with it.
     moved: u64,
     latency: u64,
 }
 
-impl Moving {
+impl Transfer {
     /// Waits until the copy would have arrived.
     pub fn wait(self) {
         clock::wait_until(self.moved.wrapping_add(self.latency), clock::now);
@@ -143,30 +143,30 @@ impl SlowMemory {
 
     /// `bytes` are about to be copied out of the memory. `place` is where they lie in it, by any
     /// numbering: it says whether the copy begins where the last one of this thread ended.
-    pub fn read(&self, place: u64, bytes: u64) -> Moving {
+    pub fn read(&self, place: u64, bytes: u64) -> Transfer {
         self.begin(Way::Read, place, bytes)
     }
 
     /// The same of bytes that are about to be copied into it.
-    pub fn write(&self, place: u64, bytes: u64) -> Moving {
+    pub fn write(&self, place: u64, bytes: u64) -> Transfer {
         self.begin(Way::Write, place, bytes)
     }
 
-    fn begin(&self, way: Way, place: u64, bytes: u64) -> Moving {
+    fn begin(&self, way: Way, place: u64, bytes: u64) -> Transfer {
         self.begin_at(clock::now(), way, place, bytes)
     }
 
     /// As [`SlowMemory::begin`], at the tick `now`.
-    fn begin_at(&self, now: u64, way: Way, place: u64, bytes: u64) -> Moving {
+    fn begin_at(&self, now: u64, way: Way, place: u64, bytes: u64) -> Transfer {
         if bytes == 0 {
-            return Moving { moved: now, latency: 0 };
+            return Transfer { moved: now, latency: 0 };
         }
         let ticks = &self.ways[way as usize];
         let end = place.wrapping_add(bytes);
         let in_sequence = ENDS.with(|ends| ends[way as usize].replace(end)) == place;
         let latency = if in_sequence { ticks.latency_in_sequence } else { ticks.latency_random };
         let transfer = ticks.transfer(lines(place, bytes, in_sequence) * LINE);
-        Moving { moved: self.reserve(now, way, transfer), latency }
+        Transfer { moved: self.reserve(now, way, transfer), latency }
     }
 
     /// Takes the next `transfer` ticks of the medium; gives their end.

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Serves a touch of an address in a signal handler, if that can be done at once. It locks nothing
 /// that a thread outside of a handler holds.
-pub type Touched = fn(usize) -> bool;
+pub type FaultService = fn(usize) -> bool;
 
 static TOUCHED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// From here on a guarded access that faults with SIGBUS is made again if this serves it: so what a
 /// pager can do where the touch happens costs the call nothing.
-pub fn serve_touches(serve: Touched) {
+pub fn serve_touches(serve: FaultService) {
     expect_faults();
     TOUCHED.store(serve as *mut (), Ordering::Release);
 }
@@ -23,5 +23,5 @@ pub(crate) fn touched(address: usize) -> bool {
         return false;
     }
     // SAFETY: stored by `serve_touches` only.
-    unsafe { std::mem::transmute::<*mut (), Touched>(serve)(address) }
+    unsafe { std::mem::transmute::<*mut (), FaultService>(serve)(address) }
 }

@@ -33,7 +33,7 @@ pub struct InFlight<'r> {
 /// Stores that one fence shall cover, perhaps none: a loop, or an operation, adds to it.
 #[must_use = "what is in flight becomes durable by a fence only"]
 #[derive(Debug, Default)]
-pub struct Gathered<'r>(Option<InFlight<'r>>);
+pub struct FenceBatch<'r>(Option<InFlight<'r>>);
 
 /// Proof that a fence of this region has completed.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl<'r> InFlight<'r> {
 
     /// The same, of stores that may be none.
     #[inline]
-    pub fn and_any(self, _others: impl Into<Gathered<'r>>) -> InFlight<'r> {
+    pub fn and_any(self, _others: impl Into<FenceBatch<'r>>) -> InFlight<'r> {
         self
     }
 
@@ -92,10 +92,10 @@ impl<'r> InFlight<'r> {
     }
 }
 
-impl<'r> Gathered<'r> {
+impl<'r> FenceBatch<'r> {
     /// Adds what one fence shall cover, too.
     #[inline]
-    pub fn add(&mut self, stored: impl Into<Gathered<'r>>) {
+    pub fn add(&mut self, stored: impl Into<FenceBatch<'r>>) {
         if let Some(stored) = stored.into().0 {
             self.0 = Some(match self.0.take() {
                 Some(before) => before.and(stored),
@@ -122,14 +122,14 @@ impl<'r> Gathered<'r> {
     }
 }
 
-impl<'r> From<Option<InFlight<'r>>> for Gathered<'r> {
+impl<'r> From<Option<InFlight<'r>>> for FenceBatch<'r> {
     #[inline]
     fn from(stored: Option<InFlight<'r>>) -> Self {
         Self(stored)
     }
 }
 
-impl<'r> From<InFlight<'r>> for Gathered<'r> {
+impl<'r> From<InFlight<'r>> for FenceBatch<'r> {
     #[inline]
     fn from(stored: InFlight<'r>) -> Self {
         Self(Some(stored))

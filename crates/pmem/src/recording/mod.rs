@@ -1,4 +1,4 @@
 //! Hooks: what is recorded of a region for the crash explorer, and what is counted.
 
-pub mod counts;
+pub mod costs;
 pub mod trace;

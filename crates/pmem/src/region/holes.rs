@@ -25,7 +25,7 @@ const STAT_BLOCK: u64 = 512;
 
 /// How much memory a region's file has, and how much the file system beneath could still give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beneath {
+pub struct BackingSpace {
     /// Bytes that the file has.
     pub allocated: u64,
     /// Bytes that the file system beneath has left for this user; `None`: it has no limit of its
@@ -33,7 +33,7 @@ pub struct Beneath {
     pub free: Option<u64>,
 }
 
-impl Beneath {
+impl BackingSpace {
     /// How many of the file's `len` bytes could not be had if all of them were wanted now.
     #[must_use]
     pub fn missing(&self, len: u64) -> u64 {
@@ -56,14 +56,14 @@ fn is_full(errno: Errno) -> bool {
 
 impl Region {
     /// How much the file has, and could get. `None` if it is no file: then all memory is there.
-    pub fn beneath(&self) -> Option<Beneath> {
+    pub fn beneath(&self) -> Option<BackingSpace> {
         let fd = self.fd.as_ref().filter(|_| !self.device && self.pager().is_none())?;
         let (stat, system) = (rustix::fs::fstat(fd).ok()?, rustix::fs::fstatfs(fd).ok()?);
         let allocated = (stat.st_blocks as u64).saturating_mul(STAT_BLOCK);
         // One without a limit (of a memfd, a tmpfs with `size=0`) says that it has no blocks.
         let bytes = system.f_bavail.saturating_mul(system.f_bsize as u64);
         let free = (system.f_blocks > 0).then_some(bytes);
-        Some(Beneath { allocated, free })
+        Some(BackingSpace { allocated, free })
     }
 
     /// The first offset from `off` on that may have memory; the region's length if there is none.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Address space that somebody else maps files to, and unmaps.
 #[derive(Clone, Debug)]
-pub struct Lent {
+pub struct ForeignMemory {
     /// Where it begins, a multiple of 4096.
     pub base: *mut u8,
     /// Its bytes.
@@ -34,7 +34,7 @@ impl Region {
     ///
     /// `base..base + space` belongs to the lender until the region is dropped, and nothing but
     /// files is mapped there.
-    pub unsafe fn lent(lent: Lent) -> Result<Region, Errno> {
+    pub unsafe fn lent(lent: ForeignMemory) -> Result<Region, Errno> {
         install_fault_handler();
         let mut dispatch = Dispatch::of_process().map_err(|_| Errno::INVAL)?;
         let (class, reason) = lent.class;

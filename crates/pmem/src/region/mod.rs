@@ -17,7 +17,7 @@ mod private_view;
 mod slow;
 pub mod source;
 
-pub use memory::Lent;
+pub use memory::ForeignMemory;
 
 use self::source::{Class, OpenError, OpenOptions, PAGE, Purpose, Source};
 use crate::emulation::SlowMemory;

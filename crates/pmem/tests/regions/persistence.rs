@@ -1,6 +1,6 @@
 //! What a region tells its hook: the crash explorer's view of every store.
 
-use pmem::counts::Counts;
+use pmem::costs::CostCounter;
 use pmem::trace::{Event, Trace};
 use pmem::{Class, Region, UserIn};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn durable_caches_need_no_flush() {
 
 #[test]
 fn counts_add_up() {
-    let counts = Counts::new();
+    let counts = CostCounter::new();
     let mut region = Region::anonymous(8192).unwrap();
     region.set_hook(counts.clone());
     let _ = region.store64(0, 1).unwrap().flush().fence();

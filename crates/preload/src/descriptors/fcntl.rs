@@ -36,7 +36,7 @@ pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) 
     if process.is_internal(old) {
         return Err(Stop::Errno(Errno::BADF));
     }
-    while flac::numbers::is_open(new) {
+    while flac::descriptors::is_open(new) {
         // The cache's, for a moment.
         std::thread::yield_now();
     }

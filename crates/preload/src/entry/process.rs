@@ -323,7 +323,7 @@ impl Process {
     pub fn is_internal(&self, fd: i32) -> bool {
         fdtable::is_hidden(fd)
             || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
-            || flac::numbers::is_open(fd)
+            || flac::descriptors::is_open(fd)
             || os::is_internal_number(fd)
     }
 
@@ -333,7 +333,7 @@ impl Process {
         let internal = self.internal.iter().map(|fd| fd.load(Ordering::Relaxed));
         internal
             .chain((spare >= 0).then_some(spare))
-            .chain(flac::numbers::open())
+            .chain(flac::descriptors::open())
             .chain(os::internal_numbers())
     }
 

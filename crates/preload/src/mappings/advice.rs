@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use ddmap::{Pagers, Way};
+use ddmap::{AccessPattern, Pagers};
 use os::interrupt::system_call;
 use vfs::{Desc, IoOffset, UserOut};
 
@@ -18,9 +18,9 @@ const PIECE: usize = 256 << 10;
 pub fn advise(start: usize, len: usize, advice: c_int) -> bool {
     let way = match advice {
         libc::MADV_WILLNEED => None,
-        libc::MADV_NORMAL => Some(Way::Normal),
-        libc::MADV_RANDOM => Some(Way::Random),
-        libc::MADV_SEQUENTIAL => Some(Way::InOrder),
+        libc::MADV_NORMAL => Some(AccessPattern::Normal),
+        libc::MADV_RANDOM => Some(AccessPattern::Random),
+        libc::MADV_SEQUENTIAL => Some(AccessPattern::InOrder),
         _ => return false,
     };
     if !Pagers::any() {

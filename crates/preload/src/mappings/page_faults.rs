@@ -24,7 +24,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ddmap::{Ends, Pagers};
+use ddmap::{Interruptible, Pagers};
 use os::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, FileSystemExt, Fill, Mapped, Piece, UserIn};
@@ -120,7 +120,7 @@ pub fn supply(address: usize) -> bool {
         return false;
     }
     let _inside = Inside::new();
-    let found = Pagers::ending(Ends::Never, || find(address));
+    let found = Pagers::ending(Interruptible::Never, || find(address));
     matches!(found, Page::New | Page::There | Page::Brought(Ok(())))
 }
 
@@ -401,7 +401,7 @@ fn show_zeros(map: &mut Mapping, (first, last): (usize, usize)) -> Result<(), Er
 extern "C" fn serve_inside(address: usize) -> usize {
     let before = pending_signals::set_stack(None);
     let inside = Inside::new();
-    let found = Pagers::ending(Ends::AtSignals(DELIVERABLE.get()), || find(address));
+    let found = Pagers::ending(Interruptible::AtSignals(DELIVERABLE.get()), || find(address));
     if matches!(found, Page::Brought(_)) {
         see_to_mappings();
     }

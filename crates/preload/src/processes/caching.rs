@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flac::{Cached, Options, Spawn, Whose, program};
+use flac::{Cached, Options, Spawn, VolumeId, program};
 use vfs::variable;
 use volume::Volume;
 
@@ -28,7 +28,7 @@ pub fn over(
     let budget: Option<u64> = variable::number("SOLERA_CACHE")?;
     let place = std::env::var_os("SOLERA_CACHE_DIR").map(PathBuf::from);
     if budget.is_some() {
-        flac::numbers::guard(numbers);
+        flac::descriptors::guard(numbers);
     }
     let attach: Option<u64> = variable::number("SOLERA_CACHE_ATTACH")?;
     let ahead = variable::is("SOLERA_CACHE_MISS", "ahead", &["sync"])?.then_some(spawn as Spawn);
@@ -88,7 +88,7 @@ fn spawn(run: Box<dyn FnOnce() + Send>) -> bool {
 
 const STACK: usize = 256 << 10;
 
-/// As `flac::numbers::Guard`. A call of another thread that closes or replaces numbers, or a fork,
+/// As `descriptors::Guard`. A call of another thread that closes or replaces numbers, or a fork,
 /// is waited for for a moment; then the volume serves the read.
 fn numbers(act: &mut dyn FnMut()) -> bool {
     let Some(process) = attachment::process() else {
@@ -122,6 +122,6 @@ fn cache(
 ) -> Result<Cached, String> {
     let (uuid, owner) = volume.uuid_and_owner().map_err(|errno| errno.to_string())?;
     let told = |reason, bytes| report::moved_otherwise("read", reason, bytes);
-    let options = Options { budget, place, whose: Whose { uuid, owner }, attach, ahead, told };
+    let options = Options { budget, place, whose: VolumeId { uuid, owner }, attach, ahead, told };
     Cached::over(Arc::clone(volume) as _, &options)
 }

@@ -291,7 +291,7 @@ fn texts(volume: &Volume, asked: &VolumeRequest) -> Texts {
 /// The pager of a region whose pages may be elsewhere, by what the command has said of it.
 fn find_pager(path: &std::path::Path) -> Result<Option<Arc<dyn pmem::Pager>>, String> {
     let asked = std::env::var("SOLERA_DDMAP").unwrap_or_default();
-    let wishes = ddmap::Wishes::parse(&asked)?;
+    let wishes = ddmap::PagerOptions::parse(&asked)?;
     let found = ddmap::pager_of(path, wishes).map_err(|error| error.to_string())?;
     let is_region = path.file_name() == Some(ddmap::REGION.as_ref());
     if found.is_none() && is_region && !asked.is_empty() {

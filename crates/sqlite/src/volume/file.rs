@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use flex::on_volume::{Answer, Names, OpenFile, Range, Seen};
+use flex::volumes::{Answer, Names, OpenFile, Range, Seen};
 use libsqlite3_sys as sys;
 use libsqlite3_sys::{
     SQLITE_BUSY, SQLITE_IOERR, SQLITE_LOCK_NONE, SQLITE_LOCK_RESERVED, SQLITE_LOCK_SHARED,

@@ -18,7 +18,7 @@ mod shared;
 
 use std::path::Path;
 
-use flex::on_volume::Names;
+use flex::volumes::Names;
 use libsqlite3_sys::{
     SQLITE_ACCESS_EXISTS, SQLITE_IOERR_DELETE, SQLITE_IOERR_DELETE_NOENT, SQLITE_IOERR_DIR_FSYNC,
     SQLITE_OK,

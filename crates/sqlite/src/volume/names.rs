@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use flex::on_volume::{self, Names};
+use flex::volumes::{self, Names};
 use flex::{Error, Result};
 use rustix::io::Errno;
 
@@ -66,7 +66,7 @@ fn meet(name: &Path) -> Result<Arc<dyn Names>> {
         return Ok(names);
     }
     // What panics there has attached nothing.
-    let found = catch_unwind(AssertUnwindSafe(|| on_volume::find(name, true)));
+    let found = catch_unwind(AssertUnwindSafe(|| volumes::find(name, true)));
     let names = found.unwrap_or(Ok(None))?.ok_or_else(|| {
         let why = format!("{} is no volume", name.display());
         Error::System(why, Errno::NOTDIR)
@@ -264,7 +264,7 @@ pub unsafe fn may_be_mounted(path: *const c_char) -> bool {
 pub fn of_mount(path: &[u8]) -> Result<Option<FullName>> {
     let path = path_of(path);
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-    let found = catch_unwind(AssertUnwindSafe(|| on_volume::mounted(directory)));
+    let found = catch_unwind(AssertUnwindSafe(|| volumes::mounted(directory)));
     let Some((volume, inside)) = found.unwrap_or(Ok(None))? else { return Ok(None) };
     let inside = inside.join(name);
     full(&volume, inside.as_os_str().as_bytes()).map(Some)

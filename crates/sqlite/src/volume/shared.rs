@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flex::on_volume::{Mapping, Names, OpenFile, Range, Seen};
+use flex::volumes::{Mapping, Names, OpenFile, Range, Seen};
 use libsqlite3_sys::{
     SQLITE_BUSY, SQLITE_CANTOPEN, SQLITE_IOERR_LOCK, SQLITE_IOERR_SHMLOCK, SQLITE_IOERR_SHMMAP,
     SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE, SQLITE_OK, SQLITE_READONLY,

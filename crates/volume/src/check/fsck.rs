@@ -25,7 +25,7 @@ use crate::recovery::fault::{Action, FsckFault, LostData, Remedy};
 use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
 use crate::space::chunk::{Bitmap, Mask, count_free};
 use crate::space::free_map::bits_of;
-use pmem::Beneath;
+use pmem::BackingSpace;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
@@ -99,7 +99,7 @@ pub(crate) struct Look {
     pub(crate) counts: Counts,
     pub(crate) pause: Option<Duration>,
     /// What lies beneath, and the volume's size.
-    pub(crate) beneath: Option<(Beneath, u64)>,
+    pub(crate) beneath: Option<(BackingSpace, u64)>,
 }
 
 impl FsckReport {

@@ -26,7 +26,7 @@ use crate::namespace::dirwalk::DirItem;
 use crate::recovery::fault::{Action, EntryAt};
 use crate::recovery::reached::Reached;
 use crate::txn::journal::{header_word, lane_offset};
-use pmem::Gathered;
+use pmem::FenceBatch;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 use zerocopy::{FromBytes, IntoBytes};
@@ -230,7 +230,7 @@ impl Checks {
         let known = self.region.load64(occupancy_at(block)).ok();
         let known = known.and_then(|word| unchecked(word).ok());
         let bucket = self.bucket_regardless(block, known.unwrap_or(ALL));
-        let (mut taken, mut stored) = (0, Gathered::default());
+        let (mut taken, mut stored) = (0, FenceBatch::default());
         for slot in 0..BUCKET_SLOTS {
             if bucket.occupancy >> slot & 1 == 0 || taken >> slot & 1 != 0 {
                 continue;

@@ -21,7 +21,7 @@ use crate::inject::{Bug, injected};
 use crate::inode::Current;
 use crate::txn::listed::word_entry;
 use crate::txn::op::Op;
-use pmem::{Durable, Gathered};
+use pmem::{Durable, FenceBatch};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -173,7 +173,7 @@ impl Files {
         change: &AtOnce<'_, '_>,
         saved: &[Saved<'_>],
         durable: &Durable<'_>,
-    ) -> Result<Gathered<'v>> {
+    ) -> Result<FenceBatch<'v>> {
         let region = &self.region;
         let mut flight = self.store_words(change.words, durable)?;
         if let Some(size) = change.size {

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::data::file::{CALL_MAX, Source};
-use pmem::{Gathered, Region, UserIn, checksum_after};
+use pmem::{FenceBatch, Region, UserIn, checksum_after};
 use rustix::io::Errno;
 
 /// The bytes of a write. Generic code is compiled once for each kind of them.
@@ -25,7 +25,7 @@ pub(crate) trait Bytes {
     fn read(&self, to: &mut [u8]) -> Result<()>;
 
     /// Streams some of them to the region. A part may be stored if it fails: `EFAULT`, `EIO`.
-    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<Gathered<'r>>;
+    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<FenceBatch<'r>>;
 
     /// The same, with the crc32c of these bytes behind others whose sum is `before`.
     fn stream_checksummed<'r>(
@@ -33,7 +33,7 @@ pub(crate) trait Bytes {
         region: &'r Region,
         part: Part,
         before: u32,
-    ) -> Result<(Gathered<'r>, u32)>;
+    ) -> Result<(FenceBatch<'r>, u32)>;
 }
 
 /// Some of the bytes, and their place.
@@ -58,7 +58,7 @@ impl Bytes for UserIn<'_> {
     }
 
     #[inline(always)]
-    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<Gathered<'r>> {
+    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<FenceBatch<'r>> {
         Ok(region.stream_from(part.to, &self.slice(part.from, part.length))?.into())
     }
 
@@ -68,7 +68,7 @@ impl Bytes for UserIn<'_> {
         region: &'r Region,
         part: Part,
         before: u32,
-    ) -> Result<(Gathered<'r>, u32)> {
+    ) -> Result<(FenceBatch<'r>, u32)> {
         let Part { from, to, length } = part;
         let (stored, sum) = region.stream_checksummed_on(to, &self.slice(from, length), before)?;
         Ok((stored.into(), sum))
@@ -96,7 +96,7 @@ impl Bytes for Own<'_> {
     }
 
     #[inline(always)]
-    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<Gathered<'r>> {
+    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<FenceBatch<'r>> {
         let bytes = &self.0[part.from..part.from + part.length];
         Ok(region.stream(part.to, bytes)?.into())
     }
@@ -107,7 +107,7 @@ impl Bytes for Own<'_> {
         region: &'r Region,
         part: Part,
         before: u32,
-    ) -> Result<(Gathered<'r>, u32)> {
+    ) -> Result<(FenceBatch<'r>, u32)> {
         let bytes = &self.0[part.from..part.from + part.length];
         Ok((region.stream(part.to, bytes)?.into(), checksum_after(before, bytes)))
     }
@@ -156,7 +156,7 @@ impl Bytes for Several<'_> {
         if done < to.len() { Err(Errno::FAULT) } else { Ok(()) }
     }
 
-    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<Gathered<'r>> {
+    fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<FenceBatch<'r>> {
         Source::Caller(self.buffers).stream(region, part)
     }
 
@@ -165,7 +165,7 @@ impl Bytes for Several<'_> {
         region: &'r Region,
         part: Part,
         before: u32,
-    ) -> Result<(Gathered<'r>, u32)> {
+    ) -> Result<(FenceBatch<'r>, u32)> {
         Source::Caller(self.buffers).stream_checksummed(region, part, before)
     }
 }

@@ -21,7 +21,7 @@ use crate::ground::word::Word;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::txn::op::Op;
-use pmem::{Dirty, Durable, Gathered, InFlight, Region};
+use pmem::{Dirty, Durable, FenceBatch, InFlight, Region};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -188,11 +188,11 @@ impl Files {
         &'v self,
         words: &Words,
         sealed: &Durable<'_>,
-    ) -> Result<Gathered<'v>> {
+    ) -> Result<FenceBatch<'v>> {
         // The witness is what makes these stores right: every word's old value is durable.
         let _ = sealed;
         let region = &self.region;
-        let mut flight = Gathered::default();
+        let mut flight = FenceBatch::default();
         for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
             flight.add(store_line(region, line)?);
         }
@@ -233,7 +233,7 @@ impl Files {
                     op.undo_commit(size.inode, size.generation)?;
                 }
                 let sealed = op.seal();
-                let mut flight = Gathered::default();
+                let mut flight = FenceBatch::default();
                 for words in edits {
                     flight.add(self.store_words(words, &sealed)?);
                 }

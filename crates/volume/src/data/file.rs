@@ -16,7 +16,7 @@ use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
 use crate::txn::op::Op;
-use pmem::{Gathered, Region, UserIn};
+use pmem::{FenceBatch, Region, UserIn};
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
@@ -191,12 +191,12 @@ pub(crate) enum Source<'a> {
 impl Source<'_> {
     /// Streams a part of it to the region. `EFAULT` if the caller's memory is not there; a part of
     /// that may be stored then.
-    pub(crate) fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<Gathered<'r>> {
+    pub(crate) fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<FenceBatch<'r>> {
         let Part { from, to, length } = part;
         let Self::Caller(buffers) = self else {
             return Ok(region.stream_zero(to, length as u64)?.into());
         };
-        let mut flight = Gathered::default();
+        let mut flight = FenceBatch::default();
         each_part(buffers, from as u64, length as u64, |piece, done| {
             flight.add(region.stream_from(to + done, &piece)?);
             Ok(())
@@ -216,9 +216,9 @@ impl Source<'_> {
         region: &'r Region,
         part: Part,
         before: u32,
-    ) -> Result<(Gathered<'r>, u32)> {
+    ) -> Result<(FenceBatch<'r>, u32)> {
         let Part { from, to, length } = part;
-        let (mut flight, mut all) = (Gathered::default(), before);
+        let (mut flight, mut all) = (FenceBatch::default(), before);
         let Self::Caller(buffers) = self else { return Err(Errno::INVAL) };
         each_part(buffers, from as u64, length as u64, |piece, done| {
             let (stored, sum) = region.stream_checksummed_on(to + done, &piece, all)?;

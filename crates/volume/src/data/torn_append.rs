@@ -23,7 +23,7 @@ use crate::ground::layout::{
 use crate::inject::{Bug, injected};
 use crate::inode::{Inode, LIVE_CHECKSUMMED, LIVE_DIRTY};
 use crate::txn::op::Op;
-use pmem::Gathered;
+use pmem::FenceBatch;
 use vfs::Kind;
 
 /// Offset in a commit slot of the word that holds its sequence and its crc.
@@ -117,8 +117,8 @@ impl Files {
     }
 
     /// Flushes the bytes that a dead process's checksummed slot sums: survivors build on it.
-    pub(crate) fn flush_tail(&self, inode: Inode) -> Result<Gathered<'_>> {
-        let mut pending = Gathered::default();
+    pub(crate) fn flush_tail(&self, inode: Inode) -> Result<FenceBatch<'_>> {
+        let mut pending = FenceBatch::default();
         self.forget_commit(inode)?;
         let Ok(identity) = self.identity(inode) else { return Ok(pending) };
         let Ok((commit, _)) = self.commit_line(inode, identity.generation) else {

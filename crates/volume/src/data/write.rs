@@ -37,7 +37,7 @@ use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::txn::release::Freed;
 use crate::{Mode, Result};
-use pmem::{Gathered, InFlight, Region, UserIn};
+use pmem::{FenceBatch, InFlight, Region, UserIn};
 use std::hint::cold_path;
 use vfs::Node;
 
@@ -237,7 +237,7 @@ impl<'v> Writing<'v> {
 
     /// Stores the bytes where they go: in flight.
     #[inline(always)]
-    fn stream<B: Bytes>(&self, request: &Request<'_, B>) -> Result<Gathered<'v>> {
+    fn stream<B: Bytes>(&self, request: &Request<'_, B>) -> Result<FenceBatch<'v>> {
         let (region, bytes) = (&self.locked.room.region, request.bytes);
         if request.places.blocks[0] == 0 {
             let part = Part { from: 0, to: request.places.at, length: bytes.count() };
@@ -347,9 +347,9 @@ impl<'v> Writing<'v> {
 
     /// Stores the bytes in place, whose record has this sum: in flight.
     #[inline(always)]
-    fn store_again<B: Bytes>(self, request: &Request<'_, B>, sum: u32) -> Result<Gathered<'v>> {
+    fn store_again<B: Bytes>(self, request: &Request<'_, B>, sum: u32) -> Result<FenceBatch<'v>> {
         let (Locked { room, owner, record, .. }, bytes) = (self.locked, request.bytes);
-        let (mut again, mut stored) = (0, Gathered::default());
+        let (mut again, mut stored) = (0, FenceBatch::default());
         let all = request.places.each(bytes.count(), |to, from, length| {
             let part = Part { from, to, length };
             if bytes.own().is_some() {
@@ -449,8 +449,8 @@ impl<'v> Writing<'v> {
 fn stream_scattered<'r, B: Bytes>(
     region: &'r Region,
     request: &Request<'_, B>,
-) -> Result<Gathered<'r>> {
-    let mut stored = Gathered::default();
+) -> Result<FenceBatch<'r>> {
+    let mut stored = FenceBatch::default();
     request.places.each(request.bytes.count(), |to, from, length| {
         request.bytes.stream(region, Part { from, to, length }).map(|part| stored.add(part))
     })?;

@@ -10,7 +10,7 @@ use crate::ground::layout::{
 };
 use pmem::counters::{APART, GROUPS};
 use pmem::{Fault, Region, Span};
-use robust::word::{Contended, RegionWord};
+use robust::word::{ContendedWord, RegionWord};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ impl Runtime {
     }
 
     /// The same, of a word that newcomers change while this process works alone.
-    pub(crate) fn contended(&self, offset: u64) -> Contended<'_> {
-        Contended(&self.map, self.base + offset)
+    pub(crate) fn contended(&self, offset: u64) -> ContendedWord<'_> {
+        ContendedWord(&self.map, self.base + offset)
     }
 
     /// The region that holds the runtime, and the runtime's offset in it.

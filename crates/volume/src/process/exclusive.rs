@@ -44,7 +44,7 @@ use crate::ground::layout::{HEADER_SHARED_RUNNING, HEADER_SIZE, PROCESS_SLOT, PR
 use crate::ground::runtime::Runtime;
 use crate::process::Processes;
 use crate::process::{EXCLUSIVE, SLOT_FREE, SLOT_LIVE};
-use pmem::Kept;
+use pmem::OwnedSpan;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -73,8 +73,8 @@ const SLOTS: usize = (PROCESS_SLOTS * PROCESS_SLOT / 8) as usize;
 
 /// What each call that changes something looks at.
 pub(crate) struct Words {
-    header: Kept<8>,
-    slots: Kept<SLOTS>,
+    header: OwnedSpan<8>,
+    slots: OwnedSpan<SLOTS>,
     /// Calls that ran shared.
     calls: AtomicU32,
     /// When this process looked last, ns of the monotonic clock.
@@ -87,10 +87,10 @@ impl Words {
     /// `None`: the region has lost its end.
     pub(crate) fn new(rt: &Runtime) -> Option<Self> {
         let (map, base) = rt.place();
-        let header = Kept::new(map, base).ok()?;
+        let header = OwnedSpan::new(map, base).ok()?;
         Some(Self {
             header,
-            slots: Kept::new(map, base + rt.layout.processes).ok()?,
+            slots: OwnedSpan::new(map, base + rt.layout.processes).ok()?,
             calls: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             found: AtomicU64::new(0),

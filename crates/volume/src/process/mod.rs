@@ -32,7 +32,7 @@ use robust::slot::{self, Slots};
 pub(crate) use robust::slot::{
     DYING as SLOT_DYING, FREE as SLOT_FREE, LIVE as SLOT_LIVE, SlotState,
 };
-use robust::word::Contended;
+use robust::word::ContendedWord;
 use rustix::io::Errno;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -102,17 +102,17 @@ pub struct Attached {
 impl Slots for Processes {
     type Fault = pmem::Fault;
     type Error = Errno;
-    type Word<'s> = Contended<'s>;
+    type Word<'s> = ContendedWord<'s>;
 
     fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    fn state(&self, slot: u32) -> Contended<'_> {
+    fn state(&self, slot: u32) -> ContendedWord<'_> {
         self.rt.contended(self.rt.process(slot) + STATE)
     }
 
-    fn recoverer(&self, slot: u32) -> Contended<'_> {
+    fn recoverer(&self, slot: u32) -> ContendedWord<'_> {
         self.rt.contended(self.rt.process(slot) + RECOVERER)
     }
 

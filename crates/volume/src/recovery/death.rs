@@ -32,7 +32,7 @@ use crate::process::{SLOT_DYING, SLOT_FORK, SLOT_FREE, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;
 use crate::txn::gate;
 use crate::txn::record::inode_of_lock;
-use pmem::Gathered;
+use pmem::FenceBatch;
 use robust::owner::{NO_OPERATION, Owner};
 use robust::slot::{self, Claim};
 use rustix::io::Errno;
@@ -396,7 +396,7 @@ impl Recoveries {
         held.retain(|inode| self.owns_lock(owner, *inode));
         held.iter().try_for_each(|&inode| self.forget_commit(inode))?;
         self.redo_of_dead(u64::from(index), &held)?;
-        let mut pending = Gathered::default();
+        let mut pending = FenceBatch::default();
         pending.add(self.undo_lane(u64::from(index))?.1);
         for &line in remains.lines_to_flush.iter().filter(|_| !injected(Bug::DeadNotFlushed)) {
             pending.add(self.region.flush(line, LINE));

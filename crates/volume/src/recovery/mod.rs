@@ -30,7 +30,7 @@ use crate::space::free_map::bits_of;
 use crate::space::fullness::{Draft, Words};
 use crate::txn::journal::{header_number, header_word, lane_offset};
 use crate::upkeep::Upkeep;
-use pmem::Gathered;
+use pmem::FenceBatch;
 use rustix::io::Errno;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ impl Recoveries {
         if injected(Bug::LanesByProcessors) {
             lanes = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         }
-        let mut numbers = Gathered::default();
+        let mut numbers = FenceBatch::default();
         for lane in 0..lanes {
             let (undone, number) = self.replay_lane(lane)?;
             done.undone += u64::from(undone);

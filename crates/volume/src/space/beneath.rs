@@ -22,7 +22,7 @@ use crate::ground::layout::{
 };
 use crate::space::Space;
 use crate::space::chunk::Kind;
-use pmem::{Beneath, Region};
+use pmem::{BackingSpace, Region};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -197,7 +197,7 @@ impl Space {
 
     /// What the region's file has of its memory, and what it could get; `None` where it is all
     /// there.
-    pub(crate) fn beneath(&self) -> Option<Beneath> {
+    pub(crate) fn beneath(&self) -> Option<BackingSpace> {
         self.region.beneath()
     }
 

@@ -13,7 +13,7 @@ use crate::inject::{Bug, injected};
 use crate::space::Space;
 use crate::space::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
 use crate::space::fullness::{Draft, Words};
-use pmem::Gathered;
+use pmem::FenceBatch;
 use std::ops::Range;
 
 /// Sums of a group's chunks.
@@ -129,7 +129,7 @@ impl Space {
     pub(crate) fn save_free_map(&self) -> Result<u32> {
         let (map, base) = self.rt.place();
         let records = self.rt.layout.chunks;
-        let mut pending = Gathered::default();
+        let mut pending = FenceBatch::default();
         for chunk in self.backed().within(0..self.chunks()) {
             let record = base + records + chunk * CHUNK_RECORD;
             pending.add(map.flush(record, CHUNK_RECORD));

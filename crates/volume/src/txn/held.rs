@@ -17,7 +17,7 @@ use crate::txn::Operations;
 use crate::txn::listed::word_entry;
 use crate::txn::op::Op;
 use crate::txn::redo::LIVE_RECORD;
-use pmem::Gathered;
+use pmem::FenceBatch;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::{Kind, Node};
@@ -136,7 +136,7 @@ impl Op<'_> {
         // before anything changes in place.
         // CRASH: until the lane's number moves, recovery puts everything back.
         let durable = self.seal();
-        let mut changes = Gathered::default();
+        let mut changes = FenceBatch::default();
         for word in words {
             changes.add(room.region.store64(word.at, word.value)?.flush());
         }
@@ -181,7 +181,7 @@ impl Op<'_> {
         }
         let data_area = (room.data_area(u64::from(self.index())), room.data_area_bytes);
         let (durable, recorded) = self.record_list((inode, generation), &list, data_area, moves)?;
-        let mut changes = Gathered::default();
+        let mut changes = FenceBatch::default();
         let at = inode.at(IDENTITY);
         changes.add(room.region.commit_write(at, identity.as_bytes(), &durable)?.flush());
         if moves {

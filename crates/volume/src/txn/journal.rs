@@ -23,7 +23,7 @@ use crate::inode::Inode;
 use crate::inode::commit::newest_slot;
 use crate::txn::Operations;
 use crate::txn::op::Op;
-use pmem::{Durable, Gathered, InFlight, Region, UserOut};
+use pmem::{Durable, FenceBatch, InFlight, Region, UserOut};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -105,9 +105,9 @@ impl Transaction {
         place: (&'v Operations, u64),
         offset: u64,
         length: u64,
-    ) -> Result<Gathered<'v>> {
+    ) -> Result<FenceBatch<'v>> {
         let region = &place.0.region;
-        let mut flight = Gathered::default();
+        let mut flight = FenceBatch::default();
         let mut done = 0;
         while done < length {
             let take = (length - done).min(ENTRY_BYTES as u64);
@@ -123,7 +123,7 @@ impl Transaction {
     pub(crate) fn commit<'v>(
         &mut self,
         place: (&'v Operations, u64),
-        changes: impl Into<Gathered<'v>>,
+        changes: impl Into<FenceBatch<'v>>,
     ) -> Result<()> {
         assert!(self.sealed && self.is_open());
         if injected(Bug::NumberBeforeChanges) {
@@ -187,7 +187,7 @@ impl<'v> Op<'v> {
     }
 
     /// Ends the transaction: `changes` are the changes in place.
-    pub(crate) fn commit(&mut self, changes: impl Into<Gathered<'v>>) -> Result<()> {
+    pub(crate) fn commit(&mut self, changes: impl Into<FenceBatch<'v>>) -> Result<()> {
         self.transaction.commit(self.place(), changes)
     }
 

@@ -23,7 +23,7 @@ use crate::space::alloc::{Extents, Want};
 use crate::txn::journal::crc_of;
 use crate::txn::op::Op;
 use crate::txn::redo::recorded;
-use pmem::{Durable, Gathered, Region};
+use pmem::{Durable, FenceBatch, Region};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -219,8 +219,8 @@ impl List {
     }
 
     /// Makes all its changes: in flight.
-    pub(super) fn store<'r>(&self, region: &'r Region) -> Result<Gathered<'r>> {
-        let mut flight = Gathered::default();
+    pub(super) fn store<'r>(&self, region: &'r Region) -> Result<FenceBatch<'r>> {
+        let mut flight = FenceBatch::default();
         for entry in &self.entries {
             let &Listed { target, source, length, .. } = entry;
             flight.add(if length & LISTED_WORD != 0 {
@@ -235,10 +235,10 @@ impl List {
     }
 
     /// Flushes it, and the bytes that it names.
-    pub(super) fn flush<'r>(&self, region: &'r Region) -> Gathered<'r> {
+    pub(super) fn flush<'r>(&self, region: &'r Region) -> FenceBatch<'r> {
         let saved = |entry: &&Listed| entry.length & (LISTED_WORD | LISTED_ZEROS) == 0;
         let bytes = self.entries.iter().filter(saved).map(|one| (one.source, bytes_of(one)));
-        let mut flight = Gathered::default();
+        let mut flight = FenceBatch::default();
         for (at, length) in self.parts.iter().copied().chain(bytes) {
             flight.add(region.flush(at, length));
         }

@@ -20,7 +20,7 @@ use crate::inject::{self, Bug, injected};
 use crate::txn::Operations;
 use crate::txn::journal::Transaction;
 use crate::txn::record::{LINES_TO_FLUSH_MAX, RECORD_LINES_TO_FLUSH, Record, index};
-use pmem::{Durable, Gathered, InFlight};
+use pmem::{Durable, FenceBatch, InFlight};
 use robust::owner::Owner;
 use smallvec::SmallVec;
 use vfs::Node;
@@ -35,7 +35,7 @@ pub(crate) struct Op<'v> {
     /// Past the gate: the sequence numbers of the locked inodes are odd.
     pub(super) working: bool,
     pub(super) lines_to_flush: u64,
-    pending: Gathered<'v>,
+    pending: FenceBatch<'v>,
     // Most operations need none of these, and an operation is passed on by value: kept small.
     pub(super) allocated: SmallVec<[(u64, u64); 1]>,
     pub(super) allocated_inodes: SmallVec<[u64; 1]>,
@@ -70,7 +70,7 @@ impl Operations {
             locks: SmallVec::new(),
             working: false,
             lines_to_flush: 0,
-            pending: Gathered::default(),
+            pending: FenceBatch::default(),
             allocated: SmallVec::new(),
             allocated_inodes: SmallVec::new(),
             freed: SmallVec::new(),
@@ -91,7 +91,7 @@ impl<'v> Op<'v> {
     }
 
     /// Adds stores to what the next fence must cover.
-    pub(crate) fn pend(&mut self, stores: impl Into<Gathered<'v>>) {
+    pub(crate) fn pend(&mut self, stores: impl Into<FenceBatch<'v>>) {
         self.pending.add(stores);
     }
 

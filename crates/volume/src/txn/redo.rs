@@ -52,7 +52,7 @@ use crate::txn::journal::lane_offset;
 use crate::txn::listed::List;
 use crate::txn::op::Op;
 use crate::txn::record::inode_of_lock;
-use pmem::{Gathered, InFlight, checksum_after, checksum_words};
+use pmem::{FenceBatch, InFlight, checksum_after, checksum_words};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use zerocopy::FromBytes;
@@ -342,14 +342,14 @@ impl Operations {
     }
 
     /// Stores the bytes of the lane's newest record where they go: in flight.
-    pub(crate) fn store_newest(&self, op: &Record<'_>, lane: u64) -> Result<Gathered<'_>> {
+    pub(crate) fn store_newest(&self, op: &Record<'_>, lane: u64) -> Result<FenceBatch<'_>> {
         let number = op.0.load(word_of(RECORD_REDO))? as u32;
         let record = self.redo_record(lane, number)?.ok_or(Errno::IO)?;
         self.store_recorded(lane, &record)
     }
 
     /// Stores what a record tells of where it belongs: in flight.
-    pub(super) fn store_recorded(&self, lane: u64, record: &Redo) -> Result<Gathered<'_>> {
+    pub(super) fn store_recorded(&self, lane: u64, record: &Redo) -> Result<FenceBatch<'_>> {
         let length = record.length as usize;
         if record.is_replacement() {
             let Replacement { word, leads, .. } = record.replacement();
@@ -361,7 +361,7 @@ impl Operations {
         if length <= REDO_BYTES {
             return Ok(self.region.stream(record.target, &record.bytes[..length])?.into());
         }
-        let mut stored = Gathered::default();
+        let mut stored = FenceBatch::default();
         record.places().each(length, |place, from, length| {
             let from = self.data_area(lane) + from as u64;
             self.region.copy(from, place, length as u64).map(|part| stored.add(part))

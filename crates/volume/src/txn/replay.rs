@@ -23,7 +23,7 @@ use crate::inode::commit::next_sequence;
 use crate::txn::Operations;
 use crate::txn::journal::{header_number, header_word, lane_offset};
 use crate::txn::redo::record_offset;
-use pmem::{Gathered, InFlight};
+use pmem::{FenceBatch, InFlight};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::Kind;
@@ -47,7 +47,7 @@ impl Operations {
         let head = lane_offset(lane);
         let number = header_number(lane, self.region.load64(head)?).ok_or(Errno::IO)?;
         let mut undone = false;
-        let mut pending = Gathered::default();
+        let mut pending = FenceBatch::default();
         for index in (1..=LANE_ENTRIES).rev() {
             let mut bytes = [0; LINE as usize];
             self.region.read(head + index * LINE, &mut bytes)?;

@@ -3,7 +3,7 @@
 //! The limits are exact where nothing is to be allocated. Whoever raises one says why in the
 //! commit.
 
-use pmem::{Region, UserIn, UserOut, counts::Counts};
+use pmem::{Region, UserIn, UserOut, costs::CostCounter};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,12 +16,12 @@ use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_r
 /// A volume whose fences and flushes are counted.
 struct Counted {
     volume: Arc<Volume>,
-    counts: Arc<Counts>,
+    counts: Arc<CostCounter>,
 }
 
 impl Counted {
     fn new(mode: Mode) -> Self {
-        let counts = Counts::new();
+        let counts = CostCounter::new();
         let region = Region::in_memory(vec![0; 64 << 20], Some(counts.clone()));
         format_region(&region, &FormatOptions::default()).expect("format");
         let options = AttachOptions { mode, ..AttachOptions::default() };
@@ -32,7 +32,7 @@ impl Counted {
     /// once for many, is there.
     fn cost<T>(&self, call: impl FnOnce(&Volume) -> Result<T, Errno>) -> (u64, u64) {
         let now = || {
-            let Counts { fences, flushed_lines, .. } = &*self.counts;
+            let CostCounter { fences, flushed_lines, .. } = &*self.counts;
             (fences.load(Ordering::Relaxed), flushed_lines.load(Ordering::Relaxed))
         };
         let before = now();

@@ -4,7 +4,7 @@
 use console::failure::Outcome;
 use console::output;
 use console::size;
-use ddmap::{DomainError, PAGE, Registry, Said, Store};
+use ddmap::{DomainError, LocalRequest, PAGE, Registry, Store};
 use serde_json::json;
 
 use crate::domains;
@@ -16,7 +16,7 @@ pub fn run(name: &str, to: u16, json: bool) -> Outcome {
     // A move that others have asked for may end between two looks: the next ones see it.
     let from = present(&registry, name, to).or_else(|_| present(&registry, name, to))?;
     let Some((old, store)) = from else { return told(name, (to, None), json, &registry) };
-    let said = Said::Move { volume: volume.to_owned(), to };
+    let said = LocalRequest::Move { volume: volume.to_owned(), to };
     let done =
         domains::order(&store, volume, &format!("move {name} to node {to}"), "moving", &said);
     if let Err(error) = done {

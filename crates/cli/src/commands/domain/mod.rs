@@ -12,7 +12,7 @@ use std::time::Duration;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
-use ddmap::{Key, PAGE, Registry, Repaired, Standing, Status, Store};
+use ddmap::{Key, PAGE, Registry, RepairReport, Standing, Status, Store};
 use serde_json::{Value, json};
 use volume::{FsckOptions, LostData};
 
@@ -66,7 +66,7 @@ fn repair(name: &str, dry_run: bool, json: bool) -> Outcome {
         Failure::new(format!("repair {name}"), "its node's store cannot be found", "")
     })?;
     let found = output::busy("comparing", || ddmap::repair(&store, volume, !dry_run))?;
-    let Repaired { looked_at, found, lost, silent } = found;
+    let RepairReport { looked_at, found, lost, silent } = found;
     let code = if lost.is_empty() && silent.is_empty() { 0 } else { CODE_LOST };
     // What would be lost is not known to be so, of any file.
     let files = if lost.is_empty() || dry_run { Vec::new() } else { files_of(&region)? };

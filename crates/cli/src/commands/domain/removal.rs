@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
 use console::size;
-use ddmap::{Answered, Member, PAGE, Registry, SILENT, Said, Standing, Status};
+use ddmap::{LocalReply, LocalRequest, Member, NODE_TIMEOUT, PAGE, Registry, Standing, Status};
 
 use crate::domains;
 
@@ -24,9 +24,9 @@ const LOOK: Duration = Duration::from_millis(300);
 /// Has the first node say how a node stands.
 pub fn mark(name: &str, node: u16, standing: Standing) -> Outcome {
     let asked = format!("change node {node} of {name}");
-    match Registry::find()?.order(name, &Said::Mark { node, standing })? {
-        Answered::Done => Ok(0),
-        Answered::Refused { text } => Err(Failure::new(asked, text, "")),
+    match Registry::find()?.order(name, &LocalRequest::Mark { node, standing })? {
+        LocalReply::Done => Ok(0),
+        LocalReply::Refused { text } => Err(Failure::new(asked, text, "")),
         _ => Err(Failure::new(asked, "its node answers something else", "")),
     }
 }
@@ -208,7 +208,7 @@ fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
         let text = format!(
             "node {node} was heard of {} s ago; waiting whether it says something within {} s",
             now.silent,
-            SILENT.as_secs()
+            NODE_TIMEOUT.as_secs()
         );
         output::tell(text);
     }

@@ -7,7 +7,7 @@ use console::output;
 use console::runs::Run;
 use console::size;
 use console::size::percent;
-use ddmap::{Directory, PAGE, Place};
+use ddmap::{Directory, Location, PAGE};
 use serde_json::{Value, json};
 
 use crate::domains;
@@ -62,9 +62,9 @@ impl Distribution {
         let directory = Directory::open(&path)
             .map_err(|error| Failure::new(&asked, format!("its directory: {error}"), ""))?;
         let on = |page| match directory.get(page) {
-            Ok(Place::Held(node, _)) => Holder::Node(node.number()),
-            Ok(Place::Void(_)) => Holder::Nowhere,
-            Ok(Place::Lost(..)) => Holder::Lost,
+            Ok(Location::Held(node, _)) => Holder::Node(node.number()),
+            Ok(Location::Void(_)) => Holder::Nowhere,
+            Ok(Location::Lost(..)) => Holder::Lost,
             Err(_) => Holder::Unknown,
         };
         let parts = runs.iter().flat_map(|(run, written)| split(run, *written, on)).collect();

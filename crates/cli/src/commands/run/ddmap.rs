@@ -8,7 +8,7 @@ use clap::Args;
 use console::failure::Failure;
 use console::output;
 use console::size;
-use ddmap::{LEAST, PAGE, Registry};
+use ddmap::{LOCAL_LEAST, PAGE, Registry};
 use volume::FormatOptions;
 
 use super::nesting;
@@ -35,7 +35,7 @@ impl Local {
                 (bytes as u64, format!("{part}%"))
             }
         };
-        if bytes < LEAST * PAGE {
+        if bytes < LOCAL_LEAST * PAGE {
             let (found, whole) = (size::show(bytes), size::show(volume));
             return Err(too_little(&format!("{text} of {whole} is {found}, which")));
         }
@@ -44,7 +44,7 @@ impl Local {
 }
 
 fn too_little(what: &str) -> String {
-    let least = size::show(LEAST * PAGE);
+    let least = size::show(LOCAL_LEAST * PAGE);
     format!("{what} is less than {least}, which a program needs at once: give that or more")
 }
 
@@ -112,7 +112,7 @@ fn local(text: &str) -> Result<Local, String> {
         });
     }
     match size::parse(text)? {
-        bytes if bytes < LEAST * PAGE => Err(too_little(&format!("`{text}`"))),
+        bytes if bytes < LOCAL_LEAST * PAGE => Err(too_little(&format!("`{text}`"))),
         bytes => Ok(Local::Bytes(bytes)),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use console::output;
-use ddmap::Times;
+use ddmap::TimeHistogram;
 use serde_json::{Value, json};
 
 /// What the library says of a call that was served in a roundabout way.
@@ -32,7 +32,7 @@ const TIMES: &str = "ddmap:fault-ns:";
 /// Counts of times by the bucket become the times within which half of the touches, and 99 of 100,
 /// were served.
 fn with_quantiles(used: Vec<(String, u64)>) -> Vec<(String, u64)> {
-    let mut kinds: BTreeMap<String, Times> = BTreeMap::new();
+    let mut kinds: BTreeMap<String, TimeHistogram> = BTreeMap::new();
     let (mut told, mut longest) = (Vec::new(), BTreeMap::new());
     for (name, count) in used {
         let of = name.strip_prefix(TIMES).and_then(|rest| rest.split_once(':'));

@@ -19,9 +19,9 @@ mod ledger;
 mod tracer;
 
 use crate::control::preferences::{Policy, Preferences};
-use crate::paging::pager::{RegionPager, Wishes};
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::paging::prefetch::PrefetchMode;
-use crate::protocol::{Mistake, Place, State};
+use crate::protocol::{Location, Mistake, State};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::store::Store;
 use crate::tests::support::dir::TestDir;
@@ -416,15 +416,15 @@ fn host(folder: &Path, ledger: &Ledger) {
 }
 
 /// A touch waits for a thread that is run by steps as long as that takes.
-fn patient() -> Wishes {
-    Wishes { patience: LATE, ..Wishes::default() }
+fn patient() -> PagerOptions {
+    PagerOptions { patience: LATE, ..PagerOptions::default() }
 }
 
 /// Only what is touched comes; and pages leave in the order in which they came, though they are
 /// mapped and wanted: nobody is asked first.
-fn alone() -> Wishes {
+fn alone() -> PagerOptions {
     let wish = Preferences { policy: Some(Policy::Fifo), ..Preferences::default() };
-    Wishes { ahead: PrefetchMode::Off, wish, ..patient() }
+    PagerOptions { ahead: PrefetchMode::Off, wish, ..patient() }
 }
 
 /// Says what a store has found that is wrong.
@@ -471,7 +471,7 @@ fn away(pager: &RegionPager) -> u64 {
     let from = u64::from(std::process::id()) * 97;
     let ground = pager.ground();
     let is_away = |page: &u64| {
-        let Ok(Place::Held(owner, _)) = ground.place(*page) else { return false };
+        let Ok(Location::Held(owner, _)) = ground.place(*page) else { return false };
         owner != ground.here() && ground.table.word(*page).state() == State::Absent
     };
     (from..from + PAGES).map(|number| number % PAGES).find(is_away).unwrap()

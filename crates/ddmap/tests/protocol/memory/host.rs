@@ -7,7 +7,7 @@
 
 use super::{Bytes, Flaw};
 use crate::protocol::{
-    Claimant, DamagedPlace, Flags, Host, Installed, NodeId, Place, Shown, State, Version, Word,
+    Claimant, DamagedPlace, Flags, Host, Installed, Location, NodeId, Shown, State, Version, Word,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -132,7 +132,7 @@ pub fn here() -> NodeId {
 impl HostMemory {
     /// Pages that nobody has touched, whose moves are counted from `first` on.
     pub fn new(pages: usize, first: Version, capacity: u32, processes: Vec<Process>) -> Self {
-        let void = |page: usize| Place::Void(first).word(page as u64);
+        let void = |page: usize| Location::Void(first).word(page as u64);
         Self {
             words: vec![Word(0); pages],
             places: (0..pages).map(void).collect(),
@@ -153,8 +153,8 @@ impl HostMemory {
     }
 
     /// Where the directory says that a page is, if nothing has damaged it.
-    pub fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
-        Place::of_word(self.places[page as usize], page)
+    pub fn place(&self, page: u64) -> Result<Location, DamagedPlace> {
+        Location::of_word(self.places[page as usize], page)
     }
 
     /// Whether a process is dead.
@@ -186,7 +186,7 @@ impl HostMemory {
     pub fn die(&mut self, slot: usize) {
         let me = Claimant { slot: slot as u16, life: self.processes[slot].life };
         for (page, word) in (0..).zip(&self.words) {
-            let is_void = matches!(self.place(page), Ok(Place::Void(_)));
+            let is_void = matches!(self.place(page), Ok(Location::Void(_)));
             if word.state() == State::Busy && word.claimant() == me && is_void {
                 self.cut_short.insert(page);
             }
@@ -251,8 +251,8 @@ impl HostMemory {
     ) -> Result<(), String> {
         let at = page as usize;
         let Ok(place) = self.place(page) else { return Ok(()) };
-        if matches!(place, Place::Held(owner, _) if owner == node)
-            || matches!(place, Place::Lost(..))
+        if matches!(place, Location::Held(owner, _) if owner == node)
+            || matches!(place, Location::Lost(..))
             || place.version().is_later_than(version)
         {
             return Ok(());
@@ -290,21 +290,24 @@ impl HostMemory {
         match word.state() {
             State::Absent | State::Lost => must(file.is_none(), "absent, and no hole")?,
             State::Owned => {
-                must(place == Place::Held(here(), word.version()), "owned, and placed elsewhere")?;
+                must(
+                    place == Location::Held(here(), word.version()),
+                    "owned, and placed elsewhere",
+                )?;
             }
             State::Busy | State::Leaving => {}
             State::Kept => must(false, "kept by the host")?,
         }
         let installed = busy && file.is_some();
         must(!installed || file == Some(truth), "what was installed is not the newest")?;
-        let is_void = matches!(place, Place::Void(_));
+        let is_void = matches!(place, Location::Void(_));
         let is_empty = word.flags().has(Flags::EMPTY);
         must(is_void || busy || !is_empty, "its word says zeros, the directory does not")?;
         match place {
-            Place::Held(owner, _) if owner == here() => {
+            Location::Held(owner, _) if owner == here() => {
                 must(file == Some(truth), "placed here, without the newest bytes")
             }
-            Place::Held(owner, version) => {
+            Location::Held(owner, version) => {
                 must(busy || !writable, "writable, and placed elsewhere")?;
                 if self.gone.contains(&(owner.number(), page, version.number())) {
                     return Ok(());
@@ -313,7 +316,7 @@ impl HostMemory {
                 must(had == version, "placed where another version is")?;
                 must(installed || bytes == truth, "its holder has not the newest bytes")
             }
-            Place::Void(version) => {
+            Location::Void(version) => {
                 let says_so = is_empty && word.version() == version;
                 let at_it = word.state() != State::Absent || word.version() == Version::default();
                 let met = self.cut_short.contains(&page);
@@ -321,32 +324,32 @@ impl HostMemory {
                 must(busy || !writable, "writable, and placed nowhere")?;
                 must(installed || truth == 0, "zeros, and something was stored")
             }
-            Place::Lost(..) => must(file.is_none(), "lost, and no hole"),
+            Location::Lost(..) => must(file.is_none(), "lost, and no hole"),
         }
     }
 
     /// If nobody wants what the page held, it holds zeros, once it is void and a hole.
-    fn set_place(&mut self, page: u64, place: Place, work: Work) {
+    fn set_place(&mut self, page: u64, place: Location, work: Work) {
         let discards = work != Work::Move;
         if let Ok(old) = self.place(page) {
             let (was, is) = (old.version(), place.version());
             // What is lost was nowhere else in that version.
-            let is_same = was == is && (old == place || matches!(place, Place::Lost(..)));
+            let is_same = was == is && (old == place || matches!(place, Location::Lost(..)));
             if !is_same && !is.is_later_than(was) {
                 self.wrong(format!("page {page}: {old:?} became {place:?}"));
             }
-            if let (Place::Lost(..), Place::Held(owner, version)) = (place, old)
+            if let (Location::Lost(..), Location::Held(owner, version)) = (place, old)
                 && !self.gone.contains(&(owner.number(), page, version.number()))
             {
                 self.wrong(format!("page {page}: lost, though nobody lost {old:?}"));
             }
-            if let (Place::Lost(..), Place::Void(_)) = (place, old) {
+            if let (Location::Lost(..), Location::Void(_)) = (place, old) {
                 self.wrong(format!("page {page}: zeros cannot be lost"));
             }
-            if work == Work::Renew && !matches!(old, Place::Lost(..)) {
+            if work == Work::Renew && !matches!(old, Location::Lost(..)) {
                 self.wrong(format!("page {page}: {old:?} is not lost, and is given up"));
             }
-            if matches!((place, old), (Place::Void(_), Place::Lost(..))) && !discards {
+            if matches!((place, old), (Location::Void(_), Location::Lost(..))) && !discards {
                 self.wrong(format!("page {page}: what is lost is no zeros"));
             }
         }
@@ -425,14 +428,14 @@ impl Host for Seat<'_> {
         same
     }
 
-    fn place(&self, page: u64) -> Result<Place, DamagedPlace> {
+    fn place(&self, page: u64) -> Result<Location, DamagedPlace> {
         let memory = self.memory.borrow();
         // A flipped bit.
         let flip = u64::from(memory.damaged.contains(&page)) << 20;
-        Place::of_word(memory.places[page as usize] ^ flip, page)
+        Location::of_word(memory.places[page as usize] ^ flip, page)
     }
 
-    fn set_place(&self, page: u64, place: Place) {
+    fn set_place(&self, page: u64, place: Location) {
         self.memory.borrow_mut().set_place(page, place, self.work);
     }
 
@@ -494,7 +497,7 @@ impl Host for Seat<'_> {
     fn punch(&self, page: u64) {
         let mut memory = self.memory.borrow_mut();
         memory.file[page as usize] = None;
-        if self.work != Work::Move && matches!(memory.place(page), Ok(Place::Void(_))) {
+        if self.work != Work::Move && matches!(memory.place(page), Ok(Location::Void(_))) {
             memory.truth[page as usize] = 0;
         }
         for process in &mut memory.processes {

@@ -4,7 +4,7 @@ use super::draw::{Config, Draw, Rates};
 use super::links::{Frame, Links, Reply};
 use super::node::Node;
 use super::threads::{Doing, Thread, Wish, node_of};
-use crate::protocol::{Flags, NodeId, Place, State, Version, Word};
+use crate::protocol::{Flags, Location, NodeId, State, Version, Word};
 use crate::tests::protocol::memory::{
     Answer, Bytes, Desk, Died, Flaw, HolderMemory, HostMemory, Process, Request, serve,
 };
@@ -490,7 +490,8 @@ impl World {
             for page in 0..self.config.pages as u64 {
                 let kept = memory.kept(page).map(|(version, _)| version);
                 let place = self.host.borrow().place(page);
-                let vain = kept.filter(|version| place != Ok(Place::Held(node_of(at), *version)));
+                let vain =
+                    kept.filter(|version| place != Ok(Location::Held(node_of(at), *version)));
                 if vain.is_some() {
                     return Err(format!("holder {at} keeps {page} {kept:?} in vain: {place:?}"));
                 }

@@ -3,7 +3,7 @@
 
 use super::links::Frame;
 use super::run::World;
-use crate::protocol::{Discard, Fault, Next, NodeId, Place, State, Version, Why, Word};
+use crate::protocol::{Discard, Fault, Location, Next, NodeId, State, Version, Why, Word};
 use crate::tests::protocol::memory::{Answer, Bytes, Flaw, Request, Seat, Work};
 
 /// What a thread is to do with a page.
@@ -165,7 +165,7 @@ impl World {
                 }
                 let place = self.host.borrow().place(page);
                 // Another thread may have made it void meanwhile.
-                if word.state() == State::Lost && !matches!(place, Ok(Place::Lost(..))) {
+                if word.state() == State::Lost && !matches!(place, Ok(Location::Lost(..))) {
                     self.wrong(format!("page {page} is called lost, and is at {place:?}"));
                 }
                 Doing::Rest
@@ -281,7 +281,7 @@ impl World {
         self.threads[slot][thread].doing = Doing::Fault(fault);
         if self.has(Flaw::ReleasedEarly) && found.is_some() {
             let place = self.host.borrow().place(page);
-            if let Ok(crate::protocol::Place::Held(owner, version)) = place {
+            if let Ok(crate::protocol::Location::Held(owner, version)) = place {
                 self.owed[slot].push((owner, page, version));
             }
         }

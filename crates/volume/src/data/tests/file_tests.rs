@@ -589,7 +589,7 @@ fn a_damaged_map_gives_eio_and_frees_nothing() {
 
 #[test]
 fn fences_are_few() {
-    let counts = pmem::counts::Counts::new();
+    let counts = pmem::costs::CostCounter::new();
     let mut region = crate::testing::region(16, 2);
     region.set_hook(counts.clone());
     let volume = crate::attach_region(region, &crate::AttachOptions::default()).unwrap();

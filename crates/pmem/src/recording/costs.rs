@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Totals since the region got this hook. Each may be read and reset at any time.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct CostCounter {
     /// Calls that stored, streamed ones included.
     pub stores: AtomicU64,
     /// Lines flushed.
@@ -18,15 +18,15 @@ pub struct Counts {
     pub streamed_bytes: AtomicU64,
 }
 
-impl Counts {
+impl CostCounter {
     /// All zero.
     #[must_use]
-    pub fn new() -> Arc<Counts> {
+    pub fn new() -> Arc<CostCounter> {
         Arc::default()
     }
 }
 
-impl Hook for Counts {
+impl Hook for CostCounter {
     fn store(&self, _off: u64, bytes: &[u8], streamed: bool, _at: &'static Location<'static>) {
         self.stores.fetch_add(1, Relaxed);
         if streamed {

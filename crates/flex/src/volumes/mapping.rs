@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pmem::{Lent, Region};
+use pmem::{ForeignMemory, Region};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -44,7 +44,7 @@ impl Mapping {
         let promise = file.promise();
         let class = (promise.class, promise.reason.clone());
         // SAFETY: the space reserved above, which is unmapped behind the region's end.
-        let region = unsafe { Region::lent(Lent { base, space, len: 0, class, write }) };
+        let region = unsafe { Region::lent(ForeignMemory { base, space, len: 0, class, write }) };
         let region = region.map_err(|errno| Error::refused("use the file's memory", errno))?;
         Ok(Self { region, reserved: (start, whole), write, mapped: Mutex::new(0) })
     }
