@@ -21,15 +21,16 @@ ROOT = Path(__file__).resolve().parent.parent
 CRATES = ROOT / "crates"
 # From the lowest up. What lies beside the layers is their top, which may name all of them.
 LAYERS = {
-    "volume": "ground process space inode txn cache data namespace open upkeep recovery check attach",
+    "volume": "medium process space inode txn cache data namespace open upkeep recovery check attach",
     "preload": "entry paths descriptors files names mappings signals glibc processes split",
     "ddmap": "protocol wire shared_memory control paging node",
+    "pmem": "instructions emulation faults region access persistence recording",
 }
 # Where the methods of the types that everybody has may stand: nobody calls upwards by a method.
 METHODS = {
     "volume": {
-        "Volume": ("volume.rs", "filesystem.rs", "filesystem/", "attach/"),
-        "Ground": ("ground/",),
+        "Volume": ("volume.rs", "filesystem/", "attach/"),
+        "Medium": ("medium/",),
         "Processes": ("process/",),
         "Space": ("space/",),
         "Inodes": ("inode/",),

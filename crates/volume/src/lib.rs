@@ -14,12 +14,12 @@ mod cache;
 mod check;
 mod data;
 mod filesystem;
-mod ground;
 #[cfg(not(feature = "inject"))]
 mod inject;
 #[cfg(feature = "inject")]
 pub mod inject;
 mod inode;
+mod medium;
 mod namespace;
 mod open;
 mod process;
@@ -34,13 +34,13 @@ mod volume;
 #[path = "../../robust/src/models/words.rs"]
 mod words;
 
-pub use attach::checking::{fsck, repair};
 pub use attach::format::{FormatOptions, format, format_region, own_bytes};
-pub use attach::looking::{Activity, activity, info, uuid_of};
-pub use attach::ordinary::{
+pub use attach::inspection::{Activity, activity, info, uuid_of};
+pub use attach::offline_check::{fsck, repair};
+pub use attach::output_file::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,
 };
-pub use attach::paged::{FindPager, find_pagers_by};
+pub use attach::pager::{FindPager, find_pagers_by};
 pub use attach::remove::{Removed, remove};
 pub use attach::resume::resume;
 pub use attach::snapshot::{SnapshotOptions, SnapshotReport, snapshot};
@@ -53,8 +53,8 @@ pub use check::fsck::{FsckOptions, FsckReport};
 pub use check::info::{Info, RuntimeUse};
 pub use check::processes::{Life, ProcessUse};
 pub use check::repair::{RepairOptions, RepairReport};
-pub use ground::error::{ErrorKind, VolumeError};
-pub use ground::layout::{BLOCK, CHUNK};
+pub use medium::error::{ErrorKind, VolumeError};
+pub use medium::layout::{BLOCK, CHUNK};
 pub use process::Attached;
 pub use process::carriers::{carried, carry, dismiss};
 pub use process::counts::{Counts, Death};

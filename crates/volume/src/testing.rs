@@ -5,7 +5,7 @@ use crate::attach::format::{FormatOptions, format_region, own_bytes};
 use crate::attach::{AttachOptions, attach_region};
 use crate::check::fsck::compare;
 use crate::data::plan::Position;
-use crate::ground::layout::{BLOCK, CHUNK};
+use crate::medium::layout::{BLOCK, CHUNK};
 use crate::recovery::mark::{Depth, Mark};
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;

@@ -1,17 +1,17 @@
 //! A volume as one process sees it: the rooms, one upon the other.
 //!
-//! Each room has a type. It owns the type of the room below and derefs to it, down to [`Ground`],
+//! Each room has a type. It owns the type of the room below and derefs to it, down to [`Medium`],
 //! so a room calls its own methods and those of all rooms below as its own. It has no way to a room
 //! above: the compiler refuses what goes upwards. What must go up all the same goes as a value that
-//! is returned, as a hint that upkeep is due (`space/due.rs`), or by
-//! [`Recover`](crate::ground::Recover).
+//! is returned, as a hint that upkeep is due (`space/upkeep_hints.rs`), or by
+//! [`Recover`](crate::medium::Recover).
 
 use crate::Result;
 use crate::cache::Caches;
 use crate::check::Checks;
 use crate::data::Files;
-use crate::ground::{Ground, Parts};
 use crate::inode::Inodes;
+use crate::medium::{Medium, Parts};
 use crate::namespace::Names;
 use crate::open::Opens;
 use crate::process::Processes;
@@ -46,7 +46,7 @@ impl Volume {
     /// Puts the parts together; the slot is still to be taken.
     pub(crate) fn assemble(parts: Parts, liveness: Liveness) -> Self {
         let recoveries = Arc::new_cyclic(|recoveries: &Weak<Recoveries>| {
-            let ground = Ground::new(parts, recoveries.clone());
+            let ground = Medium::new(parts, recoveries.clone());
             let processes = Processes::new(ground, liveness);
             let inodes = Inodes::new(Space::new(processes));
             let files = Files::new(Caches::new(Operations::new(inodes)));

@@ -139,7 +139,7 @@ fn replaced_blocks_are_judged() {
         (Bug::WordNotDurable, "replace-and-append"),
         (Bug::WordNotDurable, "replace-three"),
     ];
-    seen_in("apart", "replace.rs:", &faults);
+    seen_in("apart", "replacement.rs:", &faults);
 }
 
 /// What a list changes at once is judged, its faults seen where they are.

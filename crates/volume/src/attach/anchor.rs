@@ -13,11 +13,11 @@
 //! by another name fails after a while, as where the anchor directory was removed.
 
 use crate::Result;
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::{
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::{
     HEADER_ANCHOR, HEADER_ANCHOR_BYTES, HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout, Superblock,
 };
-use crate::ground::superblock;
+use crate::medium::superblock;
 use crate::process::liveness;
 use crate::volume::Volume;
 use pmem::Region;

@@ -9,11 +9,11 @@
 //! Locks: none; the header's words are stored while the caller holds the attach byte.
 
 use crate::Result;
-use crate::ground::counted::{BYTES_READ, READS};
-use crate::ground::layout::{HEADER_ERA, HEADER_ERA_BEFORE, HEADER_FORMAT, RuntimeLayout};
-use crate::ground::superblock;
 use crate::inode::Inodes;
-use crate::inode::opens::not_open;
+use crate::inode::references::not_open;
+use crate::medium::call_counters::{BYTES_READ, READS};
+use crate::medium::layout::{HEADER_ERA, HEADER_ERA_BEFORE, HEADER_FORMAT, RuntimeLayout};
+use crate::medium::superblock;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;

@@ -6,21 +6,21 @@
 //!
 //! CRASH: before the superblock is durable there is no volume, or the one of before.
 
-use crate::attach::ordinary::{Kept, is_in_anchor};
-use crate::attach::paged;
+use crate::attach::output_file::{Kept, is_in_anchor};
+use crate::attach::pager;
 use crate::attach::{AttachOptions, attach, is_attached};
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::{
     BLOCK, CHUNK, COMMIT, Commit, DATA_AREA_MAX, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
     IDENTITY, INCOMPAT_ABSENT, INODE, INODE_EXTENT, Identity, LANE, LANES, MAGIC, RUNTIME_SLACK,
     RuntimeLayout, STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN,
     checksum,
 };
-use crate::ground::superblock::{self, random, write_copy, write_state};
-use crate::ground::{Ground, now};
-use crate::inode::Inode;
+use crate::medium::superblock::{self, random, write_copy, write_state};
+use crate::medium::{Medium, now};
 use crate::process::liveness::{REGION_READERS, REGION_WRITERS, own_region, region_held};
-use crate::space::beneath;
+use crate::space::backing_store;
 use crate::txn::journal::{header_word, lane_offset};
 use pmem::{OpenOptions, Region};
 use rustix::fs::{FileType, Gid, Uid};
@@ -116,7 +116,7 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         None
     } else {
         let mut region = Region::open(path, &open).map_err(fail)?;
-        paged::give(&mut region, None, path, "format")?;
+        pager::give(&mut region, None, path, "format")?;
         check_overwrite(path, &region, options)?;
         Some(region)
     };
@@ -127,7 +127,7 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         None => Region::open(path, &open),
     };
     let mut region = region.map_err(fail)?;
-    paged::give(&mut region, None, path, "format")?;
+    pager::give(&mut region, None, path, "format")?;
     reserve(path, &region, options).inspect_err(|_| {
         // As long as it was.
         let _ = region.cut(before);
@@ -214,7 +214,7 @@ fn attach_new(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
 }
 
 /// What both copies say in a copy of the volume as it is now, with a UUID of its own unless `keep`.
-pub(crate) fn of_copy(ground: &Ground, keep: bool) -> Result<Superblock, Errno> {
+pub(crate) fn of_copy(ground: &Medium, keep: bool) -> Result<Superblock, Errno> {
     let mut copy = ground.superblock;
     (copy.size, copy.chunks) = (ground.size(), ground.chunks());
     if !keep {
@@ -342,7 +342,7 @@ fn write_volume(
 ) -> Result<(), Errno> {
     // PERSIST: an old volume is no volume any more before the first of its structures is
     // overwritten.
-    beneath::provide_fixed(region, superblock)?;
+    backing_store::provide_fixed(region, superblock)?;
     let gone =
         region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
     let _ = gone.fence();

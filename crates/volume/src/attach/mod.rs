@@ -21,39 +21,39 @@
 //! dead. The last detach saves the free map and then says clean.
 
 pub(crate) mod anchor;
-pub(crate) mod checking;
 mod eras;
 pub(crate) mod format;
-pub(crate) mod looking;
-pub(crate) mod ordinary;
-pub mod paged;
-mod passes;
-mod reading;
+pub(crate) mod inspection;
+pub(crate) mod offline_check;
+pub(crate) mod output_file;
+pub mod pager;
+mod read_only;
 pub(crate) mod remove;
 pub(crate) mod resume;
-pub(crate) mod slow;
+pub(crate) mod slow_memory;
 pub(crate) mod snapshot;
+mod snapshot_passes;
 pub(crate) mod upgrade;
 pub(crate) mod view;
 
 use crate::Mode;
 use crate::attach::anchor::Anchor;
-use crate::ground::Parts;
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::{
+use crate::inject::{Bug, injected};
+use crate::medium::Parts;
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::{
     GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED, HEADER_SIZE, OP_RECORD,
     RESERVE_MAX, RUNTIME_HEADER, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
 };
-use crate::ground::runtime::Runtime;
-use crate::ground::superblock;
-use crate::inject::{Bug, injected};
+use crate::medium::runtime::Runtime;
+use crate::medium::superblock;
 use crate::process::liveness::{
     self, AttachGuard, Liveness, Openness, REGION_READERS, REGION_WRITERS, leave_region,
     own_region, region_held, share_region, stays_read,
 };
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
-use crate::space::beneath;
+use crate::space::backing_store;
 use crate::volume::Volume;
 use pmem::{Class, Hook, OpenOptions, Pager, Region};
 use rustix::io::Errno;
@@ -116,7 +116,7 @@ pub fn attach_region(region: Region, options: &AttachOptions) -> Result<Arc<Volu
 /// what a crash left open is undone in a view of the process's own.
 pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
     attach_for(path, options, Purpose::Use).or_else(|error| match error.kind() {
-        ErrorKind::Unclean => reading::attach(path, options),
+        ErrorKind::Unclean => read_only::attach(path, options),
         _ => Err(error),
     })
 }
@@ -159,7 +159,7 @@ fn attach_for(
     options: &AttachOptions,
     purpose: Purpose,
 ) -> Result<Arc<Volume>, VolumeError> {
-    let model = slow::model("attach", path)?;
+    let model = slow_memory::model("attach", path)?;
     let reserve = rustix::fs::stat(path)
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
     let mut open =
@@ -170,12 +170,12 @@ fn attach_for(
             Region::open(path, &open)
         }
         Err(error) if options.read_only && no_permission(error.errno()) => {
-            return reading::attach(path, options);
+            return read_only::attach(path, options);
         }
         Err(error) if options.read_only && error.needs_class() => {
             // A reader disturbs no process; beside writers, it reads what they see.
             if purpose == Purpose::Use && !is_attached(path) {
-                return reading::attach(path, options);
+                return read_only::attach(path, options);
             }
             open.allow_page = true;
             Region::open(path, &open)
@@ -186,12 +186,12 @@ fn attach_for(
     if let Some(hook) = &options.hook {
         region.set_hook(Arc::clone(hook));
     }
-    paged::give(&mut region, options.pager.as_ref(), path, "attach")?;
+    pager::give(&mut region, options.pager.as_ref(), path, "attach")?;
     let region = Arc::new(region);
     let path = &real_path(region.fd(), path);
     let attempt = Attempt { path, options, read_only: options.read_only, purpose };
     let first_look = attempt.superblock(&region)?;
-    paged::check(first_look.superblock.incompat, &region, path, "attach")?;
+    pager::check(first_look.superblock.incompat, &region, path, "attach")?;
     let unknown = superblock::read_only_features(&first_look.superblock);
     if unknown != 0 {
         return read_past(unknown, path, options);
@@ -243,7 +243,7 @@ fn read_past(
     options: &AttachOptions,
 ) -> Result<Arc<Volume>, VolumeError> {
     if options.read_only {
-        return reading::attach(path, options);
+        return read_only::attach(path, options);
     }
     let found = format!("it has features ({features:#x}) that this build can only read past");
     let advice = "attach it read-only, or use a newer release";
@@ -456,7 +456,7 @@ impl Attempt<'_> {
             volume.with_absent(act).map_err(|errno| self.system(what, errno))
         };
         // Where there is no memory for them, calls that need them say so.
-        let _ = beneath::provide_fixed(&volume.region, &volume.superblock);
+        let _ = backing_store::provide_fixed(&volume.region, &volume.superblock);
         step(&|| superblock::repair(&volume.region, found), "repairing its superblock")?;
         if clean {
             // CRASH: still clean; the next attach repairs what is left of this.

@@ -5,9 +5,9 @@
 //! attaches meanwhile.
 
 use crate::attach::anchor;
-use crate::attach::ordinary::{holds_volume, is_anchor};
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::superblock;
+use crate::attach::output_file::{holds_volume, is_anchor};
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::superblock;
 use crate::process::liveness::{
     REGION_READERS, REGION_WRITERS, any_slot_held, own_region, region_held,
 };

@@ -5,13 +5,13 @@
 //! image's threads, which the new one recovers first.
 
 use crate::Mode;
-use crate::attach::{paged, reading, real_path, slow};
-use crate::ground::Parts;
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::{
+use crate::attach::{pager, read_only, real_path, slow_memory};
+use crate::medium::Parts;
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::{
     GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, RESERVE_MAX, RuntimeLayout,
 };
-use crate::ground::superblock;
+use crate::medium::superblock;
 use crate::process::liveness::{self, Liveness, REGION_READERS, REGION_WRITERS, share_region};
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::volume::Volume;
@@ -153,7 +153,7 @@ fn maps(token: &Token<'_>) -> Result<([Arc<Region>; 2], i64), VolumeError> {
             inherited(token.region, Some(token.file)).ok_or_else(|| gone("its descriptor"))?;
         let shadow = inherited(token.shadow, None).ok_or_else(|| gone("its shadow"))?;
         let region = Region::reading(region, path).map_err(fail)?;
-        let shadow = reading::adopt_shadow(shadow).map_err(fail)?;
+        let shadow = read_only::adopt_shadow(shadow).map_err(fail)?;
         return Ok(([Arc::new(region), Arc::new(shadow)], REGION_READERS));
     }
     let reserve = rustix::fs::stat(path)
@@ -165,7 +165,7 @@ fn maps(token: &Token<'_>) -> Result<([Arc<Region>; 2], i64), VolumeError> {
         None => Region::open(path, &open),
     };
     let mut region = region.map_err(fail)?;
-    paged::give(&mut region, None, path, "take over")?;
+    pager::give(&mut region, None, path, "take over")?;
     let region = Arc::new(region);
     Ok(([Arc::clone(&region), region], REGION_WRITERS))
 }
@@ -214,14 +214,14 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     };
     let path = token.path;
     let system = |what: &str, errno| VolumeError::system("take over", path, what, errno);
-    let model = slow::model("take over", path)?;
+    let model = slow_memory::model("take over", path)?;
     check_length(&token)?;
     let ([region, volatile], byte) = maps(&token)?;
     let superblock = superblock::read(&region, path, "take over")?.superblock;
     let directory =
         anchor(&token, &region, &superblock.uuid()).map_err(|errno| system("its kind", errno))?;
     let recovered = token.shadow >= 0
-        && reading::take_recovered(&region, &directory)
+        && read_only::take_recovered(&region, &directory)
             .map_err(|errno| system("what was recovered in memory", errno))?;
     let liveness = Liveness::inherit(token.live, &directory, token.slot)
         .map_err(|errno| system("the inherited liveness descriptor", errno))?;

@@ -1,9 +1,9 @@
 //! Copies a volume as it is at one moment, while programs go on with it.
 //!
-//! There are several passes (`passes.rs`). All but the last run while all programs work: they copy
-//! everything that is in use, and note of each file the sequence number under which its data was
-//! copied. The last one closes the gate: no call is under way, so the volume is as after a crash
-//! between two calls. The data of a file whose number has not moved is not looked at again;
+//! There are several passes (`snapshot_passes.rs`). All but the last run while all programs work:
+//! they copy everything that is in use, and note of each file the sequence number under which its
+//! data was copied. The last one closes the gate: no call is under way, so the volume is as after a
+//! crash between two calls. The data of a file whose number has not moved is not looked at again;
 //! metadata is compared with the copy, and written where it differs. So the pause grows with the
 //! number of files (a number each, and the comparison of their metadata), with the data of files
 //! that changed during the pass before, and with the size of those that are mapped, which can
@@ -26,11 +26,11 @@
 
 use crate::Result;
 use crate::attach::format::of_copy;
-use crate::attach::ordinary::{Kept, is_held, is_in_anchor};
-use crate::attach::passes::{How, Passes};
+use crate::attach::output_file::{Kept, is_held, is_in_anchor};
+use crate::attach::snapshot_passes::{How, Passes};
 use crate::attach::{AttachOptions, attach};
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, SUPERBLOCK_A, SUPERBLOCK_B};
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, SUPERBLOCK_A, SUPERBLOCK_B};
 use crate::process::liveness::{REGION_WRITERS, own_region};
 use crate::volume::Volume;
 use pmem::{Access, UserOut};

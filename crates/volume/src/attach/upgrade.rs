@@ -15,12 +15,12 @@
 //! Locks: the attach lock while the records become void; then the region's byte.
 
 use crate::attach::view::View;
-use crate::attach::{AttachOptions, attach, paged};
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::{
+use crate::attach::{AttachOptions, attach, pager};
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::{
     BLOCK, LANE_REDO, LINE, REDO_SLOTS, RUNTIME_SLACK, RuntimeLayout, STATE_CLEAN, Superblock,
 };
-use crate::ground::superblock;
+use crate::medium::superblock;
 use crate::process::liveness::{REGION_WRITERS, own_region, stays_read};
 use crate::txn::journal::lane_offset;
 use crate::volume::Volume;
@@ -81,7 +81,7 @@ pub fn upgrade(path: &Path) -> Result<Upgrade, VolumeError> {
         let options = OpenOptions { write: true, ..OpenOptions::default() };
         let region = Region::open(path, &options);
         let mut region = region.map_err(|error| VolumeError::region("upgrade", path, &error))?;
-        paged::give(&mut region, None, path, "upgrade")?;
+        pager::give(&mut region, None, path, "upgrade")?;
         if !own_region(region.fd(), REGION_WRITERS).map_err(locks)?
             || stays_read(region.fd()).map_err(locks)?
         {

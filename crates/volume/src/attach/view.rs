@@ -7,11 +7,11 @@
 //!
 //! Locks: the region's reader byte, shared, for as long as the view lives.
 
-use crate::attach::{AttachOptions, attach, paged};
-use crate::ground::Parts;
-use crate::ground::error::VolumeError;
-use crate::ground::layout::{STATE_CLEAN, State};
-use crate::ground::superblock::{self, Found};
+use crate::attach::{AttachOptions, attach, pager};
+use crate::medium::Parts;
+use crate::medium::error::VolumeError;
+use crate::medium::layout::{STATE_CLEAN, State};
+use crate::medium::superblock::{self, Found};
 use crate::process::liveness::{
     Liveness, REGION_READERS, REGION_WRITERS, region_held, share_region,
 };
@@ -51,7 +51,7 @@ impl View {
         read: impl FnOnce(&Region) -> std::result::Result<Found, VolumeError>,
     ) -> std::result::Result<Self, VolumeError> {
         let system = |what: &str, errno| VolumeError::system(asked, path, what, errno);
-        if paged::is_paged(path, asked)? {
+        if pager::is_paged(path, asked)? {
             // All that stays is here behind an attach, and a look reads nothing else. One that is
             // damaged is looked at as it is.
             if let Ok(volume) = attach(path, &AttachOptions::default()) {

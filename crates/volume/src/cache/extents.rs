@@ -17,11 +17,11 @@
 
 use crate::cache::Caches;
 use crate::cache::mix;
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::inode::Inode;
 use crate::inode::Run;
-use crate::inode::opens::Opened;
-use crate::inode::opens::is_generation;
+use crate::inode::references::Opened;
+use crate::inode::references::is_generation;
+use crate::medium::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use pmem::{APART, Pager};
 use std::arch::{asm, global_asm};
 use std::cell::Cell;

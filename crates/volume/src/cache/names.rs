@@ -18,9 +18,9 @@
 
 use crate::Result;
 use crate::cache::Caches;
-use crate::ground::by_words::{halves, padded};
-use crate::ground::layout::{BLOCK, Identity};
 use crate::inode::Inode;
+use crate::medium::layout::{BLOCK, Identity};
+use crate::medium::subword::{halves, padded};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use vfs::{Attr, Kind, Node};

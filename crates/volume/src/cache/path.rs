@@ -17,8 +17,8 @@
 use crate::cache::Caches;
 use crate::cache::prefix::{DIRS, TEXT, Way};
 use crate::cache::{Entry, Looked, PACKED, Table, mix, packed, unpack};
-use crate::ground::by_words::padded;
 use crate::inode::Inode;
+use crate::medium::subword::padded;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::{Attr, Node};
 

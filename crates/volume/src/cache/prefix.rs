@@ -11,7 +11,7 @@
 //! Locks: none. Persistence: none.
 
 use crate::cache::{Caches, Entry, Table, mix};
-use crate::ground::by_words::padded;
+use crate::medium::subword::padded;
 use smallvec::SmallVec;
 use vfs::Node;
 

@@ -12,22 +12,22 @@
 //! recipes, each image in a file, half of them also damaged in use, the other half repaired.
 
 use crate::Mode;
-use crate::attach::checking::check_view;
-use crate::attach::checking::repair;
 use crate::attach::format::{FormatOptions, format_region};
-use crate::attach::looking::info;
+use crate::attach::inspection::info;
+use crate::attach::offline_check::check_view;
+use crate::attach::offline_check::repair;
 use crate::attach::snapshot::{SnapshotOptions, snapshot};
 use crate::attach::view::View;
 use crate::attach::{AttachOptions, attach, attach_region};
 use crate::check::repair::RepairOptions;
 use crate::data::map::MapItem;
 use crate::data::mapping::Fill;
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::layout::{
     BLOCK, CHUNK, COMMIT, EXTENT_INODES, IDENTITY, LANE, LINE, STATE, SUPERBLOCK_A, SUPERBLOCK_B,
     WORDS,
 };
-use crate::ground::superblock;
-use crate::inode::Inode;
+use crate::medium::superblock;
 use crate::namespace::bucket::Dir;
 use crate::recovery::mark::Depth;
 use crate::space::chunk::Mask;

@@ -7,8 +7,8 @@ use crate::Result;
 use crate::check::Checks;
 use crate::data::file::expect_file;
 use crate::data::map::{Map, MapItem};
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, Identity};
 use crate::inode::Inode;
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, Identity};
 use crate::space::chunk::{Kind, count_free};
 use rustix::io::Errno;
 use vfs::Node;
@@ -105,7 +105,7 @@ impl Checks {
 mod tests {
     use super::*;
     use crate::Mode;
-    use crate::ground::layout::CHUNK;
+    use crate::medium::layout::CHUNK;
     use crate::testing::volume;
     use vfs::{FileSystem, IoOffset, Kind, NewNode, OpenFlags};
 

@@ -16,11 +16,11 @@
 
 use crate::Result;
 use crate::check::Checks;
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::layout::{
     BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, STATE, SUPERBLOCK_A, State, checksum,
 };
-use crate::ground::superblock::Found;
-use crate::inode::Inode;
+use crate::medium::superblock::Found;
 use crate::recovery::fault::{Action, FsckFault, LostData, Remedy};
 use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
 use crate::space::chunk::{Bitmap, Mask, count_free};
@@ -181,7 +181,7 @@ impl Checks {
     fn check_superblocks(&self) -> Result<Vec<FsckFault>> {
         let _guard = self.liveness.lock_attach()?;
         let path = self.region.path().unwrap_or(Path::new("(memory)"));
-        let found = crate::ground::superblock::read_to_check(&self.region, path);
+        let found = crate::medium::superblock::read_to_check(&self.region, path);
         let found = found.map_err(|error| error.errno())?;
         Ok(stale_copy(&found).into_iter().chain(short_region(self)).collect())
     }

@@ -1,16 +1,16 @@
 //! The check against damage of every kind: each is named, none is fatal.
 
 use crate::Mode;
-use crate::attach::checking::check_view;
+use crate::attach::offline_check::check_view;
 use crate::attach::view::View;
 use crate::attach::{AttachOptions, attach_region};
 use crate::check::fsck::compare;
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::layout::{
     BLOCK, COMMIT, IDENTITY, INODE, LINE, ROOT_WORD, STATE, SUPERBLOCK_A, SUPERBLOCK_B, Superblock,
     WORDS, XATTR_WORD,
 };
-use crate::ground::superblock;
-use crate::inode::Inode;
+use crate::medium::superblock;
 use crate::recovery::fault::FsckFault;
 use crate::recovery::mark::{Depth, Mark};
 use crate::space::free_map::bits_of;

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::check::Checks;
-use crate::ground::layout::{BLOCK, CHUNK, PROCESS_SLOTS};
+use crate::medium::layout::{BLOCK, CHUNK, PROCESS_SLOTS};
 use crate::process::{Attached, SLOT_FREE};
 use crate::space::alloc::Usage;
 use pmem::Region;

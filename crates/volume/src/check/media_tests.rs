@@ -4,8 +4,8 @@
 
 use crate::Mode;
 use crate::check::fsck::FsckOptions;
-use crate::ground::layout::{BLOCK, ROOT_WORD, WORDS};
 use crate::inode::Inode;
+use crate::medium::layout::{BLOCK, ROOT_WORD, WORDS};
 use crate::testing::{file, root, volume};
 use crate::volume::Volume;
 use pmem::{UserIn, UserOut};

@@ -9,9 +9,9 @@ mod fsck_tests;
 pub(crate) mod info;
 #[cfg(test)]
 mod media_tests;
-mod mend;
 pub(crate) mod processes;
 pub(crate) mod repair;
+mod repair_actions;
 #[cfg(test)]
 mod repair_tests;
 
@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 /// Recovery, and checks.
 pub struct Checks {
     /// Shared with the calls of a waiter that has found a dead process
-    /// ([`crate::ground::Recover`]).
+    /// ([`crate::medium::Recover`]).
     recoveries: Arc<Recoveries>,
     /// A repair of the volume did not come to its end.
     pub(crate) unrepaired: AtomicBool,

@@ -5,7 +5,7 @@
 //! different moments.
 
 use crate::check::Checks;
-use crate::ground::layout::PROCESS_SLOTS;
+use crate::medium::layout::PROCESS_SLOTS;
 use crate::process::counts::Counts;
 use crate::process::liveness::Liveness;
 use crate::process::{Attached, SLOT_DYING, SLOT_LIVE};

@@ -2,7 +2,8 @@
 //!
 //! It needs the volume for itself, and says so on the medium first: the state line says *repair*,
 //! and until the repair is done the volume can only be read, or repaired again. Then, in rounds:
-//! mark, mend what may be mended ([`crate::check::mend`]), until nothing is left that can be.
+//! mark, mend what may be mended ([`crate::check::repair_actions`]), until nothing is left that can
+//! be.
 //!
 //! Where names were lost, inodes that are whole, that say they have a name, that the saved free map
 //! (if there is one) knows, and whose blocks nothing else has, are *orphans*: those of them that no
@@ -17,18 +18,18 @@ use crate::cache::Target;
 use crate::check::Checks;
 use crate::check::fsck::{FsckOptions, FsckReport};
 use crate::data::map::MapItem;
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::layout::{
     BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES, IDENTITY, INODE, INODE_EXTENT, INODE_TAG,
     Identity, STATE_DIRTY, STATE_REPAIR,
 };
-use crate::ground::superblock;
-use crate::inode::Inode;
+use crate::medium::superblock;
 use crate::namespace::bucket::Dir;
 use crate::namespace::directory::NODE;
 use crate::namespace::dirwalk::DirItem;
 use crate::recovery::fault::{Action, FsckFault, Remedy};
 use crate::recovery::mark::{Depth, Mark, all_threads};
-use crate::recovery::reached::Reached;
+use crate::recovery::reachability::Reached;
 use crate::txn::journal::lane_offset;
 use rustix::io::Errno;
 use std::collections::HashSet;

@@ -1,18 +1,18 @@
 //! Repair: one structure is damaged at random; all that does not depend on the damaged bytes is
 //! there afterwards, byte for byte, under its name or in `/lost+found`.
 
-use crate::attach::checking::fsck;
-use crate::attach::checking::repair;
 use crate::attach::format::FormatOptions;
 use crate::attach::format::format;
+use crate::attach::offline_check::fsck;
+use crate::attach::offline_check::repair;
 use crate::attach::{AttachOptions, attach};
 use crate::check::fsck::FsckOptions;
 use crate::check::repair::RepairOptions;
 use crate::data::map::MapItem;
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::layout::{
     BLOCK, COMMIT, EXTENT_INODES, IDENTITY, INODE, LINE, ROOT_WORD, WORDS,
 };
-use crate::inode::Inode;
 use crate::namespace::bucket::Dir;
 use crate::recovery::fault::Remedy;
 use crate::testing::{Random, root};
@@ -341,8 +341,8 @@ fn an_interrupted_repair_is_demanded_and_taken_up() {
     let before = tree(&volume);
     let lost = before["/directory 0/directory 2"].0;
     // As after a crash between the mending of a directory and the naming of the orphans.
-    let state = crate::ground::layout::STATE_REPAIR;
-    crate::ground::superblock::write_state(&volume.region, volume.epoch, state, 0)
+    let state = crate::medium::layout::STATE_REPAIR;
+    crate::medium::superblock::write_state(&volume.region, volume.epoch, state, 0)
         .expect("written");
     let _ = volume.region.store64(Inode(lost).at(ROOT_WORD), 0).expect("emptied");
     volume.mark_damaged().expect("stays so at detach");

@@ -16,10 +16,10 @@
 use crate::Result;
 use crate::data::Files;
 use crate::data::map::{FAN, KIND_HUGE, KIND_LEAF, LEVEL_MAX, Map, MapItem, span};
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, COMMIT, Commit, DIRECT, LINE};
-use crate::ground::word::Word;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, COMMIT, Commit, DIRECT, LINE};
+use crate::medium::map_word::Word;
 use crate::txn::op::Op;
 use pmem::{Dirty, Durable, FenceBatch, InFlight, Region};
 use rustix::io::Errno;

@@ -5,7 +5,7 @@
 //!   is needed. With `KEEP_SIZE` they may lie beyond the end; the inode is marked first, so that
 //!   the last close and recovery leave them. CRASH: marked without such blocks is harmless.
 //! - Punching and zeroing are writes of zeros that detach or mark whole blocks; the same plans,
-//!   orders and guarantees as in `general.rs`. A mapped file keeps its blocks and gets real
+//!   orders and guarantees as in `general_write.rs`. A mapped file keeps its blocks and gets real
 //!   zeros.
 //! - Collapsing and inserting move words only: all words behind the place, and the size, change in
 //!   one transaction (nodes are built aside, so it always fits). Refused with `EBUSY` while mapped.
@@ -16,9 +16,9 @@ use crate::Result;
 use crate::data::Files;
 use crate::data::edit::{Change, Target};
 use crate::data::file::{File, Source};
-use crate::data::general::{Care, Writer};
-use crate::ground::layout::{BLOCK, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX};
+use crate::data::general_write::{Care, Writer};
 use crate::inject::{Bug, injected};
+use crate::medium::layout::{BLOCK, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX};
 use crate::txn::op::Op;
 use rustix::io::Errno;
 use vfs::Node;

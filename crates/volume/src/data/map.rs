@@ -15,10 +15,10 @@
 
 use crate::Result;
 use crate::data::Files;
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, DIRECT, Identity, ROOT_WORD, WORDS, XATTR_WORD};
-use crate::ground::word::{Key, Word};
 use crate::inode::Inode;
 use crate::inode::Run;
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, DIRECT, Identity, ROOT_WORD, WORDS, XATTR_WORD};
+use crate::medium::map_word::{Key, Word};
 use crate::txn::op::Op;
 use rustix::io::Errno;
 use std::ops::Range;

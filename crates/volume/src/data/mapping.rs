@@ -13,8 +13,8 @@
 //!   more, since each piece costs the process a mapping.
 //!
 //! Where memory can be mapped by 2 MiB only (hugetlbfs, device-dax), that is whole chunks of
-//! written bytes: a page fault makes the chunk so first (`upkeep/whole.rs`), and what lies behind
-//! the end in the last one can be seen, as zeros.
+//! written bytes: a page fault makes the chunk so first (`upkeep/promotion.rs`), and what lies
+//! behind the end in the last one can be seen, as zeros.
 //!
 //! A process that maps the pieces stores into the blocks without a call, so from the first mapping
 //! to the last close no block of the file moves or is freed (`LIVE_MAPPED`): writes go in place,
@@ -31,11 +31,11 @@ use crate::Result;
 use crate::data::Files;
 use crate::data::edit::{Change, Changes, Target};
 use crate::data::file::{File, expect_file};
-use crate::data::general::{Care, Writer};
+use crate::data::general_write::{Care, Writer};
 use crate::data::map::Map;
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::inject::{Bug, injected};
 use crate::inode::{LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED};
+use crate::medium::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::txn::op::Op;
 use rustix::io::Errno;
 use vfs::{Mapped, Node, Piece};

@@ -1,18 +1,18 @@
 //! The bytes of files: their map, reads, writes, sizes, holes, relinks, mappings.
 
-mod absent;
-mod at_once;
+mod atomic_change;
 pub(crate) mod bytes;
 pub(crate) mod edit;
 pub(crate) mod fallocate;
 pub(crate) mod file;
 pub(crate) mod file_read;
-pub(crate) mod general;
+pub(crate) mod general_write;
 pub(crate) mod map;
 pub(crate) mod mapping;
+mod paging;
 pub(crate) mod plan;
 mod relink;
-mod replace;
+mod replacement;
 mod torn_append;
 mod truncate;
 pub(crate) mod write;

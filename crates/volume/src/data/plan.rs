@@ -7,7 +7,7 @@
 //!
 //! A write is *simple* if all its bytes go to blocks that the file has, with at most the commit
 //! slot beside them: an append into one run, an overwrite that a record can tell, or one that need
-//! not be atomic. How it becomes durable is `write.rs`; all other writes are `general.rs`.
+//! not be atomic. How it becomes durable is `write.rs`; all other writes are `general_write.rs`.
 //!
 //! Locks: none. Persistence: none.
 
@@ -15,12 +15,12 @@
 
 use crate::data::Files;
 use crate::data::map::Map;
-use crate::ground::layout::{BLOCK, REDO_BLOCKS, REDO_BYTES, SIZE_MAX};
 use crate::inode::Run;
 use crate::inode::{
     Current, Inode, LIVE_CHECKSUMMED, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_PRIVILEGED,
     LIVE_REDO, Live,
 };
+use crate::medium::layout::{BLOCK, REDO_BLOCKS, REDO_BYTES, SIZE_MAX};
 use crate::txn::acquire::Seen;
 use crate::txn::redo::Places;
 use crate::{Mode, Result};

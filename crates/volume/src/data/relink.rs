@@ -17,7 +17,7 @@ use crate::data::edit::{Change, Target};
 use crate::data::fallocate::moved_hole;
 use crate::data::file::File;
 use crate::data::plan::Position;
-use crate::ground::layout::{BLOCK, SIZE_MAX};
+use crate::medium::layout::{BLOCK, SIZE_MAX};
 use crate::space::alloc::Want;
 use crate::txn::op::Op;
 use pmem::{UserIn, UserOut};

@@ -17,11 +17,11 @@ use crate::Result;
 use crate::data::Files;
 use crate::data::file::File;
 use crate::data::map::Map;
-use crate::ground::layout::{
-    BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, Commit, Identity,
-};
 use crate::inject::{Bug, injected};
 use crate::inode::{Inode, LIVE_CHECKSUMMED, LIVE_DIRTY};
+use crate::medium::layout::{
+    BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, Commit, Identity,
+};
 use crate::txn::op::Op;
 use pmem::FenceBatch;
 use vfs::Kind;
@@ -76,8 +76,8 @@ impl Files {
             return Ok(false);
         }
         op.announce_line(file.inode.at(COMMIT))?;
-        // CRASH: a lazy size is void beside another slot than it was marked with (`held.rs`): this
-        // one carries it.
+        // CRASH: a lazy size is void beside another slot than it was marked with
+        // (`locked_inodes.rs`): this one carries it.
         let is_lazy = file.current.flags & LIVE_DIRTY != 0;
         let next = if is_lazy { file.sizing(&file.current).commit } else { commit.without_sum() };
         // PERSIST: the bytes are durable since their call returned; this slot must be before any of

@@ -7,7 +7,7 @@
 //! | from the end on | bytes; fence; the slot, if not lazy; fence | 2, 1 |
 //! | below the end, sync or posix | in place; fence | 1 |
 //! | below the end, strict | to the lane; fence; in place; fence (`redo.rs`) | 2 |
-//! | the same, a block that lies by itself | replaced, by a record (`replace.rs`) | 1 |
+//! | the same, a block that lies by itself | replaced, by a record (`replacement.rs`) | 1 |
 //!
 //! (Lazy: a size that grows in mode posix, unless `fsync` is expected next.)
 //!
@@ -25,13 +25,13 @@ use crate::data::Files;
 use crate::data::bytes::{Bytes, Own, Part, Several};
 use crate::data::file::File;
 use crate::data::plan::{Plan, Position, WORD, note_run};
-use crate::ground::layout::{
+use crate::inject::{Bug, injected};
+use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_WRITTEN};
+use crate::medium::layout::{
     BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit,
     LINE, REDO_BYTES,
 };
-use crate::ground::now;
-use crate::inject::{Bug, injected};
-use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_WRITTEN};
+use crate::medium::now;
 use crate::txn::acquire::{Anchor, Locked, Seen};
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
@@ -187,7 +187,7 @@ impl<'v> Writing<'v> {
         Ok(written.then_some(offset + range.1))
     }
 
-    /// `false`: nothing has been done, and `general.rs` may do it.
+    /// `false`: nothing has been done, and `general_write.rs` may do it.
     #[inline(always)]
     fn write<B: Bytes>(&mut self, request: &Request<'_, B>) -> Result<bool> {
         let (Locked { room, owner, record, seen: [seen] }, size) = (self.locked, self.current.size);

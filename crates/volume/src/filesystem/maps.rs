@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::data::mapping::{self, PageFault};
-use crate::ground::layout::{BLOCK, CHUNK};
+use crate::medium::layout::{BLOCK, CHUNK};
 use crate::volume::Volume;
 use pmem::Access;
 use rustix::io::Errno;

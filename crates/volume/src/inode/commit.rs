@@ -4,11 +4,11 @@
 //! around the cache; what was stored last is read from its volatile copy.
 
 use crate::Result;
-use crate::ground::by_words::halves;
-use crate::ground::layout::{COMMIT, Commit};
 use crate::inject::{Bug, injected};
 use crate::inode::Inodes;
 use crate::inode::{COPY, HINT_COPY, HINTS, Inode, LIVE_REDO, LOW_HALF, Live, index, lane_of};
+use crate::medium::layout::{COMMIT, Commit};
+use crate::medium::subword::halves;
 use pmem::{Durable, InFlight, checksum_words};
 use rustix::io::Errno;
 

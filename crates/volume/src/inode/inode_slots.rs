@@ -8,19 +8,19 @@
 //! Whoever allocates in an extent or drops it holds its *busy* bit in the chunk record: a token,
 //! never waited for (there are other extents). Freeing a slot needs no token, since the slot itself
 //! keeps the extent alive until its bit is cleared. An extent without inodes gives its blocks back,
-//! unless an operation is about to lock one of its slots: then it is left (`kept.rs`), and the
-//! operation that gives another extent back tries this one again.
+//! unless an operation is about to lock one of its slots: then it is left (`inode_reserve.rs`), and
+//! the operation that gives another extent back tries this one again.
 //!
 //! All of that is done by operations past the gate, or by a process that is alone. An operation
 //! that announces a lock and takes that back, in its locking phase or for a dead process, changes
 //! nothing here.
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};
-use crate::ground::record_words::Record;
 use crate::inode::Inode;
 use crate::inode::Inodes;
-use crate::inode::kept::{KEPT, SLOTS};
+use crate::inode::inode_reserve::{KEPT, SLOTS};
+use crate::medium::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};
+use crate::medium::record_words::Record;
 use crate::space::chunk::{Group, Kind, Mask, free_extent};
 use crate::space::fullness::ROOM;
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ const INODES_PER_BLOCK: u64 = EXTENT_INODES / EXTENT_BLOCKS;
 /// The bitmap of an extent without inodes.
 pub(crate) const EMPTY: u64 = 1;
 
-/// The lowest free slot, and the free ones that a record keeps with it (`kept.rs`).
+/// The lowest free slot, and the free ones that a record keeps with it (`inode_reserve.rs`).
 fn beside(slots: u64) -> u64 {
     !slots & SLOTS << (u64::from(slots.trailing_ones()) / KEPT * KEPT)
 }

@@ -21,16 +21,16 @@
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 pub(crate) mod commit;
+pub(crate) mod inode_reserve;
 pub(crate) mod inode_slots;
-pub(crate) mod kept;
-pub(crate) mod opens;
+pub(crate) mod references;
 
 use crate::Result;
-use crate::ground::layout::{
+use crate::medium::layout::{
     ATIME, CHUNK_BLOCKS, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY,
     INODE, INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
 };
-use crate::ground::lockword;
+use crate::medium::lockword;
 use crate::space::Space;
 use pmem::{Region, Span, checksum_words};
 use robust::owner::Owner;

@@ -2,11 +2,11 @@
 //! commit line and the access time.
 
 use crate::Result;
-use crate::ground::layout::Identity;
-use crate::ground::layout::{ATIME, DIRECT};
 use crate::inode::{Inode, LIVE_PRIVILEGED, live_privileged};
+use crate::medium::layout::Identity;
+use crate::medium::layout::{ATIME, DIRECT};
 use crate::namespace::Names;
-use crate::txn::held::Store;
+use crate::txn::locked_inodes::Store;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::{Attr, Kind, Node, SetAttr};

@@ -20,13 +20,13 @@
 use crate::Result;
 use crate::cache::Padded;
 use crate::cache::Target;
-use crate::ground::by_words::padded;
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::layout::{
     BLOCK, BUCKET_HASHES, BUCKET_MAGIC, BUCKET_OCCUPANCY, BUCKET_SLOT, BUCKET_SLOTS, BucketHeader,
     Identity, LINE, NAME_MAX, SLOT, SLOT_NAME, Slot, checksum,
 };
-use crate::ground::word::{Key, Word};
-use crate::inode::Inode;
+use crate::medium::map_word::{Key, Word};
+use crate::medium::subword::padded;
 use crate::namespace::Names;
 use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, KEY_MASK, checked, unchecked};
 use crate::txn::op::Op;

@@ -23,16 +23,16 @@
 use crate::Result;
 use crate::cache::Asked;
 use crate::cache::Target;
-use crate::ground::layout::{COMMIT, COMMIT_WRITTEN, Commit, Identity, LINE};
 use crate::inject::{self, Bug, injected};
 use crate::inode::commit::{SLOT_WORDS, newest_slot, next_sequence};
 use crate::inode::{Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_WRITTEN};
+use crate::medium::layout::{COMMIT, COMMIT_WRITTEN, Commit, Identity, LINE};
 use crate::namespace::Names;
 use crate::namespace::bucket::Dir;
 use crate::namespace::directory::Hit;
 use crate::namespace::dirhash::checked;
 use crate::txn::acquire::{Anchor, Locked, Seen};
-use crate::txn::held::{Held, SlotStore, Store};
+use crate::txn::locked_inodes::{Held, SlotStore, Store};
 use crate::txn::op::Op;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;

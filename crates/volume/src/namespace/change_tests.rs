@@ -2,8 +2,8 @@
 
 use crate::Result;
 use crate::cache::{Caches, Target};
-use crate::ground::layout::{BLOCK, INODE, SLOT_NAME};
-use crate::ground::now;
+use crate::medium::layout::{BLOCK, INODE, SLOT_NAME};
+use crate::medium::now;
 use crate::namespace::change::{LINES, Step};
 use crate::testing::{Random, directory, faults, file, fresh, stay_on_one_cpu};
 use crate::txn::release::Freed;

@@ -16,10 +16,10 @@
 
 use crate::Result;
 use crate::cache::Target;
-use crate::ground::layout::{BLOCK, FLAG_LINKABLE, INODE, Identity, SLOT_NAME};
-use crate::ground::now;
 use crate::inject::Bug;
 use crate::inode::Inode;
+use crate::medium::layout::{BLOCK, FLAG_LINKABLE, INODE, Identity, SLOT_NAME};
+use crate::medium::now;
 use crate::namespace::Names;
 use crate::namespace::bucket::{Dir, slots_of};
 use crate::namespace::change::{LINES, Named, Next, Step, fence_unless, gone};
@@ -28,7 +28,7 @@ use crate::namespace::directory::DirSlot;
 use crate::namespace::new_inode::{NewInode, check_new, inherited, is_inline};
 use crate::namespace::{LINKS_MAX, own_name};
 use crate::txn::acquire::Locked;
-use crate::txn::held::Store;
+use crate::txn::locked_inodes::Store;
 use crate::txn::record::Record;
 use crate::txn::release::Freed;
 use pmem::{Durable, InFlight};

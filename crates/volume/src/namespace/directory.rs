@@ -15,16 +15,16 @@
 use crate::Result;
 use crate::cache::Caches;
 use crate::cache::Target;
-use crate::ground::layout::{BLOCK, ROOT_WORD};
-use crate::ground::word::Word;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
+use crate::medium::layout::{BLOCK, ROOT_WORD};
+use crate::medium::map_word::Word;
 use crate::namespace::Names;
 use crate::namespace::bucket::{
     Bucket, Cell, Dir, Entry, Listing, clear_dead, occupancy_at, slots_of,
 };
 use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
-use crate::txn::held::Store;
+use crate::txn::locked_inodes::Store;
 use crate::txn::op::Op;
 use rustix::io::Errno;
 use smallvec::SmallVec;

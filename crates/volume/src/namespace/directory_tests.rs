@@ -2,12 +2,12 @@
 //! damage.
 
 use crate::cache::Target;
-use crate::ground::layout::{BLOCK, ROOT_WORD};
-use crate::ground::now;
+use crate::medium::layout::{BLOCK, ROOT_WORD};
+use crate::medium::now;
 use crate::namespace::bucket::{Dir, slots_of};
 use crate::namespace::change::Step;
 use crate::testing::{Random, directory, fresh};
-use crate::txn::held::Store;
+use crate::txn::locked_inodes::Store;
 use crate::txn::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;

@@ -10,7 +10,7 @@
 //! ones.
 
 use crate::Result;
-use crate::ground::word::MIX;
+use crate::medium::map_word::MIX;
 use crate::namespace::Names;
 use rustix::io::Errno;
 use siphasher::sip::SipHasher13;

@@ -6,8 +6,8 @@
 
 use crate::Result;
 use crate::cache::Target;
-use crate::ground::layout::{BLOCK, Identity, ROOT_WORD};
 use crate::inode::Inode;
+use crate::medium::layout::{BLOCK, Identity, ROOT_WORD};
 use crate::namespace::Names;
 use crate::namespace::bucket::{Cell, Dir};
 use crate::namespace::directory::{DirWord, LEVELS_MAX, NODE, NODE_BITS};

@@ -5,7 +5,7 @@
 //! (`txn/acquire.rs`: ascending), then looks again: if a name means something else by now, it
 //! starts over. Splits and merges of buckets are steps of their own that change no name.
 
-pub(crate) mod align;
+pub(crate) mod alignment;
 pub(crate) mod attributes;
 pub(crate) mod bucket;
 pub(crate) mod change;
@@ -28,7 +28,7 @@ mod xattr;
 use crate::Result;
 use crate::cache::{Asked, Target};
 use crate::data::Files;
-use crate::ground::layout::{IDENTITY, LINE, NAME_MAX, VOLATILE, WORDS};
+use crate::medium::layout::{IDENTITY, LINE, NAME_MAX, VOLATILE, WORDS};
 use crate::namespace::bucket::Dir;
 use rustix::io::Errno;
 use smallvec::SmallVec;

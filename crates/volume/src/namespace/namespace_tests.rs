@@ -1,7 +1,7 @@
 //! Tests of names: against a map, the rename matrix, links, positions of `read_dir`, attributes,
 //! full volumes, several threads.
 
-use crate::ground::layout::FLAG_LINKABLE;
+use crate::medium::layout::FLAG_LINKABLE;
 use crate::testing::{Random, directory, file, fresh};
 use crate::volume::Volume;
 use rustix::io::Errno;

@@ -5,14 +5,14 @@
 
 use crate::Result;
 use crate::cache::Target;
-use crate::ground::layout::{
+use crate::inode::Inode;
+use crate::medium::layout::{
     ATIME, BLOCK, COMMIT_WRITTEN, Commit, DIRECT, FLAG_ALIGNED, Identity, LINE, VOLATILE, WORDS,
 };
-use crate::ground::now;
-use crate::ground::word::{Key, Word};
-use crate::inode::Inode;
+use crate::medium::map_word::{Key, Word};
+use crate::medium::now;
 use crate::namespace::Names;
-use crate::txn::held::Held;
+use crate::txn::locked_inodes::Held;
 use crate::txn::op::Op;
 use crate::txn::record::Record;
 use pmem::InFlight;

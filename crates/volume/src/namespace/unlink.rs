@@ -12,17 +12,17 @@
 //! free. What keeps a name, is open, or is a directory: that is a transaction.
 //!
 //! An inode without a name and without an open description is freed by the operation that wins
-//! `close_for_good` (`inode/opens.rs`): the call that took the last name, or the last close.
+//! `close_for_good` (`inode/references.rs`): the call that took the last name, or the last close.
 //!
 //! Locks: the directory's inode, and that of what loses its name.
 
 use crate::Result;
 use crate::cache::Target;
 use crate::data::map::{KIND_LEAF, Map};
-use crate::ground::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
-use crate::ground::now;
-use crate::inode::opens::OPENS_COUNT;
+use crate::inode::references::OPENS_COUNT;
 use crate::inode::{Inode, LIVE_REDO};
+use crate::medium::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
+use crate::medium::now;
 use crate::namespace::Names;
 use crate::namespace::bucket::Dir;
 use crate::namespace::change::{LINES, Looked, Named, Step, gone};
@@ -31,8 +31,8 @@ use crate::namespace::directory::Hit;
 use crate::namespace::new_inode::INLINE_MAX;
 use crate::namespace::{RETRIES, own_name};
 use crate::txn::acquire::Locked;
-use crate::txn::held::Held;
-use crate::txn::held::Store;
+use crate::txn::locked_inodes::Held;
+use crate::txn::locked_inodes::Store;
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
 use pmem::Durable;

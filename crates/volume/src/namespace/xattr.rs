@@ -1,5 +1,5 @@
 //! Extended attributes: one metadata block a node, replaced as a whole. (One is a bit of the
-//! identity: `align.rs`.)
+//! identity: `alignment.rs`.)
 //!
 //! The inode's word names a block {header, packed entries {name length u8, value length u16, name,
 //! value}}. A change builds a new block aside and swaps the word in a transaction with the change
@@ -7,16 +7,16 @@
 
 use crate::Result;
 use crate::data::map::XATTR_POSITION;
-use crate::ground::layout::{
-    BLOCK, FLAG_ALIGNED, Identity, XATTR_MAGIC, XATTR_WORD, XattrHeader, checksum,
-};
-use crate::ground::word::{Key, Word};
 use crate::inject::{Bug, injected};
 use crate::inode::{Inode, LIVE_PRIVILEGED};
+use crate::medium::layout::{
+    BLOCK, FLAG_ALIGNED, Identity, XATTR_MAGIC, XATTR_WORD, XattrHeader, checksum,
+};
+use crate::medium::map_word::{Key, Word};
 use crate::namespace::Names;
-use crate::namespace::align;
-use crate::txn::held::Held;
-use crate::txn::held::Store;
+use crate::namespace::alignment;
+use crate::txn::locked_inodes::Held;
+use crate::txn::locked_inodes::Store;
 use crate::txn::op::Op;
 use rustix::io::Errno;
 use vfs::{FILE_CAPABILITIES, Kind, Node};
@@ -104,9 +104,9 @@ impl Names {
                 Err(Errno::PERM) => return Err(Errno::NODATA),
                 checked => checked?,
             }
-            if name == align::NAME {
+            if name == alignment::NAME {
                 let aligned = identity.flags & FLAG_ALIGNED != 0;
-                return if aligned { deliver(align::VALUE, out) } else { Err(Errno::NODATA) };
+                return if aligned { deliver(alignment::VALUE, out) } else { Err(Errno::NODATA) };
             }
             let packed = self.packed_xattrs(inode, identity)?;
             for attribute in attributes(&packed) {
@@ -125,7 +125,7 @@ impl Names {
             let packed = self.packed_xattrs(inode, identity)?;
             let mut names = Vec::new();
             if identity.flags & FLAG_ALIGNED != 0 {
-                names.extend_from_slice(align::NAME);
+                names.extend_from_slice(alignment::NAME);
                 names.push(0);
             }
             for attribute in attributes(&packed) {
@@ -157,8 +157,8 @@ impl Names {
             (false, flags) if flags & REPLACE != 0 => Err(Errno::NODATA),
             _ => Ok(()),
         };
-        if name == align::NAME {
-            align::check_value(value)?;
+        if name == alignment::NAME {
+            alignment::check_value(value)?;
             return self.change_alignment(node, |found| allowed(found).map(|()| true));
         }
         self.change_xattrs(node, name, |found| allowed(found).map(|()| Some(value)))
@@ -166,7 +166,7 @@ impl Names {
 
     /// Removes an attribute.
     pub(crate) fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        if name == align::NAME {
+        if name == alignment::NAME {
             let gone = |found| if found { Ok(false) } else { Err(Errno::NODATA) };
             return self.change_alignment(node, gone);
         }

@@ -7,12 +7,12 @@
 
 use crate::data::edit::Sizing;
 use crate::data::file::File;
-use crate::ground::layout::{COMMIT, COMMIT_WRITTEN, FLAG_KEEP};
 use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
     LIVE_STORED, LIVE_WRITTEN, SEQUENCE, index,
 };
+use crate::medium::layout::{COMMIT, COMMIT_WRITTEN, FLAG_KEEP};
 use crate::open::Opens;
 use crate::txn::op::Op;
 use crate::{Mode, Result};
@@ -180,7 +180,7 @@ impl Opens {
             file.current = Current { size, mtime, ctime: mtime, flags };
         }
         if injected(Bug::RecoveryTouchesTimes) {
-            file.current.mtime = crate::ground::now();
+            file.current.mtime = crate::medium::now();
             file.current.flags |= LIVE_DIRTY;
         }
         self.commit_lazy(&mut op, &file, identity.flags & FLAG_KEEP == 0)?;

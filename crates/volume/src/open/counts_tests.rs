@@ -4,7 +4,7 @@
 //! ([`opens::change`], [`confirm`]); what an open, a close and a recovery do around that stands
 //! here once more, without files.
 
-use crate::inode::opens::{self, DescState, Maker, OPENS_COUNT, Phase, confirm};
+use crate::inode::references::{self, DescState, Maker, OPENS_COUNT, Phase, confirm};
 use crate::words::{Dead, Death, Dies, EPOCH, Life, check_deaths};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use robust::word::Word;
@@ -65,7 +65,7 @@ impl Process {
     fn change(&self, desc: Desc, drops: bool) -> Result<(), Dead> {
         let opens = self.see(&self.world.opens);
         let left =
-            opens::change(opens, Maker::new(desc, drops), drops, |maker| self.confirm(maker))?;
+            references::change(opens, Maker::new(desc, drops), drops, |maker| self.confirm(maker))?;
         assert!(left.is_some_and(|left| left <= 2), "{left:?} references");
         Ok(())
     }

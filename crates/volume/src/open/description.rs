@@ -7,29 +7,30 @@
 //! | flags | `O_*` | any holder |
 //! | position | bit 63: a write is in flight | any process, by compare-and-swap; lock's holder |
 //! | lock | a lock word of a process: writes move the position one after another | writers |
-//! | handed | epoch and generation when it was handed over last (`in_flight.rs`) | a holder |
+//! | handed | epoch and generation when it was handed over last (`inflight.rs`) | a holder |
 //! | place | inode of the directory in which it was found: a hint | its opener |
 //! | holders (`holders.rs`) | a bit a process slot | that process; its parent; a recoverer |
 //!
 //! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
 //! `opens` word is taken in *claimed* and given back in *dropping*. The `opens` word names the
 //! description that changed it last and how (a [`Maker`]); a process that changes it again first
-//! moves that description to its next phase (`inode/opens.rs`). So whatever process dies where:
-//! a description is counted exactly if its phase says so or the inode's word names it. (The process
-//! that drops it goes from *dropping* to *free*; only its recoverer, if it dies, needs to tell
+//! moves that description to its next phase (`inode/references.rs`). So whatever process dies
+//! where: a description is counted exactly if its phase says so or the inode's word names it. (The
+//! process that drops it goes from *dropping* to *free*; only its recoverer, if it dies, needs to
+//! tell
 //! *dropped* from *dropping*.)
 //!
 //! The first process that sees a description without holders drops it, unless it is in flight
-//! (`in_flight.rs`). The recoverer of a dead process takes back its holds.
+//! (`inflight.rs`). The recoverer of a dead process takes back its holds.
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 use crate::Result;
-use crate::ground::current_cpu;
-use crate::ground::layout::HEADER_DESCRIPTIONS;
 use crate::inode::Inode;
-use crate::inode::opens::Opened;
-use crate::inode::opens::{DescState, Maker, Phase, SLOT_BITS, STATE};
+use crate::inode::references::Opened;
+use crate::inode::references::{DescState, Maker, Phase, SLOT_BITS, STATE};
+use crate::medium::current_cpu;
+use crate::medium::layout::HEADER_DESCRIPTIONS;
 use crate::open::Opens;
 use pmem::Span;
 use rustix::io::Errno;
@@ -43,7 +44,7 @@ const NODE: u64 = 16;
 const FLAGS: u64 = 24;
 pub(crate) const POSITION: u64 = 32;
 pub(crate) const LOCK: u64 = 40;
-/// Behind the word of `in_flight.rs`.
+/// Behind the word of `inflight.rs`.
 const PLACE: u64 = 56;
 
 /// An entry's two lines.

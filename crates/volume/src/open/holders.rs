@@ -14,7 +14,7 @@ use vfs::Desc;
 /// The bitmap's place in an entry.
 const HOLDERS: u64 = 64;
 /// Its words.
-const HOLDER_WORDS: u64 = crate::ground::layout::PROCESS_SLOTS / 64;
+const HOLDER_WORDS: u64 = crate::medium::layout::PROCESS_SLOTS / 64;
 
 const _: () = assert!(HOLDERS == 64 && HOLDER_WORDS == 8);
 

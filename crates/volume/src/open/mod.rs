@@ -6,11 +6,11 @@ mod counts_tests;
 pub(crate) mod description;
 mod execution;
 mod holders;
-mod in_flight;
+mod inflight;
 mod lock_table;
 mod position;
 mod record_lock;
-mod uses;
+mod table_usage;
 
 use crate::namespace::Names;
 use crate::open::description::{HINTS, Hint};

@@ -10,9 +10,9 @@
 //! Locks: the description's, before any other.
 
 use crate::Result;
-use crate::ground::lockword;
-use crate::inode::opens::STATE;
-use crate::inode::opens::is_generation;
+use crate::inode::references::STATE;
+use crate::inode::references::is_generation;
+use crate::medium::lockword;
 use crate::open::Opens;
 use crate::open::description::{LOCK, POSITION, index, is_open};
 use pmem::Span;

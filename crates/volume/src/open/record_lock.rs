@@ -9,7 +9,7 @@
 //! Locks: one chain at a time; the waiting room with no chain held.
 
 use crate::Result;
-use crate::ground::counted::LOCK_WAITS;
+use crate::medium::call_counters::LOCK_WAITS;
 use crate::open::Opens;
 use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who, unlocks};
 use crate::process::SLOT_FREE;

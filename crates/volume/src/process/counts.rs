@@ -1,14 +1,14 @@
 //! What processes have called, and which ones were found dead, summed for people and monitors.
 //!
-//! A reader takes no lock and stores nothing: it loads the words of `ground/counted.rs`, which grow
-//! meanwhile. The counts of a process are what its slot's words say more than when it took the
-//! slot; those of the volume are the words of all slots, of processes that live and that have gone.
-//! So a dead process's calls stay in the sum, until a build with another runtime format begins
-//! anew.
+//! A reader takes no lock and stores nothing: it loads the words of `medium/call_counters.rs`,
+//! which grow meanwhile. The counts of a process are what its slot's words say more than when it
+//! took the slot; those of the volume are the words of all slots, of processes that live and that
+//! have gone. So a dead process's calls stay in the sum, until a build with another runtime format
+//! begins anew.
 
 use crate::Result;
-use crate::ground::layout::{HEADER_FORMAT, PROCESS_SLOTS, RuntimeLayout};
-use crate::ground::now;
+use crate::medium::layout::{HEADER_FORMAT, PROCESS_SLOTS, RuntimeLayout};
+use crate::medium::now;
 use crate::process::liveness::own_pid;
 use crate::process::{BEGUN, DEATHS, Processes};
 use pmem::counters::{APART, GROUPS};
@@ -19,7 +19,7 @@ const DEAD_PID: u64 = DEATHS + 8;
 const FOUND_BY: u64 = DEATHS + 16;
 const FOUND_AT: u64 = DEATHS + 24;
 
-/// What was called, so many times. In the order of `ground/counted.rs`.
+/// What was called, so many times. In the order of `medium/call_counters.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Reads of files.

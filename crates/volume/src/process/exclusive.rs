@@ -14,7 +14,7 @@
 //! call, or the call the newcomer. A call that ends stores [`IDLE`] behind all it has stored: what
 //! it streamed it has fenced. Until then a newcomer changes words of process slots and of the
 //! header only: slots' states and [`HEADER_SHARED_RUNNING`] by
-//! [`crate::ground::runtime::Runtime::contended_cas`], the rest of its own slot and that the epoch
+//! [`crate::medium::runtime::Runtime::contended_cas`], the rest of its own slot and that the epoch
 //! is shared by plain stores, which is harmless, as no call that works alone changes those words.
 //!
 //! *Who may.* A process that has said how many threads it has
@@ -40,8 +40,8 @@
 //! slot says [`IDLE`].
 
 use crate::Result;
-use crate::ground::layout::{HEADER_SHARED_RUNNING, HEADER_SIZE, PROCESS_SLOT, PROCESS_SLOTS};
-use crate::ground::runtime::Runtime;
+use crate::medium::layout::{HEADER_SHARED_RUNNING, HEADER_SIZE, PROCESS_SLOT, PROCESS_SLOTS};
+use crate::medium::runtime::Runtime;
 use crate::process::Processes;
 use crate::process::{EXCLUSIVE, SLOT_FREE, SLOT_LIVE};
 use pmem::OwnedSpan;

@@ -21,8 +21,8 @@
 //! taken before a slot and given back after it. [`REGION_READERS`] is held by private read-only
 //! attachments.
 
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::PROCESS_SLOTS;
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::PROCESS_SLOTS;
 use os::InternalFd;
 use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{FileType, Mode, OFlags, fstat};

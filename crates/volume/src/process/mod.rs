@@ -19,13 +19,13 @@ pub(crate) mod carriers;
 pub(crate) mod counts;
 pub(crate) mod exclusive;
 pub(crate) mod liveness;
-mod standing;
+mod service_state;
 
-use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOT, PROCESS_SLOTS};
-use crate::ground::{Ground, now};
+use crate::medium::layout::{HEADER_SHARED, PROCESS_SLOT, PROCESS_SLOTS};
+use crate::medium::{Medium, now};
 use crate::process::exclusive::Words;
 use crate::process::liveness::{Liveness, lock_slots, own_pid};
-use crate::process::standing::Standing;
+use crate::process::service_state::Standing;
 use crate::{Mode, Result};
 use robust::owner::Owner;
 use robust::slot::{self, Slots};
@@ -59,7 +59,7 @@ pub(crate) const SLOT_FORK: u64 = 2;
 
 /// The ground, and this process's place among those that have the volume attached.
 pub struct Processes {
-    ground: Ground,
+    ground: Medium,
     pub(crate) liveness: Liveness,
     /// What `exclusive.rs` looks at.
     words: Option<Words>,
@@ -79,10 +79,10 @@ pub struct Processes {
 }
 
 impl Deref for Processes {
-    type Target = Ground;
+    type Target = Medium;
 
     #[inline]
-    fn deref(&self) -> &Ground {
+    fn deref(&self) -> &Medium {
         &self.ground
     }
 }
@@ -147,7 +147,7 @@ fn own_thread() -> u32 {
 
 impl Processes {
     /// This process's slot is still to be taken.
-    pub(crate) fn new(ground: Ground, liveness: Liveness) -> Self {
+    pub(crate) fn new(ground: Medium, liveness: Liveness) -> Self {
         Self {
             words: Words::new(&ground.rt),
             ground,

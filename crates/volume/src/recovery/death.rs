@@ -23,10 +23,10 @@
 //! working operations end, which wait for nothing.
 
 use crate::Result;
-use crate::ground::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
-use crate::ground::{Recover, now};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
+use crate::medium::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
+use crate::medium::{Recover, now};
 use crate::process::liveness::lock_slots;
 use crate::process::{SLOT_DYING, SLOT_FORK, SLOT_FREE, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;

@@ -5,8 +5,8 @@
 //! loses no contents of any file; mending a `Salvage` fault gives up what cannot be read any more,
 //! so it is done only when asked for; no program can find a right answer to a `None` fault.
 
-use crate::ground::layout::Identity;
 use crate::inode::Inode;
+use crate::medium::layout::Identity;
 use crate::namespace::bucket::{Cell, Dir};
 use vfs::{Kind, Node};
 

@@ -17,8 +17,8 @@
 use crate::inode::Inode;
 use crate::recovery::Recoveries;
 use crate::recovery::fault::{FsckFault, LostData};
-use crate::recovery::reached::Reached;
-use crate::recovery::visit::{NameSeen, Place, Visit, Work};
+use crate::recovery::reachability::Reached;
+use crate::recovery::traversal::{NameSeen, Place, Visit, Work};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -15,16 +15,16 @@
 mod death;
 pub(crate) mod fault;
 pub(crate) mod mark;
-pub(crate) mod reached;
-mod visit;
+pub(crate) mod reachability;
+mod traversal;
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, LANE};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::inode::inode_slots::{EMPTY, Extent};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, LANE};
 use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
-use crate::recovery::reached::Reached;
+use crate::recovery::reachability::Reached;
 use crate::space::chunk::{self, Bitmap, Mask, count_free};
 use crate::space::free_map::bits_of;
 use crate::space::fullness::{Draft, Words};

@@ -21,7 +21,7 @@
 //! that is aborted (`txn/allocate.rs`).
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::medium::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::space::Space;
 use crate::space::chunk::{Group, Kind, free_runs, longest_run};
 use crate::space::fullness::FREE;

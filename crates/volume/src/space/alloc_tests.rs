@@ -1,6 +1,6 @@
 //! The allocator under random requests, on full volumes, with many threads.
 
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::space::alloc::{Extents, Usage, Want};
 use crate::space::chunk::{Group, Kind, count_free};
 use crate::testing::{Random, volume};

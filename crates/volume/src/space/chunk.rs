@@ -9,7 +9,7 @@
 //! | 11 | busy: a token; its holder may allocate in, make or drop that extent | its holder |
 //! | 12 | blocks in use (a hint, exact when nobody allocates) | anyone, by addition |
 //!
-//! The record of a free chunk is all zeros (`beneath.rs`).
+//! The record of a free chunk is all zeros (`backing_store.rs`).
 //!
 //! No locks. The bitmap alone decides who owns a block; the rest is policy. Invariants, when
 //! nothing is in flight: kind is free exactly if the bitmap is empty; the counters equal the
@@ -24,7 +24,7 @@
 //! quiet.
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
 use crate::space::Space;
 use crate::space::fullness::FREE as FREE_CHUNKS;
 use pmem::Hint;

@@ -8,8 +8,8 @@
 //! Callers are alone: the last to detach, or the first to attach.
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, CHUNK_RECORD, EXTENT_BLOCKS, LINE, VOLATILE};
 use crate::inject::{Bug, injected};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, CHUNK_RECORD, EXTENT_BLOCKS, LINE, VOLATILE};
 use crate::space::Space;
 use crate::space::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
 use crate::space::fullness::{Draft, Words};

@@ -14,7 +14,7 @@
 //! No locks. Written anew with the free map, by callers that are alone.
 
 use crate::Result;
-use crate::ground::layout::{CHUNK_BLOCKS, CLASSES, class_words};
+use crate::medium::layout::{CHUNK_BLOCKS, CLASSES, class_words};
 use crate::space::Space;
 use crate::space::chunk::Kind;
 use std::ops::Range;

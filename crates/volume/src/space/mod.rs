@@ -1,22 +1,22 @@
 //! Space: chunks and their blocks, which blocks a request gets, the index over them, what a CPU
 //! keeps, the memory beneath, and which memory is near.
 
-pub(crate) mod absent;
 pub(crate) mod alloc;
 #[cfg(test)]
 mod alloc_tests;
-pub(crate) mod beneath;
+pub(crate) mod backing_store;
+mod block_reserve;
 pub(crate) mod chunk;
-pub(crate) mod due;
 pub(crate) mod free_map;
 pub(crate) mod fullness;
-mod kept_blocks;
 pub(crate) mod numa;
 mod owners;
+pub(crate) mod paging;
+pub(crate) mod upkeep_hints;
 
 use crate::process::Processes;
-use crate::space::due::Due;
 use crate::space::numa::NumaState;
+use crate::space::upkeep_hints::Due;
 use std::ops::Deref;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -10,7 +10,7 @@
 //! have the same, also after an exec (a word of the process slot carries it). Data goes to the
 //! home's groups as long as they have room, also where that breaks a chunk; then another node
 //! becomes the home, the one with the most room. A file can be pinned to a node
-//! (`upkeep/pin.rs`): then that one comes first, and what it has can be brought there
+//! (`upkeep/pinning.rs`): then that one comes first, and what it has can be brought there
 //! (`bring_home`). With [`Numa::Move`] a thread that is about to allocate elsewhere moves
 //! home (by its affinity to CPUs), if its program has not chosen CPUs itself.
 //!
@@ -22,8 +22,8 @@
 //! alone.
 
 use crate::Result;
-use crate::ground::current_cpu;
-use crate::ground::layout::BLOCK;
+use crate::medium::current_cpu;
+use crate::medium::layout::BLOCK;
 use crate::process::HOME;
 use crate::space::Space;
 use crate::space::alloc::{Extents, Want};
@@ -492,7 +492,7 @@ mod tests {
         volume.set_node(node, Some(1)).unwrap();
         append(&volume, node, 600);
         assert_eq!((volume.node(node), nodes_of(&volume, node)), (Ok(Some(1)), vec![1]));
-        volume.set_xattr(node, crate::namespace::align::NAME, b"2M", 0).unwrap();
+        volume.set_xattr(node, crate::namespace::alignment::NAME, b"2M", 0).unwrap();
         assert_eq!(volume.node(node), Ok(Some(1)), "other flags are beside it");
         volume.set_node(node, None).unwrap();
         let other = volume.create(root(&volume), b"g", &file()).unwrap();

@@ -9,7 +9,7 @@
 //! Whole chunks need no owner. Chunks that a volume has grown by share the tables of the others.
 
 use crate::Result;
-use crate::ground::layout::{CHUNK_BLOCKS, OWNER_TABLE};
+use crate::medium::layout::{CHUNK_BLOCKS, OWNER_TABLE};
 use crate::space::Space;
 
 /// Words written at once.

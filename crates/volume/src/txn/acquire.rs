@@ -15,16 +15,16 @@
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
-use crate::ground::current_cpu;
-use crate::ground::layout::{HEADER_GATE, HEADER_RENAME};
 use crate::inode::{Inode, LIVE_REDO, Live};
+use crate::medium::current_cpu;
+use crate::medium::layout::{HEADER_GATE, HEADER_RENAME};
 use crate::txn::Operations;
 use crate::txn::gate;
 use crate::txn::op::Op;
 use crate::txn::record::{
     IN_RUNTIME, LOCKS_MAX, RECORD_LOCKS, RECORD_OWNER, RECORD_PHASE, Record, index, inode_of_lock,
 };
-use crate::{Result, ground::lockword};
+use crate::{Result, medium::lockword};
 use robust::owner::Owner;
 use robust::word::SpanWord;
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! What an operation allocates: blocks and inodes, which it frees again if it is aborted.
 
 use crate::Result;
-use crate::ground::layout::CHUNK_BLOCKS;
 use crate::inode::Inode;
+use crate::medium::layout::CHUNK_BLOCKS;
 use crate::space::alloc::{Extents, Want};
 use crate::txn::Operations;
 use crate::txn::op::Op;

@@ -7,7 +7,7 @@
 //! 3. the changes in place, flushed; fence; 4. the lane's transaction number + 1; flushed; fence.
 //!
 //! It is for metadata of several words. Data, and what `chmod` and `chown` change of a file, change
-//! by redo: the new bytes are stored aside, not the old ones (`redo.rs`, `listed.rs`).
+//! by redo: the new bytes are stored aside, not the old ones (`redo.rs`, `change_list.rs`).
 //!
 //! A crash before 4 is durable leaves the number as it was: recovery restores the old bytes. After
 //! it the entries are void, because they carry the former number. Locks are held until 4 is
@@ -15,12 +15,12 @@
 //! order.
 
 use crate::Result;
-use crate::ground::layout::{
-    COMMIT, ENTRY_BYTES, Entry, IDENTITY, LANE, LANE_ENTRIES, LANES, LINE, checksum,
-};
 use crate::inject::{self, Bug, injected};
 use crate::inode::Inode;
 use crate::inode::commit::newest_slot;
+use crate::medium::layout::{
+    COMMIT, ENTRY_BYTES, Entry, IDENTITY, LANE, LANE_ENTRIES, LANES, LINE, checksum,
+};
 use crate::txn::Operations;
 use crate::txn::op::Op;
 use pmem::{Durable, FenceBatch, InFlight, Region, UserOut};

@@ -2,11 +2,11 @@
 
 pub(crate) mod acquire;
 mod allocate;
+pub(crate) mod change_list;
 pub(crate) mod gate;
-pub(crate) mod held;
+mod inode_read;
 pub(crate) mod journal;
-pub(crate) mod listed;
-mod look;
+pub(crate) mod locked_inodes;
 pub(crate) mod op;
 pub(crate) mod record;
 pub(crate) mod redo;

@@ -15,8 +15,8 @@
 //! knows what to release and which lines to flush.
 
 use crate::Result;
-use crate::ground::layout::LINE;
 use crate::inject::{self, Bug, injected};
+use crate::medium::layout::LINE;
 use crate::txn::Operations;
 use crate::txn::journal::Transaction;
 use crate::txn::record::{LINES_TO_FLUSH_MAX, RECORD_LINES_TO_FLUSH, Record, index};
@@ -48,7 +48,7 @@ pub(crate) struct Op<'v> {
     /// There were such directories, and their count has moved.
     pub(crate) has_reshaped: bool,
     pub(super) ended: bool,
-    /// Pages that stay here until it ends (`listed.rs`).
+    /// Pages that stay here until it ends (`change_list.rs`).
     pub(super) pins: Vec<u64>,
 }
 

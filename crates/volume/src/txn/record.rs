@@ -4,18 +4,18 @@
 //! A record names its owner, whether it works, every lock *before* it is taken, and every lone
 //! commit word before it is stored: so a recoverer knows what to release and which lines to flush.
 //! Some words outlive the operation: what the CPU of this number keeps for the next one
-//! (`space/kept_blocks.rs`, `inode/kept.rs`, `redo.rs`).
+//! (`space/block_reserve.rs`, `inode/inode_reserve.rs`, `redo.rs`).
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 use crate::Result;
-use crate::ground::layout::{INODE, VOLATILE};
-pub(crate) use crate::ground::record_words::Record;
-pub(super) use crate::ground::record_words::{
+use crate::inode::Inode;
+use crate::medium::layout::{INODE, VOLATILE};
+pub(crate) use crate::medium::record_words::Record;
+pub(super) use crate::medium::record_words::{
     IN_RUNTIME, LINES_TO_FLUSH_MAX, LOCKS_MAX, RECORD_LINES_TO_FLUSH, RECORD_LOCKS, RECORD_OWNER,
     RECORD_PHASE, index,
 };
-use crate::inode::Inode;
 use crate::txn::Operations;
 use crate::txn::gate;
 use robust::owner::Owner;

@@ -6,7 +6,7 @@
 //! - *bytes*: new bytes and where they go. Up to [`REDO_BYTES`] stand in the record itself, more in
 //!   the lane's data area; then the record names the blocks into which they go, wherever those lie;
 //! - *a replacement*: a block with new bytes, and the word of a block map that shall lead to it;
-//! - *a list* of bytes, words and a commit slot that change at once (`listed.rs`);
+//! - *a list* of bytes, words and a commit slot that change at once (`change_list.rs`);
 //!
 //! and of the commit slot of the inode beside which it counts.
 //!
@@ -36,20 +36,20 @@
 //! Locks: the inode's.
 
 use crate::Result;
-use crate::ground::by_words::{halves, padded};
-use crate::ground::layout::{
-    BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DATA_AREA_MAX, LANE_REDO, LINE, REDO_BLOCKS, REDO_BYTES,
-    REDO_LENGTH, REDO_LISTED, REDO_REPLACES, REDO_SLOTS, Redo,
-};
-use crate::ground::record_words::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
 use crate::inject::{Bug, injected};
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_LANE, LIVE_MASK,
     LIVE_REDO, LIVE_WRITTEN, Live, index,
 };
+use crate::medium::layout::{
+    BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DATA_AREA_MAX, LANE_REDO, LINE, REDO_BLOCKS, REDO_BYTES,
+    REDO_LENGTH, REDO_LISTED, REDO_REPLACES, REDO_SLOTS, Redo,
+};
+use crate::medium::record_words::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
+use crate::medium::subword::{halves, padded};
 use crate::txn::Operations;
+use crate::txn::change_list::List;
 use crate::txn::journal::lane_offset;
-use crate::txn::listed::List;
 use crate::txn::op::Op;
 use crate::txn::record::inode_of_lock;
 use pmem::{FenceBatch, InFlight, checksum_after, checksum_words};

@@ -8,8 +8,8 @@
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, INODE};
-use crate::ground::lockword;
+use crate::medium::layout::{BLOCK, INODE};
+use crate::medium::lockword;
 use crate::txn::Operations;
 use crate::txn::acquire::Locked;
 use crate::txn::op::Op;

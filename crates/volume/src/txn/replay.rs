@@ -13,13 +13,13 @@
 //! Locks: none, nobody else works; or the dead process's, which are still held, behind the gate.
 
 use crate::Result;
-use crate::ground::layout::{
-    BLOCK, COMMIT, Entry, IDENTITY, Identity, LANE_ENTRIES, LINE, REDO_BYTES, REDO_MOVES,
-    REDO_SLOTS, Redo,
-};
 use crate::inject::{self, Bug, injected};
 use crate::inode::Inode;
 use crate::inode::commit::next_sequence;
+use crate::medium::layout::{
+    BLOCK, COMMIT, Entry, IDENTITY, Identity, LANE_ENTRIES, LINE, REDO_BYTES, REDO_MOVES,
+    REDO_SLOTS, Redo,
+};
 use crate::txn::Operations;
 use crate::txn::journal::{header_number, header_word, lane_offset};
 use crate::txn::redo::record_offset;

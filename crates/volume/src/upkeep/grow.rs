@@ -10,9 +10,9 @@
 //! Locks: the attach lock keeps other growers and readers of the superblock away.
 
 use crate::Result;
-use crate::ground::error::{ErrorKind, VolumeError};
-use crate::ground::layout::{CHUNK, HEADER_SIZE, Superblock};
-use crate::ground::superblock;
+use crate::medium::error::{ErrorKind, VolumeError};
+use crate::medium::layout::{CHUNK, HEADER_SIZE, Superblock};
+use crate::medium::superblock;
 use crate::upkeep::Upkeep;
 use rustix::io::Errno;
 use std::path::Path;

@@ -2,13 +2,13 @@
 
 pub(crate) mod compact;
 mod grow;
-mod pin;
+mod pinning;
+mod promotion;
 mod rewrite;
 mod trim;
-mod whole;
 
-use crate::ground::layout::FLAG_ALIGNED;
 use crate::inode::Inode;
+use crate::medium::layout::FLAG_ALIGNED;
 use crate::open::Opens;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64};

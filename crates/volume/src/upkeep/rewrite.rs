@@ -12,7 +12,7 @@
 //! completes it, if it came to lie in many pieces: so files that grow side by side come apart, and
 //! no byte is moved twice for that. One whose blocks lie right already, named one by one, becomes a
 //! single word without being copied. Where memory can be mapped by 2 MiB only, a page fault makes
-//! the chunk of a mapped file whole, holes included (`whole.rs`). What is left behind
+//! the chunk of a mapped file whole, holes included (`promotion.rs`). What is left behind
 //! the last whole chunk is gathered into fewer runs, if there is a place.
 //!
 //! Persistence order of a chunk: copies of the bytes, and new nodes; fence; the word that leads to
@@ -27,14 +27,14 @@ use crate::Result;
 use crate::data::edit::{Change, Changes, Target};
 use crate::data::file::{File, expect_file};
 use crate::data::map::Map;
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::inode::LIVE_MAPPED;
 use crate::inode::Run;
+use crate::medium::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::space::alloc::Want;
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::upkeep::Upkeep;
-use crate::upkeep::whole::{Runs, add_run, is_aligned};
+use crate::upkeep::promotion::{Runs, add_run, is_aligned};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;

@@ -6,7 +6,7 @@
 //! be punched; devices cannot.
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, HEADER_TRIMS};
+use crate::medium::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, HEADER_TRIMS};
 use crate::space::chunk::Kind;
 use crate::upkeep::Upkeep;
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! Tests of writes, and of what they leave.
 
-mod at_once_tests;
+mod atomic_change_tests;
 mod file_tests;
 mod plan_tests;
-mod replace_tests;
+mod replacement_tests;
 mod torn_append_tests;

@@ -2,10 +2,10 @@
 
 use crate::data::map::Map;
 use crate::data::plan::{Plan, Position};
-use crate::ground::layout::BLOCK;
 use crate::inode::Inode;
 use crate::inode::Run;
-use crate::inode::opens::Opened;
+use crate::inode::references::Opened;
+use crate::medium::layout::BLOCK;
 use crate::testing::{file, fresh, root};
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;

@@ -1,0 +1,734 @@
+//! The contract, as a volume keeps it: each call delegated to the module whose subject it is.
+//!
+//! What every call has in common stands here: it is refused when this process has detached, and it
+//! first finishes the recoveries that this process has begun (`death.rs`). What belongs to
+//! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
+
+mod attachment;
+mod maps;
+mod paging;
+
+use crate::Result;
+use crate::cache::Target;
+use crate::data::fallocate::check_request;
+use crate::data::plan::{Plan, Position};
+use crate::inode::references::Opened;
+use crate::inode::references::not_open;
+use crate::medium::call_counters::{BYTES_READ, BYTES_WRITTEN, NAMES, OPENS, READS, SYNCS, WRITES};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
+use crate::namespace::new_inode::inherited;
+use crate::namespace::{Names, alignment};
+use crate::open::Opens;
+use crate::open::close::Promise;
+use crate::open::description::truncates;
+use crate::recovery::Recoveries;
+use crate::txn::acquire::Anchor;
+use crate::volume::Volume;
+use pmem::Access;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use vfs::{
+    Attr, Desc, DirEntry, EntryName, FileRef, FileSystem, FsStat, IoOffset, Kind, LastName,
+    LockKind, LockOwner, Locks, NewNode, Node, NodeOrDesc, Open, OpenFlags, RecordLock, Removes,
+    RenameFlags, SetAttr, Synced, UserIn, UserOut, WalkOutput, Whence,
+};
+
+/// An offset that a file may have.
+#[inline]
+fn offset_of(offset: u64) -> Result<u64> {
+    if offset > i64::MAX as u64 { Err(Errno::INVAL) } else { Ok(offset) }
+}
+
+/// What the caller has found.
+fn target((node, kind): (Node, Kind)) -> Target {
+    Target { node, kind }
+}
+
+impl Volume {
+    /// What every call begins with.
+    #[inline]
+    fn call(&self) -> Result<&Recoveries> {
+        let rooms = self.rooms();
+        if rooms.standing.is_calm() && rooms.has_size(rooms.calm_size()) {
+            return Ok(rooms);
+        }
+        self.call_anyway()
+    }
+
+    /// The rooms in which calls are served: what is looked at once, not at each step.
+    #[inline]
+    fn rooms(&self) -> &Recoveries {
+        self
+    }
+
+    /// The same, where something has to be done first.
+    #[cold]
+    fn call_anyway(&self) -> Result<&Recoveries> {
+        if !self.standing.is_attached(Ordering::Relaxed) {
+            return Err(Errno::BADF);
+        }
+        if self.standing.remains() {
+            self.finish_recoveries()?;
+        }
+        if self.rt.load(HEADER_SIZE)? != self.size() {
+            self.refresh_size()?;
+        }
+        if let Some(pager) = self.region.pager() {
+            pager.begin();
+        }
+        Ok(self.rooms())
+    }
+
+    /// What every call does that changes something: alone, where nobody else can be.
+    #[inline]
+    fn change<T>(&self, change: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
+        Self::change_in(self.call()?, change)
+    }
+
+    #[inline]
+    fn change_in<T>(
+        rooms: &Recoveries,
+        change: impl FnOnce(&Recoveries) -> Result<T>,
+    ) -> Result<T> {
+        let _exclusive = rooms.exclusive();
+        let done = change(rooms)?;
+        rooms.keep_up();
+        Ok(done)
+    }
+
+    /// As [`Volume::call`], of names and attributes.
+    #[inline]
+    fn names(&self) -> Result<&Recoveries> {
+        let rooms = self.call()?;
+        rooms.counters.one::<NAMES>();
+        Ok(rooms)
+    }
+
+    /// As [`Volume::change`], of names and attributes.
+    #[inline]
+    fn change_names<T>(&self, change: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
+        Self::change_in(self.names()?, change)
+    }
+
+    /// The same of record locks, which make no upkeep due.
+    #[inline]
+    fn lock<T>(&self, lock: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
+        let rooms = self.call()?;
+        let _exclusive = rooms.exclusive();
+        lock(rooms)
+    }
+
+    /// The root directory's node.
+    pub(crate) fn root_node(&self) -> Node {
+        Node { ino: self.superblock.root, generation: self.superblock.root_generation }
+    }
+
+    /// What `st_dev` says: the same in every process, hardly another file system's.
+    fn device(&self) -> u64 {
+        let [a, b, c, ..] = self.superblock.uuid;
+        libc::makedev(0x500 | u32::from(a), u32::from(b) << 8 | u32::from(c))
+    }
+
+    /// Writes through an open description, waiting for the lock: gives how much, and the offset
+    /// behind it.
+    #[cold]
+    fn write_waiting(
+        &self,
+        opened: &Opened,
+        place: Position,
+        data: &[UserIn<'_>],
+    ) -> Result<(usize, u64)> {
+        if data.iter().any(|part| !part.is_empty()) {
+            self.before_change(opened.node)?;
+        }
+        let rooms = self.rooms();
+        let write = || rooms.write_file(opened.node, place, data);
+        let done = rooms.with_orphans_dropped(write).map_err(not_open)?;
+        rooms.keep_up();
+        Ok(done)
+    }
+
+    /// Opens a node of this kind, and truncates what is to be truncated.
+    #[inline]
+    fn open_and_truncate(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
+        let rooms = self.rooms();
+        let desc = rooms.with_orphans_dropped(|| rooms.open_node_as(node, kind, flags))?;
+        if truncates(kind, flags) {
+            self.truncate_opened(desc, node)?;
+        }
+        Ok(desc)
+    }
+
+    /// What cannot be truncated is not opened either.
+    #[cold]
+    fn truncate_opened(&self, desc: Desc, node: Node) -> Result<()> {
+        let truncate = || self.with_orphans_dropped(|| self.truncate_file(node, 0));
+        let first = (node, Access::Store);
+        let truncated =
+            self.before_change(node).and_then(|()| self.paged_idle(first, || (0, BLOCK), truncate));
+        truncated.or_else(|errno| self.close_description(desc).and(Err(errno)))
+    }
+
+    /// Before this process changes a file's contents, which may have set-id bits or capabilities.
+    /// The caller holds no inode's lock.
+    #[inline]
+    fn before_change(&self, node: Node) -> Result<()> {
+        if !self.may_be_privileged(node)? {
+            return Ok(());
+        }
+        self.before_privileged_change(node)
+    }
+
+    #[cold]
+    fn before_privileged_change(&self, node: Node) -> Result<()> {
+        if !self.is_privileged(node)? {
+            return Ok(());
+        }
+        if let Some(act) = self.local.privileged_change.get() {
+            act(self, node)?;
+        }
+        self.look_at_privileges(node)
+    }
+
+    /// Reads what was not read there before: apart, so that the other way needs few registers.
+    #[inline(never)]
+    fn read_further(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
+        let rooms = self.call()?;
+        let opened = rooms.opened_data(desc, false)?;
+        if let Some(offset) = at.given() {
+            let read = rooms.read_opened(desc, &opened, offset_of(offset)?, out)?;
+            rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
+            return Ok(read);
+        }
+        loop {
+            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
+            let position = rooms.position(desc)?;
+            let read = rooms.read_opened(desc, &opened, position, out)?;
+            if rooms.advance(desc, position, position + read as u64)? {
+                rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
+                return Ok(read);
+            }
+        }
+    }
+
+    /// Makes durable what is asked for, here.
+    #[expect(clippy::inline_always, reason = "a sync of nothing is a few instructions")]
+    #[inline(always)]
+    pub(super) fn sync_here(&self, what: Synced) -> Result<()> {
+        let rooms = self.call()?;
+        if let Synced::File(desc) | Synced::Data(desc) = what {
+            let opened = rooms.opened_here(desc)?;
+            if opened.flags.path_only() {
+                return Err(Errno::BADF);
+            }
+            let data_only = matches!(what, Synced::Data(_));
+            // The size decides which data is reachable, so fdatasync commits it too.
+            if data_only && rooms.is_durable(opened.node, Promise::Data) == Ok(true) {
+                return Ok(());
+            }
+            return rooms.sync_file(opened.node);
+        }
+        if let Synced::Range { desc, offset, length } = what {
+            let node = rooms.opened_here(desc)?.node;
+            return rooms.sync_range(node, offset, offset.saturating_add(length));
+        }
+        // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
+        rooms.each_open_file(&mut |node| match rooms.sync_file(node) {
+            Err(Errno::STALE) => Ok(()),
+            result => result,
+        })
+    }
+
+    /// As [`Volume::write_here`]; it holds the position while it writes, and not while pages come.
+    #[inline]
+    fn write_here_paged(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
+        let written = match self.write_here(desc, data, true) {
+            Err(Errno::IO) => {
+                let length = data.iter().map(UserIn::len).sum();
+                let range = move || self.range_of(desc, IoOffset::POSITION, length);
+                let access = paging::stores(self.opened(desc)?.flags.appends());
+                self.again(access, range, move || self.write_here(desc, data, false))?
+            }
+            done => done?,
+        };
+        if self.region.pager().is_none() {
+            return Ok(written);
+        }
+        Ok(self.write_on(data, written, |_, rest| self.write_here_paged(desc, rest)))
+    }
+
+    /// Writes at an offset, or at the end.
+    #[expect(clippy::inline_always, reason = "the way of a write")]
+    #[inline(always)]
+    fn write_at(&self, desc: Desc, data: &[UserIn<'_>], offset: u64) -> Result<usize> {
+        let rooms = self.call()?;
+        let opened = rooms.opened_data(desc, true)?;
+        let offset = offset_of(offset)?;
+        let place = if opened.flags.appends() { Position::End } else { Position::At(offset) };
+        let _exclusive = rooms.exclusive();
+        let anchor = Anchor::Open(desc, opened.state);
+        if let [only] = data {
+            match rooms.write_at_once(opened.node, anchor, place, only) {
+                Ok(Some(_)) => {
+                    rooms.write_through(opened.node, opened.flags)?;
+                    return Ok(only.len());
+                }
+                // A page that was absent, or is lost: it is to wait.
+                Ok(None) | Err(Errno::IO) => {}
+                Err(errno) => return Err(not_open(errno)),
+            }
+        }
+        let range = || (offset, data.iter().map(|part| part.len() as u64).sum());
+        let write = || self.write_waiting(&opened, place, data);
+        let to = (opened.node, paging::stores(opened.flags.appends()));
+        let mut written = self.paged_idle(to, range, write)?.0;
+        if self.region.pager().is_some() {
+            written = self.write_rest(&opened, offset, data, written);
+        }
+        rooms.write_through(opened.node, opened.flags)?;
+        Ok(written)
+    }
+
+    /// Writes at the position, or at the end: too much for the frame of a write at an offset.
+    /// `at_once`: all of it, if it is simple.
+    #[inline(never)]
+    fn write_here(&self, desc: Desc, data: &[UserIn<'_>], at_once: bool) -> Result<usize> {
+        let rooms = self.call()?;
+        let opened = rooms.opened_data(desc, true)?;
+        let _exclusive = rooms.exclusive();
+        let mut moving = rooms.moving(desc)?;
+        let appends = opened.flags.appends();
+        let place = |position| if appends { Position::End } else { Position::At(position) };
+        let mut plan = Plan::default();
+        let guess = moving.glance()?;
+        if let ([only], Some(guess)) = (data, guess) {
+            rooms.plan(opened.node, place(guess), only, &mut plan)?;
+        }
+        let position = moving.begin()?;
+        if let [only] = data
+            && at_once
+        {
+            if guess != Some(position) {
+                // Somebody else wrote meanwhile, maybe for long.
+                plan = rooms.plan_anew(opened.node, place(position), only)?;
+            }
+            let place = place(position);
+            let anchor = Anchor::Open(desc, opened.state);
+            let written = rooms.write_planned(opened.node, anchor, place, only, &plan);
+            if let Some(end) = written.map_err(not_open)? {
+                moving.set(end);
+                drop(moving);
+                rooms.write_through(opened.node, opened.flags)?;
+                return Ok(only.len());
+            }
+        }
+        let (written, end) = self.write_waiting(&opened, place(position), data)?;
+        if written > 0 {
+            moving.set(end);
+        }
+        drop(moving);
+        rooms.write_through(opened.node, opened.flags)?;
+        Ok(written)
+    }
+
+    fn make_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
+        let parent = Names::attributes(self, dir)?;
+        match parent.kind {
+            Kind::Directory if parent.nlink == 0 => return Err(Errno::NOENT),
+            Kind::Directory if new.kind == Kind::File => {}
+            Kind::Directory => return Err(Errno::INVAL),
+            _ => return Err(Errno::NOTDIR),
+        }
+        let mut op = self.begin()?;
+        op.work()?;
+        let linkable = if flags.0 & libc::O_EXCL == 0 { FLAG_LINKABLE } else { 0 };
+        let passed = self.read_steadily(dir, |_, parent| Ok(inherited(new.kind, parent)))?;
+        let node = self.new_unnamed_inode(&mut op, new, linkable | passed)?;
+        let desc = self.open_description(node, new.kind, flags, None)?;
+        op.end()?;
+        Ok(desc)
+    }
+
+    #[inline]
+    fn place_of_seek(&self, opened: &Opened, now: u64, offset: i64, whence: Whence) -> Result<u64> {
+        if opened.flags.path_only() {
+            return Err(Errno::BADF);
+        }
+        let directory = opened.kind == Kind::Directory;
+        let base = match whence {
+            Whence::Set => 0,
+            Whence::Current => now as i64,
+            _ if directory => return Err(Errno::INVAL),
+            Whence::End => Names::attributes(self, opened.node)?.size as i64,
+            Whence::Data | Whence::Hole => {
+                let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+                return if whence == Whence::Data {
+                    self.seek_data(opened.node, from)
+                } else {
+                    self.seek_hole(opened.node, from)
+                };
+            }
+        };
+        let place = base.checked_add(offset).ok_or(Errno::OVERFLOW)?;
+        u64::try_from(place).map_err(|_| Errno::INVAL)
+    }
+}
+
+impl FileSystem for Volume {
+    fn root(&self) -> Node {
+        self.root_node()
+    }
+
+    fn stat_fs(&self, _: FileRef) -> Result<FsStat> {
+        self.call()?;
+        if self.has_orphans()? {
+            self.drop_orphans()?;
+        }
+        let free = self.free_blocks()? + self.kept_blocks()?;
+        let [a, b, c, d, e, f, g, h, ..] = self.superblock.uuid;
+        let inodes_free = free / 8 * 63;
+        Ok(FsStat {
+            device: self.device(),
+            block_size: BLOCK,
+            blocks: self.chunks() * CHUNK_BLOCKS,
+            blocks_free: free,
+            blocks_available: self.can_be_had(free.saturating_sub(self.reserve()) * BLOCK) / BLOCK,
+            inodes: self.inodes_used()? + inodes_free,
+            inodes_free,
+            fsid: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            read_only: self.check_writable().is_err(),
+        })
+    }
+
+    fn find(&self, from: FileRef, names: &[u8], attr: &mut Attr) -> bool {
+        let Ok(rooms) = self.names() else { return false };
+        match from.which() {
+            NodeOrDesc::Node(node) => rooms.find_path(node, names, attr),
+            // Not among the whole paths: mostly it is one name of many.
+            NodeOrDesc::Desc(desc) => rooms
+                .opened_here(desc)
+                .is_ok_and(|opened| rooms.walk_path_to(opened.node, names, attr).is_some()),
+        }
+    }
+
+    fn walk(&self, dir: Node, names: &[u8], want: WalkOutput<'_>) -> Result<usize> {
+        let rooms = self.names()?;
+        match want {
+            WalkOutput::Name(node) => *node = Names::lookup(rooms, dir, names)?,
+            WalkOutput::Directory(node) => match rooms.find_prefix(dir, names) {
+                Some(found) => *node = found,
+                None => return Ok(0),
+            },
+            WalkOutput::Change(last) => match rooms.walk_path(dir, names) {
+                Some((dir, attr)) => *last = LastName { dir, attr },
+                None => return Ok(0),
+            },
+        }
+        Ok(names.len())
+    }
+
+    fn attr(&self, of: FileRef, attr: &mut Attr) -> Result<()> {
+        let rooms = self.names()?;
+        let node = match of.which() {
+            NodeOrDesc::Desc(desc) => rooms.opened_here(desc)?.node,
+            NodeOrDesc::Node(node) => node,
+        };
+        rooms.attributes_to(node, attr)
+    }
+
+    fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
+        self.change_names(|rooms| Names::set_attr(rooms, node, change))
+    }
+
+    fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
+        Names::read_link(self.names()?, node, out)
+    }
+
+    fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        self.change_names(|rooms| {
+            rooms.with_orphans_dropped(|| Names::create(rooms, dir, name, new))
+        })
+    }
+
+    fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
+        self.change_names(|rooms| Names::link(rooms, node, dir, name))
+    }
+
+    fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()> {
+        self.change_names(|rooms| match what {
+            Removes::Name => rooms.unlink_known(at.dir, at.name, at.found.map(target)),
+            Removes::Directory => rooms.remove_dir(at.dir, at.name),
+        })
+    }
+
+    fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, flags: RenameFlags) -> Result<()> {
+        let found = from.found.map(|source| (target(source), to.found.map(target)));
+        let (from, to) = ((from.dir, from.name), (to.dir, to.name));
+        self.change_names(|rooms| {
+            if flags.bits & libc::RENAME_WHITEOUT == 0 {
+                return rooms.rename_known(from, to, flags, found);
+            }
+            rooms.with_orphans_dropped(|| rooms.rename_known(from, to, flags, found))
+        })
+    }
+
+    fn read_dir(
+        &self,
+        dir: Node,
+        cookie: i64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        Names::read_dir(self.names()?, dir, cookie, each)
+    }
+
+    fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        Names::get_xattr(self.names()?, node, name, out)
+    }
+
+    fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        self.change_names(|rooms| {
+            Names::set_xattr(rooms, node, name, value, flags)?;
+            if name == alignment::NAME {
+                rooms.rewrite_aligned(node);
+            }
+            Ok(())
+        })
+    }
+
+    fn list_xattr(&self, node: Node, out: &mut [u8]) -> Result<usize> {
+        Names::list_xattr(self.names()?, node, out)
+    }
+
+    fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
+        self.change_names(|rooms| Names::remove_xattr(rooms, node, name))
+    }
+
+    fn open(&self, what: Open<'_>, flags: OpenFlags, place: Option<Node>) -> Result<Desc> {
+        self.change(|rooms| {
+            rooms.counters.one::<OPENS>();
+            let desc = match what {
+                Open::Node(node, Some(kind)) => self.open_and_truncate(node, kind, flags)?,
+                Open::New(at, new) => return rooms.create_opened(at.dir, at.name, new, flags),
+                Open::Node(node, None) => {
+                    self.open_and_truncate(node, rooms.kind_of(node)?, flags)?
+                }
+                Open::Unnamed(dir, new) => {
+                    rooms.with_orphans_dropped(|| self.make_temporary(dir, new, flags))?
+                }
+            };
+            if let Some(dir) = place {
+                rooms.note_directory(desc, dir);
+            }
+            Ok(desc)
+        })
+    }
+
+    fn close(&self, desc: Desc) -> Result<()> {
+        self.change(|rooms| rooms.close_description(desc))
+    }
+
+    fn place(&self, desc: Desc) -> Result<Node> {
+        self.call()?.noted_directory(desc)
+    }
+
+    fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)> {
+        let opened = self.call()?.opened(desc)?;
+        Ok((opened.node, opened.flags))
+    }
+
+    fn set_flags(&self, desc: Desc, flags: OpenFlags) -> Result<()> {
+        self.call()?.change_flags(desc, flags)
+    }
+
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
+        let rooms = self.rooms();
+        if let [only] = out
+            && let Some(from) = at.given().or_else(|| rooms.resting_position(desc).ok()?)
+            && let Some(read) = rooms.read_again(desc, from, only)
+            && (at != IoOffset::POSITION
+                || rooms.advance(desc, from, from + read as u64) == Ok(true))
+        {
+            rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
+            return Ok(read);
+        }
+        self.read_further(desc, out, at)
+    }
+
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize> {
+        let written = match at.given() {
+            Some(offset) => self.write_at(desc, data, offset)?,
+            None => self.write_here_paged(desc, data)?,
+        };
+        self.counters.one_and::<WRITES, BYTES_WRITTEN>(written as u64);
+        Ok(written)
+    }
+
+    fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
+        let rooms = self.call()?;
+        loop {
+            let opened = rooms.opened_here(desc)?;
+            let before = rooms.position(desc)?;
+            let place = self.place_of_seek(&opened, before, offset, whence)?;
+            if rooms.advance(desc, before, place)? {
+                return Ok(place);
+            }
+        }
+    }
+
+    fn on_privileged_change(&self, act: fn(&dyn FileSystem, Node) -> Result<()>) {
+        // The first one stands: there is one face.
+        let _ = self.local.privileged_change.set(act);
+    }
+
+    fn sync(&self, what: Synced) -> Result<()> {
+        self.counters.one::<SYNCS>();
+        if self.region.pager().is_some() {
+            return self.sync_beyond(what);
+        }
+        self.sync_here(what)
+    }
+
+    fn truncate(&self, node: Node, size: u64) -> Result<()> {
+        let end = || Ok((node, (size, BLOCK)));
+        self.paged(Access::Store, end, || {
+            self.change_names(|rooms| {
+                self.before_change(node)?;
+                rooms.truncate_file(node, size)
+            })
+        })
+    }
+
+    fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
+        let mut left = (offset, length);
+        loop {
+            let (offset, length) = left;
+            let range = || self.range_of(desc, IoOffset::offset(offset), length as usize);
+            let done = self.paged(Access::Store, range, || {
+                let rooms = self.call()?;
+                rooms.opened(desc)?;
+                check_request(mode, offset, length)?;
+                let opened = rooms.opened_data(desc, true)?;
+                let _exclusive = rooms.exclusive();
+                self.before_change(opened.node)?;
+                let allocate = || rooms.allocate_file(opened.node, mode, offset, length);
+                let done = rooms.with_orphans_dropped(allocate)?;
+                rooms.keep_up();
+                rooms.write_through(opened.node, opened.flags)?;
+                Ok(done)
+            })?;
+            if done >= length {
+                return Ok(());
+            }
+            left = (offset + done, length - done);
+        }
+    }
+
+    fn copy_range(
+        &self,
+        from: Desc,
+        from_offset: u64,
+        to: Desc,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let range = || self.range_of(to, IoOffset::offset(to_offset), length as usize);
+        self.paged(Access::Store, range, || {
+            let rooms = self.call()?;
+            // As Linux: what they are counts before how they are open.
+            let kinds = [rooms.opened(from)?.kind, rooms.opened(to)?.kind];
+            if kinds.contains(&Kind::Directory) {
+                return Err(Errno::ISDIR);
+            }
+            let source = rooms.opened_data(from, false)?;
+            let target = rooms.opened_data(to, true)?;
+            if target.flags.appends() {
+                return Err(Errno::BADF);
+            }
+            let _exclusive = rooms.exclusive();
+            self.before_change(target.node)?;
+            let done = rooms.copy_file(source.node, from_offset, target.node, to_offset, length)?;
+            rooms.keep_up();
+            rooms.write_through(target.node, target.flags)?;
+            rooms.counters.one_and::<READS, BYTES_READ>(done);
+            rooms.counters.one_and::<WRITES, BYTES_WRITTEN>(done);
+            Ok(done)
+        })
+    }
+
+    fn relink(
+        &self,
+        from: Desc,
+        from_offset: u64,
+        to: Desc,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let range = || self.range_of(to, IoOffset::offset(to_offset), length as usize);
+        self.paged(Access::Store, range, || {
+            let rooms = self.call()?;
+            let source = rooms.opened_data(from, true)?;
+            let target = rooms.opened_data(to, true)?;
+            let _exclusive = rooms.exclusive();
+            self.before_change(source.node)?;
+            self.before_change(target.node)?;
+            rooms.relink_file(source.node, from_offset, target.node, to_offset, length)?;
+            rooms.keep_up();
+            Ok(())
+        })
+    }
+
+    fn is_written(&self, node: Node) -> Result<bool> {
+        Opens::is_written(self.call()?, node)
+    }
+
+    fn is_executed(&self, node: Node) -> Result<bool> {
+        self.call()?.is_executed_by_anyone(node)
+    }
+}
+
+impl Locks for Volume {
+    fn record_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+        wait: bool,
+    ) -> Result<()> {
+        self.lock(|rooms| rooms.set_record_lock(desc, owner, lock, wait))
+    }
+
+    fn waits(&self) -> Result<Vec<vfs::Wait>> {
+        self.rooms().waits_of_processes()
+    }
+
+    fn look_beyond(&self, beyond: vfs::Beyond) {
+        // The first one counts: this volume is a member of one union.
+        let _ = self.beyond.set(beyond);
+    }
+
+    fn test_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+    ) -> Result<Option<RecordLock>> {
+        self.lock(|rooms| rooms.test_record_lock(desc, owner, lock))
+    }
+
+    fn release_locks(&self, of: FileRef) -> Result<()> {
+        // Not as a change: most files have no lock that would have to go.
+        let rooms = self.call()?;
+        let node = match of.which() {
+            NodeOrDesc::Node(node) => node,
+            NodeOrDesc::Desc(desc) => match rooms.opened(desc)? {
+                opened if opened.flags.path_only() => return Ok(()),
+                opened => opened.node,
+            },
+        };
+        rooms.release_process_locks(node)
+    }
+
+    fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
+        self.lock(|rooms| rooms.set_flock(desc, kind, wait))
+    }
+}
