@@ -6,7 +6,7 @@
 //! `docs/design.md` argues the architecture, `docs/format.md` draws the medium.
 //!
 //! From the ground up: `ground`, `process`, `space`, `inode`, `txn`, `cache`, `data`, `namespace`,
-//! `open`, `upkeep`, `recovery`, `check`, `attach`. A module names its own room and those below it
+//! `open`, `upkeep`, `recovery`, `check`, `attach`. A module names its own layer and those below it
 //! (`scripts/layers.py`).
 
 mod attach;

@@ -1,9 +1,9 @@
-//! A volume as one process sees it: the rooms, one upon the other.
+//! A volume as one process sees it: the layers, one upon the other.
 //!
-//! Each room has a type. It owns the type of the room below and derefs to it, down to [`Medium`],
-//! so a room calls its own methods and those of all rooms below as its own. It has no way to a room
-//! above: the compiler refuses what goes upwards. What must go up all the same goes as a value that
-//! is returned, as a hint that upkeep is due (`space/upkeep_hints.rs`), or by
+//! Each layer has a type. It owns the type of the layer below and derefs to it, down to [`Medium`],
+//! so a layer calls its own methods and those of all layers below as its own. It has no way to a
+//! layer above: the compiler refuses what goes upwards. What must go up all the same goes as a
+//! value that is returned, as a hint that upkeep is due (`space/upkeep_hints.rs`), or by
 //! [`Recover`](crate::medium::Recover).
 
 use crate::Result;

@@ -268,10 +268,10 @@ impl Checks {
             return Some(entry);
         }
         let mut bytes = [0; SLOT as usize * 5];
-        let room = (BUCKET_SLOTS - slot).min(5) * SLOT as usize;
-        self.region.read(slot_at(bucket.block, slot), &mut bytes[..room]).ok()?;
+        let length_max = (BUCKET_SLOTS - slot).min(5) * SLOT as usize;
+        self.region.read(slot_at(bucket.block, slot), &mut bytes[..length_max]).ok()?;
         let length = usize::from(Slot::read_from_bytes(&bytes[..SLOT as usize]).ok()?.name_length);
-        let name = bytes[..room].get(SLOT as usize - SLOT_NAME..)?.get(..length)?;
+        let name = bytes[..length_max].get(SLOT as usize - SLOT_NAME..)?.get(..length)?;
         let first = self.name_hash(name) << EXTRA_BITS;
         (first..first + EXTRAS).find_map(|key| self.read_entry_as(bucket, slot, key).ok())
     }

@@ -125,7 +125,7 @@ impl Files {
         let list = size_of::<Listed>() as u64
             * (change.bytes.len() + change.words.stores.len() + 4) as u64;
         let data_area = (self.data_area(u64::from(op.index())), self.data_area_bytes);
-        let (room, data_area) = if total + list <= data_area.1 {
+        let (extents, data_area) = if total + list <= data_area.1 {
             let place: SmallVec<[(u64, u64); 2]> = SmallVec::from_slice(&[(data_area.0, total)]);
             (place, (data_area.0 + total, data_area.1 - total))
         } else {
@@ -135,8 +135,8 @@ impl Files {
                 data_area,
             )
         };
-        let mut room = room.into_iter();
-        let (mut place, mut left) = room.next().unwrap_or_default();
+        let mut extents = extents.into_iter();
+        let (mut place, mut left) = extents.next().unwrap_or_default();
         let mut saved = SmallVec::new();
         for part in change.bytes {
             let mut done = 0;
@@ -151,7 +151,7 @@ impl Files {
                     continue;
                 }
                 while left == 0 {
-                    (place, left) = room.next().ok_or(Errno::NOSPC)?;
+                    (place, left) = extents.next().ok_or(Errno::NOSPC)?;
                 }
                 take = take.min(left);
                 let from = part.from + done;

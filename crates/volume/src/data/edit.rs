@@ -331,7 +331,7 @@ impl Editor<'_, '_> {
     /// Whether all direct words are empty.
     fn no_direct(&self) -> Result<bool> {
         let mut words = [0_u64; DIRECT as usize];
-        self.op.room.region.read(self.map.direct_at(0), words.as_mut_bytes())?;
+        self.op.engine.region.read(self.map.direct_at(0), words.as_mut_bytes())?;
         Ok(words.iter().all(|&word| word == 0))
     }
 
@@ -569,7 +569,7 @@ impl Editor<'_, '_> {
     /// The words of a 2 MiB leaf broken into blocks, each of which has an owner from now on.
     fn broken(&self, huge: Word, base: u64, words: &mut [u64; FAN]) -> Result<()> {
         for half in [0, CHUNK_BLOCKS / 2] {
-            self.op.room.note_owner(self.map.inode.0, huge.block + half, CHUNK_BLOCKS / 2)?;
+            self.op.engine.note_owner(self.map.inode.0, huge.block + half, CHUNK_BLOCKS / 2)?;
         }
         for (index, word) in words.iter_mut().enumerate() {
             let index = index as u64;
@@ -581,10 +581,10 @@ impl Editor<'_, '_> {
 
     /// Writes a node aside; it is pended.
     fn new_node(&mut self, words: &[u64; FAN], cover: u32, base: u64) -> Result<u64> {
-        let room = self.op.room;
-        let extents = room.allocate_metadata(self.op, 1)?;
+        let engine = self.op.engine;
+        let extents = engine.allocate_metadata(self.op, 1)?;
         let block = extents.first().ok_or(Errno::NOSPC)?.0;
-        let pending = room.region.stream(block * BLOCK, words.as_bytes())?;
+        let pending = engine.region.stream(block * BLOCK, words.as_bytes())?;
         self.op.pend(pending);
         self.words.fresh = true;
         let word = Word { block, kind: cover as u8, unwritten: false };

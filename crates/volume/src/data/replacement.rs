@@ -28,8 +28,8 @@ impl Writing<'_> {
         word: u64,
         spare: u64,
     ) -> Result<()> {
-        let Locked { room, owner, record, seen: [seen] } = self.locked;
-        let (region, lane) = (&room.region, u64::from(owner.op()));
+        let Locked { engine, owner, record, seen: [seen] } = self.locked;
+        let (region, lane) = (&engine.region, u64::from(owner.op()));
         let generation = request.generation;
         // What a sum, or another lane's record, tells of the old block counts beside it no more.
         let slot = self.store_slot_beside(generation)?;
@@ -39,17 +39,17 @@ impl Writing<'_> {
         let which = (seen.inode, generation, seen.live);
         let part = Part { from: 0, to: spare * BLOCK, length: BLOCK as usize };
         let stored = request.bytes.stream_checksummed(region, part, 0).and_then(|(stored, sum)| {
-            let told = room.store_replacement(&record, lane, which, &new, sum)?;
+            let told = engine.store_replacement(&record, lane, which, &new, sum)?;
             Ok(told.and_any(stored))
         });
-        room.note_owner(seen.inode.0, spare, 1)?;
+        engine.note_owner(seen.inode.0, spare, 1)?;
         let stored = match stored {
             Ok(stored) => stored,
             Err(error) => {
                 let _ = region.fence();
-                room.void_redo(lane)?;
+                engine.void_redo(lane)?;
                 // Memory that is lost is not tried again: it stays in use until the next sweep.
-                if !room.stays_lost(spare) {
+                if !engine.stays_lost(spare) {
                     record.keep_block(spare)?;
                 }
                 return Err(error);

@@ -140,7 +140,7 @@ impl Files {
         let Some((places, word)) = self.places(seen, &file.current, generation, range, 0)? else {
             return Ok(false);
         };
-        let locked = Locked { room: self, owner: op.owner, record: op.record, seen: [seen] };
+        let locked = Locked { engine: self, owner: op.owner, record: op.record, seen: [seen] };
         let current = file.current;
         let mut writing = Writing { locked, current, announces_line: false, replaced: false };
         let request = Request { bytes, offset, places, word, generation };
@@ -190,20 +190,21 @@ impl<'v> Writing<'v> {
     /// `false`: nothing has been done, and `general_write.rs` may do it.
     #[inline(always)]
     fn write<B: Bytes>(&mut self, request: &Request<'_, B>) -> Result<bool> {
-        let (Locked { room, owner, record, seen: [seen] }, size) = (self.locked, self.current.size);
+        let (Locked { engine, owner, record, seen: [seen] }, size) =
+            (self.locked, self.current.size);
         let length = request.bytes.count() as u64;
         let end = request.offset + length;
         let flags = self.current.flags;
-        let commits = end > size && commits_at_once(room.mode, seen.inode, seen.sequence, flags);
+        let commits = end > size && commits_at_once(engine.mode, seen.inode, seen.sequence, flags);
         if commits && length <= CHECKSUMMED_MAX && request.offset == size {
             self.announces_line = true;
             return self.append_checksummed(request).map(|()| true);
         }
-        if request.offset < size && room.mode == Mode::Strict {
+        if request.offset < size && engine.mode == Mode::Strict {
             self.announces_line = needs_slot(self.current.flags, u64::from(owner.op()));
             let word = request.word;
             if word != 0
-                && let Some(spare) = record.take_block(room, request.places.at / BLOCK)?
+                && let Some(spare) = record.take_block(engine, request.places.at / BLOCK)?
             {
                 return self.replace(request, word, spare).map(|()| true);
             }
@@ -220,7 +221,7 @@ impl<'v> Writing<'v> {
             }
             Ok(_) => {}
             Err(errno) => {
-                let _ = room.region.fence();
+                let _ = engine.region.fence();
                 return Err(errno);
             }
         }
@@ -238,7 +239,7 @@ impl<'v> Writing<'v> {
     /// Stores the bytes where they go: in flight.
     #[inline(always)]
     fn stream<B: Bytes>(&self, request: &Request<'_, B>) -> Result<FenceBatch<'v>> {
-        let (region, bytes) = (&self.locked.room.region, request.bytes);
+        let (region, bytes) = (&self.locked.engine.region, request.bytes);
         if request.places.blocks[0] == 0 {
             let part = Part { from: 0, to: request.places.at, length: bytes.count() };
             return bytes.stream(region, part);
@@ -259,10 +260,10 @@ impl<'v> Writing<'v> {
     /// Makes current what the commit line does not say: it is dirty.
     #[inline(always)]
     pub(super) fn mark_dirty(&mut self, generation: u32) -> Result<()> {
-        let Locked { room, seen: [seen], .. } = self.locked;
+        let Locked { engine, seen: [seen], .. } = self.locked;
         if self.current.flags & (LIVE_DIRTY | LIVE_CHECKSUMMED) != LIVE_DIRTY {
             let flags = self.current.flags;
-            self.current.flags = room.dirty_flags(seen.inode, generation, flags)?;
+            self.current.flags = engine.dirty_flags(seen.inode, generation, flags)?;
         }
         seen.live.set_current(&self.current)
     }
@@ -284,13 +285,13 @@ impl<'v> Writing<'v> {
     #[inline]
     fn overwrite_by<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<bool> {
         let Self { locked, .. } = self;
-        let (room, lane) = (locked.room, u64::from(locked.owner.op()));
+        let (engine, lane) = (locked.engine, u64::from(locked.owner.op()));
         let &Request { bytes, places, generation, .. } = request;
-        room.approach(&places, bytes.count());
+        engine.approach(&places, bytes.count());
         let slot = self.store_slot_beside(generation)?;
         let saved = self.save(request);
         // A page that is lost shows while they go.
-        let reachable = room.look_at(&places, bytes.count()).is_ok();
+        let reachable = engine.look_at(&places, bytes.count()).is_ok();
         let sum = match saved {
             Ok((stored, sum)) => {
                 // PERSIST: the record and its bytes before the first change in place.
@@ -298,14 +299,14 @@ impl<'v> Writing<'v> {
                     let _ = stored.and_any(slot).fence();
                 }
                 if !reachable {
-                    room.void_redo(lane)?;
+                    engine.void_redo(lane)?;
                     return Ok(false);
                 }
                 sum
             }
             Err(errno) => {
-                let _ = room.region.fence();
-                room.void_redo(lane)?;
+                let _ = engine.region.fence();
+                engine.void_redo(lane)?;
                 return Err(errno);
             }
         };
@@ -330,32 +331,32 @@ impl<'v> Writing<'v> {
     /// Gives also their sum.
     #[inline(always)]
     fn save<B: Bytes>(&self, request: &Request<'_, B>) -> Result<(InFlight<'v>, u32)> {
-        let (Locked { room, record, seen: [seen], .. }, bytes) = (self.locked, request.bytes);
+        let (Locked { engine, record, seen: [seen], .. }, bytes) = (self.locked, request.bytes);
         let (lane, length) = (u64::from(self.locked.owner.op()), bytes.count());
         let which = (seen.inode, request.generation, seen.live);
         // As few as go into the record are a copy already ([`FEW`]).
         if let Some(few) = bytes.own().filter(|few| few.len() <= REDO_BYTES) {
             let new = NewBytes::Here(few);
-            return room.store_redo(&record, lane, which, &request.places, new);
+            return engine.store_redo(&record, lane, which, &request.places, new);
         }
-        let part = Part { from: 0, to: room.data_area(lane), length };
-        let (stored, sum) = bytes.stream_checksummed(&room.region, part, 0)?;
+        let part = Part { from: 0, to: engine.data_area(lane), length };
+        let (stored, sum) = bytes.stream_checksummed(&engine.region, part, 0)?;
         let new = NewBytes::InDataArea(length, sum);
-        let (record, sum) = room.store_redo(&record, lane, which, &request.places, new)?;
+        let (record, sum) = engine.store_redo(&record, lane, which, &request.places, new)?;
         Ok((record.and_any(stored), sum))
     }
 
     /// Stores the bytes in place, whose record has this sum: in flight.
     #[inline(always)]
     fn store_again<B: Bytes>(self, request: &Request<'_, B>, sum: u32) -> Result<FenceBatch<'v>> {
-        let (Locked { room, owner, record, .. }, bytes) = (self.locked, request.bytes);
+        let (Locked { engine, owner, record, .. }, bytes) = (self.locked, request.bytes);
         let (mut again, mut stored) = (0, FenceBatch::default());
         let all = request.places.each(bytes.count(), |to, from, length| {
             let part = Part { from, to, length };
             if bytes.own().is_some() {
-                return bytes.stream(&room.region, part).map(|part| stored.add(part));
+                return bytes.stream(&engine.region, part).map(|part| stored.add(part));
             }
-            bytes.stream_checksummed(&room.region, part, again).map(|(part, sum)| {
+            bytes.stream_checksummed(&engine.region, part, again).map(|(part, sum)| {
                 stored.add(part);
                 again = sum;
             })
@@ -363,8 +364,8 @@ impl<'v> Writing<'v> {
         if all.is_err() || bytes.own().is_none() && again != sum {
             cold_path();
             // The caller's memory has changed, or has vanished: what the record says counts.
-            let _ = room.region.fence();
-            return room.store_newest(&record, u64::from(owner.op()));
+            let _ = engine.region.fence();
+            return engine.store_newest(&record, u64::from(owner.op()));
         }
         Ok(stored)
     }
@@ -377,21 +378,21 @@ impl<'v> Writing<'v> {
         }
         self.announce_line()?;
         // CRASH: the slot changes nothing that is told; the record counts beside it only.
-        let Locked { room, seen: [seen], .. } = self.locked;
-        let stored = room.store_current(seen.inode, generation, &mut self.current)?;
+        let Locked { engine, seen: [seen], .. } = self.locked;
+        let stored = engine.store_current(seen.inode, generation, &mut self.current)?;
         seen.live.set_current(&self.current)?;
         Ok(Some(stored))
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
     fn append_checksummed<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<()> {
-        let Locked { room, seen: [seen], .. } = self.locked;
+        let Locked { engine, seen: [seen], .. } = self.locked;
         let length = request.bytes.count();
         // PERSIST: bytes and slot in any order, by one fence.
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
         // void.
         let part = Part { from: 0, to: request.places.at, length };
-        let stored = request.bytes.stream_checksummed(&room.region, part, 0);
+        let stored = request.bytes.stream_checksummed(&engine.region, part, 0);
         self.move_on(request.offset + length as u64);
         match stored {
             Ok((stored, sum)) => {
@@ -399,7 +400,7 @@ impl<'v> Writing<'v> {
                 let _ = slot.and_any(stored).fence();
             }
             Err(fault) => {
-                let _ = room.region.fence();
+                let _ = engine.region.fence();
                 return Err(fault);
             }
         }
@@ -425,8 +426,8 @@ impl<'v> Writing<'v> {
             commit.aux = sum;
         }
         self.announce_line()?;
-        let Locked { room, seen: [seen], .. } = self.locked;
-        room.store_slot(seen.inode, generation, commit)
+        let Locked { engine, seen: [seen], .. } = self.locked;
+        engine.store_slot(seen.inode, generation, commit)
     }
 
     /// A run that was known still is, unless a block has changed.

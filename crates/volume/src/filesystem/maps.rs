@@ -12,8 +12,8 @@ impl Maps for Volume {
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>> {
         let places = || Ok((self.opened(desc)?.node, range));
         self.paged(Access::Store, places, || {
-            let rooms = self.call()?;
-            let opened = rooms.opened(desc)?;
+            let engine = self.call()?;
+            let opened = engine.opened(desc)?;
             let fill = match fill {
                 Fill::All => mapping::Fill::All,
                 Fill::None => mapping::Fill::None,
@@ -22,15 +22,15 @@ impl Maps for Volume {
                     let within = (offset.div_ceil(BLOCK), end / BLOCK);
                     let fault =
                         PageFault { page: at / BLOCK, within, least: least.div_ceil(BLOCK) };
-                    let _exclusive = rooms.exclusive();
-                    return rooms.map_faulted(opened.node, &fault, mapped);
+                    let _exclusive = engine.exclusive();
+                    return engine.map_faulted(opened.node, &fault, mapped);
                 }
             };
             if opened.kind != Kind::File || opened.flags.path_only() {
                 return Err(Errno::NODEV);
             }
-            let _exclusive = rooms.exclusive();
-            rooms.map_range(opened.node, range, mapped, fill)
+            let _exclusive = engine.exclusive();
+            engine.map_range(opened.node, range, mapped, fill)
         })
     }
 

@@ -48,16 +48,16 @@ impl Volume {
     /// What every call begins with.
     #[inline]
     fn call(&self) -> Result<&Recoveries> {
-        let rooms = self.rooms();
-        if rooms.standing.is_calm() && rooms.has_size(rooms.calm_size()) {
-            return Ok(rooms);
+        let engine = self.engine();
+        if engine.standing.is_calm() && engine.has_size(engine.calm_size()) {
+            return Ok(engine);
         }
         self.call_anyway()
     }
 
-    /// The rooms in which calls are served: what is looked at once, not at each step.
+    /// The engine in which calls are served: what is looked at once, not at each step.
     #[inline]
-    fn rooms(&self) -> &Recoveries {
+    fn engine(&self) -> &Recoveries {
         self
     }
 
@@ -76,7 +76,7 @@ impl Volume {
         if let Some(pager) = self.region.pager() {
             pager.begin();
         }
-        Ok(self.rooms())
+        Ok(self.engine())
     }
 
     /// What every call does that changes something: alone, where nobody else can be.
@@ -87,21 +87,21 @@ impl Volume {
 
     #[inline]
     fn change_in<T>(
-        rooms: &Recoveries,
+        engine: &Recoveries,
         change: impl FnOnce(&Recoveries) -> Result<T>,
     ) -> Result<T> {
-        let _exclusive = rooms.exclusive();
-        let done = change(rooms)?;
-        rooms.keep_up();
+        let _exclusive = engine.exclusive();
+        let done = change(engine)?;
+        engine.keep_up();
         Ok(done)
     }
 
     /// As [`Volume::call`], of names and attributes.
     #[inline]
     fn names(&self) -> Result<&Recoveries> {
-        let rooms = self.call()?;
-        rooms.counters.one::<NAMES>();
-        Ok(rooms)
+        let engine = self.call()?;
+        engine.counters.one::<NAMES>();
+        Ok(engine)
     }
 
     /// As [`Volume::change`], of names and attributes.
@@ -113,9 +113,9 @@ impl Volume {
     /// The same of record locks, which make no upkeep due.
     #[inline]
     fn lock<T>(&self, lock: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
-        let rooms = self.call()?;
-        let _exclusive = rooms.exclusive();
-        lock(rooms)
+        let engine = self.call()?;
+        let _exclusive = engine.exclusive();
+        lock(engine)
     }
 
     /// The root directory's node.
@@ -141,18 +141,18 @@ impl Volume {
         if data.iter().any(|part| !part.is_empty()) {
             self.before_change(opened.node)?;
         }
-        let rooms = self.rooms();
-        let write = || rooms.write_file(opened.node, place, data);
-        let done = rooms.with_orphans_dropped(write).map_err(not_open)?;
-        rooms.keep_up();
+        let engine = self.engine();
+        let write = || engine.write_file(opened.node, place, data);
+        let done = engine.with_orphans_dropped(write).map_err(not_open)?;
+        engine.keep_up();
         Ok(done)
     }
 
     /// Opens a node of this kind, and truncates what is to be truncated.
     #[inline]
     fn open_and_truncate(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        let rooms = self.rooms();
-        let desc = rooms.with_orphans_dropped(|| rooms.open_node_as(node, kind, flags))?;
+        let engine = self.engine();
+        let desc = engine.with_orphans_dropped(|| engine.open_node_as(node, kind, flags))?;
         if truncates(kind, flags) {
             self.truncate_opened(desc, node)?;
         }
@@ -193,19 +193,19 @@ impl Volume {
     /// Reads what was not read there before: apart, so that the other way needs few registers.
     #[inline(never)]
     fn read_further(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
-        let rooms = self.call()?;
-        let opened = rooms.opened_data(desc, false)?;
+        let engine = self.call()?;
+        let opened = engine.opened_data(desc, false)?;
         if let Some(offset) = at.given() {
-            let read = rooms.read_opened(desc, &opened, offset_of(offset)?, out)?;
-            rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
+            let read = engine.read_opened(desc, &opened, offset_of(offset)?, out)?;
+            engine.counters.one_and::<READS, BYTES_READ>(read as u64);
             return Ok(read);
         }
         loop {
             // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
-            let position = rooms.position(desc)?;
-            let read = rooms.read_opened(desc, &opened, position, out)?;
-            if rooms.advance(desc, position, position + read as u64)? {
-                rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
+            let position = engine.position(desc)?;
+            let read = engine.read_opened(desc, &opened, position, out)?;
+            if engine.advance(desc, position, position + read as u64)? {
+                engine.counters.one_and::<READS, BYTES_READ>(read as u64);
                 return Ok(read);
             }
         }
@@ -215,25 +215,25 @@ impl Volume {
     #[expect(clippy::inline_always, reason = "a sync of nothing is a few instructions")]
     #[inline(always)]
     pub(super) fn sync_here(&self, what: Synced) -> Result<()> {
-        let rooms = self.call()?;
+        let engine = self.call()?;
         if let Synced::File(desc) | Synced::Data(desc) = what {
-            let opened = rooms.opened_here(desc)?;
+            let opened = engine.opened_here(desc)?;
             if opened.flags.path_only() {
                 return Err(Errno::BADF);
             }
             let data_only = matches!(what, Synced::Data(_));
             // The size decides which data is reachable, so fdatasync commits it too.
-            if data_only && rooms.is_durable(opened.node, Promise::Data) == Ok(true) {
+            if data_only && engine.is_durable(opened.node, Promise::Data) == Ok(true) {
                 return Ok(());
             }
-            return rooms.sync_file(opened.node);
+            return engine.sync_file(opened.node);
         }
         if let Synced::Range { desc, offset, length } = what {
-            let node = rooms.opened_here(desc)?.node;
-            return rooms.sync_range(node, offset, offset.saturating_add(length));
+            let node = engine.opened_here(desc)?.node;
+            return engine.sync_range(node, offset, offset.saturating_add(length));
         }
         // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
-        rooms.each_open_file(&mut |node| match rooms.sync_file(node) {
+        engine.each_open_file(&mut |node| match engine.sync_file(node) {
             Err(Errno::STALE) => Ok(()),
             result => result,
         })
@@ -261,16 +261,16 @@ impl Volume {
     #[expect(clippy::inline_always, reason = "the way of a write")]
     #[inline(always)]
     fn write_at(&self, desc: Desc, data: &[UserIn<'_>], offset: u64) -> Result<usize> {
-        let rooms = self.call()?;
-        let opened = rooms.opened_data(desc, true)?;
+        let engine = self.call()?;
+        let opened = engine.opened_data(desc, true)?;
         let offset = offset_of(offset)?;
         let place = if opened.flags.appends() { Position::End } else { Position::At(offset) };
-        let _exclusive = rooms.exclusive();
+        let _exclusive = engine.exclusive();
         let anchor = Anchor::Open(desc, opened.state);
         if let [only] = data {
-            match rooms.write_at_once(opened.node, anchor, place, only) {
+            match engine.write_at_once(opened.node, anchor, place, only) {
                 Ok(Some(_)) => {
-                    rooms.write_through(opened.node, opened.flags)?;
+                    engine.write_through(opened.node, opened.flags)?;
                     return Ok(only.len());
                 }
                 // A page that was absent, or is lost: it is to wait.
@@ -285,7 +285,7 @@ impl Volume {
         if self.region.pager().is_some() {
             written = self.write_rest(&opened, offset, data, written);
         }
-        rooms.write_through(opened.node, opened.flags)?;
+        engine.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
 
@@ -293,16 +293,16 @@ impl Volume {
     /// `at_once`: all of it, if it is simple.
     #[inline(never)]
     fn write_here(&self, desc: Desc, data: &[UserIn<'_>], at_once: bool) -> Result<usize> {
-        let rooms = self.call()?;
-        let opened = rooms.opened_data(desc, true)?;
-        let _exclusive = rooms.exclusive();
-        let mut moving = rooms.moving(desc)?;
+        let engine = self.call()?;
+        let opened = engine.opened_data(desc, true)?;
+        let _exclusive = engine.exclusive();
+        let mut moving = engine.moving(desc)?;
         let appends = opened.flags.appends();
         let place = |position| if appends { Position::End } else { Position::At(position) };
         let mut plan = Plan::default();
         let guess = moving.glance()?;
         if let ([only], Some(guess)) = (data, guess) {
-            rooms.plan(opened.node, place(guess), only, &mut plan)?;
+            engine.plan(opened.node, place(guess), only, &mut plan)?;
         }
         let position = moving.begin()?;
         if let [only] = data
@@ -310,15 +310,15 @@ impl Volume {
         {
             if guess != Some(position) {
                 // Somebody else wrote meanwhile, maybe for long.
-                plan = rooms.plan_anew(opened.node, place(position), only)?;
+                plan = engine.plan_anew(opened.node, place(position), only)?;
             }
             let place = place(position);
             let anchor = Anchor::Open(desc, opened.state);
-            let written = rooms.write_planned(opened.node, anchor, place, only, &plan);
+            let written = engine.write_planned(opened.node, anchor, place, only, &plan);
             if let Some(end) = written.map_err(not_open)? {
                 moving.set(end);
                 drop(moving);
-                rooms.write_through(opened.node, opened.flags)?;
+                engine.write_through(opened.node, opened.flags)?;
                 return Ok(only.len());
             }
         }
@@ -327,7 +327,7 @@ impl Volume {
             moving.set(end);
         }
         drop(moving);
-        rooms.write_through(opened.node, opened.flags)?;
+        engine.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
 
@@ -401,25 +401,25 @@ impl FileSystem for Volume {
     }
 
     fn find(&self, from: FileRef, names: &[u8], attr: &mut Attr) -> bool {
-        let Ok(rooms) = self.names() else { return false };
+        let Ok(engine) = self.names() else { return false };
         match from.which() {
-            NodeOrDesc::Node(node) => rooms.find_path(node, names, attr),
+            NodeOrDesc::Node(node) => engine.find_path(node, names, attr),
             // Not among the whole paths: mostly it is one name of many.
-            NodeOrDesc::Desc(desc) => rooms
+            NodeOrDesc::Desc(desc) => engine
                 .opened_here(desc)
-                .is_ok_and(|opened| rooms.walk_path_to(opened.node, names, attr).is_some()),
+                .is_ok_and(|opened| engine.walk_path_to(opened.node, names, attr).is_some()),
         }
     }
 
     fn walk(&self, dir: Node, names: &[u8], want: WalkOutput<'_>) -> Result<usize> {
-        let rooms = self.names()?;
+        let engine = self.names()?;
         match want {
-            WalkOutput::Name(node) => *node = Names::lookup(rooms, dir, names)?,
-            WalkOutput::Directory(node) => match rooms.find_prefix(dir, names) {
+            WalkOutput::Name(node) => *node = Names::lookup(engine, dir, names)?,
+            WalkOutput::Directory(node) => match engine.find_prefix(dir, names) {
                 Some(found) => *node = found,
                 None => return Ok(0),
             },
-            WalkOutput::Change(last) => match rooms.walk_path(dir, names) {
+            WalkOutput::Change(last) => match engine.walk_path(dir, names) {
                 Some((dir, attr)) => *last = LastName { dir, attr },
                 None => return Ok(0),
             },
@@ -428,16 +428,16 @@ impl FileSystem for Volume {
     }
 
     fn attr(&self, of: FileRef, attr: &mut Attr) -> Result<()> {
-        let rooms = self.names()?;
+        let engine = self.names()?;
         let node = match of.which() {
-            NodeOrDesc::Desc(desc) => rooms.opened_here(desc)?.node,
+            NodeOrDesc::Desc(desc) => engine.opened_here(desc)?.node,
             NodeOrDesc::Node(node) => node,
         };
-        rooms.attributes_to(node, attr)
+        engine.attributes_to(node, attr)
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
-        self.change_names(|rooms| Names::set_attr(rooms, node, change))
+        self.change_names(|engine| Names::set_attr(engine, node, change))
     }
 
     fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
@@ -445,30 +445,30 @@ impl FileSystem for Volume {
     }
 
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.change_names(|rooms| {
-            rooms.with_orphans_dropped(|| Names::create(rooms, dir, name, new))
+        self.change_names(|engine| {
+            engine.with_orphans_dropped(|| Names::create(engine, dir, name, new))
         })
     }
 
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
-        self.change_names(|rooms| Names::link(rooms, node, dir, name))
+        self.change_names(|engine| Names::link(engine, node, dir, name))
     }
 
     fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()> {
-        self.change_names(|rooms| match what {
-            Removes::Name => rooms.unlink_known(at.dir, at.name, at.found.map(target)),
-            Removes::Directory => rooms.remove_dir(at.dir, at.name),
+        self.change_names(|engine| match what {
+            Removes::Name => engine.unlink_known(at.dir, at.name, at.found.map(target)),
+            Removes::Directory => engine.remove_dir(at.dir, at.name),
         })
     }
 
     fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, flags: RenameFlags) -> Result<()> {
         let found = from.found.map(|source| (target(source), to.found.map(target)));
         let (from, to) = ((from.dir, from.name), (to.dir, to.name));
-        self.change_names(|rooms| {
+        self.change_names(|engine| {
             if flags.bits & libc::RENAME_WHITEOUT == 0 {
-                return rooms.rename_known(from, to, flags, found);
+                return engine.rename_known(from, to, flags, found);
             }
-            rooms.with_orphans_dropped(|| rooms.rename_known(from, to, flags, found))
+            engine.with_orphans_dropped(|| engine.rename_known(from, to, flags, found))
         })
     }
 
@@ -486,10 +486,10 @@ impl FileSystem for Volume {
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        self.change_names(|rooms| {
-            Names::set_xattr(rooms, node, name, value, flags)?;
+        self.change_names(|engine| {
+            Names::set_xattr(engine, node, name, value, flags)?;
             if name == alignment::NAME {
-                rooms.rewrite_aligned(node);
+                engine.rewrite_aligned(node);
             }
             Ok(())
         })
@@ -500,31 +500,31 @@ impl FileSystem for Volume {
     }
 
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        self.change_names(|rooms| Names::remove_xattr(rooms, node, name))
+        self.change_names(|engine| Names::remove_xattr(engine, node, name))
     }
 
     fn open(&self, what: Open<'_>, flags: OpenFlags, place: Option<Node>) -> Result<Desc> {
-        self.change(|rooms| {
-            rooms.counters.one::<OPENS>();
+        self.change(|engine| {
+            engine.counters.one::<OPENS>();
             let desc = match what {
                 Open::Node(node, Some(kind)) => self.open_and_truncate(node, kind, flags)?,
-                Open::New(at, new) => return rooms.create_opened(at.dir, at.name, new, flags),
+                Open::New(at, new) => return engine.create_opened(at.dir, at.name, new, flags),
                 Open::Node(node, None) => {
-                    self.open_and_truncate(node, rooms.kind_of(node)?, flags)?
+                    self.open_and_truncate(node, engine.kind_of(node)?, flags)?
                 }
                 Open::Unnamed(dir, new) => {
-                    rooms.with_orphans_dropped(|| self.make_temporary(dir, new, flags))?
+                    engine.with_orphans_dropped(|| self.make_temporary(dir, new, flags))?
                 }
             };
             if let Some(dir) = place {
-                rooms.note_directory(desc, dir);
+                engine.note_directory(desc, dir);
             }
             Ok(desc)
         })
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
-        self.change(|rooms| rooms.close_description(desc))
+        self.change(|engine| engine.close_description(desc))
     }
 
     fn place(&self, desc: Desc) -> Result<Node> {
@@ -541,14 +541,13 @@ impl FileSystem for Volume {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
-        let rooms = self.rooms();
+        let engine = self.engine();
         if let [only] = out
-            && let Some(from) = at.given().or_else(|| rooms.resting_position(desc).ok()?)
-            && let Some(read) = rooms.read_again(desc, from, only)
-            && (at != IoOffset::POSITION
-                || rooms.advance(desc, from, from + read as u64) == Ok(true))
+            && let Some(from) = at.given().or_else(|| engine.resting_position(desc).ok()?)
+            && let Some(read) = engine.read_again(desc, from, only)
+            && (at != IoOffset::POSITION || engine.advance(desc, from, from + read as u64) == Ok(true))
         {
-            rooms.counters.one_and::<READS, BYTES_READ>(read as u64);
+            engine.counters.one_and::<READS, BYTES_READ>(read as u64);
             return Ok(read);
         }
         self.read_further(desc, out, at)
@@ -564,12 +563,12 @@ impl FileSystem for Volume {
     }
 
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
-        let rooms = self.call()?;
+        let engine = self.call()?;
         loop {
-            let opened = rooms.opened_here(desc)?;
-            let before = rooms.position(desc)?;
+            let opened = engine.opened_here(desc)?;
+            let before = engine.position(desc)?;
             let place = self.place_of_seek(&opened, before, offset, whence)?;
-            if rooms.advance(desc, before, place)? {
+            if engine.advance(desc, before, place)? {
                 return Ok(place);
             }
         }
@@ -591,9 +590,9 @@ impl FileSystem for Volume {
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
         let end = || Ok((node, (size, BLOCK)));
         self.paged(Access::Store, end, || {
-            self.change_names(|rooms| {
+            self.change_names(|engine| {
                 self.before_change(node)?;
-                rooms.truncate_file(node, size)
+                engine.truncate_file(node, size)
             })
         })
     }
@@ -604,16 +603,16 @@ impl FileSystem for Volume {
             let (offset, length) = left;
             let range = || self.range_of(desc, IoOffset::offset(offset), length as usize);
             let done = self.paged(Access::Store, range, || {
-                let rooms = self.call()?;
-                rooms.opened(desc)?;
+                let engine = self.call()?;
+                engine.opened(desc)?;
                 check_request(mode, offset, length)?;
-                let opened = rooms.opened_data(desc, true)?;
-                let _exclusive = rooms.exclusive();
+                let opened = engine.opened_data(desc, true)?;
+                let _exclusive = engine.exclusive();
                 self.before_change(opened.node)?;
-                let allocate = || rooms.allocate_file(opened.node, mode, offset, length);
-                let done = rooms.with_orphans_dropped(allocate)?;
-                rooms.keep_up();
-                rooms.write_through(opened.node, opened.flags)?;
+                let allocate = || engine.allocate_file(opened.node, mode, offset, length);
+                let done = engine.with_orphans_dropped(allocate)?;
+                engine.keep_up();
+                engine.write_through(opened.node, opened.flags)?;
                 Ok(done)
             })?;
             if done >= length {
@@ -633,24 +632,25 @@ impl FileSystem for Volume {
     ) -> Result<u64> {
         let range = || self.range_of(to, IoOffset::offset(to_offset), length as usize);
         self.paged(Access::Store, range, || {
-            let rooms = self.call()?;
+            let engine = self.call()?;
             // As Linux: what they are counts before how they are open.
-            let kinds = [rooms.opened(from)?.kind, rooms.opened(to)?.kind];
+            let kinds = [engine.opened(from)?.kind, engine.opened(to)?.kind];
             if kinds.contains(&Kind::Directory) {
                 return Err(Errno::ISDIR);
             }
-            let source = rooms.opened_data(from, false)?;
-            let target = rooms.opened_data(to, true)?;
+            let source = engine.opened_data(from, false)?;
+            let target = engine.opened_data(to, true)?;
             if target.flags.appends() {
                 return Err(Errno::BADF);
             }
-            let _exclusive = rooms.exclusive();
+            let _exclusive = engine.exclusive();
             self.before_change(target.node)?;
-            let done = rooms.copy_file(source.node, from_offset, target.node, to_offset, length)?;
-            rooms.keep_up();
-            rooms.write_through(target.node, target.flags)?;
-            rooms.counters.one_and::<READS, BYTES_READ>(done);
-            rooms.counters.one_and::<WRITES, BYTES_WRITTEN>(done);
+            let done =
+                engine.copy_file(source.node, from_offset, target.node, to_offset, length)?;
+            engine.keep_up();
+            engine.write_through(target.node, target.flags)?;
+            engine.counters.one_and::<READS, BYTES_READ>(done);
+            engine.counters.one_and::<WRITES, BYTES_WRITTEN>(done);
             Ok(done)
         })
     }
@@ -665,14 +665,14 @@ impl FileSystem for Volume {
     ) -> Result<()> {
         let range = || self.range_of(to, IoOffset::offset(to_offset), length as usize);
         self.paged(Access::Store, range, || {
-            let rooms = self.call()?;
-            let source = rooms.opened_data(from, true)?;
-            let target = rooms.opened_data(to, true)?;
-            let _exclusive = rooms.exclusive();
+            let engine = self.call()?;
+            let source = engine.opened_data(from, true)?;
+            let target = engine.opened_data(to, true)?;
+            let _exclusive = engine.exclusive();
             self.before_change(source.node)?;
             self.before_change(target.node)?;
-            rooms.relink_file(source.node, from_offset, target.node, to_offset, length)?;
-            rooms.keep_up();
+            engine.relink_file(source.node, from_offset, target.node, to_offset, length)?;
+            engine.keep_up();
             Ok(())
         })
     }
@@ -694,11 +694,11 @@ impl Locks for Volume {
         lock: &RecordLock,
         wait: bool,
     ) -> Result<()> {
-        self.lock(|rooms| rooms.set_record_lock(desc, owner, lock, wait))
+        self.lock(|engine| engine.set_record_lock(desc, owner, lock, wait))
     }
 
     fn waits(&self) -> Result<Vec<vfs::Wait>> {
-        self.rooms().waits_of_processes()
+        self.engine().waits_of_processes()
     }
 
     fn look_beyond(&self, beyond: vfs::Beyond) {
@@ -712,23 +712,23 @@ impl Locks for Volume {
         owner: LockOwner,
         lock: &RecordLock,
     ) -> Result<Option<RecordLock>> {
-        self.lock(|rooms| rooms.test_record_lock(desc, owner, lock))
+        self.lock(|engine| engine.test_record_lock(desc, owner, lock))
     }
 
     fn release_locks(&self, of: FileRef) -> Result<()> {
         // Not as a change: most files have no lock that would have to go.
-        let rooms = self.call()?;
+        let engine = self.call()?;
         let node = match of.which() {
             NodeOrDesc::Node(node) => node,
-            NodeOrDesc::Desc(desc) => match rooms.opened(desc)? {
+            NodeOrDesc::Desc(desc) => match engine.opened(desc)? {
                 opened if opened.flags.path_only() => return Ok(()),
                 opened => opened.node,
             },
         };
-        rooms.release_process_locks(node)
+        engine.release_process_locks(node)
     }
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
-        self.lock(|rooms| rooms.set_flock(desc, kind, wait))
+        self.lock(|engine| engine.set_flock(desc, kind, wait))
     }
 }

@@ -198,11 +198,11 @@ impl Inodes {
 
     /// A chunk was asked for a slot in vain.
     fn note_no_room(&self, chunk: u64) -> Result<()> {
-        let room =
+        let capacity =
             || Ok::<_, Errno>(self.mask(chunk, Mask::Extents)? & self.mask(chunk, Mask::Room)?);
-        if room()? == 0 {
+        if capacity()? == 0 {
             self.index_leave(ROOM, chunk)?;
-            if room()? != 0 {
+            if capacity()? != 0 {
                 self.index_enter(ROOM, chunk)?;
             }
         }

@@ -1,8 +1,8 @@
-//! The ground that every room stands on: the region and the runtime of a volume, the layout of
+//! The layer that every other one stands on: the region and the runtime of a volume, the layout of
 //! both, checked words, lock words, and errors of whole volumes.
 //!
-//! [`Medium`] is what all rooms have. Each room's type owns the one of the room below and derefs to
-//! it (`volume.rs`).
+//! [`Medium`] is what all layers have. Each layer's type owns the one of the layer below and derefs
+//! to it (`volume.rs`).
 
 pub(crate) mod call_counters;
 pub(crate) mod error;
@@ -63,7 +63,7 @@ pub(crate) struct Parts {
 }
 
 /// The one way up, and a cold one: a waiter for a lock may find that its owner is dead, and
-/// what is to be done then is known to the rooms above.
+/// what is to be done then is known to the layers above.
 pub(crate) trait Recover: Send + Sync {
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
     fn recover_if_dead(self: Arc<Self>, owner: Owner) -> Result<()>;
@@ -83,7 +83,7 @@ pub(crate) trait Recover: Send + Sync {
 }
 
 impl Medium {
-    /// `recover`: the rooms that stand on it. They live as long as any call into them.
+    /// `recover`: the layers that stand on it. They live as long as any call into them.
     pub(crate) fn new(parts: Parts, recover: Weak<dyn Recover>) -> Self {
         let superblock = parts.superblock;
         let layout = RuntimeLayout::of(&superblock);
@@ -109,20 +109,20 @@ impl Medium {
     #[cold]
     pub(crate) fn recover_if_dead(&self, owner: Owner) -> Result<()> {
         // `None`: no call is under way.
-        self.recover.upgrade().map_or(Ok(()), |rooms| rooms.recover_if_dead(owner))
+        self.recover.upgrade().map_or(Ok(()), |engine| engine.recover_if_dead(owner))
     }
 
     /// As [`Recover::process_of`].
     #[cold]
     pub(crate) fn process_of(&self, owner: Owner) -> Option<u32> {
-        self.recover.upgrade().and_then(|rooms| rooms.process_of(owner))
+        self.recover.upgrade().and_then(|engine| engine.process_of(owner))
     }
 
     /// As [`Recover::see_recovered`].
     #[cold]
     pub(crate) fn see_recovered(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
-        let rooms = self.recover.upgrade();
-        rooms.map_or(Ok(false), |rooms| rooms.see_recovered(slot, generation, wholly))
+        let engine = self.recover.upgrade();
+        engine.map_or(Ok(false), |engine| engine.see_recovered(slot, generation, wholly))
     }
 
     /// As [`Recover::begin_recoveries`].

@@ -333,7 +333,7 @@ impl Bucket<'_> {
 
     /// The first of `slots` consecutive free slots.
     #[inline]
-    pub(crate) fn room(&self, slots: usize) -> Option<usize> {
+    pub(crate) fn free_slots(&self, slots: usize) -> Option<usize> {
         let mut starts = !self.occupancy & ALL_SLOTS;
         for _ in 1..slots {
             starts &= starts >> 1;

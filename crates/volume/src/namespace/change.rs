@@ -270,7 +270,7 @@ impl Names {
             seen[at] = look(inodes[at])?;
         }
         let flags = seen[0].live.flags()?;
-        let locked = Locked { room: self, owner: op.owner, record: op.record, seen };
+        let locked = Locked { engine: self, owner: op.owner, record: op.record, seen };
         Ok(Named { names: self, locked, flags })
     }
 

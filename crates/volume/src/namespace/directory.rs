@@ -316,7 +316,7 @@ impl Names {
         }
         let Bucket { block, occupancy, .. } = bucket;
         let dir_slot = |slot| DirSlot { bucket: block, occupancy, slot, key, only: cell == ALL };
-        Ok(bucket.room(1).map(dir_slot))
+        Ok(bucket.free_slots(1).map(dir_slot))
     }
 
     /// Where the entry of `name`, of one slot, lies that leads to `target`, if no other has its
@@ -357,8 +357,8 @@ impl Names {
             return Ok(None);
         }
         let (candidates, others) = bucket.candidates_of([hash, other])?;
-        let (slot, room) = (candidates.trailing_zeros() as usize, bucket.room(1));
-        let (1, 0, Some(free)) = (candidates.count_ones(), others, room) else { return Ok(None) };
+        let (slot, free) = (candidates.trailing_zeros() as usize, bucket.free_slots(1));
+        let (1, 0, Some(free)) = (candidates.count_ones(), others, free) else { return Ok(None) };
         let key = bucket.key(slot)?;
         let found = cell.holds(key) && bucket.holds(slot, &entry(key))?;
         let Bucket { block, occupancy, .. } = bucket;
@@ -557,7 +557,7 @@ impl Names {
         slots: usize,
         known: Option<Bucket<'v>>,
     ) -> Result<Option<Bucket<'v>>> {
-        if known.is_some_and(|bucket| bucket.room(slots).is_some()) {
+        if known.is_some_and(|bucket| bucket.free_slots(slots).is_some()) {
             return Ok(known);
         }
         loop {
@@ -567,7 +567,7 @@ impl Names {
             }
             let bucket = self.read_bucket(dir, place.bucket)?;
             let bucket = clear_dead(op, bucket, place.cell)?;
-            if bucket.room(slots).is_some() {
+            if bucket.free_slots(slots).is_some() {
                 return Ok(Some(bucket));
             }
             self.split(op, dir, key, &place, bucket)?;
@@ -642,7 +642,7 @@ impl Names {
         target: Target,
     ) -> Result<Store> {
         if let Some(bucket) = bucket {
-            let slot = bucket.room(slots_of(name.len())).ok_or(Errno::NOSPC)?;
+            let slot = bucket.free_slots(slots_of(name.len())).ok_or(Errno::NOSPC)?;
             let mask = self.write_name(op, bucket.block, slot, (key, name), target)?;
             let value = checked(bucket.occupancy | mask);
             return Ok(Store { at: occupancy_at(bucket.block), value });

@@ -519,7 +519,7 @@ impl Names {
         };
         let one = from_at == to_at && there == Some(bucket);
         let (Some(key), true) = (key, one && !request.target_is_dir()) else { return Ok(false) };
-        let Some(slot) = bucket.room(slots_of(request.to.len())) else { return Ok(false) };
+        let Some(slot) = bucket.free_slots(slots_of(request.to.len())) else { return Ok(false) };
         let gone = target.map(|target| locked.get(target.node).copied()).transpose()?;
         if injected(Bug::RenameDropsFirst) || gone.is_some_and(|gone| gone.identity.nlink > 1) {
             return Ok(false);

@@ -1,5 +1,5 @@
 //! Upkeep that a call has found to be due, as hints: the end of the call looks at them
-//! (`upkeep/`), since no room below knows how it is done.
+//! (`upkeep/`), since no layer below knows how it is done.
 //!
 //! A hint may be lost to another thread's, or be old: a thread that takes one looks again.
 

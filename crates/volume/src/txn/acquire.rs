@@ -59,7 +59,7 @@ pub(crate) enum Anchor {
 /// a hundred.
 #[derive(Clone, Copy)]
 pub(crate) struct Locked<'v, const N: usize> {
-    pub(crate) room: &'v Operations,
+    pub(crate) engine: &'v Operations,
     pub(crate) owner: Owner,
     pub(crate) record: Record<'v>,
     /// With the numbers that they had when they were locked.
@@ -141,7 +141,7 @@ impl Operations {
             cold_path();
             return Ok(None);
         };
-        let mut locked = Locked { room: self, owner, record, seen };
+        let mut locked = Locked { engine: self, owner, record, seen };
         let mut held = 0;
         match locked.try_locks(anchor, &mut held) {
             Ok(true) => Ok(Some(locked)),
@@ -174,16 +174,16 @@ impl<const N: usize> Locked<'_, N> {
     /// error: the caller gives everything back, `held` locks too.
     #[inline(always)]
     fn try_locks(&mut self, anchor: Anchor, held: &mut usize) -> Result<bool> {
-        let room = self.room;
+        let engine = self.engine;
         self.record.announce(self.seen.map(|one| one.inode))?;
-        if !room.is_anchored(anchor, &self.seen)? {
+        if !engine.is_anchored(anchor, &self.seen)? {
             cold_path();
             return Ok(false);
         }
         // PERSIST: nothing yet. The locks' compare-and-swaps order this store before the load of
         // the gate.
         self.record.set_working(true)?;
-        let (free, mine) = (u64::from(room.epoch) << 32, self.owner.word(room.epoch));
+        let (free, mine) = (u64::from(engine.epoch) << 32, self.owner.word(engine.epoch));
         while *held < N && self.seen[*held].live.swap_lock(free, mine)? {
             *held += 1;
         }
@@ -194,7 +194,7 @@ impl<const N: usize> Locked<'_, N> {
         for one in &self.seen {
             one.live.set_sequence(one.sequence + 1)?;
         }
-        room.note_work();
+        engine.note_work();
         Ok(true)
     }
 
@@ -203,14 +203,14 @@ impl<const N: usize> Locked<'_, N> {
     /// after.) The numbers that are seen are those of now.
     #[inline(always)]
     fn may_work(&mut self, anchor: Anchor) -> Result<bool> {
-        let room = self.room;
-        let gate = Owner::of_word(room.rt.load(HEADER_GATE)?, room.epoch);
+        let engine = self.engine;
+        let gate = Owner::of_word(engine.rt.load(HEADER_GATE)?, engine.epoch);
         let is_open = match anchor {
-            Anchor::Open(..) => room.is_anchored(anchor, &self.seen)?,
+            Anchor::Open(..) => engine.is_anchored(anchor, &self.seen)?,
             Anchor::InUse => true,
         };
         // A wait between the look and the lock may have recovered a dead process, and found damage.
-        if gate.is_some() || !is_open || room.damaged()? {
+        if gate.is_some() || !is_open || engine.damaged()? {
             cold_path();
             return Ok(false);
         }
@@ -218,7 +218,7 @@ impl<const N: usize> Locked<'_, N> {
             let now = one.live.sequence()?;
             if now != one.sequence {
                 cold_path();
-                if now & 1 != 0 || !one.live.is_ready(room.epoch)? {
+                if now & 1 != 0 || !one.live.is_ready(engine.epoch)? {
                     return Ok(false);
                 }
                 one.sequence = now;
@@ -260,25 +260,25 @@ impl Op<'_> {
     }
 
     fn lock_one(&mut self, inode: Inode) -> Result<()> {
-        let (room, lock) = (self.room, inode.lock_offset());
+        let (engine, lock) = (self.engine, inode.lock_offset());
         let word = self.announce(lock)?;
         // A name that was found a moment ago may be gone, and what was its inode a file's block
         // by now. If it is not: what is announced stays an inode (`is_announced`).
-        if !room.inode_in_use(inode.0)? && !room.damaged()? {
+        if !engine.inode_in_use(inode.0)? && !engine.damaged()? {
             self.record.0.store(word, 0)?;
             return Err(Errno::STALE);
         }
-        let live = room.live_lines(inode)?;
-        let free = u64::from(room.epoch) << 32;
-        if live.swap_lock(free, self.owner.word(room.epoch))? {
+        let live = engine.live_lines(inode)?;
+        let free = u64::from(engine.epoch) << 32;
+        if live.swap_lock(free, self.owner.word(engine.epoch))? {
             self.locks.push(lock);
         } else {
             self.acquire(lock)?;
         }
-        if live.is_ready(room.epoch)? {
+        if live.is_ready(engine.epoch)? {
             return Ok(());
         }
-        room.first_use(inode, self.record.sequence(room)?)
+        engine.first_use(inode, self.record.sequence(engine)?)
     }
 
     /// Takes the volume-wide lock for renames of directories; before any inode's.
@@ -301,8 +301,8 @@ impl Op<'_> {
     }
 
     fn acquire(&mut self, lock: u64) -> Result<()> {
-        let (map, offset) = self.room.lock_place(lock);
-        lockword::acquire(self.room, map, offset, self.owner)?;
+        let (map, offset) = self.engine.lock_place(lock);
+        lockword::acquire(self.engine, map, offset, self.owner)?;
         self.locks.push(lock);
         Ok(())
     }
@@ -316,15 +316,15 @@ impl Op<'_> {
     /// As [`Op::work`], but redo records of the locked inodes may count: gives whether there may be
     /// any. The caller sees to them before it changes anything that they tell of.
     pub(crate) fn work_beside_records(&mut self) -> Result<bool> {
-        let rt = &self.room.rt;
+        let rt = &self.engine.rt;
         let (phase, at) = (SpanWord(self.record.0, index(RECORD_PHASE)), rt.word(HEADER_GATE));
-        while let Some((word, holder)) = gate::pass(phase, at, self.room.epoch, self.owner)? {
+        while let Some((word, holder)) = gate::pass(phase, at, self.engine.epoch, self.owner)? {
             if !gate::wait(at, word) {
-                self.room.recover_if_dead(holder)?;
+                self.engine.recover_if_dead(holder)?;
             }
         }
         self.working = true;
-        self.room.note_work();
+        self.engine.note_work();
         Ok(self.turn_sequences(1)? & LIVE_REDO != 0)
     }
 
@@ -333,7 +333,7 @@ impl Op<'_> {
         let mut flags = 0;
         for &lock in &self.locks {
             if let Some(inode) = inode_of_lock(lock) {
-                flags |= self.room.live_lines(inode)?.turn(parity)?;
+                flags |= self.engine.live_lines(inode)?.turn(parity)?;
             }
         }
         Ok(flags)

@@ -41,12 +41,12 @@ pub(super) struct List {
 impl<'v> Op<'v> {
     /// Blocks that are free again when the operation ends.
     pub(crate) fn allocate_aside(&mut self, blocks: u64) -> Result<Extents> {
-        let room = self.room;
+        let engine = self.engine;
         // A few blocks are found anywhere; for more, long runs matter: each takes an entry.
         let extents = if blocks <= 8 {
-            room.allocate_scratch(self, blocks)?
+            engine.allocate_scratch(self, blocks)?
         } else {
-            room.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
+            engine.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
         };
         for &(block, blocks) in &extents {
             self.free_later(block, blocks);
@@ -63,12 +63,12 @@ impl<'v> Op<'v> {
         data_area: (u64, u64),
         moves: bool,
     ) -> Result<()> {
-        let (room, lane) = (self.room, u64::from(self.index()));
+        let (engine, lane) = (self.engine, u64::from(self.index()));
         let (target, length, sum) = self.store_list(list, data_area)?;
-        let live = room.live_lines(inode)?;
+        let live = engine.live_lines(inode)?;
         let record = Redo {
             crc: 0,
-            sequence: room.newest_sequence(inode, generation, live)?,
+            sequence: engine.newest_sequence(inode, generation, live)?,
             ino: inode.0,
             generation,
             length: length as u32 | REDO_LISTED | if moves { REDO_MOVES } else { 0 },
@@ -77,14 +77,14 @@ impl<'v> Op<'v> {
             number: self.record.next_redo()?,
             bytes: [0; REDO_BYTES],
         };
-        if let Some(word) = self.record.flush_word(room)? {
+        if let Some(word) = self.record.flush_word(engine)? {
             self.pend(word);
         }
-        match room.write_record_line(lane, record) {
+        match engine.write_record_line(lane, record) {
             Ok(stored) => self.pend(stored),
             Err(error) => {
                 let _ = self.fence();
-                room.void_redo(lane)?;
+                engine.void_redo(lane)?;
                 return Err(error);
             }
         }
@@ -106,9 +106,9 @@ impl<'v> Op<'v> {
         let durable = self.fence_unless(Bug::ChangeBeforeRedo);
         self.keep_allocated();
         self.record.forget_word()?;
-        let mut current = self.room.current(which.0)?;
+        let mut current = self.engine.current(which.0)?;
         current.flags = recorded(current.flags, u64::from(self.index()));
-        self.room.set_current(which.0, &current)?;
+        self.engine.set_current(which.0, &current)?;
         Ok((durable, current))
     }
 
@@ -116,7 +116,7 @@ impl<'v> Op<'v> {
     /// absent behind the record would leave the call half done, and what is freed at its end in
     /// use.
     fn keep_here(&mut self, list: &[Listed]) -> Result<()> {
-        let region = &self.room.region;
+        let region = &self.engine.region;
         let Some(pager) = region.pager() else { return Ok(()) };
         let places = || list.iter().filter(|entry| entry.length & LISTED_WORD == 0);
         let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -142,17 +142,17 @@ impl<'v> Op<'v> {
 
     #[cold]
     pub(super) fn unpin(&mut self) {
-        let pager = self.room.region.pager();
+        let pager = self.engine.region.pager();
         let pins = self.pins.drain(..);
         pins.filter_map(|pin| Some((pager?, pin))).for_each(|(pager, pin)| pager.unpin(pin));
     }
 
     /// Stores the list; pended. Gives where its first part lies, how long that is, and its sum.
     fn store_list(&mut self, list: &[Listed], data_area: (u64, u64)) -> Result<(u64, u64, u32)> {
-        let room = self.room;
+        let engine = self.engine;
         let length = list.len() as u64 * ENTRY;
         if length <= data_area.1 {
-            let stored = room.region.stream(data_area.0, list.as_bytes())?;
+            let stored = engine.region.stream(data_area.0, list.as_bytes())?;
             self.pend(stored);
             return Ok((data_area.0, length, crc32c::crc32c(list.as_bytes())));
         }
@@ -175,7 +175,7 @@ impl<'v> Op<'v> {
                 let length = length as u32 | LISTED_MORE;
                 part.push(Listed { target: 0, source, length, sum });
             }
-            let stored = room.region.stream(place, part.as_bytes())?;
+            let stored = engine.region.stream(place, part.as_bytes())?;
             self.pend(stored);
             next = Some((place, part.len() as u64 * ENTRY, crc32c::crc32c(part.as_bytes())));
         }

@@ -74,13 +74,13 @@ impl Transaction {
 
     fn append<'v>(
         &mut self,
-        (room, lane): (&'v Operations, u64),
+        (engine, lane): (&'v Operations, u64),
         offset: u64,
         length: u16,
         image: [u8; ENTRY_BYTES],
     ) -> Result<InFlight<'v>> {
         assert!(!self.sealed, "an undo entry after the seal protects nothing");
-        let region = &room.region;
+        let region = &engine.region;
         if self.entries == 0 {
             let word = region.load64(lane_offset(lane))?;
             self.number = header_number(lane, word).ok_or(Errno::IO)?;
@@ -136,13 +136,13 @@ impl Transaction {
 
     fn next_number(
         &mut self,
-        (room, lane): (&Operations, u64),
+        (engine, lane): (&Operations, u64),
         durable: &Durable<'_>,
     ) -> Result<()> {
         let word = header_word(lane, self.number + 1);
         let mut line = [0; LINE as usize];
         line[..8].copy_from_slice(&word.to_le_bytes());
-        let pending = room.region.commit_line(lane_offset(lane), &line, durable)?;
+        let pending = engine.region.commit_line(lane_offset(lane), &line, durable)?;
         // PERSIST: the locks may be released only when the commit is durable.
         if !injected(Bug::NumberNotFenced) {
             let _ = pending.fence();
@@ -155,7 +155,7 @@ impl Transaction {
 impl<'v> Op<'v> {
     /// Where its transaction stands.
     fn place(&self) -> (&'v Operations, u64) {
-        (self.room, u64::from(self.index()))
+        (self.engine, u64::from(self.index()))
     }
 
     /// Records the old bytes of `[offset, offset + length)` (metadata; 48 bytes an entry). `ENOSPC`
@@ -196,7 +196,7 @@ impl<'v> Op<'v> {
         if !self.transaction.is_open() {
             return Ok(());
         }
-        let (_, number) = self.room.undo_lane(u64::from(self.index()))?;
+        let (_, number) = self.engine.undo_lane(u64::from(self.index()))?;
         self.pend(number);
         // PERSIST: the old bytes and the number before the locks go.
         let _ = self.fence();
@@ -239,7 +239,7 @@ impl Op<'_> {
 
     /// The undo images of the commit slot that `store_commit` will overwrite next.
     pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
-        let (slots, known) = self.room.commit_slots(inode)?;
+        let (slots, known) = self.engine.commit_slots(inode)?;
         let newest = match known {
             Some(at) => at,
             None => newest_slot(inode, generation, slots)?.1,

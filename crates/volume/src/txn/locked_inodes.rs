@@ -113,7 +113,7 @@ impl Op<'_> {
         {
             return self.commit_file(one);
         }
-        let room = self.room;
+        let engine = self.engine;
         for word in words {
             self.undo(word.at, 8)?;
         }
@@ -138,20 +138,20 @@ impl Op<'_> {
         let durable = self.seal();
         let mut changes = FenceBatch::default();
         for word in words {
-            changes.add(room.region.store64(word.at, word.value)?.flush());
+            changes.add(engine.region.store64(word.at, word.value)?.flush());
         }
         for (at, bytes) in slots {
-            changes.add(room.region.write(*at, bytes)?.flush());
+            changes.add(engine.region.write(*at, bytes)?.flush());
         }
         for one in held {
             if one.identity != one.before.0 {
                 let sealed = one.identity.sealed(one.inode);
                 let at = one.inode.at(IDENTITY);
-                changes.add(room.region.write(at, sealed.as_bytes())?.flush());
+                changes.add(engine.region.write(at, sealed.as_bytes())?.flush());
             }
             if one.commit != one.before.1 {
                 let generation = one.identity.generation;
-                let stored = room.store_commit(one.inode, generation, one.commit, &durable)?;
+                let stored = engine.store_commit(one.inode, generation, one.commit, &durable)?;
                 changes.add(stored);
             }
         }
@@ -163,7 +163,7 @@ impl Op<'_> {
     /// It tells of words of the identity line, which change only when somebody works on the inode,
     /// and of the commit slot, beside which it counts.
     fn commit_file(&mut self, held: &Held) -> Result<()> {
-        let (room, inode, generation) = (self.room, held.inode, held.identity.generation);
+        let (engine, inode, generation) = (self.engine, held.inode, held.identity.generation);
         let identity = held.identity.sealed(inode);
         let moves = held.commit != held.before.1;
         let words = identity_words(&held.before.0.sealed(inode), &identity);
@@ -174,18 +174,18 @@ impl Op<'_> {
             return self.publish_held(&[held]);
         }
         // A page that is lost shows before the record counts.
-        room.region.load64(inode.at(IDENTITY))?;
+        engine.region.load64(inode.at(IDENTITY))?;
         if moves {
-            let (at, words) = room.next_slot(inode, generation, held.commit)?;
+            let (at, words) = engine.next_slot(inode, generation, held.commit)?;
             list.extend((at..).step_by(8).zip(words).map(|(at, word)| word_entry(at, word)));
         }
-        let data_area = (room.data_area(u64::from(self.index())), room.data_area_bytes);
+        let data_area = (engine.data_area(u64::from(self.index())), engine.data_area_bytes);
         let (durable, recorded) = self.record_list((inode, generation), &list, data_area, moves)?;
         let mut changes = FenceBatch::default();
         let at = inode.at(IDENTITY);
-        changes.add(room.region.commit_write(at, identity.as_bytes(), &durable)?.flush());
+        changes.add(engine.region.commit_write(at, identity.as_bytes(), &durable)?.flush());
         if moves {
-            changes.add(room.store_commit(inode, generation, held.commit, &durable)?);
+            changes.add(engine.store_commit(inode, generation, held.commit, &durable)?);
         }
         self.pend(changes);
         if !injected(Bug::DataNotFenced) {
@@ -203,7 +203,7 @@ impl Op<'_> {
         if held.commit != held.before.1 {
             self.announce_line(held.inode.at(COMMIT))?;
             let generation = held.identity.generation;
-            let stored = self.room.store_slot(held.inode, generation, held.commit)?;
+            let stored = self.engine.store_slot(held.inode, generation, held.commit)?;
             self.pend(stored);
         }
         Ok(())
@@ -212,14 +212,14 @@ impl Op<'_> {
     /// What is current of these inodes is what was committed.
     pub(crate) fn publish_held(&mut self, held: &[&Held]) -> Result<()> {
         for one in held {
-            let (room, mut current) = (self.room, one.current);
+            let (engine, mut current) = (self.engine, one.current);
             if current.flags & LIVE_DIRTY != 0 {
                 // The size and times that were newer than the old commit slot are so beside the
                 // new.
                 let generation = one.identity.generation;
-                current.flags = room.dirty_flags(one.inode, generation, current.flags)?;
+                current.flags = engine.dirty_flags(one.inode, generation, current.flags)?;
             }
-            room.set_current(one.inode, &current)?;
+            engine.set_current(one.inode, &current)?;
         }
         Ok(())
     }

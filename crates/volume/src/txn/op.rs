@@ -27,7 +27,7 @@ use vfs::Node;
 
 /// One modifying call in flight.
 pub(crate) struct Op<'v> {
-    pub(crate) room: &'v Operations,
+    pub(crate) engine: &'v Operations,
     pub(crate) owner: Owner,
     pub(crate) record: Record<'v>,
     pub(crate) transaction: Transaction,
@@ -63,7 +63,7 @@ impl Operations {
     pub(crate) fn begin_any(&self) -> Result<Op<'_>> {
         let owner = self.claim_record()?;
         Ok(Op {
-            room: self,
+            engine: self,
             owner,
             record: Record::new(self, owner.op())?,
             transaction: Transaction::default(),
@@ -103,7 +103,7 @@ impl<'v> Op<'v> {
     /// One fence for everything pended.
     pub(crate) fn fence(&mut self) -> Durable<'v> {
         let pending = std::mem::take(&mut self.pending);
-        pending.fence().unwrap_or_else(|| self.room.region.fence())
+        pending.fence().unwrap_or_else(|| self.engine.region.fence())
     }
 
     /// As [`Op::fence`], unless this fault is injected: then nothing is fenced.
@@ -149,7 +149,7 @@ impl<'v> Op<'v> {
         self.announce_line(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
-        let stored = self.room.region.commit64(offset, value, after)?;
+        let stored = self.engine.region.commit64(offset, value, after)?;
         if !injected(Bug::NameNotFlushed) {
             self.pend(stored.flush());
         }
@@ -168,7 +168,7 @@ impl<'v> Op<'v> {
 
     /// Blocks that the operation unlinks: freed at its end, when the unlinking is durable.
     pub(crate) fn free_later(&mut self, block: u64, blocks: u64) {
-        if injected(Bug::FreedEarly) && self.room.release_blocks(block, blocks).is_ok() {
+        if injected(Bug::FreedEarly) && self.engine.release_blocks(block, blocks).is_ok() {
             return;
         }
         self.freed.push((block, blocks));

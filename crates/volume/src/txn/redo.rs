@@ -131,10 +131,10 @@ impl Record<'_> {
 
     /// Flushes the word that the lane's last replacement left in flight, for the fence to come.
     #[inline]
-    pub(super) fn flush_word<'v>(&self, room: &'v Operations) -> Result<Option<InFlight<'v>>> {
+    pub(super) fn flush_word<'v>(&self, engine: &'v Operations) -> Result<Option<InFlight<'v>>> {
         let word = self.0.load(word_of(RECORD_WORD))?;
         let is_due = word != 0 && !injected(Bug::WordNotDurable);
-        Ok(is_due.then(|| room.region.flush(word, 8)))
+        Ok(is_due.then(|| engine.region.flush(word, 8)))
     }
 
     /// Behind a fence: nothing is in flight.
@@ -445,7 +445,7 @@ impl Op<'_> {
     pub(crate) fn void_locked_redos(&mut self, keeps: bool) -> Result<()> {
         for index in 0..self.locks.len() {
             let Some(inode) = inode_of_lock(self.locks[index]) else { continue };
-            let flags = self.room.live_lines(inode)?.flags()?;
+            let flags = self.engine.live_lines(inode)?.flags()?;
             if flags & LIVE_REDO != 0 && !(keeps && self.is_own_record(flags)) {
                 self.void_redo_of(inode)?;
             }
@@ -465,23 +465,23 @@ impl Op<'_> {
             return Ok(current);
         }
         self.void_redo_of(inode)?;
-        self.room.current(inode)
+        self.engine.current(inode)
     }
 
     #[cold]
     fn void_redo_of(&mut self, inode: Inode) -> Result<()> {
-        let room = self.room;
+        let engine = self.engine;
         if injected(Bug::RedoNotVoided) {
             return Ok(());
         }
         // What is damaged is found by who looks at it.
-        let Ok(identity) = room.identity(inode) else { return Ok(()) };
-        let Ok(mut current) = room.current(inode) else { return Ok(()) };
+        let Ok(identity) = engine.identity(inode) else { return Ok(()) };
+        let Ok(mut current) = engine.current(inode) else { return Ok(()) };
         self.announce_line(inode.at(COMMIT))?;
-        let stored = room.store_current(inode, identity.generation, &mut current)?;
+        let stored = engine.store_current(inode, identity.generation, &mut current)?;
         self.pend(stored);
         // PERSIST: the slot before anything changes that the record tells of.
         let _ = self.fence();
-        room.set_current(inode, &current)
+        engine.set_current(inode, &current)
     }
 }

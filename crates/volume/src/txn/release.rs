@@ -36,14 +36,14 @@ impl<const N: usize> Locked<'_, N> {
             one.live.set_sequence(one.sequence + 2)?;
         }
         for &block in freed.blocks {
-            self.room.release_blocks(block, 1)?;
+            self.engine.release_blocks(block, 1)?;
         }
         if freed.bucket != 0 {
-            self.record.keep_bucket(self.room, freed.bucket)?;
+            self.record.keep_bucket(self.engine, freed.bucket)?;
         }
         self.release()?;
         if let Some(ino) = freed.inode {
-            self.room.keep_inode(&self.record, self.owner.op(), ino)?;
+            self.engine.keep_inode(&self.record, self.owner.op(), ino)?;
         }
         self.record.give_back(lines)
     }
@@ -51,7 +51,7 @@ impl<const N: usize> Locked<'_, N> {
     /// Gives everything back; what was entered of the change is void.
     #[cold]
     pub(crate) fn fail(self, lines: usize) -> Result<()> {
-        let _ = self.room.region.fence();
+        let _ = self.engine.region.fence();
         for one in &self.seen {
             one.live.set_sequence(one.sequence + 4)?;
         }
@@ -62,7 +62,7 @@ impl<const N: usize> Locked<'_, N> {
     #[inline(always)]
     pub(crate) fn release(self) -> Result<()> {
         for one in &self.seen {
-            one.live.unlock(self.room, self.owner)?;
+            one.live.unlock(self.engine, self.owner)?;
         }
         self.record.forget_locks::<N>()
     }
@@ -71,7 +71,7 @@ impl<const N: usize> Locked<'_, N> {
     /// given back, whatever of it fails.
     #[cold]
     pub(crate) fn step_back(self, held: usize) -> Result<()> {
-        let room = self.room;
+        let engine = self.engine;
         let mut given = Ok(());
         for one in &self.seen[..held] {
             // Odd under this lock: an error came between the numbers, and nothing has changed.
@@ -79,7 +79,7 @@ impl<const N: usize> Locked<'_, N> {
                 given = given.and(one.live.set_sequence(one.sequence));
             }
             let lock = one.inode.lock_offset();
-            given = given.and(lockword::release(room, room.volatile_map(), lock, self.owner));
+            given = given.and(lockword::release(engine, engine.volatile_map(), lock, self.owner));
         }
         given = given.and(self.record.set_working(false)).and(self.record.forget_locks::<N>());
         given.and(self.record.free())
@@ -95,13 +95,13 @@ impl Op<'_> {
 
     fn release_locks(&mut self) -> Result<()> {
         while let Some(lock) = self.locks.pop() {
-            let (map, offset) = self.room.lock_place(lock);
+            let (map, offset) = self.engine.lock_place(lock);
             if self.working {
-                lockword::release_quickly(self.room, map, offset, self.owner)?;
+                lockword::release_quickly(self.engine, map, offset, self.owner)?;
             } else {
                 // What was locked may be gone, and its number another inode's, which has a lock set
                 // free: between a look and a store a third one may have taken it.
-                lockword::release(self.room, map, offset, self.owner)?;
+                lockword::release(self.engine, map, offset, self.owner)?;
             }
             self.record.0.store(index(RECORD_LOCKS) + self.locks.len(), 0)?;
         }
@@ -112,7 +112,7 @@ impl Op<'_> {
     fn forget_commits(&self, undone: bool) -> Result<()> {
         let inodes = self.locks.iter().filter_map(|&lock| inode_of_lock(lock));
         if undone {
-            inodes.into_iter().try_for_each(|ino| self.room.forget_commit(ino))
+            inodes.into_iter().try_for_each(|ino| self.engine.forget_commit(ino))
         } else {
             Ok(())
         }
@@ -133,15 +133,15 @@ impl Op<'_> {
     /// (Those that a pager has lost are fresh, since nobody wants what they held.)
     #[cold]
     fn keep_lost_blocks(&mut self) {
-        let room = self.room;
-        let lost = |run: &(u64, u64)| (run.0..run.0 + run.1).any(|at| room.stays_lost(at));
+        let engine = self.engine;
+        let lost = |run: &(u64, u64)| (run.0..run.0 + run.1).any(|at| engine.stays_lost(at));
         if self.allocated.iter().any(lost) {
             let all = std::mem::take(&mut self.allocated);
             let blocks = all.iter().flat_map(|run| run.0..run.0 + run.1);
             self.allocated =
-                blocks.filter(|at| !room.is_lost_block(*at)).map(|at| (at, 1)).collect();
+                blocks.filter(|at| !engine.is_lost_block(*at)).map(|at| (at, 1)).collect();
         }
-        self.allocated_inodes.retain(|ino| !room.is_lost_block(*ino * INODE / BLOCK));
+        self.allocated_inodes.retain(|ino| !engine.is_lost_block(*ino * INODE / BLOCK));
     }
 
     /// Of an operation that fails: what was entered under the numbers that the inodes would have
@@ -149,11 +149,11 @@ impl Op<'_> {
     #[cold]
     fn skip_numbers(&self) -> Result<()> {
         let inodes = self.locks.iter().filter_map(|&lock| inode_of_lock(lock));
-        inodes.into_iter().try_for_each(|inode| self.room.live_lines(inode)?.skip_number())
+        inodes.into_iter().try_for_each(|inode| self.engine.live_lines(inode)?.skip_number())
     }
 
     fn finish(&mut self, committed: bool) -> Result<()> {
-        let room = self.room;
+        let engine = self.engine;
         match (self.working, committed) {
             (true, true) => drop(self.turn_sequences(0)?),
             (true, false) => self.skip_numbers()?,
@@ -164,13 +164,13 @@ impl Op<'_> {
         }
         let blocks = if committed { &self.freed } else { &self.allocated };
         for &(block, count) in blocks.iter().chain(&self.freed_by_steps) {
-            room.release_blocks(block, count)?;
+            engine.release_blocks(block, count)?;
         }
         self.release_locks()?;
         // Behind the locks: an inode's extent is not given back while a lock in it is announced.
         let inodes = if committed { &self.freed_inodes } else { &self.allocated_inodes };
         for &ino in inodes {
-            room.give_back_inode(&self.record, self.index(), ino)?;
+            engine.give_back_inode(&self.record, self.index(), ino)?;
         }
         for line in 0..self.lines_to_flush.min(LINES_TO_FLUSH_MAX) as usize {
             self.record.0.store(index(RECORD_LINES_TO_FLUSH) + line, 0)?;

@@ -196,14 +196,14 @@ impl Upkeep {
             return Err(Errno::NOSPC);
         }
         let mut places = places.iter().copied();
-        let (mut place, mut room) = (0, 0);
+        let (mut place, mut capacity) = (0, 0);
         let mut changes = Changes::new();
         for &(mut logical, mut block, mut left, unwritten) in parts {
             while left > 0 {
-                if room == 0 {
-                    (place, room) = places.next().ok_or(Errno::IO)?;
+                if capacity == 0 {
+                    (place, capacity) = places.next().ok_or(Errno::IO)?;
                 }
-                let count = left.min(room);
+                let count = left.min(capacity);
                 if !unwritten {
                     let bytes = count * BLOCK;
                     let copied = self.region.copy(block * BLOCK, place * BLOCK, bytes)?;
@@ -212,7 +212,7 @@ impl Upkeep {
                 let to = Target::Leaf { block: place, unwritten };
                 changes.push(Change { logical, blocks: count, to, frees: true });
                 (logical, block, place) = (logical + count, block + count, place + count);
-                (left, room) = (left - count, room - count);
+                (left, capacity) = (left - count, capacity - count);
             }
         }
         let words = self.plan_loose(op, file.map, &changes)?;
