@@ -4,8 +4,8 @@
 //! begins so (with `#state`: only that state of that workload), and so replays a failure.
 
 use crate::cases::{self, Case, Start};
-use crate::explore::{Report, Selection, explore, seed_of};
-use crate::lab::{Lab, Setting, Told};
+use crate::exploration::{Report, Selection, explore, seed_of};
+use crate::image::{Image, Setting, Told};
 use crate::states::Limits;
 use pmem::Class;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,14 +114,14 @@ impl Filter {
 }
 
 /// Images made when they are first needed.
-pub struct Labs {
+pub struct Images {
     starts: Vec<Start>,
-    /// `None`: as [`Lab::new`] makes them.
+    /// `None`: as [`Image::new`] makes them.
     size: Option<u64>,
-    made: Vec<OnceLock<Told<Lab>>>,
+    made: Vec<OnceLock<Told<Image>>>,
 }
 
-impl Labs {
+impl Images {
     /// Of these starts.
     #[must_use]
     pub fn new(starts: Vec<Start>) -> Self {
@@ -129,7 +129,7 @@ impl Labs {
         Self { starts, size: None, made }
     }
 
-    /// As [`Labs::new`], on volumes of this size, as [`Lab::sized`] makes them.
+    /// As [`Images::new`], on volumes of this size, as [`Image::sized`] makes them.
     #[must_use]
     pub fn sized(starts: Vec<Start>, size: u64) -> Self {
         let made = starts.iter().map(|_| OnceLock::new()).collect();
@@ -137,12 +137,12 @@ impl Labs {
     }
 
     /// The image of a start.
-    pub fn lab(&self, start: usize) -> Result<&Lab, String> {
-        let lab = self.made[start].get_or_init(|| match self.size {
-            Some(size) => Lab::sized(&self.starts[start], size),
-            None => Lab::new(&self.starts[start]),
+    pub fn image(&self, start: usize) -> Result<&Image, String> {
+        let image = self.made[start].get_or_init(|| match self.size {
+            Some(size) => Image::sized(&self.starts[start], size),
+            None => Image::new(&self.starts[start]),
         });
-        lab.as_ref().map_err(|text| format!("start {}: {text}", self.starts[start].name))
+        image.as_ref().map_err(|text| format!("start {}: {text}", self.starts[start].name))
     }
 }
 
@@ -240,7 +240,7 @@ pub fn work<'j>(jobs: impl Iterator<Item = Job<'j>> + Send, stop: Stop) -> Repor
 /// A start of single calls, and its image while somebody needs it.
 struct Singles<'c> {
     start: &'c Start,
-    lab: OnceLock<Told<Lab>>,
+    image: OnceLock<Told<Image>>,
 }
 
 /// Explores the single calls that `wanted` takes (by mode, class, start and case), in all settings.
@@ -252,7 +252,7 @@ pub fn run(
     let filter = &Filter::from_environment();
     let starts = &cases::all();
     let jobs = starts.iter().flat_map(|(start, cases)| {
-        let singles = Arc::new(Singles { start, lab: OnceLock::new() });
+        let singles = Arc::new(Singles { start, image: OnceLock::new() });
         settings().into_iter().filter_map(move |setting| {
             let group = format!("{}/{}/{}/", setting.mode, setting.class, start.name);
             // An overwrite's size matters in mode `strict` only; the long run tries all modes.
@@ -286,8 +286,8 @@ impl Singles<'_> {
         (filter, share): (&Filter, Share),
         tell: &Tell<'_>,
     ) -> Report {
-        let lab = match self.lab.get_or_init(|| Lab::new(self.start)) {
-            Ok(lab) => lab,
+        let image = match self.image.get_or_init(|| Image::new(self.start)) {
+            Ok(image) => image,
             Err(text) => return Report::failed(format!("{group}: {text}")),
         };
         let mut report = Report::default();
@@ -297,7 +297,7 @@ impl Singles<'_> {
             let limits = limits(setting, self.start, case, share);
             let seed = share.seed(&id);
             let selection = Selection { only: filter.state, seed, ..Selection::all(&id, limits) };
-            report.add(explore(lab, case, setting, &selection));
+            report.add(explore(image, case, setting, &selection));
         }
         report
     }

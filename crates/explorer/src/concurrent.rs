@@ -6,15 +6,15 @@
 //! A fence counts for its own thread's stores only. In modes that promise less, only calls that
 //! move no data. Where the second call needs a lock of the first, the first goes on after a moment.
 
-use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, is_long, settings, work};
-use crate::compare::{compare, exactly};
+use crate::campaign::{Filter, Images, Job, Share, Stop, Tell, is_long, settings, work};
+use crate::comparison::{compare, exactly};
 use crate::engine::Engine;
-use crate::explore::Report;
-use crate::judge::{check_volume, exercise, free_space, moves_data};
-use crate::lab::{Lab, Setting, Told};
+use crate::exploration::Report;
+use crate::image::{Image, Setting, Told};
 use crate::model::Model;
+use crate::oracle::{check_volume, exercise, free_space, moves_data};
 use crate::pairs::{self, Named};
-use crate::recover::Recovery;
+use crate::recovery::Recovery;
 use crate::states::{Limits, State, Tracker};
 use crate::workload::{Action, Outcome, System};
 use pmem::Hook;
@@ -161,7 +161,7 @@ fn races() -> Vec<(usize, [Named; 2])> {
 #[must_use]
 pub fn run(share: Share, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
-    let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
+    let images = &Images::new(vec![pairs::start(), pairs::start_in_pieces()]);
     let races = &races();
     let jobs = settings().into_iter().flat_map(move |setting| {
         races.iter().filter_map(move |(start, [one, two])| {
@@ -169,7 +169,7 @@ pub fn run(share: Share, stop: Stop) -> Report {
             let id = format!("{}/{}/race/{}|{}", setting.mode, setting.class, one.0, two.0);
             let work = {
                 let id = id.clone();
-                move |_: &Tell<'_>| pair(labs, *start, setting, (&id, share.seed(&id)), both)
+                move |_: &Tell<'_>| pair(images, *start, setting, (&id, share.seed(&id)), both)
             };
             let exact = setting.mode == Mode::Strict || !both.iter().any(|call| moves_data(call));
             let is_in = share.takes(filter, &id);
@@ -181,7 +181,7 @@ pub fn run(share: Share, stop: Stop) -> Report {
 }
 
 fn pair(
-    labs: &Labs,
+    images: &Images,
     start: usize,
     setting: Setting,
     (id, seed): (&str, u64),
@@ -189,12 +189,12 @@ fn pair(
 ) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
     let attempt = || -> Told<()> {
-        let lab = labs.lab(start)?;
-        let events = race(lab, setting, calls, u64::MAX)?.count;
+        let image = images.image(start)?;
+        let events = race(image, setting, calls, u64::MAX)?.count;
         for place in 1..=PLACES {
-            let race = race(lab, setting, calls, events * place / (PLACES + 1) + 1)?;
+            let race = race(image, setting, calls, events * place / (PLACES + 1) + 1)?;
             report.calls += 2;
-            explore(lab, &race, seed, &mut report)?;
+            explore(image, &race, seed, &mut report)?;
         }
         Ok(())
     };
@@ -206,13 +206,13 @@ fn pair(
     report
 }
 
-fn race(lab: &Lab, setting: Setting, calls: [&Action; 2], pause_at: u64) -> Told<Race> {
+fn race(image: &Image, setting: Setting, calls: [&Action; 2], pause_at: u64) -> Told<Race> {
     let referee = Arc::new(Referee { inner: Mutex::default(), changed: Condvar::new(), pause_at });
-    let mut region = lab.region(setting)?;
+    let mut region = image.region(setting)?;
     region.set_hook(referee.clone());
-    let volume = lab.attach_shared(region, setting)?;
+    let volume = image.attach_shared(region, setting)?;
     let mut engines = [Engine::new(volume.clone()), Engine::new(volume.clone())];
-    let mut model = lab.model.clone();
+    let mut model = image.model.clone();
     for action in pairs::opened() {
         engines.iter_mut().try_for_each(|engine| engine.apply(&action).map(drop)).map_err(told)?;
         model.apply(&action).map_err(told)?;
@@ -290,8 +290,8 @@ fn outcomes(
     Ok(all)
 }
 
-fn explore(lab: &Lab, race: &Race, seed: u64, report: &mut Report) -> Told<()> {
-    let mut tracker = Tracker::new(&lab.base, &race.events, race.setting.class);
+fn explore(image: &Image, race: &Race, seed: u64, report: &mut Report) -> Told<()> {
+    let mut tracker = Tracker::new(&image.base, &race.events, race.setting.class);
     tracker.of_threads(&race.threads);
     tracker.skip(race.first);
     let returns: Vec<usize> = race.events[race.first..]
@@ -310,7 +310,7 @@ fn explore(lab: &Lab, race: &Race, seed: u64, report: &mut Report) -> Told<()> {
         }
         report.distinct += 1;
         let used = report.distinct.is_multiple_of(6);
-        match judge(lab, race, state, &returns[..marks], (used, report.distinct)) {
+        match judge(image, race, state, &returns[..marks], (used, report.distinct)) {
             Ok(nested) => report.nested += nested,
             Err(text) => wrong = Some(text),
         }
@@ -320,14 +320,14 @@ fn explore(lab: &Lab, race: &Race, seed: u64, report: &mut Report) -> Told<()> {
 }
 
 fn judge(
-    lab: &Lab,
+    image: &Image,
     race: &Race,
     state: &State<'_>,
     returned: &[usize],
     (used, number): (bool, u64),
 ) -> Told<u64> {
     let setting = race.setting;
-    let (recovery, volume) = Recovery::of(lab, setting, state.overlay(), number)?;
+    let (recovery, volume) = Recovery::of(image, setting, state.overlay(), number)?;
     let mut engine = Engine::new(volume.clone());
     race.holds(&engine, returned).map_err(|texts| {
         let (name, lost) = (&state.name, state.lost().join(", "));

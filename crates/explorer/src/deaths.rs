@@ -13,16 +13,16 @@
 //!
 //! Identities: `mode/class/deaths/CALL@POINT:SEED`. The seed draws the survivor's calls.
 
-use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, is_long, settings, work};
-use crate::compare::{FileRule, compare, exactly};
+use crate::campaign::{Filter, Images, Job, Share, Stop, Tell, is_long, settings, work};
+use crate::comparison::{FileRule, compare, exactly};
 use crate::engine::Engine;
-use crate::explore::{Report, seed_of};
-use crate::judge::{Call, check_volume, exercise, free_space, prefix, remove_all};
-use crate::lab::{Lab, Pinned, Placed, Setting, Told, Volatile, volatile_overlay};
+use crate::exploration::{Report, seed_of};
+use crate::image::{Image, Pinned, Placed, Setting, Told, Volatile, volatile_overlay};
 use crate::model::Model;
+use crate::oracle::{Call, check_volume, exercise, free_space, prefix, remove_all};
 use crate::pairs::{self, Named};
 use crate::random::{Random, moves_unsynced};
-use crate::recover::Recovery;
+use crate::recovery::Recovery;
 use crate::states::{LINE, Limits, Overlay, State, Tracker};
 use crate::workload::{Action, Outcome, SLOTS, System};
 use pmem::trace::Event;
@@ -161,7 +161,7 @@ struct Lives {
 
 /// A volume with two attachments.
 struct Pair<'l> {
-    lab: &'l Lab,
+    image: &'l Image,
     setting: Setting,
     placed: Placed,
     witness: Arc<Witness>,
@@ -182,12 +182,12 @@ fn bare(model: &Model) -> Model {
 }
 
 impl<'l> Pair<'l> {
-    fn new(lab: &'l Lab, setting: Setting) -> Told<Self> {
-        let placed = lab.placed()?;
+    fn new(image: &'l Image, setting: Setting) -> Told<Self> {
+        let placed = image.placed()?;
         let witness = Arc::new(Witness::default());
         let volume = attached(&placed, setting, witness.clone())?;
         let survivor = engine_of(&volume, &placed, &witness)?;
-        let mut model = lab.model.clone();
+        let mut model = image.model.clone();
         // The image was detached orderly: every size in it is durable.
         model.apply(&Action::SyncAll).map_err(told)?;
         let (death, count) = (String::new(), 0);
@@ -200,7 +200,7 @@ impl<'l> Pair<'l> {
             death,
             count,
         };
-        Ok(Self { lab, setting, placed, witness, model, survivor, volume, lives })
+        Ok(Self { image, setting, placed, witness, model, survivor, volume, lives })
     }
 
     /// Both open their files.
@@ -332,7 +332,7 @@ impl<'l> Pair<'l> {
         remove_all(&self.survivor)?;
         // An attach finds deaths that no process has waited for.
         drop(attached(&self.placed, self.setting, self.witness.clone())?);
-        emptied(self.lab, &self.volume)?;
+        emptied(self.image, &self.volume)?;
         check_volume(&self.volume)?;
         Ok(self.lives)
     }
@@ -355,8 +355,8 @@ pub(crate) fn let_go(volume: &Arc<Volume>) {
 }
 
 /// The volume is empty, and all its room is free.
-pub(crate) fn emptied(lab: &Lab, volume: &Volume) -> Told<()> {
-    match free_space(volume)?.abs_diff(lab.free_when_empty) {
+pub(crate) fn emptied(image: &Image, volume: &Volume) -> Told<()> {
+    match free_space(volume)?.abs_diff(image.free_when_empty) {
         0 => Ok(()),
         lost => Err(format!("emptied, {lost} bytes are not free, or free that never were")),
     }
@@ -420,11 +420,11 @@ impl Death<'_> {
         calls
     }
 
-    fn live(&self, lab: &Lab, calls: &[Action]) -> Told<Lives> {
+    fn live(&self, image: &Image, calls: &[Action]) -> Told<Lives> {
         // The lane and the group of a call are its processor's: the same ones again for the same
         // death.
         let _pinned = Pinned::to(seed_of(self.call.0) as usize);
-        let mut pair = Pair::new(lab, self.setting)?;
+        let mut pair = Pair::new(image, self.setting)?;
         let lived = self.live_through(&mut pair, calls);
         let told = |text| format!("{text}\n  {:?} died {}", self.call.1, pair.lives.death);
         lived.map_err(told)?;
@@ -452,10 +452,10 @@ impl Death<'_> {
     }
 
     /// Explores what power cuts leave; gives how far the victim had come.
-    fn explore(&self, lab: &Lab, calls: &[Action], report: &mut Report) -> Result<u64, String> {
-        let lives = self.live(lab, calls)?;
+    fn explore(&self, image: &Image, calls: &[Action], report: &mut Report) -> Result<u64, String> {
+        let lives = self.live(image, calls)?;
         report.calls += 1 + lives.steps.len() as u64;
-        let mut tracker = Tracker::new(&lab.base, &lives.events, self.setting.class);
+        let mut tracker = Tracker::new(&image.base, &lives.events, self.setting.class);
         tracker.of_threads(&lives.threads);
         tracker.skip(lives.first);
         let (mut seen, mut wrong) = (HashSet::new(), None);
@@ -468,7 +468,7 @@ impl Death<'_> {
                 return true;
             }
             report.distinct += 1;
-            match self.judge(lab, &lives, state, (marks, report.distinct)) {
+            match self.judge(image, &lives, state, (marks, report.distinct)) {
                 Ok(nested) => report.nested += nested,
                 Err(text) => wrong = Some(text),
             }
@@ -479,7 +479,7 @@ impl Death<'_> {
 
     fn judge(
         &self,
-        lab: &Lab,
+        image: &Image,
         lives: &Lives,
         state: &State<'_>,
         (marks, number): (usize, u64),
@@ -491,7 +491,7 @@ impl Death<'_> {
         let step = &lives.steps[(marks - 1) / 2];
         let returned = marks.is_multiple_of(2);
         let checked = || -> Told<u64> {
-            let (recovery, volume) = Recovery::of(lab, self.setting, overlay, number)?;
+            let (recovery, volume) = Recovery::of(image, self.setting, overlay, number)?;
             let mut engine = Engine::new(volume.clone());
             self.holds(step, &engine, returned)?;
             check_volume(&volume)?;
@@ -499,7 +499,7 @@ impl Death<'_> {
             if number.is_multiple_of(USED_ONE_IN) {
                 exercise(&mut engine)?;
                 remove_all(&engine)?;
-                emptied(lab, &volume)?;
+                emptied(image, &volume)?;
             }
             drop(engine);
             drop(volume);
@@ -540,12 +540,12 @@ impl Death<'_> {
     }
 
     /// The failure as it shows with the fewest calls.
-    fn tell(&self, lab: &Lab, text: String) -> String {
+    fn tell(&self, image: &Image, text: String) -> String {
         let calls = self.calls();
         let mut told = (text, calls.clone());
         let shorter = [vec![], vec![calls[0].clone()], vec![calls[1].clone()]];
         for fewer in shorter {
-            if let Err(text) = self.explore(lab, &fewer, &mut Report::default()) {
+            if let Err(text) = self.explore(image, &fewer, &mut Report::default()) {
                 told = (text, fewer);
                 break;
             }
@@ -556,13 +556,13 @@ impl Death<'_> {
         format!("{}: {text}\n  the other one's calls:{}\n  {again}", self.id(), calls.concat())
     }
 
-    fn report(&self, lab: &Lab) -> (Report, u64) {
+    fn report(&self, image: &Image) -> (Report, u64) {
         let mut report = Report { workloads: 1, ..Report::default() };
         let calls = self.calls();
-        match self.explore(lab, &calls, &mut report) {
+        match self.explore(image, &calls, &mut report) {
             Ok(count) => (report, count),
             Err(text) => {
-                report.failures.push(self.tell(lab, text));
+                report.failures.push(self.tell(image, text));
                 (report, 0)
             }
         }
@@ -577,7 +577,7 @@ fn group(setting: Setting) -> String {
 #[must_use]
 pub fn run(share: Share, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
-    let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
+    let images = &Images::new(vec![pairs::start(), pairs::start_in_pieces()]);
     let calls = pairs::calls().into_iter().map(|call| (0, call));
     // Calls that move what files hold, or replace it, meet those of the second start: it lies in
     // pieces.
@@ -592,8 +592,8 @@ pub fn run(share: Share, stop: Stop) -> Report {
             // Other points, and other calls of the survivor, at each commit.
             let seed = share.seed(&id) % 1000;
             let work = move |tell: &Tell<'_>| {
-                labs.lab(*start).map_or_else(Report::failed, |lab| {
-                    one_call(lab, filter, setting, (call, share), seed, tell)
+                images.image(*start).map_or_else(Report::failed, |image| {
+                    one_call(image, filter, setting, (call, share), seed, tell)
                 })
             };
             wanted.then(|| Job { id, work: Box::new(work) })
@@ -605,22 +605,24 @@ pub fn run(share: Share, stop: Stop) -> Report {
 /// Explores a death at every point of one call of the set; mode `strict`, class `cache-line`.
 #[must_use]
 pub fn everywhere(name: &str) -> Report {
-    let labs = &Labs::new(vec![pairs::start()]);
+    let images = &Images::new(vec![pairs::start()]);
     let calls = pairs::calls();
-    let (Some(call), Ok(lab)) = (calls.iter().find(|call| call.0 == name), labs.lab(0)) else {
+    let (Some(call), Ok(image)) = (calls.iter().find(|call| call.0 == name), images.image(0))
+    else {
         return Report::failed(format!("{name}: no such call, or no image"));
     };
     let (setting, share) = (settings()[0], Share::Drawn);
-    let (mut report, count) = Death { setting, call, point: u64::MAX, seed: 1, share }.report(lab);
+    let (mut report, count) =
+        Death { setting, call, point: u64::MAX, seed: 1, share }.report(image);
     for point in 1..=count {
-        report.add(Death { setting, call, point, seed: point, share }.report(lab).0);
+        report.add(Death { setting, call, point, seed: point, share }.report(image).0);
     }
     report
 }
 
 /// All deaths in one call; in what promises less, and on the other class, fewer.
 fn one_call(
-    lab: &Lab,
+    image: &Image,
     filter: &Filter,
     setting: Setting,
     (call, share): (&Named, Share),
@@ -633,7 +635,7 @@ fn one_call(
         let (Ok(point), Ok(seed)) = (point.parse(), seed.parse()) else {
             return Report::failed(format!("no such death: {rest}"));
         };
-        return Death { setting, call, point, seed, share }.report(lab).0;
+        return Death { setting, call, point, seed, share }.report(image).0;
     }
     let full = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
     let places = match (is_long(), full) {
@@ -643,14 +645,14 @@ fn one_call(
     };
     let behind = Death { setting, call, point: u64::MAX, seed, share };
     tell(&behind.id());
-    let (mut report, count) = behind.report(lab);
+    let (mut report, count) = behind.report(image);
     let stride = count.div_ceil(places).max(1);
     // Another phase for each, so that together they meet every kind of point.
     let first = 1 + seed_of(call.0).wrapping_add(seed) % stride;
     for (number, point) in (first..=count).step_by(stride as usize).enumerate() {
         let death = Death { setting, call, point, seed: seed + number as u64, share };
         tell(&death.id());
-        report.add(death.report(lab).0);
+        report.add(death.report(image).0);
     }
     report
 }

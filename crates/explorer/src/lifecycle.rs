@@ -6,15 +6,15 @@
 //! one, or none; one that is being upgraded holds what it held, in the old length of its runtime or
 //! in the new one.
 
-use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, work};
+use crate::campaign::{Filter, Images, Job, Share, Stop, Tell, work};
 use crate::engine::Engine;
-use crate::explore::{Report, Use, check_recovered};
-use crate::judge::{Call, check_volume, exercise, free_space};
-use crate::lab::{
-    Lab, Pinned, Recorder, Setting, Told, VOLUME_SIZE, Volatile, Window, volatile_overlay,
+use crate::exploration::{Report, Use, check_recovered};
+use crate::image::{
+    Image, Pinned, Recorder, Setting, Told, VOLUME_SIZE, Volatile, Window, volatile_overlay,
 };
 use crate::model::Model;
-use crate::recover::Recovery;
+use crate::oracle::{Call, check_volume, exercise, free_space};
+use crate::recovery::Recovery;
 use crate::states::{Limits, Overlay, State, Tracker};
 use crate::workload::short::{close, file, open, unlink, write_at};
 use crate::workload::{Action, System};
@@ -53,7 +53,8 @@ struct Lived {
 pub fn run(settings: Vec<Setting>, share: Share, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let starts = || vec![crate::pairs::start()];
-    let (labs, small) = (&Labs::sized(starts(), VOLUME_SIZE), &Labs::sized(starts(), SMALL_SIZE));
+    let (images, small) =
+        (&Images::sized(starts(), VOLUME_SIZE), &Images::sized(starts(), SMALL_SIZE));
     let lives = [
         Life::Attach,
         Life::Detach,
@@ -67,10 +68,13 @@ pub fn run(settings: Vec<Setting>, share: Share, stop: Stop) -> Report {
     let jobs = settings.into_iter().flat_map(move |setting| {
         lives.into_iter().filter_map(move |life| {
             let id = format!("{}/{}/life/{life:?}", setting.mode, setting.class).to_lowercase();
-            let labs = if life == Life::Grow { small } else { labs };
+            let images = if life == Life::Grow { small } else { images };
             let work = {
                 let id = id.clone();
-                move |_: &Tell<'_>| match labs.lab(0).and_then(|lab| one(lab, setting, life, &id)) {
+                move |_: &Tell<'_>| match images
+                    .image(0)
+                    .and_then(|image| one(image, setting, life, &id))
+                {
                     Ok(report) => report,
                     Err(text) => Report::failed(format!("{id}: {text}")),
                 }
@@ -107,12 +111,12 @@ fn some_calls(engine: &mut Engine, model: &mut Model) -> Told<()> {
     Ok(())
 }
 
-fn live_through(lab: &Lab, setting: Setting, life: Life) -> Told<Lived> {
+fn live_through(image: &Image, setting: Setting, life: Life) -> Told<Lived> {
     let recorder = Arc::new(Recorder::default());
-    let mut region = lab.region(setting)?;
+    let mut region = image.region(setting)?;
     region.set_hook(recorder.clone());
     let window = Window::of(&region);
-    let mut model = lab.model.clone();
+    let mut model = image.model.clone();
     if life == Life::Format {
         recorder.trace.mark("begin");
         let options = FormatOptions { groups: Some(1), seed: Some(2), ..FormatOptions::default() };
@@ -123,7 +127,7 @@ fn live_through(lab: &Lab, setting: Setting, life: Life) -> Told<Lived> {
     if life == Life::Attach {
         recorder.trace.mark("begin");
     }
-    let volume = lab.attach(region, setting)?;
+    let volume = image.attach(region, setting)?;
     if life == Life::Attach {
         recorder.trace.mark("end");
         let live = window.volatile_lines(&recorder).map_err(told)?;
@@ -142,23 +146,23 @@ fn live_through(lab: &Lab, setting: Setting, life: Life) -> Told<Lived> {
     Ok(Lived { events: recorder.trace.take(), live, model })
 }
 
-fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
+fn one(image: &Image, setting: Setting, life: Life, id: &str) -> Told<Report> {
     if life == Life::Trim {
-        return trim(lab, setting);
+        return trim(image, setting);
     }
     if life == Life::Recover {
-        return recover(lab, setting, id);
+        return recover(image, setting, id);
     }
     if life == Life::Undo {
-        return undo(lab, setting, id);
+        return undo(image, setting, id);
     }
     if life == Life::Upgrade {
         return upgrade(setting, id);
     }
-    let lived = live_through(lab, setting, life)?;
+    let lived = live_through(image, setting, life)?;
     let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
     let first = begin_of(&lived.events)?;
-    let mut tracker = Tracker::new(&lab.base, &lived.events, setting.class);
+    let mut tracker = Tracker::new(&image.base, &lived.events, setting.class);
     tracker.skip(first);
     let limits = if life == Life::Format { Limits::THIN } else { Limits::SPARSE };
     let mut seen = HashSet::new();
@@ -172,7 +176,7 @@ fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
         report.distinct += 1;
         let kind = kinds[(report.states % 3) as usize];
         let how = (kind, report.distinct);
-        match judge(lab, setting, life, &lived, state, how, marks > 1) {
+        match judge(image, setting, life, &lived, state, how, marks > 1) {
             Ok(nested) => report.nested += nested,
             Err(text) => {
                 let (name, lost) = (&state.name, state.lost().join(", "));
@@ -189,7 +193,7 @@ fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
 }
 
 fn judge(
-    lab: &Lab,
+    image: &Image,
     setting: Setting,
     life: Life,
     lived: &Lived,
@@ -200,22 +204,23 @@ fn judge(
     let mut overlay = volatile_overlay(kind, &lived.live);
     overlay.extend(state.overlay());
     if life == Life::Format {
-        let attached = lab.attach(lab.crashed(setting, &overlay)?, setting);
-        return judge_formatted(lab, setting, attached, ended).map(|()| 0);
+        let attached = image.attach(image.crashed(setting, &overlay)?, setting);
+        return judge_formatted(image, setting, attached, ended).map(|()| 0);
     }
-    let (recovery, volume) = Recovery::of(lab, setting, overlay, number)?;
+    let (recovery, volume) = Recovery::of(image, setting, overlay, number)?;
     let size = volume.info().map_err(told)?.size_bytes;
     if life == Life::Grow && ended && size <= SMALL_SIZE {
         return Err(format!("it has {size} bytes after it has grown"));
     }
-    unchanged(lab, setting, &volume, &lived.model, life != Life::Grow)?;
+    unchanged(image, setting, &volume, &lived.model, life != Life::Grow)?;
     drop(volume);
-    recovery.crash_again(&|volume| unchanged(lab, setting, volume, &lived.model, false))
+    recovery.crash_again(&|volume| unchanged(image, setting, volume, &lived.model, false))
 }
 
-/// The volume holds the model, and can be used; `emptied`: its free space when empty is the lab's.
+/// The volume holds the model, and can be used; `emptied`: its free space when empty is the
+/// image's.
 fn unchanged(
-    lab: &Lab,
+    image: &Image,
     setting: Setting,
     volume: &Arc<Volume>,
     model: &Model,
@@ -224,7 +229,7 @@ fn unchanged(
     let (action, mode, latest) = (&Action::SyncAll, setting.mode, vfs::Nanos::MAX);
     let call = Call { before: model, after: model, action, mode, latest };
     if emptied {
-        return check_recovered(lab, volume, &call, true, Use::AndEmpty);
+        return check_recovered(image, volume, &call, true, Use::AndEmpty);
     }
     let mut engine = Engine::new(volume.clone());
     call.check(&engine, true)?;
@@ -235,7 +240,7 @@ fn unchanged(
 }
 
 fn judge_formatted(
-    lab: &Lab,
+    image: &Image,
     setting: Setting,
     attached: Told<Arc<Volume>>,
     ended: bool,
@@ -245,20 +250,20 @@ fn judge_formatted(
         Err(text) if ended || text.contains("recovery finds") => return Err(text),
         Err(_) => return Ok(()),
     };
-    let empty = unchanged(lab, setting, &volume, &Model::default(), false);
+    let empty = unchanged(image, setting, &volume, &Model::default(), false);
     if empty.is_ok() || ended {
         return empty;
     }
-    unchanged(lab, setting, &volume, &lab.model, false)
+    unchanged(image, setting, &volume, &image.model, false)
         .map_err(|text| format!("neither the old volume ({text}) nor a new one"))
 }
 
 /// Recovery redoes what a crash left recorded; then another lane changes the same bytes, by a
 /// record of its own: the first record's must not come back.
-fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
-    let mut model = lab.model.clone();
-    let (file, region) = lab.copied()?;
-    let volume = lab.attach(region, setting)?;
+fn recover(image: &Image, setting: Setting, id: &str) -> Told<Report> {
+    let mut model = image.model.clone();
+    let (file, region) = image.copied()?;
+    let volume = image.attach(region, setting)?;
     let mut engine = Engine::new(volume.clone());
     let mut go = |engine: &mut Engine, calls: &[Action]| {
         for call in calls {
@@ -274,12 +279,12 @@ fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
     let pinned = Pinned::to(0);
     go(&mut engine, &[open("a", 0), write_at(0, 92, 100, 300)])?;
     drop(pinned);
-    let crashed = lab.with_image(file)?;
+    let crashed = image.with_image(file)?;
     let _pinned = Pinned::to(1);
     let recorder = Arc::new(Recorder::default());
     let mut region = crashed.region(setting)?;
     region.set_hook(recorder.clone());
-    let mut engine = Engine::new(lab.attach(region, setting)?);
+    let mut engine = Engine::new(image.attach(region, setting)?);
     engine.apply(&open("a", 0)).map_err(told)?;
     let last = write_at(0, 94, 5000, 300);
     let before = go(&mut engine, &[write_at(0, 93, 100, 300)])?;
@@ -297,26 +302,26 @@ fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
 
 /// Recovery undoes a transaction; then another thread changes what that covered: it must not be
 /// undone again.
-fn undo(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
+fn undo(image: &Image, setting: Setting, id: &str) -> Told<Report> {
     // Undone once more, it would come behind what the other lane has recorded.
     let pinned = Pinned::to(1);
     let set = |mode| Action::SetMode { path: "d".into(), mode };
     let recorder = Arc::new(Recorder::default());
-    let mut region = lab.region(setting)?;
+    let mut region = image.region(setting)?;
     region.set_hook(recorder.clone());
-    let mut engine = Engine::new(lab.attach(region, setting)?);
+    let mut engine = Engine::new(image.attach(region, setting)?);
     recorder.trace.mark("begin");
     engine.apply(&set(0o711)).map_err(told)?;
     let events = recorder.trace.take();
     let first = begin_of(&events)?;
-    let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+    let mut tracker = Tracker::new(&image.base, &events, setting.class);
     tracker.skip(first);
     // The last crash that leaves a transaction, and all that it had changed.
     let mut left = None;
     let ends = Limits { pairs: 0, power_set: 0, samples: 0, prefixes: 1, one_in: 1 };
     tracker.explore(first, &ends, 1, &mut |state, _| {
         let undone = || -> Told<bool> {
-            let volume = lab.attach(lab.crashed(setting, &state.overlay())?, setting)?;
+            let volume = image.attach(image.crashed(setting, &state.overlay())?, setting)?;
             Ok(volume.recovery().is_some_and(|recovery| recovery.undone > 0))
         };
         if undone() == Ok(true) {
@@ -327,13 +332,13 @@ fn undo(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
     let overlay = left.ok_or("no crash leaves a transaction")?;
     drop(pinned);
     let _pinned = Pinned::to(0);
-    let mut region = lab.crashed(setting, &overlay)?;
+    let mut region = image.crashed(setting, &overlay)?;
     region.set_hook(recorder.clone());
-    let mut engine = Engine::new(lab.attach(region, setting)?);
+    let mut engine = Engine::new(image.attach(region, setting)?);
     // One thread recovers, another one goes on: no fence of it is for what the first has in flight.
     let mut events = recorder.trace.take();
     let mut threads = vec![0; events.len()];
-    let mut model = lab.model.clone();
+    let mut model = image.model.clone();
     let calls = [set(0o700), file("new")];
     let mut models = Vec::new();
     for call in &calls {
@@ -349,13 +354,13 @@ fn undo(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
     threads.resize(events.len(), 1);
     let is_last = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
     let first = events.iter().rposition(is_last).ok_or("it never began")?;
-    let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+    let mut tracker = Tracker::new(&image.base, &events, setting.class);
     tracker.of_threads(&threads);
     tracker.start_with(&overlay);
     tracker.skip(first);
     let (mode, latest) = (setting.mode, vfs::Nanos::MAX);
     let call = Call { before: &models[0], after: &models[1], action: &calls[1], mode, latest };
-    Ok(last_call(lab, setting, id, (tracker, first), &call))
+    Ok(last_call(image, setting, id, (tracker, first), &call))
 }
 
 fn begin_of(events: &[Event]) -> Told<usize> {
@@ -365,7 +370,7 @@ fn begin_of(events: &[Event]) -> Told<usize> {
 
 /// Judges what a crash leaves in the last call of a life, or behind it.
 fn last_call(
-    lab: &Lab,
+    image: &Image,
     setting: Setting,
     id: &str,
     (mut tracker, first): (Tracker<'_>, usize),
@@ -377,8 +382,8 @@ fn last_call(
         report.distinct += 1;
         let judged = || {
             let overlay = state.overlay();
-            let (_, volume) = Recovery::of(lab, setting, overlay, report.states)?;
-            check_recovered(lab, &volume, call, marks > 1, Use::AndEmpty)
+            let (_, volume) = Recovery::of(image, setting, overlay, report.states)?;
+            check_recovered(image, &volume, call, marks > 1, Use::AndEmpty)
         };
         if let Err(text) = judged() {
             let (name, lost) = (&state.name, state.lost().join(", "));
@@ -394,15 +399,15 @@ fn last_call(
 
 /// Converts a volume of an earlier build, with a crash anywhere.
 fn upgrade(setting: Setting, id: &str) -> Told<Report> {
-    let lab = Lab::of_earlier(&crate::pairs::start())?;
-    let (file, region) = lab.copied()?;
-    let volume = lab.attach(region, setting)?;
-    let mut model = lab.model.clone();
+    let image = Image::of_earlier(&crate::pairs::start())?;
+    let (file, region) = image.copied()?;
+    let volume = image.attach(region, setting)?;
+    let mut model = image.model.clone();
     some_calls(&mut Engine::new(volume.clone()), &mut model)?;
     model.close_all();
     volume.void_records().map_err(told)?;
     drop(Arc::try_unwrap(volume).map_err(|_| "the volume is in use")?);
-    let left = lab.with_image(file)?;
+    let left = image.with_image(file)?;
     let recorder = Arc::new(Recorder::default());
     let mut region = left.region(setting)?;
     region.set_hook(recorder.clone());
@@ -446,13 +451,13 @@ fn upgrade(setting: Setting, id: &str) -> Told<Report> {
 }
 
 /// Trims a volume, crashes, and recovers what its file holds then.
-fn trim(lab: &Lab, setting: Setting) -> Told<Report> {
-    let (file, region) = lab.copied()?;
-    let volume = lab.attach(region, setting)?;
-    let mut model = lab.model.clone();
+fn trim(image: &Image, setting: Setting) -> Told<Report> {
+    let (file, region) = image.copied()?;
+    let volume = image.attach(region, setting)?;
+    let mut model = image.model.clone();
     some_calls(&mut Engine::new(volume.clone()), &mut model)?;
     volume.trim().map_err(told)?;
-    let crashed = lab.with_image(file)?;
+    let crashed = image.with_image(file)?;
     let recovered = crashed.attach(crashed.region(setting)?, setting)?;
     unchanged(&crashed, setting, &recovered, &model, true)?;
     Ok(Report { workloads: 1, calls: 1, states: 1, distinct: 1, ..Report::default() })

@@ -196,12 +196,12 @@ mod tests {
     use super::*;
     use crate::campaign::settings;
     use crate::engine::Engine;
-    use crate::lab::Lab;
+    use crate::image::Image;
 
     #[test]
     fn there_is_something_to_compact_and_something_to_rewrite() {
-        let lab = Lab::new(&start_in_pieces()).expect("built");
-        let attached = || lab.attach(lab.region(settings()[0])?, settings()[0]);
+        let image = Image::new(&start_in_pieces()).expect("built");
+        let attached = || image.attach(image.region(settings()[0])?, settings()[0]);
         let volume = attached().expect("attached");
         assert_eq!(volume.compact(), Ok(12 << 12), "all of the emptier chunk");
         drop(volume);

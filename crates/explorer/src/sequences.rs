@@ -4,10 +4,10 @@
 //! Identities: `mode/class/random/SEED`, or `.../SEED:0,4,9` for some of its calls, of which only
 //! the last is explored.
 
-use crate::campaign::{Filter, Job, Labs, Share, Stop, Tell, is_long, work};
+use crate::campaign::{Filter, Images, Job, Share, Stop, Tell, is_long, work};
 use crate::cases::Case;
-use crate::explore::{Report, Selection, explore};
-use crate::lab::{Lab, Setting};
+use crate::exploration::{Report, Selection, explore};
+use crate::image::{Image, Setting};
 use crate::pairs;
 use crate::random::{sequence, starts};
 use crate::states::Limits;
@@ -45,9 +45,9 @@ fn group_of(setting: Setting, family: &str) -> String {
 /// that instead.
 pub fn run(seeds: impl Iterator<Item = u64> + Send, share: Share, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
-    let labs = &Labs::new(starts());
+    let images = &Images::new(starts());
     if filter.is_set() {
-        return asked(labs, filter, stop);
+        return asked(images, filter, stop);
     }
     // A search for any failure needs no shorter one.
     let shrinks = !stop.at_failure;
@@ -60,7 +60,7 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, share: Share, stop: Stop) ->
         let work = {
             let id = id.clone();
             move |tell: &Tell<'_>| {
-                one(labs, setting, (&id, share.seed(&id)), seed, shrinks.then_some(tell))
+                one(images, setting, (&id, share.seed(&id)), seed, shrinks.then_some(tell))
             }
         };
         Job { id, work: Box::new(work) }
@@ -71,10 +71,10 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, share: Share, stop: Stop) ->
 /// Explores the random sequence, or those of its calls, that this identity names.
 #[must_use]
 pub fn replayed(id: &str) -> Report {
-    asked(&Labs::new(starts()), &Filter::of(id), Stop::default())
+    asked(&Images::new(starts()), &Filter::of(id), Stop::default())
 }
 
-fn asked(labs: &Labs, filter: &Filter, stop: Stop) -> Report {
+fn asked(images: &Images, filter: &Filter, stop: Stop) -> Report {
     let asked = crate::campaign::settings().into_iter().find_map(|setting| {
         let rest = filter.below(&group_of(setting, "random"))?;
         Some((setting, rest.to_owned()))
@@ -83,7 +83,7 @@ fn asked(labs: &Labs, filter: &Filter, stop: Stop) -> Report {
     let id = format!("{}{rest}", group_of(setting, "random"));
     let job = Job {
         id: id.clone(),
-        work: Box::new(move |_| replay(labs, setting, &id, &rest, filter.state)),
+        work: Box::new(move |_| replay(images, setting, &id, &rest, filter.state)),
     };
     work(std::iter::once(job), stop)
 }
@@ -107,7 +107,7 @@ fn turns() -> impl Iterator<Item = (Vec<usize>, &'static str)> + Send {
 
 fn explore_sets(sets: impl Iterator<Item = (Vec<usize>, &'static str)> + Send) -> Report {
     let filter = &Filter::from_environment();
-    let labs = &Labs::new(vec![pairs::start()]);
+    let images = &Images::new(vec![pairs::start()]);
     let (calls, data) = (&pairs::calls(), pairs::data_calls().len());
     let jobs = sets.flat_map(move |(set, family)| {
         let moves = set.iter().all(|&call| call < data);
@@ -122,7 +122,7 @@ fn explore_sets(sets: impl Iterator<Item = (Vec<usize>, &'static str)> + Send) -
             let work = {
                 let id = id.clone();
                 let by_turns = family == "turns";
-                move |_: &Tell<'_>| one_set(labs, setting, &id, actions, (filter.state, by_turns))
+                move |_: &Tell<'_>| one_set(images, setting, &id, actions, (filter.state, by_turns))
             };
             Share::Drawn.takes(filter, &id).then(|| Job { id, work: Box::new(work) })
         })
@@ -131,20 +131,20 @@ fn explore_sets(sets: impl Iterator<Item = (Vec<usize>, &'static str)> + Send) -
 }
 
 fn one_set(
-    labs: &Labs,
+    images: &Images,
     setting: Setting,
     id: &str,
     actions: Vec<Action>,
     (only, by_turns): (Option<u64>, bool),
 ) -> Report {
-    let lab = match labs.lab(0) {
-        Ok(lab) => lab,
+    let image = match images.image(0) {
+        Ok(image) => image,
         Err(text) => return Report::failed(text),
     };
     let all: Vec<Action> = pairs::opened().into_iter().chain(actions).collect();
     let all: Vec<&Action> = all.iter().collect();
     let selection = Selection { only, by_turns, ..Selection::all(id, set_limits()) };
-    let mut report = last_call(lab, setting, &all, &selection);
+    let mut report = last_call(image, setting, &all, &selection);
     if let (Some(text), Some(broken)) = (report.failures.last_mut(), report.broken) {
         text.push_str("\n  ");
         text.push_str(&again(&format!("{id}#{}", broken.state)));
@@ -162,25 +162,25 @@ fn thin() -> Limits {
 }
 
 fn one(
-    labs: &Labs,
+    images: &Images,
     setting: Setting,
     (id, states): (&str, u64),
     seed: u64,
     shrinks: Option<&Tell<'_>>,
 ) -> Report {
     let (start, actions) = sequence(seed, length_of(seed));
-    let lab = match labs.lab(start) {
-        Ok(lab) => lab,
+    let image = match images.image(start) {
+        Ok(image) => image,
         Err(text) => return Report::failed(text),
     };
     let case = Case { name: String::new(), before: Vec::new(), calls: actions };
     let all = Selection::all(id, thin());
     let selection = Selection { seed: states, use_one_in: 8, may_fill: true, ..all };
-    let mut report = explore(lab, &case, setting, &selection);
+    let mut report = explore(image, &case, setting, &selection);
     if let (Some(tell), false) = (shrinks, report.failures.is_empty()) {
         tell(&format!("shrinking {id}"));
         let end = report.broken.map_or(case.calls.len(), |broken| broken.call + 1);
-        let shorter = shrink(lab, setting, id, &case.calls[..end]);
+        let shorter = shrink(image, setting, id, &case.calls[..end]);
         let told = report.failures.pop().unwrap_or_default();
         report.failures.push(shorter.unwrap_or_else(|| {
             format!("{told}\n{}", workload(&case.calls[..end], report.broken, id))
@@ -190,28 +190,28 @@ fn one(
 }
 
 /// Explores some calls of a sequence, or all.
-fn replay(labs: &Labs, setting: Setting, id: &str, rest: &str, state: Option<u64>) -> Report {
+fn replay(images: &Images, setting: Setting, id: &str, rest: &str, state: Option<u64>) -> Report {
     let (seed, kept) = match rest.split_once(':') {
         Some((seed, kept)) => (seed, Some(kept)),
         None => (rest, None),
     };
     let Ok(seed) = seed.parse() else { return Report::failed(format!("{id}: no seed")) };
     let (start, actions) = sequence(seed, length_of(seed));
-    let lab = match labs.lab(start) {
-        Ok(lab) => lab,
+    let image = match images.image(start) {
+        Ok(image) => image,
         Err(text) => return Report::failed(text),
     };
     let Some(kept) = kept else {
         let case = Case { name: String::new(), before: Vec::new(), calls: actions };
         let all = Selection::all(id, thin());
         let selection = Selection { only: state, use_one_in: 8, may_fill: true, ..all };
-        return explore(lab, &case, setting, &selection);
+        return explore(image, &case, setting, &selection);
     };
     let kept: Option<Vec<usize>> = kept.split(',').map(|index| index.parse().ok()).collect();
     let Some(kept) = kept else { return Report::failed(format!("{id}: no list of calls")) };
     let actions: Vec<&Action> = kept.iter().filter_map(|&index| actions.get(index)).collect();
     last_call(
-        lab,
+        image,
         setting,
         &actions,
         &Selection { only: state, ..Selection::all(id, Limits::FULL) },
@@ -220,7 +220,7 @@ fn replay(labs: &Labs, setting: Setting, id: &str, rest: &str, state: Option<u64
 
 /// Explores the last of some calls.
 fn last_call(
-    lab: &Lab,
+    image: &Image,
     setting: Setting,
     actions: &[&Action],
     selection: &Selection<'_>,
@@ -228,18 +228,18 @@ fn last_call(
     let Some((last, before)) = actions.split_last() else { return Report::default() };
     let before = before.iter().map(|&action| action.clone()).collect();
     let case = Case { name: String::new(), before, calls: vec![(*last).clone()] };
-    explore(lab, &case, setting, &Selection { may_fill: true, ..*selection })
+    explore(image, &case, setting, &Selection { may_fill: true, ..*selection })
 }
 
 /// Looks for fewer calls that fail as well; gives the failure told by them, if they fail by
 /// themselves.
-fn shrink(lab: &Lab, setting: Setting, id: &str, actions: &[Action]) -> Option<String> {
+fn shrink(image: &Image, setting: Setting, id: &str, actions: &[Action]) -> Option<String> {
     let begun = Instant::now();
     let fails = |kept: &[usize]| -> Option<(String, String)> {
         let list: Vec<String> = kept.iter().map(ToString::to_string).collect();
         let id = format!("{id}:{}", list.join(","));
         let chosen: Vec<&Action> = kept.iter().map(|&index| &actions[index]).collect();
-        let mut report = last_call(lab, setting, &chosen, &Selection::all(&id, Limits::FULL));
+        let mut report = last_call(image, setting, &chosen, &Selection::all(&id, Limits::FULL));
         let text = report.failures.pop()?;
         let id = report.broken.map_or(id.clone(), |broken| format!("{id}#{}", broken.state));
         Some((text, id))
@@ -268,7 +268,7 @@ fn shrink(lab: &Lab, setting: Setting, id: &str, actions: &[Action]) -> Option<S
 }
 
 /// The calls, and how to see the failure again.
-fn workload(actions: &[Action], broken: Option<crate::explore::Broken>, id: &str) -> String {
+fn workload(actions: &[Action], broken: Option<crate::exploration::Broken>, id: &str) -> String {
     let calls: Vec<String> = actions.iter().map(|action| format!("\n    {action:?}")).collect();
     let state = broken.map_or(String::new(), |broken| format!("#{}", broken.state));
     format!("  workload:{}\n  {}", calls.concat(), again(&format!("{id}{state}")))
@@ -296,14 +296,14 @@ pub fn workload_on(start: &str, actions: &[Action]) -> Report {
     let Some(start) = starts().into_iter().find(|one| one.name == start) else {
         return Report::failed(format!("no start {start}"));
     };
-    let lab = match Lab::new(&start) {
-        Ok(lab) => lab,
+    let image = match Image::new(&start) {
+        Ok(image) => image,
         Err(text) => return Report::failed(text),
     };
     let case = Case { name: String::new(), before: Vec::new(), calls: actions.to_vec() };
     for setting in crate::campaign::settings() {
         let id = group_of(setting, start.name);
-        report.add(explore(&lab, &case, setting, &Selection::all(&id, Limits::FULL)));
+        report.add(explore(&image, &case, setting, &Selection::all(&id, Limits::FULL)));
     }
     report
 }

@@ -6,7 +6,7 @@
 //! tries only the sites whose name contains the text, `SOLERA_MINUTES` is the time for one site
 //! [2].
 
-use explorer::mutate::{Survey, names};
+use explorer::mutation::{Survey, names};
 use pmem::inject::Site;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

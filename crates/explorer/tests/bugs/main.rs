@@ -8,7 +8,7 @@ mod flex;
 
 use explorer::campaign::{Share, Stop, figures, run, settings, summary};
 use explorer::cases::{Case, Start};
-use explorer::explore::Report;
+use explorer::exploration::Report;
 use explorer::{concurrent, deaths, lifecycle, sequences};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

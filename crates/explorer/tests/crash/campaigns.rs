@@ -8,8 +8,8 @@
 //! `SOLERA_EXPLORE` replays a failure (see `campaign.rs`).
 
 use explorer::campaign::{Filter, Share, Stop, is_long, run, settings, summary};
-use explorer::explore::Report;
-use explorer::{announced, concurrent, deaths, lifecycle, sequences};
+use explorer::exploration::Report;
+use explorer::{concurrent, deaths, extent_release, lifecycle, sequences};
 use std::time::Duration;
 
 fn must_hold(name: &str, report: &Report) {
@@ -63,5 +63,5 @@ fn a_death_and_then_a_power_cut() {
 
 #[test]
 fn a_death_beside_the_last_inode_of_an_extent() {
-    must_hold("a death beside an extent's end", &announced::run(Stop::default()));
+    must_hold("a death beside an extent's end", &extent_release::run(Stop::default()));
 }

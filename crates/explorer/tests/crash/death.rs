@@ -13,9 +13,9 @@
 
 use explorer::cases::{self, Case, Start};
 use explorer::engine::Engine;
-use explorer::judge::{Call, exercise, free_space, remove_all};
-use explorer::lab::Pinned;
+use explorer::image::Pinned;
 use explorer::model::Model;
+use explorer::oracle::{Call, exercise, free_space, remove_all};
 use explorer::workload::{Action, System};
 use pmem::Hook;
 use std::cell::RefCell;

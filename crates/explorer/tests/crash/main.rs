@@ -14,4 +14,4 @@ mod flex;
 mod model;
 mod regressions;
 mod sqlite_cuts;
-mod survived;
+mod survivor;

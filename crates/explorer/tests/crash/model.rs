@@ -6,9 +6,9 @@
 //! one of four seeds; with `SOLERA_TEST_LONG` 40 times as many sequences are drawn.
 
 use explorer::engine::Engine;
-use explorer::judge::{check_volume, free_space, remove_all};
 use explorer::kernel::Kernel;
 use explorer::model::Model;
+use explorer::oracle::{check_volume, free_space, remove_all};
 use explorer::workload::{Action, Outcome, System, Value};
 use pmem::Region;
 use proptest::prelude::*;

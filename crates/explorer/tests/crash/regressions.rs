@@ -2,7 +2,7 @@
 
 use explorer::campaign::summary;
 use explorer::deaths;
-use explorer::explore::Report;
+use explorer::exploration::Report;
 use explorer::sequences::workload_on;
 use explorer::workload::Action;
 use explorer::workload::short::{close, open, write_at};

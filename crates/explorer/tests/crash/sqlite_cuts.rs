@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use explorer::cases::Start;
-use explorer::lab::{Lab, Setting};
+use explorer::image::{Image, Setting};
 use explorer::states::{Limits, Tracker};
 use flex::volumes;
 use pmem::Class;
@@ -157,11 +157,11 @@ fn settings(journal: &str) -> String {
 }
 
 /// Commits transactions, and cuts the power everywhere in them. Gives the number of images.
-fn explore(sqlite: &Sqlite, lab: &Lab, journal: &str, setting: Setting) -> Result<u64, String> {
+fn explore(sqlite: &Sqlite, image: &Image, journal: &str, setting: Setting) -> Result<u64, String> {
     let trace = Trace::new();
-    let mut region = lab.region(setting)?;
+    let mut region = image.region(setting)?;
     region.set_hook(Arc::clone(&trace) as _);
-    let volume = lab.attach(region, setting)?;
+    let volume = image.attach(region, setting)?;
     let database = Database::open(sqlite, &volume)?;
     database.run(&settings(journal))?;
     database.run(
@@ -181,7 +181,7 @@ fn explore(sqlite: &Sqlite, lab: &Lab, journal: &str, setting: Setting) -> Resul
     drop(database);
     let begun = events.iter().position(|event| *event == Event::Mark("begun".into()));
     let begun = begun.ok_or("the trace has no beginning")?;
-    let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+    let mut tracker = Tracker::new(&image.base, &events, setting.class);
     tracker.skip(begun + 1);
     let (mut seen, mut count, mut wrong) = (HashSet::new(), 0, None);
     tracker.explore(begun + 1, &Limits::SPARSE, 1, &mut |state, committed| {
@@ -189,9 +189,9 @@ fn explore(sqlite: &Sqlite, lab: &Lab, journal: &str, setting: Setting) -> Resul
             return true;
         }
         count += 1;
-        let found = lab
+        let found = image
             .crashed(setting, &state.overlay())
-            .and_then(|region| lab.attach(region, setting))
+            .and_then(|region| image.attach(region, setting))
             .and_then(|volume| judge(sqlite, &volume, journal, committed as i64));
         wrong = found.err().map(|text| format!("{journal}, {}: {text}", state.name));
         wrong.is_none()
@@ -234,7 +234,7 @@ fn judge(
 fn what_was_committed_is_there_and_the_database_is_whole() {
     let Some(sqlite) = Sqlite::load() else { return };
     let start = Start { name: "sqlite", build: Vec::new(), full: false };
-    let lab = Lab::new(&start).expect("a volume");
+    let image = Image::new(&start).expect("a volume");
     // Another kind of journal at each commit; with `SOLERA_TEST_LONG` all.
     let journals = ["wal", "delete", "truncate", "persist"];
     let turn = rotation::turn("sqlite_cuts", journals.len() as u32) as usize;
@@ -242,14 +242,14 @@ fn what_was_committed_is_there_and_the_database_is_whole() {
     for &journal in journals {
         for class in [Class::CacheLine, Class::Byte] {
             let setting = Setting { mode: Mode::Strict, class };
-            let images = explore(&sqlite, &lab, journal, setting);
+            let images = explore(&sqlite, &image, journal, setting);
             let images = images.unwrap_or_else(|wrong| panic!("{wrong}"));
             println!("{journal}, {class}: {images} images");
             assert!(images > 100, "{journal}, {class}: {images} images");
         }
         // Where calls that have returned are not durable, as the VFS believes, it shows.
         let setting = Setting { mode: Mode::Posix, class: Class::CacheLine };
-        let lost = explore(&sqlite, &lab, journal, setting);
+        let lost = explore(&sqlite, &image, journal, setting);
         println!("{journal}, not durable: {lost:?}");
         assert!(lost.is_err(), "{journal}: nothing is lost though nothing is synced");
     }

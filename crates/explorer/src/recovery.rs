@@ -2,8 +2,8 @@
 //! crash again inside the recovery, and recover that.
 
 use crate::campaign::is_long;
-use crate::judge::check_volume;
-use crate::lab::{Lab, Pinned, Recorder, Setting, Told};
+use crate::image::{Image, Pinned, Recorder, Setting, Told};
+use crate::oracle::check_volume;
 use crate::states::{Limits, Overlay, Tracker};
 use pmem::trace::Event;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ const CHECKED_EVERY: u64 = 4;
 
 /// An image that a crash left, and its recovery.
 pub struct Recovery<'l> {
-    lab: &'l Lab,
+    image: &'l Image,
     setting: Setting,
     overlay: Overlay,
     /// What the recovery stored, if it was traced.
@@ -32,12 +32,12 @@ pub struct Recovery<'l> {
 impl<'l> Recovery<'l> {
     /// Recovers an image: the one of this `number` among those of its workload.
     pub fn of(
-        lab: &'l Lab,
+        image: &'l Image,
         setting: Setting,
         overlay: Overlay,
         number: u64,
     ) -> Told<(Self, Arc<Volume>)> {
-        let mut region = lab.crashed(setting, &overlay)?;
+        let mut region = image.crashed(setting, &overlay)?;
         let recorder = number
             .is_multiple_of(NESTED_EVERY[usize::from(is_long())])
             .then(|| Arc::new(Recorder::default()));
@@ -46,18 +46,18 @@ impl<'l> Recovery<'l> {
         }
         let pinned = number.is_multiple_of(PINNED_EVERY);
         let _pinned = pinned.then(|| Pinned::to((number / 2) as usize));
-        let volume = lab.attach(region, setting)?;
+        let volume = image.attach(region, setting)?;
         let events = recorder.map(|recorder| recorder.trace.take());
-        Ok((Self { lab, setting, overlay, events }, volume))
+        Ok((Self { image, setting, overlay, events }, volume))
     }
 
     /// Crashes inside the recovery and behind it, if it was traced; `check` judges what is
     /// recovered then. Gives the number of those crashes.
     pub fn crash_again(self, check: &dyn Fn(&Arc<Volume>) -> Told<()>) -> Told<u64> {
-        let Self { lab, setting, overlay, events } = self;
+        let Self { image, setting, overlay, events } = self;
         let Some(mut events) = events else { return Ok(0) };
         events.push(Event::Mark("recovered".into()));
-        let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+        let mut tracker = Tracker::new(&image.base, &events, setting.class);
         tracker.start_with(&overlay);
         let (mut seen, mut count, mut wrong) = (HashSet::new(), 0_u64, None);
         tracker.explore(0, &Limits::SPARSE, 1, &mut |state, _| {
@@ -66,8 +66,8 @@ impl<'l> Recovery<'l> {
             }
             count += 1;
             let again = || -> Told<()> {
-                let region = lab.crashed(setting, &state.overlay())?;
-                let volume = lab.attach(region, setting)?;
+                let region = image.crashed(setting, &state.overlay())?;
+                let volume = image.attach(region, setting)?;
                 check(&volume)?;
                 let checked = count.is_multiple_of(CHECKED_EVERY);
                 if checked { check_volume(&volume) } else { Ok(()) }

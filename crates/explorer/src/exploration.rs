@@ -4,10 +4,10 @@
 use crate::campaign::Share;
 use crate::cases::Case;
 use crate::engine::Engine;
-use crate::judge::{Call, check_volume, exercise, free_space, remove_all, remove_all_backwards};
-use crate::lab::{Lab, Pinned, Recorder, Setting, Told, Volatile, Window, volatile_overlay};
+use crate::image::{Image, Pinned, Recorder, Setting, Told, Volatile, Window, volatile_overlay};
 use crate::model::Model;
-use crate::recover::Recovery;
+use crate::oracle::{Call, check_volume, exercise, free_space, remove_all, remove_all_backwards};
+use crate::recovery::Recovery;
 use crate::states::{Limits, Overlay, State, Tracker, mix};
 use crate::workload::{Action, System};
 use pmem::trace::Event;
@@ -141,21 +141,21 @@ fn both(engine: &mut Engine, model: &mut Model, action: &Action, may_fill: bool)
 
 /// Attaches, does what comes before, then the calls, under a trace.
 fn run<'c>(
-    lab: &Lab,
+    image: &Image,
     case: &'c Case,
     setting: Setting,
     selection: &Selection<'_>,
 ) -> Told<Run<'c>> {
-    let may_fill = lab.full || selection.may_fill;
+    let may_fill = image.full || selection.may_fill;
     // The lane and the group of a call are its processor's: the same ones again for the same case.
     let _pinned = Pinned::to(seed_of(selection.id) as usize);
     let recorder = Arc::new(Recorder::default());
-    let mut region = lab.region(setting)?;
+    let mut region = image.region(setting)?;
     region.set_hook(recorder.clone());
     let window = Window::of(&region);
-    let volume = lab.attach(region, setting)?;
+    let volume = image.attach(region, setting)?;
     let mut engine = Engine::new(volume);
-    let mut model = lab.model.clone();
+    let mut model = image.model.clone();
     // The image was detached orderly: every size in it is durable.
     model.apply(&Action::SyncAll).map_err(|errno| format!("{errno:?}"))?;
     let poker = Arc::clone(&recorder);
@@ -188,8 +188,9 @@ fn run<'c>(
 }
 
 /// Explores one case; failures are told in the report.
-pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'_>) -> Report {
-    let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| run(lab, case, setting, selection)));
+pub fn explore(image: &Image, case: &Case, setting: Setting, selection: &Selection<'_>) -> Report {
+    let attempt =
+        std::panic::catch_unwind(AssertUnwindSafe(|| run(image, case, setting, selection)));
     let run = match attempt {
         Ok(Ok(run)) => run,
         Ok(Err(text)) => return Report::failed(format!("{}: {text}", selection.id)),
@@ -199,7 +200,7 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
     report.calls = run.calls.len() as u64;
     let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
     let Some(first) = run.events.iter().position(is_begin) else { return report };
-    let mut tracker = Tracker::new(&lab.base, &run.events, setting.class);
+    let mut tracker = Tracker::new(&image.base, &run.events, setting.class);
     tracker.skip(first);
     let mut seen = HashSet::new();
     tracker.explore(first, &selection.limits, selection.seed, &mut |state, marks| {
@@ -211,7 +212,7 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
         }
         report.distinct += 1;
         let judged = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            judge(lab, &run, setting, state, (marks, number, selection.use_one_in))
+            judge(image, &run, setting, state, (marks, number, selection.use_one_in))
         }));
         let text = match judged {
             Ok(Ok(nested)) => {
@@ -232,12 +233,12 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
 #[cfg(feature = "inject")]
 #[must_use]
 pub fn sites_of_calls(
-    lab: &Lab,
+    image: &Image,
     case: &Case,
     setting: Setting,
     selection: &Selection<'_>,
 ) -> Vec<&'static std::panic::Location<'static>> {
-    let Ok(run) = run(lab, case, setting, selection) else { return Vec::new() };
+    let Ok(run) = run(image, case, setting, selection) else { return Vec::new() };
     let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
     let calls = run.events.iter().skip_while(|event| !is_begin(event));
     let site = |event: &Event| match event {
@@ -282,7 +283,7 @@ fn call_at<'r>(run: &'r Run<'_>, setting: Setting, marks: usize) -> (Call<'r>, b
 /// Recovers the state, compares, uses and empties the volume; crashes again inside some recoveries.
 /// Gives the number of those second crashes.
 fn judge(
-    lab: &Lab,
+    image: &Image,
     run: &Run<'_>,
     setting: Setting,
     state: &State<'_>,
@@ -300,14 +301,14 @@ fn judge(
         (true, 0) => Use::AndEmpty,
         (true, _) => Use::AndEmptyBackwards,
     };
-    let (recovery, volume) = Recovery::of(lab, setting, overlay, number)?;
-    check_recovered(lab, &volume, &call, returned, used)?;
+    let (recovery, volume) = Recovery::of(image, setting, overlay, number)?;
+    check_recovered(image, &volume, &call, returned, used)?;
     drop(volume);
     recovery.crash_again(&|volume| call.check(&Engine::new(volume.clone()), returned))
 }
 
 pub(crate) fn check_recovered(
-    lab: &Lab,
+    image: &Image,
     volume: &Arc<Volume>,
     call: &Call<'_>,
     returned: bool,
@@ -322,7 +323,7 @@ pub(crate) fn check_recovered(
     if used == Use::No {
         return Ok(());
     }
-    if !lab.full {
+    if !image.full {
         exercise(&mut engine)?;
         let left = free_space(volume)?;
         if left != free {
@@ -336,8 +337,8 @@ pub(crate) fn check_recovered(
     }
     check_volume(volume).map_err(|text| format!("emptied: {text}"))?;
     let left = free_space(volume)?;
-    if left != lab.free_when_empty {
-        let lost = lab.free_when_empty.abs_diff(left);
+    if left != image.free_when_empty {
+        let lost = image.free_when_empty.abs_diff(left);
         return Err(format!("emptied, {lost} bytes are not free, or free that never were"));
     }
     exercise(&mut engine)

@@ -12,13 +12,13 @@
 //!
 //! Identities: `mode/class/announced/CALL`.
 
-use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, settings, work};
+use crate::campaign::{Filter, Images, Job, Stop, Tell, is_long, settings, work};
 use crate::cases::Start;
 use crate::deaths::{attached, emptied, end_thread, let_go};
 use crate::engine::Engine;
-use crate::explore::{Report, seed_of};
-use crate::judge::{check_volume, remove_all};
-use crate::lab::{Lab, Pinned, Placed, Setting, Told};
+use crate::exploration::{Report, seed_of};
+use crate::image::{Image, Pinned, Placed, Setting, Told};
+use crate::oracle::{check_volume, remove_all};
 use crate::pairs::Named;
 use crate::workload::short::{dir, file, link, rename, truncate, unlink};
 use crate::workload::{Action, System};
@@ -208,8 +208,8 @@ fn calls() -> Vec<Named> {
     ]
 }
 
-fn meet(lab: &Lab, setting: Setting, call: &Action, fates: Fates) -> Told<Events> {
-    let placed = lab.placed()?;
+fn meet(image: &Image, setting: Setting, call: &Action, fates: Fates) -> Told<Events> {
+    let placed = image.placed()?;
     let process = |fate| Process::new(&placed, setting, fate);
     // The one that stays.
     let volume = process(Fate::default())?.volume;
@@ -240,13 +240,13 @@ fn meet(lab: &Lab, setting: Setting, call: &Action, fates: Fates) -> Told<Events
     drop(process(Fate::default())?);
     check_volume(&volume)?;
     remove_all(&Engine::new(volume.clone()))?;
-    emptied(lab, &volume)?;
+    emptied(image, &volume)?;
     Ok(events)
 }
 
 /// All deaths around one call of the finder.
 struct Deaths<'l> {
-    lab: &'l Lab,
+    image: &'l Image,
     setting: Setting,
     call: &'l Named,
     report: Report,
@@ -260,7 +260,7 @@ impl Deaths<'_> {
         (self.tell)(&what);
         self.report.workloads += 1;
         self.report.calls += 2;
-        let met = meet(self.lab, self.setting, &self.call.1, fates);
+        let met = meet(self.image, self.setting, &self.call.1, fates);
         met.map_err(|text| self.report.failures.push(format!("{what}: {text}"))).ok()
     }
 
@@ -301,15 +301,16 @@ fn id(setting: Setting, call: &Named) -> String {
 /// Explores all calls; mode `strict`, class `cache-line`.
 #[must_use]
 pub fn run(stop: Stop) -> Report {
-    let (filter, labs, calls) = (&Filter::from_environment(), &Labs::new(vec![start()]), &calls());
+    let (filter, images, calls) =
+        (&Filter::from_environment(), &Images::new(vec![start()]), &calls());
     let setting = settings()[0];
     let jobs = calls.iter().filter(|call| filter.takes(&id(setting, call)));
     let jobs = jobs.map(|call| {
         let work = move |tell: &Tell<'_>| {
             // Which record a call takes, and what that keeps, is its processor's.
             let _pinned = Pinned::to(seed_of(call.0) as usize);
-            labs.lab(0).map_or_else(Report::failed, |lab| {
-                let mut deaths = Deaths { lab, setting, call, report: Report::default(), tell };
+            images.image(0).map_or_else(Report::failed, |image| {
+                let mut deaths = Deaths { image, setting, call, report: Report::default(), tell };
                 // What was found is in the report.
                 let _ = deaths.all();
                 deaths.report
@@ -326,9 +327,9 @@ mod tests {
 
     #[test]
     fn the_file_is_alone_in_its_extent() {
-        let lab = Lab::new(&start()).expect("built");
+        let image = Image::new(&start()).expect("built");
         let setting = settings()[0];
-        let volume = lab.attach(lab.region(setting).expect("a region"), setting);
+        let volume = image.attach(image.region(setting).expect("a region"), setting);
         let engine = Engine::new(volume.expect("attached"));
         let extent = |path: &str| engine.resolve(path).expect("found").ino / (EXTENT + 1);
         let others = (2..EXTENT).map(|number| extent(&format!("other-{number}")));

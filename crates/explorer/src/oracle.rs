@@ -8,7 +8,7 @@
 //! written. In no mode does a file ever show bytes that were not written to it: each write has data
 //! of its own.
 
-use crate::compare::{compare, exactly, has_reserved, unexplained};
+use crate::comparison::{compare, exactly, has_reserved, unexplained};
 use crate::content::{Content, PAGE, fill};
 use crate::engine::Engine;
 use crate::model::{Model, Object, ObjectId};

@@ -5,17 +5,17 @@
 //! begins so; with `SOLERA_TEST_LONG` all cases run, at all points.
 
 use explorer::campaign::figures;
-use explorer::survived;
+use explorer::survivor;
 
-const TEST: &str = "survived::a_death_and_a_survivor_and_then_a_power_cut";
+const TEST: &str = "survivor::a_death_and_a_survivor_and_then_a_power_cut";
 
 #[test]
 fn a_death_and_a_survivor_and_then_a_power_cut() {
-    if survived::is_victim() {
-        return survived::die().expect("it dies");
+    if survivor::is_victim() {
+        return survivor::die().expect("it dies");
     }
     let filter = std::env::var("SOLERA_DEATH").unwrap_or_default();
-    let report = survived::run(&filter, TEST);
+    let report = survivor::run(&filter, TEST);
     println!("deaths, survivors and power cuts: {}", figures(&report));
     assert!(report.failures.is_empty() && report.distinct > 0, "{}", report.failures.join("\n"));
 }

@@ -9,10 +9,10 @@
 use crate::campaign::{Share, is_long};
 use crate::cases::{self, Case, Start};
 use crate::engine::Engine;
-use crate::explore::{Report, Use, check_recovered};
-use crate::judge::Call;
-use crate::lab::{Lab, Setting, Told};
+use crate::exploration::{Report, Use, check_recovered};
+use crate::image::{Image, Setting, Told};
 use crate::model::Model;
+use crate::oracle::Call;
 use crate::states::{Limits, State, Tracker, mix};
 use crate::workload::{Action, System, short};
 use pmem::trace::Event;
@@ -307,8 +307,8 @@ fn seen(volume: &Arc<Volume>, before: &Model, after: &Model, action: &Action) ->
     Ok(before.clone())
 }
 
-fn live(lab: &Lab, start: &Start, case: &Case, victim: &Victim<'_>, point: u64) -> Told<Story> {
-    let place = lab.placed()?;
+fn live(image: &Image, start: &Start, case: &Case, victim: &Victim<'_>, point: u64) -> Told<Story> {
+    let place = image.placed()?;
     let record = Arc::new(Record::default());
     let attach = || {
         let options = AttachOptions {
@@ -321,7 +321,7 @@ fn live(lab: &Lab, start: &Start, case: &Case, victim: &Victim<'_>, point: u64) 
     };
     let first_volume = attach()?;
     let life = let_die(&record, &place.path, victim, point)?;
-    let mut model = lab.model.clone();
+    let mut model = image.model.clone();
     model.apply(&Action::SyncAll).map_err(told)?;
     for action in case.before.iter().chain(&case.calls[..life.returned]) {
         let _ = model.apply(action);
@@ -358,8 +358,8 @@ fn live(lab: &Lab, start: &Start, case: &Case, victim: &Victim<'_>, point: u64) 
 
 // ---- the power cut ------------------------------------------------------------------------------
 
-fn explore(lab: &Lab, story: &Story, seed: u64, report: &mut Report) -> Told<()> {
-    let mut tracker = Tracker::new(&lab.base, &story.events, SETTING.class);
+fn explore(image: &Image, story: &Story, seed: u64, report: &mut Report) -> Told<()> {
+    let mut tracker = Tracker::new(&image.base, &story.events, SETTING.class);
     tracker.of_threads(&story.threads);
     tracker.skip(story.first);
     let limits = Limits { one_in: 4, ..Limits::SPARSE };
@@ -371,13 +371,13 @@ fn explore(lab: &Lab, story: &Story, seed: u64, report: &mut Report) -> Told<()>
         }
         report.distinct += 1;
         let used = if report.distinct.is_multiple_of(8) { Use::AndEmpty } else { Use::No };
-        wrong = judge(lab, story, state, marks, used).err();
+        wrong = judge(image, story, state, marks, used).err();
         wrong.is_none()
     });
     wrong.map_or(Ok(()), Err)
 }
 
-fn judge(lab: &Lab, story: &Story, state: &State<'_>, marks: usize, used: Use) -> Told<()> {
+fn judge(image: &Image, story: &Story, state: &State<'_>, marks: usize, used: Use) -> Told<()> {
     let index = marks.saturating_sub(1) / 2;
     let call = Call {
         before: &story.models[index],
@@ -388,8 +388,8 @@ fn judge(lab: &Lab, story: &Story, state: &State<'_>, marks: usize, used: Use) -
     };
     let returned = marks > 0 && marks.is_multiple_of(2);
     let attempt = || -> Told<()> {
-        let volume = lab.attach(lab.crashed(SETTING, &state.overlay())?, SETTING)?;
-        check_recovered(lab, &volume, &call, returned, used)
+        let volume = image.attach(image.crashed(SETTING, &state.overlay())?, SETTING)?;
+        check_recovered(image, &volume, &call, returned, used)
     };
     attempt().map_err(|text| {
         let when = if returned { "after" } else { "during" };
@@ -409,16 +409,16 @@ fn late_ones(points: u64, seed: u64) -> Vec<u64> {
 }
 
 /// Deaths of one case, and the power cuts after them: at some points, or at all.
-fn one_case(lab: &Lab, start: &Start, case: &Case, victim: &Victim<'_>, all: bool) -> Report {
+fn one_case(image: &Image, start: &Start, case: &Case, victim: &Victim<'_>, all: bool) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
     let id = format!("{}/{}", start.name, case.name);
     let name_seed = Share::Drawn.seed(&format!("survived/{id}"));
     let die_at = |point: u64, report: &mut Report| -> Option<u64> {
         report.calls += 1;
-        let story = live(lab, start, case, victim, point);
+        let story = live(image, start, case, victim, point);
         let seed = mix(point ^ name_seed);
         let explored = story.and_then(|story| {
-            explore(lab, &story, seed, report)?;
+            explore(image, &story, seed, report)?;
             Ok(story.points)
         });
         explored.unwrap_or_else(|text| {
@@ -452,7 +452,7 @@ pub fn run(filter: &str, test: &str) -> Report {
         if start.full || !(strict || long || has_always) {
             continue;
         }
-        let mut lab = None;
+        let mut image = None;
         for (case_index, case) in all.iter().enumerate() {
             let id = format!("{}/{}", start.name, case.name);
             let always = ALWAYS.contains(&&*id);
@@ -461,12 +461,12 @@ pub fn run(filter: &str, test: &str) -> Report {
             if !id.starts_with(filter) || !wanted || case.calls.len() > 10 {
                 continue;
             }
-            let lab = match lab.get_or_insert_with(|| Lab::new(start)) {
-                Ok(lab) => lab,
+            let image = match image.get_or_insert_with(|| Image::new(start)) {
+                Ok(image) => image,
                 Err(text) => return Report::failed(format!("{}: {text}", start.name)),
             };
             let victim = Victim { test, start: start_index, case: case_index };
-            report.add(one_case(lab, start, case, &victim, long || always));
+            report.add(one_case(image, start, case, &victim, long || always));
         }
     }
     report

@@ -7,8 +7,8 @@
 
 use crate::campaign::{Job, Share, Stop, Tell, settings, work};
 use crate::cases::{self, Case, Start};
-use crate::explore::{Report, Selection, explore, sites_of_calls};
-use crate::lab::{Lab, Setting, Told};
+use crate::exploration::{Report, Selection, explore, sites_of_calls};
+use crate::image::{Image, Setting, Told};
 use crate::states::Limits;
 use crate::{concurrent, deaths, lifecycle, sequences};
 use pmem::inject::{Does, Site, leave_out, reached};
@@ -33,7 +33,7 @@ struct Place {
 /// All single calls, and which sites they reach.
 pub struct Survey {
     starts: Vec<(Start, Vec<Case>)>,
-    labs: Vec<Told<Lab>>,
+    images: Vec<Told<Image>>,
     by_site: BTreeMap<Site, Vec<Place>>,
 }
 
@@ -48,7 +48,7 @@ impl Survey {
     #[must_use]
     pub fn take() -> Self {
         let starts = cases::all();
-        let labs: Vec<_> = starts.iter().map(|(start, _)| Lab::new(start)).collect();
+        let images: Vec<_> = starts.iter().map(|(start, _)| Image::new(start)).collect();
         let places: Vec<Place> = settings()[..SETTINGS]
             .iter()
             .flat_map(|&setting| {
@@ -60,17 +60,17 @@ impl Survey {
             .collect();
         let found: Mutex<BTreeMap<Site, Vec<(bool, Place)>>> = Mutex::default();
         let jobs = places.iter().map(|place| {
-            let (starts, labs, found) = (&starts, &labs, &found);
+            let (starts, images, found) = (&starts, &images, &found);
             let id = id_of(starts, place);
             let work = {
                 let id = id.clone();
                 move |_: &Tell<'_>| {
                     let case = &starts[place.start].1[place.case];
-                    let lab = &labs[place.start];
-                    let (sites, report) = reached(|| explore_at(lab, case, place, &id, ENDS));
+                    let image = &images[place.start];
+                    let (sites, report) = reached(|| explore_at(image, case, place, &id, ENDS));
                     let selection = Selection::all(&id, ENDS);
-                    let own = lab.as_ref().map_or(Vec::new(), |lab| {
-                        sites_of_calls(lab, case, place.setting, &selection)
+                    let own = image.as_ref().map_or(Vec::new(), |image| {
+                        sites_of_calls(image, case, place.setting, &selection)
                     });
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     for site in sites {
@@ -89,7 +89,7 @@ impl Survey {
             places.sort_by_key(|&(elsewhere, _)| elsewhere);
             (site, places.into_iter().map(|(_, place)| place).collect())
         });
-        Self { starts, labs, by_site: by_site.collect() }
+        Self { starts, images, by_site: by_site.collect() }
     }
 
     /// The sites that were reached.
@@ -129,7 +129,7 @@ impl Survey {
                 let id = id.clone();
                 move |_: &Tell<'_>| {
                     let case = &self.starts[place.start].1[place.case];
-                    explore_at(&self.labs[place.start], case, place, &id, Limits::FULL)
+                    explore_at(&self.images[place.start], case, place, &id, Limits::FULL)
                 }
             };
             Job { id, work: Box::new(work) }
@@ -138,9 +138,9 @@ impl Survey {
     }
 }
 
-fn explore_at(lab: &Told<Lab>, case: &Case, place: &Place, id: &str, limits: Limits) -> Report {
-    match lab {
-        Ok(lab) => explore(lab, case, place.setting, &Selection::all(id, limits)),
+fn explore_at(image: &Told<Image>, case: &Case, place: &Place, id: &str, limits: Limits) -> Report {
+    match image {
+        Ok(image) => explore(image, case, place.setting, &Selection::all(id, limits)),
         Err(text) => Report::failed(format!("{id}: {text}")),
     }
 }

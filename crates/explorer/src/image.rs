@@ -3,8 +3,8 @@
 use crate::cases::Start;
 use crate::content::PAGE;
 use crate::engine::Engine;
-use crate::judge::{free_space, remove_all};
 use crate::model::Model;
+use crate::oracle::{free_space, remove_all};
 use crate::states::{LINE, Line, Overlay, mix};
 use crate::workload::{Action, System, short};
 use pmem::trace::Trace;
@@ -46,7 +46,7 @@ pub enum Volatile {
 }
 
 /// An image to start from, and the model that agrees with it.
-pub struct Lab {
+pub struct Image {
     file: OwnedFd,
     /// The image's bytes.
     pub base: Vec<u8>,
@@ -235,7 +235,7 @@ fn punch_zeros(file: &OwnedFd, written: &[Range<usize>], length: usize) -> Told<
     Ok(())
 }
 
-impl Lab {
+impl Image {
     /// A copy of the image in a file of its own, and a region over it that stores to the file.
     pub fn copied(&self) -> Told<(OwnedFd, Region)> {
         let file = rustix::fs::memfd_create("copy", MemfdFlags::CLOEXEC).map_err(told)?;
@@ -265,7 +265,7 @@ impl Lab {
         Ok(placed)
     }
 
-    /// The same lab with another image: that of `file`.
+    /// The same with other bytes: that of `file`.
     pub fn with_image(&self, file: OwnedFd) -> Told<Self> {
         let (base, model) = (bytes_of(&file)?, self.model.clone());
         let written = written(&base);
@@ -275,13 +275,13 @@ impl Lab {
 
     /// Makes the image: a volume that held other things, then `start`, orderly detached.
     pub fn new(start: &Start) -> Told<Self> {
-        let lab = Self::sized(start, VOLUME_SIZE)?;
-        punch_zeros(&lab.file, &lab.written, lab.base.len())?;
-        Ok(lab)
+        let image = Self::sized(start, VOLUME_SIZE)?;
+        punch_zeros(&image.file, &image.written, image.base.len())?;
+        Ok(image)
     }
 
-    /// As [`Lab::new`], but the file keeps the memory that it was given: a format finds no holes to
-    /// spare. The volume may be smaller than its file.
+    /// As [`Image::new`], but the file keeps the memory that it was given: a format finds no holes
+    /// to spare. The volume may be smaller than its file.
     pub fn sized(start: &Start, size: u64) -> Told<Self> {
         Self::formatted(start, size, FormatOptions::default())
     }
@@ -356,7 +356,7 @@ impl Lab {
         Self::attach_as(region, setting, true)
     }
 
-    /// As [`Lab::attach`], for several threads.
+    /// As [`Image::attach`], for several threads.
     pub fn attach_shared(&self, region: Region, setting: Setting) -> Told<Arc<Volume>> {
         Self::attach_as(region, setting, false)
     }
@@ -369,7 +369,7 @@ impl Lab {
         }
         match volume.statistics() {
             Ok(stat) if stat.read_only => {
-                let found = crate::judge::check_volume(&volume);
+                let found = crate::oracle::check_volume(&volume);
                 Err(format!("recovery finds damage: {}", found.err().unwrap_or_default()))
             }
             Ok(_) => Ok(volume),
