@@ -34,7 +34,7 @@ const SETTING: Setting = Setting { mode: Mode::Strict, class: Class::CacheLine }
 /// In the victim's environment: the numbers of start, case and point, and the region's path.
 const VICTIM: &str = "SOLERA_TEST_VICTIM";
 
-/// Of the cases one in so many runs.
+/// Of the cases, and of all points, one in so many.
 const ONE_IN: u32 = 4;
 
 /// What the victim tells, each with two numbers and bytes.
@@ -412,7 +412,7 @@ fn late_ones(points: u64, seed: u64) -> Vec<u64> {
 fn one_case(image: &Image, start: &Start, case: &Case, victim: &Victim<'_>, all: bool) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
     let id = format!("{}/{}", start.name, case.name);
-    let name_seed = Share::Drawn.seed(&format!("survived/{id}"));
+    let name_seed = Share::Drawn.seed(&format!("survivor/{id}"));
     let die_at = |point: u64, report: &mut Report| -> Option<u64> {
         report.calls += 1;
         let story = live(image, start, case, victim, point);
@@ -427,7 +427,10 @@ fn one_case(image: &Image, start: &Start, case: &Case, victim: &Victim<'_>, all:
         })
     };
     let Some(points) = die_at(u64::MAX, &mut report) else { return report };
-    let chosen = if all { (1..=points).collect() } else { late_ones(points, name_seed) };
+    // Of all points, too, each commit dies at its share.
+    let is_in = |point: &u64| rotation::chosen(&format!("survivor/{id}@{point}"), ONE_IN);
+    let chosen: Vec<u64> =
+        if all { (1..=points).filter(is_in).collect() } else { late_ones(points, name_seed) };
     for point in chosen {
         if report.failures.is_empty() {
             let _ = die_at(point, &mut report);
@@ -436,9 +439,9 @@ fn one_case(image: &Image, start: &Start, case: &Case, victim: &Victim<'_>, all:
     report
 }
 
-/// At all points, also in the short run: an append is settled, and then overwritten by a record
-/// that the victim stores and does not fence. The survivor, which does that again, has to make the
-/// settled slot durable first.
+/// At all points, also in short runs, together: an append is settled, and then overwritten by a
+/// record that the victim stores and does not fence. The survivor, which does that again, has to
+/// make the settled slot durable first.
 const ALWAYS: [&str; 3] = ["small/second-descriptor", "small/lazy-over-end", "small/lazy-rewrite"];
 
 /// All cases whose name begins with `filter`: by default a selection, another one at each commit,
@@ -456,7 +459,7 @@ pub fn run(filter: &str, test: &str) -> Report {
         for (case_index, case) in all.iter().enumerate() {
             let id = format!("{}/{}", start.name, case.name);
             let always = ALWAYS.contains(&&*id);
-            let chosen = strict && rotation::chosen(&format!("survived/{id}"), ONE_IN);
+            let chosen = strict && rotation::chosen(&format!("survivor/{id}"), ONE_IN);
             let wanted = long || !filter.is_empty() || always || chosen;
             if !id.starts_with(filter) || !wanted || case.calls.len() > 10 {
                 continue;
