@@ -545,7 +545,8 @@ impl FileSystem for Volume {
         if let [only] = out
             && let Some(from) = at.given().or_else(|| engine.resting_position(desc).ok()?)
             && let Some(read) = engine.read_again(desc, from, only)
-            && (at != IoOffset::POSITION || engine.advance(desc, from, from + read as u64) == Ok(true))
+            && (at != IoOffset::POSITION
+                || engine.advance(desc, from, from + read as u64) == Ok(true))
         {
             engine.counters.one_and::<READS, BYTES_READ>(read as u64);
             return Ok(read);
