@@ -166,7 +166,7 @@ lint: setup
 	scripts/style.sh
 	scripts/layers.py
 	scripts/links.py
-	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --workspace --features solera-explorer/inject,solera-flac/inject --all-targets -- -D warnings
 
 deny: setup
 	@scripts/deny.sh --remember

@@ -21,11 +21,9 @@ passed=0 failed=0 skipped=0 seconds=()
 # What takes so many seconds hangs.
 if [ -n "$long" ]; then late=14400; else late=1500; fi
 
-# The explorer's programs, and those that find bugs which are put in for them.
-EXPLORER=(crash death model regressions survived flex_log flex_file sqlite_cuts)
-INJECTED=(bugs mistakes together cut_short flex_log flex_file)
-# The crates that bugs are put into.
-INJECT=solera-explorer/inject,solera-flac/inject,solera-ddmap/inject
+# What is built with the faults that can be put in, once for all its programs (those of the explorer
+# want it): the explorer, in the stage `explorer`, and the programs that look for the faults.
+INJECT=solera-explorer/inject,solera-flac/inject
 
 # Adds up "N passed; N failed; N ignored" of cargo and "N passed, N failed, N skipped" of scripts.
 add_up() {
@@ -149,9 +147,6 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-# tests NAME...: the options by which cargo runs these test programs.
-tests() { printf -- '--test\n%s\n' "$@"; }
-
 # some PARTS NAME...: those of the names that run at this commit; one at least.
 some() {
     local chosen
@@ -202,7 +197,7 @@ behind=links beside dependencies scripts/deny.sh ${long:+--always}
 stage build scripts/units.py --build
 for name in format style layers crates links dependencies; do joined "$name"; done
 # Beside the tests, for it builds nothing that they use; before the other stages that ask cargo.
-beside lint cargo clippy --release --workspace --all-targets -- -D warnings
+beside lint cargo clippy --release --workspace --features "$INJECT" --all-targets -- -D warnings
 # These suites wait for clocks and files, and some are a single program that is long; so do programs.
 # Each kind beside what keeps all processors busy, one after another.
 waiting=(lint machine-crashes)
@@ -271,12 +266,9 @@ if [ -x tests/sqlite/run ]; then
     waiting+=(sqlite sqlite-volume)
 fi
 stage units scripts/units.py --built
-# By these names of the whole workspace, so that nothing is built with other features.
-mapfile -t options < <(tests "${EXPLORER[@]}")
-stage explorer cargo test --release --workspace "${options[@]}" -- --nocapture
-# Of the workspace, too: what has nothing to inject is there already.
-mapfile -t options < <(tests "${INJECTED[@]}")
-stage injected-bugs cargo test --release --workspace --features "$INJECT" "${options[@]}"
+# Of the whole workspace, so that nothing is built with other features.
+stage explorer cargo test --release --workspace --features "$INJECT" --test crash -- --nocapture
+stage injected-bugs cargo test --release --workspace --features "$INJECT" --test bugs
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "$long" ]; then
@@ -285,7 +277,7 @@ if [ -n "$long" ]; then
     stage machine-nfs tests/vm/run nfs
     stage machine-swap tests/vm/run swap
     stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
-        cargo test --release --workspace --test crash
+        cargo test --release --workspace --features "$INJECT" --test crash campaigns
     stage packages make --no-print-directory test-deb
     stage tarball make --no-print-directory tarball
     stage containers tests/containers/run

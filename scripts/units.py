@@ -29,8 +29,7 @@ BUILD = ["cargo", "build", *WORKSPACE, "--lib", "--bins", "--tests", "--message-
 BUILT = ROOT / "target/test-logs/programs.json"
 APART = "solera-explorer"
 # Long ones begin first, so that none is left alone at the end; a name that is gone does no harm.
-LONG = ["solera-volume", "deaths", "faces", "interposition", "compile_fail", "locks", "processes", "damage", "exhaustive",
-        "simulation"]
+LONG = ["deaths", "run", "solera-volume", "domains", "interposition", "solera-ddmap", "commands", "mounts", "caching"]
 # These look at the whole machine: its free huge pages and its memory in one piece, which others that run
 # beside them would take.
 ALONE = ["machine", "huge_pages"]

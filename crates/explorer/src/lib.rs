@@ -17,27 +17,23 @@
 
 mod cached;
 pub mod campaign;
+pub mod campaigns;
 pub mod cases;
 pub mod comparison;
-pub mod concurrent;
 pub mod content;
-pub mod deaths;
 pub mod engine;
 pub mod exploration;
-pub mod extent_release;
-pub mod flex_file;
-pub mod flex_log;
 pub mod image;
 pub mod kernel;
-pub mod lifecycle;
 pub mod model;
 #[cfg(feature = "inject")]
 pub mod mutation;
 pub mod oracle;
-pub mod pairs;
-pub mod random;
 pub mod recovery;
-pub mod sequences;
 pub mod states;
-pub mod survivor;
 pub mod workload;
+
+pub use campaigns::{
+    concurrent, deaths, extent_release, flex_file, flex_log, lifecycle, pairs, random, sequences,
+    survivor,
+};

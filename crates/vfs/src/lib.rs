@@ -6,8 +6,8 @@
 //! persistent memory, of one machine or of one tier.
 //!
 //! Each call stands there once. What it is about, and what the caller knows already, are values
-//! ([`FileRef`], [`EntryName`], [`Open`]); where a program waits for the call, what it gives is written where
-//! the caller says. [`FileSystemExt`] has the same calls for a caller in no hurry.
+//! ([`FileRef`], [`EntryName`], [`Open`]); where a program waits for the call, what it gives is
+//! written where the caller says. [`FileSystemExt`] has the same calls for a caller in no hurry.
 //!
 //! Errors are the kernel's `errno` values: a face hands them to the program as they are.
 //!
@@ -67,8 +67,8 @@ pub trait FileSystem: Send + Sync {
     /// Walks from a directory by such a path, and writes where `want` says what it has found. Gives
     /// the bytes that were walked: all, or none, which says nothing.
     ///
-    /// One name alone ([`WalkOutput::Name`]) is always walked. `.` gives `dir`, `..` the parent (the
-    /// root's is itself). `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
+    /// One name alone ([`WalkOutput::Name`]) is always walked. `.` gives `dir`, `..` the parent
+    /// (the root's is itself). `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
     fn walk(&self, dir: Node, names: &[u8], want: WalkOutput<'_>) -> Result<usize>;
 
     /// Writes to `attr` the attributes of a node, or of what a description is open for. Size and

@@ -579,8 +579,8 @@ pub struct RecordLock {
 }
 
 /// A place prepared for a child process: opaque to the face. It has a word for each of
-/// [several](crate::composite) file systems: threads of one process may have children that are being
-/// made at once, and each child must find its own.
+/// [several](crate::composite) file systems: threads of one process may have children that are
+/// being made at once, and each child must find its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForkTicket([u64; MEMBERS_MAX]);
 

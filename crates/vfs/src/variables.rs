@@ -1,5 +1,5 @@
-//! The variables of the environment that Solera reads: `solera run --help` and solera(7) say of each
-//! what stands here. What tests alone set is not among them.
+//! The variables of the environment that Solera reads: `solera run --help` and solera(7) say of
+//! each what stands here. What tests alone set is not among them.
 
 /// Who sets a variable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

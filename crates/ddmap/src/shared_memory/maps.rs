@@ -5,9 +5,9 @@
 //! reads the list then finds every mapping that shows the page: what is listed later looks at the
 //! word first.
 //!
-//! So it is with mappings whose pages are to *stay* (`PagedMapping::stays`), since processes may have
-//! locks there, at which the kernel looks: a node that has claimed pages to send them away gives
-//! those back that such a mapping shows (`protocol/mod.rs`, invariant 6). They stay until the
+//! So it is with mappings whose pages are to *stay* (`PagedMapping::stays`), since processes may
+//! have locks there, at which the kernel looks: a node that has claimed pages to send them away
+//! gives those back that such a mapping shows (`protocol/mod.rs`, invariant 6). They stay until the
 //! mapping is gone, or the node finds its process dead. The kernel has looked at the locks of a
 //! dead process before it closes the descriptors by which that is found.
 //!
