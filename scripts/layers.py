@@ -3,11 +3,11 @@
 those below it; the methods of `Volume` stand at the top, those of a layer's type in that layer (else
 a layer could call upwards by a method), those of `Process` at the bottom; what takes inode locks,
 passes the gate, turns sequence numbers, replays a lane or releases stands in one file each. In every
-crate: each module is used; a module that has others is `NAME/mod.rs`; no folder has more than 20
+crate: each module is used; a module that has others is NAME/mod.rs; no folder has more than 20
 entries, no layer more than 4,500 lines, tests apart; a facade has no more items than it may.
 
 What `preload` exports, the functions that stand for the C library's, stands in the symbols of a layer:
-`LAYER/symbols.rs`, or a file below `LAYER/symbols/`. They are the way in, so they may name every layer
+LAYER/symbols.rs, or a file below LAYER/symbols/. They are the way in, so they may name every layer
 and what lies beside the layers; nobody names them, and no other file exports anything.
 
 usage: scripts/layers.py

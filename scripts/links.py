@@ -2,7 +2,8 @@
 """Checks the links of all Markdown pages that are tracked: the file is there, and so is the heading that
 a link names. A page below docs/ links only to what is below docs/, or it would be dead in the book
 (`make book`); docs/SUMMARY.md, its table of contents, lists each page there. Addresses on the network
-are not asked. Prints each dead link; the exit code is 1 if there is one.
+are not asked. Source files that a page or a comment names between backticks are there, too: by the end
+of their path. Prints each dead link; the exit code is 1 if there is one.
 
 usage: scripts/links.py
 """
@@ -16,6 +17,8 @@ from urllib.parse import unquote
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "docs"
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)")
+# What a page names as a source of ours. CHANGELOG.md says what was.
+SOURCE = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.(?:rs|py|sh))`")
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)
 
 
@@ -59,6 +62,22 @@ def dead(page, link):
     return ""
 
 
+def unnamed():
+    """Sources that are named and are not there: the place, and the name."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    ends = set()
+    for name in listed:
+        parts = name.split("/")
+        ends.update("/".join(parts[at:]) for at in range(len(parts)))
+    for name in listed:
+        if name == "CHANGELOG.md" or not name.endswith((".md", ".rs", ".py", ".sh", ".c")):
+            continue
+        for number, line in enumerate((ROOT / name).read_text().split("\n"), 1):
+            for source in SOURCE.findall(line):
+                if source not in ends:
+                    yield f"{name}:{number}: there is no {source}"
+
+
 def main():
     names = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
     pages = [ROOT / name for name in names.stdout.split()]
@@ -73,6 +92,7 @@ def main():
                     broken.append(f"{page.relative_to(ROOT)}:{number}: {link}: {why}")
     for page in sorted(set(BOOK.glob("*.md")) - listed - {BOOK / "SUMMARY.md"}):
         broken.append(f"docs/SUMMARY.md: {page.name} is not listed")
+    broken.extend(unnamed())
     print("\n".join(broken) if broken else f"{links} links of {len(pages)} pages lead somewhere")
     return 1 if broken else 0
 

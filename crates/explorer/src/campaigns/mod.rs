@@ -1,5 +1,5 @@
-//! What is explored: sequences of calls, calls beside each other, processes that die, whole volumes,
-//! the log and the files of `flex`.
+//! What is explored: sequences of calls, calls beside each other, processes that die, whole
+//! volumes, the log and the files of `flex`.
 
 pub mod concurrent;
 pub mod deaths;

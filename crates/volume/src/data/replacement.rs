@@ -2,7 +2,7 @@
 //! bytes twice.
 //!
 //! As `WineFS` copies on write what is no aligned extent: half of the stores, one fence, nothing
-//! allocated. The bytes go to the block that the operation record keeps (`kept_blocks.rs`), whose
+//! allocated. The bytes go to the block that the operation record keeps (`block_reserve.rs`), whose
 //! place the old one takes; the lane's record tells of the word that shall lead to it (`redo.rs`).
 //! Only where neither neighbour in the file is the block's neighbour in the pool: so no file comes
 //! further apart than it is, and what may become a huge page stays where it is.

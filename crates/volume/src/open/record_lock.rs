@@ -1,4 +1,5 @@
-//! Record locks: POSIX, open-file-description and `flock` locks; the table is `lock_table.rs`'s.
+//! Record locks: POSIX, open-file-description and `flock` locks; their table is
+//! `lock_table/mod.rs`.
 //!
 //! Locks of a process go when it dies, locks of a description when its last holder goes. `flock`
 //! locks do not see the others; POSIX and description locks exclude each other, as on Linux.
