@@ -1,9 +1,9 @@
 //! Guarded access to memory that may vanish: single words, small copies, bulk copies, flushes.
 //!
 //! Nothing here knows regions or offsets. Each routine says which side of a copy faulted; the
-//! callers in `access/span.rs` and `faults/user_memory.rs` know whose side that is. All functions are
-//! `unsafe` for one reason only: a pointer that *is* mapped is really read or written. Unmapped, protected and
-//! vanished memory is an error, not undefined behaviour.
+//! callers in `access/span.rs` and `faults/user_memory.rs` know whose side that is. All functions
+//! are `unsafe` for one reason only: a pointer that *is* mapped is really read or written.
+//! Unmapped, protected and vanished memory is an error, not undefined behaviour.
 
 use crate::instructions::copy_asm::{self, LOAD_FAULT};
 use crate::instructions::copy_words::{store_line, store_line_words};
