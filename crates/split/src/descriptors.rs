@@ -231,7 +231,7 @@ pub fn forget_all() {
 mod tests {
     use super::*;
     use crate::engine::{Engine, Options};
-    use crate::test_directory::TestDir;
+    use crate::testing::TestDir;
     use std::os::fd::AsRawFd;
     use std::sync::Barrier;
 

@@ -361,7 +361,7 @@ fn renew(fd: impl AsFd) {
 mod tests {
     use super::*;
     use crate::engine::{Options, locked};
-    use crate::test_directory::TestDir;
+    use crate::testing::TestDir;
     use std::os::fd::AsRawFd;
 
     /// Another process moves a run while its owner waits for the record, and stages more there: the

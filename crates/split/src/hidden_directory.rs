@@ -345,7 +345,7 @@ impl Drop for RecordGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_directory::TestDir;
+    use crate::testing::TestDir;
 
     /// The process that fetched staged bytes for this one was killed in the middle: no process
     /// waits for it.

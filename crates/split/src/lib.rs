@@ -36,7 +36,7 @@ mod staging;
 mod streams;
 mod sys;
 #[cfg(test)]
-mod test_directory;
+mod testing;
 mod worker;
 
 pub use engine::{Engine, Options, Technique, Usage};

@@ -614,7 +614,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_directory::TestDir;
+    use crate::testing::TestDir;
 
     /// A table of another version is refused as that, also where it is smaller; it is not damaged.
     #[test]

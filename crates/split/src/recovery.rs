@@ -649,7 +649,7 @@ mod tests {
     use super::*;
     use crate::log::Log;
     use crate::records::{DRAINING, Staged};
-    use crate::test_directory::TestDir;
+    use crate::testing::TestDir;
     use std::time::{Duration, Instant};
 
     /// A file of 3000 bytes, and behind `base` 100 staged ones, in posix mode on a medium that

@@ -376,7 +376,7 @@ mod tests {
     /// A file that ends in `tail` behind what others may have appended, and a run of `staged` bytes
     /// that began at its start: how much of that is there.
     fn found(tail: &[u8], staged: &[u8]) -> u64 {
-        let base = crate::test_directory::base();
+        let base = crate::testing::base();
         let open = |bytes: &[u8]| {
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             let mode = rustix::fs::Mode::from_raw_mode(0o600);

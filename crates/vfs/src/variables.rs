@@ -56,7 +56,11 @@ pub const VARIABLES: [Variable; 42] = [
         "as --mode, below --split's directory, where there are volumes besides",
     ),
     of(Process, "SOLERA_SPLIT_WINDOW", "bytes of a mapped window [2097152, to 536870912]"),
-    of(Process, "SOLERA_SPLIT_WINDOWS", "mapped windows at once; beyond, the coldest go [16384]"),
+    of(
+        Process,
+        "SOLERA_SPLIT_WINDOWS",
+        "mapped windows at once; beyond, the coldest are unmapped [16384]",
+    ),
     of(Process, "SOLERA_SPLIT_STAGING", "largest size of a staging file [167772160]"),
     of(Process, "SOLERA_SPLIT_STAGING_FILES", "how many staging files are kept ready [10]"),
     of(Process, "SOLERA_SPLIT_LOG", "bytes of the operation log, in strict mode [134217728]"),
@@ -69,7 +73,7 @@ pub const VARIABLES: [Variable; 42] = [
     of(
         Trial,
         "SOLERA_SPLIT_TECHNIQUE",
-        "split (nothing is staged), staging (relinks copy), relink [relink]",
+        "what each is worth: split (nothing is staged), staging (relinks copy), relink [relink]",
     ),
     of(
         Process,
@@ -87,23 +91,35 @@ pub const VARIABLES: [Variable; 42] = [
     of(
         Process,
         "SOLERA_DDMAP",
-        "as --patience, --prefetch, --policy, --evict, --local, --line-cache",
+        "as --patience, --prefetch, --policy, --evict, --local, --line-cache: \
+         patience=SECONDS,ahead=auto,policy=lru,evict=background,local=BYTES,lines=BYTES",
     ),
     of(Process, "SOLERA_BYPASS", "names of programs, with colons between them, as --bypass"),
     of(
         Process,
         "SOLERA_KERNEL_AIO",
-        "allow: io_uring and libaio are the kernel's; they fail on a volume's files [ENOSYS]",
+        "allow: io_uring and libaio are the kernel's, for a program that uses them for sockets or \
+         for files outside only; on a volume's files they fail or hang [they say ENOSYS, and \
+         programs use threads instead]",
     ),
     of(Process, "SOLERA_SQLITE_AFTER", "accesses of a file before the SQLite VFS maps it [64]"),
-    of(Process, "SOLERA_ALIGN", "as --align: the path of libsolera_align.so"),
+    of(
+        Process,
+        "SOLERA_ALIGN",
+        "as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too",
+    ),
     of(Process, "SOLERA_PROFILE", "with --profile or --trace: the file in which processes count"),
-    of(Process, "SOLERA_PROFILE_LIBRARY", "with these: the path of libsolera_profile.so"),
+    of(
+        Process,
+        "SOLERA_PROFILE_LIBRARY",
+        "with these: the path of libsolera_profile.so, which is in LD_PRELOAD, too",
+    ),
     of(
         Trial,
         "SOLERA_MEMORY",
         "reads and writes of volumes take as long as in dram, optane, optane6, cxl, cxl-ssd or \
-         NS/GBs,NS/GBs (reads, writes: latency, bandwidth) [dram]",
+         NS/GBs,NS/GBs (reads, writes: latency, bandwidth); what a program has mapped does not \
+         [dram]",
     ),
     of(Trial, "SOLERA_FLUSH", "how lines are written back: clwb, clflushopt, clflush [the best]"),
     of(Trial, "SOLERA_COPY", "how bytes are copied: avx512, avx2, sse2 [the widest]"),
@@ -145,7 +161,8 @@ mod tests {
         for entry in fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()) {
             if is_apart(&entry) {
                 continue;
-            } else if entry.is_dir() {
+            }
+            if entry.is_dir() {
                 sources(&entry, found);
             } else if entry.extension().is_some_and(|ending| ending == "rs") {
                 found.extend(named(&fs::read_to_string(entry).unwrap()).map(str::to_owned));
@@ -173,12 +190,13 @@ mod tests {
     #[test]
     fn the_manual_says_the_same() {
         let page = fs::read_to_string(Path::new(PROJECT).join("docs/man/solera.7")).unwrap();
+        let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
         let users: Vec<_> = VARIABLES.iter().filter(|one| one.setter != Setter::Exec).collect();
         for one in &users {
             let meaning = one.meaning.replace('-', "\\-");
-            let entry = format!(".TP\n.B {}\n{meaning}\n", one.name);
-            assert!(page.contains(&entry), "docs/man/solera.7 lacks:\n{entry}");
+            let entry = format!(".TP .B {} {meaning} .", one.name);
+            assert!(page.contains(&entry), "docs/man/solera.7 lacks {entry}");
         }
-        assert_eq!(page.matches("\n.B SOLERA_").count(), users.len());
+        assert_eq!(page.matches(" .B SOLERA_").count(), users.len());
     }
 }

@@ -86,13 +86,13 @@ impl Sqlite {
 struct Database<'s> {
     sqlite: &'s Sqlite,
     it: *mut c_void,
-    _names: Arc<dyn on_volume::Names>,
+    _names: Arc<dyn volumes::Names>,
 }
 
 impl<'s> Database<'s> {
     fn open(sqlite: &'s Sqlite, volume: &Arc<Volume>) -> Result<Self, String> {
         const READ_WRITE_CREATE: c_int = 6;
-        let names = on_volume::of_volume(Arc::clone(volume)).map_err(|error| error.to_string())?;
+        let names = volumes::of_volume(Arc::clone(volume)).map_err(|error| error.to_string())?;
         sqlite_vfs::show(Path::new("explored"), &names);
         let mut it = std::ptr::null_mut();
         let (name, vfs) = (c"explored:/db", c"solera");

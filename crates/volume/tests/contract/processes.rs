@@ -257,7 +257,9 @@ fn work(volume: &Volume, draw: &mut impl FnMut(u64) -> u64) {
             ));
         }
         4 => {
-            tolerate(volume.remove(&EntryName::new(root, directory.as_bytes()), Removes::Directory))
+            tolerate(
+                volume.remove(&EntryName::new(root, directory.as_bytes()), Removes::Directory),
+            );
         }
         5 => tolerate(file.and_then(|file| volume.truncate(file, draw(20_000)))),
         6 => tolerate(file.and_then(|file| volume.link(file, root, link.as_bytes()))),

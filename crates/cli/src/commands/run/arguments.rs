@@ -5,21 +5,14 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use console::class::ClassArg;
+use vfs::variables::{Setter, VARIABLES};
 
 use super::ddmap::DdmapArg;
 use super::profile::ProfileArg;
 use crate::commands::cache::{AttachArg, CacheArg};
 
-/// Run a program that sees the volume under a path.
-///
-/// The program is not changed in any way: the volume appears to it, and to every program it starts,
-/// as the directory given by --at, which need not exist. A volume that is mounted (`solera mount`)
-/// appears where it is mounted: of several the one that --require names, that the working directory
-/// lies in, or that the program's arguments speak of; without --volume it is said which one. What
-/// cannot be preloaded then uses the mount. What a program sees, all that it starts sees; `solera
-/// run` inside of it goes on with that, and may add volumes.
-#[derive(Args)]
-#[command(after_help = "\
+/// What the help says of modes and exit codes, before the variables.
+const BEFORE: &str = "\
 Modes (what holds after a power cut; after the end of a process everything holds, always):
   posix   overwrites are durable at once, appends at fsync
   sync    every call is durable when it returns
@@ -30,44 +23,10 @@ Exit code: the program's own; 125 if solera itself failed, 126 if the program co
 would not see the volume (statically linked, Go, set-user-id; not mounted), 127 if it was not
 found.
 
-Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
-library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
-  SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode (of several volumes:
-                         SOLERA_VOLUME_2, SOLERA_AT_2 and so on)
-  SOLERA_CLASS           as --class (of every command that attaches a volume)
-  SOLERA_READ_ONLY       set: as --read-only
-  SOLERA_SPLIT, SOLERA_EMULATE           as --split and --emulate
-  SOLERA_SPLIT_MODE      as --mode, below --split's directory, where there are volumes besides
-  SOLERA_SPLIT_WINDOW    bytes of a mapped window [2097152, to 536870912]
-  SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and
-                         how many are kept ready [10]
-  SOLERA_SPLIT_LOG       bytes of the operation log, in strict mode [134217728]
-  SOLERA_SPLIT_WINDOWS   mapped windows at once; beyond, the coldest are unmapped [16384]
-  SOLERA_SPLIT_TECHNIQUE  to measure what each is worth: split (nothing is staged), staging (relinks
-                         copy), relink [relink]
-  SOLERA_SPLIT_RELINK    as --relink
-  SOLERA_SPLIT_PATIENCE  calls on a descriptor before it is served, in posix mode [2]
-  SOLERA_REPORT          file that each process appends `count reason function outcome` to
-  SOLERA_STRICT_SUPPORT  set: as --strict-support
-  SOLERA_GUARD           off: as --no-guard
-  SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
-  SOLERA_CACHE, SOLERA_CACHE_DIR         as --cache, in bytes, and --cache-dir, absolute
-  SOLERA_CACHE_ATTACH    as --attach, with --attach-min in bytes
-  SOLERA_CACHE_MISS      as --miss
-  SOLERA_ALIGN           as --align: the path of libsolera_align.so, which is in LD_PRELOAD, too
-  SOLERA_PROFILE, SOLERA_PROFILE_LIBRARY  with --profile or --trace: the file in which processes
-                         count, and the path of libsolera_profile.so, which is in LD_PRELOAD, too
-  SOLERA_DDMAP           --patience, --prefetch, --policy, --evict, --local, --line-cache:
-                         patience=SECONDS,ahead=auto,policy=lru,evict=background,local=BYTES,
-                         lines=BYTES
-  SOLERA_MEMORY          to measure: reads and writes of volumes take as long as in dram [dram],
-                         optane, optane6, cxl, cxl-ssd, or NS/GBs,NS/GBs (reads, writes: latency,
-                         bandwidth); what a program has mapped does not
-  SOLERA_BYPASS          names of programs, with colons between them, as --bypass
-  SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them
-                         for sockets or for files outside only; on a volume's files they fail or
-                         hang (not set: they say ENOSYS, and programs use threads instead)
-  SOLERA_MOUNTED, SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
+";
+
+/// And of their values, with examples, behind them.
+const BEHIND: &str = "\
 A value that is none of these is refused, by the command or by the library (125).
 LD_PRELOAD gets the library first, with --profile or --trace libsolera_profile.so from beside it
 before, with --align libsolera_align.so next, and keeps what else is in it.
@@ -104,7 +63,55 @@ Examples:
   solera run --ddmap dm/big -- sqlite3 /dm/my.db     a volume larger than this machine's memory
   solera run --ddmap dm/big --prefetch seq --policy fifo -- grep -c x /dm/log    read once, in order
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
-                                                     the debugger alone sees no volume")]
+                                                     the debugger alone sees no volume";
+
+/// What stands behind the options in the help.
+fn more() -> String {
+    let mut text = BEFORE.to_owned();
+    text.push_str("Variables: solera reads");
+    list(&mut text, Setter::Command);
+    text.push_str("The libraries in each process read what `solera run` sets, or a user:");
+    list(&mut text, Setter::Process);
+    text.push_str("To measure, or to try what the machine does not have:");
+    list(&mut text, Setter::Trial);
+    text.push_str("What an exec hands over, not for people:");
+    list(&mut text, Setter::Exec);
+    text.push_str(BEHIND);
+    text
+}
+
+/// Appends the variables that one sets: name and meaning, in two columns.
+fn list(text: &mut String, setter: Setter) {
+    const NAMES: usize = 25;
+    const COLUMNS: usize = 100;
+    for variable in VARIABLES.iter().filter(|variable| variable.setter == setter) {
+        let mut line = format!("\n  {:<width$}", variable.name, width = NAMES - 2);
+        let mut length = line.len() - 1;
+        for word in variable.meaning.split(' ') {
+            if length + 1 + word.len() > COLUMNS {
+                line.push('\n');
+                line.extend(std::iter::repeat_n(' ', NAMES));
+                length = NAMES;
+            }
+            line.push(' ');
+            line.push_str(word);
+            length += 1 + word.len();
+        }
+        text.push_str(&line);
+    }
+    text.push('\n');
+}
+
+/// Run a program that sees the volume under a path.
+///
+/// The program is not changed in any way: the volume appears to it, and to every program it starts,
+/// as the directory given by --at, which need not exist. A volume that is mounted (`solera mount`)
+/// appears where it is mounted: of several the one that --require names, that the working directory
+/// lies in, or that the program's arguments speak of; without --volume it is said which one. What
+/// cannot be preloaded then uses the mount. What a program sees, all that it starts sees; `solera
+/// run` inside of it goes on with that, and may add volumes.
+#[derive(Args)]
+#[command(after_help = more())]
 #[command(group(ArgGroup::new("reported")
     .args(["report", "report_file", "profile", "profile_file"]).multiple(true)))]
 #[command(group(ArgGroup::new("profiled")
