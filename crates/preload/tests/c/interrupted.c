@@ -137,7 +137,7 @@ static void write_block(int fd, struct block *block, int index, unsigned value, 
 }
 
 static void metadata(const char *name, unsigned kind) {
-    char other[64], text[64];
+    char other[64], text[512];
     struct stat status;
     struct statvfs space;
     snprintf(other, sizeof other, "%s-other", name);
