@@ -1,8 +1,13 @@
 //! Each flush and each fence of `flex` is left out in turn, and it shows.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::ALONE;
 use explorer::{flex_file, flex_log};
 use pmem::inject::{Site, leave_out, reached};
+
+/// Keys of a log are drawn each time, and threads meet as they do: seldom one try shows nothing.
+const TRIES: usize = 5;
 
 /// Leaves out each of the sites that `all` reaches in sources of this name; gives their number.
 fn each_shows(all: &dyn Fn() -> Result<u64, String>, is_own: impl Fn(&Site) -> bool) -> usize {
@@ -13,9 +18,9 @@ fn each_shows(all: &dyn Fn() -> Result<u64, String>, is_own: impl Fn(&Site) -> b
     for site in sites.into_iter().filter(is_own) {
         let name = format!("{}:{} {:?}", site.at.file(), site.at.line(), site.does);
         leave_out(Some(site));
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all));
+        let shows = (0..TRIES).any(|_| !matches!(catch_unwind(AssertUnwindSafe(all)), Ok(Ok(_))));
         leave_out(None);
-        assert!(!matches!(found, Ok(Ok(_))), "nothing shows that {name} is left out");
+        assert!(shows, "nothing shows that {name} is left out");
         println!("shows: {name}");
         shown += 1;
     }
