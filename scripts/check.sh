@@ -46,6 +46,8 @@ for manifest in "${manifests[@]}"; do
         [[ " ${options[*]} " = *" $program "* ]] || options+=(--test "$program")
     done
     [ ${#options[@]} -gt 0 ] || continue
+    # Its tests may want the faults that can be put in.
+    ! grep -q 'required-features = \["inject"\]' "$manifest" || options+=(--features inject)
     echo "== $name ${options[*]}"
     cargo test --quiet --release -p "$name" "${options[@]}"
 done
