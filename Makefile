@@ -165,6 +165,7 @@ lint: setup
 	$(CARGO) fmt --all --check
 	scripts/style.sh
 	scripts/layers.py
+	scripts/crates.py --check
 	scripts/links.py
 	$(CARGO) clippy --release --workspace --features solera-explorer/inject,solera-flac/inject --all-targets -- -D warnings
 

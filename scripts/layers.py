@@ -159,7 +159,7 @@ def facade(crate, text, most):
     for names in re.findall(r"^pub use ([^;]*);", text, re.M):
         if "*" in names:
             yield f"{crate}/src/lib.rs shows all of a module: {names}"
-        count += len(re.findall(r"\w+(?=\s*(?:,|\}|$))", re.sub(r"\bself\b", "self", names)))
+        count += len(re.findall(r"\w+(?=\s*(?:,|\}|$))", names))
     for module in re.findall(r"^pub mod (\w+)", text, re.M):
         yield f"{crate}/src/lib.rs shows the module {module} whole"
     if count > most:

@@ -5,12 +5,12 @@
 //! translations. While another drop goes on this is not enough (Linux 6.18): that one has taken
 //! pages out of the page tables already, and gathers the flushes of many; the write finds its page
 //! mapped nowhere and flushes nothing. The call would return, and its program still load the old
-//! bytes through its mapping: LMDB, which reads so what it has written, lost keys.
+//! bytes through its mapping. LMDB reads what it has written in this way, and lost keys.
 //!
 //! So the answer to a write that was served during a drop of its file's pages is held until the
 //! drop is over. A thread never waits for it: the kernel may need the thread, to write back what
-//! was stored in the pages. Answers to such writes are never held for the same reason, nor is any
-//! other answer, for which the kernel may hold writes back (`SETATTR`).
+//! was stored in the pages. For the same reason an answer to a write-back is never held, nor any
+//! other one: while it waits for that of a `SETATTR`, the kernel sends no write-backs.
 //!
 //! Locks: `held`, under no call.
 

@@ -1,4 +1,4 @@
-//! Volumes that are mounted: what programs see there, by both faces, and who may.
+//! Mounted volumes: programs see the same by both faces; who may mount, and who may use a mount.
 
 mod coherence;
 #[path = "../support/face.rs"]

@@ -118,19 +118,19 @@ fn seeds() -> std::ops::Range<u64> {
     seed..seed + 1
 }
 
-/// Of operations, or seconds.
+/// Of operations, seconds, or hits.
 fn amount(short: u64, long: u64) -> u64 {
     if rotation::all() { long } else { short }
 }
 
 #[test]
 fn in_turns_each_reads_what_the_model_says() {
-    several("turns", [With, With, Without], seeds(), amount(10_000, 30_000), 300);
+    several("turns", [With, With, Without], seeds(), amount(10_000, 30_000), amount(300, 1_000));
 }
 
 #[test]
 fn at_once_no_word_goes_backwards() {
-    several("words", [With, With, Without], seeds(), amount(4, 12), 300);
+    several("words", [With, With, Without], seeds(), amount(4, 12), amount(300, 1_000));
 }
 
 /// Another container, say: it makes a cache of its own, and a process without sees both.
@@ -139,8 +139,8 @@ fn who_does_not_see_the_directory_reads_the_same() {
     if !can_change_user() {
         return;
     }
-    several("turns", [With, Apart, Without], seeds(), amount(5_000, 15_000), 60);
-    several("words", [Apart, With, With], seeds(), amount(4, 6), 60);
+    several("turns", [With, Apart, Without], seeds(), amount(5_000, 15_000), amount(60, 200));
+    several("words", [Apart, With, With], seeds(), amount(4, 6), amount(60, 200));
 }
 
 #[test]
@@ -148,5 +148,5 @@ fn the_mount_reads_the_same() {
     if !can_mount() {
         return;
     }
-    several("unmapped", [With, Without, Mounted], seeds(), amount(4, 8), 300);
+    several("unmapped", [With, Without, Mounted], seeds(), amount(4, 8), amount(300, 1_000));
 }

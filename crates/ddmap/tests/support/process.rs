@@ -22,7 +22,7 @@ struct Shares {
 static ALL: LazyLock<Mutex<Shares>> = LazyLock::new(Mutex::default);
 static CHANGED: Condvar = Condvar::new();
 
-/// Changes who has what, as soon as that may be.
+/// Changes the shares when `may` allows it; waits until then.
 fn change(may: impl Fn(&Shares) -> bool, act: impl FnOnce(&mut Shares)) {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let all = CHANGED.wait_while(all, |all| !may(all));

@@ -12,8 +12,8 @@ use vfs::{Desc, FileSystem, IoOffset, UserOut};
 use volume::{Mode, Volume};
 
 /// Faults and attached pages are counted for the process: each test has one of its own, one at a
-/// time. Gives whether this is it; else it was run there. If the kernel had no huge page meanwhile,
-/// whoever took them, its memory is compacted, and the test is run again.
+/// time. Gives whether this is it; else it was run there. If the kernel ran out of huge pages
+/// meanwhile, its memory is compacted, and the test is run again.
 fn alone(test: &str) -> bool {
     static ALONE: Mutex<()> = Mutex::new(());
     if std::env::var_os("SOLERA_TEST_ALONE").is_some() {

@@ -1,5 +1,5 @@
-//! The cache over a volume: what it serves is what is there, whoever changes it, dies or damages
-//! it.
+//! The cache over a volume serves what the volume has, also when processes change it, die, or
+//! damage it.
 
 mod buffers;
 mod damage;

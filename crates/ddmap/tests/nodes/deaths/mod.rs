@@ -292,18 +292,23 @@ fn die_everywhere(mut kill: impl FnMut(u64) -> Death, all: bool) -> Result<u64, 
     Ok(deaths)
 }
 
+/// Fewer deaths inside a move, with so many points, show nothing.
+fn least() -> u64 {
+    if rotation::all() { 5 } else { SOME / 4 }
+}
+
 #[test]
 fn a_process_that_dies_as_it_brings_a_page_loses_no_store() {
     let mut world = World::new(None);
     let deaths = die_everywhere(|point| world.kill_bringer(point), rotation::all()).unwrap();
-    assert!(deaths > SOME / 4, "{deaths}");
+    assert!(deaths > least(), "{deaths}");
 }
 
 #[test]
 fn a_node_that_dies_as_it_sends_pages_loses_no_store() {
     let mut world = World::new(None);
     let deaths = die_everywhere(|point| world.kill_host(point), rotation::all()).unwrap();
-    assert!(deaths > SOME / 4, "{deaths}");
+    assert!(deaths > least(), "{deaths}");
 }
 
 /// A mistake is found. Where its point is differs from one move to the next: so all are gone
