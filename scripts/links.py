@@ -3,7 +3,7 @@
 a link names. A page below docs/ links only to what is below docs/, or it would be dead in the book
 (`make book`); docs/SUMMARY.md, its table of contents, lists each page there. Addresses on the network
 are not asked. Source files that a page or a comment names between backticks are there, too: by the end
-of their path. Prints each dead link; the exit code is 1 if there is one.
+of their path; so are the test programs that `--test` names. Prints each dead link; the exit code is 1 if there is one.
 
 usage: scripts/links.py
 """
@@ -19,6 +19,7 @@ BOOK = ROOT / "docs"
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)")
 # What a page names as a source of ours. CHANGELOG.md says what was.
 SOURCE = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.(?:rs|py|sh))`")
+PROGRAM = re.compile(r"--test\s+(\w+)")
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)
 
 
@@ -69,10 +70,14 @@ def unnamed():
     for name in listed:
         parts = name.split("/")
         ends.update("/".join(parts[at:]) for at in range(len(parts)))
+    programs = {match[1] for name in listed if (match := re.search(r"/tests/(\w+)(?:/main)?\.rs$", name))}
     for name in listed:
         if name == "CHANGELOG.md" or not name.endswith((".md", ".rs", ".py", ".sh", ".c")):
             continue
-        for number, line in enumerate((ROOT / name).read_text().split("\n"), 1):
+        text = (ROOT / name).read_text()
+        for program in set(PROGRAM.findall(text)) - programs if name.endswith((".md", ".rs")) else ():
+            yield f"{name}: there is no test program {program}"
+        for number, line in enumerate(text.split("\n"), 1):
             for source in SOURCE.findall(line):
                 if source not in ends:
                     yield f"{name}:{number}: there is no {source}"
