@@ -3,7 +3,7 @@
 those below it; the methods of `Volume` stand at the top, those of a layer's type in that layer (else
 a layer could call upwards by a method), those of `Process` at the bottom; what takes inode locks,
 passes the gate, turns sequence numbers, replays a lane or releases stands in one file each. In every
-crate: each module is used; a module that has others is NAME/mod.rs; no folder has more than 20
+crate: nobody but the ground names guarded instructions; each module is used; a module that has others is NAME/mod.rs; no folder has more than 20
 entries, no layer more than 4,500 lines, tests apart; a facade has no more items than it may.
 
 What `preload` exports, the functions that stand for the C library's, stands in the symbols of a layer:
@@ -24,7 +24,8 @@ LAYERS = {
     "volume": "medium process space inode txn cache data namespace open upkeep recovery check attach",
     "preload": "entry paths descriptors files names mappings signals glibc processes split",
     "ddmap": "protocol wire shared_memory control paging node",
-    "pmem": "instructions emulation faults region access persistence recording",
+    "pmem": "region access persistence recording",
+    "memory": "instructions faults",
 }
 # Where the methods of the types that everybody has may stand: nobody calls upwards by a method.
 METHODS = {
@@ -73,6 +74,8 @@ COMMON = {"inject"}
 FACADES = {"ddmap": 45}
 # Folders that have one entry for each of a kind, however many there are: commands, programs.
 FLAT = {"cli/src/commands", "bench/src/programs/suite"}
+# Who may name the guarded instructions: nobody else stores into memory that may vanish, or flushes it.
+GUARDED = {"memory", "pmem", "emulation", "window"}
 ENTRIES, LINES = 20, 4500
 
 
@@ -119,6 +122,8 @@ def broken_by(crate, layers):
         place = path.relative_to(src)
         layer = place.parts[0] if len(place.parts) > 1 and place.parts[0] in rank else None
         yield from exports(crate, place, text)
+        if crate not in GUARDED and re.search(r"\bmemory::(?:\{?instructions|faults)\b", text):
+            yield f"{crate}/src/{place} names what only {', '.join(sorted(GUARDED))} may"
         if layer and not is_test(path) and not is_symbols(crate, place):
             above = {name for name in named(text) if rank.get(name, -1) > rank[layer] or name in beside}
             # Where a type's methods may stand, its file may be named.

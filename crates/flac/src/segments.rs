@@ -20,13 +20,14 @@ use crate::descriptors::TemporaryFd;
 use crate::index::Gone;
 use crate::layout::CHUNK;
 use crate::program;
-use pmem::{UserOut, Window, prefetch};
+use pmem::{UserOut, prefetch};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 use vfs::Desc;
+use window::Window;
 
 /// Groups of windows.
 const GROUPS: usize = 256;

@@ -12,36 +12,30 @@
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
 //! - A [`Pager`] brings pages that lie elsewhere.
-//! - [`SlowMemory`] emulates slower memory, for regions ([`Region::slow_down`]) and for peers.
-//! - [`Window`] maps a part of a file that the kernel keeps.
 //! - [`key`] keeps the program's own code out of a region; [`stray`] says what it did there.
 //!
-//! No other crate stores or flushes by inline assembly or intrinsics. No function here calls what a
-//! preload library interposes: system calls go through rustix's raw backend.
+//! The instructions themselves are the crate `memory`'s, from which this hands on what users of
+//! regions need. Slower memory is emulated by the crate `emulation` ([`Region::slow_down`]). No
+//! function here calls what a preload library interposes: system calls go through rustix's raw
+//! backend.
 
 mod access;
-mod emulation;
-mod faults;
 #[cfg(feature = "inject")]
 pub mod inject;
-mod instructions;
 mod persistence;
 mod recording;
 mod region;
-mod window;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("Solera runs on x86-64 Linux");
 
 pub use access::counters;
 pub use access::span::{OwnedSpan, Span};
-pub use emulation::{Model, SlowMemory, Transfer};
-pub use faults::handler::{handle_fault, install_fault_handler, own_fault_handler};
-pub use faults::service::{FaultService, serve_touches};
-pub use faults::user_memory::{Fault, UserIn, UserOut, supply_pages_by, text_length};
-pub use faults::{key, stray};
-pub use instructions::checksum::{checksum, checksum_after, checksum_words};
-pub use instructions::dispatch::{CopyKind, Dispatch, FlushKind};
+pub use memory::{
+    CopyKind, Dispatch, Fault, FaultService, FlushKind, UserIn, UserOut, checksum, checksum_after,
+    checksum_words, fence, handle_fault, install_fault_handler, key, own_fault_handler, prefetch,
+    serve_touches, stray, supply_pages_by, text_length,
+};
 pub use persistence::tokens::{Dirty, Durable, FenceBatch, InFlight};
 pub use recording::{costs, trace};
 pub use region::holes::{BackingSpace, or_no_memory};
@@ -51,4 +45,3 @@ pub use region::source::{
     Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read,
 };
 pub use region::{ForeignMemory, Region};
-pub use window::{Window, fence, prefetch};

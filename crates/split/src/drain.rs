@@ -27,7 +27,7 @@ use crate::records::{APPENDING, BOOTS, DRAINING, Staged, Word};
 use crate::relink::{self, Backend, Move};
 use crate::{Result, records, staging, sys};
 
-use pmem::Window;
+use window::Window;
 
 /// After so many losses to other processes a file's appends in one page go to the kernel.
 const STOLEN_MAX: u32 = 3;

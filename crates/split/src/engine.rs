@@ -14,9 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pmem::{Fault, UserIn, Window};
+use pmem::{Fault, UserIn};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use window::Window;
 
 use crate::descriptors::{self, Slot};
 use crate::file::{File, State};

@@ -15,9 +15,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use pmem::{Fault, UserIn, UserOut, Window};
+use pmem::{Fault, UserIn, UserOut};
 use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::io::Errno;
+use window::Window;
 
 use crate::engine::Engine;
 use crate::grow::Run;

@@ -45,7 +45,7 @@ pub fn maps_directly(directory: &Path) -> Result<bool> {
         Err(errno) => return Err(errno),
     };
     rustix::fs::ftruncate(&file, 4096)?;
-    Ok(pmem::Window::map(file.as_fd(), 0, 4096, true, true).is_ok())
+    Ok(window::Window::map(file.as_fd(), 0, 4096, true, true).is_ok())
 }
 
 /// The hidden directory, open.

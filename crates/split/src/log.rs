@@ -30,9 +30,10 @@ use std::sync::{
     Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
 
-use pmem::{Fault, OpenOptions, Region, UserIn, Window};
+use pmem::{Fault, OpenOptions, Region, UserIn};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use window::Window;
 
 use crate::Result;
 use crate::file::{File, length_in};

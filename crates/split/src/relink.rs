@@ -21,9 +21,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use pmem::Window;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
+use window::Window;
 
 use crate::hidden_directory::Home;
 use crate::{Result, sys};

@@ -8,9 +8,9 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use pmem::Window;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
+use window::Window;
 
 use crate::Result;
 use crate::hidden_directory::Home;

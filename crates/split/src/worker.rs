@@ -124,9 +124,9 @@ fn make_ready(step: &Step) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pmem::Window;
     use rustix::fs::MemfdFlags;
     use std::os::fd::{AsFd, AsRawFd};
+    use window::Window;
 
     /// What was wished for is there, and when nothing is wished for the thread ends.
     #[test]

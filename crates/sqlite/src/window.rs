@@ -39,7 +39,7 @@ pub type Inode = (u64, u64);
 
 /// What is mapped of a file.
 pub struct Window {
-    memory: pmem::Window,
+    memory: ::window::Window,
     /// Bytes that are mapped, or will be when the file has them.
     bytes: u64,
     inode: Inode,
@@ -223,7 +223,7 @@ fn map(path: &CStr, inode: Inode, writable: bool) -> Option<Window> {
     let space = least.checked_mul(2)?.max(SPACE_BYTES);
     let wants_sync = class != Class::Volatile && writable;
     let mapped = |bytes: u64, sync| {
-        pmem::Window::map(file.as_fd(), 0, bytes as usize, writable, sync)
+        ::window::Window::map(file.as_fd(), 0, bytes as usize, writable, sync)
             .map(|it| (it, bytes, sync))
     };
     // Less where address space is limited; without where a class was asked for by name.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use console::size;
-use pmem::Model;
+use emulation::Model;
 
 /// The cache in DRAM over a volume whose memory is slower: hits, misses, writes, whole programs.
 ///

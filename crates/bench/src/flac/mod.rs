@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
-use pmem::Model;
+use emulation::Model;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use solera_bench::FlacBenchArgs;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use console::failure::Failure;
-use pmem::Model;
+use emulation::Model;
 use serde_json::Value;
 
 use super::rows::{Peer, Rows, Work};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use console::failure::Failure;
 use console::size::show;
+use emulation::SlowMemory;
 use flac::CHUNK;
-use pmem::SlowMemory;
 use vfs::{Desc, FileSystem, IoOffset, UserOut};
 
 use super::rows::{Buffer, Peer, Rows, median_ns};

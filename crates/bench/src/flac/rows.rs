@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use console::failure::Failure;
-use pmem::Model;
+use emulation::Model;
 use serde_json::{Value, json};
 
 use crate::harness::bound::Bound;

@@ -1,8 +1,8 @@
 //! Reads of pages that lie elsewhere, without moving them.
 
-use crate::faults::user_memory::{Fault, UserOut};
 use crate::region::Region;
 use crate::region::pager::{APART, PAGE};
+use memory::faults::user_memory::{Fault, UserOut};
 
 impl Region {
     /// As [`Region::read_to`], of at most [`APART`] bytes: what an absent page has is copied from

@@ -12,8 +12,8 @@
 
 #![expect(clippy::inline_always, reason = "an addition is shorter than a call")]
 
-use crate::instructions::copy::{count_one, count64};
 use crate::region::Region;
+use memory::instructions::copy::{count_one, count64};
 use std::arch::asm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

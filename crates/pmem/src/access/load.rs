@@ -1,8 +1,8 @@
 //! Loads of a region: words, lines, bytes.
 
-use crate::faults::user_memory::{self, Fault, UserOut};
-use crate::instructions::copy::{self, LINE};
 use crate::region::Region;
+use memory::faults::user_memory::{self, Fault, UserOut};
+use memory::instructions::copy::{self, LINE};
 
 impl Region {
     /// Loads the aligned word at `off` (acquire, never torn).

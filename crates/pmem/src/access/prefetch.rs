@@ -2,9 +2,9 @@
 //!
 //! Persistence: nothing is stored. Locks: none.
 
-use crate::faults::user_memory::{self, Fault, UserOut};
-use crate::instructions::copy::{self, LINE};
 use crate::region::Region;
+use memory::faults::user_memory::{self, Fault, UserOut};
+use memory::instructions::copy::{self, LINE};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 impl Region {

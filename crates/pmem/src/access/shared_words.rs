@@ -9,10 +9,10 @@
 //! so ([`Region::set_alone`]): then a word is read and stored by plain instructions, in the same
 //! order and with the same values. What a death leaves is the same too: the word before, or after.
 
-use crate::faults::user_memory::Fault;
-use crate::instructions::copy;
 use crate::region::Region;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use memory::faults::user_memory::Fault;
+use memory::instructions::copy;
 use os::interrupt;
 use rustix::io::Errno;
 use rustix::thread::futex;

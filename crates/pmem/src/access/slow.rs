@@ -1,10 +1,10 @@
 //! Loads of a region that is slowed (`region/slow.rs`).
 
-use crate::emulation::Way;
-use crate::faults::user_memory::{self, Fault, UserOut};
-use crate::instructions::copy;
-use crate::instructions::dispatch::Dispatch;
 use crate::region::Region;
+use emulation::Way;
+use memory::faults::user_memory::{self, Fault, UserOut};
+use memory::instructions::copy;
+use memory::instructions::dispatch::Dispatch;
 
 impl Region {
     /// [`Region::read`].

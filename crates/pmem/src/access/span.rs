@@ -8,10 +8,10 @@
 
 #![expect(clippy::inline_always, reason = "the holder of a span keeps its words in registers")]
 
-use crate::faults::user_memory::Fault;
-use crate::instructions::copy;
-use crate::instructions::copy_words;
 use crate::region::Region;
+use memory::faults::user_memory::Fault;
+use memory::instructions::copy;
+use memory::instructions::copy_words;
 use std::hint::cold_path;
 use std::sync::Arc;
 

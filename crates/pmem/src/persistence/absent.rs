@@ -1,10 +1,10 @@
 //! Zeros and flushes of a region whose pages may lie elsewhere.
 
-use crate::faults::user_memory::Fault;
-use crate::instructions::copy::LINE;
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
 use crate::region::source::PAGE;
+use memory::faults::user_memory::Fault;
+use memory::instructions::copy::LINE;
 use std::panic::Location;
 
 impl Region {

@@ -8,12 +8,12 @@
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
-use crate::emulation::Way;
-use crate::faults::user_memory::{self, Fault, UserIn};
-use crate::instructions::checksum::checksum_after;
-use crate::instructions::copy::{self, LINE};
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
+use emulation::Way;
+use memory::faults::user_memory::{self, Fault, UserIn};
+use memory::instructions::checksum::checksum_after;
+use memory::instructions::copy::{self, LINE};
 use std::panic::Location;
 
 /// Bytes that are folded at a time.

@@ -1,10 +1,10 @@
 //! Stores of a region that is slowed (`region/slow.rs`).
 
-use crate::emulation::Way;
-use crate::faults::user_memory::Fault;
-use crate::instructions::copy::{self, LINE};
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
+use emulation::Way;
+use memory::faults::user_memory::Fault;
+use memory::instructions::copy::{self, LINE};
 use std::panic::Location;
 
 impl Region {

@@ -1,9 +1,9 @@
 //! A slowed region does what any other does, and what reaches its medium takes its time.
 
-use crate::emulation::{Model, SlowMemory};
-use crate::faults::user_memory::{Fault, UserIn, UserOut};
 use crate::region::Region;
 use crate::region::source::Class;
+use emulation::{Model, SlowMemory};
+use memory::faults::user_memory::{Fault, UserIn, UserOut};
 use std::time::{Duration, Instant};
 
 /// The busy words of these tests.

@@ -3,12 +3,12 @@
 //! Persistence order: a store is [`Dirty`]; a line that is set off is [`InFlight`] at once. The
 //! hook hears of an access before it happens.
 
-use crate::faults::user_memory::Fault;
-use crate::instructions::copy::{self, LINE};
-use crate::instructions::dispatch::FlushKind;
 use crate::persistence::tokens::{Dirty, Durable, InFlight};
 use crate::region::source::{Class, PAGE};
 use crate::region::{Region, pages};
+use memory::faults::user_memory::Fault;
+use memory::instructions::copy::{self, LINE};
+use memory::instructions::dispatch::FlushKind;
 use rustix::mm::MsyncFlags;
 use std::hint::cold_path;
 use std::io;

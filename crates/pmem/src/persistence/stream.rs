@@ -1,10 +1,10 @@
 //! Streams: bytes that go around the cache. Whole lines go at once, what stands before and behind
 //! them in parts.
 
-use crate::faults::user_memory::{self, Fault, UserIn};
-use crate::instructions::copy::{self, LINE};
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
+use memory::faults::user_memory::{self, Fault, UserIn};
+use memory::instructions::copy::{self, LINE};
 use std::panic::Location;
 
 impl Region {

@@ -12,10 +12,10 @@
 //!
 //! No locks.
 
-use crate::faults::region_table;
-use crate::instructions::exception_table::take_last_fault;
 use crate::region::Region;
 use crate::region::source::PAGE;
+use memory::faults::region_table;
+use memory::instructions::exception_table::take_last_fault;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::Advice;

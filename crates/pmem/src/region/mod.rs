@@ -8,28 +8,28 @@
 //! Locks: `growing` serialises [`Region::extend`]; nothing else locks.
 
 mod file;
+mod foreign_memory;
 pub mod holes;
 pub mod hook;
-mod memory;
 mod numa;
 pub mod pager;
 mod private_view;
 mod slow;
 pub mod source;
 
-pub use memory::ForeignMemory;
+pub use foreign_memory::ForeignMemory;
 
 use self::source::{Class, OpenError, OpenOptions, PAGE, Purpose, Source};
-use crate::emulation::SlowMemory;
-use crate::faults::copy_on_write;
-use crate::faults::handler::install_fault_handler;
-use crate::faults::key::{self, Unguarded};
-use crate::faults::region_table;
-use crate::faults::stray;
-use crate::faults::user_memory::Fault;
-use crate::instructions::dispatch::{self, Dispatch, FlushKind};
 use crate::region::hook::Hook;
 use crate::region::pager::Pager;
+use emulation::SlowMemory;
+use memory::faults::copy_on_write;
+use memory::faults::handler::install_fault_handler;
+use memory::faults::key::{self, Unguarded};
+use memory::faults::region_table;
+use memory::faults::stray;
+use memory::faults::user_memory::Fault;
+use memory::instructions::dispatch::{self, Dispatch, FlushKind};
 use os::InternalFd;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;

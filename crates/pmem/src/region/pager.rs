@@ -7,8 +7,8 @@
 //! for: [`Pager::fault`] and [`Pager::ready`] may take as long as a network does, and are called
 //! where nothing is held; all others never wait.
 
-use crate::instructions::exception_table::take_last_fault;
 use crate::region::Region;
+use memory::instructions::exception_table::take_last_fault;
 use rustix::io::Errno;
 
 /// Bytes of a page.

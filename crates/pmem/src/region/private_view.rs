@@ -1,9 +1,9 @@
 //! Private views of regions: stores stay in this process. Files are mapped privately; device-dax,
 //! which the kernel maps shared only, is copied on write here.
 
-use crate::faults::copy_on_write;
 use crate::region::Region;
 use crate::region::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
+use memory::faults::copy_on_write;
 use rustix::fs::FileType;
 use rustix::mm::MapFlags;
 use std::os::fd::OwnedFd;

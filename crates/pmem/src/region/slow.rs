@@ -9,9 +9,9 @@
 //!
 //! Locks: `growing`, to slow it down.
 
-use crate::emulation::{Model, SlowMemory, Way};
-use crate::faults::user_memory::Fault;
 use crate::region::Region;
+use emulation::{Model, SlowMemory, Way};
+use memory::faults::user_memory::Fault;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 

@@ -10,7 +10,7 @@
 use crate::medium::error::{ErrorKind, VolumeError};
 use crate::medium::layout::HEADER_BUSY;
 use crate::volume::Volume;
-use pmem::Model;
+use emulation::Model;
 use std::path::Path;
 use vfs::variable;
 

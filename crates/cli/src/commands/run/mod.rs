@@ -184,7 +184,7 @@ fn check_variables() -> Result<(), Failure> {
     let wrong = |wrong: String| Failure::told(&wrong);
     variable::parsed::<volume::Mode>("SOLERA_MODE").map_err(wrong)?;
     variable::parsed::<volume::Numa>("SOLERA_NUMA").map_err(wrong)?;
-    variable::parsed::<pmem::Model>("SOLERA_MEMORY").map_err(wrong)?;
+    variable::parsed::<emulation::Model>("SOLERA_MEMORY").map_err(wrong)?;
     variable::is("SOLERA_GUARD", "off", &["on"]).map_err(wrong)?;
     Ok(())
 }

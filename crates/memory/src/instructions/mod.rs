@@ -3,7 +3,7 @@
 
 pub mod checksum;
 pub mod copy;
-pub mod copy_asm;
+pub(crate) mod copy_asm;
 pub mod copy_words;
 pub mod dispatch;
 pub mod exception_table;

@@ -53,7 +53,7 @@ fn memory(len: usize) -> Result<*mut c_void, Errno> {
 
 /// Lets stores into `base..base + len`, a read-only mapping that starts and ends at a multiple of
 /// `piece`, go to private copies from here on. `EMFILE` if there are too many views.
-pub(crate) fn add(base: *mut u8, len: usize, piece: usize) -> Result<(), Errno> {
+pub fn add(base: *mut u8, len: usize, piece: usize) -> Result<(), Errno> {
     let pieces = len.div_ceil(piece);
     let copied = memory(pieces)?;
     expect_faults();
@@ -72,7 +72,7 @@ pub(crate) fn add(base: *mut u8, len: usize, piece: usize) -> Result<(), Errno> 
 }
 
 /// Forgets the view at `base`, if there is one; it is not in use any more.
-pub(crate) fn remove(base: *mut u8) {
+pub fn remove(base: *mut u8) {
     let Some(view) = VIEWS.iter().find(|view| view.base.load(Ordering::Acquire) == base as usize)
     else {
         return;

@@ -1,19 +1,18 @@
 //! A *window*: a mapped part of a file, for engines over a kernel file system.
 //!
-//! Unlike a [`crate::Region`] it is a part of the file only, and many windows come and go. The file
+//! Unlike a region of `pmem` it is a part of the file only, and many windows come and go. The file
 //! is the kernel's: another process may cut it at any time. All access is guarded, and a page that
 //! is gone is [`Fault::Region`].
 //!
-//! Stores go either through the cache or around it; around it they are durable after [`fence`], if
-//! the file system maps with `MAP_SYNC`.
+//! Stores go either through the cache or around it; around it they are durable after
+//! [`memory::fence`], if the file system maps with `MAP_SYNC`.
 
-use crate::faults::handler::install_fault_handler;
-use crate::faults::user_memory::{self, Fault, UserIn, UserOut};
-use crate::instructions::copy::{self, LINE};
-use crate::instructions::dispatch::{self, Dispatch};
+use memory::faults::handler::install_fault_handler;
+use memory::faults::user_memory::{self, Fault, UserIn, UserOut};
+use memory::instructions::copy::{self, LINE, prefetch};
+use memory::instructions::dispatch::{self, Dispatch};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::os::fd::BorrowedFd;
 
 /// A mapping of `len` bytes of a file.
@@ -30,23 +29,6 @@ pub struct Window {
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
-
-/// Waits until all that this thread streamed or flushed is durable (where the medium can make it
-/// so), and orders it before every later store.
-#[inline]
-pub fn fence() {
-    copy::store_fence();
-}
-
-/// Asks for the lines of a range of memory, whatever lies there, to be brought near: a hint, which
-/// changes nothing and never faults.
-#[inline]
-pub fn prefetch(start: *const u8, len: usize) {
-    for line in (0..len).step_by(LINE as usize) {
-        // SAFETY: any address may be asked for.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line).cast()) };
-    }
-}
 
 impl Window {
     /// Maps `len` bytes of `fd` from `offset` on (multiples of the page size; the file may be
@@ -147,7 +129,7 @@ impl Window {
     }
 
     /// Copies the caller's bytes in, around the cache where whole lines are stored; the edges are
-    /// stored through it and flushed. Durable after a [`fence`].
+    /// stored through it and flushed. Durable after a [`memory::fence`].
     #[inline]
     pub fn stream(&self, at: usize, from: &UserIn<'_>) -> Result<(), Fault> {
         user_memory::check(from.start(), from.len())?;
@@ -234,7 +216,7 @@ mod tests {
         let bytes: Vec<u8> = (0..5000_u32).map(|byte| byte as u8).collect();
         for (at, len) in [(0, 5000), (7, 130), (63, 64), (64, 64), (1, 1), (4090, 20)] {
             window.stream(at, &UserIn::new(&bytes[..len])).expect("stream");
-            fence();
+            memory::fence();
             let mut back = vec![0; len];
             window.read_to(at, &UserOut::new(&mut back), len).expect("read");
             assert_eq!(back, bytes[..len], "streamed {len} at {at}");

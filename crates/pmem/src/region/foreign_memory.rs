@@ -1,11 +1,11 @@
 //! Regions of memory that is no file of theirs.
 
 use super::{Region, pages};
-use crate::faults::handler::install_fault_handler;
-use crate::instructions::copy;
-use crate::instructions::dispatch::{Dispatch, FlushKind};
 use crate::region::hook::Hook;
 use crate::region::source::{Class, PAGE};
+use memory::faults::handler::install_fault_handler;
+use memory::instructions::copy;
+use memory::instructions::dispatch::{Dispatch, FlushKind};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};

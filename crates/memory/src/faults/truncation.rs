@@ -18,7 +18,7 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// A guarded access has met a page that is not there: says so if the file has lost its end.
 #[cold]
-pub(crate) fn tell(address: usize) {
+pub fn tell(address: usize) {
     let Some(region) = region_table::find(address) else { return };
     let (len, Some(name)) = (region.len(), region.name()) else { return };
     if region.offset(address) >= len {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 const REGIONS_MAX: usize = 64;
 
 /// One region; a space of 0: none, a base of 0: not yet, or not any more.
-pub(crate) struct Listed {
+pub struct Listed {
     base: AtomicUsize,
     /// Bytes of address space.
     space: AtomicUsize,
@@ -36,7 +36,7 @@ static REGIONS: [Listed; REGIONS_MAX] = [const {
 }; REGIONS_MAX];
 
 /// From here on the region is found.
-pub(crate) fn enter(base: *mut u8, space: usize, len: usize, fd: RawFd, path: Option<&Path>) {
+pub fn enter(base: *mut u8, space: usize, len: usize, fd: RawFd, path: Option<&Path>) {
     for region in &REGIONS {
         // Another thread that looks meanwhile finds no base.
         if region.space.compare_exchange(0, space, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -53,7 +53,7 @@ pub(crate) fn enter(base: *mut u8, space: usize, len: usize, fd: RawFd, path: Op
 }
 
 /// The region has grown, or its descriptor has another number.
-pub(crate) fn update(base: *mut u8, len: usize, fd: RawFd) {
+pub fn update(base: *mut u8, len: usize, fd: RawFd) {
     if let Some(region) = find(base as usize) {
         region.fd.store(fd, Ordering::Release);
         region.len.store(len, Ordering::Release);
@@ -61,7 +61,7 @@ pub(crate) fn update(base: *mut u8, len: usize, fd: RawFd) {
 }
 
 /// The region is about to go.
-pub(crate) fn leave(base: *mut u8) {
+pub fn leave(base: *mut u8) {
     if let Some(region) = find(base as usize) {
         region.base.store(0, Ordering::Release);
         region.space.store(0, Ordering::Release);
@@ -69,7 +69,7 @@ pub(crate) fn leave(base: *mut u8) {
 }
 
 /// The region that an address lies in.
-pub(crate) fn find(address: usize) -> Option<&'static Listed> {
+pub fn find(address: usize) -> Option<&'static Listed> {
     REGIONS.iter().find(|region| {
         let base = region.base.load(Ordering::Acquire);
         base != 0 && address.wrapping_sub(base) < region.space.load(Ordering::Relaxed)
@@ -78,7 +78,7 @@ pub(crate) fn find(address: usize) -> Option<&'static Listed> {
 
 impl Listed {
     /// The offset of an address in the region.
-    pub(crate) fn offset(&self, address: usize) -> u64 {
+    pub fn offset(&self, address: usize) -> u64 {
         address.wrapping_sub(self.base.load(Ordering::Acquire)) as u64
     }
 
@@ -89,14 +89,14 @@ impl Listed {
 
     /// Its descriptor, to ask about; should it be closed just now, the question fails, or is
     /// another file's: only messages depend on the answer.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: asks about a number that is not negative, which the region has open as long as it
         // is used.
         unsafe { BorrowedFd::borrow_raw(self.fd.load(Ordering::Acquire).max(0)) }
     }
 
     /// Its path; `None`: it has none.
-    pub(crate) fn name(&self) -> Option<&'static [u8]> {
+    pub fn name(&self) -> Option<&'static [u8]> {
         let at = self.name.load(Ordering::Relaxed);
         let bytes = self.name_bytes.load(Ordering::Relaxed);
         // SAFETY: stored by `enter` before the base, and never freed.

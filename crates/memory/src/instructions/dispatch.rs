@@ -78,8 +78,8 @@ const COPIES: [CopyKind; 3] = [CopyKind::Avx512, CopyKind::Avx2, CopyKind::Sse2]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     /// What the CPU has.
-    pub(crate) ebx: u32,
-    pub(crate) ecx: u32,
+    pub ebx: u32,
+    pub ecx: u32,
     /// What of it programs can use: the kernel keeps its registers.
     usable_ebx: u32,
     usable_ecx: u32,
@@ -201,7 +201,7 @@ impl Dispatch {
 
 /// The instructions for callers without a region: the process's choice, or what always works.
 #[inline]
-pub(crate) fn dispatch() -> Dispatch {
+pub fn dispatch() -> Dispatch {
     static CHOICE: OnceLock<Dispatch> = OnceLock::new();
     *CHOICE.get_or_init(|| {
         Dispatch::of_process().unwrap_or(Dispatch {

@@ -1,24 +1,29 @@
 //! Guarded access to memory that may vanish: single words, small copies, bulk copies, flushes.
 //!
 //! Nothing here knows regions or offsets. Each routine says which side of a copy faulted; the
-//! callers in `access/span.rs` and `faults/user_memory.rs` know whose side that is. All functions
+//! callers know whose side that is (`faults/user_memory.rs`). All functions
 //! are `unsafe` for one reason only: a pointer that *is* mapped is really read or written.
 //! Unmapped, protected and vanished memory is an error, not undefined behaviour.
+
+#![expect(clippy::missing_safety_doc, reason = "it is the same for all, said above")]
 
 use crate::instructions::copy_asm::{self, LOAD_FAULT};
 use crate::instructions::copy_words::{store_line, store_line_words};
 use crate::instructions::dispatch::{CopyKind, Dispatch, FlushKind};
 use crate::instructions::exception_table::{self, guarded};
 use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::hint::cold_path;
 
 /// The size of a cache line: the unit of flushing.
-pub(crate) const LINE: u64 = 64;
+pub const LINE: u64 = 64;
 
 /// Which side of a copy could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// What is read.
     Source,
+    /// What is written.
     Target,
 }
 
@@ -41,7 +46,7 @@ fn outcome(code: u32) -> Result<(), Side> {
 /// What a fault gives, which is rare: the code that goes on is laid out, and inlined, as if there
 /// were none.
 #[inline]
-pub(crate) fn lost<T>() -> Option<T> {
+pub fn lost<T>() -> Option<T> {
     cold_path();
     None
 }
@@ -57,7 +62,7 @@ pub(crate) use landing;
 
 /// An atomic (acquire) load of an aligned word; `None` if it faulted.
 #[inline]
-pub(crate) unsafe fn load64(from: *const u8) -> Option<u64> {
+pub unsafe fn load64(from: *const u8) -> Option<u64> {
     let (value, fault): (u64, u32);
     // SAFETY: the load is guarded; it has no effect but on its two output registers.
     unsafe {
@@ -78,7 +83,7 @@ pub(crate) unsafe fn load64(from: *const u8) -> Option<u64> {
 
 /// A release store of an aligned word; false if it faulted.
 #[inline]
-pub(crate) unsafe fn store64(to: *mut u8, value: u64) -> bool {
+pub unsafe fn store64(to: *mut u8, value: u64) -> bool {
     // SAFETY: the store is guarded; the caller vouches for the target.
     unsafe {
         asm!(
@@ -96,7 +101,7 @@ pub(crate) unsafe fn store64(to: *mut u8, value: u64) -> bool {
 
 /// Compare and swap of an aligned word: the value found; `None` if it faulted.
 #[inline]
-pub(crate) unsafe fn cas64(at: *mut u8, old: u64, new: u64) -> Option<u64> {
+pub unsafe fn cas64(at: *mut u8, old: u64, new: u64) -> Option<u64> {
     let (found, fault): (u64, u32);
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
@@ -118,7 +123,7 @@ pub(crate) unsafe fn cas64(at: *mut u8, old: u64, new: u64) -> Option<u64> {
 
 /// Fetch and add (wrapping) of an aligned word; `None` if it faulted.
 #[inline]
-pub(crate) unsafe fn add64(at: *mut u8, delta: u64) -> Option<u64> {
+pub unsafe fn add64(at: *mut u8, delta: u64) -> Option<u64> {
     let (found, fault): (u64, u32);
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
@@ -140,7 +145,7 @@ pub(crate) unsafe fn add64(at: *mut u8, delta: u64) -> Option<u64> {
 /// Adds to word number `WORD` of a line by one plain instruction; nothing happens if it faults.
 #[expect(clippy::inline_always, reason = "an instruction")]
 #[inline(always)]
-pub(crate) unsafe fn count64<const WORD: usize>(line: *mut u8, number: u64) {
+pub unsafe fn count64<const WORD: usize>(line: *mut u8, number: u64) {
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
         asm!(
@@ -158,7 +163,7 @@ pub(crate) unsafe fn count64<const WORD: usize>(line: *mut u8, number: u64) {
 /// As [`count64`], of one.
 #[expect(clippy::inline_always, reason = "an instruction")]
 #[inline(always)]
-pub(crate) unsafe fn count_one<const WORD: usize>(line: *mut u8) {
+pub unsafe fn count_one<const WORD: usize>(line: *mut u8) {
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
         asm!(
@@ -174,7 +179,7 @@ pub(crate) unsafe fn count_one<const WORD: usize>(line: *mut u8) {
 
 /// Atomic exchange of an aligned word; `None` if it faulted.
 #[inline]
-pub(crate) unsafe fn swap64(at: *mut u8, value: u64) -> Option<u64> {
+pub unsafe fn swap64(at: *mut u8, value: u64) -> Option<u64> {
     let (found, fault): (u64, u32);
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
@@ -235,7 +240,7 @@ pub(crate) unsafe fn touch_write(at: *mut u8) -> bool {
 
 /// A copy of exactly one line's worth of bytes, inlined: what metadata readers do all day.
 #[inline]
-pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
+pub unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
     let fault: u32;
     // SAFETY: guarded; the caller vouches for 64 bytes of target.
     unsafe {
@@ -270,11 +275,7 @@ pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
 /// Stores a whole line, `to` aligned to it, and sends it on its way: directly where the CPU can,
 /// else by words and a flush. False if it faulted.
 #[inline]
-pub(crate) unsafe fn set_off_line(
-    dispatch: Dispatch,
-    to: *mut u8,
-    from: &[u8; LINE as usize],
-) -> bool {
+pub unsafe fn set_off_line(dispatch: Dispatch, to: *mut u8, from: &[u8; LINE as usize]) -> bool {
     // SAFETY: the caller vouches for the target; the CPU has what its dispatch names.
     unsafe {
         if dispatch.direct_line && dispatch.flush != FlushKind::None {
@@ -287,7 +288,7 @@ pub(crate) unsafe fn set_off_line(
 
 /// A cached copy of any length and alignment.
 #[inline]
-pub(crate) unsafe fn copy(
+pub unsafe fn copy(
     dispatch: Dispatch,
     to: *mut u8,
     from: *const u8,
@@ -328,7 +329,7 @@ fn blamed(from: *const u8, len: usize) -> Side {
 
 /// As [`copy`], of memory that is near or on its way: by vectors, whatever the length.
 #[inline]
-pub(crate) unsafe fn copy_near(
+pub unsafe fn copy_near(
     dispatch: Dispatch,
     to: *mut u8,
     from: *const u8,
@@ -340,7 +341,7 @@ pub(crate) unsafe fn copy_near(
 
 /// A cached copy that stores each aligned 8-byte word of the target once and whole.
 #[inline]
-pub(crate) unsafe fn store_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
+pub unsafe fn store_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
     // SAFETY: the caller vouches for the target; the routine is guarded.
     outcome(unsafe { copy_asm::store_words(to, from, len) })
 }
@@ -348,7 +349,7 @@ pub(crate) unsafe fn store_words(to: *mut u8, from: *const u8, len: usize) -> Re
 /// A cached copy that loads each aligned 8-byte word of the source once and whole, so that a word
 /// that others store meanwhile is never torn.
 #[inline]
-pub(crate) unsafe fn load_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
+pub unsafe fn load_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
     // SAFETY: the caller vouches for the target; the routines are guarded.
     outcome(unsafe {
         if len < BULK && (from as usize | len).is_multiple_of(8) {
@@ -362,7 +363,8 @@ pub(crate) unsafe fn load_words(to: *mut u8, from: *const u8, len: usize) -> Res
 
 /// A non-temporal copy of whole words: `to` is word-aligned, `len` a multiple of 8. A partial line
 /// costs 100 ns with its fence, where a cached store and a flush cost 160.
-pub(crate) unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
+#[inline]
+pub unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
     debug_assert!((to as u64).is_multiple_of(8) && len.is_multiple_of(8));
     // SAFETY: the caller vouches for the target; the routine is guarded.
     outcome(unsafe { copy_asm::stream_words(to, from, len) })
@@ -371,7 +373,7 @@ pub(crate) unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) -> R
 /// A non-temporal copy of whole lines: `to` is line-aligned, `len` a multiple of a line.
 #[expect(clippy::inline_always, reason = "one of three calls")]
 #[inline(always)]
-pub(crate) unsafe fn stream_lines(
+pub unsafe fn stream_lines(
     kind: CopyKind,
     to: *mut u8,
     from: *const u8,
@@ -398,7 +400,7 @@ fn summed(result: u64) -> Result<u32, Side> {
 /// As [`stream_words`], summed on the way: gives the state of the crc32c behind them. The CPU must
 /// have SSE 4.2.
 #[inline]
-pub(crate) unsafe fn stream_words_summed(
+pub unsafe fn stream_words_summed(
     to: *mut u8,
     from: *const u8,
     len: usize,
@@ -412,7 +414,7 @@ pub(crate) unsafe fn stream_words_summed(
 /// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: gives the state of the
 /// crc32c behind them. See [`copy_asm::stream_folded`].
 #[inline]
-pub(crate) unsafe fn stream_folded(
+pub unsafe fn stream_folded(
     to: *mut u8,
     from: *const u8,
     len: usize,
@@ -425,7 +427,8 @@ pub(crate) unsafe fn stream_folded(
 }
 
 /// Non-temporal zeroes over whole lines: `to` is line-aligned, `len` a multiple of a line.
-pub(crate) unsafe fn zero_lines(kind: CopyKind, to: *mut u8, len: usize) -> Result<(), Side> {
+#[inline]
+pub unsafe fn zero_lines(kind: CopyKind, to: *mut u8, len: usize) -> Result<(), Side> {
     debug_assert!((to as u64).is_multiple_of(LINE) && (len as u64).is_multiple_of(LINE));
     let none = std::ptr::null();
     // SAFETY: the caller vouches for the target; the routines are guarded.
@@ -461,7 +464,7 @@ macro_rules! flush_line {
 
 /// Writes one line back to memory; false if its page has vanished.
 #[inline]
-pub(crate) fn flush_line(kind: FlushKind, line: *const u8) -> bool {
+pub fn flush_line(kind: FlushKind, line: *const u8) -> bool {
     match kind {
         FlushKind::Clwb => flush_line!("clwb", line),
         FlushKind::Clflushopt => flush_line!("clflushopt", line),
@@ -473,9 +476,19 @@ pub(crate) fn flush_line(kind: FlushKind, line: *const u8) -> bool {
 /// Waits until everything this thread streamed or flushed has reached the persistence domain, and
 /// orders it before every later store.
 #[inline]
-pub(crate) fn store_fence() {
+pub fn store_fence() {
     // SAFETY: `sfence` has no operands and no effect but on ordering.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+}
+
+/// Asks for the lines of a range of memory, whatever lies there, to be brought near: a hint, which
+/// changes nothing and never faults.
+#[inline]
+pub fn prefetch(start: *const u8, len: usize) {
+    for line in (0..len).step_by(LINE as usize) {
+        // SAFETY: any address may be asked for.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line).cast()) };
+    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl From<Fault> for Errno {
 
 /// A buffer that lies in the guarded region, which is open just now, is the caller's fault.
 #[inline]
-pub(crate) fn check(start: *const u8, len: usize) -> Result<(), Fault> {
+pub fn check(start: *const u8, len: usize) -> Result<(), Fault> {
     if key::reach(start as usize, len) < len { Err(Fault::Caller) } else { Ok(()) }
 }
 
@@ -328,7 +328,7 @@ impl<'a> UserOut<'a> {
 
 /// Attributes a fault of a copy from the region to the caller.
 #[inline]
-pub(crate) fn region_to_caller(side: Side) -> Fault {
+pub fn region_to_caller(side: Side) -> Fault {
     match side {
         Side::Source => Fault::Region,
         Side::Target => Fault::Caller,
@@ -337,7 +337,7 @@ pub(crate) fn region_to_caller(side: Side) -> Fault {
 
 /// Attributes a fault of a copy from the caller to the region.
 #[inline]
-pub(crate) fn caller_to_region(side: Side) -> Fault {
+pub fn caller_to_region(side: Side) -> Fault {
     match side {
         Side::Source => Fault::Caller,
         Side::Target => Fault::Region,

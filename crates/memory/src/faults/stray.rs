@@ -34,7 +34,7 @@ struct Named {
 static NAMES: AtomicPtr<Named> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Says what the guarded region at this address is called.
-pub(crate) fn name(start: usize, path: &Path) {
+pub fn name(start: usize, path: &Path) {
     let path = path.as_os_str().as_bytes().to_vec();
     let named = Box::into_raw(Box::new(Named { start, path, before: std::ptr::null() }));
     let put = |before: *mut Named| {

@@ -7,5 +7,5 @@ pub mod key;
 pub mod region_table;
 pub mod service;
 pub mod stray;
-pub mod truncation;
+pub(crate) mod truncation;
 pub mod user_memory;

@@ -113,7 +113,7 @@ const ACCESS_DISABLED: usize = 1;
 
 /// Counts the addresses `start..start + len` among the guarded ones; `protect` lays the memory
 /// under the key that it is given. The key is taken when there is none yet.
-pub(crate) fn guard(
+pub fn guard(
     (start, len): (usize, usize),
     protect: impl FnOnce(u32) -> Result<(), Errno>,
 ) -> Result<u32, Unguarded> {
@@ -158,7 +158,7 @@ fn allocate() -> Result<u32, Unguarded> {
 /// # Safety
 ///
 /// The range is a mapping of the caller's.
-pub(crate) unsafe fn protect(start: usize, len: usize, prot: u32, key: u32) -> Result<(), Errno> {
+pub unsafe fn protect(start: usize, len: usize, prot: u32, key: u32) -> Result<(), Errno> {
     let arguments = [start, len, prot as usize, key as usize, 0, 0];
     // SAFETY: the caller vouches for the range.
     unsafe { system_call(libc::SYS_pkey_mprotect, arguments) }.map(drop)
@@ -197,7 +197,7 @@ pub fn close(closed: u32) {
 
 /// How many of the `len` bytes from `start` on lie before a guarded region, or beyond all.
 #[inline]
-pub(crate) fn reach(start: usize, len: usize) -> usize {
+pub fn reach(start: usize, len: usize) -> usize {
     if start >= END.load(Ordering::Relaxed) {
         return len;
     }

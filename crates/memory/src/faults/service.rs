@@ -17,7 +17,7 @@ pub fn serve_touches(serve: FaultService) {
 }
 
 /// Whether a touch was served.
-pub(crate) fn touched(address: usize) -> bool {
+pub fn touched(address: usize) -> bool {
     let serve = TOUCHED.load(Ordering::Acquire);
     if serve.is_null() {
         return false;

@@ -138,7 +138,7 @@ pub(crate) fn last_fault() -> usize {
 }
 
 /// Where this thread's last guarded access that faulted did so; 0 if that was asked already.
-pub(crate) fn take_last_fault() -> usize {
+pub fn take_last_fault() -> usize {
     LAST_FAULT.replace(0)
 }
 

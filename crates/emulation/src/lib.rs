@@ -21,8 +21,8 @@ mod model;
 
 pub use model::Model;
 
-use crate::instructions::copy;
 use clock::FRACTION;
+use memory::instructions::copy;
 use model::Costs;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -34,8 +34,10 @@ const AHEAD_NS_MAX: u32 = 1_000_000_000;
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
+    /// Out of the memory.
     Read,
+    /// Into it.
     Write,
 }
 
@@ -121,7 +123,7 @@ impl SlowMemory {
     ///
     /// `words` is a word's address, and what is mapped there and at the next word as long as this
     /// lives is for this alone.
-    pub(crate) unsafe fn shared(model: Model, words: *mut u8) -> Self {
+    pub unsafe fn shared(model: Model, words: *mut u8) -> Self {
         Self { shared: AtomicPtr::new(words), ..Self::new(model) }
     }
 
@@ -209,7 +211,7 @@ impl SlowMemory {
 
     /// A copy of several parts, one in the model: `parts` says how far each is from the start and
     /// how long, and `copy` makes it.
-    pub(crate) fn in_parts<E>(
+    pub fn in_parts<E>(
         &self,
         way: Way,
         place: u64,

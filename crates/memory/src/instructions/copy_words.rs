@@ -4,6 +4,8 @@
 //! ago, waits until they have left the CPU. As in `copy.rs`, all functions are `unsafe` for one
 //! reason only: a pointer that *is* mapped is really read or written.
 
+#![expect(clippy::missing_safety_doc, reason = "it is the same for all, said above")]
+
 use crate::instructions::copy::{LINE, landing, lost};
 use crate::instructions::exception_table::guarded;
 use std::arch::asm;
@@ -12,7 +14,7 @@ use std::arch::asm;
 /// one: a load of several waits until those that were stored one by one, a moment ago, have left
 /// the CPU.
 #[inline]
-pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
+pub unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
     // SAFETY: the sources are guarded.
     let ([a, b, c, d], [e, f, g, h]) =
         unsafe { (load_four(from)?, load_four(from.wrapping_add(LINE as usize / 2))?) };
@@ -21,7 +23,7 @@ pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
 
 /// Four words, each loaded whole, in ascending order; `None` if one faulted.
 #[inline]
-pub(crate) unsafe fn load_four(from: *const u8) -> Option<[u64; 4]> {
+pub unsafe fn load_four(from: *const u8) -> Option<[u64; 4]> {
     let (a, b, c, d, fault): (u64, u64, u64, u64, u32);
     // SAFETY: the loads are guarded; they have no effect but on their output registers.
     unsafe {
@@ -48,7 +50,7 @@ pub(crate) unsafe fn load_four(from: *const u8) -> Option<[u64; 4]> {
 
 /// Release stores of four words, each whole, in ascending order; `false` if one faulted.
 #[inline]
-pub(crate) unsafe fn store_four(to: *mut u8, [a, b, c, d]: [u64; 4]) -> bool {
+pub unsafe fn store_four(to: *mut u8, [a, b, c, d]: [u64; 4]) -> bool {
     // SAFETY: the stores are guarded; the caller vouches for the target.
     unsafe {
         asm!(
