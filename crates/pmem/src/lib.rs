@@ -9,6 +9,7 @@
 //!   [`Fault::Caller`] (`EFAULT`); see [`install_fault_handler`].
 //! - A [`Hook`] sees every store, flush and fence: [`trace`] records them for the crash explorer,
 //!   [`costs`] counts them.
+//! - [`Policy`] says what of this a region needs: memory that a reboot empties needs nothing.
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
 //! - A [`Pager`] brings pages that lie elsewhere.
@@ -36,6 +37,7 @@ pub use memory::{
     checksum_words, fence, handle_fault, install_fault_handler, key, own_fault_handler, prefetch,
     serve_touches, stray, supply_pages_by, text_length,
 };
+pub use persistence::policy::{Locality, Policy};
 pub use persistence::tokens::{Dirty, Durable, FenceBatch, InFlight};
 pub use recording::{costs, trace};
 pub use region::holes::{BackingSpace, or_no_memory};

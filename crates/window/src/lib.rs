@@ -9,7 +9,7 @@
 
 use memory::faults::handler::install_fault_handler;
 use memory::faults::user_memory::{self, Fault, UserIn, UserOut};
-use memory::instructions::copy::{self, LINE, prefetch};
+use memory::instructions::copy::{self, LINE, Route, prefetch};
 use memory::instructions::dispatch::{self, Dispatch};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -151,7 +151,7 @@ impl Window {
         // guarded.
         unsafe {
             let (to, from) = (to.wrapping_add(head), from.start().wrapping_add(head));
-            copy::stream_lines(self.dispatch.copy, to, from, body)
+            copy::store_lines(self.dispatch.copy, Route::Streamed, to, from, body)
         }
         .map_err(user_memory::caller_to_region)?;
         edge(head + body, from.len() - head - body)

@@ -121,6 +121,7 @@ pub fn to_json(info: &Info) -> Value {
         "inodes_used": info.inodes_used,
         "class": info.class,
         "class_reason": info.class_reason,
+        "policy": info.policy,
         "flush": info.flush,
         "copy": info.copy,
         "protection_key": pmem::key::available().is_ok(),
@@ -148,6 +149,7 @@ fn to_text(info: &Info) -> String {
     line("uuid", info.uuid.clone());
     line("format", format!("version {}, {} groups", info.version, info.groups));
     line("class", format!("{}: {}", info.class, info.class_reason));
+    line("stores", format!("{}: {}", info.policy, info.policy_reason));
     line("instructions", format!("flush {}, copy {}", info.flush, info.copy));
     line("protection key", guard());
     line(

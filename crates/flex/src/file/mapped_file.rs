@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::{Class, Fault, OpenOptions, Purpose, Region, UserIn, UserOut};
+use pmem::{Class, Fault, Locality, OpenOptions, Purpose, Region, UserIn, UserOut};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode};
 use rustix::io::Errno;
 
@@ -133,7 +133,7 @@ impl MappedFile {
         if end > self.len() {
             return self.store(&mut self.lock_size(), offset, bytes);
         }
-        match self.region.stream_from(offset, bytes) {
+        match self.region.stream_from(offset, bytes, Locality::Near) {
             Ok(_) => Ok(()),
             // This process may have cut it, and made it longer since: not behind the lock.
             Err(Fault::Region) => {
@@ -151,7 +151,7 @@ impl MappedFile {
         }
         let end = offset.saturating_add(bytes.len() as u64);
         self.make_room(size, end)?;
-        if let Err(fault) = self.region.stream_from(offset, bytes) {
+        if let Err(fault) = self.region.stream_from(offset, bytes, Locality::Near) {
             // What lies behind the length is zeros.
             let from = self.len().max(offset);
             if from < end && fault == Fault::Caller {

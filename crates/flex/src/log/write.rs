@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::{Class, Fault, FenceBatch, InFlight, Region, UserIn, UserOut, checksum_after};
+use pmem::{Class, Fault, FenceBatch, InFlight, Locality, Region, UserIn, UserOut, checksum_after};
 
 use super::file::{self, LogOptions};
 use super::follow::{Record, seek};
@@ -438,7 +438,8 @@ impl Log {
         let mut streamed = FenceBatch::default();
         while at < end {
             if let Some(lines) = rest.whole_lines() {
-                let (part, sum) = self.region.stream_checksummed_on(at, &lines, crc)?;
+                let (part, sum) =
+                    self.region.stream_checksummed_on(at, &lines, crc, Locality::Near)?;
                 streamed.add(part);
                 (crc, at) = (sum, at + lines.len() as u64);
                 continue;

@@ -42,9 +42,10 @@ impl Mapping {
         let start = start.map_err(no_space)?.cast::<u8>();
         let base = start.map_addr(|at| at.next_multiple_of(CHUNK_BYTES));
         let promise = file.promise();
-        let class = (promise.class, promise.reason.clone());
+        let (class, policy) = ((promise.class, promise.reason.clone()), promise.policy);
         // SAFETY: the space reserved above, which is unmapped behind the region's end.
-        let region = unsafe { Region::lent(ForeignMemory { base, space, len: 0, class, write }) };
+        let region =
+            unsafe { Region::lent(ForeignMemory { base, space, len: 0, class, policy, write }) };
         let region = region.map_err(|errno| Error::refused("use the file's memory", errno))?;
         Ok(Self { region, reserved: (start, whole), write, mapped: Mutex::new(0) })
     }

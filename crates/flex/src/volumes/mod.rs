@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmem::{Class, UserIn, UserOut};
+use pmem::{Class, Policy, UserIn, UserOut};
 use rustix::io::Errno;
 
 use crate::{Error, Result};
@@ -30,6 +30,8 @@ pub struct Promise {
     pub class: Class,
     /// Why.
     pub reason: String,
+    /// What stores of it need to be durable.
+    pub policy: Policy,
     /// A call that has returned is durable.
     pub durable: bool,
     /// A write is atomic.

@@ -163,7 +163,8 @@ impl Held {
         volume.on_privileged_change(before_write);
         let tree = Tree { root: volume.root(), prefix: Vec::new() };
         let (class, reason) = volume.class();
-        let promise = Promise { class, reason: reason.to_owned(), durable: true, atomic: true };
+        let (reason, policy) = (reason.to_owned(), volume.policy());
+        let promise = Promise { class, reason, policy, durable: true, atomic: true };
         let unbound = Cred::root();
         Ok(Self { volume, views, opener, tree, unbound, promise, file })
     }

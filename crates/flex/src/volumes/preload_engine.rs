@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmem::{Class, UserIn, UserOut};
+use pmem::{Class, Policy, UserIn, UserOut};
 use rustix::io::Errno;
 use vfs::preloaded::{Preloaded, SYMBOL, Told, VERSION};
 
@@ -83,7 +83,14 @@ fn promise(told: &Told) -> Result<Promise> {
         Error::System("the preload library names no class of memory".to_owned(), Errno::PROTO)
     })?;
     let reason = reason.to_string_lossy().into_owned();
-    Ok(Promise { class, reason, durable: told.durable, atomic: told.atomic })
+    // The library tells no policy: flushes that nobody needs are right, too.
+    Ok(Promise {
+        class,
+        reason,
+        policy: Policy::Flushed,
+        durable: told.durable,
+        atomic: told.atomic,
+    })
 }
 
 fn stat(opened: &Descriptor) -> Result<libc::stat> {

@@ -27,6 +27,15 @@ pub enum Side {
     Target,
 }
 
+/// How stores reach the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Through the cache: other processors see them in order.
+    Cached,
+    /// Around it, by non-temporal stores: a fence orders them.
+    Streamed,
+}
+
 /// From this length on the bulk routines beat `copy_small`; they need at least 64 bytes.
 const BULK: usize = 256;
 
@@ -370,16 +379,44 @@ pub unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) -> Result<(
     outcome(unsafe { copy_asm::stream_words(to, from, len) })
 }
 
-/// A non-temporal copy of whole lines: `to` is line-aligned, `len` a multiple of a line.
-#[expect(clippy::inline_always, reason = "one of three calls")]
-#[inline(always)]
-pub unsafe fn stream_lines(
+/// A copy of any length through the cache that stores each aligned 8-byte word of the target whole:
+/// by vectors, never by the string instruction, whose stores have no order.
+#[inline]
+pub unsafe fn store_bytes(
     kind: CopyKind,
     to: *mut u8,
     from: *const u8,
     len: usize,
 ) -> Result<(), Side> {
+    // SAFETY: the caller vouches for the target; the routines are guarded.
+    outcome(unsafe {
+        if len < BULK {
+            copy_asm::store_words(to, from, len)
+        } else {
+            match kind {
+                CopyKind::Avx512 => copy_asm::copy_avx512(to, from, len),
+                CopyKind::Avx2 => copy_asm::copy_avx2(to, from, len),
+                CopyKind::Sse2 => copy_asm::copy_sse2(to, from, len),
+            }
+        }
+    })
+}
+
+/// A copy of whole lines: `to` is line-aligned, `len` a multiple of a line.
+#[expect(clippy::inline_always, reason = "one of three calls")]
+#[inline(always)]
+pub unsafe fn store_lines(
+    kind: CopyKind,
+    route: Route,
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+) -> Result<(), Side> {
     debug_assert!((to as u64).is_multiple_of(LINE) && (len as u64).is_multiple_of(LINE));
+    if route == Route::Cached {
+        // SAFETY: as the caller vouches.
+        return unsafe { store_bytes(kind, to, from, len) };
+    }
     // SAFETY: the caller vouches for the target; the routines are guarded.
     let code = unsafe {
         match kind {
@@ -397,10 +434,11 @@ fn summed(result: u64) -> Result<u32, Side> {
     outcome(result as u32).map(|()| (result >> 32) as u32)
 }
 
-/// As [`stream_words`], summed on the way: gives the state of the crc32c behind them. The CPU must
-/// have SSE 4.2.
+/// A copy of whole words, summed on the way: gives the state of the crc32c behind them. `to` and
+/// `len` are as of [`stream_words`]. The CPU must have SSE 4.2.
 #[inline]
-pub unsafe fn stream_words_summed(
+pub unsafe fn copy_words_summed(
+    route: Route,
     to: *mut u8,
     from: *const u8,
     len: usize,
@@ -408,13 +446,19 @@ pub unsafe fn stream_words_summed(
 ) -> Result<u32, Side> {
     debug_assert!((to as u64).is_multiple_of(8) && len.is_multiple_of(8));
     // SAFETY: the caller vouches for the target; both sides are guarded.
-    summed(unsafe { copy_asm::stream_words_summed(to, from, len, state) })
+    summed(unsafe {
+        match route {
+            Route::Streamed => copy_asm::stream_words_summed(to, from, len, state),
+            Route::Cached => copy_asm::copy_words_summed(to, from, len, state),
+        }
+    })
 }
 
-/// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: gives the state of the
-/// crc32c behind them. See [`copy_asm::stream_folded`].
+/// A copy of whole lines, a multiple of 256 bytes, folded on the way: gives the state of the crc32c
+/// behind them. See [`copy_asm::stream_folded`].
 #[inline]
-pub unsafe fn stream_folded(
+pub unsafe fn copy_folded(
+    route: Route,
     to: *mut u8,
     from: *const u8,
     len: usize,
@@ -423,20 +467,33 @@ pub unsafe fn stream_folded(
 ) -> Result<u32, Side> {
     debug_assert!((to as u64).is_multiple_of(LINE) && len > 0 && len.is_multiple_of(256));
     // SAFETY: the caller vouches for the target and the powers; both sides are guarded.
-    summed(unsafe { copy_asm::stream_folded(to, from, len, state, powers) })
+    summed(unsafe {
+        match route {
+            Route::Streamed => copy_asm::stream_folded(to, from, len, state, powers),
+            Route::Cached => copy_asm::copy_folded(to, from, len, state, powers),
+        }
+    })
 }
 
-/// Non-temporal zeroes over whole lines: `to` is line-aligned, `len` a multiple of a line.
+/// Zeroes over whole lines: `to` is line-aligned, `len` a multiple of a line.
 #[inline]
-pub unsafe fn zero_lines(kind: CopyKind, to: *mut u8, len: usize) -> Result<(), Side> {
+pub unsafe fn zero_lines(
+    kind: CopyKind,
+    route: Route,
+    to: *mut u8,
+    len: usize,
+) -> Result<(), Side> {
     debug_assert!((to as u64).is_multiple_of(LINE) && (len as u64).is_multiple_of(LINE));
     let none = std::ptr::null();
     // SAFETY: the caller vouches for the target; the routines are guarded.
     let code = unsafe {
-        match kind {
-            CopyKind::Avx512 => copy_asm::zero_avx512(to, none, len),
-            CopyKind::Avx2 => copy_asm::zero_avx2(to, none, len),
-            CopyKind::Sse2 => copy_asm::zero_sse2(to, none, len),
+        match (kind, route) {
+            (CopyKind::Avx512, Route::Streamed) => copy_asm::zero_avx512(to, none, len),
+            (CopyKind::Avx2, Route::Streamed) => copy_asm::zero_avx2(to, none, len),
+            (CopyKind::Sse2, Route::Streamed) => copy_asm::zero_sse2(to, none, len),
+            (CopyKind::Avx512, Route::Cached) => copy_asm::clear_avx512(to, none, len),
+            (CopyKind::Avx2, Route::Cached) => copy_asm::clear_avx2(to, none, len),
+            (CopyKind::Sse2, Route::Cached) => copy_asm::clear_sse2(to, none, len),
         }
     };
     outcome(code)
@@ -677,17 +734,19 @@ mod tests {
         install_fault_handler();
         let mut to = Fenced::new(2);
         let end = to.bytes().len();
-        for kind in [CopyKind::Avx512, CopyKind::Avx2, CopyKind::Sse2] {
+        let kinds = [CopyKind::Avx512, CopyKind::Avx2, CopyKind::Sse2].into_iter();
+        let ways = kinds.flat_map(|kind| [(kind, Route::Streamed), (kind, Route::Cached)]);
+        for (kind, route) in ways {
             for lines in [0, 1, 2, 3, 5, 64].into_iter().filter(|_| kind.available()) {
                 to.bytes().fill(0xee);
                 // SAFETY: inside the mapping.
-                let zeroed = unsafe { zero_lines(kind, to.base.add(64), lines * 64) };
+                let zeroed = unsafe { zero_lines(kind, route, to.base.add(64), lines * 64) };
                 assert_eq!(zeroed, Ok(()));
                 let (zero, rest) = to.bytes()[64..].split_at(lines * 64);
                 assert!(zero.iter().all(|byte| *byte == 0), "{kind} {lines}");
                 assert!(rest.iter().all(|byte| *byte == 0xee), "{kind} {lines}");
                 // SAFETY: the guarded stores stop at the protected page.
-                let beyond = unsafe { zero_lines(kind, to.base.add(end - 64), 128) };
+                let beyond = unsafe { zero_lines(kind, route, to.base.add(end - 64), 128) };
                 assert_eq!(beyond, Err(Side::Target), "{kind}");
             }
         }

@@ -313,10 +313,11 @@ pub unsafe extern "C" fn stream_words(_to: *mut u8, _from: *const u8, _len: usiz
 /// Defines the bulk routines for one vector width.
 ///
 /// `$copy`: cached copy, 256 bytes or more, any alignment. `$stream`: non-temporal copy to an
-/// aligned destination, a multiple of 64 bytes. `$zero`: non-temporal zeroes, the same.
+/// aligned destination, a multiple of 64 bytes. `$zero`: non-temporal zeroes, the same;
+/// `$clear_lines`: zeroes through the cache.
 macro_rules! bulk {
     (
-        $copy:ident, $stream:ident, $zero:ident, width $w:literal, twice $w2:literal,
+        $copy:ident, $stream:ident, $zero:ident, $clear_lines:ident, width $w:literal, twice $w2:literal,
         thrice $w3:literal, four times $w4:literal, mask $mask:literal,
         registers $r0:literal $r1:literal $r2:literal $r3:literal,
         loads $ld:literal, stores $st:literal, streams $nt:literal,
@@ -435,168 +436,215 @@ macro_rules! bulk {
                 pads!($leave),
             )
         }
+
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $clear_lines(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+            naked_asm!(
+                $clear,
+                "test rdx, rdx",
+                "jz 43f",
+                "40:",
+                store!(concat!($st, " [rdi], ", $r0)),
+                concat!("add rdi, ", $w),
+                concat!("sub rdx, ", $w),
+                "jnz 40b",
+                "43:",
+                $leave,
+                "xor eax, eax",
+                "ret",
+                pads!($leave),
+            )
+        }
     };
 }
 
 bulk!(
-    copy_avx512, stream_avx512, zero_avx512, width "64", twice "128", thrice "192",
+    copy_avx512, stream_avx512, zero_avx512, clear_avx512, width "64", twice "128", thrice "192",
     four times "256", mask "63", registers "zmm0" "zmm1" "zmm2" "zmm3",
     loads "vmovdqu64", stores "vmovdqa64", streams "vmovntdq",
     clear "vpxorq zmm0, zmm0, zmm0", leave "vzeroupper"
 );
 bulk!(
-    copy_avx2, stream_avx2, zero_avx2, width "32", twice "64", thrice "96",
+    copy_avx2, stream_avx2, zero_avx2, clear_avx2, width "32", twice "64", thrice "96",
     four times "128", mask "31", registers "ymm0" "ymm1" "ymm2" "ymm3",
     loads "vmovdqu", stores "vmovdqa", streams "vmovntdq",
     clear "vpxor ymm0, ymm0, ymm0", leave "vzeroupper"
 );
 bulk!(
-    copy_sse2, stream_sse2, zero_sse2, width "16", twice "32", thrice "48",
+    copy_sse2, stream_sse2, zero_sse2, clear_sse2, width "16", twice "32", thrice "48",
     four times "64", mask "15", registers "xmm0" "xmm1" "xmm2" "xmm3",
     loads "movdqu", stores "movdqa", streams "movntdq",
     clear "pxor xmm0, xmm0", leave ""
 );
 
-/// As [`stream_words`], summed on the way: `ecx` is the state of a crc32c before them; the state
-/// behind them comes back in the upper half of the result, whose lower half is as of all routines.
-#[unsafe(naked)]
-pub unsafe extern "C" fn stream_words_summed(
-    _to: *mut u8,
-    _from: *const u8,
-    _len: usize,
-    _state: u32,
-) -> u64 {
-    naked_asm!(
-        "mov eax, ecx",
-        // Both ends, and how far it is to them.
-        "add rsi, rdx",
-        "add rdi, rdx",
-        "neg rdx",
-        "add rdx, 32",
-        "jg 41f",
-        "40:",
-        load!(
-            "mov r8, [rsi + rdx - 32]",
-            "mov r9, [rsi + rdx - 24]",
-            "mov r10, [rsi + rdx - 16]",
-            "mov r11, [rsi + rdx - 8]",
-        ),
-        store!(
-            "movnti [rdi + rdx - 32], r8",
-            "movnti [rdi + rdx - 24], r9",
-            "movnti [rdi + rdx - 16], r10",
-            "movnti [rdi + rdx - 8], r11",
-        ),
-        "crc32 rax, r8",
-        "crc32 rax, r9",
-        "crc32 rax, r10",
-        "crc32 rax, r11",
-        "add rdx, 32",
-        "jle 40b",
-        "41:",
-        "sub rdx, 32",
-        "jz 43f",
-        "42:",
-        load!("mov r8, [rsi + rdx]"),
-        store!("movnti [rdi + rdx], r8"),
-        "crc32 rax, r8",
-        "add rdx, 8",
-        "jnz 42b",
-        "43:",
-        "shl rax, 32",
-        "ret",
-        pads!(""),
-    )
+/// Defines a copy of words that sums them on the way.
+macro_rules! words_summed {
+    ($(#[$doc:meta])* $name:ident, stores $store:literal) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name(
+            _to: *mut u8,
+            _from: *const u8,
+            _len: usize,
+            _state: u32,
+        ) -> u64 {
+            naked_asm!(
+                "mov eax, ecx",
+                // Both ends, and how far it is to them.
+                "add rsi, rdx",
+                "add rdi, rdx",
+                "neg rdx",
+                "add rdx, 32",
+                "jg 41f",
+                "40:",
+                load!(
+                    "mov r8, [rsi + rdx - 32]",
+                    "mov r9, [rsi + rdx - 24]",
+                    "mov r10, [rsi + rdx - 16]",
+                    "mov r11, [rsi + rdx - 8]",
+                ),
+                store!(
+                    concat!($store, " [rdi + rdx - 32], r8"),
+                    concat!($store, " [rdi + rdx - 24], r9"),
+                    concat!($store, " [rdi + rdx - 16], r10"),
+                    concat!($store, " [rdi + rdx - 8], r11"),
+                ),
+                "crc32 rax, r8",
+                "crc32 rax, r9",
+                "crc32 rax, r10",
+                "crc32 rax, r11",
+                "add rdx, 32",
+                "jle 40b",
+                "41:",
+                "sub rdx, 32",
+                "jz 43f",
+                "42:",
+                load!("mov r8, [rsi + rdx]"),
+                store!(concat!($store, " [rdi + rdx], r8")),
+                "crc32 rax, r8",
+                "add rdx, 8",
+                "jnz 42b",
+                "43:",
+                "shl rax, 32",
+                "ret",
+                pads!(""),
+            )
+        }
+    };
 }
 
-/// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way.
-/// `ecx` is the state of a crc32c before them; the state behind them comes back in the upper half
-/// of the result, whose lower half is as of all routines. `r8`: five lines, the powers of x by
-/// which 128 bits are multiplied to stand 2048 bits further on (twice one word), and, for each 128
-/// of 2048 bits, at their end.
-#[unsafe(naked)]
-pub unsafe extern "C" fn stream_folded(
-    _to: *mut u8,
-    _from: *const u8,
-    _len: usize,
-    _state: u32,
-    _powers: *const u64,
-) -> u64 {
-    naked_asm!(
-        "vbroadcasti32x4 zmm8, [r8]",
-        "vmovd xmm9, ecx",
-        // Both ends, and how far it is to them.
-        "add rsi, rdx; add rdi, rdx; neg rdx",
-        load!(
-            "vmovdqu64 zmm0, [rsi + rdx]",
-            "vmovdqu64 zmm1, [rsi + rdx + 64]",
-            "vmovdqu64 zmm2, [rsi + rdx + 128]",
-            "vmovdqu64 zmm3, [rsi + rdx + 192]",
-        ),
-        store!(
-            "vmovntdq [rdi + rdx], zmm0",
-            "vmovntdq [rdi + rdx + 64], zmm1",
-            "vmovntdq [rdi + rdx + 128], zmm2",
-            "vmovntdq [rdi + rdx + 192], zmm3",
-        ),
-        "vpxorq zmm0, zmm0, zmm9",
-        "add rdx, 256",
-        "jz 41f",
-        ".balign 32",
-        "40:",
-        load!(
-            "vmovdqu64 zmm4, [rsi + rdx]",
-            "vmovdqu64 zmm5, [rsi + rdx + 64]",
-            "vmovdqu64 zmm6, [rsi + rdx + 128]",
-            "vmovdqu64 zmm7, [rsi + rdx + 192]",
-        ),
-        store!(
-            "vmovntdq [rdi + rdx], zmm4",
-            "vmovntdq [rdi + rdx + 64], zmm5",
-            "vmovntdq [rdi + rdx + 128], zmm6",
-            "vmovntdq [rdi + rdx + 192], zmm7",
-        ),
-        "vpclmulqdq zmm9, zmm0, zmm8, 0x00",
-        "vpclmulqdq zmm10, zmm1, zmm8, 0x00",
-        "vpclmulqdq zmm11, zmm2, zmm8, 0x00",
-        "vpclmulqdq zmm12, zmm3, zmm8, 0x00",
-        "vpclmulqdq zmm0, zmm0, zmm8, 0x11",
-        "vpclmulqdq zmm1, zmm1, zmm8, 0x11",
-        "vpclmulqdq zmm2, zmm2, zmm8, 0x11",
-        "vpclmulqdq zmm3, zmm3, zmm8, 0x11",
-        "vpternlogq zmm0, zmm9, zmm4, 0x96",
-        "vpternlogq zmm1, zmm10, zmm5, 0x96",
-        "vpternlogq zmm2, zmm11, zmm6, 0x96",
-        "vpternlogq zmm3, zmm12, zmm7, 0x96",
-        "add rdx, 256",
-        "jnz 40b",
-        "41:",
-        // The sixteen sums, each multiplied by how far it is to the last one, which stays as it is.
-        "vextracti32x4 xmm10, zmm3, 3",
-        "vpclmulqdq zmm4, zmm0, [r8 + 64], 0x00",
-        "vpclmulqdq zmm0, zmm0, [r8 + 64], 0x11",
-        "vpclmulqdq zmm5, zmm1, [r8 + 128], 0x00",
-        "vpclmulqdq zmm1, zmm1, [r8 + 128], 0x11",
-        "vpclmulqdq zmm6, zmm2, [r8 + 192], 0x00",
-        "vpclmulqdq zmm2, zmm2, [r8 + 192], 0x11",
-        "vpclmulqdq zmm7, zmm3, [r8 + 256], 0x00",
-        "vpclmulqdq zmm3, zmm3, [r8 + 256], 0x11",
-        "vpternlogq zmm0, zmm4, zmm1, 0x96",
-        "vpternlogq zmm2, zmm5, zmm6, 0x96",
-        "vpternlogq zmm3, zmm7, zmm0, 0x96",
-        "vpxorq zmm2, zmm2, zmm3",
-        "vextracti64x4 ymm3, zmm2, 1",
-        "vpxor ymm2, ymm2, ymm3",
-        "vextracti128 xmm3, ymm2, 1",
-        "vpternlogq zmm2, zmm3, zmm10, 0x96",
-        "vmovq rsi, xmm2",
-        "vpextrq rdi, xmm2, 1",
-        "xor eax, eax",
-        "crc32 rax, rsi",
-        "crc32 rax, rdi",
-        "shl rax, 32",
-        "vzeroupper",
-        "ret",
-        pads!("vzeroupper"),
-    )
+words_summed!(
+    /// As [`stream_words`], summed on the way: `ecx` is the state of a crc32c before them; the state
+    /// behind them comes back in the upper half of the result, whose lower half is as of all routines.
+    stream_words_summed, stores "movnti"
+);
+words_summed!(
+    /// As [`stream_words_summed`], through the cache.
+    copy_words_summed, stores "mov"
+);
+
+/// Defines a copy of lines that folds them on the way.
+macro_rules! folded {
+    ($(#[$doc:meta])* $name:ident, stores $store:literal) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name(
+            _to: *mut u8,
+            _from: *const u8,
+            _len: usize,
+            _state: u32,
+            _powers: *const u64,
+        ) -> u64 {
+            naked_asm!(
+                "vbroadcasti32x4 zmm8, [r8]",
+                "vmovd xmm9, ecx",
+                // Both ends, and how far it is to them.
+                "add rsi, rdx; add rdi, rdx; neg rdx",
+                load!(
+                    "vmovdqu64 zmm0, [rsi + rdx]",
+                    "vmovdqu64 zmm1, [rsi + rdx + 64]",
+                    "vmovdqu64 zmm2, [rsi + rdx + 128]",
+                    "vmovdqu64 zmm3, [rsi + rdx + 192]",
+                ),
+                store!(
+                    concat!($store, " [rdi + rdx], zmm0"),
+                    concat!($store, " [rdi + rdx + 64], zmm1"),
+                    concat!($store, " [rdi + rdx + 128], zmm2"),
+                    concat!($store, " [rdi + rdx + 192], zmm3"),
+                ),
+                "vpxorq zmm0, zmm0, zmm9",
+                "add rdx, 256",
+                "jz 41f",
+                ".balign 32",
+                "40:",
+                load!(
+                    "vmovdqu64 zmm4, [rsi + rdx]",
+                    "vmovdqu64 zmm5, [rsi + rdx + 64]",
+                    "vmovdqu64 zmm6, [rsi + rdx + 128]",
+                    "vmovdqu64 zmm7, [rsi + rdx + 192]",
+                ),
+                store!(
+                    concat!($store, " [rdi + rdx], zmm4"),
+                    concat!($store, " [rdi + rdx + 64], zmm5"),
+                    concat!($store, " [rdi + rdx + 128], zmm6"),
+                    concat!($store, " [rdi + rdx + 192], zmm7"),
+                ),
+                "vpclmulqdq zmm9, zmm0, zmm8, 0x00",
+                "vpclmulqdq zmm10, zmm1, zmm8, 0x00",
+                "vpclmulqdq zmm11, zmm2, zmm8, 0x00",
+                "vpclmulqdq zmm12, zmm3, zmm8, 0x00",
+                "vpclmulqdq zmm0, zmm0, zmm8, 0x11",
+                "vpclmulqdq zmm1, zmm1, zmm8, 0x11",
+                "vpclmulqdq zmm2, zmm2, zmm8, 0x11",
+                "vpclmulqdq zmm3, zmm3, zmm8, 0x11",
+                "vpternlogq zmm0, zmm9, zmm4, 0x96",
+                "vpternlogq zmm1, zmm10, zmm5, 0x96",
+                "vpternlogq zmm2, zmm11, zmm6, 0x96",
+                "vpternlogq zmm3, zmm12, zmm7, 0x96",
+                "add rdx, 256",
+                "jnz 40b",
+                "41:",
+                // The sixteen sums, each multiplied by how far it is to the last one, which stays as it is.
+                "vextracti32x4 xmm10, zmm3, 3",
+                "vpclmulqdq zmm4, zmm0, [r8 + 64], 0x00",
+                "vpclmulqdq zmm0, zmm0, [r8 + 64], 0x11",
+                "vpclmulqdq zmm5, zmm1, [r8 + 128], 0x00",
+                "vpclmulqdq zmm1, zmm1, [r8 + 128], 0x11",
+                "vpclmulqdq zmm6, zmm2, [r8 + 192], 0x00",
+                "vpclmulqdq zmm2, zmm2, [r8 + 192], 0x11",
+                "vpclmulqdq zmm7, zmm3, [r8 + 256], 0x00",
+                "vpclmulqdq zmm3, zmm3, [r8 + 256], 0x11",
+                "vpternlogq zmm0, zmm4, zmm1, 0x96",
+                "vpternlogq zmm2, zmm5, zmm6, 0x96",
+                "vpternlogq zmm3, zmm7, zmm0, 0x96",
+                "vpxorq zmm2, zmm2, zmm3",
+                "vextracti64x4 ymm3, zmm2, 1",
+                "vpxor ymm2, ymm2, ymm3",
+                "vextracti128 xmm3, ymm2, 1",
+                "vpternlogq zmm2, zmm3, zmm10, 0x96",
+                "vmovq rsi, xmm2",
+                "vpextrq rdi, xmm2, 1",
+                "xor eax, eax",
+                "crc32 rax, rsi",
+                "crc32 rax, rdi",
+                "shl rax, 32",
+                "vzeroupper",
+                "ret",
+                pads!("vzeroupper"),
+            )
+        }
+    };
 }
+
+folded!(
+    /// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way.
+    /// `ecx` is the state of a crc32c before them; the state behind them comes back in the upper half
+    /// of the result, whose lower half is as of all routines. `r8`: five lines, the powers of x by
+    /// which 128 bits are multiplied to stand 2048 bits further on (twice one word), and, for each 128
+    /// of 2048 bits, at their end.
+    stream_folded, stores "vmovntdq"
+);
+folded!(
+    /// As [`stream_folded`], through the cache.
+    copy_folded, stores "vmovdqa64"
+);

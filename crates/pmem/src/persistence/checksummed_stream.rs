@@ -8,12 +8,14 @@
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
+use crate::persistence::policy::Locality;
+use crate::persistence::stream::in_order;
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
 use emulation::Way;
 use memory::faults::user_memory::{self, Fault, UserIn};
 use memory::instructions::checksum::checksum_after;
-use memory::instructions::copy::{self, LINE};
+use memory::instructions::copy::{self, LINE, Route};
 use std::panic::Location;
 
 /// Bytes that are folded at a time.
@@ -63,8 +65,9 @@ impl Region {
         &self,
         off: u64,
         from: &UserIn<'_>,
+        locality: Locality,
     ) -> Result<(InFlight<'_>, u32), Fault> {
-        self.stream_checksummed_on(off, from, 0)
+        self.stream_checksummed_on(off, from, 0, locality)
     }
 
     /// As [`Region::stream_checksummed`] of bytes that follow others, whose sum is `crc`.
@@ -75,15 +78,49 @@ impl Region {
         off: u64,
         from: &UserIn<'_>,
         crc: u32,
+        locality: Locality,
     ) -> Result<(InFlight<'_>, u32), Fault> {
         let len = from.len();
         user_memory::check(from.start(), len)?;
-        let crc = if off.is_multiple_of(8) && len.is_multiple_of(8) && self.folds() {
-            self.stream_words(off, from.start(), len, crc)?
+        let at = Location::caller();
+        let crc = if self.is_plain() {
+            self.sum_plainly(off, from, crc, locality, at)?
         } else {
-            self.stream_in_parts(off, from, crc, Location::caller())?
+            self.sum_by(Route::Streamed, off, from, crc, at)?
         };
         Ok((InFlight::new(self), crc))
+    }
+
+    #[expect(clippy::inline_always, reason = "the route is known then")]
+    #[inline(always)]
+    fn sum_by(
+        &self,
+        route: Route,
+        off: u64,
+        from: &UserIn<'_>,
+        crc: u32,
+        at: &'static Location<'static>,
+    ) -> Result<u32, Fault> {
+        let len = from.len();
+        if off.is_multiple_of(8) && len.is_multiple_of(8) && self.folds() {
+            self.stream_words(route, off, from.start(), len, crc)
+        } else {
+            self.stream_in_parts(route, off, from, crc, at)
+        }
+    }
+
+    /// The same where nothing has to be durable.
+    #[inline(never)]
+    fn sum_plainly(
+        &self,
+        off: u64,
+        from: &UserIn<'_>,
+        crc: u32,
+        locality: Locality,
+        at: &'static Location<'static>,
+    ) -> Result<u32, Fault> {
+        let route = locality.route(from.len());
+        in_order(route, || self.sum_by(route, off, from, crc, at))
     }
 
     /// Whether streams are summed in registers here.
@@ -94,24 +131,32 @@ impl Region {
 
     /// Streams and sums whole words: lines 256 bytes at a time, what stands before and behind them
     /// by words.
-    fn stream_words(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
+    fn stream_words(
+        &self,
+        route: Route,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        crc: u32,
+    ) -> Result<u32, Fault> {
         if self.quick(off, len as u64).is_none() {
-            return self.stream_words_slowly(off, from, len, crc);
+            return self.stream_words_slowly(route, off, from, len, crc);
         }
-        self.stream_words_at(off, from, len, crc)
+        self.stream_words_at(route, off, from, len, crc)
     }
 
     #[cold]
     #[inline(never)]
     fn stream_words_slowly(
         &self,
+        route: Route,
         off: u64,
         from: *const u8,
         len: usize,
         crc: u32,
     ) -> Result<u32, Fault> {
         self.sum_slowly(off, len, crc, |done, len, crc| {
-            self.stream_words_at(off + done as u64, from.wrapping_add(done), len, crc)
+            self.stream_words_at(route, off + done as u64, from.wrapping_add(done), len, crc)
         })
     }
 
@@ -137,6 +182,7 @@ impl Region {
     #[inline(always)]
     fn stream_words_at(
         &self,
+        route: Route,
         off: u64,
         from: *const u8,
         len: usize,
@@ -145,14 +191,20 @@ impl Region {
         let head = (off.next_multiple_of(LINE) - off) as usize;
         let head = if len >= head + FOLDED { head } else { len };
         let lines = (len - head) / FOLDED * FOLDED;
-        let mut crc = if head > 0 { self.stream_few(off, from, head, crc)? } else { crc };
+        let mut crc = if head > 0 { self.stream_few(route, off, from, head, crc)? } else { crc };
         if lines > 0 {
             let from = from.wrapping_add(head);
-            crc = self.stream_folded(off + head as u64, from, lines, crc)?;
+            crc = self.stream_folded(route, off + head as u64, from, lines, crc)?;
         }
         let done = head + lines;
         if done < len {
-            crc = self.stream_few(off + done as u64, from.wrapping_add(done), len - done, crc)?;
+            crc = self.stream_few(
+                route,
+                off + done as u64,
+                from.wrapping_add(done),
+                len - done,
+                crc,
+            )?;
         }
         Ok(crc)
     }
@@ -160,15 +212,18 @@ impl Region {
     /// Streams and sums what begins or ends anywhere.
     fn stream_in_parts(
         &self,
+        route: Route,
         off: u64,
         from: &UserIn<'_>,
         crc: u32,
         at: &'static Location<'static>,
     ) -> Result<u32, Fault> {
         match self.quick(off, from.len() as u64) {
-            Some(to) if from.len() <= FEW => self.stream_copied::<FEW>(to, off, from, crc, at),
-            Some(to) => self.stream_parts_at(to, off, from, crc, at),
-            None => self.stream_in_parts_slowly(off, from, crc, at),
+            Some(to) if from.len() <= FEW => {
+                self.stream_copied::<FEW>(route, to, off, from, crc, at)
+            }
+            Some(to) => self.stream_parts_at(route, to, off, from, crc, at),
+            None => self.stream_in_parts_slowly(route, off, from, crc, at),
         }
     }
 
@@ -176,6 +231,7 @@ impl Region {
     #[inline(never)]
     fn stream_in_parts_slowly(
         &self,
+        route: Route,
         off: u64,
         from: &UserIn<'_>,
         crc: u32,
@@ -183,13 +239,14 @@ impl Region {
     ) -> Result<u32, Fault> {
         self.sum_slowly(off, from.len(), crc, |done, len, crc| {
             let off = off + done as u64;
-            self.stream_parts_at(self.range(off, 0)?, off, &from.slice(done, len), crc, at)
+            self.stream_parts_at(route, self.range(off, 0)?, off, &from.slice(done, len), crc, at)
         })
     }
 
     /// The same inside the region, `start` being the address of `off`.
     fn stream_parts_at(
         &self,
+        route: Route,
         start: *mut u8,
         off: u64,
         from: &UserIn<'_>,
@@ -202,7 +259,7 @@ impl Region {
             let head = (to.next_multiple_of(LINE) - to) as usize;
             if folds && head == 0 && rest >= FOLDED {
                 let take = rest - rest % FOLDED;
-                crc = self.stream_folded(to, from.start().wrapping_add(done), take, crc)?;
+                crc = self.stream_folded(route, to, from.start().wrapping_add(done), take, crc)?;
                 done += take;
                 continue;
             }
@@ -210,9 +267,9 @@ impl Region {
             let part = from.slice(done, take);
             let place = start.wrapping_add(done);
             crc = if take <= FOLDED {
-                self.stream_copied::<FOLDED>(place, to, &part, crc, at)?
+                self.stream_copied::<FOLDED>(route, place, to, &part, crc, at)?
             } else {
-                self.stream_copied::<PIECE>(place, to, &part, crc, at)?
+                self.stream_copied::<PIECE>(route, place, to, &part, crc, at)?
             };
             done += take;
         }
@@ -223,6 +280,7 @@ impl Region {
     #[inline]
     fn stream_copied<const MOST: usize>(
         &self,
+        route: Route,
         to: *mut u8,
         off: u64,
         from: &UserIn<'_>,
@@ -233,28 +291,43 @@ impl Region {
         let bytes = &mut bytes[..from.len()];
         from.read(bytes)?;
         // First on their way, then summed: that is done while they go.
-        let stored = self.stream_to(to, off, bytes.as_ptr(), bytes.len(), at);
+        let stored = self.stream_by(route, to, off, bytes.as_ptr(), bytes.len(), at);
         stored.map_err(|_| Fault::Region)?;
         Ok(checksum_after(crc, bytes))
     }
 
     /// Streams words and goes on from `crc` by them.
     #[inline]
-    fn stream_few(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
+    fn stream_few(
+        &self,
+        route: Route,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        crc: u32,
+    ) -> Result<u32, Fault> {
         let to = self.range(off, len as u64)?;
         // SAFETY: `to` is mapped for `len` bytes, and a word; both sides are guarded. The CPU
         // folds, so it has crc32c.
-        let state = unsafe { copy::stream_words_summed(to, from, len, !crc) };
+        let state = unsafe { copy::copy_words_summed(route, to, from, len, !crc) };
         state.map(|state| !state).map_err(user_memory::caller_to_region)
     }
 
     /// Streams whole lines and goes on from `crc` by them.
     #[inline]
-    fn stream_folded(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
+    fn stream_folded(
+        &self,
+        route: Route,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        crc: u32,
+    ) -> Result<u32, Fault> {
         let to = self.range(off, len as u64)?;
         // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start;
         // both sides are guarded. The CPU has the instructions, and crc32c with them.
-        let state = unsafe { copy::stream_folded(to, from, len, !crc, POWERS.0.as_ptr().cast()) };
+        let state =
+            unsafe { copy::copy_folded(route, to, from, len, !crc, POWERS.0.as_ptr().cast()) };
         state.map(|state| !state).map_err(user_memory::caller_to_region)
     }
 }
@@ -268,14 +341,17 @@ mod tests {
         let source: Vec<u8> = (0..20_000_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
         let file = Region::anonymous(1 << 16).unwrap();
         let traced = Region::in_memory(vec![0; 1 << 16], None);
-        for (region, name) in [(&file, "file"), (&traced, "private")] {
+        let cold = Locality::Cold;
+        let ways =
+            [(&file, Locality::Near, "file"), (&file, cold, "cold"), (&traced, cold, "private")];
+        for (region, locality, name) in ways {
             for length in [1, 24, 63, 64, 255, 256, 257, 512, 1023, 1025, 4095, 4096, 4120, 16_384]
             {
                 for off in [0_u64, 8, 24, 61, 64, 4096, 4100] {
                     for skip in [0, 1, 13] {
                         let bytes = &source[skip..skip + length];
                         let (stored, crc) =
-                            region.stream_checksummed(off, &UserIn::new(bytes)).unwrap();
+                            region.stream_checksummed(off, &UserIn::new(bytes), locality).unwrap();
                         let _ = stored.fence();
                         let what = format!("{name}: {length} at {off} from {skip}");
                         assert_eq!(crc, crc32c::crc32c(bytes), "{what}");
@@ -283,9 +359,11 @@ mod tests {
                         region.read(off, &mut found).unwrap();
                         assert_eq!(found, bytes, "{what}");
                         let (first, rest) = bytes.split_at(length / 3);
-                        let (_, crc) = region.stream_checksummed(off, &UserIn::new(first)).unwrap();
-                        let rest =
-                            region.stream_checksummed_on(off, &UserIn::new(rest), crc).unwrap();
+                        let (_, crc) =
+                            region.stream_checksummed(off, &UserIn::new(first), locality).unwrap();
+                        let rest = region
+                            .stream_checksummed_on(off, &UserIn::new(rest), crc, locality)
+                            .unwrap();
                         assert_eq!(rest.1, crc32c::crc32c(bytes), "{what}, in two parts");
                     }
                 }
@@ -298,9 +376,13 @@ mod tests {
         let region = Region::anonymous(1 << 16).unwrap();
         // SAFETY: an address that is not mapped.
         let nowhere = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 4096) };
-        assert_eq!(region.stream_checksummed(0, &nowhere).unwrap_err(), Fault::Caller);
+        assert_eq!(
+            region.stream_checksummed(0, &nowhere, Locality::Near).unwrap_err(),
+            Fault::Caller
+        );
         let bytes = vec![1; 4096];
-        let beyond = region.stream_checksummed((1 << 16) - 64, &UserIn::new(&bytes));
+        let beyond =
+            region.stream_checksummed((1 << 16) - 64, &UserIn::new(&bytes), Locality::Near);
         assert_eq!(beyond.unwrap_err(), Fault::Region);
     }
 
@@ -310,9 +392,13 @@ mod tests {
         // SAFETY: an address that is not mapped.
         let nowhere = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 40) };
         for off in [0, 8, 56, 64] {
-            assert_eq!(region.stream_checksummed(off, &nowhere).unwrap_err(), Fault::Caller);
+            assert_eq!(
+                region.stream_checksummed(off, &nowhere, Locality::Cold).unwrap_err(),
+                Fault::Caller
+            );
         }
-        let beyond = region.stream_checksummed((1 << 16) - 32, &UserIn::new(&[1; 40]));
+        let beyond =
+            region.stream_checksummed((1 << 16) - 32, &UserIn::new(&[1; 40]), Locality::Near);
         assert_eq!(beyond.unwrap_err(), Fault::Region);
     }
 }

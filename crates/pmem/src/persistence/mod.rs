@@ -2,7 +2,8 @@
 
 mod absent;
 mod checksummed_stream;
+pub mod policy;
 mod slow;
 mod store;
-mod stream;
+pub mod stream;
 pub mod tokens;

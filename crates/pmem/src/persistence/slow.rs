@@ -1,5 +1,6 @@
 //! Stores of a region that is slowed (`region/slow.rs`).
 
+use crate::persistence::policy::Locality;
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
 use emulation::Way;
@@ -16,10 +17,11 @@ impl Region {
         off: u64,
         from: *const u8,
         len: usize,
+        locality: Locality,
         at: &'static Location<'static>,
     ) -> Result<InFlight<'_>, Fault> {
         self.slowly(Way::Write, off, len as u64, |to, done, len| {
-            self.stream_to(to, off + done as u64, from.wrapping_add(done), len, at)
+            self.stream_to(to, off + done as u64, from.wrapping_add(done), len, locality, at)
         })?;
         Ok(InFlight::new(self))
     }
@@ -54,9 +56,9 @@ impl Region {
         let copied = if self.hook().is_some() {
             let mut bytes = vec![0; len as usize];
             self.shared_read(from, &mut bytes)?;
-            self.stream_at(to, bytes.as_ptr(), bytes.len(), at)
+            self.stream_at(to, bytes.as_ptr(), bytes.len(), Locality::Near, at)
         } else {
-            self.stream_at(to, source, len as usize, at)
+            self.stream_at(to, source, len as usize, Locality::Near, at)
         };
         if let Some(read) = read {
             read.wait();

@@ -1,5 +1,6 @@
 //! A slowed region does what any other does, and what reaches its medium takes its time.
 
+use crate::persistence::policy::Locality;
 use crate::region::Region;
 use crate::region::source::Class;
 use emulation::{Model, SlowMemory};
@@ -53,7 +54,7 @@ fn every_copy_moves_what_it_should() {
             assert!(read(off) == from, "stream {len} at {off}");
             let _ = region.stream_zero(off, len).unwrap().fence();
             assert!(read(off).iter().all(|byte| *byte == 0), "zero {len} at {off}");
-            let _ = region.stream_from(off, &UserIn::new(&from)).unwrap().fence();
+            let _ = region.stream_from(off, &UserIn::new(&from), Locality::Near).unwrap().fence();
             let mut found = vec![0; from.len()];
             region.read_to(off, &UserOut::new(&mut found), from.len()).unwrap();
             assert!(found == from, "stream from, and read to {len} at {off}");
@@ -62,7 +63,8 @@ fn every_copy_moves_what_it_should() {
             assert!(found == from, "read near {len} at {off}");
             for off in [off, at] {
                 let _ = region.stream_zero(off, len).unwrap().fence();
-                let (_, crc) = region.stream_checksummed(off, &UserIn::new(&from)).unwrap();
+                let (_, crc) =
+                    region.stream_checksummed(off, &UserIn::new(&from), Locality::Near).unwrap();
                 assert_eq!(crc, crc32c::crc32c(&from), "summed {len} at {off}");
                 assert!(read(off) == from, "summed {len} at {off}");
             }
@@ -94,7 +96,7 @@ fn a_range_outside_is_refused_as_ever() {
     let _ = slow.flush(SIZE - 64, u64::MAX).fence();
     // SAFETY: an address that is not mapped.
     let nowhere = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 4096) };
-    assert_eq!(slow.stream_from(0, &nowhere).unwrap_err(), Fault::Caller);
+    assert_eq!(slow.stream_from(0, &nowhere, Locality::Near).unwrap_err(), Fault::Caller);
 }
 
 /// At a byte in a nanosecond. That it takes no longer than that is no test's to say.
@@ -122,10 +124,10 @@ fn what_reaches_the_medium_takes_its_time() {
     took("copy", 300_000, &mut || drop(slow.copy(4096, SIZE / 2, 300_000).unwrap()));
     for off in [4096, 4097] {
         took("stream from", 300_000, &mut || {
-            drop(slow.stream_from(off, &UserIn::new(&from)).unwrap());
+            drop(slow.stream_from(off, &UserIn::new(&from), Locality::Near).unwrap());
         });
         took("sum", 300_000, &mut || {
-            drop(slow.stream_checksummed(off, &UserIn::new(&from)).unwrap());
+            drop(slow.stream_checksummed(off, &UserIn::new(&from), Locality::Near).unwrap());
         });
     }
     let mut dirty = Some(slow.write(4096, &from).unwrap());

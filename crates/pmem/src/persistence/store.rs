@@ -170,6 +170,9 @@ impl Region {
 
     #[inline]
     pub(crate) fn fence_at(&self, at: &'static Location<'static>) {
+        if self.is_plain() {
+            return;
+        }
         #[cfg(feature = "inject")]
         if crate::inject::passes(crate::inject::Does::Fence, at) {
             return;

@@ -1,11 +1,12 @@
 //! Regions of memory that is no file of theirs.
 
 use super::{Region, pages};
+use crate::persistence::policy::Policy;
 use crate::region::hook::Hook;
 use crate::region::source::{Class, PAGE};
 use memory::faults::handler::install_fault_handler;
 use memory::instructions::copy;
-use memory::instructions::dispatch::{Dispatch, FlushKind};
+use memory::instructions::dispatch::Dispatch;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -22,6 +23,8 @@ pub struct ForeignMemory {
     pub len: u64,
     /// What a fence promises there, and why.
     pub class: (Class, String),
+    /// What stores need there.
+    pub policy: Policy,
     /// Whether it is mapped for writing.
     pub write: bool,
 }
@@ -36,12 +39,9 @@ impl Region {
     /// files is mapped there.
     pub unsafe fn lent(lent: ForeignMemory) -> Result<Region, Errno> {
         install_fault_handler();
-        let mut dispatch = Dispatch::of_process().map_err(|_| Errno::INVAL)?;
+        let dispatch = Dispatch::of_process().map_err(|_| Errno::INVAL)?;
         let (class, reason) = lent.class;
-        if class == Class::Byte {
-            dispatch.flush = FlushKind::None;
-        }
-        Ok(Region {
+        let mut region = Region {
             base: lent.base,
             len: AtomicU64::new(lent.len),
             quick: AtomicU64::new(lent.len),
@@ -53,6 +53,7 @@ impl Region {
             path: None,
             class,
             reason,
+            policy: lent.policy,
             writable: lent.write,
             map_flags: MapFlags::SHARED,
             map_unit: PAGE,
@@ -65,10 +66,13 @@ impl Region {
             lent: true,
             own: AtomicBool::new(false),
             alone: AtomicBool::new(false),
-        })
+        };
+        region.follow(lent.policy);
+        Ok(region)
     }
 
-    /// A private region that starts as `image`, for tests and the crash explorer.
+    /// A private region that starts as `image`, for tests and the crash explorer: it is flushed as
+    /// persistent memory is.
     ///
     /// # Panics
     ///
@@ -115,6 +119,7 @@ impl Region {
             path: None,
             class: Class::Volatile,
             reason: "private memory".to_owned(),
+            policy: Policy::Flushed,
             writable: true,
             map_flags: MapFlags::PRIVATE,
             map_unit: PAGE,

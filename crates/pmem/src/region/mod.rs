@@ -20,6 +20,7 @@ pub mod source;
 pub use foreign_memory::ForeignMemory;
 
 use self::source::{Class, OpenError, OpenOptions, PAGE, Purpose, Source};
+use crate::persistence::policy::Policy;
 use crate::region::hook::Hook;
 use crate::region::pager::Pager;
 use emulation::SlowMemory;
@@ -57,6 +58,7 @@ pub struct Region {
     pub(crate) path: Option<PathBuf>,
     class: Class,
     reason: String,
+    policy: Policy,
     writable: bool,
     map_flags: MapFlags,
     map_unit: u64,
@@ -218,12 +220,9 @@ impl Region {
         source: Source,
         options: &OpenOptions,
     ) -> Result<Region, OpenError> {
-        let mut dispatch = Dispatch::of_process().map_err(|wrong| {
+        let dispatch = Dispatch::of_process().map_err(|wrong| {
             OpenError::new(name, Errno::INVAL, wrong, "set the variable to a name of this CPU")
         })?;
-        if source.class == Class::Byte {
-            dispatch.flush = FlushKind::None;
-        }
         let grows = options.purpose == Purpose::Growing;
         if source.len == 0 && !grows {
             let advice = "give it a size with `solera format --size`";
@@ -250,6 +249,7 @@ impl Region {
             path: path.map(Path::to_owned),
             class: source.class,
             reason: source.reason,
+            policy: Policy::Flushed,
             writable: options.write,
             map_flags: source.flags,
             map_unit: source.unit,
@@ -263,6 +263,8 @@ impl Region {
             own: AtomicBool::new(false),
             alone: AtomicBool::new(false),
         };
+        let found = if options.flushed { Class::Page } else { source.found };
+        region.follow(Policy::of(found, source.class));
         if grows {
             region.map_pages(0, space).map_err(fail)?;
             region.ahead = space;
@@ -431,14 +433,34 @@ impl Region {
         self.map_flags = MapFlags::PRIVATE;
         self.class = Class::Volatile;
         "a private view".clone_into(&mut self.reason);
+        self.follow(Policy::Plain);
     }
 
     /// Treats the region as `class` from here on: for the crash explorer and for tests.
     pub fn set_class(&mut self, class: Class) {
-        self.dispatch.flush =
-            if class == Class::Byte { FlushKind::None } else { dispatch::dispatch().flush };
         self.class = class;
         "set by a test".clone_into(&mut self.reason);
+        self.follow(Policy::of(class, class));
+    }
+
+    /// From here on stores are made as `policy` says.
+    pub(crate) fn follow(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.dispatch.flush = match policy {
+            Policy::Flushed => dispatch::dispatch().flush,
+            Policy::Fenced | Policy::Plain => FlushKind::None,
+        };
+    }
+
+    /// What stores need here.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Whether neither flushes nor fences are needed.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.policy == Policy::Plain
     }
 
     /// The instructions in use on this region.

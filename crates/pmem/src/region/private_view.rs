@@ -35,6 +35,7 @@ impl Region {
             file: (stat.st_dev, stat.st_ino),
             len: stat.st_size as u64,
             device: false,
+            found: Class::Volatile,
             class: Class::Volatile,
             reason: "a private view".to_owned(),
             // What is never stored to needs no memory of its own, however large the file is.

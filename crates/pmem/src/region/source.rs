@@ -67,6 +67,8 @@ pub struct OpenOptions {
     pub write: bool,
     /// Take this class whatever is detected. Goes before `SOLERA_CLASS`.
     pub force_class: Option<Class>,
+    /// Flush and fence whatever memory it is: what emulates persistent memory.
+    pub flushed: bool,
     /// Accept a plain file ([`Class::Page`]), which may be torn by a power loss.
     pub allow_page: bool,
     /// Address space to keep behind the region for growth, in bytes.
@@ -138,6 +140,8 @@ pub(crate) struct Source {
     pub len: u64,
     /// A dax device, whose size is given.
     pub device: bool,
+    /// The class that was found; `class` may be forced.
+    pub found: Class,
     pub class: Class,
     pub reason: String,
     /// Flags every mapping of this source takes.
@@ -364,7 +368,7 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         let magic = system.map_or(0, |found| found.f_type);
         (stat.st_size as u64, file_class(fd.as_fd(), magic), unit)
     };
-    let mut allow_page = options.allow_page;
+    let (found, mut allow_page) = (class, options.allow_page);
     if let Some((wanted, by)) = forced(path, options)? {
         reason = format!("forced {by}; found {class}: {reason}");
         class = wanted;
@@ -377,7 +381,7 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
     }
     let align = (unit as usize).max(HUGE_PAGE);
     let file = (stat.st_dev, stat.st_ino);
-    Ok(Source { fd, file, len, device, class, reason, flags, align, unit })
+    Ok(Source { fd, file, len, device, found, class, reason, flags, align, unit })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! are told apart, and nothing crashes.
 
 use crate::directory::TestDir;
-use pmem::{Fault, OpenOptions, Region, UserIn, UserOut, text_length};
+use pmem::{Fault, Locality, OpenOptions, Region, UserIn, UserOut, text_length};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::os::fd::BorrowedFd;
@@ -49,7 +49,11 @@ fn a_vanished_region_is_the_regions_fault() {
         assert_eq!(fault(region.write(5, part)), Err(Fault::Region), "write {len}");
         assert_eq!(fault(region.stream(5, part)), Err(Fault::Region), "stream {len}");
         let from = UserIn::new(part);
-        assert_eq!(fault(region.stream_from(64, &from)), Err(Fault::Region), "from {len}");
+        assert_eq!(
+            fault(region.stream_from(64, &from, Locality::Near)),
+            Err(Fault::Region),
+            "from {len}"
+        );
     }
     assert_eq!(region.shared_load(0), Err(Fault::Region));
     assert_eq!(region.shared_store(0, 1), Err(Fault::Region));
@@ -157,8 +161,8 @@ fn a_bad_address_is_the_callers_fault() {
             assert_eq!(from.read(&mut vec![0; len]), Err(Fault::Caller));
             assert_eq!(to.write(&vec![0; len]), Err(Fault::Caller));
             assert_eq!(to.zero(len), Err(Fault::Caller));
-            assert_eq!(fault(region.stream_from(3, &from)), Err(Fault::Caller));
-            assert_eq!(fault(region.stream_from(64, &from)), Err(Fault::Caller));
+            assert_eq!(fault(region.stream_from(3, &from, Locality::Near)), Err(Fault::Caller));
+            assert_eq!(fault(region.stream_from(64, &from, Locality::Near)), Err(Fault::Caller));
             assert_eq!(region.read_to(3, &to, len), Err(Fault::Caller));
         }
     }
@@ -172,7 +176,7 @@ fn read_only_memory_can_be_a_source_but_no_sink() {
     // SAFETY: mapped for reading; writes are what is tested.
     let (from, to) = unsafe { (UserIn::from_raw(page, 9000), UserOut::from_raw(page, 9000)) };
     assert_eq!((from.touch(), to.touch()), (9000, 0));
-    assert_eq!(fault(region.stream_from(7, &from)), Ok(()));
+    assert_eq!(fault(region.stream_from(7, &from, Locality::Near)), Ok(()));
     assert_eq!(region.read_to(7, &to, 9000), Err(Fault::Caller));
 }
 
@@ -267,8 +271,8 @@ fn the_callers_buffer_may_lie_in_the_region_itself() {
     let (from, to) = unsafe {
         (UserIn::from_raw(region.base(), 8192), UserOut::from_raw(region.base().add(100), 8192))
     };
-    let _ = region.stream_from(16_384, &from).unwrap().fence();
-    let _ = region.stream_from(3, &from).unwrap().fence();
+    let _ = region.stream_from(16_384, &from, Locality::Near).unwrap().fence();
+    let _ = region.stream_from(3, &from, Locality::Near).unwrap().fence();
     region.read_to(16_384, &to, 8192).unwrap();
     let mut bytes = [0; 10];
     region.read(100, &mut bytes).unwrap();

@@ -1,7 +1,7 @@
 //! The file system beneath a region is full: a page that has no memory yet was taken for a lost
 //! one.
 
-use pmem::{Fault, Region, UserIn, UserOut, or_no_memory};
+use pmem::{Fault, Locality, Region, UserIn, UserOut, or_no_memory};
 use rustix::io::Errno;
 use std::fs;
 use std::io::Write;
@@ -84,8 +84,16 @@ fn a_fault_in_a_hole_is_a_lack_of_memory() {
             assert_eq!(said(region.read_to(off, &UserOut::new(&mut bytes), len)), full, "{len}");
             assert_eq!(said(region.write(off, &bytes)), full, "{len}");
             assert_eq!(said(region.stream(off, &bytes)), full, "{len}");
-            assert_eq!(said(region.stream_from(off, &UserIn::new(&bytes))), full, "{len}");
-            assert_eq!(said(region.stream_checksummed(off, &UserIn::new(&bytes))), full, "{len}");
+            assert_eq!(
+                said(region.stream_from(off, &UserIn::new(&bytes), Locality::Near)),
+                full,
+                "{len}"
+            );
+            assert_eq!(
+                said(region.stream_checksummed(off, &UserIn::new(&bytes), Locality::Near)),
+                full,
+                "{len}"
+            );
             assert_eq!(said(region.stream_zero(off, len as u64)), full, "{len}");
         }
     }

@@ -4,7 +4,7 @@
 use crate::directory::TestDir;
 use crate::process::{alone, run_alone};
 use pmem::key::{self, Unguarded};
-use pmem::{Fault, Region, UserIn, UserOut, text_length};
+use pmem::{Fault, Locality, Region, UserIn, UserOut, text_length};
 use std::sync::mpsc;
 
 const SIZE: u64 = 4 << 20;
@@ -65,7 +65,7 @@ fn a_guarded_region_is_reached_while_it_is_open() {
     assert_eq!(to.zero(8), Err(Fault::Caller));
     assert_eq!(to.put(&0_u64), Err(Fault::Caller));
     assert_eq!(region.read_to(0, &to, 8), Err(Fault::Caller));
-    assert_eq!(region.stream_from(0, &from).err(), Some(Fault::Caller));
+    assert_eq!(region.stream_from(0, &from, Locality::Near).err(), Some(Fault::Caller));
     // SAFETY: as above; any bytes make a number.
     unsafe {
         assert_eq!(from.value::<u64>(), Err(Fault::Caller));

@@ -8,5 +8,6 @@ mod holes;
 mod key;
 mod open;
 mod persistence;
+mod policy;
 mod process;
 mod shared_words;

@@ -3,12 +3,13 @@
 
 use crate::directory::TestDir;
 use crate::process::{alone, run_alone};
-use pmem::{Class, CopyKind, FlushKind, OpenOptions, Purpose, Region};
+use pmem::{Class, CopyKind, FlushKind, Locality, OpenOptions, Purpose, Region};
 use std::path::Path;
 
 const WRITE: OpenOptions = OpenOptions {
     write: true,
     force_class: None,
+    flushed: false,
     allow_page: false,
     reserve: 0,
     purpose: Purpose::Volume,
@@ -86,7 +87,8 @@ fn a_forced_class_says_so() {
         let region = Region::open(&path, &options).unwrap();
         assert_eq!(region.class(), class);
         assert!(region.class_reason().starts_with("forced by request; found volatile:"));
-        assert_eq!(region.dispatch().flush == FlushKind::None, class == Class::Byte);
+        let unflushed = matches!(class, Class::Byte | Class::Volatile);
+        assert_eq!(region.dispatch().flush == FlushKind::None, unflushed);
         assert_eq!(class.to_string().parse(), Ok(class));
         region.sync_file().unwrap();
     }
@@ -224,7 +226,7 @@ fn be_sent_signals() {
     unsafe { libc::raise(libc::SIGSEGV) };
     // SAFETY: no byte at this address can be reached.
     let nowhere = unsafe { pmem::UserIn::from_raw(std::ptr::null(), 8) };
-    assert_eq!(region.stream_from(0, &nowhere).map(drop), Err(pmem::Fault::Caller));
+    assert_eq!(region.stream_from(0, &nowhere, Locality::Near).map(drop), Err(pmem::Fault::Caller));
     println!("ignored one");
     // SAFETY: as above.
     unsafe { libc::raise(libc::SIGBUS) };

@@ -2,7 +2,7 @@
 
 use pmem::costs::CostCounter;
 use pmem::trace::{Event, Trace};
-use pmem::{Class, Region, UserIn};
+use pmem::{Class, Locality, Region, UserIn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -64,7 +64,7 @@ fn what_is_recorded_is_what_is_stored() {
     let (region, trace) = traced(65_536);
     let pattern: Vec<u8> = (0..9000u32).map(|i| (i * 7 + i / 256) as u8).collect();
     let first = region.write(3, &pattern[..200]).unwrap().flush();
-    let second = region.stream_from(1001, &UserIn::new(&pattern)).unwrap();
+    let second = region.stream_from(1001, &UserIn::new(&pattern), Locality::Near).unwrap();
     let third = region.copy(1001, 20_003, 7777).unwrap();
     let zeroed = region.stream_zero(1100, 1000).unwrap();
     let after = first.and(second).and(third).and(zeroed).fence();

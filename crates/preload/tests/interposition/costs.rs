@@ -1,5 +1,7 @@
 //! The regression guard: what key operations execute, beside the figures in `costs.txt`, or in
 //! `costs.avx2.txt` where the CPU has no vectors of 512 bits: sums take more instructions there.
+//! These are of class `cache-line`; in `costs.volatile.txt` is what is executed in memory that a
+//! reboot empties: no flush, and fences around streams only.
 //!
 //! Fences, flushed and streamed lines, locked instructions and system calls must be exactly those;
 //! instructions at most 3 % more. They depend on the compiler and the C library: with others than
@@ -34,9 +36,13 @@ const GROUPS: [(&str, &[&str]); 5] = [
 const CHANGED: [&str; 4] =
     ["overwrite 4K in an extent", "append 4K", "append 4K, fsync", "append 64 B, fsync"];
 
-fn figures() -> PathBuf {
+fn figures(class: &str) -> PathBuf {
     let wide = std::is_x86_feature_detected!("avx512f");
-    let name = if wide { "costs.txt" } else { "costs.avx2.txt" };
+    let name = match class {
+        "volatile" => "costs.volatile.txt",
+        _ if wide => "costs.txt",
+        _ => "costs.avx2.txt",
+    };
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
@@ -70,8 +76,13 @@ fn surroundings() -> (String, String) {
     (version, OF_CPUS.into_iter().filter(|name| has(name)).collect::<Vec<_>>().join(" "))
 }
 
-fn measure(place: &TestDir, program: &Path, mode: &str, groups: &[&str]) -> Followed {
-    let volume = place.0.join(format!("{mode}-{}.pm", groups[0]));
+fn measure(
+    place: &TestDir,
+    program: &Path,
+    class: &str,
+    (mode, groups): (&str, &[&str]),
+) -> Followed {
+    let volume = place.0.join(format!("{class}-{mode}-{}.pm", groups[0]));
     format(&volume);
     let mut command = Command::new(program);
     command
@@ -82,6 +93,7 @@ fn measure(place: &TestDir, program: &Path, mode: &str, groups: &[&str]) -> Foll
         .env("SOLERA_VOLUME", &volume)
         .env("SOLERA_AT", PREFIX)
         .env("SOLERA_MODE", mode)
+        .env("SOLERA_CLASS", class)
         .env("LD_PRELOAD", library());
     let followed = follow(&mut command);
     check_left_in_order(&volume);
@@ -164,9 +176,31 @@ fn key_operations_cost_what_they_did() {
     let place = TestDir::new("costs");
     let program = place.0.join("costs");
     compile("costs.c", &program, &["-O1"]);
+    compare(&place, &program, "cache-line");
+}
+
+#[test]
+fn nothing_is_flushed_in_memory_that_a_reboot_empties() {
+    if cfg!(debug_assertions) {
+        println!("the figures are those of the release profile");
+        return;
+    }
+    let place = TestDir::new("costs-volatile");
+    let program = place.0.join("costs");
+    compile("costs.c", &program, &["-O1"]);
+    for (name, counts) in compare(&place, &program, "volatile") {
+        assert_eq!(counts.flushed, 0, "{name}");
+        // A stream stands between two fences.
+        let most = if counts.streamed == 0 { 0 } else { 2 };
+        assert!(counts.fences <= most, "{name}: {} fences", counts.fences);
+    }
+}
+
+/// Takes the figures of a class and holds them against those that are kept.
+fn compare(place: &TestDir, program: &Path, class: &str) -> Vec<(String, Counts)> {
     let mut rows = Vec::new();
     for (mode, groups) in GROUPS {
-        let followed = measure(&place, &program, mode, groups);
+        let followed = measure(place, program, class, (mode, groups));
         let maps = followed.maps.clone();
         for row in medians(followed, mode) {
             if std::env::var("SOLERA_COSTS").is_ok_and(|name| row.name.contains(&name)) {
@@ -183,10 +217,10 @@ fn key_operations_cost_what_they_did() {
     }
     println!("{text}");
     if std::env::var_os("UPDATE_COSTS").is_some() {
-        std::fs::write(figures(), text).expect("the figures are written");
-        return;
+        std::fs::write(figures(class), text).expect("the figures are written");
+        return rows;
     }
-    let kept = std::fs::read_to_string(figures()).expect("the figures");
+    let kept = std::fs::read_to_string(figures(class)).expect("the figures");
     let same_cpu = kept.contains(&format!("# {cpu}\n"));
     let percent = match kept.contains(&format!("# {compiler}\n")) {
         _ if !same_cpu => 50,
@@ -212,6 +246,7 @@ fn key_operations_cost_what_they_did() {
     let missing = kept.keys().filter(|name| rows.iter().all(|(row, _)| row != *name));
     wrong.extend(missing.map(|name| format!("{name}: not measured")));
     assert!(wrong.is_empty(), "{}\n(if it is meant so: make baseline)", wrong.join("\n"));
+    rows
 }
 
 /// The functions of a file (address in the file's own numbering, name) and its segments (offset,

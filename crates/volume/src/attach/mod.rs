@@ -55,6 +55,7 @@ use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
 use crate::space::backing_store;
 use crate::volume::Volume;
+use emulation::Model;
 use pmem::{Class, Hook, OpenOptions, Pager, Region};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -162,8 +163,13 @@ fn attach_for(
     let model = slow_memory::model("attach", path)?;
     let reserve = rustix::fs::stat(path)
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
-    let mut open =
-        OpenOptions { write: true, force_class: options.class, reserve, ..OpenOptions::default() };
+    let mut open = OpenOptions {
+        write: true,
+        force_class: options.class,
+        flushed: model != Model::DRAM,
+        reserve,
+        ..OpenOptions::default()
+    };
     let region = match Region::open(path, &open) {
         Err(error) if error.errno() == Errno::NOMEM => {
             open.reserve = 0;

@@ -15,6 +15,7 @@ use crate::medium::superblock;
 use crate::process::liveness::{self, Liveness, REGION_READERS, REGION_WRITERS, share_region};
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::volume::Volume;
+use emulation::Model;
 use pmem::{Class, OpenOptions, Region};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -144,7 +145,7 @@ fn inherited(number: RawFd, file: Option<(u64, u64)>) -> Option<OwnedFd> {
 }
 
 /// The maps of the region and of what is volatile, and the byte of the region that is held.
-fn maps(token: &Token<'_>) -> Result<([Arc<Region>; 2], i64), VolumeError> {
+fn maps(token: &Token<'_>, model: Model) -> Result<([Arc<Region>; 2], i64), VolumeError> {
     let path = token.path;
     let fail = |error| VolumeError::region("take over", path, &error);
     if token.shadow >= 0 {
@@ -158,8 +159,8 @@ fn maps(token: &Token<'_>) -> Result<([Arc<Region>; 2], i64), VolumeError> {
     }
     let reserve = rustix::fs::stat(path)
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
-    let class = Some(token.class);
-    let open = OpenOptions { write: true, force_class: class, reserve, ..OpenOptions::default() };
+    let (force_class, flushed) = (Some(token.class), model != Model::DRAM);
+    let open = OpenOptions { write: true, force_class, flushed, reserve, ..OpenOptions::default() };
     let region = match inherited(token.region, Some(token.file)) {
         Some(fd) => Region::adopt(fd, path, &open),
         None => Region::open(path, &open),
@@ -216,7 +217,7 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     let system = |what: &str, errno| VolumeError::system("take over", path, what, errno);
     let model = slow_memory::model("take over", path)?;
     check_length(&token)?;
-    let ([region, volatile], byte) = maps(&token)?;
+    let ([region, volatile], byte) = maps(&token, model)?;
     let superblock = superblock::read(&region, path, "take over")?.superblock;
     let directory =
         anchor(&token, &region, &superblock.uuid()).map_err(|errno| system("its kind", errno))?;

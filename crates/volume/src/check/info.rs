@@ -53,6 +53,10 @@ pub struct Info {
     pub class: String,
     /// How that was found.
     pub class_reason: String,
+    /// What stores of it need to be durable: `flushed`, `fenced` or `plain`.
+    pub policy: String,
+    /// The same in words.
+    pub policy_reason: String,
     /// The flush instruction in use.
     pub flush: String,
     /// The copy instructions in use.
@@ -138,6 +142,8 @@ pub(crate) fn describe(
         inodes_used: space.inodes,
         class: region.class().to_string(),
         class_reason: region.class_reason().to_owned(),
+        policy: region.policy().to_string(),
+        policy_reason: region.policy().reason().to_owned(),
         flush: format!("{:?}", dispatch.flush).to_lowercase(),
         copy: format!("{:?}", dispatch.copy).to_lowercase(),
         attached,

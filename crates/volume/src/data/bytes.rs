@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::data::file::{CALL_MAX, Source};
-use pmem::{FenceBatch, Region, UserIn, checksum_after};
+use pmem::{FenceBatch, Locality, Region, UserIn, checksum_after};
 use rustix::io::Errno;
 
 /// The bytes of a write. Generic code is compiled once for each kind of them.
@@ -44,6 +44,7 @@ pub(crate) struct Part {
     /// Offset in the region.
     pub(crate) to: u64,
     pub(crate) length: usize,
+    pub(crate) locality: Locality,
 }
 
 impl Bytes for UserIn<'_> {
@@ -59,7 +60,7 @@ impl Bytes for UserIn<'_> {
 
     #[inline(always)]
     fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<FenceBatch<'r>> {
-        Ok(region.stream_from(part.to, &self.slice(part.from, part.length))?.into())
+        Ok(region.stream_from(part.to, &self.slice(part.from, part.length), part.locality)?.into())
     }
 
     #[inline(always)]
@@ -69,8 +70,9 @@ impl Bytes for UserIn<'_> {
         part: Part,
         before: u32,
     ) -> Result<(FenceBatch<'r>, u32)> {
-        let Part { from, to, length } = part;
-        let (stored, sum) = region.stream_checksummed_on(to, &self.slice(from, length), before)?;
+        let Part { from, to, length, locality } = part;
+        let (stored, sum) =
+            region.stream_checksummed_on(to, &self.slice(from, length), before, locality)?;
         Ok((stored.into(), sum))
     }
 }

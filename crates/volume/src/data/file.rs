@@ -192,13 +192,13 @@ impl Source<'_> {
     /// Streams a part of it to the region. `EFAULT` if the caller's memory is not there; a part of
     /// that may be stored then.
     pub(crate) fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<FenceBatch<'r>> {
-        let Part { from, to, length } = part;
+        let Part { from, to, length, locality } = part;
         let Self::Caller(buffers) = self else {
             return Ok(region.stream_zero(to, length as u64)?.into());
         };
         let mut flight = FenceBatch::default();
         each_part(buffers, from as u64, length as u64, |piece, done| {
-            flight.add(region.stream_from(to + done, &piece)?);
+            flight.add(region.stream_from(to + done, &piece, locality)?);
             Ok(())
         })
         .inspect_err(|_| {
@@ -217,11 +217,11 @@ impl Source<'_> {
         part: Part,
         before: u32,
     ) -> Result<(FenceBatch<'r>, u32)> {
-        let Part { from, to, length } = part;
+        let Part { from, to, length, locality } = part;
         let (mut flight, mut all) = (FenceBatch::default(), before);
         let Self::Caller(buffers) = self else { return Err(Errno::INVAL) };
         each_part(buffers, from as u64, length as u64, |piece, done| {
-            let (stored, sum) = region.stream_checksummed_on(to + done, &piece, all)?;
+            let (stored, sum) = region.stream_checksummed_on(to + done, &piece, all, locality)?;
             flight.add(stored);
             all = sum;
             Ok(())

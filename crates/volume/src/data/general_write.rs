@@ -40,7 +40,7 @@ use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, Places};
 use crate::{Mode, Result, space::alloc::Want};
-use pmem::UserIn;
+use pmem::{Locality, UserIn};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::Node;
@@ -292,7 +292,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let visible_end = to.min(self.file.current.size);
         let offset = run.block * BLOCK + at % BLOCK;
         if !self.is_strict() || at >= visible_end {
-            return self.stream(source, from, offset, to - at);
+            return self.stream(source, from, offset, to - at, Locality::Near);
         }
         let visible = visible_end - at;
         let keep_huge = run.huge && self.care == Care::KeepHuge;
@@ -310,7 +310,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             let in_block = to <= visible_end.next_multiple_of(BLOCK);
             let length = if in_block { to - at } else { visible };
             self.in_place.push(InPlace { at: offset, length, source, from });
-            return self.stream(source, from + length, offset + length, to - at - length);
+            let (from, to) = (from + length, to - at - length);
+            return self.stream(source, from, offset + length, to, Locality::Cold);
         }
         let logical = at / BLOCK;
         let first = logical / CHUNK_BLOCKS * CHUNK_BLOCKS;
@@ -321,10 +322,17 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         self.replace(piece, logical, to.div_ceil(BLOCK), Some(run.block))
     }
 
-    fn stream(&mut self, source: Source<'s>, from: u64, to: u64, length: u64) -> Result<()> {
+    fn stream(
+        &mut self,
+        source: Source<'s>,
+        from: u64,
+        to: u64,
+        length: u64,
+        locality: Locality,
+    ) -> Result<()> {
         if length > 0 {
             self.publishes = true;
-            let part = Part { from: from as usize, to, length: length as usize };
+            let part = Part { from: from as usize, to, length: length as usize, locality };
             let pending = source.stream(&self.files.region, part)?;
             self.op.pend(pending);
         }
@@ -353,7 +361,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         // Offset in the region of the file's byte 0, were it all contiguous.
         let place = |at: u64| (run.block - (logical - first)) * BLOCK + (at - first * BLOCK);
         self.zero(place(first * BLOCK), at - first * BLOCK)?;
-        self.stream(source, from, place(at), to - at)?;
+        self.stream(source, from, place(at), to - at, Locality::Cold)?;
         let tail = (last * BLOCK).min(self.reach).saturating_sub(to);
         self.zero(place(to), tail)?;
         let to = Target::Mark { unwritten: false };
@@ -374,7 +382,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             let (start, end) = (logical * BLOCK, (logical + blocks) * BLOCK);
             let place = |at: u64| block * BLOCK + (at - start);
             let (from, to) = (piece.at.clamp(start, end), piece.to.clamp(start, end));
-            self.stream(piece.source, piece.from + (from - piece.at), place(from), to - from)?;
+            let (source, begin) = (piece.source, piece.from + (from - piece.at));
+            self.stream(source, begin, place(from), to - from, Locality::Cold)?;
             // Behind the end nothing needs to be right.
             let tail = end.min(self.reach).max(to);
             for (from, to) in [(start, from), (to, tail)] {

@@ -22,7 +22,7 @@ use crate::medium::runtime::Runtime;
 use crate::{Mode, Result};
 use pmem::counters::Counters;
 use pmem::key::Unguarded;
-use pmem::{Class, Region};
+use pmem::{Class, Policy, Region};
 use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -301,6 +301,11 @@ impl Medium {
     /// What a fence promises on it, and why.
     pub fn class(&self) -> (Class, &str) {
         (self.region.class(), self.region.class_reason())
+    }
+
+    /// What stores of it need to be durable.
+    pub fn policy(&self) -> Policy {
+        self.region.policy()
     }
 
     /// The mode this process attached with.
