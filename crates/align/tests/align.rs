@@ -7,6 +7,7 @@ mod sweeper;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Allocators that are preloaded, and their packages.
@@ -48,8 +49,18 @@ impl TestDir {
         to
     }
 
+    /// The program in C, which is compiled once for all tests.
     fn blocks(&self) -> PathBuf {
-        self.compile("cc", "blocks", &["blocks.c"], &[])
+        // Removed with all that is named by this process (`sweeper`).
+        static COMPILED: OnceLock<(TestDir, PathBuf)> = OnceLock::new();
+        let (_, made) = COMPILED.get_or_init(|| {
+            let place = Self::new();
+            let made = place.compile("cc", "blocks", &["blocks.c"], &[]);
+            (place, made)
+        });
+        let to = self.0.join("blocks");
+        std::fs::hard_link(made, &to).expect("a name of it");
+        to
     }
 }
 

@@ -44,6 +44,6 @@ pub use region::holes::{BackingSpace, or_no_memory};
 pub use region::hook::Hook;
 pub use region::pager::{APART, Access, Hint, Pager};
 pub use region::source::{
-    Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read,
+    Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, policy_of,
 };
 pub use region::{ForeignMemory, Region};

@@ -176,7 +176,9 @@ impl Log {
     pub fn create(home: &Home, bytes: u64) -> Result<Self> {
         let file = home.open_file(&name(home.slot()), OFlags::CREATE | OFlags::TRUNC)?;
         rustix::fs::ftruncate(&file, bytes)?;
-        let options = OpenOptions { write: true, allow_page: true, ..OpenOptions::default() };
+        // Flushed as windows are, also on tmpfs: what --emulate promises is what DAX would.
+        let options =
+            OpenOptions { write: true, flushed: true, allow_page: true, ..OpenOptions::default() };
         let path = home.prefix.join(crate::HOME_NAME).join(name(home.slot()));
         let region = Region::adopt(file, &path, &options).map_err(|error| error.errno())?;
         let data = home.open_file(&data_name(home.slot()), OFlags::CREATE | OFlags::TRUNC)?;

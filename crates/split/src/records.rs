@@ -188,7 +188,9 @@ impl Records {
             // Several processes may do so at once: zeros are an empty table.
             rustix::fs::ftruncate(&fd, TABLE_BYTES)?;
         }
-        let options = OpenOptions { write: true, allow_page: true, ..OpenOptions::default() };
+        // Flushed as windows are, also on tmpfs: what --emulate promises is what DAX would.
+        let options =
+            OpenOptions { write: true, flushed: true, allow_page: true, ..OpenOptions::default() };
         let region = Region::adopt(fd, path, &options).map_err(|error| error.errno())?;
         Self::on(region)
     }

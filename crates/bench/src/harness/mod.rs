@@ -7,3 +7,4 @@ pub mod interrupt;
 pub mod mounts;
 pub mod scratch;
 pub mod statistics;
+pub mod stores;

@@ -10,8 +10,9 @@ use console::size;
 /// table says so). Peers take turns, row by row, so that a noisy machine is noisy for all of them.
 #[derive(Args)]
 #[command(after_help = "\
-\"limit\" is what the memory itself takes for the same bytes in the same pattern: a streaming copy
-and a fence for writes, a plain copy for reads.
+\"limit\" is what the memory itself takes for the same bytes in the same pattern: for writes a
+streaming copy and a fence, or in class `volatile` a copy; for reads a plain copy. The table says
+the class; SOLERA_CLASS=cache-line gives the figures of persistent memory.
 
 Examples:
   solera bench micro

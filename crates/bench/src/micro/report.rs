@@ -2,10 +2,12 @@
 
 use console::output;
 use console::size::show;
+use pmem::Policy;
 use serde_json::{Value, json};
 use solera_bench::MicroArgs;
 
 use crate::harness::statistics::median_and_spread;
+use crate::harness::stores;
 use crate::micro::target::{Baseline, Target};
 use crate::micro::testbed::Testbed;
 use crate::worker::peer::{Peer, Role};
@@ -24,6 +26,8 @@ struct Cell {
 pub struct Results {
     rows: Vec<(Row, Vec<Cell>)>,
     mode: String,
+    class: String,
+    policy: Policy,
     size: u64,
     repeat: u32,
     beside: bool,
@@ -41,7 +45,10 @@ impl Results {
                 })
                 .collect()
         };
+        let (class, policy) = stores::in_memory();
         Self {
+            class,
+            policy,
             rows: Row::ALL.into_iter().map(|row| (row, cells(row))).collect(),
             mode: args.mode.clone(),
             size: args.size,
@@ -80,6 +87,8 @@ impl Results {
             .collect();
         json!({
             "mode": self.mode,
+            "class": self.class,
+            "policy": self.policy.to_string(),
             "size_bytes": self.size,
             "repeat": self.repeat,
             "beside": self.beside,
@@ -91,7 +100,7 @@ impl Results {
 
     /// What a row was aimed at, and what it reached of that.
     fn reached(&self, row: Row, cells: &[Cell]) -> Option<(Target, f64)> {
-        let target = Target::of(row, &self.mode)?;
+        let target = Target::of(row, &self.mode, self.policy)?;
         let own = median_of(cells, Role::Volume)?;
         let other = match target.of {
             Baseline::Limit => median_of(cells, Role::Limit)?,
@@ -127,11 +136,13 @@ impl Results {
         };
         format!(
             "{}\nmode {}, {sharing}, volume {pages}, working set {}, median of {}; x: time of \
-             solera over the peer's, below 1 is faster\nprotection key: {}\n",
+             solera over the peer's, below 1 is faster\nclass {}: {}\nprotection key: {}\n",
             output::table(&head, &rows),
             self.mode,
             show(self.size),
             self.repeat,
+            self.class,
+            self.policy.reason(),
             console::preload::guard(),
         )
     }

@@ -30,6 +30,7 @@ use volume::FormatOptions;
 use crate::harness::executable;
 use crate::harness::mounts;
 use crate::harness::statistics::median_and_middle_half;
+use crate::harness::stores;
 use crate::worker::calls;
 use crate::worker::row::Random;
 
@@ -351,10 +352,11 @@ fn to_text(args: &MountBenchArgs, peers: &[Peer; PEERS]) -> String {
     format!(
         "{}\nmode {}, working set {}, median of {} turns, spread of the middle half; x: time of \
          the mount over bindfs's, below 1 is faster\nbindfs: with {UNCACHED}, as the volume's \
-         mount; \"cached\": as it comes, when the kernel's answers may be old\n",
+         mount; \"cached\": as it comes, when the kernel's answers may be old\n{}\n",
         output::table(&head, &rows),
         args.mode,
         show(args.size),
-        u64::from(args.repeat) * TURNS
+        u64::from(args.repeat) * TURNS,
+        stores::line()
     )
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::harness::stores;
 use console::size::show;
 use serde_json::{Value, json};
 
@@ -45,12 +46,13 @@ impl Machine {
         json!({
             "cpu": self.cpu, "cpus": self.cpus, "memory_bytes": self.memory,
             "kernel": self.kernel, "protection_key": self.keys.is_ok(),
+            "class": stores::in_memory().0, "policy": stores::in_memory().1.to_string(),
             "huge_pages": self.huge, "load_before": self.load.parse::<f64>().ok(),
         })
     }
 
     /// What a reader should know: names, values.
-    pub fn facts(&self) -> [(&'static str, String); 7] {
+    pub fn facts(&self) -> [(&'static str, String); 8] {
         let keys = match &self.keys {
             Ok(()) => "used: a stray pointer does not reach a volume".to_owned(),
             Err(why) => format!("none: {why}"),
@@ -66,6 +68,7 @@ impl Machine {
             ("memory", show(self.memory)),
             ("kernel", format!("Linux {}", self.kernel)),
             ("protection keys", keys),
+            ("volumes", stores::line()),
             ("huge pages", pages.to_owned()),
             ("load before", self.load.clone()),
         ]

@@ -17,6 +17,7 @@ use volume::{
 };
 
 use crate::harness::scratch::ScratchVolume;
+use crate::harness::stores;
 
 /// Bytes of a volume for each file beyond its data: inode, name, and room to spare.
 const FILE_BYTES: u64 = 1024;
@@ -105,10 +106,11 @@ impl Times {
             row("  of it, changes wait", self.copied.pause),
         ];
         let head = format!(
-            "{} files, {} of data, {} of metadata\n",
+            "{} files, {} of data, {} of metadata; {}\n",
             args.files,
             size::show(args.data),
-            size::show(recovery.metadata_bytes)
+            size::show(recovery.metadata_bytes),
+            stores::line()
         );
         head + &output::table(&["", "time"], &rows)
     }

@@ -85,6 +85,9 @@ fn check_peer(row: &Value, peer: &Value) {
 
 #[test]
 fn every_row_is_measured() {
+    if !crate::has_turn("flac rows") {
+        return;
+    }
     let place = TestDir::new();
     let report = bench(&place, &["--memory", "cxl-ssd", "--json"]).json();
     let [model] = list(&report, "models") else { panic!("{report}") };
@@ -114,6 +117,9 @@ fn every_row_is_measured() {
 /// made up.
 #[test]
 fn a_table_says_the_same() {
+    if !crate::has_turn("flac table") {
+        return;
+    }
     if !rotation::chosen("solera bench flac: a table", 4) {
         return;
     }

@@ -4,6 +4,15 @@
 #[path = "../../../cli/tests/support/mod.rs"]
 mod support;
 
+/// Whether a whole benchmark runs at this commit: one in so many does, by rotation; in long tests all.
+fn has_turn(benchmark: &str) -> bool {
+    let turn = rotation::chosen(&format!("bench/{benchmark}"), 3);
+    if !turn {
+        println!("{benchmark}: at another commit (SOLERA_ROTATION), or in `make test-long`");
+    }
+    turn
+}
+
 mod age;
 mod ddmap;
 mod flac;

@@ -259,6 +259,9 @@ fn a_signal_leaves_no_mount_no_folder_and_no_process_behind() {
 
 #[test]
 fn another_build_takes_turns_and_what_is_slower_fails() {
+    if !crate::has_turn("programs builds") {
+        return;
+    }
     let place = TestDir::new();
     let solera = built("solera");
     let build = solera.parent().expect("a directory");
@@ -281,6 +284,9 @@ fn another_build_takes_turns_and_what_is_slower_fails() {
 
 #[test]
 fn volumes_and_peers_are_aged_first() {
+    if !crate::has_turn("programs aged") {
+        return;
+    }
     let place = TestDir::new();
     let seen = place.text("seen");
     // What is used where rsync is to copy to.
@@ -304,6 +310,9 @@ fn volumes_and_peers_are_aged_first() {
 /// Of servers nothing was known: their clients are outside, and one is another user's.
 #[test]
 fn servers_have_their_share_of_file_calls() {
+    if !crate::has_turn("programs servers") {
+        return;
+    }
     let place = TestDir::new();
     // One of them at each commit, in the long run all.
     let servers = ["redis-always", "postgresql", "mariadb"];

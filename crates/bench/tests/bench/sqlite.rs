@@ -95,6 +95,9 @@ fn check_target(report: &Value, target: &Value) {
 
 #[test]
 fn every_row_is_measured() {
+    if !crate::has_turn("sqlite rows") {
+        return;
+    }
     if !has_sqlite() {
         return;
     }

@@ -371,16 +371,21 @@ fn root_makes_one_with_huge_pages() {
     // Little of each chunk takes little, at its end too.
     let few = "for i in 0 1023 1535 2047; do dd if=/cached/file of=/dev/null bs=4k count=1 skip=$i \
                status=none; done";
-    solera([&run[..], &["sh", "-c", few]].concat()).ok();
-    let taken = Tmpfs::of(at).taken();
-    assert!(taken < MIB, "{taken} bytes");
-    solera(["cache", "drop", &volume]).ok();
+    // The kernel's khugepaged may make a huge page of them at any time: it does not each time.
+    let takes = (0..5).map(|_| {
+        solera([&run[..], &["sh", "-c", few]].concat()).ok();
+        let taken = Tmpfs::of(at).taken();
+        solera(["cache", "drop", &volume]).ok();
+        taken
+    });
+    let large = takes.take_while(|&taken| taken >= MIB).count() as u64;
+    assert!(large < 5, "more than 1 MiB each time");
     let ran = solera([&run[..], &["cmp", "/cached/file", file.to_str().expect("UTF-8")]].concat());
     // No line about small pages.
     assert_eq!((ran.code, &*ran.err), (0, ""));
     let found = solera(["cache", "status", "--json", &volume]).json();
     assert_eq!(found["page_bytes"], 2 << 20);
-    assert_eq!(count(&found, "bytes_filled"), (9 << 20) + 4 * (64 << 10));
+    assert_eq!(count(&found, "bytes_filled"), (9 << 20) + (large + 1) * 4 * (64 << 10));
     solera(["cache", "destroy", &volume]).ok();
     assert!(!Path::new(at).exists());
 }

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmem::{Class, Fault, Locality, OpenOptions, Purpose, Region, UserIn, UserOut};
+use pmem::{Class, Fault, Locality, OpenOptions, Policy, Purpose, Region, UserIn, UserOut};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode};
 use rustix::io::Errno;
 
@@ -306,6 +306,10 @@ impl MappedFile {
     pub fn fence(&self) -> Result<()> {
         self.check()?;
         self.region.fence();
+        if self.region.policy() == Policy::Plain {
+            // ORDER: the program may have stored around the cache itself.
+            pmem::fence();
+        }
         if self.region.needs_sync() { self.sync_data() } else { Ok(()) }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::{Child, TestDir, alone, in_child};
 use flex::{Error, Follower, Log, LogOptions};
-use pmem::{Hook, OpenOptions, Purpose, Region};
+use pmem::{Class, Hook, OpenOptions, Purpose, Region};
 
 fn options(capacity: u64) -> LogOptions {
     LogOptions { capacity, create: true, page: true, ..LogOptions::default() }
@@ -41,12 +41,8 @@ fn shared_word() -> &'static AtomicU64 {
 /// Kills its process at a fence.
 struct KillAt(AtomicU64);
 
-impl Hook for KillAt {
-    fn store(&self, _: u64, _: &[u8], _: bool, _: &'static Location<'static>) {}
-
-    fn flush(&self, _: u64, _: &'static Location<'static>) {}
-
-    fn fence(&self, _: &'static Location<'static>) {
+impl KillAt {
+    fn reach_point(&self) {
         if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
             // SAFETY: a signal to this process.
             unsafe { libc::raise(libc::SIGKILL) };
@@ -54,11 +50,24 @@ impl Hook for KillAt {
     }
 }
 
+impl Hook for KillAt {
+    fn store(&self, _: u64, _: &[u8], _: bool, _: &'static Location<'static>) {
+        self.reach_point();
+    }
+
+    fn flush(&self, _: u64, _: &'static Location<'static>) {}
+
+    fn fence(&self, _: &'static Location<'static>) {
+        self.reach_point();
+    }
+}
+
 /// Opens the log, as `Log::open` does but for its lock, which is another test's matter.
-fn open_hooked(path: &Path, kill_at: u64) -> Log {
+fn open_hooked(path: &Path, class: Class, kill_at: u64) -> Log {
     let options =
         OpenOptions { write: true, purpose: Purpose::File, allow_page: true, ..Default::default() };
     let mut region = Region::open(path, &options).expect("the log's file");
+    region.set_class(class);
     region.set_hook(Arc::new(KillAt(AtomicU64::new(kill_at))));
     Log::open_on(region).expect("a log")
 }
@@ -89,10 +98,18 @@ fn write(log: &Log, told: &AtomicU64, trimmed: &AtomicU64) {
 }
 
 #[test]
-fn killed_at_every_fence_it_leaves_what_it_told_of() {
-    if !alone("processes::killed_at_every_fence_it_leaves_what_it_told_of") {
+fn killed_at_every_store_and_fence_it_leaves_what_it_told_of() {
+    if !alone("processes::killed_at_every_store_and_fence_it_leaves_what_it_told_of") {
         return;
     }
+    // Whose stores are plain, and flushed ones.
+    for (class, least) in [(Class::Volatile, 90), (Class::CacheLine, 120)] {
+        killed_at_every_point(class, least);
+    }
+}
+
+/// There are `least` points, or more.
+fn killed_at_every_point(class: Class, least: u64) {
     let place = TestDir::new();
     let path = place.0.join("log");
     let (told, trimmed) = (shared_word(), shared_word());
@@ -102,7 +119,7 @@ fn killed_at_every_fence_it_leaves_what_it_told_of() {
         told.store(0, Ordering::Relaxed);
         trimmed.store(0, Ordering::Relaxed);
         let code = in_child(|| {
-            write(&open_hooked(&path, kill_at), told, trimmed);
+            write(&open_hooked(&path, class, kill_at), told, trimmed);
             0
         });
         let told = told.load(Ordering::Relaxed) as usize;
@@ -120,7 +137,7 @@ fn killed_at_every_fence_it_leaves_what_it_told_of() {
         let gone = trimmed.load(Ordering::Relaxed) as usize;
         assert!(
             found >= told || found == 0 && gone >= told,
-            "fence {kill_at}: {found} found, {told} were told of"
+            "point {kill_at}: {found} found, {told} were told of"
         );
         let own = loop {
             match log.append(b"the next one's") {
@@ -131,7 +148,7 @@ fn killed_at_every_fence_it_leaves_what_it_told_of() {
         let read = log.read(own, &mut buffer).expect("it can be read").expect("a record");
         assert_eq!(&buffer[..read.len], b"the next one's");
         if code == 0 {
-            assert!(kill_at > 30, "{kill_at} fences");
+            assert!(kill_at > least, "{class}: {kill_at} points");
             break;
         }
         assert_eq!(code, 128 + libc::SIGKILL);

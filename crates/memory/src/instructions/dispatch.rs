@@ -4,7 +4,7 @@
 //! force a choice for tests. A name that is unknown, or that this CPU lacks, is an error of
 //! the caller that opens a region, never a silent fallback.
 
-use std::arch::x86_64::__cpuid_count;
+use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::ffi::c_uint;
 use std::fmt;
 use std::sync::OnceLock;
@@ -197,6 +197,24 @@ impl Dispatch {
             })
             .clone()
     }
+}
+
+/// Whether a stream of `len` bytes, with its fences, takes less time than a copy through the cache,
+/// of memory that is in no cache. A stream saves the read of each line; what it takes besides
+/// depends on who made the CPU (measured over 512 MiB: 4 KiB on AMD streamed 209 ns, copied 149;
+/// 64 KiB 1,797 and 2,562; 4 KiB on Intel 368 and 437).
+#[inline]
+pub fn streams_cold(len: usize) -> bool {
+    const INTEL: usize = 4096;
+    const OTHERS: usize = 32 << 10;
+    // Asked only where it matters: in a virtual machine the answer takes a microsecond.
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    let least = || {
+        let name = __cpuid(0);
+        let name = [name.ebx, name.edx, name.ecx].map(u32::to_le_bytes).concat();
+        if name == *b"GenuineIntel" { INTEL } else { OTHERS }
+    };
+    len >= INTEL && (len >= OTHERS || len >= *FOUND.get_or_init(least))
 }
 
 /// The instructions for callers without a region: the process's choice, or what always works.

@@ -14,6 +14,7 @@
 
 use crate::region::source::Class;
 use memory::instructions::copy::Route;
+use memory::instructions::dispatch::streams_cold;
 use std::fmt;
 
 /// What stores of a region need to be durable.
@@ -71,20 +72,19 @@ pub enum Locality {
     Cold,
 }
 
-/// From how many bytes on a stream beats a copy through the cache, of memory that is not cached;
-/// and where it may be. A stream saves the read of each line, and takes two fences.
-const COLD: usize = 1024;
-const NEAR: usize = 1 << 20;
+/// From how many bytes on a stream takes less time than a copy of memory that may be in a cache:
+/// then it is longer than what a cache of one processor holds.
+const NEAR: usize = 2 << 20;
 
 impl Locality {
     /// How so many bytes are stored best where nothing has to be durable.
     #[inline]
     pub(crate) fn route(self, len: usize) -> Route {
-        let least = match self {
-            Locality::Near => NEAR,
-            Locality::Cold => COLD,
+        let streams = match self {
+            Locality::Near => len >= NEAR,
+            Locality::Cold => streams_cold(len),
         };
-        if len < least { Route::Cached } else { Route::Streamed }
+        if streams { Route::Streamed } else { Route::Cached }
     }
 }
 

@@ -16,7 +16,8 @@ fn model(text: &str) -> Model {
 }
 
 fn slowed(text: &str) -> Region {
-    let region = Region::anonymous(SIZE).unwrap();
+    let mut region = Region::anonymous(SIZE).unwrap();
+    region.set_class(Class::CacheLine);
     region.slow_down(model(text), Some(BUSY)).unwrap();
     region
 }

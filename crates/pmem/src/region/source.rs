@@ -5,6 +5,7 @@
 //! `SOLERA_CLASS` or [`OpenOptions::force_class`] overrides what was found; the region says so in
 //! its reason.
 
+use crate::persistence::policy::Policy;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, fstat, fstatfs, open};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -326,6 +327,13 @@ pub(crate) fn region_kind(path: &Path, fd: &OwnedFd) -> Result<(FileType, Stat),
 pub fn class_of(path: &Path) -> Result<Class, OpenError> {
     let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
     Ok(probe(path, open_path(path, false)?, &options)?.class)
+}
+
+/// What a region is taken for, and what its stores need, without mapping it.
+pub fn policy_of(path: &Path) -> Result<(Class, Policy), OpenError> {
+    let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
+    let source = probe(path, open_path(path, false)?, &options)?;
+    Ok((source.class, Policy::of(source.found, source.class)))
 }
 
 /// Opens a path without following it into something that blocks.

@@ -113,6 +113,7 @@ fn durable_caches_need_no_flush() {
 fn counts_add_up() {
     let counts = CostCounter::new();
     let mut region = Region::anonymous(8192).unwrap();
+    region.set_class(Class::CacheLine);
     region.set_hook(counts.clone());
     let _ = region.store64(0, 1).unwrap().flush().fence();
     let _ = region.stream(64, &[1; 256]).unwrap().fence();

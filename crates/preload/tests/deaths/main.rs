@@ -7,9 +7,10 @@
 //! every mode; `solera fsck` finds nothing while they go on; and when everything is removed, all
 //! space, inodes, descriptions, locks, operations and process slots are free.
 //!
-//! By default an eighth of the cases dies in each of the three modes, at some points of each:
-//! which, the rotation says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every
-//! mode, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in
+//! By default an eighth of the cases dies in each of the three modes, at some points of each, in
+//! memory whose stores are plain or in memory that is flushed (`SOLERA_CLASS`): which, the rotation
+//! says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every
+//! mode and in both classes, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in
 //! every mode.
 
 mod power_cuts;
@@ -26,7 +27,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use support::{Random, one_of};
-use survivors::World;
+use survivors::{CLASSES, World};
 use walk::{Point, Walk};
 
 /// A trial that takes longer hangs.
@@ -149,10 +150,16 @@ fn has_its_turn(case: &str, mode: &str) -> bool {
     asked_for || rotation::chosen(&format!("deaths/{mode}/{case}"), PARTS)
 }
 
-/// Cases in one mode.
+/// Cases in one mode, in one class by rotation; in long tests in both.
 fn deaths_in(mode: &'static str) {
+    for class in one_of(&format!("deaths/class/{mode}"), &CLASSES) {
+        deaths_of(mode, class);
+    }
+}
+
+fn deaths_of(mode: &'static str, class: &'static str) {
     let begun = Instant::now();
-    let mut world = World::new(mode, mode);
+    let mut world = World::of_class(&format!("{mode}-{class}"), mode, class);
     let mut failures = Vec::new();
     let mut points_all = 0;
     for (number, case) in world.cases().iter().enumerate() {
@@ -181,7 +188,7 @@ fn deaths_in(mode: &'static str) {
         }
     }
     eprintln!(
-        "{mode}: {} deaths (of {points_all} points) in {:.1} s, others went on after at most {} ms",
+        "{mode}, class {class}: {} deaths (of {points_all} points) in {:.1} s, others went on after at most {} ms",
         world.deaths,
         begun.elapsed().as_secs_f64(),
         world.pause_max.as_millis()

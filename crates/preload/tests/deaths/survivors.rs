@@ -58,9 +58,14 @@ struct SpaceUse {
     runtime: volume::RuntimeUse,
 }
 
+/// Memory whose stores need nothing but their order, and memory that is flushed.
+pub const CLASSES: [&str; 2] = ["volatile", "cache-line"];
+
 pub struct World {
     pub place: TestDir,
     pub mode: &'static str,
+    /// What its processes take the memory for: whether they flush and fence, or store plainly.
+    pub class: &'static str,
     program: PathBuf,
     shared: File,
     shared_path: PathBuf,
@@ -73,7 +78,13 @@ pub struct World {
 }
 
 impl World {
+    /// In one of the classes, by rotation.
     pub fn new(name: &str, mode: &'static str) -> Self {
+        let turn = rotation::turn(&format!("deaths/class/{name}"), CLASSES.len() as u32);
+        Self::of_class(name, mode, CLASSES[turn as usize])
+    }
+
+    pub fn of_class(name: &str, mode: &'static str, class: &'static str) -> Self {
         let place = TestDir::new(&format!("deaths-{name}"));
         let program = place.0.join("deaths");
         compile("deaths.c", &program, &["-O1", "-g"]);
@@ -91,6 +102,7 @@ impl World {
         let mut world = Self {
             place,
             mode,
+            class,
             program,
             shared,
             shared_path,
@@ -113,6 +125,7 @@ impl World {
             .env("SOLERA_VOLUME", self.place.volume())
             .env("SOLERA_AT", PREFIX)
             .env("SOLERA_MODE", self.mode)
+            .env("SOLERA_CLASS", self.class)
             .env("LD_PRELOAD", library())
             .stdin(Stdio::null());
         command

@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 use console::class::ClassArg;
+use console::failure::Failure;
+use pmem::Class;
 use vfs::variables::{Setter, VARIABLES};
 
 use super::ddmap::DdmapArg;
@@ -102,6 +104,15 @@ fn list(text: &mut String, setter: Setter) {
     text.push('\n');
 }
 
+/// What `--emulate` stands in for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Emulated {
+    /// Mappings with `MAP_SYNC`, for the modes of `--split`.
+    Modes,
+    /// Persistent memory, for volumes in DRAM.
+    Pm,
+}
+
 /// Run a program that sees the volume under a path.
 ///
 /// The program is not changed in any way: the volume appears to it, and to every program it starts,
@@ -145,10 +156,12 @@ pub struct RunArgs {
     /// one that was copied while it was in use: what a crash left open is undone in memory.
     #[arg(short = 'r', long, conflicts_with_all = ["split", "class"])]
     pub read_only: bool,
-    /// With --split: sync and strict also where the file system does not map with `MAP_SYNC`. What
-    /// they promise then holds when processes die, not when the machine does.
-    #[arg(long, requires = "split")]
-    pub emulate: bool,
+    /// Seem to have what this machine lacks. With --split (or `modes`): sync and strict also where
+    /// the file system does not map with `MAP_SYNC`; what they promise then holds when processes
+    /// die, not when the machine does. `pm`: flush and fence in DRAM, too, as persistent memory
+    /// wants it, to measure what it would cost (as --class cache-line).
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, default_missing_value = "modes")]
+    pub emulate: Option<Emulated>,
     /// With --split: how appended bytes are moved into their file: exchange (XFS made with
     /// exchange=1), clone (XFS with reflink, without DAX), or copy; what the file system cannot do
     /// is copied [default: the fastest: by exchange on DAX, elsewhere, where moving blocks would
@@ -196,4 +209,30 @@ pub struct RunArgs {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Whether modes are to be kept as far as they can be.
+    pub fn emulates_modes(&self) -> bool {
+        self.emulate == Some(Emulated::Modes)
+    }
+
+    /// The class that volumes are taken for; an option that has no effect is an error.
+    pub fn class(&self) -> Result<ClassArg, Failure> {
+        let wrong = |found, advice| Err(Failure::new("emulate", found, advice).code(125));
+        match (self.emulate, self.class.class) {
+            (Some(Emulated::Modes), _) if self.split.is_none() => wrong(
+                "--emulate is about the modes of --split, which is not given",
+                "leave it out; or say --emulate pm: flush and fence as persistent memory wants it",
+            ),
+            (Some(Emulated::Pm), Some(Class::CacheLine) | None) => {
+                Ok(ClassArg { class: Some(Class::CacheLine) })
+            }
+            (Some(Emulated::Pm), Some(_)) => wrong(
+                "--emulate pm is --class cache-line, and another class is given",
+                "leave one out",
+            ),
+            (_, _) => Ok(self.class),
+        }
+    }
 }

@@ -62,11 +62,12 @@ fn start(args: &RunArgs) -> Outcome {
             "this is no option of `solera run`, and a program whose name begins so needs a path";
         return Err(Failure::new(asked, found, "see `solera run --help`; or say ./-NAME"));
     }
+    let class = args.class()?;
     if let Some(served) = nesting::serving() {
         return nesting::start(args, &served, &asked, (name, &args.program[1..]));
     }
     // No thread has been started yet.
-    args.class.force();
+    class.force();
     let split = Split::find(args, &asked)?;
     let places = binding::find(args, split.as_ref())?;
     for place in &places {
@@ -270,6 +271,7 @@ fn run_and_report(
     if let Some(file) = &args.report_file {
         file::check(asked_report(file), file)?;
     }
+    let volumes = named_volumes(command);
     let record = temporary_file()?;
     command.env("SOLERA_REPORT", &record);
     if let Some(profile) = &mut profile {
@@ -280,7 +282,7 @@ fn run_and_report(
         if ended.as_ref().is_ok_and(|&status| has_lost_core(status)) {
             lines.extend_from_slice(b"1 relative-core-pattern (core) ENOENT\n");
         }
-        Report::from_lines(&lines)
+        Report::from_lines(&lines).on(volumes.iter().map(PathBuf::as_path))
     });
     let removed = fs::remove_file(&record);
     let status = ended.map_err(|error| not_started(asked, &error))?;
@@ -293,6 +295,16 @@ fn run_and_report(
     }
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Ok(u8::try_from(code.unwrap_or(CODE_OWN_FAILURE.into())).unwrap_or(CODE_OWN_FAILURE))
+}
+
+/// The volumes that the program is told of: `SOLERA_VOLUME`, `SOLERA_VOLUME_2` and so on.
+fn named_volumes(command: &Command) -> Vec<PathBuf> {
+    let is_one = |name: &OsStr| {
+        let rest = name.as_bytes().strip_prefix(b"SOLERA_VOLUME");
+        rest.is_some_and(|rest| rest.iter().all(|&byte| byte == b'_' || byte.is_ascii_digit()))
+    };
+    let given = command.get_envs().filter(|(name, _)| is_one(name));
+    given.filter_map(|(_, value)| value.map(PathBuf::from)).collect()
 }
 
 fn tell(report: &Report, args: &RunArgs) -> Result<(), Failure> {

@@ -261,7 +261,7 @@ fn check_options(
         "--align".to_owned()
     } else if let Some(way) = other_way.filter(|_| !new_split) {
         format!("--relink {way}")
-    } else if args.emulate && !new_split && told("SOLERA_EMULATE").is_empty() {
+    } else if args.emulates_modes() && !new_split && told("SOLERA_EMULATE").is_empty() {
         "--emulate".to_owned()
     } else if args.no_guard && told("SOLERA_GUARD") != "off" {
         "--no-guard".to_owned()
@@ -284,7 +284,7 @@ fn check_options(
 
 /// The class is that for which the first volume was attached, and by which the new ones will be.
 fn check_class(args: &RunArgs, served: &Service, new: &[Binding]) -> Result<(), Failure> {
-    let Some(class) = args.class.class else { return Ok(()) };
+    let Some(class) = args.class()?.class else { return Ok(()) };
     let mut volumes = served.volumes.get(..1).into_iter().flatten().chain(new);
     if served.volumes.is_empty() && new.is_empty() {
         return Err(given_outside(&format!("--class {class}")));

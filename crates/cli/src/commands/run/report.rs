@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use console::output;
 use ddmap::TimeHistogram;
+use pmem::{Class, Policy};
 use serde_json::{Value, json};
 
 /// What the library says of a call that was served in a roundabout way.
@@ -67,9 +69,31 @@ pub struct Report {
     /// What the second engine used: name and number, the sum of all processes, or of what ends in
     /// `-most` the largest.
     resources: Vec<(String, u64)>,
+    /// The volumes that were named.
+    volumes: Vec<Medium>,
+}
+
+/// What a volume lies on.
+#[derive(Debug)]
+struct Medium {
+    volume: PathBuf,
+    class: Class,
+    policy: Policy,
 }
 
 impl Report {
+    /// Tells of these volumes, too: of which class they are, and what stores need there.
+    pub fn on<'a>(mut self, volumes: impl Iterator<Item = &'a Path>) -> Self {
+        // One that is gone by now is none any more.
+        let found =
+            |volume: &Path| pmem::policy_of(volume).ok().map(|found| (volume.to_owned(), found));
+        self.volumes = volumes
+            .filter_map(found)
+            .map(|(volume, (class, policy))| Medium { volume, class, policy })
+            .collect();
+        self
+    }
+
     /// Sums up lines of `count reason function outcome`, and perhaps a path.
     pub fn from_lines(lines: &[u8]) -> Self {
         type Key = (String, String, String, Option<String>);
@@ -100,7 +124,7 @@ impl Report {
             })
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
-        Self { rows, resources: with_quantiles(resources) }
+        Self { rows, resources: with_quantiles(resources), volumes: Vec::new() }
     }
 
     /// Of calls of this kind: those that were served by a detour, and those that were refused,
@@ -121,8 +145,13 @@ impl Report {
             // Writing to a string cannot fail.
             let _ = writeln!(used, "solera: {name} {count}");
         }
+        let without_resources = used.is_empty();
+        for Medium { volume, class, policy } in &self.volumes {
+            let (volume, why) = (volume.display(), policy.reason());
+            let _ = writeln!(used, "solera: {volume} is of class {class}: {why}");
+        }
         if self.rows.is_empty() {
-            let what = if used.is_empty() { " on the volume" } else { "" };
+            let what = if without_resources { " on the volume" } else { "" };
             return format!("solera: every call{what} was served\n{used}");
         }
         let by_volume = self.rows.iter().any(|row| row.at.is_some());
@@ -189,7 +218,19 @@ impl Report {
             .collect();
         let used: serde_json::Map<String, Value> =
             self.resources.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+        let volumes: Vec<Value> = self
+            .volumes
+            .iter()
+            .map(|medium| {
+                json!({
+                    "volume": medium.volume.to_string_lossy(),
+                    "class": medium.class.to_string(),
+                    "policy": medium.policy.to_string(),
+                })
+            })
+            .collect();
         json!({
+            "volumes": volumes,
             "refused_calls": total(true),
             "detour_calls": total(false),
             "calls": rows,

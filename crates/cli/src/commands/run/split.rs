@@ -32,7 +32,7 @@ impl Split {
         };
         let directory = given.canonicalize().map_err(|error| wrong(&error, "name a directory"))?;
         let alone = args.volume.is_empty() && args.at.is_empty();
-        if alone && (args.no_guard || args.class.class.is_some()) {
+        if alone && (args.no_guard || args.class()?.class.is_some()) {
             let option = if args.no_guard { "--no-guard" } else { "--class" };
             let found = format!("{option} is about a volume, and none is named");
             return Err(wrong(&found, "leave it out, or name one: --volume, --at"));
@@ -48,7 +48,7 @@ impl Split {
         let direct =
             split::maps_directly(&directory).map_err(|errno| Failure::outside(serve, errno))?;
         let emulates = word != Mode::Posix && !direct;
-        if emulates && !args.emulate {
+        if emulates && !args.emulates_modes() {
             return Err(Failure::new(
                 format!("keep what mode {mode} promises in {}", given.display()),
                 "its file system does not map with MAP_SYNC (no DAX)",
@@ -56,7 +56,7 @@ impl Split {
                  fails",
             ));
         }
-        let (emulate, relink) = (args.emulate, args.relink.clone());
+        let (emulate, relink) = (args.emulates_modes(), args.relink.clone());
         Ok(Some(Self { directory, mode, emulates, emulate, relink }))
     }
 
