@@ -4,7 +4,7 @@ those below it; the methods of `Volume` stand at the top, those of a layer's typ
 a layer could call upwards by a method), those of `Process` at the bottom; what takes inode locks,
 passes the gate, turns sequence numbers, replays a lane or releases stands in one file each. In every
 crate: nobody but the ground names guarded instructions; each module is used; a module that has others is NAME/mod.rs; no folder has more than 20
-entries, no layer more than 4,500 lines, tests apart; a facade has no more items than it may.
+entries, no layer more than 4,600 lines, tests apart; a facade has no more items than it may.
 
 What `preload` exports, the functions that stand for the C library's, stands in the symbols of a layer:
 LAYER/symbols.rs, or a file below LAYER/symbols/. They are the way in, so they may name every layer
@@ -76,7 +76,7 @@ FACADES = {"ddmap": 45}
 FLAT = {"cli/src/commands", "bench/src/programs/suite"}
 # Who may name the guarded instructions: nobody else stores into memory that may vanish, or flushes it.
 GUARDED = {"memory", "pmem", "emulation", "window"}
-ENTRIES, LINES = 20, 4500
+ENTRIES, LINES = 20, 4600
 
 
 def code(path):

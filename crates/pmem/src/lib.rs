@@ -37,12 +37,13 @@ pub use memory::{
     checksum_words, fence, handle_fault, install_fault_handler, key, own_fault_handler, prefetch,
     serve_touches, stray, supply_pages_by, text_length,
 };
-pub use persistence::policy::{Locality, Policy};
+pub use persistence::locality::Locality;
 pub use persistence::tokens::{Dirty, Durable, FenceBatch, InFlight};
 pub use recording::{costs, trace};
 pub use region::holes::{BackingSpace, or_no_memory};
 pub use region::hook::Hook;
 pub use region::pager::{APART, Access, Hint, Pager};
+pub use region::policy::Policy;
 pub use region::source::{
     Class, OpenError, OpenOptions, Purpose, class_of, needs_class, open_to_read, policy_of,
 };

@@ -4,7 +4,8 @@
 #[path = "../../../cli/tests/support/mod.rs"]
 mod support;
 
-/// Whether a whole benchmark runs at this commit: one in so many does, by rotation; in long tests all.
+/// Whether a whole benchmark runs at this commit: one in three does, by rotation; in long tests
+/// all.
 fn has_turn(benchmark: &str) -> bool {
     let turn = rotation::chosen(&format!("bench/{benchmark}"), 3);
     if !turn {

@@ -317,8 +317,9 @@ pub unsafe extern "C" fn stream_words(_to: *mut u8, _from: *const u8, _len: usiz
 /// `$clear_lines`: zeroes through the cache.
 macro_rules! bulk {
     (
-        $copy:ident, $stream:ident, $zero:ident, $clear_lines:ident, width $w:literal, twice $w2:literal,
-        thrice $w3:literal, four times $w4:literal, mask $mask:literal,
+        $copy:ident, $stream:ident, $zero:ident, $clear_lines:ident,
+        width $w:literal, twice $w2:literal, thrice $w3:literal,
+        four times $w4:literal, mask $mask:literal,
         registers $r0:literal $r1:literal $r2:literal $r3:literal,
         loads $ld:literal, stores $st:literal, streams $nt:literal,
         clear $clear:literal, leave $leave:literal
@@ -534,8 +535,9 @@ macro_rules! words_summed {
 }
 
 words_summed!(
-    /// As [`stream_words`], summed on the way: `ecx` is the state of a crc32c before them; the state
-    /// behind them comes back in the upper half of the result, whose lower half is as of all routines.
+    /// As [`stream_words`], summed on the way: `ecx` is the state of a crc32c before them; the
+    /// state behind them comes back in the upper half of the result, whose lower half is as of all
+    /// routines.
     stream_words_summed, stores "movnti"
 );
 words_summed!(
@@ -604,7 +606,8 @@ macro_rules! folded {
                 "add rdx, 256",
                 "jnz 40b",
                 "41:",
-                // The sixteen sums, each multiplied by how far it is to the last one, which stays as it is.
+                // The sixteen sums, each multiplied by how far it is to the last one, which
+                // stays as it is.
                 "vextracti32x4 xmm10, zmm3, 3",
                 "vpclmulqdq zmm4, zmm0, [r8 + 64], 0x00",
                 "vpclmulqdq zmm0, zmm0, [r8 + 64], 0x11",
@@ -637,11 +640,11 @@ macro_rules! folded {
 }
 
 folded!(
-    /// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way.
-    /// `ecx` is the state of a crc32c before them; the state behind them comes back in the upper half
-    /// of the result, whose lower half is as of all routines. `r8`: five lines, the powers of x by
-    /// which 128 bits are multiplied to stand 2048 bits further on (twice one word), and, for each 128
-    /// of 2048 bits, at their end.
+    /// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the
+    /// way. `ecx` is the state of a crc32c before them; the state behind them comes back in the
+    /// upper half of the result, whose lower half is as of all routines. `r8`: five lines, the
+    /// powers of x by which 128 bits are multiplied to stand 2048 bits further on (twice one word),
+    /// and, for each 128 of 2048 bits, at their end.
     stream_folded, stores "vmovntdq"
 );
 folded!(

@@ -8,7 +8,7 @@
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
-use crate::persistence::policy::Locality;
+use crate::persistence::locality::Locality;
 use crate::persistence::stream::in_order;
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;

@@ -2,7 +2,7 @@
 
 mod absent;
 mod checksummed_stream;
-pub mod policy;
+pub mod locality;
 mod slow;
 mod store;
 pub mod stream;

@@ -1,6 +1,6 @@
 //! Stores of a region that is slowed (`region/slow.rs`).
 
-use crate::persistence::policy::Locality;
+use crate::persistence::locality::Locality;
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
 use emulation::Way;

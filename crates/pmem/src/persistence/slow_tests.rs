@@ -1,6 +1,6 @@
 //! A slowed region does what any other does, and what reaches its medium takes its time.
 
-use crate::persistence::policy::Locality;
+use crate::persistence::locality::Locality;
 use crate::region::Region;
 use crate::region::source::Class;
 use emulation::{Model, SlowMemory};

@@ -6,7 +6,7 @@
 //!
 //! [`Policy::Plain`]: crate::Policy::Plain
 
-use crate::persistence::policy::Locality;
+use crate::persistence::locality::Locality;
 use crate::persistence::tokens::InFlight;
 use crate::region::Region;
 use memory::faults::user_memory::{self, Fault, UserIn};

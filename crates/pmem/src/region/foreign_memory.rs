@@ -1,8 +1,8 @@
 //! Regions of memory that is no file of theirs.
 
 use super::{Region, pages};
-use crate::persistence::policy::Policy;
 use crate::region::hook::Hook;
+use crate::region::policy::Policy;
 use crate::region::source::{Class, PAGE};
 use memory::faults::handler::install_fault_handler;
 use memory::instructions::copy;

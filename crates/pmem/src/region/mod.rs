@@ -13,6 +13,7 @@ pub mod holes;
 pub mod hook;
 mod numa;
 pub mod pager;
+pub mod policy;
 mod private_view;
 mod slow;
 pub mod source;
@@ -20,9 +21,9 @@ pub mod source;
 pub use foreign_memory::ForeignMemory;
 
 use self::source::{Class, OpenError, OpenOptions, PAGE, Purpose, Source};
-use crate::persistence::policy::Policy;
 use crate::region::hook::Hook;
 use crate::region::pager::Pager;
+use crate::region::policy::Policy;
 use emulation::SlowMemory;
 use memory::faults::copy_on_write;
 use memory::faults::handler::install_fault_handler;

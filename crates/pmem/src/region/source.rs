@@ -5,7 +5,7 @@
 //! `SOLERA_CLASS` or [`OpenOptions::force_class`] overrides what was found; the region says so in
 //! its reason.
 
-use crate::persistence::policy::Policy;
+use crate::region::policy::Policy;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, fstat, fstatfs, open};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

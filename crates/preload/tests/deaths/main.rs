@@ -9,9 +9,9 @@
 //!
 //! By default an eighth of the cases dies in each of the three modes, at some points of each, in
 //! memory whose stores are plain or in memory that is flushed (`SOLERA_CLASS`): which, the rotation
-//! says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every
-//! mode and in both classes, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in
-//! every mode.
+//! says (crate `rotation`). With `SOLERA_TEST_LONG` each case dies in every mode and in both
+//! classes, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it,
+//! in every mode.
 
 mod power_cuts;
 mod regressions;
@@ -188,7 +188,8 @@ fn deaths_of(mode: &'static str, class: &'static str) {
         }
     }
     eprintln!(
-        "{mode}, class {class}: {} deaths (of {points_all} points) in {:.1} s, others went on after at most {} ms",
+        "{mode}, class {class}: {} deaths (of {points_all} points) in {:.1} s, others went on \
+         after at most {} ms",
         world.deaths,
         begun.elapsed().as_secs_f64(),
         world.pause_max.as_millis()

@@ -21,7 +21,7 @@ use crate::inode::Current;
 use crate::medium::layout::{BLOCK, COMMIT, LINE, LISTED_MAX, LISTED_ZEROS, Listed};
 use crate::txn::change_list::word_entry;
 use crate::txn::op::Op;
-use pmem::{Durable, FenceBatch, Locality};
+use pmem::{Durable, FenceBatch};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -155,12 +155,7 @@ impl Files {
                 }
                 take = take.min(left);
                 let from = part.from + done;
-                let bytes = Part {
-                    from: from as usize,
-                    to: place,
-                    length: take as usize,
-                    locality: Locality::Near,
-                };
+                let bytes = Part::near(from as usize, place, take as usize);
                 let (stored, sum) = part.source.stream_checksummed(&self.region, bytes, 0)?;
                 op.pend(stored);
                 let entry = Listed { target, source: place, length: take as u32, sum };
@@ -190,12 +185,7 @@ impl Files {
                 flight.add(region.stream_zero(entry.target, length)?);
                 continue;
             }
-            let bytes = Part {
-                from: from as usize,
-                to: entry.target,
-                length: length as usize,
-                locality: Locality::Near,
-            };
+            let bytes = Part::near(from as usize, entry.target, length as usize);
             match source.stream_checksummed(region, bytes, 0) {
                 Ok((stored, sum)) if sum == entry.sum => flight.add(stored),
                 _ => {

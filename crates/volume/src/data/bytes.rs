@@ -47,6 +47,18 @@ pub(crate) struct Part {
     pub(crate) locality: Locality,
 }
 
+impl Part {
+    /// Of bytes that go where others are, or where others are soon.
+    pub(crate) fn near(from: usize, to: u64, length: usize) -> Self {
+        Self { from, to, length, locality: Locality::Near }
+    }
+
+    /// Of bytes that go to new space.
+    pub(crate) fn cold(from: usize, to: u64, length: usize) -> Self {
+        Self { from, to, length, locality: Locality::Cold }
+    }
+}
+
 impl Bytes for UserIn<'_> {
     #[inline(always)]
     fn count(&self) -> usize {

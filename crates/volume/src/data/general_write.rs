@@ -40,7 +40,7 @@ use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, Places};
 use crate::{Mode, Result, space::alloc::Want};
-use pmem::{Locality, UserIn};
+use pmem::UserIn;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::Node;
@@ -292,7 +292,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let visible_end = to.min(self.file.current.size);
         let offset = run.block * BLOCK + at % BLOCK;
         if !self.is_strict() || at >= visible_end {
-            return self.stream(source, from, offset, to - at, Locality::Near);
+            return self.stream(source, Part::near(from as usize, offset, (to - at) as usize));
         }
         let visible = visible_end - at;
         let keep_huge = run.huge && self.care == Care::KeepHuge;
@@ -310,8 +310,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             let in_block = to <= visible_end.next_multiple_of(BLOCK);
             let length = if in_block { to - at } else { visible };
             self.in_place.push(InPlace { at: offset, length, source, from });
-            let (from, to) = (from + length, to - at - length);
-            return self.stream(source, from, offset + length, to, Locality::Cold);
+            let (from, rest) = ((from + length) as usize, (to - at - length) as usize);
+            return self.stream(source, Part::cold(from, offset + length, rest));
         }
         let logical = at / BLOCK;
         let first = logical / CHUNK_BLOCKS * CHUNK_BLOCKS;
@@ -322,17 +322,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         self.replace(piece, logical, to.div_ceil(BLOCK), Some(run.block))
     }
 
-    fn stream(
-        &mut self,
-        source: Source<'s>,
-        from: u64,
-        to: u64,
-        length: u64,
-        locality: Locality,
-    ) -> Result<()> {
-        if length > 0 {
+    fn stream(&mut self, source: Source<'s>, part: Part) -> Result<()> {
+        if part.length > 0 {
             self.publishes = true;
-            let part = Part { from: from as usize, to, length: length as usize, locality };
             let pending = source.stream(&self.files.region, part)?;
             self.op.pend(pending);
         }
@@ -361,7 +353,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         // Offset in the region of the file's byte 0, were it all contiguous.
         let place = |at: u64| (run.block - (logical - first)) * BLOCK + (at - first * BLOCK);
         self.zero(place(first * BLOCK), at - first * BLOCK)?;
-        self.stream(source, from, place(at), to - at, Locality::Cold)?;
+        self.stream(source, Part::cold(from as usize, place(at), (to - at) as usize))?;
         let tail = (last * BLOCK).min(self.reach).saturating_sub(to);
         self.zero(place(to), tail)?;
         let to = Target::Mark { unwritten: false };
@@ -382,8 +374,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             let (start, end) = (logical * BLOCK, (logical + blocks) * BLOCK);
             let place = |at: u64| block * BLOCK + (at - start);
             let (from, to) = (piece.at.clamp(start, end), piece.to.clamp(start, end));
-            let (source, begin) = (piece.source, piece.from + (from - piece.at));
-            self.stream(source, begin, place(from), to - from, Locality::Cold)?;
+            let begin = (piece.from + (from - piece.at)) as usize;
+            self.stream(piece.source, Part::cold(begin, place(from), (to - from) as usize))?;
             // Behind the end nothing needs to be right.
             let tail = end.min(self.reach).max(to);
             for (from, to) in [(start, from), (to, tail)] {

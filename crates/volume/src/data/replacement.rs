@@ -18,7 +18,6 @@ use crate::medium::layout::BLOCK;
 use crate::medium::map_word::Word;
 use crate::txn::acquire::Locked;
 use crate::txn::redo::{Replacement, recorded};
-use pmem::Locality;
 
 impl Writing<'_> {
     /// Puts `spare`, with the new bytes, in place of a block, which the record keeps from here on.
@@ -38,8 +37,7 @@ impl Writing<'_> {
         let leads = Word { block: spare, kind: KIND_LEAF, unwritten: false }.sealed(key);
         let new = Replacement { word, leads, block: spare };
         let which = (seen.inode, generation, seen.live);
-        let part =
-            Part { from: 0, to: spare * BLOCK, length: BLOCK as usize, locality: Locality::Near };
+        let part = Part::near(0, spare * BLOCK, BLOCK as usize);
         let stored = request.bytes.stream_checksummed(region, part, 0).and_then(|(stored, sum)| {
             let told = engine.store_replacement(&record, lane, which, &new, sum)?;
             Ok(told.and_any(stored))

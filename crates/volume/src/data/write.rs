@@ -37,7 +37,7 @@ use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::txn::release::Freed;
 use crate::{Mode, Result};
-use pmem::{FenceBatch, InFlight, Locality, Region, UserIn};
+use pmem::{FenceBatch, InFlight, Region, UserIn};
 use std::hint::cold_path;
 use vfs::Node;
 
@@ -241,10 +241,9 @@ impl<'v> Writing<'v> {
     fn stream<B: Bytes>(&self, request: &Request<'_, B>) -> Result<FenceBatch<'v>> {
         let (region, bytes) = (&self.locked.engine.region, request.bytes);
         if request.places.blocks[0] == 0 {
-            let (from, to, length) = (0, request.places.at, bytes.count());
             let grows = request.offset >= self.current.size;
-            let locality = if grows { Locality::Cold } else { Locality::Near };
-            return bytes.stream(region, Part { from, to, length, locality });
+            let part = if grows { Part::cold } else { Part::near };
+            return bytes.stream(region, part(0, request.places.at, bytes.count()));
         }
         stream_scattered(region, request)
     }
@@ -341,7 +340,7 @@ impl<'v> Writing<'v> {
             let new = NewBytes::Here(few);
             return engine.store_redo(&record, lane, which, &request.places, new);
         }
-        let part = Part { from: 0, to: engine.data_area(lane), length, locality: Locality::Near };
+        let part = Part::near(0, engine.data_area(lane), length);
         let (stored, sum) = bytes.stream_checksummed(&engine.region, part, 0)?;
         let new = NewBytes::InDataArea(length, sum);
         let (record, sum) = engine.store_redo(&record, lane, which, &request.places, new)?;
@@ -354,7 +353,7 @@ impl<'v> Writing<'v> {
         let (Locked { engine, owner, record, .. }, bytes) = (self.locked, request.bytes);
         let (mut again, mut stored) = (0, FenceBatch::default());
         let all = request.places.each(bytes.count(), |to, from, length| {
-            let part = Part { from, to, length, locality: Locality::Near };
+            let part = Part::near(from, to, length);
             if bytes.own().is_some() {
                 return bytes.stream(&engine.region, part).map(|part| stored.add(part));
             }
@@ -393,7 +392,7 @@ impl<'v> Writing<'v> {
         // PERSIST: bytes and slot in any order, by one fence.
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
         // void.
-        let part = Part { from: 0, to: request.places.at, length, locality: Locality::Cold };
+        let part = Part::cold(0, request.places.at, length);
         let stored = request.bytes.stream_checksummed(&engine.region, part, 0);
         self.move_on(request.offset + length as u64);
         match stored {
@@ -455,8 +454,7 @@ fn stream_scattered<'r, B: Bytes>(
 ) -> Result<FenceBatch<'r>> {
     let mut stored = FenceBatch::default();
     request.places.each(request.bytes.count(), |to, from, length| {
-        let part = Part { from, to, length, locality: Locality::Near };
-        request.bytes.stream(region, part).map(|part| stored.add(part))
+        request.bytes.stream(region, Part::near(from, to, length)).map(|part| stored.add(part))
     })?;
     Ok(stored)
 }

@@ -1,20 +1,18 @@
 //! What stores of a region need to be durable: flushes and fences, fences alone, or nothing.
 //!
-//! In memory that a reboot empties nothing survives a power cut, whatever is flushed. Only processes
-//! die there, and a death leaves what was stored before it, in the order of the program: each store
-//! that an instruction has made is in a cache or on its way to it, and caches are shared. Processes
-//! that live see plain stores in the order in which they were made (Intel SDM, volume 3, "Memory
-//! Ordering": "Writes to memory are not reordered with other writes"). So plain stores keep every
-//! order that flushes and fences keep elsewhere. The exceptions of that rule are streams and string
-//! instructions. A stream stands between two fences here; no string instruction stores into a
-//! region.
+//! In memory that a reboot empties nothing survives a power cut, whatever is flushed. Only
+//! processes die there, and a death leaves what was stored before it, in the order of the program:
+//! each store that an instruction has made is in a cache or on its way to it, and caches are
+//! shared. Processes that live see plain stores in the order in which they were made (Intel SDM,
+//! volume 3, "Memory Ordering": "Writes to memory are not reordered with other writes"). So plain
+//! stores keep every order that flushes and fences keep elsewhere. The exceptions of that rule are
+//! streams and string instructions. A stream stands between two fences here
+//! (`persistence/stream.rs`); no string instruction stores into a region.
 //!
-//! A line that `movdir64b` stores at once elsewhere is stored word by word here, in ascending order,
-//! as on CPUs without it: readers and recovery never rely on more than whole words.
+//! A line that `movdir64b` stores at once elsewhere is stored word by word here, in ascending
+//! order, as on CPUs without it: readers and recovery never rely on more than whole words.
 
 use crate::region::source::Class;
-use memory::instructions::copy::Route;
-use memory::instructions::dispatch::streams_cold;
 use std::fmt;
 
 /// What stores of a region need to be durable.
@@ -60,31 +58,6 @@ impl Policy {
                 "plain stores, without flushes and fences: a reboot empties the memory"
             }
         }
-    }
-}
-
-/// Whether what is overwritten is likely in a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locality {
-    /// It was read or written lately, or will be soon.
-    Near,
-    /// Nobody looked at it for long: new space of a file that grows.
-    Cold,
-}
-
-/// From how many bytes on a stream takes less time than a copy of memory that may be in a cache:
-/// then it is longer than what a cache of one processor holds.
-const NEAR: usize = 2 << 20;
-
-impl Locality {
-    /// How so many bytes are stored best where nothing has to be durable.
-    #[inline]
-    pub(crate) fn route(self, len: usize) -> Route {
-        let streams = match self {
-            Locality::Near => len >= NEAR,
-            Locality::Cold => streams_cold(len),
-        };
-        if streams { Route::Streamed } else { Route::Cached }
     }
 }
 
