@@ -142,18 +142,26 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
 macro_rules! interpose {
     ($(
         $(#[$meta:meta])*
-        fn [$($name:ident),+] $args:tt -> $ret:ty
+        fn $names:tt $args:tt -> $ret:ty
         = |$process:pat_param, $kernel:pat_param| $body:block
     )*) => {
-        $($(
-            $crate::interposed::interpose! { @one $name $args -> $ret = |$process, $kernel| $body }
-        )+)*
+        $($crate::interposed::interpose! {
+            @row $names $names $args -> $ret = |$process, $kernel| $body
+        })*
     };
-    (@one $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
+    (@row [$($name:ident),+] $names:tt $args:tt -> $ret:ty
+     = |$process:pat_param, $kernel:pat_param| $body:block) => {
+        $($crate::interposed::interpose! {
+            @one $name $names $args -> $ret = |$process, $kernel| $body
+        })+
+    };
+    (@one $name:ident [$($alias:ident),+] ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
      = |$process:pat_param, $kernel:pat_param| $body:block) => {
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            /// All names of the call: what a list says of one, it says of each.
+            const NAMES: &[&str] = &[$(stringify!($alias)),+];
             static REAL: $crate::entry::Real =
                 $crate::entry::Real::new(concat!(stringify!($name), "\0"));
             let hidden = move |$($arg: $ty),*| -> $ret {
@@ -172,27 +180,27 @@ macro_rules! interpose {
                     $crate::split::engine::call!($name hidden ($($arg),*))
                 })
             };
-            if const { $crate::entry::cached_fd::is_taker(stringify!($name)) } {
+            if const { $crate::entry::cached_fd::is_taker(NAMES) } {
                 let first = [$($crate::entry::cached_fd::number(&$arg)),*].first().copied();
                 first.map($crate::entry::fdtable::get);
             }
             let answer = $crate::interposed::serve(
                 stringify!($name),
-                const { $crate::entry::cancel::point(stringify!($name)) },
+                const { $crate::entry::cancel::point(stringify!($name), NAMES) },
                 move |process| {
                     let $process = process;
                     let $kernel = passed_on;
                     $body
                 },
                 move || {
-                    if const { $crate::entry::cached_fd::is_maker(stringify!($name)) } {
+                    if const { $crate::entry::cached_fd::is_maker(NAMES) } {
                         $crate::entry::cached_fd::give_back();
                     }
                     let _until_it_ends =
-                        const { $crate::entry::cached_fd::is_closer(stringify!($name)) }
+                        const { $crate::entry::cached_fd::is_closer(NAMES) }
                             .then($crate::entry::cached_fd::Closes::new);
                     let _until_it_has_ended =
-                        const { $crate::entry::cached_fd::is_announced(stringify!($name)) }
+                        const { $crate::entry::cached_fd::is_announced(NAMES) }
                             .then($crate::entry::cached_fd::Announced::new);
                     $crate::mappings::page_faults::with_pages(
                         || $crate::split::engine::call!($name hidden ($($arg),*)),
@@ -200,10 +208,10 @@ macro_rules! interpose {
                     )
                 },
             );
-            if const { $crate::entry::cached_fd::is_giver(stringify!($name)) } {
+            if const { $crate::entry::cached_fd::is_giver(NAMES) } {
                 $crate::entry::cached_fd::given($crate::entry::Answer::number(answer));
             }
-            if const { $crate::entry::cached_fd::is_giver_of_streams(stringify!($name)) } {
+            if const { $crate::entry::cached_fd::is_giver_of_streams(NAMES) } {
                 let stream = $crate::entry::Answer::address(answer).cast();
                 $crate::entry::cached_fd::given($crate::glibc::stdio::number_of(stream));
             }

@@ -48,7 +48,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::entry::attachment;
-use crate::entry::cancel::holds;
+use crate::entry::cancel::holds_any;
 use crate::entry::fdtable::{self, NUMBERS_MAX};
 use crate::entry::thread::{self, Inside, here};
 
@@ -491,38 +491,38 @@ const CLOSERS: &[&str] = &[
     "nftw64",
 ];
 
-/// Whether the interposed function of this name makes a number, or begins a thread.
+/// Whether the interposed function of these names makes a number, or begins a thread.
 #[inline]
-pub const fn is_maker(name: &str) -> bool {
-    holds(MAKERS, name) || is_giver(name) || is_giver_of_streams(name)
+pub const fn is_maker(names: &[&str]) -> bool {
+    holds_any(MAKERS, names) || is_giver(names) || is_giver_of_streams(names)
 }
 
 /// As [`is_maker`].
 #[inline]
-pub const fn is_closer(name: &str) -> bool {
-    holds(CLOSERS, name)
+pub const fn is_closer(names: &[&str]) -> bool {
+    holds_any(CLOSERS, names)
 }
 
 /// As [`is_maker`].
 #[inline]
-pub const fn is_announced(name: &str) -> bool {
-    holds(ANNOUNCED, name)
+pub const fn is_announced(names: &[&str]) -> bool {
+    holds_any(ANNOUNCED, names)
 }
 
 /// As [`is_maker`].
 #[inline]
-pub const fn is_taker(name: &str) -> bool {
-    holds(TAKERS, name)
+pub const fn is_taker(names: &[&str]) -> bool {
+    holds_any(TAKERS, names)
 }
 
 /// As [`is_maker`].
 #[inline]
-pub const fn is_giver(name: &str) -> bool {
-    holds(GIVERS, name)
+pub const fn is_giver(names: &[&str]) -> bool {
+    holds_any(GIVERS, names)
 }
 
 /// Whether the function's answer is a stream whose number the program gets.
 #[inline]
-pub const fn is_giver_of_streams(name: &str) -> bool {
-    holds(GIVERS_OF_STREAMS, name)
+pub const fn is_giver_of_streams(names: &[&str]) -> bool {
+    holds_any(GIVERS_OF_STREAMS, names)
 }

@@ -35,35 +35,24 @@ pub enum Point {
     Always,
 }
 
-/// The served calls that are cancellation points, as in glibc.
+/// The served calls that are cancellation points, as in glibc, by one of their names each.
 const ALWAYS: &[&str] = &[
     "close",
     "copy_file_range",
     "creat",
-    "creat64",
     "fallocate",
-    "fallocate64",
     "fdatasync",
     "fsync",
     "msync",
     "open",
-    "open64",
     "openat",
-    "openat64",
     "posix_fallocate",
-    "posix_fallocate64",
     "pread",
-    "pread64",
     "preadv",
     "preadv2",
-    "preadv64",
-    "preadv64v2",
     "pwrite",
-    "pwrite64",
     "pwritev",
     "pwritev2",
-    "pwritev64",
-    "pwritev64v2",
     "read",
     "readv",
     "splice",
@@ -72,26 +61,17 @@ const ALWAYS: &[&str] = &[
     "write",
     "writev",
     "__open_2",
-    "__open64_2",
     "__openat_2",
-    "__openat64_2",
     "__read_chk",
     "__pread_chk",
-    "__pread64_chk",
 ];
-const WAITING: &[&str] = &["fcntl", "fcntl64", "lockf", "lockf64"];
+const WAITING: &[&str] = &["fcntl", "lockf"];
 
-/// Whether a list has a name.
-pub const fn holds(list: &[&str], name: &str) -> bool {
-    let name = name.as_bytes();
+/// Whether a list has one of the names of a call.
+pub const fn holds_any(list: &[&str], names: &[&str]) -> bool {
     let mut index = 0;
-    while index < list.len() {
-        let other = list[index].as_bytes();
-        let mut at = 0;
-        while at < name.len() && at < other.len() && name[at] == other[at] {
-            at += 1;
-        }
-        if at == name.len() && at == other.len() {
+    while index < names.len() {
+        if holds(list, names[index]) {
             return true;
         }
         index += 1;
@@ -99,14 +79,45 @@ pub const fn holds(list: &[&str], name: &str) -> bool {
     false
 }
 
-/// What the function of this name is.
-pub const fn point(name: &str) -> Point {
-    if holds(ALWAYS, name) {
+const fn holds(list: &[&str], name: &str) -> bool {
+    let name = name.as_bytes();
+    let mut index = 0;
+    while index < list.len() {
+        if is_same(list[index].as_bytes(), name) {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// Whether the two are the same.
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+/// What the function of this name is, one of the `names` of its call: all are the same, but those
+/// that glibc has for callers who want none.
+pub const fn point(name: &str, names: &[&str]) -> Point {
+    if ends_with(name, "_nocancel") {
+        Point::Never
+    } else if holds_any(ALWAYS, names) {
         Point::Always
-    } else if holds(WAITING, name) {
+    } else if holds_any(WAITING, names) {
         Point::Waiting
     } else {
         Point::Never
+    }
+}
+
+const fn ends_with(name: &str, end: &str) -> bool {
+    match name.as_bytes().split_at_checked(name.len().saturating_sub(end.len())) {
+        Some((_, last)) => is_same(last, end.as_bytes()),
+        None => false,
     }
 }
 

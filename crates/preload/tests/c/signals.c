@@ -285,6 +285,28 @@ static void clean_up(void *argument) {
     count++;
 }
 
+// Other names of the C library for the same calls.
+extern ssize_t __read(int, void *, size_t), __write(int, const void *, size_t);
+extern ssize_t __pread64(int, void *, size_t, off_t), __pwrite64(int, const void *, size_t, off_t);
+extern int __open(const char *, int, ...), __close(int), __fcntl(int, int, ...);
+
+// The name of this number again and again: each is a point at which the thread is cancelled.
+static void by_other_name(int which) {
+    char byte;
+    for (;;) {
+        if (which == 0)
+            __read(file, &byte, 1);
+        else if (which == 1)
+            __write(file, "w", 1);
+        else if (which == 2)
+            __pread64(file, &byte, 1, 3);
+        else if (which == 3)
+            __pwrite64(file, "w", 1, 3);
+        else
+            __close(__open("f", O_RDONLY));
+    }
+}
+
 static void *to_cancel(void *how) {
     int kind = *(int *)how, old;
     struct flock lock = {.l_type = F_WRLCK};
@@ -301,6 +323,10 @@ static void *to_cancel(void *how) {
         read(ends[0], &byte, 1);
     } else if (kind == 4) {
         pthread_exit("exit");
+    } else if (kind == 5) {
+        __fcntl(open("locked", O_RDWR), F_OFD_SETLKW, &lock);
+    } else if (kind > 5) {
+        by_other_name(kind - 6);
     } else {
         for (;;)
             pwrite(file, "w", 1, 3);
@@ -313,8 +339,8 @@ static void cancels(void) {
     int fd = open("locked", O_RDWR);
     struct flock lock = {.l_type = F_WRLCK};
     SAY(fcntl(fd, F_OFD_SETLK, &lock));
-    for (int kind = 0; kind < 5; kind++) {
-        for (int round = 0; round < 20; round++) {
+    for (int kind = 0; kind < 11; kind++) {
+        for (int round = 0; round < (kind > 4 ? 4 : 20); round++) {
             pthread_t thread;
             void *result;
             pthread_create(&thread, NULL, to_cancel, &kind);
@@ -322,7 +348,7 @@ static void cancels(void) {
             if (kind != 4)
                 pthread_cancel(thread);
             pthread_join(thread, &result);
-            if (round == 19)
+            if (round == 3 || round == 19)
                 SAY(result == PTHREAD_CANCELED);
         }
     }

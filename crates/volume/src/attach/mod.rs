@@ -25,6 +25,7 @@ mod eras;
 pub(crate) mod format;
 pub(crate) mod inspection;
 pub(crate) mod offline_check;
+mod opening;
 pub(crate) mod output_file;
 pub mod pager;
 mod read_only;
@@ -42,8 +43,8 @@ use crate::inject::{Bug, injected};
 use crate::medium::Parts;
 use crate::medium::error::{ErrorKind, VolumeError};
 use crate::medium::layout::{
-    GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED, HEADER_SIZE, OP_RECORD,
-    RESERVE_MAX, RUNTIME_HEADER, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
+    HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED, HEADER_SIZE, OP_RECORD,
+    RUNTIME_HEADER, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
 };
 use crate::medium::runtime::Runtime;
 use crate::medium::superblock;
@@ -55,8 +56,7 @@ use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
 use crate::space::backing_store;
 use crate::volume::Volume;
-use emulation::Model;
-use pmem::{Class, Hook, OpenOptions, Pager, Region};
+use pmem::{Class, Hook, Pager, Region};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -161,15 +161,7 @@ fn attach_for(
     purpose: Purpose,
 ) -> Result<Arc<Volume>, VolumeError> {
     let model = slow_memory::model("attach", path)?;
-    let reserve = rustix::fs::stat(path)
-        .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
-    let mut open = OpenOptions {
-        write: true,
-        force_class: options.class,
-        flushed: model != Model::DRAM,
-        reserve,
-        ..OpenOptions::default()
-    };
+    let mut open = opening::options(path, options.class, model);
     let region = match Region::open(path, &open) {
         Err(error) if error.errno() == Errno::NOMEM => {
             open.reserve = 0;

@@ -5,18 +5,16 @@
 //! image's threads, which the new one recovers first.
 
 use crate::Mode;
-use crate::attach::{pager, read_only, real_path, slow_memory};
+use crate::attach::{opening, pager, read_only, real_path, slow_memory};
 use crate::medium::Parts;
 use crate::medium::error::{ErrorKind, VolumeError};
-use crate::medium::layout::{
-    GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, RESERVE_MAX, RuntimeLayout,
-};
+use crate::medium::layout::{HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout};
 use crate::medium::superblock;
 use crate::process::liveness::{self, Liveness, REGION_READERS, REGION_WRITERS, share_region};
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::volume::Volume;
 use emulation::Model;
-use pmem::{Class, OpenOptions, Region};
+use pmem::{Class, Region};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -157,10 +155,7 @@ fn maps(token: &Token<'_>, model: Model) -> Result<([Arc<Region>; 2], i64), Volu
         let shadow = read_only::adopt_shadow(shadow).map_err(fail)?;
         return Ok(([Arc::new(region), Arc::new(shadow)], REGION_READERS));
     }
-    let reserve = rustix::fs::stat(path)
-        .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
-    let (force_class, flushed) = (Some(token.class), model != Model::DRAM);
-    let open = OpenOptions { write: true, force_class, flushed, reserve, ..OpenOptions::default() };
+    let open = opening::options(path, Some(token.class), model);
     let region = match inherited(token.region, Some(token.file)) {
         Some(fd) => Region::adopt(fd, path, &open),
         None => Region::open(path, &open),

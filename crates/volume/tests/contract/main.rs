@@ -10,6 +10,7 @@ mod common;
 mod counts;
 mod fences;
 mod locks;
+mod policy;
 mod processes;
 mod remembered;
 mod snapshot;
