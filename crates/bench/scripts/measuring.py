@@ -109,7 +109,9 @@ def machine():
                 if line.startswith("model name")), platform.machine())
     load = os.getloadavg()[1]
     keys = "with" if " ospke" in open("/proc/cpuinfo").read() else "without"
-    return (f"{cpu}, {os.cpu_count()} CPUs, {keys} protection keys, "
+    # Volumes lie in DRAM: flushed as persistent memory only if that is asked for.
+    kind = os.environ.get("SOLERA_CLASS", "volatile")
+    return (f"{cpu}, {os.cpu_count()} CPUs, {keys} protection keys, volumes of class {kind}, "
             f"Linux {platform.release().split('-')[0]}; load before: {load:.1f}")
 
 

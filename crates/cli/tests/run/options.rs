@@ -151,6 +151,32 @@ fn options_that_have_no_effect_are_refused() {
     assert!(fs::read_to_string(&file).expect("a report").starts_with('{'));
 }
 
+/// In DRAM nothing is flushed, unless that is asked for; who asks is told which holds.
+#[test]
+fn what_stores_need_is_said_and_persistent_memory_can_be_emulated() {
+    let place = TestDir::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    let info = |class: &[&str]| {
+        let mut command = command();
+        command.args([&["info"], class, &[&volume]].concat());
+        Ran::of(&mut command).ok()
+    };
+    assert!(info(&[]).contains("plain: plain stores, without flushes and fences"), "{}", info(&[]));
+    let run = |options: &[&str]| {
+        let line = [&["run", "--volume", &volume, "--at", &at, "--report"], options];
+        let ran = solera([&line.concat()[..], &["--", "touch", &format!("{at}/file")]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.err
+    };
+    let said = run(&[]);
+    assert!(said.contains("is of class volatile: plain stores"), "{said}");
+    let said = run(&["--emulate", "pm"]);
+    assert!(said.contains("is of class cache-line: lines are flushed"), "{said}");
+    let both = ["run", "--volume", &volume, "--at", &at, "--emulate", "pm", "--class", "byte"];
+    let ran = solera([&both[..], &["--", "true"]].concat());
+    assert!(ran.code == 125 && ran.err.contains("--emulate pm"), "{}: {}", ran.code, ran.err);
+}
+
 /// An unknown word was taken for the usual one.
 #[test]
 fn values_of_variables_that_nobody_knows_are_refused() {
