@@ -155,6 +155,7 @@ fn files_are_mapped_shared_by_large_pages() {
     let volume = pages.at.join("v.pm");
     let options = volume::FormatOptions { size: Some(96 << 20), ..Default::default() };
     volume::format(&volume, &options).expect("format");
+    assert_eq!(volume::info(&volume).expect("info").policy, "plain", "a reboot empties it");
     let expected = text(&run(&program, &place.0.join("reference"), None));
     let found = text(&run(&program, Path::new(PREFIX), Some(&volume)));
     assert!(expected.lines().count() > 60, "it says what it does");

@@ -172,6 +172,10 @@ fn what_stores_need_is_said_and_persistent_memory_can_be_emulated() {
     assert!(said.contains("is of class volatile: plain stores"), "{said}");
     let said = run(&["--emulate", "pm"]);
     assert!(said.contains("is of class cache-line: lines are flushed"), "{said}");
+    let mut slowed = command();
+    slowed.env("SOLERA_MEMORY", "cxl").args(["run", "--volume", &volume, "--at", &at]);
+    let said = Ran::of(slowed.args(["--report", "--", "true"])).err;
+    assert!(said.contains("is of class volatile: lines are flushed"), "{said}");
     let both = ["run", "--volume", &volume, "--at", &at, "--emulate", "pm", "--class", "byte"];
     let ran = solera([&both[..], &["--", "true"]].concat());
     assert!(ran.code == 125 && ran.err.contains("--emulate pm"), "{}: {}", ran.code, ran.err);

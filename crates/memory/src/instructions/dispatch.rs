@@ -201,8 +201,7 @@ impl Dispatch {
 
 /// Whether a stream of `len` bytes, with its fences, takes less time than a copy through the cache,
 /// of memory that is in no cache. A stream saves the read of each line; what it takes besides
-/// depends on who made the CPU (measured over 512 MiB: 4 KiB on AMD streamed 209 ns, copied 149;
-/// 64 KiB 1,797 and 2,562; 4 KiB on Intel 368 and 437).
+/// depends on who made the CPU (`docs/performance.md`, "In DRAM").
 #[inline]
 pub fn streams_cold(len: usize) -> bool {
     const INTEL: usize = 4096;

@@ -6,6 +6,7 @@ use pmem::{Class, ForeignMemory, Locality, OpenOptions, Policy, Purpose, Region,
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 const WRITE: OpenOptions = OpenOptions {
     write: true,
@@ -184,6 +185,46 @@ fn another_processor_sees_stores_in_their_order() {
                     assert!(found >= seen, "{before}, then {behind}: {found} behind {seen}");
                 }
             });
+        }
+    }
+}
+
+/// Copies through the cache beside streams that are fenced, and reads behind both: `cargo test
+/// --release -p solera-pmem --test regions policy::copies_beside -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints figures"]
+fn copies_beside_streams() {
+    let mut region = Region::anonymous(512 << 20).unwrap();
+    let _ = region.stream_zero(0, region.len()).unwrap().fence();
+    for length in [4096, 64 << 10, 1 << 20] {
+        for set in [2_u64 << 20, 16 << 20, 512 << 20] {
+            let (bytes, mut back) = (vec![1; length], vec![0; length]);
+            let mut figures = [0.0; 4];
+            for (at, class) in [Class::Volatile, Class::CacheLine].into_iter().enumerate() {
+                region.set_class(class);
+                let each = |act: &mut dyn FnMut(u64)| {
+                    let begun = Instant::now();
+                    (0..set / length as u64).for_each(|number| act(number * length as u64));
+                    begun.elapsed().as_nanos() as f64 / (set / length as u64) as f64
+                };
+                let (mut stored, mut loaded) = (Vec::new(), Vec::new());
+                for _ in 0..7 {
+                    stored.push(each(&mut |off| {
+                        let from = UserIn::new(&bytes);
+                        let _ = region.stream_from(off, &from, Locality::Near).unwrap().fence();
+                    }));
+                    loaded.push(each(&mut |off| region.read(off, &mut back).unwrap()));
+                }
+                stored.sort_by(f64::total_cmp);
+                loaded.sort_by(f64::total_cmp);
+                (figures[at], figures[at + 2]) = (stored[3], loaded[3]);
+            }
+            let [copied, streamed, behind_copy, behind_stream] = figures;
+            println!(
+                "{length} B in {} MiB: copied {copied:.0} ns, streamed {streamed:.0} ns; read \
+                 behind {behind_copy:.0}, {behind_stream:.0} ns",
+                set >> 20
+            );
         }
     }
 }

@@ -272,6 +272,7 @@ fn run_and_report(
         file::check(asked_report(file), file)?;
     }
     let volumes = named_volumes(command);
+    let emulated = variable::parsed("SOLERA_MEMORY").is_ok_and(|model| model.is_some_and(is_slow));
     let record = temporary_file()?;
     command.env("SOLERA_REPORT", &record);
     if let Some(profile) = &mut profile {
@@ -282,7 +283,7 @@ fn run_and_report(
         if ended.as_ref().is_ok_and(|&status| has_lost_core(status)) {
             lines.extend_from_slice(b"1 relative-core-pattern (core) ENOENT\n");
         }
-        Report::from_lines(&lines).on(volumes.iter().map(PathBuf::as_path))
+        Report::from_lines(&lines).on(volumes, emulated)
     });
     let removed = fs::remove_file(&record);
     let status = ended.map_err(|error| not_started(asked, &error))?;
@@ -295,6 +296,10 @@ fn run_and_report(
     }
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Ok(u8::try_from(code.unwrap_or(CODE_OWN_FAILURE.into())).unwrap_or(CODE_OWN_FAILURE))
+}
+
+fn is_slow(model: emulation::Model) -> bool {
+    model != emulation::Model::DRAM
 }
 
 /// The volumes that the program is told of: `SOLERA_VOLUME`, `SOLERA_VOLUME_2` and so on.

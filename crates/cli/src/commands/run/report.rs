@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use console::output;
 use ddmap::TimeHistogram;
@@ -83,14 +83,15 @@ struct Medium {
 
 impl Report {
     /// Tells of these volumes, too: of which class they are, and what stores need there.
-    pub fn on<'a>(mut self, volumes: impl Iterator<Item = &'a Path>) -> Self {
-        // One that is gone by now is none any more.
-        let found =
-            |volume: &Path| pmem::policy_of(volume).ok().map(|found| (volume.to_owned(), found));
-        self.volumes = volumes
-            .filter_map(found)
-            .map(|(volume, (class, policy))| Medium { volume, class, policy })
-            .collect();
+    /// `emulated`: their memory stands for another, and is flushed whatever it is.
+    pub fn on(mut self, volumes: Vec<PathBuf>, emulated: bool) -> Self {
+        let medium = |volume: PathBuf| {
+            // One that is gone by now is none any more.
+            let (class, found) = pmem::policy_of(&volume).ok()?;
+            let policy = if emulated { Policy::Flushed } else { found };
+            Some(Medium { volume, class, policy })
+        };
+        self.volumes = volumes.into_iter().filter_map(medium).collect();
         self
     }
 

@@ -33,7 +33,11 @@ impl Split {
         let directory = given.canonicalize().map_err(|error| wrong(&error, "name a directory"))?;
         let alone = args.volume.is_empty() && args.at.is_empty();
         if alone && (args.no_guard || args.class()?.class.is_some()) {
-            let option = if args.no_guard { "--no-guard" } else { "--class" };
+            let option = match args.class.class {
+                _ if args.no_guard => "--no-guard",
+                Some(_) => "--class",
+                None => "--emulate pm",
+            };
             let found = format!("{option} is about a volume, and none is named");
             return Err(wrong(&found, "leave it out, or name one: --volume, --at"));
         }
