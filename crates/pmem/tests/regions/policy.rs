@@ -199,13 +199,13 @@ fn copies_beside_streams() {
     for length in [4096, 64 << 10, 1 << 20] {
         for set in [2_u64 << 20, 16 << 20, 512 << 20] {
             let (bytes, mut back) = (vec![1; length], vec![0; length]);
-            let mut figures = [0.0; 4];
+            let mut figures = [0; 4];
             for (at, class) in [Class::Volatile, Class::CacheLine].into_iter().enumerate() {
                 region.set_class(class);
                 let each = |act: &mut dyn FnMut(u64)| {
                     let begun = Instant::now();
                     (0..set / length as u64).for_each(|number| act(number * length as u64));
-                    begun.elapsed().as_nanos() as f64 / (set / length as u64) as f64
+                    begun.elapsed().as_nanos() / u128::from(set / length as u64)
                 };
                 let (mut stored, mut loaded) = (Vec::new(), Vec::new());
                 for _ in 0..7 {
@@ -215,14 +215,14 @@ fn copies_beside_streams() {
                     }));
                     loaded.push(each(&mut |off| region.read(off, &mut back).unwrap()));
                 }
-                stored.sort_by(f64::total_cmp);
-                loaded.sort_by(f64::total_cmp);
+                stored.sort_unstable();
+                loaded.sort_unstable();
                 (figures[at], figures[at + 2]) = (stored[3], loaded[3]);
             }
             let [copied, streamed, behind_copy, behind_stream] = figures;
             println!(
-                "{length} B in {} MiB: copied {copied:.0} ns, streamed {streamed:.0} ns; read \
-                 behind {behind_copy:.0}, {behind_stream:.0} ns",
+                "{length} B in {} MiB: copied {copied} ns, streamed {streamed} ns; read behind \
+                 {behind_copy}, {behind_stream} ns",
                 set >> 20
             );
         }
