@@ -22,7 +22,7 @@ CRATES = ROOT / "crates"
 # From the lowest up. What lies beside the layers is their top, which may name all of them.
 LAYERS = {
     "volume": "medium process space inode txn cache data namespace open upkeep recovery check attach",
-    "preload": "entry paths descriptors files names mappings signals glibc processes split",
+    "preload": "runtime entry paths descriptors files names mappings signals glibc processes split",
     "ddmap": "protocol wire shared_memory control paging node",
     "pmem": "region access persistence recording",
     "memory": "instructions faults",
@@ -179,7 +179,7 @@ def unused(crate, path, place, files):
         yield f"{crate}/src/{place} is no module"
     elif any(found and found[1] == "pub " for found in declared):
         pass  # Its users may be others.
-    elif not re.search(r"interpose!|timed!|#\[unsafe\(no_mangle\)\]|^impl ", files[path], re.M) and not any(
+    elif not re.search(r"interpose!|timed!|^hidden!|#\[unsafe\(no_mangle\)\]|^impl ", files[path], re.M) and not any(
         re.search(rf"\b{name}\b(?!;)", text) for other, text in files.items() if other != path
     ):
         yield f"{crate}/src/{place} is used by nothing"

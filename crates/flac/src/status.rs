@@ -144,7 +144,7 @@ pub fn destroy(whose: &VolumeId, place: &Path) -> Result<(), Refusal> {
 pub fn has_huge_pages(place: &Path) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return false };
     // It may be still to be made.
-    let there = place.ancestors().find_map(|place| place.canonicalize().ok());
+    let there = place.ancestors().find_map(|place| os::real_path(place).ok());
     let Some(place) = there else { return false };
     let mut best: Option<(usize, bool)> = None;
     for line in mounts.lines() {

@@ -3,6 +3,7 @@
 //!
 //! - [`interrupt`] makes system calls, and ends a wait when a signal was kept back.
 //! - [`InternalFd`] stands at a number where the program does not expect its own.
+//! - [`real_path`] and [`names_in`] look at files without the C library.
 //! - [`processors`] says how many threads share a long work.
 //!
 //! No function here calls what a preload library interposes.
@@ -10,8 +11,10 @@
 mod errno;
 mod internal_fd;
 pub mod interrupt;
+mod paths;
 mod processors;
 
 pub use errno::describe;
 pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
+pub use paths::{names_in, real_path};
 pub use processors::{processors, set_processors};

@@ -6,6 +6,7 @@
 //!
 //! | room | subject |
 //! |---|---|
+//! | `runtime` | what Rust's runtime asks the C library for, done without it |
 //! | `entry` | what all calls go by: the attachment and its tables, threads, locks, pointers |
 //! | `paths` | which paths are the volume's, the caller's identity, the working directory |
 //! | `descriptors` | numbers opened, copied, sent; what crosses an exec or a socket |
@@ -28,6 +29,7 @@ mod mappings;
 mod names;
 mod paths;
 mod processes;
+mod runtime;
 mod signals;
 mod split;
 mod start;

@@ -155,7 +155,7 @@ pub fn recover_reporting<'a>(
     told: &'a mut ProgressReport<'a>,
 ) -> std::result::Result<Recovered, Incomplete> {
     let mut work = RecoveryRun { told: Some(told), ..RecoveryRun::default() };
-    let found = std::fs::canonicalize(directory);
+    let found = os::real_path(directory);
     let directory = match found.map_err(|error| Errno::from_io_error(&error)) {
         Ok(directory) if directory.is_dir() => directory,
         Ok(file) => {

@@ -114,12 +114,13 @@ impl Registry {
 
     /// A domain's nodes that have a name, in the order of their numbers.
     pub fn nodes(&self, domain: &str) -> Vec<(u16, Store)> {
-        let entries = fs::read_dir(self.domain(domain)).into_iter().flatten().flatten();
-        let node = |entry: fs::DirEntry| {
-            let number = entry.file_name().to_str()?.parse().ok()?;
-            Some((number, Store::at(fs::read_link(entry.path()).ok()?)))
+        let folder = self.domain(domain);
+        let node = |name: std::ffi::OsString| {
+            let number = name.to_str()?.parse().ok()?;
+            Some((number, Store::at(fs::read_link(folder.join(name)).ok()?)))
         };
-        let mut nodes: Vec<(u16, Store)> = entries.filter_map(node).collect();
+        let names = os::names_in(&folder).unwrap_or_default();
+        let mut nodes: Vec<(u16, Store)> = names.into_iter().filter_map(node).collect();
         nodes.sort_by_key(|one| one.0);
         nodes
     }
@@ -152,7 +153,7 @@ impl Registry {
         self.check()?;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(failed)?;
-        let store = store.path().canonicalize().map_err(failed)?;
+        let store = os::real_path(store.path()).map_err(failed)?;
         if let Some(other) = self.other(domain, node, &store) {
             return Err(another(asked, &other));
         }
@@ -169,7 +170,7 @@ impl Registry {
 
     /// Refuses to begin a domain, with a node that joins none, whose first node runs here already.
     pub fn check_first(&self, domain: &str, store: &Path) -> Result<(), DomainError> {
-        let real = store.canonicalize().unwrap_or_else(|_| store.to_owned());
+        let real = os::real_path(store).unwrap_or_else(|_| store.to_owned());
         match self.other(domain, 1, &real) {
             Some(other) => Err(another(format!("begin {domain} as node 1 of {domain}"), &other)),
             None => Ok(()),

@@ -194,8 +194,9 @@ impl Store {
     }
 
     fn each(&self, of: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.path().join(of)).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect()
+        let folder = self.path().join(of);
+        let names = os::names_in(&folder).unwrap_or_default();
+        names.into_iter().map(|name| folder.join(name)).collect()
     }
 
     /// The volume of a name is on its way: from where, or where to.

@@ -99,7 +99,7 @@ impl Store {
         let mut builder = fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(path);
         made.map_err(|error| DomainError::io(&asked, "the folder", &error))?;
-        let real = path.canonicalize();
+        let real = os::real_path(path);
         let real = real.map_err(|error| DomainError::io(&asked, "the folder", &error))?;
         let found = fs::metadata(&real);
         let found = found.map_err(|error| DomainError::io(&asked, "the folder", &error))?;
@@ -253,10 +253,12 @@ impl Store {
 
     /// The volumes that this node is the host of.
     pub fn volumes(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.0.join("volumes")).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries
-            .filter(|entry| entry.path().join(ABOUT).is_file())
-            .filter_map(|entry| entry.file_name().into_string().ok())
+        let folder = self.0.join("volumes");
+        let mut names: Vec<String> = os::names_in(&folder)
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|name| folder.join(name).join(ABOUT).is_file())
+            .filter_map(|name| name.into_string().ok())
             .collect();
         names.sort();
         names
@@ -358,12 +360,13 @@ impl Store {
     /// The volumes that were removed, and whose pages holders may have still: their folders, and
     /// what these say.
     pub fn discarded(&self) -> Vec<(PathBuf, VolumeAbout)> {
-        let entries = fs::read_dir(self.0.join("volumes")).into_iter().flatten().flatten();
-        let removed = |entry: fs::DirEntry| {
-            let about = self.read::<VolumeAbout>(&entry.path().join(REMOVED)).ok()??;
-            Some((entry.path(), about))
+        let folder = self.0.join("volumes");
+        let removed = |name| {
+            let path = folder.join(name);
+            let about = self.read::<VolumeAbout>(&path.join(REMOVED)).ok()??;
+            Some((path, about))
         };
-        entries.filter_map(removed).collect()
+        os::names_in(&folder).unwrap_or_default().into_iter().filter_map(removed).collect()
     }
 
     /// The folder of what is kept of another host's volume.
@@ -373,8 +376,8 @@ impl Store {
 
     /// All of whose volumes pages are kept.
     pub fn all_kept(&self) -> Vec<[u8; 16]> {
-        let entries = fs::read_dir(self.0.join("kept")).into_iter().flatten().flatten();
-        entries.filter_map(|entry| parse_uuid(entry.file_name().to_str()?)).collect()
+        let names = os::names_in(&self.0.join("kept")).unwrap_or_default();
+        names.iter().filter_map(|name| parse_uuid(name.to_str()?)).collect()
     }
 
     /// The node's capacity, to be used by this process.

@@ -7,19 +7,67 @@
 use std::alloc::{GlobalAlloc, Layout};
 
 use dlmalloc::Dlmalloc;
+use os::interrupt::system_call;
 
 use crate::entry::lock::{Guard, Lock};
 use crate::entry::thread::Inside;
 
-static HEAP: Lock<Dlmalloc> = Lock::new(Dlmalloc::new());
+/// What the allocator of this heap is.
+pub type Heap = Dlmalloc<Pages>;
+
+static HEAP: Lock<Heap> = Lock::new(Dlmalloc::new_with_allocator(Pages));
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
 struct Allocator;
 
+/// Where the heap has its memory from: the kernel, by system calls of its own.
+pub struct Pages;
+
+const PAGE: usize = 4096;
+
+// SAFETY: pages that nothing else has, which are given back whole or from their end.
+unsafe impl dlmalloc::Allocator for Pages {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+        // SAFETY: new pages, where the kernel finds room.
+        let made = unsafe { system_call(libc::SYS_mmap, [0, size, access, kind, usize::MAX, 0]) };
+        made.map_or((std::ptr::null_mut(), 0, 0), |at| (at as *mut u8, size, 0))
+    }
+
+    fn remap(&self, at: *mut u8, size: usize, new: usize, can_move: bool) -> *mut u8 {
+        let flags = if can_move { libc::MREMAP_MAYMOVE as usize } else { 0 };
+        // SAFETY: pages of this heap; if they move, the caller goes on with the new ones.
+        let made = unsafe { system_call(libc::SYS_mremap, [at as usize, size, new, flags, 0, 0]) };
+        made.map_or(std::ptr::null_mut(), |at| at as *mut u8)
+    }
+
+    fn free_part(&self, at: *mut u8, size: usize, new: usize) -> bool {
+        self.free(at.wrapping_add(new), size - new)
+    }
+
+    fn free(&self, at: *mut u8, size: usize) -> bool {
+        // SAFETY: pages of this heap that it uses no more.
+        unsafe { system_call(libc::SYS_munmap, [at as usize, size, 0, 0, 0, 0]) }.is_ok()
+    }
+
+    fn can_release_part(&self, _flags: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+}
+
 /// Keeps all other threads out of the heap, and this one.
-pub fn lock() -> Guard<'static, Dlmalloc> {
+pub fn lock() -> Guard<'static, Heap> {
     HEAP.lock()
 }
 

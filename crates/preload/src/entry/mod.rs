@@ -20,6 +20,7 @@ pub(crate) mod maptable;
 pub(crate) mod pending_signals;
 pub(crate) mod pointers;
 pub(crate) mod process;
+pub(crate) mod program_memory;
 pub(crate) mod report;
 mod symbols;
 pub(crate) mod syscall;
@@ -32,6 +33,8 @@ use vfs::Errno;
 
 use crate::entry::thread::here;
 pub use crate::entry::thread::{Inside, outside};
+pub use crate::runtime::errors::{errno, set_errno};
+use crate::runtime::objects;
 
 /// Why a call did not end in a value.
 pub enum Stop {
@@ -127,24 +130,6 @@ pub fn fail<T: Answer>(errno: Errno) -> T {
     T::FAILED
 }
 
-unsafe extern "C-unwind" {
-    /// Called outside too, where a thread of the asynchronous type may be cancelled in it: so the
-    /// frame that calls it must be one that can be unwound from here.
-    fn __errno_location() -> *mut c_int;
-}
-
-/// Sets the thread's `errno`.
-pub fn set_errno(value: i32) {
-    // SAFETY: the address is this thread's own.
-    unsafe { *__errno_location() = value };
-}
-
-/// The thread's `errno`.
-pub fn errno() -> i32 {
-    // SAFETY: the address is this thread's own.
-    unsafe { *__errno_location() }
-}
-
 /// The function that an interposed one hides, found once.
 pub struct Real {
     name: &'static str,
@@ -170,11 +155,8 @@ impl Real {
     #[cold]
     fn find(&self) -> usize {
         let _inside = Inside::new();
-        // SAFETY: the name ends with a NUL by the contract of `new`.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast()) } as usize;
-        if found == 0 {
-            std::process::abort();
-        }
+        let name = self.name.trim_end_matches('\0');
+        let Some(found) = objects::next(name.as_bytes()) else { std::process::abort() };
         self.address.store(found, Ordering::Relaxed);
         found
     }

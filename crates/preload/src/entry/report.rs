@@ -17,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use vfs::Errno;
 
 use crate::entry::thread::here;
+use crate::runtime::errors;
 
 const ENTRIES: usize = 64;
 
@@ -113,15 +114,8 @@ fn count(
 
 /// `EPERM` and the like.
 pub fn name_of(errno: Errno) -> String {
-    unsafe extern "C" {
-        fn strerrorname_np(number: std::ffi::c_int) -> *const std::ffi::c_char;
-    }
-    // SAFETY: gives a text of glibc's own, or NULL.
-    let text = crate::entry::pointers::Text(unsafe { strerrorname_np(errno.raw_os_error()) });
-    text.bytes().map_or_else(
-        |_| errno.raw_os_error().to_string(),
-        |name| String::from_utf8_lossy(name).into_owned(),
-    )
+    let number = errno.raw_os_error();
+    errors::name(number).map_or_else(|| number.to_string(), str::to_owned)
 }
 
 /// A forked child reports what it did itself.

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use vfs::Errno;
 
 use crate::entry::fdtable::ours;
+use crate::entry::program_memory;
 use crate::entry::{Served, Stop, outside};
 
 /// A `va_list`: on x86-64 passed as the address of a structure.
@@ -34,7 +35,7 @@ pub fn print(fd: c_int, format: impl FnOnce(*mut *mut c_char) -> c_int) -> Serve
             done += wrote as c_int;
         }
         // SAFETY: allocated by the formatting.
-        unsafe { libc::free(text.cast()) };
+        unsafe { program_memory::free(text.cast()) };
         Ok(if done < len { -1 } else { len })
     })
 }
@@ -56,7 +57,7 @@ pub fn print_trace(frames: *const *mut c_void, count: c_int, fd: c_int) -> Serve
             }
         }
         // SAFETY: allocated as one piece.
-        unsafe { libc::free(lines.cast()) };
+        unsafe { program_memory::free(lines.cast()) };
     });
     Ok(())
 }

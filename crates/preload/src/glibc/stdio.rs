@@ -23,7 +23,7 @@ use crate::entry::fdtable::ours;
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Served, Stop, outside};
+use crate::entry::{Real, Served, Stop, outside};
 use crate::paths::{self, Target};
 
 /// The beginning of glibc's `struct _IO_FILE` on 64-bit machines.
@@ -299,7 +299,7 @@ pub fn print_error(text: Text) -> Served<()> {
     let text = text.within(MESSAGE_MAX, Errno::TOOBIG).unwrap_or_default();
     let mut line = if text.is_empty() { Vec::new() } else { [text, b": "].concat() };
     // SAFETY: gives a text of its own.
-    line.extend_from_slice(unsafe { CStr::from_ptr(libc::strerror(number)) }.to_bytes());
+    line.extend_from_slice(unsafe { CStr::from_ptr(error_text(number)) }.to_bytes());
     line.push(b'\n');
     outside(|| {
         // SAFETY: the program's own stream and a buffer of ours.
@@ -397,4 +397,13 @@ pub fn flush_all() {
 pub fn ordinary(fd: c_int, mode: &CStr) -> *mut FILE {
     // SAFETY: a number of the program's and a mode.
     outside(|| unsafe { libc::fdopen(fd, mode.as_ptr()) })
+}
+
+/// The C library's text, in the program's language.
+fn error_text(number: c_int) -> *const c_char {
+    static REAL: Real = Real::new("strerror\0");
+    type Function = unsafe extern "C" fn(c_int) -> *const c_char;
+    let real = REAL.address();
+    // SAFETY: the C library's function of this name.
+    unsafe { std::mem::transmute::<usize, Function>(real)(number) }
 }

@@ -14,6 +14,7 @@ use crate::entry::fdtable;
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
+use crate::entry::program_memory;
 use crate::entry::{Answer, Served, Stop, outside};
 use crate::paths;
 
@@ -252,7 +253,7 @@ fn keep(entry: *const Entry) -> Result<*mut Entry, Errno> {
     // SAFETY: a whole entry, whose length stands in it; the copy is made to that size.
     unsafe {
         let len = usize::from((*entry).d_reclen);
-        let copy = libc::malloc(len);
+        let copy = program_memory::allocate(len);
         if copy.is_null() {
             return Err(Errno::NOMEM);
         }
@@ -289,7 +290,7 @@ pub fn scan(
     if let Err(errno) = result {
         for entry in kept {
             // SAFETY: allocated by `keep`.
-            unsafe { libc::free(entry.cast()) };
+            unsafe { program_memory::free(entry.cast()) };
         }
         return Err(Stop::Errno(errno));
     }
@@ -302,8 +303,7 @@ pub fn scan(
     }
     let count = kept.len();
     let bytes = count.max(1) * size_of::<*mut Entry>();
-    // SAFETY: room for `count` pointers, handed to the program.
-    let array = unsafe { libc::malloc(bytes) }.cast::<*mut Entry>();
+    let array = program_memory::allocate(bytes).cast::<*mut Entry>();
     if array.is_null() {
         return Err(Stop::Errno(Errno::NOMEM));
     }

@@ -20,6 +20,7 @@ use vfs::{Errno, Kind, Node};
 use crate::entry::fdtable;
 use crate::entry::pointers::{Bytes, Text};
 use crate::entry::process::Process;
+use crate::entry::program_memory;
 use crate::entry::{DONE, Served, Stop};
 use crate::paths::identity;
 use crate::paths::links;
@@ -305,8 +306,7 @@ pub fn real_path(
 /// Copies `text` to `to`, or to memory that the program frees.
 fn give_text(text: &CString, to: *mut c_char) -> *mut c_char {
     if to.is_null() {
-        // SAFETY: a NUL-terminated text; the result is the program's.
-        return unsafe { libc::strdup(text.as_ptr()) };
+        return program_memory::copy_of(text);
     }
     // SAFETY: the program's buffer holds PATH_MAX bytes by the contract of `realpath`, which stores
     // them itself in glibc too: a bad address is the program's own fault.

@@ -9,6 +9,7 @@ use vfs::{Errno, Kind, Whence};
 use crate::descriptors::open::open_at;
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Bytes, Out, Text};
+use crate::entry::program_memory;
 use crate::entry::{Stop, outside};
 use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
@@ -265,7 +266,7 @@ interpose! {
         // SAFETY: the program's buffer holds L_tmpnam (20) bytes, and the name has 15.
         unsafe {
             libc::strcpy(to, name);
-            libc::free(name.cast());
+            program_memory::free(name.cast());
         }
         Ok(to)
     }

@@ -8,6 +8,7 @@ use vfs::{Errno, Kind};
 use crate::descriptors::open::open_at;
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
+use crate::entry::program_memory;
 use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
 
@@ -84,8 +85,7 @@ fn is_directory(path: Text) -> bool {
 pub fn free_name(process: &Process, directory: &[u8], prefix: &[u8]) -> Served<*mut c_char> {
     let prefix = &prefix[..prefix.len().min(PREFIX_MAX)];
     let template = paths::c_text(&[directory, b"/", prefix, b"XXXXXX"].concat())?;
-    // SAFETY: a NUL-terminated text; the copy is the program's.
-    let template = unsafe { libc::strdup(template.as_ptr()) };
+    let template = program_memory::copy_of(&template);
     if template.is_null() {
         return Err(Stop::Errno(Errno::NOMEM));
     }

@@ -14,6 +14,7 @@ use vfs::{Attr, Errno, Node};
 
 use crate::entry::pointers::Bytes;
 use crate::entry::process::{Cwd, Process};
+use crate::entry::program_memory;
 use crate::entry::{DONE, Served, Stop};
 use crate::paths;
 use crate::paths::mount;
@@ -112,7 +113,7 @@ pub fn get(process: &Process, to: *mut c_char, len: usize) -> Served<*mut c_char
         }
         // SAFETY: memory for the program, filled up to its size.
         unsafe {
-            let memory = libc::malloc(len.max(need)).cast::<c_char>();
+            let memory = program_memory::allocate(len.max(need)).cast::<c_char>();
             if memory.is_null() {
                 return Err(Stop::Errno(Errno::NOMEM));
             }

@@ -49,7 +49,7 @@ use crate::{entry::thread, signals::sigaction, signals::signal};
 
 /// The locks that are held from before a fork until after it, in parent and child.
 struct Locks {
-    heap: Guard<'static, dlmalloc::Dlmalloc>,
+    heap: Guard<'static, heap::Heap>,
     children: Guard<'static, spawn::Children>,
     cwd: Guard<'static, Arc<Cwd>>,
     maps: Guard<'static, Mappings>,

@@ -8,7 +8,7 @@
 //! `SOLERA_VOLUME` nothing is served, nor in a program that is named in `SOLERA_BYPASS`. If a
 //! volume cannot be attached, the program does not run: message, exit code 125.
 
-use std::ffi::{CStr, CString, OsStr, c_int, c_void};
+use std::ffi::{CString, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,6 +34,7 @@ use crate::paths::mount;
 use crate::processes::caching;
 use crate::processes::fork;
 use crate::processes::lifecycle;
+use crate::runtime::{environment, objects};
 use crate::signals::signal;
 
 /// Attaches the volume that the environment names. Inside.
@@ -94,9 +95,8 @@ unsafe extern "C" {
 pub fn is_bypassed() -> bool {
     let Some(names) = std::env::var_os("SOLERA_BYPASS") else { return false };
     let Ok(path) = std::fs::read_link("/proc/self/exe") else { return false };
-    let called = std::env::args_os().next().unwrap_or_default();
     let path = path.as_os_str().as_bytes();
-    variable::names_program(names.as_bytes(), path, called.as_bytes())
+    variable::names_program(names.as_bytes(), path, environment::called_as())
 }
 
 /// A volume that the environment asks for. The variables of another than the first have its number
@@ -207,12 +207,12 @@ fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
         volumes.push(volume);
         seen.push(one);
     }
-    let environment = std::env::vars_os()
-        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+    let environment = environment::settings()
+        .iter()
+        .map(|variable| variable.to_bytes().to_vec())
         .filter(|variable| {
             let passing = [handover::HELD, handover::CWD, handover::RESUME, handover::PROGRAM];
-            variable.starts_with(b"SOLERA_")
-                && !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
+            !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
         })
         .collect();
     let report = std::env::var_os("SOLERA_REPORT").map(OsStringExt::into_vec);
@@ -359,15 +359,7 @@ fn open_anchor(path: &std::path::Path) -> rustix::io::Result<Arc<InternalFd>> {
 
 /// The file of this library, as the dynamic linker opened it.
 fn library_path() -> Vec<u8> {
-    // SAFETY: asks about a function of ours; the answer's text lives as long as the library.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        let found = libc::dladdr(library_path as *const c_void, &raw mut info);
-        if found == 0 || info.dli_fname.is_null() {
-            return Vec::new();
-        }
-        CStr::from_ptr(info.dli_fname).to_bytes().to_vec()
-    }
+    objects::own_file().to_vec()
 }
 
 fn inherit(process: &Process) {
@@ -390,8 +382,7 @@ fn inherit(process: &Process) {
 
 /// A child that slips past us (a raw `clone` and `execve`) must not take over this image's slot.
 fn forget_handover() {
-    for name in [c"SOLERA_HELD", c"SOLERA_CWD", c"SOLERA_RESUME", c"SOLERA_PROGRAM"] {
-        // SAFETY: no other thread runs yet; glibc takes the entry out of the array in place.
-        unsafe { libc::unsetenv(name.as_ptr()) };
+    for name in [&b"SOLERA_HELD"[..], b"SOLERA_CWD", b"SOLERA_RESUME", b"SOLERA_PROGRAM"] {
+        environment::remove(name);
     }
 }

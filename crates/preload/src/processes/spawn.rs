@@ -16,7 +16,7 @@ use crate::entry::lock::{Guard, Lock};
 use crate::entry::pending_signals;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
-use crate::entry::{Served, Stop, errno, outside};
+use crate::entry::{Real, Served, Stop, errno, outside};
 use crate::glibc::stdio;
 use crate::processes::exec::{self, List};
 use crate::processes::fork::{self, ChildReport};
@@ -324,16 +324,19 @@ pub fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Serv
     Ok(stream)
 }
 
-unsafe extern "C-unwind" {
-    /// A thread may be cancelled in here.
-    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+/// The C library's: a thread may be cancelled in here.
+fn wait_outside(pid: c_int, status: *mut c_int) -> c_int {
+    static REAL: Real = Real::new("waitpid\0");
+    type Function = unsafe extern "C-unwind" fn(c_int, *mut c_int, c_int) -> c_int;
+    let real = REAL.address();
+    // SAFETY: the C library's function of this name; handlers of the program's may run meanwhile.
+    outside(|| unsafe { std::mem::transmute::<usize, Function>(real)(pid, status, 0) })
 }
 
 fn wait_for(pid: c_int) -> Result<c_int, Errno> {
     let mut status = 0;
     loop {
-        // SAFETY: waits for a child of ours; handlers of the program's may run meanwhile.
-        if outside(|| unsafe { waitpid(pid, &raw mut status, 0) }) >= 0 {
+        if wait_outside(pid, &raw mut status) >= 0 {
             return Ok(status);
         }
         if errno() != libc::EINTR {

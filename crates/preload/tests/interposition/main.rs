@@ -4,6 +4,7 @@
 //! One program for all of it: `cargo test --release -p solera-preload --test interposition NAME`
 //! takes the tests whose names have `NAME` in them, as `costs::` or `split_engine::random_calls`.
 
+mod bytes;
 mod calls;
 mod costs;
 mod coverage;
@@ -27,3 +28,4 @@ mod step;
 mod support;
 mod symlinks;
 mod two_volumes;
+mod undefined;

@@ -107,7 +107,7 @@ fn who_knows(
     path: &Path,
 ) -> std::result::Result<(Liveness, Option<&'static str>), VolumeError> {
     let system = |what: &str, errno| VolumeError::system("look at", path, what, errno);
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = os::real_path(path).unwrap_or_else(|_| path.to_owned());
     let (region, uuid) = (view.volume.region.fd(), view.found.superblock.uuid());
     let beside = anchor_path(region, &path, &uuid).map_err(|e| system("its kind", e))?;
     // Where it cannot be asked which live, all slots in use are listed.

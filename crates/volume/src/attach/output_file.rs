@@ -186,11 +186,11 @@ pub fn is_in_anchor(path: &Path) -> bool {
 
 /// The path without symlinks, of what is there or would be made.
 fn real(path: &Path) -> Option<PathBuf> {
-    if let Ok(real) = path.canonicalize() {
+    if let Ok(real) = os::real_path(path) {
         return Some(real);
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    let parent = os::real_path(parent.unwrap_or(Path::new("."))).ok()?;
     Some(parent.join(path.file_name()?))
 }
 

@@ -74,7 +74,7 @@ fn check_kind(path: &Path) -> Result<u64, VolumeError> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(stat.st_nlink),
         FileType::Symlink => {
-            let found = match path.canonicalize() {
+            let found = match os::real_path(path) {
                 Ok(real) => format!("it is a symbolic link to {}", real.display()),
                 Err(_) => "it is a symbolic link that leads nowhere".to_owned(),
             };
@@ -111,13 +111,14 @@ fn remove_anchor(anchor: &Path) -> Result<(), Errno> {
     }
     let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     std::fs::remove_dir_all(anchor.join(crate::process::liveness::HANDING)).map_err(errno)?;
-    for entry in std::fs::read_dir(anchor).map_err(errno)?.flatten() {
-        let Ok(stat) = rustix::fs::lstat(entry.path()) else { continue };
+    for entry in os::names_in(anchor).map_err(errno)? {
+        let entry = anchor.join(entry);
+        let Ok(stat) = rustix::fs::lstat(&entry) else { continue };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let own = matches!(kind, FileType::Fifo | FileType::Socket)
             || kind == FileType::RegularFile && stat.st_size == 0;
         if own {
-            rustix::fs::unlink(entry.path())?;
+            rustix::fs::unlink(&entry)?;
         }
     }
     rustix::fs::rmdir(anchor)

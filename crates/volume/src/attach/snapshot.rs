@@ -163,9 +163,9 @@ fn partial_name(target: &Path) -> PathBuf {
 /// Removes what copies to `target` that were killed have left: a living one has its file locked.
 fn remove_partials(target: &Path) {
     let Some(target_name) = target.file_name() else { return };
-    let Ok(entries) = std::fs::read_dir(directory_of(target)) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
+    let directory = directory_of(target);
+    for name in os::names_in(directory).unwrap_or_default() {
+        let path = directory.join(&name);
         let pid = name
             .as_bytes()
             .strip_prefix(target_name.as_bytes())
@@ -175,10 +175,10 @@ fn remove_partials(target: &Path) {
             continue;
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) else { continue };
+        let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { continue };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             // A file that cannot be removed stays; it does no harm.
-            let _ = rustix::fs::unlink(entry.path());
+            let _ = rustix::fs::unlink(&path);
         }
     }
 }

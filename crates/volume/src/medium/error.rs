@@ -115,7 +115,7 @@ impl VolumeError {
     /// Of a path that lies on a mounted volume: whose file was meant, perhaps.
     pub(crate) fn or_of_mount(mut self) -> Self {
         let mounts = vfs::mounts::list().unwrap_or_default();
-        let Ok(real) = self.path.canonicalize() else { return self };
+        let Ok(real) = os::real_path(&self.path) else { return self };
         let Some(mount) = vfs::mounts::around(&mounts, &real) else { return self };
         let (volume, at) = (mount.volume.display(), mount.at.display());
         self.found = if mount.at == real {
