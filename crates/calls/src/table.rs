@@ -97,8 +97,8 @@ macro_rules! for_each_row {
 53 socketpair [Number, Number, Number, Writes(8)] kernel numbers(Pair) as [socketpair];
 54 setsockopt [Fd, Number, Number, In(4), Len] kernel numbers(Takes) as [setsockopt];
 55 getsockopt [Fd, Number, Number, Pointer, Updates(4)] kernel numbers(Takes) as [getsockopt];
-56 clone [AnyFlags, Address, Pointer, Pointer, Address] watched(Processes) numbers(Thread) split(Own)
-    as [clone __clone];
+56 clone [AnyFlags, Address, Pointer, Pointer, Address] watched(Processes) numbers(Thread)
+    split(Own) as [clone __clone];
 57 fork [] watched(Processes) numbers(HandsOn) split(HandedOver) as [_Fork];
 58 vfork [] watched(Processes) numbers(HandsOn) split(Own) as [vfork __vfork];
 59 execve [Path, Texts, Texts] volume(int execve) numbers(HandsOn) split(HandedOver)

@@ -160,8 +160,8 @@ macro_rules! interpose {
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
-            /// All names of the call: what a list says of one, it says of each.
-            const NAMES: &[&str] = &[$(stringify!($alias)),+];
+            /// What the table says of it.
+            const NAMED: calls::Named = calls::named(stringify!($name));
             static REAL: $crate::entry::Real =
                 $crate::entry::Real::new(concat!(stringify!($name), "\0"));
             let hidden = move |$($arg: $ty),*| -> $ret {
@@ -180,27 +180,27 @@ macro_rules! interpose {
                     $crate::split::engine::call!($name hidden ($($arg),*))
                 })
             };
-            if const { $crate::entry::cached_fd::is_taker(NAMES) } {
+            if const { $crate::entry::cached_fd::is_taker(NAMED.numbers) } {
                 let first = [$($crate::entry::cached_fd::number(&$arg)),*].first().copied();
                 first.map($crate::entry::fdtable::get);
             }
             let answer = $crate::interposed::serve(
                 stringify!($name),
-                const { $crate::entry::cancel::point(stringify!($name), NAMES) },
+                NAMED.point,
                 move |process| {
                     let $process = process;
                     let $kernel = passed_on;
                     $body
                 },
                 move || {
-                    if const { $crate::entry::cached_fd::is_maker(NAMES) } {
+                    if const { $crate::entry::cached_fd::is_maker(NAMED.numbers) } {
                         $crate::entry::cached_fd::give_back();
                     }
                     let _until_it_ends =
-                        const { $crate::entry::cached_fd::is_closer(NAMES) }
+                        const { $crate::entry::cached_fd::is_closer(NAMED.numbers) }
                             .then($crate::entry::cached_fd::Closes::new);
                     let _until_it_has_ended =
-                        const { $crate::entry::cached_fd::is_announced(NAMES) }
+                        const { $crate::entry::cached_fd::is_announced(NAMED.numbers) }
                             .then($crate::entry::cached_fd::Announced::new);
                     $crate::mappings::page_faults::with_pages(
                         || $crate::split::engine::call!($name hidden ($($arg),*)),
@@ -208,10 +208,10 @@ macro_rules! interpose {
                     )
                 },
             );
-            if const { $crate::entry::cached_fd::is_giver(NAMES) } {
+            if const { $crate::entry::cached_fd::is_giver(NAMED.numbers) } {
                 $crate::entry::cached_fd::given($crate::entry::Answer::number(answer));
             }
-            if const { $crate::entry::cached_fd::is_giver_of_streams(NAMES) } {
+            if const { $crate::entry::cached_fd::is_giver_of_streams(NAMED.numbers) } {
                 let stream = $crate::entry::Answer::address(answer).cast();
                 $crate::entry::cached_fd::given($crate::glibc::stdio::number_of(stream));
             }

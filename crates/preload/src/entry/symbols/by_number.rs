@@ -66,7 +66,7 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
             Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
         }
         Route::Unserved | Route::Kernel => {
-            cached_fd::before_call(number);
+            cached_fd::before_call(calls::row(number as usize));
             fork::before_number(number, a);
             let call = || syscall::kernel(number, *given);
             cache_segments::called(number, a, call).ok_or(Stop::Kernel)
