@@ -149,13 +149,13 @@ macro_rules! interpose {
             @row $names $names $args -> $ret = |$process, $kernel| $body
         })*
     };
-    (@row [$($name:ident),+] $names:tt $args:tt -> $ret:ty
+    (@row [$($name:ident),+] [$first:ident $($more:tt)*] $args:tt -> $ret:ty
      = |$process:pat_param, $kernel:pat_param| $body:block) => {
         $($crate::interposed::interpose! {
-            @one $name $names $args -> $ret = |$process, $kernel| $body
+            @one $name $first $args -> $ret = |$process, $kernel| $body
         })+
     };
-    (@one $name:ident [$($alias:ident),+] ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
+    (@one $name:ident $first:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
      = |$process:pat_param, $kernel:pat_param| $body:block) => {
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
@@ -177,7 +177,7 @@ macro_rules! interpose {
             let _ = hidden;
             let passed_on = move |$($arg: $ty),*| -> $ret {
                 $crate::split::engine::passing(|| {
-                    $crate::split::engine::call!($name hidden ($($arg),*))
+                    $crate::split::engine::call!(NAMED.split, $first hidden ($($arg),*))
                 })
             };
             if const { $crate::entry::cached_fd::is_taker(NAMED.numbers) } {
@@ -203,7 +203,7 @@ macro_rules! interpose {
                         const { $crate::entry::cached_fd::is_announced(NAMED.numbers) }
                             .then($crate::entry::cached_fd::Announced::new);
                     $crate::mappings::page_faults::with_pages(
-                        || $crate::split::engine::call!($name hidden ($($arg),*)),
+                        || $crate::split::engine::call!(NAMED.split, $first hidden ($($arg),*)),
                         || [$($crate::mappings::page_faults::address(&$arg)),*],
                     )
                 },
