@@ -12,6 +12,11 @@ unsafe extern "C" {
     fn entries(fd: c_int, to: *mut u8, len: usize) -> isize;
 }
 
+/// The kernel takes the length of entries for a signed number: no entry fits in a negative one.
+pub fn entries_length(len: c_uint) -> usize {
+    usize::try_from(len.cast_signed()).unwrap_or(0)
+}
+
 /// Defines functions of the same arguments as the system calls, which pass on what they are given.
 macro_rules! kernels {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $answer:ty { $($body:tt)* })*) => {$(
@@ -76,6 +81,6 @@ kernels! {
         libc::pwritev2(fd, list, count, at, flags) as c_long
     }
     fn getdents64(fd: c_int, to: *mut u8, len: c_uint) -> c_long {
-        entries(fd, to, len as usize) as c_long
+        entries(fd, to, entries_length(len)) as c_long
     }
 }

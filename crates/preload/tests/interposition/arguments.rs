@@ -86,7 +86,9 @@ fn wrong_arguments_give_what_a_kernel_file_system_gives() {
             .lines()
             .zip(found.lines())
             .filter(|(one, other)| one != other)
-            .map(|(one, other)| format!("{one}, found: {}", other.rsplit(": ").next().unwrap_or("")))
+            .map(|(one, other)| {
+                format!("{one}, found: {}", other.rsplit(": ").next().unwrap_or(""))
+            })
             .collect();
         assert!(differ.is_empty(), "seed {seed}: {} differ: {differ:#?}", differ.len());
     }
