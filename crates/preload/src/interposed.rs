@@ -149,19 +149,19 @@ macro_rules! interpose {
             @row $names $names $args -> $ret = |$process, $kernel| $body
         })*
     };
-    (@row [$($name:ident),+] $names:tt $args:tt -> $ret:ty
+    (@row [$($name:ident),+] [$first:ident $($more:tt)*] $args:tt -> $ret:ty
      = |$process:pat_param, $kernel:pat_param| $body:block) => {
         $($crate::interposed::interpose! {
-            @one $name $names $args -> $ret = |$process, $kernel| $body
+            @one $name $first $args -> $ret = |$process, $kernel| $body
         })+
     };
-    (@one $name:ident [$($alias:ident),+] ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
+    (@one $name:ident $first:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
      = |$process:pat_param, $kernel:pat_param| $body:block) => {
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
-            /// All names of the call: what a list says of one, it says of each.
-            const NAMES: &[&str] = &[$(stringify!($alias)),+];
+            /// What the table says of it.
+            const NAMED: calls::Named = calls::named(stringify!($name));
             static REAL: $crate::entry::Real =
                 $crate::entry::Real::new(concat!(stringify!($name), "\0"));
             let hidden = move |$($arg: $ty),*| -> $ret {
@@ -177,41 +177,41 @@ macro_rules! interpose {
             let _ = hidden;
             let passed_on = move |$($arg: $ty),*| -> $ret {
                 $crate::split::engine::passing(|| {
-                    $crate::split::engine::call!($name hidden ($($arg),*))
+                    $crate::split::engine::call!(NAMED.split, $first hidden ($($arg),*))
                 })
             };
-            if const { $crate::entry::cached_fd::is_taker(NAMES) } {
+            if const { $crate::entry::cached_fd::is_taker(NAMED.numbers) } {
                 let first = [$($crate::entry::cached_fd::number(&$arg)),*].first().copied();
                 first.map($crate::entry::fdtable::get);
             }
             let answer = $crate::interposed::serve(
                 stringify!($name),
-                const { $crate::entry::cancel::point(stringify!($name), NAMES) },
+                NAMED.point,
                 move |process| {
                     let $process = process;
                     let $kernel = passed_on;
                     $body
                 },
                 move || {
-                    if const { $crate::entry::cached_fd::is_maker(NAMES) } {
+                    if const { $crate::entry::cached_fd::is_maker(NAMED.numbers) } {
                         $crate::entry::cached_fd::give_back();
                     }
                     let _until_it_ends =
-                        const { $crate::entry::cached_fd::is_closer(NAMES) }
+                        const { $crate::entry::cached_fd::is_closer(NAMED.numbers) }
                             .then($crate::entry::cached_fd::Closes::new);
                     let _until_it_has_ended =
-                        const { $crate::entry::cached_fd::is_announced(NAMES) }
+                        const { $crate::entry::cached_fd::is_announced(NAMED.numbers) }
                             .then($crate::entry::cached_fd::Announced::new);
                     $crate::mappings::page_faults::with_pages(
-                        || $crate::split::engine::call!($name hidden ($($arg),*)),
+                        || $crate::split::engine::call!(NAMED.split, $first hidden ($($arg),*)),
                         || [$($crate::mappings::page_faults::address(&$arg)),*],
                     )
                 },
             );
-            if const { $crate::entry::cached_fd::is_giver(NAMES) } {
+            if const { $crate::entry::cached_fd::is_giver(NAMED.numbers) } {
                 $crate::entry::cached_fd::given($crate::entry::Answer::number(answer));
             }
-            if const { $crate::entry::cached_fd::is_giver_of_streams(NAMES) } {
+            if const { $crate::entry::cached_fd::is_giver_of_streams(NAMED.numbers) } {
                 let stream = $crate::entry::Answer::address(answer).cast();
                 $crate::entry::cached_fd::given($crate::glibc::stdio::number_of(stream));
             }

@@ -29,9 +29,11 @@ pub fn open_at(
     flags: c_int,
     mode: c_uint,
 ) -> Served<c_int> {
-    let text = path.bytes()?;
     let taken = taken(flags);
     let flags = taken.unwrap_or(flags);
+    // As the kernel: flags come before the path.
+    let first = |errno| taken.err().unwrap_or(errno);
+    let text = path.bytes().map_err(first)?;
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
     let mut attr = Attr::NONE;
@@ -52,7 +54,7 @@ pub fn open_at(
     } else {
         paths::resolve(process, dirfd, text, follow)
     };
-    let target = match resolved? {
+    let target = match resolved.map_err(first)? {
         Target::Kernel => return identity::open(process, text, flags),
         Target::Elsewhere(path) => {
             cached_fd::give_back();

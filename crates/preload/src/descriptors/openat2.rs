@@ -103,11 +103,13 @@ impl How {
 pub fn open(process: &Process, given: &[usize; 6]) -> Served<c_long> {
     let [dirfd, path, how, size, ..] = *given;
     let (dirfd, path) = (dirfd as c_int, Text(path as *const c_char));
-    let text = path.bytes()?;
+    let how = how as *mut [u64; 3];
+    // As the kernel: how comes before where.
+    let wrong = |errno| How::read(how, size).err().unwrap_or(errno);
+    let text = path.bytes().map_err(wrong)?;
     let begin = beginning(process, dirfd);
     let ours = begin.is_some() && text.first() != Some(&b'/')
         || !matches!(paths::resolve(process, dirfd, text, true), Ok(Target::Kernel));
-    let how = how as *mut [u64; 3];
     if !ours {
         // `RESOLVE_IN_ROOT` gives an absolute path a root, which is on the volume.
         let rooted = begin.is_some() && How::read(how, size)?.has(libc::RESOLVE_IN_ROOT);

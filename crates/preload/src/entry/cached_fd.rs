@@ -6,12 +6,12 @@
 //! has the placeholder, and the next `open` takes it.
 //!
 //! POSIX gives every call the lowest free number. So every other call that makes a number, looks at
-//! numbers or hands them on gives the cached one back first ([`give_back`]): the functions of
-//! `symbols/numbers`, those of [`MAKERS`] where the kernel serves them, `dup` and its kin, `exec`,
-//! system calls by number. One that is called inside glibc gets a number one higher, no worse. A
-//! call that is given the cached number gives it back too ([`crate::entry::fdtable::get`]), and the
-//! kernel says `EBADF`: calls that look the number up, and those that only pass it on ([`TAKERS`],
-//! `symbols/numbers`).
+//! numbers or hands them on gives the cached one back first ([`give_back`]): where the kernel serves
+//! them, those of which the table says so ([`calls::Numbers`]), `dup` and its kin, `exec`, system
+//! calls by number. One that is called inside glibc gets a number one higher, no worse. A call that
+//! is given the cached number gives it back too ([`crate::entry::fdtable::get`]), and the kernel
+//! says `EBADF`: calls that look the number up, and those that only pass it on
+//! ([`Numbers::Takes`]).
 //!
 //! Lock: the cached number, the bound and the table's slots change only under the structure lock,
 //! which a fork takes too. [`GIVEN`] changes without it.
@@ -43,12 +43,13 @@
 //!   closed it, so that they wait: nobody gets the next number, or closes it once more.
 //! - *A fork* finds nothing half done. A signal's handler comes before or after, as everywhere.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use calls::Numbers;
+
 use crate::entry::attachment;
-use crate::entry::cancel::holds_any;
 use crate::entry::fdtable::{self, NUMBERS_MAX};
 use crate::entry::thread::{self, Inside, here};
 
@@ -309,7 +310,7 @@ fn ended() {
     }
 }
 
-/// While the kernel serves a call of one of the functions that announce it ([`ANNOUNCED`]). They do
+/// While the kernel serves a call that is announced ([`is_announced`]). They do
 /// so whenever they leave it to the kernel; a handler that comes in between ends what is its own.
 pub struct Announced {
     /// A call that this library makes itself was not announced.
@@ -374,155 +375,52 @@ impl Drop for Closes {
 }
 
 /// Before a system call by number that this library does not serve.
-pub fn before_call(number: c_long) {
-    match number {
-        libc::SYS_futex
-        | libc::SYS_getrandom
-        | libc::SYS_gettid
-        | libc::SYS_getpid
-        | libc::SYS_tgkill
-        | libc::SYS_membarrier
-        | libc::SYS_getcpu
-        | libc::SYS_sched_yield
-        | libc::SYS_sched_getaffinity
-        | libc::SYS_clock_gettime
-        | libc::SYS_clock_nanosleep => {}
-        libc::SYS_clone | libc::SYS_clone3 => {
-            give_back();
-            thread::second_thread_begins();
-        }
-        _ => give_back(),
+pub fn before_call(row: Option<&calls::Row>) {
+    // Of a number without a row nothing is known.
+    let numbers = row.map_or(Numbers::Makes, |row| row.numbers);
+    if !matches!(numbers, Numbers::Unchanged) || row.is_some_and(calls::Row::has_descriptor) {
+        give_back();
+    }
+    if matches!(numbers, Numbers::Thread) {
+        thread::second_thread_begins();
     }
 }
 
-/// Besides those of [`GIVERS`] and [`GIVERS_OF_STREAMS`], interposed functions that make a number,
-/// or begin a thread, where the kernel serves them.
-const MAKERS: &[&str] = &[
-    "open_by_handle_at",
-    "open_tree",
-    "fspick",
-    "opendir",
-    "fcntl",
-    "fcntl64",
-    "__fcntl",
-    "__libc_fcntl64",
-    "recvmsg",
-    "recvmmsg",
-    "pthread_create",
-    "clone",
-    "__clone",
-    "aio_read",
-    "aio_read64",
-    "aio_write",
-    "aio_write64",
-    "aio_fsync",
-    "aio_fsync64",
-    "lio_listio",
-    "lio_listio64",
-    "ioctl",
-];
-/// Those that let the kernel close or replace the number that they are given.
-const ANNOUNCED: &[&str] = &["close", "__close", "__close_nocancel", "dup2", "__dup2", "dup3"];
-/// Those that hand a number to the kernel and do not ask whose it is.
-const TAKERS: &[&str] = &[
-    "bind",
-    "connect",
-    "__connect",
-    "send",
-    "__send",
-    "sendto",
-    "sendmsg",
-    "sendmmsg",
-    "recv",
-    "recvfrom",
-    "getsockname",
-    "getpeername",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "inotify_add_watch",
-    "fanotify_mark",
-    "setns",
-];
-/// Those whose answer is a number that the program gets.
-const GIVERS: &[&str] = &[
-    "open",
-    "open64",
-    "__open",
-    "__open64",
-    "__open_nocancel",
-    "__open64_nocancel",
-    "__open_2",
-    "__open64_2",
-    "openat",
-    "openat64",
-    "__openat_2",
-    "__openat64_2",
-    "creat",
-    "creat64",
-    "mkstemp",
-    "mkstemp64",
-    "mkstemps",
-    "mkstemps64",
-    "mkostemp",
-    "mkostemp64",
-    "mkostemps",
-    "mkostemps64",
-    "dup",
-    "dup2",
-    "__dup2",
-    "dup3",
-    "accept",
-    "accept4",
-    "pidfd_getfd",
-];
-/// Or a stream with such a number, which `fclose` takes back.
-const GIVERS_OF_STREAMS: &[&str] = &["fopen", "fopen64", "_IO_fopen", "tmpfile", "tmpfile64"];
-/// Those that close one inside glibc.
-const CLOSERS: &[&str] = &[
-    "freopen",
-    "freopen64",
-    "closedir",
-    "pclose",
-    "scandir",
-    "scandir64",
-    "scandirat",
-    "scandirat64",
-    "nftw",
-    "nftw64",
-];
-
-/// Whether the interposed function of these names makes a number, or begins a thread.
+/// Whether a call makes a number, begins a thread, or looks at numbers: the cached one is given back
+/// where the kernel serves it.
 #[inline]
-pub const fn is_maker(names: &[&str]) -> bool {
-    holds_any(MAKERS, names) || is_giver(names) || is_giver_of_streams(names)
+pub const fn is_maker(numbers: Numbers) -> bool {
+    matches!(numbers, Numbers::Makes | Numbers::Thread | Numbers::Looks)
+        || is_giver(numbers)
+        || is_giver_of_streams(numbers)
 }
 
-/// As [`is_maker`].
+/// Whether the C library closes numbers inside it.
 #[inline]
-pub const fn is_closer(names: &[&str]) -> bool {
-    holds_any(CLOSERS, names)
+pub const fn is_closer(numbers: Numbers) -> bool {
+    matches!(numbers, Numbers::ClosesWithin)
 }
 
-/// As [`is_maker`].
+/// Whether the kernel closes or replaces the number that it is given, which is announced.
 #[inline]
-pub const fn is_announced(names: &[&str]) -> bool {
-    holds_any(ANNOUNCED, names)
+pub const fn is_announced(numbers: Numbers) -> bool {
+    matches!(numbers, Numbers::Closes | Numbers::Replaces)
 }
 
-/// As [`is_maker`].
+/// Whether it hands a number to the kernel and does not ask whose it is.
 #[inline]
-pub const fn is_taker(names: &[&str]) -> bool {
-    holds_any(TAKERS, names)
+pub const fn is_taker(numbers: Numbers) -> bool {
+    matches!(numbers, Numbers::Takes)
 }
 
-/// As [`is_maker`].
+/// Whether its answer is a number that the program gets.
 #[inline]
-pub const fn is_giver(names: &[&str]) -> bool {
-    holds_any(GIVERS, names)
+pub const fn is_giver(numbers: Numbers) -> bool {
+    matches!(numbers, Numbers::Gives | Numbers::Replaces)
 }
 
-/// Whether the function's answer is a stream whose number the program gets.
+/// Whether its answer is a stream whose number the program gets.
 #[inline]
-pub const fn is_giver_of_streams(names: &[&str]) -> bool {
-    holds_any(GIVERS_OF_STREAMS, names)
+pub const fn is_giver_of_streams(numbers: Numbers) -> bool {
+    matches!(numbers, Numbers::GivesStream)
 }

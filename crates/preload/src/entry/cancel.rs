@@ -1,7 +1,7 @@
 //! Cancels threads as POSIX says, but never while they are inside this library.
 //!
 //! A deferred cancellation acts in glibc's own cancellation points, none of which our code calls
-//! while it is inside. So served calls that POSIX makes such points check by themselves: a flag in
+//! while it is inside. So served calls that the table has as such points check by themselves: a flag in
 //! the thread's record, set by `pthread_cancel`, makes that free for a thread that is not
 //! cancelled. An asynchronous one acts at any instruction: while a thread of that type is inside,
 //! its type is deferred. The stack is then unwound through our frames.
@@ -16,6 +16,8 @@ use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub use calls::Point;
+
 use crate::entry::Real;
 use crate::entry::syscall;
 use crate::entry::thread::{CANCELLED, here};
@@ -23,103 +25,6 @@ use crate::entry::thread::{CANCELLED, here};
 const DEFERRED_TYPE: c_int = 0;
 /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
 pub const ASYNCHRONOUS_TYPE: c_int = 1;
-
-/// Whether a function is a cancellation point.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Point {
-    /// It is none.
-    Never,
-    /// Only if it waits for a lock.
-    Waiting,
-    /// Whenever it is called.
-    Always,
-}
-
-/// The served calls that are cancellation points, as in glibc, by one of their names each.
-const ALWAYS: &[&str] = &[
-    "close",
-    "copy_file_range",
-    "creat",
-    "fallocate",
-    "fdatasync",
-    "fsync",
-    "msync",
-    "open",
-    "openat",
-    "posix_fallocate",
-    "pread",
-    "preadv",
-    "preadv2",
-    "pwrite",
-    "pwritev",
-    "pwritev2",
-    "read",
-    "readv",
-    "splice",
-    "sync_file_range",
-    "tee",
-    "write",
-    "writev",
-    "__open_2",
-    "__openat_2",
-    "__read_chk",
-    "__pread_chk",
-];
-const WAITING: &[&str] = &["fcntl", "lockf"];
-
-/// Whether a list has one of the names of a call.
-pub const fn holds_any(list: &[&str], names: &[&str]) -> bool {
-    let mut index = 0;
-    while index < names.len() {
-        if holds(list, names[index]) {
-            return true;
-        }
-        index += 1;
-    }
-    false
-}
-
-const fn holds(list: &[&str], name: &str) -> bool {
-    let name = name.as_bytes();
-    let mut index = 0;
-    while index < list.len() {
-        if is_same(list[index].as_bytes(), name) {
-            return true;
-        }
-        index += 1;
-    }
-    false
-}
-
-/// Whether the two are the same.
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
-    }
-    at == one.len() && at == other.len()
-}
-
-/// What the function of this name is, one of the `names` of its call: all are the same, but those
-/// that glibc has for callers who want none.
-pub const fn point(name: &str, names: &[&str]) -> Point {
-    if ends_with(name, "_nocancel") {
-        Point::Never
-    } else if holds_any(ALWAYS, names) {
-        Point::Always
-    } else if holds_any(WAITING, names) {
-        Point::Waiting
-    } else {
-        Point::Never
-    }
-}
-
-const fn ends_with(name: &str, end: &str) -> bool {
-    match name.as_bytes().split_at_checked(name.len().saturating_sub(end.len())) {
-        Some((_, last)) => is_same(last, end.as_bytes()),
-        None => false,
-    }
-}
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();

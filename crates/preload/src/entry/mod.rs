@@ -17,6 +17,7 @@ pub(crate) mod hooks;
 pub(crate) mod limit;
 pub(crate) mod lock;
 pub(crate) mod maptable;
+pub(crate) mod own_forms;
 pub(crate) mod pending_signals;
 pub(crate) mod pointers;
 pub(crate) mod process;

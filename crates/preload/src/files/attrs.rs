@@ -120,14 +120,17 @@ pub fn from_seconds(given: Out<libc::utimbuf>) -> Result<Option<[libc::timespec;
 
 pub fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> Served<()> {
     let desc = ours(fd)?;
-    if len <= 0 {
+    let (node, flags) = process.fs.describe(desc)?;
+    if flags.path_only() {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let (offset, len) = (offset_of(offset)?, offset_of(len)?);
+    if len == 0 {
         return Err(Stop::Errno(Errno::INVAL));
     }
-    let (node, flags) = process.fs.describe(desc)?;
     if !flags.writes() {
         return Err(Stop::Errno(Errno::BADF));
     }
-    let (offset, len) = (offset_of(offset)?, len as u64);
     // As tmpfs, which asks before it looks whether the size is to be kept.
     if how & !libc::FALLOC_FL_KEEP_SIZE == 0 && process.fs.attributes(node)?.kind == Kind::File {
         limit::check_size(process, node, offset.saturating_add(len))?;
@@ -145,10 +148,9 @@ const XATTR_SIZE_MAX: usize = 65536;
 
 /// The name-space rules of the kernel: which user may touch an attribute of that name on that node.
 fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result<(), Errno> {
-    if name.is_empty() {
-        return Err(Errno::RANGE);
-    }
     let cred = process.cred();
+    let class_alone = matches!(name, b"user." | b"trusted." | b"security.");
+    let whole = || if class_alone { Err(Errno::INVAL) } else { Ok(()) };
     let hidden =
         if want == READ { Errno::NODATA } else { process.user(attr.node).denied(Errno::PERM) };
     if name.starts_with(b"user.") {
@@ -161,25 +163,46 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
         }
         let denied =
             |errno| if want == READ { errno } else { process.user(attr.node).denied(errno) };
-        return cred.check(attr, want).map_err(denied);
+        return cred.check(attr, want).map_err(denied).and_then(|()| whole());
     }
     let administers = cred.can(Capability::Administer);
     if name.starts_with(b"trusted.") {
-        return if administers { Ok(()) } else { Err(hidden) };
+        return if administers { whole() } else { Err(hidden) };
     }
     if name == vfs::FILE_CAPABILITIES {
         let sets = want == READ || cred.can(Capability::SetFileCapabilities);
         return if sets { Ok(()) } else { Err(Errno::PERM) };
     }
     if name.starts_with(b"security.") {
-        return if want == READ || administers { Ok(()) } else { Err(Errno::PERM) };
+        return if want == READ || administers { whole() } else { Err(Errno::PERM) };
     }
     // Among others system.posix_acl_*: access control lists are not kept.
     Err(Errno::OPNOTSUPP)
 }
 
-pub fn get(process: &Process, attr: &Attr, name: Text, to: Bytes, len: usize) -> Served<isize> {
+/// The name of an attribute: as the kernel, before the file is looked for.
+pub fn name_of(name: Text) -> Result<&'static [u8], Errno> {
     let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
+    if name.is_empty() { Err(Errno::RANGE) } else { Ok(name) }
+}
+
+/// As [`name_of`], of an attribute that is to be set.
+pub fn checked(name: Text, len: usize, flags: c_int) -> Result<&'static [u8], Errno> {
+    flags::SET_ATTRIBUTE.check(flags)?;
+    let name = name_of(name)?;
+    if len > XATTR_SIZE_MAX { Err(Errno::TOOBIG) } else { Ok(name) }
+}
+
+/// Why an attribute was not set: that its value cannot be read comes first.
+#[cold]
+pub fn first_of(stop: Stop, from: Bytes, len: usize) -> Stop {
+    match (&stop, from.source(len).read(&mut vec![0; len])) {
+        (Stop::Errno(_), Err(fault)) => Stop::Errno(fault.into()),
+        _ => stop,
+    }
+}
+
+pub fn get(process: &Process, attr: &Attr, name: &[u8], to: Bytes, len: usize) -> Served<isize> {
     check_xattr(process, attr, name, READ)?;
     let mut value = vec![0; len.min(XATTR_SIZE_MAX)];
     let whole = process.fs.get_xattr(attr.node, name, &mut value)?;
@@ -192,15 +215,10 @@ pub fn get(process: &Process, attr: &Attr, name: Text, to: Bytes, len: usize) ->
 pub fn set(
     process: &Process,
     attr: &Attr,
-    name: Text,
+    name: &[u8],
     (from, len): (Bytes, usize),
     flags: c_int,
 ) -> Served<c_int> {
-    let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
-    flags::SET_ATTRIBUTE.check(flags)?;
-    if len > XATTR_SIZE_MAX {
-        return Err(Stop::Errno(Errno::TOOBIG));
-    }
     check_xattr(process, attr, name, WRITE)?;
     let mut value = vec![0; len];
     from.source(len).read(&mut value).map_err(Errno::from)?;
@@ -217,8 +235,7 @@ pub fn list(process: &Process, attr: &Attr, to: Bytes, len: usize) -> Served<isi
     Ok(whole as isize)
 }
 
-pub fn remove(process: &Process, attr: &Attr, name: Text) -> Served<c_int> {
-    let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
+pub fn remove(process: &Process, attr: &Attr, name: &[u8]) -> Served<c_int> {
     check_xattr(process, attr, name, WRITE)?;
     process.fs.remove_xattr(attr.node, name)?;
     DONE

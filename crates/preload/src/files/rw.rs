@@ -4,7 +4,7 @@
 //! No locks here: the engine makes each call atomic and moves the shared position. Where the other
 //! end is the kernel's it may wait, until a signal comes (see `waiting`).
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::OwnedFd;
 
 use vfs::{
@@ -18,6 +18,7 @@ use crate::entry::limit;
 use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX};
+use crate::files::splice;
 use crate::paths::flags;
 
 /// A file offset from a signed argument.
@@ -50,19 +51,34 @@ pub fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
     Ok(pieces)
 }
 
-fn sinks(list: Out<Vector>, count: c_int) -> Result<Vec<UserOut<'static>>, Errno> {
-    let pieces = vectors(list, count)?;
-    Ok(pieces.iter().map(|piece| Bytes(piece.iov_base).sink(piece.iov_len)).collect())
+/// As [`vectors`], with what the kernel looks at before it moves a byte: whether the description
+/// allows it, the pieces, the end of the range, the flags. No piece has a byte: nothing more is
+/// looked at.
+fn allowed(
+    process: &Process,
+    (desc, writes): (Desc, bool),
+    (list, count): (Out<Vector>, c_int),
+    at: i64,
+    flags: c_int,
+) -> Result<Vec<Vector>, Errno> {
+    let first = |errno| first_of(process, desc, writes, errno);
+    let pieces = vectors(list, count).map_err(first)?;
+    let bytes: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+    if bytes > 0 {
+        if at >= 0 && at.checked_add(bytes as i64).is_none() {
+            return Err(first(Errno::INVAL));
+        }
+        flags::check_vectors(flags).map_err(first)?;
+    }
+    Ok(pieces)
 }
 
 /// The pieces that may be written at `at`, or where `desc` stands.
 fn sources(
     process: &Process,
     (desc, at): (Desc, Option<u64>),
-    list: Out<Vector>,
-    count: c_int,
+    pieces: &[Vector],
 ) -> Served<Vec<UserIn<'static>>> {
-    let pieces = vectors(list, count)?;
     let mut room = limit::room(process, desc, at, pieces.iter().map(|piece| piece.iov_len).sum())?;
     let source = |piece: &Vector| {
         let len = piece.iov_len.min(room);
@@ -72,9 +88,22 @@ fn sources(
     Ok(pieces.iter().map(source).collect())
 }
 
+/// Why a call on a description fails whose arguments are wrong: that it may not be read, or
+/// written, comes first.
+#[cold]
+pub fn first_of(process: &Process, desc: Desc, writes: bool, errno: Errno) -> Errno {
+    let allows = |flags: OpenFlags| if writes { flags.writes() } else { flags.reads() };
+    match process.fs.describe(desc) {
+        Ok((_, flags)) if allows(flags) => errno,
+        Ok(_) => Errno::BADF,
+        Err(closed) => closed,
+    }
+}
+
 #[inline]
 pub fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
-    let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
+    let to = to.check(len).map_err(|errno| first_of(process, desc, false, errno))?;
+    let mut sink = [to.sink(len.min(TRANSFER_BYTES_MAX))];
     Ok(process.fs.read(desc, &mut sink, IoOffset::POSITION)? as isize)
 }
 
@@ -83,10 +112,13 @@ pub fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64
     let memory = to.check(len);
     // Neither it nor the end may lie beyond the largest offset that there is.
     if (at | at.wrapping_add(len as i64)) < 0 {
-        let errno = if at < 0 { Errno::INVAL } else { memory.err().unwrap_or(Errno::INVAL) };
+        let errno = memory.err().unwrap_or(Errno::INVAL);
+        let early = at < 0;
+        let errno = if early { Errno::INVAL } else { first_of(process, desc, false, errno) };
         return Err(Stop::Errno(errno));
     }
-    let mut sink = [memory?.sink(len.min(TRANSFER_BYTES_MAX))];
+    let memory = memory.map_err(|errno| first_of(process, desc, false, errno))?;
+    let mut sink = [memory.sink(len.min(TRANSFER_BYTES_MAX))];
     Ok(process.fs.read(desc, &mut sink, IoOffset::offset(at.cast_unsigned()))? as isize)
 }
 
@@ -115,8 +147,9 @@ pub fn read_vectors(
     at: i64,
     flags: c_int,
 ) -> Served<isize> {
-    flags::check_vectors(flags)?;
-    let mut sinks = sinks(list, count)?;
+    let pieces = allowed(process, (desc, false), (list, count), at, flags)?;
+    let sink = |piece: &Vector| Bytes(piece.iov_base).sink(piece.iov_len);
+    let mut sinks: Vec<UserOut<'static>> = pieces.iter().map(sink).collect();
     let at = if at == -1 { IoOffset::POSITION } else { IoOffset::offset(offset_of(at)?) };
     let bytes = process.fs.read(desc, &mut sinks, at)?;
     Ok(bytes as isize)
@@ -131,7 +164,7 @@ pub fn write_vectors(
     flags: c_int,
 ) -> Served<isize> {
     let durable = libc::RWF_SYNC | libc::RWF_DSYNC;
-    flags::check_vectors(flags)?;
+    let pieces = allowed(process, (desc, true), (list, count), at, flags)?;
     let place = if at == -1 { None } else { Some(offset_of(at)?) };
     let anew = match flags & (libc::RWF_APPEND | flags::RWF_NOAPPEND) {
         0 => None,
@@ -139,9 +172,9 @@ pub fn write_vectors(
         _ => process.fs.describe(desc)?.1.appends().then_some(0),
     };
     let bytes = if let Some(how) = anew {
-        write_as(process, (desc, how), (list, count), at)?
+        write_as(process, (desc, how), &pieces, at)?
     } else {
-        let sources = sources(process, (desc, place), list, count)?;
+        let sources = sources(process, (desc, place), &pieces)?;
         process.fs.write(desc, &sources, place.into())?
     };
     if flags & durable != 0 {
@@ -154,7 +187,7 @@ pub fn write_vectors(
 fn write_as(
     process: &Process,
     (desc, how): (Desc, c_int),
-    from: (Out<Vector>, c_int),
+    from: &[Vector],
     at: i64,
 ) -> Served<usize> {
     let (node, flags) = process.fs.describe(desc)?;
@@ -171,7 +204,7 @@ fn write_as(
     if let Some(place) = place {
         process.fs.seek(own, place as i64, Whence::Set)?;
     }
-    let sources = sources(process, (own, None), from.0, from.1);
+    let sources = sources(process, (own, None), from);
     let written = sources.and_then(|from| Ok(process.fs.write(own, &from, IoOffset::POSITION)?));
     let end = process.fs.seek(own, 0, Whence::Current);
     process.fs.close(own)?;
@@ -191,10 +224,13 @@ pub fn copy_range(
 ) -> Served<isize> {
     let fs = &process.fs;
     let place = |desc, given: Out<i64>| match given.get()? {
+        Some(offset) if (offset.cast_unsigned()).checked_add(len as u64).is_none() => {
+            Err(Errno::OVERFLOW)
+        }
         Some(offset) => offset_of(offset),
         None => fs.seek(desc, 0, Whence::Current),
     };
-    let (from_at, to_at) = (place(from.0, from.1)?, place(to.0, to.1)?);
+    let [from_at, to_at] = [place(from.0, from.1)?, place(to.0, to.1)?];
     let len = limit::room(process, to.0, Some(to_at), len.min(TRANSFER_BYTES_MAX))? as u64;
     let copied = fs.copy_range(from.0, from_at, to.0, to_at, len)?;
     let mut told = Ok(());
@@ -209,6 +245,85 @@ pub fn copy_range(
     }
     told?;
     Ok(copied as isize)
+}
+
+/// How a number of ours, or of the kernel's, was opened: `EBADF` with `O_PATH` too.
+pub fn opened_as(process: &Process, fd: c_int) -> Result<OpenFlags, Errno> {
+    let flags = if let Some(desc) = fdtable::get(fd) {
+        process.fs.describe(desc)?.1
+    } else {
+        let flags = rustix::fs::fcntl_getfl(fdtable::borrow_checked(fd)?)?;
+        OpenFlags(flags.bits().cast_signed())
+    };
+    if flags.path_only() { Err(Errno::BADF) } else { Ok(flags) }
+}
+
+/// What of a number is a pipe or a socket: it has no offsets.
+fn is_stream(fd: c_int) -> Result<bool, Errno> {
+    if fdtable::get(fd).is_some() {
+        return Ok(false);
+    }
+    let mode = rustix::fs::fstat(fdtable::borrow_checked(fd)?)?.st_mode;
+    Ok(matches!(mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK))
+}
+
+/// What the kernel looks at before `sendfile` moves a byte, in its order.
+pub fn check_sendfile(
+    process: &Process,
+    (from, offset): (c_int, Out<i64>),
+    out: c_int,
+    len: usize,
+) -> Result<(), Errno> {
+    let start = offset.get()?;
+    let source = opened_as(process, from)?;
+    if !source.reads() {
+        return Err(Errno::BADF);
+    }
+    let stream = is_stream(from)?;
+    if start.is_some() && stream {
+        return Err(Errno::SPIPE);
+    }
+    let start = start.unwrap_or(0);
+    if (len as i64 | start | start.wrapping_add(len as i64)) < 0 {
+        return Err(Errno::INVAL);
+    }
+    let target = opened_as(process, out)?;
+    if !target.writes() {
+        return Err(Errno::BADF);
+    }
+    let directory = || -> Result<bool, Errno> {
+        let Some(desc) = fdtable::get(from) else { return Ok(false) };
+        let node = process.fs.describe(desc)?.0;
+        Ok(process.fs.attributes(node)?.kind == Kind::Directory)
+    };
+    if !splice::is_pipe(out) && (target.appends() || stream) || directory()? {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
+}
+
+/// What the kernel looks at before `copy_file_range` looks at the files, in its order.
+pub fn check_copy(
+    process: &Process,
+    (from, from_at): (c_int, Out<i64>),
+    (to, to_at): (c_int, Out<i64>),
+    (len, flags): (usize, c_uint),
+) -> Result<(), Errno> {
+    opened_as(process, from)?;
+    opened_as(process, to)?;
+    let ends = [from_at.get()?, to_at.get()?];
+    if flags != 0 {
+        return Err(Errno::INVAL);
+    }
+    let beyond = |at: i64| at < 0 || at.cast_unsigned().checked_add(len as u64).is_none();
+    if ends.into_iter().flatten().any(beyond) {
+        // What the files are counts more than where in them.
+        match copy_across(process, from, to)? {
+            Errno::XDEV => {}
+            errno => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// Why nothing is copied from a file to another, of which one is the kernel's. As in the kernel,
@@ -231,18 +346,6 @@ pub fn copy_across(process: &Process, from: c_int, to: c_int) -> Result<Errno, E
         (Kind::File, Kind::File) => Errno::XDEV,
         _ => Errno::INVAL,
     })
-}
-
-/// Whether the one may be read and the other written, as the kernel looks before it moves a byte.
-pub fn check_transfer(process: &Process, from: c_int, to: c_int) -> Result<(), Errno> {
-    let flags = |fd| -> Result<OpenFlags, Errno> {
-        if let Some(desc) = fdtable::get(fd) {
-            return Ok(process.fs.describe(desc)?.1);
-        }
-        let flags = rustix::fs::fcntl_getfl(fdtable::borrow_checked(fd)?)?;
-        Ok(OpenFlags(flags.bits().cast_signed()))
-    };
-    if flags(from)?.reads() && flags(to)?.writes() { Ok(()) } else { Err(Errno::BADF) }
 }
 
 /// Copies through a buffer between a descriptor of ours and any other, at positions or given

@@ -20,7 +20,27 @@ use crate::entry::limit;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
-use crate::files::rw::offset_of;
+use crate::files::rw::{offset_of, opened_as};
+
+/// What the kernel looks at before it splices, in its order.
+pub fn check(
+    process: &Process,
+    (from, from_at): (c_int, Out<i64>),
+    (to, to_at): (c_int, Out<i64>),
+    len: usize,
+) -> Result<(), Errno> {
+    let (source, target) = (opened_as(process, from)?, opened_as(process, to)?);
+    let pipes = (is_pipe(from), is_pipe(to));
+    if pipes.0 && !from_at.is_null() || pipes.1 && !to_at.is_null() {
+        return Err(Errno::SPIPE);
+    }
+    to_at.get()?;
+    from_at.get()?;
+    if !source.reads() || !target.writes() {
+        return Err(Errno::BADF);
+    }
+    if len > isize::MAX as usize || !pipes.0 && !pipes.1 { Err(Errno::INVAL) } else { Ok(()) }
+}
 
 /// Bytes of each of a pipe's buffers.
 const PAGE_BYTES: u64 = 4096;

@@ -96,7 +96,8 @@ interpose! {
     fn [write, __write, __write_nocancel](fd: c_int, from: Bytes, len: usize) -> isize
     = |process, _| {
         let desc = ours_or_ready(fd, from, len)?;
-        let from = from.check(len)?;
+        let first = |errno| rw::first_of(process, desc, true, errno);
+        let from = from.check(len).map_err(first)?;
         let room = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
         let written = process.fs.write(desc, &[from.source(room)], IoOffset::POSITION);
         Ok(written.map_err(|errno| rw::why_not(process, (desc, None), len, errno))? as isize)
@@ -106,7 +107,8 @@ interpose! {
     ) -> isize = |process, _| {
         let desc = ours_or_ready(fd, from, len)?;
         let at = offset_of(at)?;
-        let from = from.check(len)?;
+        let first = |errno| rw::first_of(process, desc, true, errno);
+        let from = from.check(len).map_err(first)?;
         let room = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
         let written = process.fs.write(desc, &[from.source(room)], IoOffset::offset(at));
         Ok(written.map_err(|errno| rw::why_not(process, (desc, Some(at)), len, errno))? as isize)
@@ -158,7 +160,7 @@ interpose! {
         if fdtable::get(out).is_none() && fdtable::get(from).is_none() {
             return Err(Stop::Kernel);
         }
-        rw::check_transfer(process, from, out)?;
+        rw::check_sendfile(process, (from, offset), out, len)?;
         match fdtable::get(from) {
             // To a pipe it is a splice: once something was moved it does not wait for room.
             Some(file) if splice::is_pipe(out) => {
@@ -170,9 +172,12 @@ interpose! {
     fn [copy_file_range](
         from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
     ) -> isize = |process, _| {
-        match (fdtable::get(from), fdtable::get(to)) {
+        let ends = (fdtable::get(from), fdtable::get(to));
+        if ends != (None, None) {
+            rw::check_copy(process, (from, from_at), (to, to_at), (len, flags))?;
+        }
+        match ends {
             (None, None) => Err(Stop::Kernel),
-            _ if flags != 0 => Err(Stop::Errno(Errno::INVAL)),
             (Some(source), Some(target)) => {
                 rw::copy_range(process, (source, from_at), (target, to_at), len)
             }
@@ -180,11 +185,11 @@ interpose! {
         }
     }
     fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |process, _| {
-        let _ = (offset, len);
+        let _ = offset;
         let (node, flags) = process.fs.describe(ours(fd)?)?;
         match process.fs.attributes(node)?.kind {
             _ if !flags.reads() => Err(Stop::Errno(Errno::BADF)),
-            Kind::File => Ok(0),
+            Kind::File if len <= isize::MAX as usize => Ok(0),
             _ => Err(Stop::Errno(Errno::INVAL)),
         }
     }
@@ -211,6 +216,9 @@ interpose! {
     }
     fn [sync_file_range](fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {
         let desc = ours(fd)?;
+        if process.fs.describe(desc)?.1.path_only() {
+            return Err(Stop::Errno(Errno::BADF));
+        }
         flags::SYNC_RANGE.check(flags.cast_signed())?;
         if offset < 0 || len < 0 || offset.checked_add(len).is_none() {
             return Err(Stop::Errno(Errno::INVAL));
@@ -253,21 +261,25 @@ interpose! {
             return Ok(0);
         }
         flags::SPLICE.check(flags.cast_signed())?;
+        splice::check(process, (from, from_at), (to, to_at), len)?;
         let flags = SpliceFlags::from_bits_retain(flags);
         match (source, target) {
-            (Some(_), None) if !to_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
-            (None, Some(_)) if !from_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
             (Some(file), None) => splice::to_pipe(process, (file, from_at), to, len, flags),
             (None, Some(file)) => splice::from_pipe(process, from, (file, to_at), len, flags),
             _ => Err(Stop::Errno(Errno::INVAL)),
         }
     }
-    fn [tee](from: c_int, to: c_int, len: usize, flags: c_uint) -> isize = |_, _| {
+    fn [tee](from: c_int, to: c_int, len: usize, flags: c_uint) -> isize = |process, _| {
         if fdtable::get(from).is_none() && fdtable::get(to).is_none() {
             return Err(Stop::Kernel);
         }
         flags::SPLICE.check(flags.cast_signed())?;
-        if len == 0 { Ok(0) } else { Err(Stop::Errno(Errno::INVAL)) }
+        if len == 0 {
+            return Ok(0);
+        }
+        let ends = (rw::opened_as(process, from)?, rw::opened_as(process, to)?);
+        let allowed = ends.0.reads() && ends.1.writes();
+        Err(Stop::Errno(if allowed { Errno::INVAL } else { Errno::BADF }))
     }
 }
 
@@ -415,27 +427,33 @@ interpose! {
         at_path(process, (dirfd, path, flags), kernel, |attr| owner(process, attr, uid, gid))
     }
     fn [utime](path: Text, to: Out<libc::utimbuf>) -> c_int = |process, kernel| {
+        // As the kernel: before it looks at the path.
+        let given = from_seconds(to)?;
         let kernel = |path| kernel(Text(path), to);
-        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, from_seconds(to)?))
+        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, given))
     }
     fn [utimes](path: Text, to: Micros) -> c_int = |process, kernel| {
+        let given = from_micros(to)?;
         let kernel = |path| kernel(Text(path), to);
-        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, from_micros(to)?))
+        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, given))
     }
     fn [lutimes](path: Text, to: Micros) -> c_int = |process, kernel| {
+        let given = from_micros(to)?;
         let kernel = |path| kernel(Text(path), to);
         let at = (HERE, path, NOFOLLOW);
-        at_path(process, at, kernel, |attr| times(process, attr, from_micros(to)?))
+        at_path(process, at, kernel, |attr| times(process, attr, given))
     }
     fn [futimes](fd: c_int, to: Micros) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| times(process, attr, from_micros(to)?))
+        let given = from_micros(to)?;
+        at_descriptor(process, fd, |attr| times(process, attr, given))
     }
     fn [futimesat](dirfd: c_int, path: Text, to: Micros) -> c_int = |process, kernel| {
+        let given = from_micros(to)?;
         if path.0.is_null() {
-            return at_descriptor(process, dirfd, |attr| times(process, attr, from_micros(to)?));
+            return at_descriptor(process, dirfd, |attr| times(process, attr, given));
         }
         let kernel = |path| kernel(HERE, Text(path), to);
-        at_path(process, (dirfd, path, 0), kernel, |attr| times(process, attr, from_micros(to)?))
+        at_path(process, (dirfd, path, 0), kernel, |attr| times(process, attr, given))
     }
     fn [utimensat](dirfd: c_int, path: Text, to: Times, flags: c_int) -> c_int
     = |process, kernel| {
@@ -456,8 +474,9 @@ interpose! {
         at_descriptor(process, fd, |attr| times(process, attr, to.get()?))
     }
     fn [truncate, truncate64](path: Text, size: i64) -> c_int = |process, kernel| {
+        let length = offset_of(size)?;
         at_path(process, (HERE, path, 0), |path| kernel(Text(path), size), |attr| {
-            let size = offset_of(size)?;
+            let size = length;
             limit::check_size(process, attr.node, size)?;
             process.user(attr.node).truncate(attr, size)?;
             process.resized(attr.node)?;
@@ -496,34 +515,41 @@ interpose! {
 
 interpose! {
     fn [getxattr](path: Text, name: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
+        let given = attrs::name_of(name)?;
         let kernel = |path| kernel(Text(path), name, to, len);
-        at_path(process, (HERE, path, 0), kernel, |attr| attrs::get(process, attr, name, to, len))
+        at_path(process, (HERE, path, 0), kernel, |attr| attrs::get(process, attr, given, to, len))
     }
     fn [lgetxattr](path: Text, name: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
+        let given = attrs::name_of(name)?;
         let kernel = |path| kernel(Text(path), name, to, len);
         let at = (HERE, path, NOFOLLOW);
-        at_path(process, at, kernel, |attr| attrs::get(process, attr, name, to, len))
+        at_path(process, at, kernel, |attr| attrs::get(process, attr, given, to, len))
     }
     fn [fgetxattr](fd: c_int, name: Text, to: Bytes, len: usize) -> isize = |process, _| {
-        at_descriptor(process, fd, |attr| attrs::get(process, attr, name, to, len))
+        let given = attrs::name_of(name)?;
+        at_descriptor(process, fd, |attr| attrs::get(process, attr, given, to, len))
     }
     fn [setxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, kernel| {
-        flags::SET_ATTRIBUTE.check_at(process, (HERE, path), flags)?;
+        let given = attrs::checked(name, len, flags)?;
         let kernel = |path| kernel(Text(path), name, from, len, flags);
         let at = (HERE, path, 0);
-        at_path(process, at, kernel, |attr| attrs::set(process, attr, name, (from, len), flags))
+        at_path(process, at, kernel, |attr| attrs::set(process, attr, given, (from, len), flags))
+            .map_err(|stop| attrs::first_of(stop, from, len))
     }
     fn [lsetxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, kernel| {
-        flags::SET_ATTRIBUTE.check_at(process, (HERE, path), flags)?;
+        let given = attrs::checked(name, len, flags)?;
         let kernel = |path| kernel(Text(path), name, from, len, flags);
         let at = (HERE, path, NOFOLLOW);
-        at_path(process, at, kernel, |attr| attrs::set(process, attr, name, (from, len), flags))
+        at_path(process, at, kernel, |attr| attrs::set(process, attr, given, (from, len), flags))
+            .map_err(|stop| attrs::first_of(stop, from, len))
     }
     fn [fsetxattr](fd: c_int, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, _| {
-        at_descriptor(process, fd, |attr| attrs::set(process, attr, name, (from, len), flags))
+        let given = attrs::checked(name, len, flags)?;
+        at_descriptor(process, fd, |attr| attrs::set(process, attr, given, (from, len), flags))
+            .map_err(|stop| attrs::first_of(stop, from, len))
     }
     fn [listxattr](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
         let kernel = |path| kernel(Text(path), to, len);
@@ -537,15 +563,18 @@ interpose! {
         at_descriptor(process, fd, |attr| attrs::list(process, attr, to, len))
     }
     fn [removexattr](path: Text, name: Text) -> c_int = |process, kernel| {
+        let given = attrs::name_of(name)?;
         let kernel = |path| kernel(Text(path), name);
-        at_path(process, (HERE, path, 0), kernel, |attr| attrs::remove(process, attr, name))
+        at_path(process, (HERE, path, 0), kernel, |attr| attrs::remove(process, attr, given))
     }
     fn [lremovexattr](path: Text, name: Text) -> c_int = |process, kernel| {
+        let given = attrs::name_of(name)?;
         let kernel = |path| kernel(Text(path), name);
-        at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| attrs::remove(process, attr, name))
+        at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| attrs::remove(process, attr, given))
     }
     fn [fremovexattr](fd: c_int, name: Text) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| attrs::remove(process, attr, name))
+        let given = attrs::name_of(name)?;
+        at_descriptor(process, fd, |attr| attrs::remove(process, attr, given))
     }
 }
 

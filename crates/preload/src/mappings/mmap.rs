@@ -26,6 +26,30 @@ pub fn range(at: *mut c_void, len: usize) -> (usize, usize) {
     (start, start.saturating_add(len).saturating_add(PAGE - 1) / PAGE * PAGE)
 }
 
+/// What `mmap` takes of its protection; it ignores the rest.
+pub const ACCESS: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+
+/// Whether a length is none to the kernel, which rounds it up to pages and past zero.
+pub const fn is_nothing(len: usize) -> bool {
+    len.wrapping_add(PAGE - 1) / PAGE == 0
+}
+
+/// The offset of a new mapping, checked as the kernel does before it looks at the file: a part of a
+/// page is `EINVAL`, no length `EINVAL`, more than all addresses `ENOMEM`, beyond all files
+/// `EOVERFLOW`.
+pub fn check_range(len: usize, offset: i64) -> Result<u64, Errno> {
+    if !offset.cast_unsigned().is_multiple_of(PAGE as u64) || len == 0 {
+        return Err(Errno::INVAL);
+    }
+    if len > ADDRESSES {
+        return Err(Errno::NOMEM);
+    }
+    u64::try_from(offset).map_err(|_| Errno::OVERFLOW)
+}
+
+/// The program's addresses.
+pub const ADDRESSES: usize = (1 << 47) - PAGE;
+
 /// Shared mappings need a region that can be mapped by pages.
 pub fn check_shared(process: &Process, desc: Desc, flags: c_int) -> Result<(), Stop> {
     if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && process.fs.can_map(desc.into()).0 == 0 {

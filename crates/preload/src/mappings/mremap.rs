@@ -19,6 +19,7 @@ use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
 use crate::mappings::large::{self, unmap};
 use crate::mappings::mapping::{self, MapRequest, extend, release};
+use crate::mappings::mmap::ADDRESSES;
 use crate::paths::identity::Line;
 
 /// To a fixed place.
@@ -51,6 +52,7 @@ impl Move {
         };
         let wrong = !ALL.contains(flags)
             || new == 0
+            || new > ADDRESSES
             || !start.is_multiple_of(PAGE)
             || self.leaves() && !moves
             || flags.contains(MremapFlags::DONTUNMAP) && old != new
@@ -67,7 +69,8 @@ pub fn remap(
     flags: c_int,
     to: usize,
 ) -> Served<isize> {
-    let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
+    // As the kernel, past zero.
+    let pages = |len: usize| len.wrapping_add(PAGE - 1) / PAGE * PAGE;
     let flags = MremapFlags::from_bits_retain(flags as u32);
     let request = Move { start, old: pages(old), new: pages(new), flags, to };
     let mut maps = process.lock();

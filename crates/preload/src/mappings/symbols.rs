@@ -8,7 +8,7 @@ use vfs::{Errno, Synced};
 use crate::entry::maptable::PAGE;
 use crate::entry::pointers::Out;
 use crate::entry::{Stop, fdtable};
-use crate::files::rw::Vector;
+use crate::files::rw::{Vector, vectors};
 use crate::interposed::interpose;
 use crate::mappings::advice;
 use crate::mappings::cache_segments;
@@ -17,6 +17,7 @@ use crate::mappings::mapping::{MapRequest, map_file, release};
 use crate::mappings::mmap::{self, range, replace, some};
 use crate::mappings::mremap::remap;
 use crate::mappings::page_faults::{self, ready_all};
+use crate::paths::flags;
 
 // `isize` stands for the address: -1 is MAP_FAILED.
 interpose! {
@@ -24,7 +25,7 @@ interpose! {
         at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
     ) -> isize = |process, kernel| {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
-            let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+            let (prot, offset) = (prot & mmap::ACCESS, mmap::check_range(len, offset)?);
             mmap::check_shared(process, desc, flags)?;
             let request = MapRequest { at, len, prot, flags, offset };
             let mapped = map_file(process, desc, request)? as isize;
@@ -83,6 +84,9 @@ interpose! {
     }
     fn [msync](at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, kernel| {
         some()?;
+        if mmap::is_nothing(len) {
+            return Err(Stop::Kernel);
+        }
         let (start, end) = range(at, len);
         let (parts, bytes) = mmap::parts(process, start, end);
         if bytes == 0 {
@@ -119,14 +123,19 @@ interpose! {
         mmap::map_other_part(process, start, len / PAGE * PAGE, prot, page)
     }
     // With pages that are not there yet the kernel would answer `EFAULT`.
-    fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize = |_, _| {
-        let _ = flags;
-        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
-        if fdtable::get(fd).is_some() {
-            // Of a file the kernel looks at the list before it says that it is no pipe.
-            list.array(count.min(libc::UIO_MAXIOV as usize))?;
+    fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize
+    = |process, _| {
+        let many = c_int::try_from(count).unwrap_or(c_int::MAX);
+        ready_all(list, many);
+        let Some(desc) = fdtable::get(fd) else { return Err(Stop::Kernel) };
+        // Of a file the kernel looks at the list before it says that it is no pipe.
+        flags::SPLICE.check(flags.cast_signed())?;
+        if process.fs.describe(desc)?.1.path_only() {
+            return Err(Stop::Errno(Errno::BADF));
         }
-        Err(Stop::Kernel)
+        let pieces = vectors(list, many)?;
+        let nothing = pieces.iter().all(|piece| piece.iov_len == 0);
+        if nothing { Ok(0) } else { Err(Stop::Errno(Errno::BADF)) }
     }
     fn [process_vm_readv](
         who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,

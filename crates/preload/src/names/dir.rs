@@ -173,7 +173,10 @@ pub fn read_entries(
     (to, len): (Bytes, usize),
     form: Form,
 ) -> Result<isize, Errno> {
-    let (node, _) = process.fs.describe(desc)?;
+    let (node, flags) = process.fs.describe(desc)?;
+    if flags.path_only() {
+        return Err(Errno::BADF);
+    }
     paths::require_directory(&process.fs.attributes(node)?)?;
     let room = len.min(BUFFER_BYTES);
     match entries(process, desc, to, room, (form, Errno::INVAL)) {

@@ -14,7 +14,7 @@ mod watches;
 use std::ffi::{CString, c_char, c_int, c_uint};
 
 use rustix::fs::CWD;
-use vfs::walk::{Found, PATH_BYTES_MAX};
+use vfs::walk::{Found, NAME_BYTES_MAX, PATH_BYTES_MAX};
 use vfs::{Errno, Kind, Node};
 
 use crate::entry::fdtable;
@@ -57,17 +57,38 @@ pub fn one(
     }
 }
 
+/// What `mknod` is to make: as the kernel, before it looks at the path.
+pub fn kind_of(mode: c_uint) -> Result<Kind, Errno> {
+    match mode & libc::S_IFMT {
+        0 => Ok(Kind::File),
+        libc::S_IFDIR => Err(Errno::PERM),
+        libc::S_IFLNK => Err(Errno::INVAL),
+        _ => Kind::from_mode(mode).ok_or(Errno::INVAL),
+    }
+}
+
+/// What a symlink is to say.
+pub fn target_of(target: Text) -> Result<&'static [u8], Errno> {
+    let target = target.bytes()?;
+    if target.is_empty() { Err(Errno::NOENT) } else { Ok(target) }
+}
+
+/// Removes a directory. `.` is none that could be, even where it is the root.
+pub fn remove_dir(process: &Process, path: Text, found: &Found<'_>) -> Result<(), Errno> {
+    let text = path.bytes()?;
+    let end = text.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    if text[..end] == *b"." || text[..end].ends_with(b"/.") {
+        return Err(Errno::INVAL);
+    }
+    process.user(found.dir).remove_dir(found)
+}
+
 pub fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> Result<(), Errno> {
     if device > u64::from(u32::MAX) {
         // The kernel has 32 bits for it.
         return Err(Errno::INVAL);
     }
-    let kind = match mode & libc::S_IFMT {
-        0 => Kind::File,
-        libc::S_IFDIR => return Err(Errno::PERM),
-        libc::S_IFLNK => return Err(Errno::INVAL),
-        _ => Kind::from_mode(mode).ok_or(Errno::INVAL)?,
-    };
+    let kind = kind_of(mode)?;
     let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
     process.user(found.dir).make(found, kind, mode, device).map(|_| ())
 }
@@ -98,9 +119,14 @@ pub fn move_name(
     Ok(())
 }
 
-pub fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), Errno> {
+pub fn unlink_at(
+    process: &Process,
+    path: Text,
+    found: &Found<'_>,
+    flags: c_int,
+) -> Result<(), Errno> {
     if flags & libc::AT_REMOVEDIR != 0 {
-        return process.user(found.dir).remove_dir(found);
+        return remove_dir(process, path, found);
     }
     take_name(process, found)
 }
@@ -114,7 +140,18 @@ pub fn two(
     served: impl FnOnce(&Found<'_>, &Found<'_>) -> Result<(), Errno>,
 ) -> Served<c_int> {
     let mut source = paths::resolve_name(process, from.0, from.1.bytes()?)?;
-    let mut target = paths::resolve_name(process, to.0, to.1.bytes()?);
+    let to_text = match (to.1.bytes(), &source) {
+        // The kernel says what is wrong with the first one.
+        (Err(_), Target::Kernel) => return Err(Stop::Kernel),
+        (text, _) => text?,
+    };
+    let mut target = paths::resolve_name(process, to.0, to_text);
+    // What is to be moved comes before a name that is too long.
+    if let (Target::Volume(Found { attr: None, .. }), Err(Errno::NAMETOOLONG)) = (&source, &target)
+        && to_text.rsplit(|&byte| byte == b'/').next().is_some_and(|n| n.len() > NAME_BYTES_MAX)
+    {
+        return Err(Stop::Errno(Errno::NOENT));
+    }
     // A path that the kernel does not find may lead to a volume by its symlinks.
     match (&source, &target) {
         (Target::Kernel, Ok(Target::Volume(_))) => source = behind_links(process, from)?,
@@ -224,6 +261,11 @@ pub fn read_link(
     len: usize,
     kernel: impl Fn(*const c_char) -> isize,
 ) -> Served<isize> {
+    // The kernel has an `int` for it, and looks at it first.
+    let room = len as c_int;
+    if room <= 0 {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
     let text = path.bytes()?;
     let cwd = paths::working_directory_link(process, text) == Some(b"");
     let target = if text.is_empty() && fdtable::get(dirfd).is_some() {
@@ -233,15 +275,6 @@ pub fn read_link(
     } else {
         paths::resolve(process, dirfd, text, false)?
     };
-    // The kernel has an `int` for it.
-    let room = len as c_int;
-    if room <= 0 {
-        return if matches!(target, Target::Kernel) {
-            Err(Stop::Kernel)
-        } else {
-            Err(Stop::Errno(Errno::INVAL))
-        };
-    }
     let mut buffer = vec![0; PATH_BYTES_MAX];
     let name;
     let bytes = match &target {

@@ -15,8 +15,8 @@ use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
 use crate::names::tree::{self, Glob, GlobError, Visit};
 use crate::names::{
-    HERE, link_at, make, move_name, one, read_link, real_path, take_name, temp, two, unlink_at,
-    watches,
+    HERE, kind_of, link_at, make, move_name, one, read_link, real_path, remove_dir, take_name,
+    target_of, temp, two, unlink_at, watches,
 };
 use crate::paths::flags;
 use crate::paths::{self, Target};
@@ -35,12 +35,14 @@ interpose! {
         })
     }
     fn [mknod](path: Text, mode: c_uint, device: u64) -> c_int = |process, kernel| {
+        kind_of(mode)?;
         one(process, (HERE, path), |path| kernel(Text(path), mode, device), |found| {
             make(process, found, mode, device)
         })
     }
     fn [mknodat](dirfd: c_int, path: Text, mode: c_uint, device: u64) -> c_int
     = |process, kernel| {
+        kind_of(mode)?;
         one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode, device), |found| {
             make(process, found, mode, device)
         })
@@ -48,6 +50,7 @@ interpose! {
     /// What `mknod` was until glibc 2.33. The first argument tells the form of the device number.
     fn [__xmknod](version: c_int, path: Text, mode: c_uint, device: Out<u64>) -> c_int
     = |process, kernel| {
+        kind_of(mode)?;
         let number = device.value()?;
         one(process, (HERE, path), |path| kernel(version, Text(path), mode, device), |found| {
             make(process, found, mode, number)
@@ -55,6 +58,7 @@ interpose! {
     }
     fn [__xmknodat](version: c_int, dirfd: c_int, path: Text, mode: c_uint, device: Out<u64>)
     -> c_int = |process, kernel| {
+        kind_of(mode)?;
         let number = device.value()?;
         let kernel = |path| kernel(version, HERE, Text(path), mode, device);
         one(process, (dirfd, path), kernel, |found| make(process, found, mode, number))
@@ -71,7 +75,7 @@ interpose! {
     }
     fn [rmdir](path: Text) -> c_int = |process, kernel| {
         one(process, (HERE, path), |path| kernel(Text(path)), |found| {
-            process.user(found.dir).remove_dir(found)
+            remove_dir(process, path, found)
         })
     }
     fn [unlink](path: Text) -> c_int = |process, kernel| {
@@ -80,7 +84,7 @@ interpose! {
     fn [unlinkat](dirfd: c_int, path: Text, flags: c_int) -> c_int = |process, kernel| {
         flags::UNLINK.check_at(process, (dirfd, path), flags)?;
         one(process, (dirfd, path), |path| kernel(HERE, Text(path), flags), |found| {
-            unlink_at(process, found, flags)
+            unlink_at(process, path, found, flags)
         })
     }
     fn [remove](path: Text) -> c_int = |process, kernel| {
@@ -120,13 +124,13 @@ interpose! {
         link_at(process, (from_dir, from), (to_dir, to), flags, kernel)
     }
     fn [symlink](target: Text, path: Text) -> c_int = |process, kernel| {
-        let bytes = target.bytes()?;
+        let bytes = target_of(target)?;
         one(process, (HERE, path), |path| kernel(target, Text(path)), |found| {
             process.user(found.dir).symlink(found, bytes).map(|_| ())
         })
     }
     fn [symlinkat](target: Text, dirfd: c_int, path: Text) -> c_int = |process, kernel| {
-        let bytes = target.bytes()?;
+        let bytes = target_of(target)?;
         one(process, (dirfd, path), |path| kernel(target, HERE, Text(path)), |found| {
             process.user(found.dir).symlink(found, bytes).map(|_| ())
         })

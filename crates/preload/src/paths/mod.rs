@@ -60,8 +60,20 @@ pub fn resolve<'t>(
         None => Ok(Target::Kernel),
         // The link itself is the kernel's.
         Some(Start::Descriptor(_)) if !follow => Ok(Target::Kernel),
-        Some(start) => walk(process, start, follow),
+        Some(start) => {
+            let from = if let Start::At(node, _) = &start { Some(*node) } else { None };
+            walk(process, start, follow).map_err(|errno| begins(process, from, errno))
+        }
     }
+}
+
+/// Why a walk failed: that it begins at no directory counts more than how long a name is.
+#[cold]
+fn begins(process: &Process, from: Option<Node>, errno: Errno) -> Errno {
+    let is_file = |node: Node| {
+        process.fs.attributes(node).is_ok_and(|attr| attr.kind != vfs::Kind::Directory)
+    };
+    if errno == Errno::NAMETOOLONG && from.is_some_and(is_file) { Errno::NOTDIR } else { errno }
 }
 
 /// Resolves the path of a call that makes, moves or removes the name at its end: so no symlink

@@ -1,128 +1,33 @@
-//! Lists by name the calls, left to the kernel by the volume, that go to the second engine.
+//! What the second engine does of a call that the volume leaves to the kernel.
 //!
-//! [`call!`] stands where an interposed function calls the one that it hides. For a name that is
-//! not here it is that call; for the others it asks, by one load, whether there is an engine.
+//! [`call!`] stands where an interposed function calls the one that it hides. What the table says
+//! of the function ([`calls::Split`]) chooses; whether there is an engine is asked by one load.
 
-/// `call!(name hidden (arguments))`.
+/// `call!(what the table says, first name of the function, hidden (arguments))`.
 macro_rules! call {
-    // Other names of the same calls.
-    (__read $($r:tt)*) => { $crate::split::engine::call!(read $($r)*) };
-    (__read_nocancel $($r:tt)*) => { $crate::split::engine::call!(read $($r)*) };
-    (pread64 $($r:tt)*) => { $crate::split::engine::call!(pread $($r)*) };
-    (__pread64 $($r:tt)*) => { $crate::split::engine::call!(pread $($r)*) };
-    (__pread64_nocancel $($r:tt)*) => { $crate::split::engine::call!(pread $($r)*) };
-    (__libc_pread $($r:tt)*) => { $crate::split::engine::call!(pread $($r)*) };
-    (__pread64_chk $($r:tt)*) => { $crate::split::engine::call!(__pread_chk $($r)*) };
-    (__write $($r:tt)*) => { $crate::split::engine::call!(write $($r)*) };
-    (__write_nocancel $($r:tt)*) => { $crate::split::engine::call!(write $($r)*) };
-    (pwrite64 $($r:tt)*) => { $crate::split::engine::call!(pwrite $($r)*) };
-    (__pwrite64 $($r:tt)*) => { $crate::split::engine::call!(pwrite $($r)*) };
-    (__libc_pwrite $($r:tt)*) => { $crate::split::engine::call!(pwrite $($r)*) };
-    (preadv64 $($r:tt)*) => { $crate::split::engine::call!(preadv $($r)*) };
-    (pwritev64 $($r:tt)*) => { $crate::split::engine::call!(pwritev $($r)*) };
-    (preadv64v2 $($r:tt)*) => { $crate::split::engine::call!(preadv2 $($r)*) };
-    (pwritev64v2 $($r:tt)*) => { $crate::split::engine::call!(pwritev2 $($r)*) };
-    (lseek64 $($r:tt)*) => { $crate::split::engine::call!(lseek $($r)*) };
-    (llseek $($r:tt)*) => { $crate::split::engine::call!(lseek $($r)*) };
-    (__lseek $($r:tt)*) => { $crate::split::engine::call!(lseek $($r)*) };
-    (sendfile64 $($r:tt)*) => { $crate::split::engine::call!(sendfile $($r)*) };
-    (ftruncate64 $($r:tt)*) => { $crate::split::engine::call!(ftruncate $($r)*) };
-    (truncate64 $($r:tt)*) => { $crate::split::engine::call!(truncate $($r)*) };
-    (fallocate64 $($r:tt)*) => { $crate::split::engine::call!(fallocate $($r)*) };
-    (posix_fallocate64 $($r:tt)*) => { $crate::split::engine::call!(posix_fallocate $($r)*) };
-    (open64 $($r:tt)*) => { $crate::split::engine::call!(open $($r)*) };
-    (__open $($r:tt)*) => { $crate::split::engine::call!(open $($r)*) };
-    (__open64 $($r:tt)*) => { $crate::split::engine::call!(open $($r)*) };
-    (__open_nocancel $($r:tt)*) => { $crate::split::engine::call!(open $($r)*) };
-    (__open64_nocancel $($r:tt)*) => { $crate::split::engine::call!(open $($r)*) };
-    (__open64_2 $($r:tt)*) => { $crate::split::engine::call!(__open_2 $($r)*) };
-    (openat64 $($r:tt)*) => { $crate::split::engine::call!(openat $($r)*) };
-    (__openat64_2 $($r:tt)*) => { $crate::split::engine::call!(__openat_2 $($r)*) };
-    (creat64 $($r:tt)*) => { $crate::split::engine::call!(creat $($r)*) };
-    (__close $($r:tt)*) => { $crate::split::engine::call!(close $($r)*) };
-    (__close_nocancel $($r:tt)*) => { $crate::split::engine::call!(close $($r)*) };
-    (__dup2 $($r:tt)*) => { $crate::split::engine::call!(dup2 $($r)*) };
-    (fcntl64 $($r:tt)*) => { $crate::split::engine::call!(fcntl $($r)*) };
-    (__fcntl $($r:tt)*) => { $crate::split::engine::call!(fcntl $($r)*) };
-    (__libc_fcntl64 $($r:tt)*) => { $crate::split::engine::call!(fcntl $($r)*) };
-    (lockf64 $($r:tt)*) => { $crate::split::engine::call!(lockf $($r)*) };
-    (stat64 $($r:tt)*) => { $crate::split::engine::call!(stat $($r)*) };
-    (lstat $($r:tt)*) => { $crate::split::engine::call!(stat $($r)*) };
-    (lstat64 $($r:tt)*) => { $crate::split::engine::call!(stat $($r)*) };
-    (fstat64 $($r:tt)*) => { $crate::split::engine::call!(fstat $($r)*) };
-    (__fstat64 $($r:tt)*) => { $crate::split::engine::call!(fstat $($r)*) };
-    (fstatat64 $($r:tt)*) => { $crate::split::engine::call!(fstatat $($r)*) };
-    (__xstat64 $($r:tt)*) => { $crate::split::engine::call!(__xstat $($r)*) };
-    (__lxstat $($r:tt)*) => { $crate::split::engine::call!(__xstat $($r)*) };
-    (__lxstat64 $($r:tt)*) => { $crate::split::engine::call!(__xstat $($r)*) };
-    (__fxstat $($r:tt)*) => { $crate::split::engine::call!(__xstat $($r)*) };
-    (__fxstat64 $($r:tt)*) => { $crate::split::engine::call!(__xstat $($r)*) };
-    (__fxstatat64 $($r:tt)*) => { $crate::split::engine::call!(__fxstatat $($r)*) };
-    (mmap64 $($r:tt)*) => { $crate::split::engine::call!(mmap $($r)*) };
-    (__mmap $($r:tt)*) => { $crate::split::engine::call!(mmap $($r)*) };
-    (utimes $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (lutimes $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (chmod $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (fchmod $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (fchmodat $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (lchmod $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (chown $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (fchown $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (fchownat $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (lchown $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (setxattr $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (lsetxattr $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (fsetxattr $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (removexattr $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (lremovexattr $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (fremovexattr $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (futimes $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (futimens $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (futimesat $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (utimensat $($r:tt)*) => { $crate::split::engine::call!(utime $($r)*) };
-    (fopen64 $($r:tt)*) => { $crate::split::engine::call!(fopen $($r)*) };
-    (_IO_fopen $($r:tt)*) => { $crate::split::engine::call!(fopen $($r)*) };
-    (freopen $($r:tt)*) => { $crate::split::engine::call!(fopen $($r)*) };
-    (freopen64 $($r:tt)*) => { $crate::split::engine::call!(fopen $($r)*) };
-    (_IO_fdopen $($r:tt)*) => { $crate::split::engine::call!(fdopen $($r)*) };
-    (__vfork $($r:tt)*) => { $crate::split::engine::call!(vfork $($r)*) };
-    (__clone $($r:tt)*) => { $crate::split::engine::call!(clone $($r)*) };
-    (_Exit $($r:tt)*) => { $crate::split::engine::call!(_exit $($r)*) };
-    (__sigaction $($r:tt)*) => { $crate::split::engine::call!(sigaction $($r)*) };
-    (bsd_signal $($r:tt)*) => { $crate::split::engine::call!(signal $($r)*) };
-    (ssignal $($r:tt)*) => { $crate::split::engine::call!(signal $($r)*) };
-    (__sysv_signal $($r:tt)*) => { $crate::split::engine::call!(sysv_signal $($r)*) };
-    (setrlimit64 $($r:tt)*) => { $crate::split::engine::call!(setrlimit $($r)*) };
-    (prlimit64 $($r:tt)*) => { $crate::split::engine::call!(prlimit $($r)*) };
-    (readdir64 $($r:tt)*) => { $crate::split::engine::call!(readdir $($r)*) };
-    // Before these everything is handed over to the kernel.
-    (_Fork $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (execve $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (execv $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (execvp $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (execvpe $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (fexecve $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (execveat $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (posix_spawn $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (posix_spawnp $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (pidfd_spawn $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (pidfd_spawnp $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (popen $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (_IO_popen $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (system $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (__libc_system $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (aio_read $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (aio_read64 $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (aio_write $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (aio_write64 $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (aio_fsync $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (aio_fsync64 $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (lio_listio $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (lio_listio64 $($r:tt)*) => { $crate::split::engine::call!(@handed $($r)*) };
-    (@handed $h:ident ($($a:ident),*)) => {{
-        $crate::split::engine::hand_over_all();
-        $h($($a),*)
-    }};
+    ($split:expr, $name:ident $h:ident $arguments:tt) => {
+        if const { matches!($split, calls::Split::Own) } {
+            $crate::split::engine::arm!($name $h $arguments)
+        } else {
+            if const { matches!($split, calls::Split::Drained) } {
+                $crate::split::engine::drain_changes();
+            }
+            if const { matches!($split, calls::Split::HandedOver) } {
+                $crate::split::engine::hand_over_all();
+            }
+            $h $arguments
+        }
+    };
+}
+pub(crate) use call;
+
+/// The arms of the engine's own, by the first name of each function.
+macro_rules! arm {
+    // Calls whose arguments and arms are the same.
+    (lstat $($r:tt)*) => { $crate::split::engine::arm!(stat $($r)*) };
+    (__lxstat $($r:tt)*) => { $crate::split::engine::arm!(__xstat $($r)*) };
+    (__fxstat $($r:tt)*) => { $crate::split::engine::arm!(__xstat $($r)*) };
+    (freopen $($r:tt)*) => { $crate::split::engine::arm!(fopen $($r)*) };
     // Data.
     (read $h:ident ($fd:ident, $to:ident, $len:ident)) => {
         $crate::split::engine::read($fd, $to, $len, None, || $h($fd, $to, $len))
@@ -338,10 +243,6 @@ macro_rules! call {
     (statx $h:ident ($dir:ident, $path:ident, $flags:ident, $mask:ident, $out:ident)) => {
         $crate::split::engine::statx($out, || $h($dir, $path, $flags, $mask, $out))
     };
-    (utime $h:ident ($($a:ident),*)) => {{
-        $crate::split::engine::drain_changes();
-        $h($($a),*)
-    }};
     (readdir $h:ident ($dir:ident)) => { $crate::split::engine::next_entry(|| $h($dir)) };
     // The process.
     (vfork $h:ident ()) => { $crate::split::engine::vfork() };
@@ -412,7 +313,10 @@ macro_rules! call {
             $h($n, $a, $b, $c, $d, $e, $f)
         })
     };
-    // All others.
-    ($name:ident $h:ident ($($a:ident),*)) => { $h($($a),*) };
+    // Here of which the table says something else.
+    ($name:ident $h:ident $arguments:tt) => {{
+        const { assert!(!matches!(NAMED.split, calls::Split::Own), "there is no arm of its own") };
+        $h $arguments
+    }};
 }
-pub(crate) use call;
+pub(crate) use arm;

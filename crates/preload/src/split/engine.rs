@@ -24,7 +24,7 @@ use crate::entry::hooks::Duplicate;
 use crate::entry::thread::here;
 use crate::entry::{Inside, errno, fail, set_errno};
 use crate::processes::init::tell;
-pub(crate) use crate::split::calls::call;
+pub(crate) use crate::split::calls::{arm, call};
 pub use crate::split::serve::*;
 use crate::{entry::heap, entry::report, processes::lifecycle};
 use crate::{signals::sigaction, signals::signal};

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
+use calls::Numbers;
 use split::{Engine, HOME_NAME};
 use vfs::{Errno, UserIn, UserOut};
 
@@ -605,8 +606,9 @@ pub fn by_number(
     if let Some(name) = ring {
         return ring_instead(|| Err(crate::files::kernel_aio::begun(name)), kernel);
     }
-    if matches!(number, libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3)
-        || matches!(number, libc::SYS_execve | libc::SYS_execveat)
+    // A process or program that follows this one.
+    if calls::row(number as usize)
+        .is_some_and(|row| matches!(row.numbers, Numbers::Thread | Numbers::HandsOn))
     {
         hand_over_all();
         return kernel();

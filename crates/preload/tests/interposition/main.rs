@@ -4,6 +4,7 @@
 //! One program for all of it: `cargo test --release -p solera-preload --test interposition NAME`
 //! takes the tests whose names have `NAME` in them, as `costs::` or `split_engine::random_calls`.
 
+mod arguments;
 mod bytes;
 mod calls;
 mod costs;

@@ -11,6 +11,7 @@ use vfs::Errno;
 use crate::descriptors::openat2;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
+use crate::entry::own_forms::entries_length;
 use crate::entry::pointers::Bytes;
 use crate::entry::process::Process;
 use crate::entry::report;
@@ -33,7 +34,7 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
         libc::SYS_io_setup => Err(kernel_aio::begun("io_setup")),
         libc::SYS_io_uring_setup => Err(kernel_aio::begun("io_uring_setup")),
         libc::SYS_getdents => {
-            let to = (Bytes(b as *mut c_void), c as u32 as usize);
+            let to = (Bytes(b as *mut c_void), entries_length(c as u32));
             Ok(dir::read_old_entries(process, a as c_int, to.0, to.1)? as c_long)
         }
         libc::SYS_getcwd => cwd::by_number(process, Bytes(a as *mut c_void), b),
@@ -66,7 +67,7 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
             Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
         }
         Route::Unserved | Route::Kernel => {
-            cached_fd::before_call(number);
+            cached_fd::before_call(calls::row(number as usize));
             fork::before_number(number, a);
             let call = || syscall::kernel(number, *given);
             cache_segments::called(number, a, call).ok_or(Stop::Kernel)

@@ -4,18 +4,32 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
+use calls::Numbers;
+
 use crate::entry::Real;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::glibc::stdio;
 
-/// Functions of glibc's, unchanged except for the cached number.
+/// Functions of glibc's, unchanged except for the cached number: those of which the table says one
+/// of these.
 macro_rules! before {
-    ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {
-        before! { $first then { |_answer, _given| {} } $(fn $name($($arg : $ty),*) -> $ret;)* }
+    ($numbers:tt $first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {
+        before! {
+            $numbers $first then { |_answer, _given| {} }
+            $(fn $name($($arg : $ty),*) -> $ret;)*
+        }
     };
-    ($first:block then $last:block
-     $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
+    ($numbers:tt $first:block then $last:block
+     $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {
+        $(before! { @one $numbers $first $last fn $name($($arg : $ty),*) -> $ret })*
+    };
+    (@one [$($numbers:ident)|+] $first:block $last:block
+     fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty) => {
+        const _: () = {
+            let numbers = calls::named(stringify!($name)).numbers;
+            assert!(matches!(numbers, $(Numbers::$numbers)|+), "the table says something else");
+        };
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
@@ -31,7 +45,7 @@ macro_rules! before {
             last(answer, ($($arg,)*));
             answer
         }
-    )*};
+    };
 }
 
 /// The program gets both numbers, if the call has not failed.
@@ -46,7 +60,7 @@ fn both_given(failed: c_int, pair: *const c_int) {
 }
 
 // They make a number.
-before! { { cached_fd::give_back() } then { |fd, _given| cached_fd::given(fd) }
+before! { [Gives] { cached_fd::give_back() } then { |fd, _given| cached_fd::given(fd) }
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn eventfd(value: c_uint, flags: c_int) -> c_int;
@@ -65,18 +79,18 @@ before! { { cached_fd::give_back() } then { |fd, _given| cached_fd::given(fd) }
     fn posix_openpt(flags: c_int) -> c_int;
     fn getpt() -> c_int;
 }
-before! { { cached_fd::give_back() } then { |failed, (pair,)| both_given(failed, pair) }
+before! { [Pair] { cached_fd::give_back() } then { |failed, (pair,)| both_given(failed, pair) }
     fn pipe(pair: *mut c_int) -> c_int;
     fn __pipe(pair: *mut c_int) -> c_int;
 }
-before! { { cached_fd::give_back() } then { |failed, (pair, _)| both_given(failed, pair) }
+before! { [Pair] { cached_fd::give_back() } then { |failed, (pair, _)| both_given(failed, pair) }
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
 }
-before! { { cached_fd::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
+before! { [Pair] { cached_fd::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
     fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
 }
 // They make numbers otherwise, begin threads, or look at any number.
-before! { { cached_fd::give_back() }
+before! { [Makes | Looks] { cached_fd::give_back() }
     fn mq_open(
         name: *const c_char, flags: c_int, mode: c_uint, attributes: *const c_void
     ) -> c_int;
@@ -107,7 +121,7 @@ before! { { cached_fd::give_back() }
     ) -> c_int;
 }
 // They take a number: the cached one is closed, so that they say `EBADF`.
-before! { { fdtable::get(fd) }
+before! { [Takes] { fdtable::get(fd) }
     fn isatty(fd: c_int) -> c_int;
     fn ttyname(fd: c_int) -> *mut c_char;
     fn ttyname_r(fd: c_int, name: *mut c_char, room: usize) -> c_int;
@@ -170,7 +184,7 @@ before! { { fdtable::get(fd) }
     ) -> isize;
 }
 
-before! { { cached_fd::before_thread() }
+before! { [Thread] { cached_fd::before_thread() }
     fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
 }
 
@@ -185,7 +199,7 @@ fn before_sandbox(option: c_int) {
 }
 
 // Variadic, and called as if it were not.
-before! { { before_sandbox(option) }
+before! { [Looks] { before_sandbox(option) }
     fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
 }
 
@@ -199,7 +213,7 @@ fn closes_unless_ours(stream: *mut c_void) -> Option<cached_fd::Closes> {
 }
 
 // They close numbers.
-before! { { cached_fd::Closes::new() }
+before! { [ClosesWithin] { cached_fd::Closes::new() }
     fn endmntent(stream: *mut c_void) -> c_int;
     fn __endmntent(stream: *mut c_void) -> c_int;
     fn fts_close(tree: *mut c_void) -> c_int;
@@ -220,7 +234,7 @@ before! { { cached_fd::Closes::new() }
     fn closelog() -> ();
     fn mq_close(queue: c_int) -> c_int;
 }
-before! { { closes_unless_ours(stream) }
+before! { [ClosesWithin] { closes_unless_ours(stream) }
     fn fclose(stream: *mut c_void) -> c_int;
     fn _IO_fclose(stream: *mut c_void) -> c_int;
 }
