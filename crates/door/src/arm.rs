@@ -30,9 +30,10 @@ pub struct Loaded<'a> {
 pub enum Way {
     /// The file's text is mapped.
     Mapped,
-    /// It was read, for it may not be mapped to be executed (a file system that is `noexec`).
+    /// Its changed pages were read and copied, for it may not be mapped to be executed (a file
+    /// system that is `noexec`).
     Copied,
-    /// There is no file: the loaded text was copied and patched.
+    /// There is no file: the loaded text was patched where it is.
     InMemory,
 }
 
@@ -77,8 +78,9 @@ pub enum Step {
     Read,
     /// Memory for a copy.
     Allocate,
-    /// Making a copy executable: not under `PR_SET_MDWE`, nor where a filter forbids it.
-    Execute,
+    /// Making the loaded text writable for a moment: not under `PR_SET_MDWE`, nor where it is sealed
+    /// or a filter forbids it.
+    Write,
     /// Putting the patched text in the place of the loaded one: not where it is sealed.
     Replace,
     /// Making the page of the slot writable, and read-only again.
@@ -114,7 +116,7 @@ impl fmt::Display for Refusal {
                 let step = match step {
                     Step::Read => "the patched file cannot be read",
                     Step::Allocate => "there is no memory for a copy of the text",
-                    Step::Execute => "a copy of the text may not be made executable",
+                    Step::Write => "the loaded text may not be made writable",
                     Step::Replace => "the loaded text may not be replaced",
                     Step::Unseal => "the slot's page may not be made writable",
                 };
@@ -195,13 +197,12 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
     let way = match mapped {
         Ok(()) => Ok(Way::Mapped),
         // SAFETY: as above.
-        Err(errno) => unsafe { copy_over(text, file, offset) }.map(|()| Way::Copied).map_err(
-            |refusal| match (errno, refusal) {
-                // What the first way met says more where the second cannot be tried.
-                (Errno::PERM | Errno::ACCESS, refusal) => refusal,
-                (errno, _) => Refusal::Forbidden(Step::Replace, errno),
-            },
-        ),
+        Err(errno) => match unsafe { copy_over(text, file, offset, &footer) } {
+            Ok(()) => Ok(Way::Copied),
+            // Of `noexec` the second way says more; else why the first one failed.
+            Err(refusal) if matches!(errno, Errno::PERM | Errno::ACCESS) => Err(refusal),
+            Err(_) => Err(Refusal::Forbidden(Step::Replace, errno)),
+        },
     };
     match way {
         Ok(way) => Ok(Armed { way, text, slot: slot.address }),
@@ -212,7 +213,8 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
     }
 }
 
-/// Arms a loaded library without a file: a copy of its text is patched.
+/// Arms a loaded library without a file: its text is patched where it is. For that time it may be
+/// written and executed, so that no step can leave it without the right to be executed.
 ///
 /// # Safety
 ///
@@ -220,36 +222,42 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
 pub unsafe fn in_memory(loaded: &Loaded, wanted: &dyn Fn(u32) -> bool) -> Result<Armed, Refusal> {
     let parts = Parts::of(loaded.headers)?;
     let read = |address, size| loaded.read(address, size);
-    let size = parts.text.size as usize;
-    let original = read(parts.text.address, size).ok_or(Unfit::Text)?;
-    let address = parts.text.address;
-    let mut gaps = Gaps::find(original, address, Between::new(&parts, &read));
-    // The slot lies in the text, which is the process's own then.
-    let slot = gaps.take(8, address, 8).ok_or(Refusal::Refused(Refused::Gaps))?;
-    let slot_address = address + slot as u64;
-    let mut tried = gaps;
-    patch(&mut Text::Look(original), address, &mut tried, slot_address, wanted, &mut |_| ())
-        .map_err(Refusal::Refused)?;
-    let (start, length) = loaded.pages(parts.text);
-    let copy = allocate(length)?;
-    let before = (loaded.base + address as usize) - start;
-    // SAFETY: both are mapped pages of this length, the loaded text's and the copy's.
-    let bytes = unsafe {
-        std::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, length);
-        std::slice::from_raw_parts_mut((copy + before) as *mut u8, size)
-    };
-    bytes[slot..slot + 8].copy_from_slice(&entry().start.to_ne_bytes());
-    let done =
-        patch(&mut Text::Change(bytes), address, &mut gaps, slot_address, wanted, &mut |_| ())
-            .map_err(Refusal::Refused)
-            // SAFETY: the copy is this function's, and the caller vouches for the library.
-            .and_then(|_| unsafe { move_over((start, length), copy) });
-    if let Err(refusal) = done {
-        release(copy, length);
-        return Err(refusal);
+    let (address, size) = (parts.text.address, parts.text.size as usize);
+    let mut gaps;
+    let slot;
+    {
+        let text = read(address, size).ok_or(Unfit::Text)?;
+        gaps = Gaps::find(text, address, Between::new(&parts, &read));
+        // The slot lies in the text, whose page is the process's own then.
+        slot = gaps.take(8, address, 8).ok_or(Refusal::Refused(Refused::Gaps))?;
+        let mut tried = gaps;
+        let slot_address = address + slot as u64;
+        patch(&mut Text::Look(text), address, &mut tried, slot_address, wanted, &mut |_| ())
+            .map_err(Refusal::Refused)?;
     }
-    let slot = loaded.base + slot_address as usize;
-    Ok(Armed { way: Way::InMemory, text: (start, length), slot })
+    let pages = loaded.pages(parts.text);
+    let executed = libc::PROT_READ | libc::PROT_EXEC;
+    protect(pages, executed | libc::PROT_WRITE)
+        .map_err(|errno| Refusal::Forbidden(Step::Write, errno))?;
+    let start = loaded.base + address as usize;
+    // SAFETY: the loaded text, which may be written; nothing else refers to it now, and this
+    // thread, the only one, executes none of it but what copies bytes.
+    let text = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, size) };
+    let slot_address = address + slot as u64;
+    text[slot..slot + 8].copy_from_slice(&entry().start.to_ne_bytes());
+    let done =
+        patch(&mut Text::Change(text), address, &mut gaps, slot_address, wanted, &mut |_| ());
+    // It cannot be refused: a right is given up.
+    let _ = protect(pages, executed);
+    done.map_err(Refusal::Refused)?;
+    Ok(Armed { way: Way::InMemory, text: pages, slot: start + slot })
+}
+
+/// Changes the rights of whole pages.
+fn protect(pages: (usize, usize), protection: i32) -> Result<(), Errno> {
+    // SAFETY: pages of a library that is loaded; the callers say why the rights may change.
+    unsafe { system_call(libc::SYS_mprotect, [pages.0, pages.1, protection as usize, 0, 0, 0]) }
+        .map(|_| ())
 }
 
 /// The footer at the end of a patched file.
@@ -294,12 +302,9 @@ impl Slot {
 
     fn fill(&self, value: usize) -> Result<(), Refusal> {
         let page = self.address & !(PAGE as usize - 1);
-        let protect = |protection: i32| {
-            // SAFETY: one page of a library's data.
-            unsafe {
-                system_call(libc::SYS_mprotect, [page, PAGE as usize, protection as usize, 0, 0, 0])
-            }
-            .map_err(|errno| Refusal::Forbidden(Step::Unseal, errno))
+        let protect = |protection| {
+            protect((page, PAGE as usize), protection)
+                .map_err(|errno| Refusal::Forbidden(Step::Unseal, errno))
         };
         let closed = self.sealed && !self.is_writable();
         if closed {
@@ -344,20 +349,54 @@ unsafe fn map_over(text: (usize, usize), file: i32, offset: usize) -> Result<(),
     unsafe { system_call(libc::SYS_mmap, arguments) }.map(|_| ())
 }
 
-/// Reads a file's pages, and puts them over a text.
+/// Reads the pages of a file that are changed, and copies them into a text.
 ///
 /// # Safety
 ///
 /// They are the same text's.
-unsafe fn copy_over(text: (usize, usize), file: i32, offset: usize) -> Result<(), Refusal> {
-    let copy = allocate(text.1)?;
-    let done = read_whole(file, copy, text.1, offset)
-        // SAFETY: the copy is this function's; the caller vouches for the text.
-        .and_then(|()| unsafe { move_over(text, copy) });
-    if done.is_err() {
-        release(copy, text.1);
+unsafe fn copy_over(
+    text: (usize, usize),
+    file: i32,
+    offset: usize,
+    footer: &Footer,
+) -> Result<(), Refusal> {
+    let page = PAGE as usize;
+    let pages = text.1 / page;
+    let count = (0..pages).filter(|at| footer.is_changed(*at)).count();
+    let copy = allocate(count.max(1) * page)?;
+    let read = runs(footer, pages).try_fold(copy, |to, (first, run)| {
+        read_whole(file, to, run * page, offset + first * page).map(|()| to + run * page)
+    });
+    // Nothing can fail between these two, so no part of the text is left behind.
+    let done = read.and_then(|_| {
+        protect(text, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC)
+            .map_err(|errno| Refusal::Forbidden(Step::Write, errno))
+    });
+    if done.is_ok() {
+        runs(footer, pages).fold(copy, |from, (first, run)| {
+            // SAFETY: the copy has these pages, the text may be written; this thread, the only
+            // one, executes none of it but what copies bytes.
+            unsafe {
+                let to = (text.0 + first * page) as *mut u8;
+                std::ptr::copy_nonoverlapping(from as *const u8, to, run * page);
+            }
+            from + run * page
+        });
+        let _ = protect(text, libc::PROT_READ | libc::PROT_EXEC);
     }
+    release(copy, count.max(1) * page);
     done
+}
+
+/// The runs of changed pages: the first one of each, and how many.
+fn runs(footer: &Footer, pages: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let first = (at..pages).find(|page| footer.is_changed(*page))?;
+        let run = (first..pages).take_while(|page| footer.is_changed(*page)).count();
+        at = first + run;
+        Some((first, run))
+    })
 }
 
 fn read_whole(file: i32, to: usize, size: usize, offset: usize) -> Result<(), Refusal> {
@@ -376,23 +415,6 @@ fn read_whole(file: i32, to: usize, size: usize, offset: usize) -> Result<(), Re
 fn read_at(file: i32, to: usize, size: usize, offset: usize) -> Result<usize, Errno> {
     // SAFETY: the callers' own memory.
     unsafe { system_call(libc::SYS_pread64, [file as usize, to, size, offset, 0, 0]) }
-}
-
-/// Makes a copy executable, and moves it over a text.
-///
-/// # Safety
-///
-/// It is the same text, and the copy is nobody else's.
-unsafe fn move_over(text: (usize, usize), copy: usize) -> Result<(), Refusal> {
-    let protection = (libc::PROT_READ | libc::PROT_EXEC) as usize;
-    // SAFETY: the copy is whole pages of our own.
-    unsafe { system_call(libc::SYS_mprotect, [copy, text.1, protection, 0, 0, 0]) }
-        .map_err(|errno| Refusal::Forbidden(Step::Execute, errno))?;
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-    // SAFETY: the caller vouches for it.
-    unsafe { system_call(libc::SYS_mremap, [copy, text.1, text.1, flags, text.0, 0]) }
-        .map_err(|errno| Refusal::Forbidden(Step::Replace, errno))?;
-    Ok(())
 }
 
 fn allocate(size: usize) -> Result<usize, Refusal> {

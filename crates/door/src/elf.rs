@@ -52,6 +52,8 @@ pub enum Unfit {
     Text,
     /// It has no writable segment behind its text.
     Data,
+    /// Its text is larger than a patched file can say.
+    Large,
     /// It has no build-id, or one of an odd length.
     BuildId,
 }

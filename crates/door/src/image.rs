@@ -26,6 +26,8 @@ use crate::sites::{Found, Reason, Shape};
 pub const MAGIC: [u8; 8] = *b"SOLERADR";
 /// The version of this form. A file of another one is made anew.
 pub const VERSION: u32 = 1;
+/// The bytes that say which pages are changed: a text of up to 2.75 MiB.
+pub const CHANGED: usize = 88;
 /// The bytes of a footer.
 pub const FOOTER: usize = size_of::<Footer>();
 
@@ -65,8 +67,8 @@ pub struct Footer {
     pub patched: u32,
     /// SHA-256 of all that is before the footer.
     pub digest: [u8; 32],
-    /// Zeros.
-    pub reserved: [u8; 88],
+    /// A bit for each page of the text, from the one that it begins in: whether it is changed.
+    pub changed: [u8; CHANGED],
     /// [`checksum`] of the footer's other bytes.
     pub checksum: u64,
 }
@@ -76,6 +78,17 @@ impl Footer {
     /// The build-id, if its size is right.
     pub fn build_id(&self) -> &[u8] {
         self.build_id.get(..self.build_id_size as usize).unwrap_or(&[])
+    }
+
+    /// The pages that the text lies in.
+    pub fn text_pages(&self) -> usize {
+        let end = self.text_address.saturating_add(self.text_size).div_ceil(PAGE);
+        end.saturating_sub(self.text_address / PAGE) as usize
+    }
+
+    /// Whether a page of the text is changed.
+    pub fn is_changed(&self, page: usize) -> bool {
+        self.changed.get(page / 8).is_some_and(|bits| bits >> (page % 8) & 1 != 0)
     }
 
     /// Reads one. Nothing is allocated.
@@ -92,7 +105,7 @@ impl Footer {
         }
         let text_end = footer.text_address.checked_add(footer.text_size);
         let right = footer.build_id_size as usize <= BUILD_ID_MAX
-            && footer.reserved == [0; 88]
+            && footer.text_pages() <= CHANGED * 8
             && footer.text_offset.checked_add(footer.text_size) <= Some(footer.elf_size)
             && footer.text_offset % PAGE == footer.text_address % PAGE
             && text_end <= Some(footer.data_address)
@@ -249,6 +262,7 @@ impl fmt::Display for Failed {
                 f.write_str("it is not a whole ELF file of x86-64, or its headers are damaged")
             }
             Self::Unfit(Unfit::Text) => f.write_str("it has not one executable segment"),
+            Self::Unfit(Unfit::Large) => f.write_str("its text has more than 2.75 MiB"),
             Self::Unfit(Unfit::Data) => f.write_str("it has no writable segment behind its text"),
             Self::Unfit(Unfit::BuildId) => f.write_str("it has no build-id"),
             Self::Unknown(address) => {
@@ -449,7 +463,7 @@ impl Image {
             records: records.len() as u32,
             patched: records.iter().filter(|record| record.is_patched()).count() as u32,
             digest: [0; 32],
-            reserved: [0; 88],
+            changed: changed_pages(&parts, original, &bytes[text..text + text_size])?,
             checksum: 0,
         };
         footer.build_id[..id.len()].copy_from_slice(id);
@@ -486,6 +500,17 @@ impl Image {
         }
         counts
     }
+}
+
+/// Which pages of a text differ.
+fn changed_pages(parts: &Parts, before: &[u8], after: &[u8]) -> Result<[u8; CHANGED], Failed> {
+    let mut changed = [0; CHANGED];
+    let first = parts.text.address % PAGE;
+    for (at, _) in before.iter().zip(after).enumerate().filter(|(_, (old, new))| old != new) {
+        let page = (first as usize + at) / PAGE as usize;
+        *changed.get_mut(page / 8).ok_or(Unfit::Large)? |= 1 << (page % 8);
+    }
+    Ok(changed)
 }
 
 /// The build-id of a shared object's bytes.
