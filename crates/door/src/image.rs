@@ -289,7 +289,7 @@ impl From<Unfit> for Failed {
 }
 
 /// A patched file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Image {
     /// All its bytes.
     pub bytes: Vec<u8>,
@@ -297,6 +297,12 @@ pub struct Image {
     pub footer: Footer,
     /// Its system calls.
     pub records: Vec<Record>,
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Image").field("footer", &self.footer).finish_non_exhaustive()
+    }
 }
 
 /// An ELF file's headers and how its addresses are read.
