@@ -9,6 +9,8 @@ use std::arch::global_asm;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use os::interrupt::system_call;
+
 use crate::elf::PAGE;
 use crate::entry::{Call, Form, Verdict, answer_by, entry};
 use crate::image::{COMPUTED, Image, Record};
@@ -304,7 +306,11 @@ impl Drop for Map {
 /// sum of one and eight times another.
 const FIRST: usize = 0x1000_0000;
 const APART: usize = 0x1_0000;
-const MEMORY: (usize, usize) = (0x0e00_0000, 0x9800_0000);
+const MEMORY: (usize, usize) = (0x0e00_0000, 0xd800_0000);
+/// So does the base of thread-local memory, alone and with a register.
+const THREAD: usize = 0x2000_0000;
+const ARCH_SET_FS: i32 = 0x1002;
+const ARCH_GET_FS: i32 = 0x1003;
 
 /// Runs the sites, and tells the first that is wrong.
 fn child(
@@ -365,9 +371,18 @@ impl Text<'_> {
 
     /// Runs from an address until a jump back.
     fn go(&self, from: u64, registers: &mut Registers) {
+        let mut own = 0_usize;
+        let thread = |code: i32, address: usize| {
+            // SAFETY: asks for and sets the base of thread-local memory, which nothing uses until
+            // it is set back.
+            unsafe { system_call(libc::SYS_arch_prctl, [code as usize, address, 0, 0, 0, 0]) }
+        };
+        let _ = thread(ARCH_GET_FS, (&raw mut own).addr());
+        let _ = thread(ARCH_SET_FS, THREAD);
         // SAFETY: the child's own text; up to the jump back stand moves, sums and addresses, and
         // the call of the entry.
         unsafe { solera_door_check_run(self.base + from as usize, registers) };
+        let _ = thread(ARCH_SET_FS, own);
     }
 
     /// Runs from one address to another one.
