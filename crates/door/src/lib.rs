@@ -8,6 +8,7 @@
 //! - [`image`] makes the patched file, and reads the trailer that says what it is.
 
 pub mod arm;
+pub mod cache;
 pub mod check;
 pub mod elf;
 pub mod entry;

@@ -2,6 +2,7 @@
 //! ones, what a site finds behind the entry, and programs whose C library is armed.
 
 mod arming;
+mod cache;
 mod damaged;
 mod disassembly;
 mod entry;
