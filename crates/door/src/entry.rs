@@ -1,0 +1,321 @@
+//! Where patched sites arrive: the entry, which asks the handler, and makes the system call itself
+//! if the handler does not serve it.
+//!
+//! A site calls it with the registers of a system call, on a stack of any alignment. The two bytes
+//! at the return address tell which call it is ([`crate::patch`]). To the site all looks as after
+//! `syscall`: rax has the result, rcx and r11 have anything, every other register is as it was. The
+//! flags are those of the comparison where the site's was replaced, else anything. Vector registers
+//! are the handler's to change: none is live at a site.
+//!
+//! The entry writes no memory but the stack, from 128 bytes below the site's on. It uses
+//! [`STACK_BYTES`] of it, apart from the handler.
+//!
+//! ```text
+//! start     Call is filled in
+//!           call handler
+//!  call     syscall                  not for a site in place, which makes it itself
+//!  called   registers are put back
+//! end
+//! ```
+//!
+//! A signal's handler learns from [`entry`] whether it found a thread before the call that is passed
+//! on or behind it.
+
+use std::arch::global_asm;
+use std::mem::offset_of;
+
+/// What a site asks for.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Call {
+    number: u64,
+    arguments: [usize; 6],
+    /// What the site gets if the call is served: as the kernel gives it, errors as `-errno`.
+    pub result: isize,
+    return_address: usize,
+    form: u32,
+    zero: u32,
+    stack: usize,
+}
+
+const CALL: usize = size_of::<Call>().next_multiple_of(16);
+const _: () = assert!(CALL == 96);
+const _: () = assert!(offset_of!(Call, number) == 0 && offset_of!(Call, arguments) == 8);
+const _: () = assert!(offset_of!(Call, result) == 56 && offset_of!(Call, return_address) == 64);
+const _: () = assert!(offset_of!(Call, form) == 72 && offset_of!(Call, stack) == 80);
+
+/// How much of the stack the entry uses, bytes, with the 128 that it skips, the rest of an alignment
+/// and the return address of the handler.
+pub const STACK_BYTES: usize = 128 + 8 + 15 + CALL + 8;
+
+impl Call {
+    /// The number.
+    pub fn number(&self) -> u32 {
+        self.number as u32
+    }
+
+    /// The arguments, in the kernel's order. They cannot be changed: the site has them still in its
+    /// registers afterwards.
+    pub fn arguments(&self) -> &[usize; 6] {
+        &self.arguments
+    }
+
+    /// The address behind the call in the site, or in its stub.
+    pub fn return_address(&self) -> usize {
+        self.return_address
+    }
+
+    /// The site's rsp at the `syscall`; for one with a stub that calls, eight less.
+    pub fn stack(&self) -> usize {
+        self.stack
+    }
+
+    /// How the site is patched. What makes a thread or a child that runs on the site's stack, or on
+    /// another one, must be passed on where this is [`Form::InPlace`], and nowhere else.
+    pub fn form(&self) -> Form {
+        match self.form {
+            0 => Form::Constant,
+            6 => Form::InPlace,
+            2..=5 => Form::Compared,
+            _ => Form::Register,
+        }
+    }
+}
+
+/// How a site is patched, as far as its handler must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Its number stands behind its call.
+    Constant,
+    /// Its number is in a register.
+    Register,
+    /// The same, and a comparison was replaced.
+    Compared,
+    /// Its `syscall` stands behind its call: passed on, the site makes the call itself.
+    InPlace,
+}
+
+/// What becomes of a call.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The kernel is to serve it.
+    Pass = 0,
+    /// It is served, [`Call::result`] is the result.
+    Served = 1,
+}
+
+/// Answers a call. It runs on the site's stack, under whatever locks of the C library the site holds,
+/// in signal handlers too: it must not enter the C library, and not change `errno`.
+pub type Handler = unsafe extern "C" fn(&mut Call) -> Verdict;
+
+global_asm!(
+    ".pushsection .data.solera_door,\"aw\",@progbits",
+    ".balign 8",
+    ".hidden solera_door_handler",
+    ".globl solera_door_handler",
+    ".type solera_door_handler, @object",
+    "solera_door_handler:",
+    ".quad solera_door_pass_all",
+    ".size solera_door_handler, 8",
+    ".popsection",
+    ".pushsection .text.solera_door,\"ax\",@progbits",
+    ".balign 64",
+    ".hidden solera_door_entry",
+    ".globl solera_door_entry",
+    ".type solera_door_entry, @function",
+    "solera_door_entry:",
+    ".cfi_startproc",
+    "lea rsp, [rsp - 128]",
+    ".cfi_adjust_cfa_offset 128",
+    "push rbp",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset rbp, 0",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "sub rsp, {call}",
+    "and rsp, -16",
+    "mov [rsp + 8], rdi",
+    "mov [rsp + 16], rsi",
+    "mov [rsp + 24], rdx",
+    "mov [rsp + 32], r10",
+    "mov [rsp + 40], r8",
+    "mov [rsp + 48], r9",
+    "mov rcx, [rbp + 136]",
+    "lea r11, [rbp + 144]",
+    "mov [rsp + 64], rcx",
+    "mov [rsp + 80], r11",
+    "movzx r11d, byte ptr [rcx]",
+    "movzx ecx, byte ptr [rcx + 1]",
+    "cmp r11b, 0xb1",
+    "jne 4f",
+    "2:",
+    "mov [rsp], rcx",
+    "mov dword ptr [rsp + 72], 0",
+    "3:",
+    "mov rdi, rsp",
+    "call [rip + solera_door_handler]",
+    "test eax, eax",
+    "jz 6f",
+    "mov rax, [rsp + 56]",
+    "mov ecx, [rsp + 72]",
+    "mov rdi, [rsp + 8]",
+    "mov rsi, [rsp + 16]",
+    "mov rdx, [rsp + 24]",
+    "mov r10, [rsp + 32]",
+    "mov r8, [rsp + 40]",
+    "mov r9, [rsp + 48]",
+    "8:",
+    "mov rsp, rbp",
+    ".cfi_remember_state",
+    ".cfi_def_cfa_register rsp",
+    "pop rbp",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore rbp",
+    "lea rsp, [rsp + 128]",
+    ".cfi_adjust_cfa_offset -128",
+    "test ecx, ecx",
+    "jne 9f",
+    "ret",
+    "9:",
+    "cmp ecx, 4",
+    "ja 12f",
+    "je 11f",
+    "cmp ecx, 2",
+    "ja 10f",
+    "jb 14f",
+    "cmp eax, -4095",
+    "ret",
+    "10:",
+    "cmp eax, -4096",
+    "ret",
+    "11:",
+    "cmp rax, -4095",
+    "ret",
+    "12:",
+    "cmp ecx, 5",
+    "jne 13f",
+    "cmp rax, -4096",
+    "ret",
+    // Behind the `syscall` that stands in the site.
+    "13:",
+    "mov rcx, [rsp]",
+    "lea rcx, [rcx + 2]",
+    "mov [rsp], rcx",
+    "14:",
+    "ret",
+    ".cfi_restore_state",
+    // Other forms: numbers from 256 on, numbers in eax.
+    "4:",
+    "cmp r11b, 0xb5",
+    "jne 5f",
+    "add ecx, 256",
+    "jmp 2b",
+    "5:",
+    "mov eax, eax",
+    "mov [rsp], rax",
+    "mov eax, 6",
+    "cmp r11b, 0x0f",
+    "jne 7f",
+    "cmp cl, 0x05",
+    "je 15f",
+    "mov rcx, [rsp + 64]",
+    "movzx eax, byte ptr [rcx + 2]",
+    "add eax, 4",
+    "jmp 15f",
+    "7:",
+    "mov eax, 1",
+    "cmp r11b, 0x66",
+    "je 15f",
+    "inc eax",
+    "cmp r11b, 0x89",
+    "je 15f",
+    "inc eax",
+    "15:",
+    "mov [rsp + 72], eax",
+    "jmp 3b",
+    // Passed on.
+    "6:",
+    "mov rax, [rsp]",
+    "mov rdi, [rsp + 8]",
+    "mov rsi, [rsp + 16]",
+    "mov rdx, [rsp + 24]",
+    "mov r10, [rsp + 32]",
+    "mov r8, [rsp + 40]",
+    "mov r9, [rsp + 48]",
+    "cmp dword ptr [rsp + 72], 6",
+    "je 16f",
+    ".hidden solera_door_call",
+    ".globl solera_door_call",
+    "solera_door_call:",
+    "syscall",
+    ".hidden solera_door_called",
+    ".globl solera_door_called",
+    "solera_door_called:",
+    "mov ecx, [rsp + 72]",
+    "jmp 8b",
+    "16:",
+    "mov rsp, rbp",
+    ".cfi_def_cfa_register rsp",
+    "pop rbp",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore rbp",
+    "lea rsp, [rsp + 128]",
+    ".cfi_adjust_cfa_offset -128",
+    "ret",
+    ".cfi_endproc",
+    ".hidden solera_door_end",
+    ".globl solera_door_end",
+    "solera_door_end:",
+    ".size solera_door_entry, . - solera_door_entry",
+    ".type solera_door_pass_all, @function",
+    "solera_door_pass_all:",
+    ".cfi_startproc",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    ".size solera_door_pass_all, . - solera_door_pass_all",
+    ".popsection",
+    call = const CALL,
+);
+
+unsafe extern "C" {
+    static solera_door_handler: std::sync::atomic::AtomicPtr<()>;
+    static solera_door_entry: [u8; 0];
+    static solera_door_call: [u8; 0];
+    static solera_door_called: [u8; 0];
+    static solera_door_end: [u8; 0];
+}
+
+/// Says who answers. Until then all calls are passed on.
+pub fn answer_by(handler: Handler) {
+    // SAFETY: eight bytes in writable memory, aligned, which the entry reads alone.
+    let slot = unsafe { &solera_door_handler };
+    slot.store(handler as *mut (), std::sync::atomic::Ordering::Release);
+}
+
+/// The addresses of the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The first instruction: what the slot of an armed library holds.
+    pub start: usize,
+    /// The `syscall` of what is passed on. A thread that a signal finds at or before it has not
+    /// made the call (or the kernel is about to restart it).
+    pub call: usize,
+    /// The instruction behind it: the call has been made.
+    pub called: usize,
+    /// The address behind the entry.
+    pub end: usize,
+}
+
+/// Where the entry stands.
+pub fn entry() -> Entry {
+    let [start, call, called, end] = [
+        &raw const solera_door_entry,
+        &raw const solera_door_call,
+        &raw const solera_door_called,
+        &raw const solera_door_end,
+    ]
+    .map(<*const [u8; 0]>::addr);
+    Entry { start, call, called, end }
+}
