@@ -332,6 +332,8 @@ pub struct Named {
     pub numbers: Numbers,
     /// What the second engine does.
     pub split: Split,
+    /// It makes this one system call; else it is composed of several.
+    pub is_call: bool,
 }
 
 /// What the table says of the function of this name.
@@ -347,7 +349,7 @@ pub const fn named(name: &str) -> Named {
         if holds(row.symbols, name) {
             let never = ends_with(name, "_nocancel");
             let point = if never { Point::Never } else { row.point };
-            return Named { point, numbers: row.numbers, split: row.split };
+            return Named { point, numbers: row.numbers, split: row.split, is_call: true };
         }
         at += 1;
     }
@@ -356,7 +358,7 @@ pub const fn named(name: &str) -> Named {
         let function = &COMPOSED[at];
         if holds(function.symbols, name) {
             let Function { numbers, split, .. } = *function;
-            return Named { point: Point::Never, numbers, split };
+            return Named { point: Point::Never, numbers, split, is_call: false };
         }
         at += 1;
     }

@@ -35,7 +35,10 @@ pub fn serve<T: Answer>(
         && let Some(process) = start::process()
     {
         loop {
-            if point == Point::Always && here().flags.load(Ordering::Relaxed) != 0 {
+            if point == Point::Always
+                && here().flags.load(Ordering::Relaxed) != 0
+                && !here().serves_arrived()
+            {
                 cancel::act();
             }
             let inside = Inside::new();
@@ -113,7 +116,7 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
             (!here().restarts.load(Ordering::Relaxed)).then_some(Errno::INTR)
         }
         Stop::Errno(vfs::BEGIN_ANEW) => {
-            if point != Point::Never {
+            if point != Point::Never && !here().serves_arrived() {
                 cancel::act();
             }
             None
@@ -165,6 +168,8 @@ macro_rules! interpose {
             static REAL: $crate::entry::Real =
                 $crate::entry::Real::new(concat!(stringify!($name), "\0"));
             let hidden = move |$($arg: $ty),*| -> $ret {
+                let _until_it_is_made =
+                    const { NAMED.is_call }.then($crate::entry::thread::PassesNext::new);
                 // SAFETY: the address is glibc's function of this name, whose signature this is;
                 // the arguments are the program's own, or as good as those.
                 unsafe {

@@ -20,7 +20,9 @@
 //! The exported functions are in `symbols` of each room; `interposed` is the macro around them,
 //! `start` what happens first.
 
+mod by_number;
 mod descriptors;
+mod door;
 mod entry;
 mod files;
 mod glibc;

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::descriptors::placeholder;
+use crate::door;
 use crate::entry::Inside;
 use crate::entry::attachment;
 use crate::entry::hooks::{self, Hooks};
@@ -62,6 +63,7 @@ fn start() -> Option<&'static Process> {
     }
     let _inside = Inside::new();
     hooks::set(&HOOKS);
+    door::open();
     let volume = std::env::var_os("SOLERA_VOLUME");
     let process = volume.and_then(|volume| init::begin(volume.as_bytes()));
     // Behind the volume: what it has to do before a fork and at the end comes first then.

@@ -13,12 +13,13 @@
 //! handler runs, and the end of the call, or of the next one, acts.
 
 use std::arch::global_asm;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use calls::Point;
 
 use crate::entry::Real;
+use crate::entry::pointers::Out;
 use crate::entry::syscall;
 use crate::entry::thread::{CANCELLED, here};
 
@@ -72,7 +73,7 @@ pub fn release() {
 }
 
 /// The signal by which glibc cancels a thread of the asynchronous type.
-const SIGCANCEL: usize = 32;
+pub const SIGCANCEL: usize = 32;
 /// glibc's handler of it; 0: not known yet.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
@@ -85,6 +86,7 @@ unsafe extern "C" {
 }
 
 /// The kernel's own layout of `struct sigaction` on x86-64.
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Action {
     handler: usize,
@@ -150,6 +152,21 @@ pub fn stand_before() {
     syscall::kernel(libc::SYS_rt_sigaction, [SIGCANCEL, new, 0, 8, 0, 0]);
 }
 
+/// The C library installs its handler by this system call: ours goes before it. Gives the call's
+/// answer.
+pub fn installed(given: &[usize; 6]) -> c_long {
+    let Ok(mut action) = Out(given[1] as *mut Action).value() else {
+        return syscall::kernel(libc::SYS_rt_sigaction, *given);
+    };
+    if action.handler > libc::SIG_IGN {
+        HANDLER.store(action.handler, Ordering::Release);
+        action.handler = on_cancel as *const () as usize;
+    }
+    let mut given = *given;
+    given[1] = (&raw const action) as usize;
+    syscall::kernel(libc::SYS_rt_sigaction, given)
+}
+
 unsafe extern "C-unwind" fn on_cancel(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -162,7 +179,9 @@ unsafe extern "C-unwind" fn on_cancel(
         let code = &raw const __ehdr_start as usize..&raw const etext as usize;
         (registers[libc::REG_RIP as usize] as usize, code)
     };
-    if code.contains(&stopped) {
+    // A thread that has the kernel serve its call waits there: it may end.
+    let waits = stopped == door::entry::entry().call;
+    if here().is_inside() || code.contains(&stopped) && !waits {
         hold();
     }
     // SAFETY: glibc's handler, by its own address, and what the kernel gave.

@@ -26,7 +26,7 @@ use ddmap::Pagers;
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
 };
 
 use vfs::cred::Cred;
@@ -64,6 +64,15 @@ pub struct Thread {
     /// It is inside, and makes a call of the program's that the second engine may serve (see
     /// [`crate::split::engine::passing`]).
     pub passes: AtomicBool,
+    /// The next system call of the C library's is passed on: it was looked at already (see
+    /// [`crate::door`]).
+    pub passes_next: AtomicBool,
+    /// The stack where a call of the C library's arrived that is being served; 0: none. It says
+    /// nothing to code above it on the stack, which was jumped to.
+    pub arrived_at: AtomicUsize,
+    /// The thread that waits until a child which shares its memory executes something, whose record
+    /// this is; 0: none.
+    pub lent_by: AtomicU32,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many calls of it let the kernel close or replace numbers (see
@@ -157,6 +166,13 @@ impl Thread {
     #[inline]
     pub fn is_inside(&self) -> bool {
         self.depth.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a call of the C library's is being served, which arrived below on the stack.
+    #[inline]
+    pub fn serves_arrived(&self) -> bool {
+        let here = std::hint::black_box(0_u8);
+        (&raw const here as usize) < self.arrived_at.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -288,4 +304,23 @@ pub fn outside<T>(call: impl FnOnce() -> T) -> T {
     let _outside = Outside { depth, open: thread.closed.load(Ordering::Relaxed) != 0 };
     thread.take_depth(depth);
     call()
+}
+
+/// The next system call of the C library's that this thread makes is passed on, until dropped.
+pub struct PassesNext(());
+
+impl PassesNext {
+    #[inline]
+    pub fn new() -> Self {
+        here().passes_next.store(true, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for PassesNext {
+    #[inline]
+    fn drop(&mut self) {
+        // A call that fails in the C library makes none.
+        here().passes_next.store(false, Ordering::Relaxed);
+    }
 }

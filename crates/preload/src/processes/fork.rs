@@ -290,7 +290,12 @@ pub fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Resu
 
 /// `_Fork`.
 pub fn fork_without_handlers(process: &Process) -> Result<c_int, Errno> {
-    let pid = without_handlers(process, real_fork)?;
+    arrived(process, real_fork)
+}
+
+/// A fork that no function of this library has begun, by `real`: the system call.
+pub fn arrived(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+    let pid = without_handlers(process, real)?;
     if pid == 0 {
         (hooks::get().born)(false);
     }

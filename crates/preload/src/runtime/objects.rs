@@ -76,6 +76,11 @@ impl Object {
         if self.name.is_null() { b"" } else { unsafe { CStr::from_ptr(self.name) }.to_bytes() }
     }
 
+    /// Where its first byte is.
+    pub const fn base(&self) -> usize {
+        self.base
+    }
+
     /// What an entry of its dynamic section points at; `None`: it has none of this kind.
     fn table<T>(&self, kind: usize) -> Option<*const T> {
         let mut at = self.dynamic;

@@ -188,7 +188,9 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
                 unblock_nudge();
             }
             let held = Pagers::any().then(Pagers::set_aside);
+            let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
             handler(signal, info, context);
+            thread.passes_next.store(passes_next, Ordering::Relaxed);
             if let Some(held) = held {
                 Pagers::take_back(held);
             }

@@ -1,0 +1,227 @@
+//! The door: system calls that the C library makes inside its own functions (streams, directories,
+//! `glob`, `dlopen`) arrive here by their numbers (see the crate `door`), and are served as those
+//! that a program makes by `syscall`.
+//!
+//! A call arrives with the C library's locks held, perhaps, in a signal handler, perhaps: nothing
+//! here enters the C library but where the kernel is to serve the call, and `errno` stays as it is.
+//! A call is passed on if
+//!
+//! - its thread is inside: it is this library's own;
+//! - it was looked at already: an exported function has found that it is the kernel's, and has the
+//!   C library make it ([`thread::PassesNext`]);
+//! - a child makes it that shares its parent's memory, until it executes something.
+//!
+//! Processes. A call that makes a thread, or a child that shares memory, is passed on: its site makes
+//! it, for what it makes goes on at the site on another stack. One that makes a process with memory
+//! of its own, and that no function of this library has prepared, is prepared here.
+
+use std::ffi::{CString, c_long};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use door::arm::{self, Loaded, Refusal};
+use door::elf::ProgramHeader;
+use door::entry::{Call, Verdict};
+
+use crate::by_number::serve_number;
+use crate::entry::attachment;
+use crate::entry::cancel;
+use crate::entry::pointers::Out;
+use crate::entry::process::Process;
+use crate::entry::syscall::{self, Arguments};
+use crate::entry::thread::here;
+use crate::entry::{Answer, Inside, Served, errno, set_errno};
+use crate::interposed::serve;
+use crate::processes::{fork, init, lifecycle};
+use crate::runtime::{environment, objects};
+use crate::split::engine;
+
+/// What became of a call that arrived.
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    /// The entry is to make it.
+    Passed,
+    /// It was served with this answer, or failed with `errno`.
+    Value(c_long),
+}
+
+impl Answer for Outcome {
+    const FAILED: Self = Self::Value(-1);
+}
+
+/// Answers what arrives.
+unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
+    let thread = here();
+    if thread.is_inside() || thread.passes_next.swap(false, Ordering::Relaxed) {
+        return Verdict::Pass;
+    }
+    let lent_by = thread.lent_by.load(Ordering::Relaxed);
+    if lent_by != 0 {
+        if rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() != lent_by {
+            return Verdict::Pass;
+        }
+        thread.lent_by.store(0, Ordering::Relaxed);
+    }
+    let failed = errno();
+    let before = thread.arrived_at.swap(std::ptr::from_ref(call) as usize, Ordering::Relaxed);
+    let outcome = answer(c_long::from(call.number()), call.arguments());
+    let thread = here();
+    thread.arrived_at.store(before, Ordering::Relaxed);
+    let verdict = match outcome {
+        Outcome::Passed => Verdict::Pass,
+        Outcome::Value(-1) => {
+            call.result = -(errno() as isize);
+            Verdict::Served
+        }
+        Outcome::Value(value) => {
+            call.result = value as isize;
+            Verdict::Served
+        }
+    };
+    set_errno(failed);
+    verdict
+}
+
+fn answer(number: c_long, given: &Arguments) -> Outcome {
+    match number {
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            makes(number, given)
+        }
+        libc::SYS_rt_sigaction if given[0] == cancel::SIGCANCEL && given[1] != 0 => {
+            Outcome::Value(cancel::installed(given))
+        }
+        libc::SYS_exit_group => {
+            if let Some(process) = attachment::attached() {
+                let _inside = Inside::new();
+                lifecycle::leave(process);
+            }
+            Outcome::Passed
+        }
+        _ if attachment::known().is_none() && engine::is_here() => {
+            syscall::by_function(number, *given).map_or(Outcome::Passed, Outcome::Value)
+        }
+        _ => serve(
+            "(C library)",
+            calls::Point::Never,
+            |process| serve_arrived(process, number, given),
+            || Outcome::Passed,
+        ),
+    }
+}
+
+fn serve_arrived(process: &Process, number: c_long, given: &Arguments) -> Served<Outcome> {
+    serve_number(process, number, given, || syscall::kernel(number, *given)).map(Outcome::Value)
+}
+
+/// A call that makes a thread or a process.
+fn makes(number: c_long, given: &Arguments) -> Outcome {
+    let (flags, stack) = match number {
+        libc::SYS_clone => (given[0] as u64, given[1]),
+        // The structure's words: flags first, the stack sixth.
+        libc::SYS_clone3 => match Out(given[0] as *mut [u64; 6]).value() {
+            Ok(words) => (words[0], words[5] as usize),
+            Err(_) => return Outcome::Passed,
+        },
+        libc::SYS_vfork => ((libc::CLONE_VM | libc::CLONE_VFORK) as u64, 0),
+        _ => (0, 0),
+    };
+    let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
+    if has(libc::CLONE_VM) {
+        if has(libc::CLONE_VFORK) {
+            let own = rustix::thread::gettid().as_raw_nonzero().get();
+            here().lent_by.store(own.cast_unsigned(), Ordering::Relaxed);
+        } else {
+            crate::entry::thread::second_thread_begins();
+            crate::entry::cached_fd::before_thread();
+        }
+        return Outcome::Passed;
+    }
+    let Some(process) = attachment::process().filter(|_| stack == 0) else {
+        return Outcome::Passed;
+    };
+    let _inside = Inside::new();
+    let own = || syscall::kernel(number, *given) as i32;
+    match fork::arrived(process, own) {
+        Ok(pid) => Outcome::Value(pid.into()),
+        Err(error) => {
+            set_errno(error.raw_os_error());
+            Outcome::Value(-1)
+        }
+    }
+}
+
+/// The variable that says by which way calls come: [`AUTO`], or symbols alone.
+const VARIABLE: &[u8] = b"SOLERA_DOOR";
+const AUTO: &[u8] = b"auto";
+
+/// Whether the C library is armed.
+static ARMED: AtomicBool = AtomicBool::new(false);
+
+/// Whether calls from inside the C library arrive here.
+pub fn is_armed() -> bool {
+    ARMED.load(Ordering::Relaxed)
+}
+
+/// Arms the C library, if that is asked for: once, while the process has one thread. A program that
+/// cannot be armed does not run.
+pub fn open() {
+    let asked = environment::value(VARIABLE).map_or(&b""[..], std::ffi::CStr::to_bytes);
+    if asked != AUTO || is_armed() {
+        return;
+    }
+    if let Err(why) = arm_library() {
+        init::tell(&format!(
+            "the C library of this program cannot be patched: {why}; run it with `--door symbols`"
+        ));
+        lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME);
+    }
+    ARMED.store(true, Ordering::Relaxed);
+}
+
+fn arm_library() -> Result<(), Refusal> {
+    // A function that only the C library has.
+    let is_library = |object: &&objects::Object| object.function(b"gnu_get_libc_version").is_some();
+    let Some(object) = objects::loaded().find(is_library) else {
+        return Err(Refusal::Unfit(door::elf::Unfit::Text));
+    };
+    let base = object.base();
+    let loaded = Loaded { base, headers: headers_of(base) };
+    let read = |address: u64, size: usize| {
+        // SAFETY: what the program headers of a loaded object name is mapped.
+        Some(unsafe { std::slice::from_raw_parts((base + address as usize) as *const u8, size) })
+    };
+    let build = door::elf::build_id(loaded.headers, &read)?;
+    door::entry::answer_by(arrived);
+    let own = rustix::process::geteuid().as_raw();
+    for folder in folders() {
+        let Ok(file) = door::cache::open(&folder, build, own) else { continue };
+        // SAFETY: the C library, which no other thread executes; a file that was believed.
+        let armed = unsafe { arm::by_file(&loaded, file) };
+        syscall::kernel(libc::SYS_close, [file as usize, 0, 0, 0, 0, 0]);
+        match armed {
+            Ok(_) => return Ok(()),
+            Err(Refusal::Damaged(_) | Refusal::OtherBuild | Refusal::OtherLayout) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    // SAFETY: as above.
+    unsafe { arm::in_memory(&loaded, &door::wanted) }.map(|_| ())
+}
+
+/// The program headers of what is loaded there.
+fn headers_of(base: usize) -> &'static [ProgramHeader] {
+    // SAFETY: an object begins with its header, which says where the others are: in its first pages.
+    unsafe {
+        let header = &*(base as *const libc::Elf64_Ehdr);
+        let first = (base + header.e_phoff as usize) as *const ProgramHeader;
+        std::slice::from_raw_parts(first, usize::from(header.e_phnum))
+    }
+}
+
+/// Where patched files may lie.
+fn folders() -> impl Iterator<Item = CString> {
+    let home = environment::value(b"HOME").map(|home| {
+        [home.to_bytes(), b"/", door::cache::USER.as_bytes()].concat()
+    });
+    let fixed = [door::cache::PACKAGE, door::cache::SYSTEM].map(|path| path.as_bytes().to_vec());
+    fixed.into_iter().chain(home).filter_map(|path| CString::new(path).ok())
+}
