@@ -16,11 +16,12 @@
 //! of its own, and that no function of this library has prepared, is prepared here.
 
 use std::ffi::{CString, c_long};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use door::arm::{self, Loaded, Refusal};
 use door::elf::ProgramHeader;
 use door::entry::{Call, Verdict};
+use vfs::variable;
 
 use crate::by_number::serve_number;
 use crate::entry::attachment;
@@ -135,11 +136,20 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
         }
         return Outcome::Passed;
     }
-    let Some(process) = attachment::process().filter(|_| stack == 0) else {
+    let process = attachment::process().filter(|_| stack == 0 && !has(libc::CLONE_FS));
+    let Some(process) = process else {
         return Outcome::Passed;
     };
     let _inside = Inside::new();
-    let own = || syscall::kernel(number, *given) as i32;
+    // What numbers stand for is noted in memory that the child does not share: it gets a copy of a
+    // table that it was to share.
+    let own = || {
+        let pid = syscall::kernel(number, *given) as i32;
+        if pid == 0 && has(libc::CLONE_FILES) {
+            syscall::kernel(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0]);
+        }
+        pid
+    };
     match fork::arrived(process, own) {
         Ok(pid) => Outcome::Value(pid.into()),
         Err(error) => {
@@ -149,32 +159,20 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
     }
 }
 
-/// The variable that says by which way calls come: [`AUTO`], or symbols alone.
-const VARIABLE: &[u8] = b"SOLERA_DOOR";
-const AUTO: &[u8] = b"auto";
-
-/// Whether the C library is armed.
-static ARMED: AtomicBool = AtomicBool::new(false);
-
-/// Whether calls from inside the C library arrive here.
-pub fn is_armed() -> bool {
-    ARMED.load(Ordering::Relaxed)
-}
-
-/// Arms the C library, if that is asked for: once, while the process has one thread. A program that
+/// Arms the C library, if that is asked for (`SOLERA_DOOR`): once, while the process has one thread. A program that
 /// cannot be armed does not run.
 pub fn open() {
-    let asked = environment::value(VARIABLE).map_or(&b""[..], std::ffi::CStr::to_bytes);
-    if asked != AUTO || is_armed() {
-        return;
-    }
-    if let Err(why) = arm_library() {
-        init::tell(&format!(
-            "the C library of this program cannot be patched: {why}; run it with `--door symbols`"
-        ));
+    let armed = match variable::is("SOLERA_DOOR", "auto", &["symbols"]) {
+        Ok(false) => return,
+        Ok(true) => arm_library().map_err(|why| {
+            format!("the C library of this program cannot be patched: {why}; use `--door symbols`")
+        }),
+        Err(wrong) => Err(wrong),
+    };
+    if let Err(why) = armed {
+        init::tell(&why);
         lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME);
     }
-    ARMED.store(true, Ordering::Relaxed);
 }
 
 fn arm_library() -> Result<(), Refusal> {
@@ -219,9 +217,8 @@ fn headers_of(base: usize) -> &'static [ProgramHeader] {
 
 /// Where patched files may lie.
 fn folders() -> impl Iterator<Item = CString> {
-    let home = environment::value(b"HOME").map(|home| {
-        [home.to_bytes(), b"/", door::cache::USER.as_bytes()].concat()
-    });
+    let home = environment::value(b"HOME")
+        .map(|home| [home.to_bytes(), b"/", door::cache::USER.as_bytes()].concat());
     let fixed = [door::cache::PACKAGE, door::cache::SYSTEM].map(|path| path.as_bytes().to_vec());
     fixed.into_iter().chain(home).filter_map(|path| CString::new(path).ok())
 }

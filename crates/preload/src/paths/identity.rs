@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::io::Write as _;
 use std::os::fd::{AsRawFd, IntoRawFd};
 
+use os::InternalFd;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use vfs::{Desc, Errno, FileSystemExt};
 
@@ -75,7 +76,8 @@ pub fn open(process: &Process, path: &[u8], flags: c_int) -> Served<c_int> {
     };
     let Ok(list) = read(path) else { return Err(Stop::Kernel) };
     cached_fd::give_back();
-    let file = rustix::fs::memfd_create(c"list", MemfdFlags::CLOEXEC)?;
+    // At a high number: what is opened below gets the lowest.
+    let file = InternalFd::new(rustix::fs::memfd_create(c"list", MemfdFlags::CLOEXEC)?);
     let text = rewrite(process, &list);
     let mut done = 0;
     while done < text.len() {

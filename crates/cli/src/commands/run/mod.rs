@@ -187,6 +187,7 @@ fn check_variables() -> Result<(), Failure> {
     variable::parsed::<volume::Numa>("SOLERA_NUMA").map_err(wrong)?;
     variable::parsed::<emulation::Model>("SOLERA_MEMORY").map_err(wrong)?;
     variable::is("SOLERA_GUARD", "off", &["on"]).map_err(wrong)?;
+    variable::is("SOLERA_DOOR", "auto", &["symbols"]).map_err(wrong)?;
     Ok(())
 }
 
@@ -212,6 +213,9 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     }
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
+    }
+    if let Some(door) = args.door {
+        command.env("SOLERA_DOOR", door.word());
     }
     if !args.bypass.is_empty() {
         command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
