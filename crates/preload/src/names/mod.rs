@@ -66,10 +66,10 @@ pub fn kind_of(mode: c_uint) -> Result<Kind, Errno> {
     }
 }
 
-/// What a symlink is to say.
-pub fn target_of(target: Text) -> Result<&'static [u8], Errno> {
-    let target = target.bytes()?;
-    if target.is_empty() { Err(Errno::NOENT) } else { Ok(target) }
+/// A text that may not be empty: what a symlink is to say, the name that is to be moved.
+pub fn not_empty(text: Text) -> Result<&'static [u8], Errno> {
+    let text = text.bytes()?;
+    if text.is_empty() { Err(Errno::NOENT) } else { Ok(text) }
 }
 
 /// Removes a directory. `.` is none that could be, even where it is the root.
@@ -231,7 +231,12 @@ pub fn link_at(
         // A descriptor's link in /proc leads to the file itself when it is followed.
         Target::Volume(_) | Target::Descriptor(_) => paths::existing(process, &source)?.node,
         source => {
-            let target = paths::resolve_name(process, to.0, to.1.bytes()?);
+            let text = match (to.1.bytes(), source) {
+                // The kernel says what is wrong with the first one.
+                (Err(_), Target::Kernel) => return Err(Stop::Kernel),
+                (text, _) => text?,
+            };
+            let target = paths::resolve_name(process, to.0, text);
             if let Ok(Target::Kernel | Target::Elsewhere(_)) = target {
                 return two(process, from, to, kernel, |_, _| Err(Errno::XDEV));
             }

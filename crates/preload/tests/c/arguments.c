@@ -295,6 +295,12 @@ static void restore(void) {
     if (lstat("dangling", &st) || !S_ISLNK(st.st_mode))
         unlink("dangling"), symlink("missing", "dangling");
     fsetxattr(RW, "user.name", "value", 5, 0);
+    const char *others[] = {".", "dir", "dir/inside", "empty"};
+    for (int at = 0; at < 4; at++) {
+        removexattr(others[at], "user.name");
+        removexattr(others[at], "user.other");
+        removexattr(others[at], "trusted.name");
+    }
     fremovexattr(RW, "user.other");
     fremovexattr(RW, "trusted.name");
     put_there(RO, "file", O_RDONLY);
