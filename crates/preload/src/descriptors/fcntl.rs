@@ -180,9 +180,17 @@ const TRANSIENT: c_int =
 /// What 64-bit kernels always show.
 const LARGEFILE: c_int = 0o100_000;
 
-/// Whether it is a file of bytes.
-fn is_file(process: &Process, desc: Desc) -> Result<bool, Errno> {
-    Ok(process.fs.attributes(process.fs.describe(desc)?.0)?.kind == Kind::File)
+/// Seals: a file has the one that forbids others, as a file of tmpfs.
+fn seals(process: &Process, desc: Desc, command: c_int, argument: c_int) -> Served<c_int> {
+    let (node, flags) = process.fs.describe(desc)?;
+    if process.fs.attributes(node)?.kind != Kind::File {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    if command == libc::F_GET_SEALS {
+        return Ok(libc::F_SEAL_SEAL);
+    }
+    let unknown = argument & !SEALS != 0 && flags.writes();
+    Err(Stop::Errno(if unknown { Errno::INVAL } else { Errno::PERM }))
 }
 
 pub fn control(
@@ -252,14 +260,7 @@ pub fn control(
             record_lock(process, desc, LockOwner::Description, &lock, wait)
         }
         libc::F_SETPIPE_SZ | libc::F_GETPIPE_SZ => Err(Stop::Errno(Errno::BADF)),
-        libc::F_GET_SEALS | libc::F_ADD_SEALS if !is_file(process, desc)? => {
-            Err(Stop::Errno(Errno::INVAL))
-        }
-        libc::F_GET_SEALS => Ok(libc::F_SEAL_SEAL),
-        libc::F_ADD_SEALS => {
-            let known = argument as c_int & !SEALS == 0 || !process.fs.describe(desc)?.1.writes();
-            Err(Stop::Errno(if known { Errno::PERM } else { Errno::INVAL }))
-        }
+        libc::F_GET_SEALS | libc::F_ADD_SEALS => seals(process, desc, command, argument as c_int),
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
         // There is none to be given back.
         libc::F_SETLEASE if argument as c_int == libc::F_UNLCK => Err(Stop::Errno(Errno::AGAIN)),

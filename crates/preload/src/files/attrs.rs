@@ -41,15 +41,24 @@ pub fn at_descriptor<T>(
     fd: c_int,
     served: impl FnOnce(&Attr) -> Served<T>,
 ) -> Served<T> {
-    // Since Linux 6.13 this is the working directory to attributes of descriptors.
-    if fd == libc::AT_FDCWD && process.cwd().node.is_some() {
-        return Err(Stop::Errno(Errno::BADF));
-    }
     let (node, flags) = process.fs.describe(ours(fd)?)?;
     if flags.path_only() {
         return Err(Stop::Errno(Errno::BADF));
     }
     served(&process.fs.attributes(node)?)
+}
+
+/// As [`at_descriptor`], of a call on extended attributes. Since Linux 6.13 these take `AT_FDCWD`
+/// for the working directory, which the kernel does not know here: it is `EBADF`, as before.
+pub fn at_number<T>(
+    process: &Process,
+    fd: c_int,
+    served: impl FnOnce(&Attr) -> Served<T>,
+) -> Served<T> {
+    if fd == libc::AT_FDCWD && process.cwd().node.is_some() {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    at_descriptor(process, fd, served)
 }
 
 pub fn mode(process: &Process, attr: &Attr, mode: c_uint) -> Served<c_int> {

@@ -313,7 +313,10 @@ pub fn check_sendfile(
         let node = process.fs.describe(desc)?.0;
         Ok(process.fs.attributes(node)?.kind == Kind::Directory)
     };
-    if !splice::is_pipe(out) && (target.appends() || stream) || directory()? {
+    let refused = || -> Result<bool, Errno> {
+        Ok(!splice::is_pipe(out) && (target.appends() || stream) || directory()?)
+    };
+    if len > 0 && refused()? {
         return Err(Errno::INVAL);
     }
     Ok(())

@@ -174,6 +174,9 @@ interpose! {
         }
         rw::check_sendfile(process, (from, offset), out, len)
             .map_err(|errno| rw::untold(offset, errno.into()))?;
+        if len == 0 {
+            return Ok(offset.get()?.map_or(Ok(0), |at| offset.put(at).map(|()| 0))?);
+        }
         match fdtable::get(from) {
             // To a pipe it is a splice: once something was moved it does not wait for room.
             Some(file) if splice::is_pipe(out) => {
@@ -203,7 +206,7 @@ interpose! {
         let (node, flags) = process.fs.describe(ours(fd)?)?;
         match process.fs.attributes(node)?.kind {
             _ if !flags.reads() => Err(Stop::Errno(Errno::BADF)),
-            Kind::File if len <= isize::MAX as usize => Ok(0),
+            Kind::File if isize::try_from(len).is_ok() => Ok(0),
             _ => Err(Stop::Errno(Errno::INVAL)),
         }
     }
@@ -545,7 +548,7 @@ interpose! {
     }
     fn [fgetxattr](fd: c_int, name: Text, to: Bytes, len: usize) -> isize = |process, _| {
         let given = attrs::name_of(name)?;
-        at_descriptor(process, fd, |attr| attrs::get(process, attr, given, to, len))
+        attrs::at_number(process, fd, |attr| attrs::get(process, attr, given, to, len))
     }
     fn [setxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, kernel| {
@@ -566,7 +569,7 @@ interpose! {
     fn [fsetxattr](fd: c_int, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, _| {
         let given = attrs::checked(name, len, flags)?;
-        at_descriptor(process, fd, |attr| attrs::set(process, attr, given, (from, len), flags))
+        attrs::at_number(process, fd, |attr| attrs::set(process, attr, given, (from, len), flags))
             .map_err(|stop| attrs::first_of(stop, from, len))
     }
     fn [listxattr](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
@@ -578,7 +581,7 @@ interpose! {
         at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| attrs::list(process, attr, to, len))
     }
     fn [flistxattr](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
-        at_descriptor(process, fd, |attr| attrs::list(process, attr, to, len))
+        attrs::at_number(process, fd, |attr| attrs::list(process, attr, to, len))
     }
     fn [removexattr](path: Text, name: Text) -> c_int = |process, kernel| {
         let given = attrs::name_of(name)?;
@@ -592,7 +595,7 @@ interpose! {
     }
     fn [fremovexattr](fd: c_int, name: Text) -> c_int = |process, _| {
         let given = attrs::name_of(name)?;
-        at_descriptor(process, fd, |attr| attrs::remove(process, attr, given))
+        attrs::at_number(process, fd, |attr| attrs::remove(process, attr, given))
     }
 }
 

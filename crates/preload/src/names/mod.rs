@@ -66,7 +66,16 @@ pub fn kind_of(mode: c_uint) -> Result<Kind, Errno> {
     }
 }
 
-/// A text that may not be empty: what a symlink is to say, the name that is to be moved.
+/// Why a name was not moved: that there is none counts more than where it would be.
+#[cold]
+pub fn nameless(from: Text, stop: Stop) -> Stop {
+    match (&stop, not_empty(from)) {
+        (Stop::Errno(_), Err(errno)) => Stop::Errno(errno),
+        _ => stop,
+    }
+}
+
+/// A text that may not be empty: what a symlink is to say.
 pub fn not_empty(text: Text) -> Result<&'static [u8], Errno> {
     let text = text.bytes()?;
     if text.is_empty() { Err(Errno::NOENT) } else { Ok(text) }

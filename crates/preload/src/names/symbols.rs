@@ -14,8 +14,8 @@ use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
 use crate::names::tree::{self, Glob, GlobError, Visit};
 use crate::names::{
-    HERE, kind_of, link_at, make, move_name, not_empty, one, read_link, real_path, remove_dir,
-    take_name, temp, two, unlink_at, watches,
+    HERE, kind_of, link_at, make, move_name, nameless, not_empty, one, read_link, real_path,
+    remove_dir, take_name, temp, two, unlink_at, watches,
 };
 use crate::paths::flags;
 use crate::paths::{self, Target};
@@ -96,24 +96,24 @@ interpose! {
         })
     }
     fn [rename](from: Text, to: Text) -> c_int = |process, kernel| {
-        not_empty(from)?;
         two(process, (HERE, from), (HERE, to), |from, to| kernel(Text(from), Text(to)),
             |from, to| move_name(process, from, to, 0))
+            .map_err(|stop| nameless(from, stop))
     }
     fn [renameat](from_dir: c_int, from: Text, to_dir: c_int, to: Text) -> c_int
     = |process, kernel| {
-        not_empty(from)?;
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to));
         two(process, (from_dir, from), (to_dir, to), kernel,
             |from, to| move_name(process, from, to, 0))
+            .map_err(|stop| nameless(from, stop))
     }
     fn [renameat2](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_uint) -> c_int
     = |process, kernel| {
         flags::check_rename(flags)?;
-        not_empty(from)?;
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
         two(process, (from_dir, from), (to_dir, to), kernel,
             |from, to| move_name(process, from, to, flags))
+            .map_err(|stop| nameless(from, stop))
     }
     fn [link](from: Text, to: Text) -> c_int = |process, kernel| {
         let kernel = |from, to| kernel(Text(from), Text(to));
