@@ -34,8 +34,8 @@ pub const fn is_nothing(len: usize) -> bool {
     len.wrapping_add(PAGE - 1) / PAGE == 0
 }
 
-/// The offset of a new mapping, checked as the kernel does before it looks at the file: no length is
-/// `EINVAL`, more than all addresses `ENOMEM`, beyond all files `EOVERFLOW`.
+/// The offset of a new mapping, checked as the kernel does before it looks at the file: no length
+/// is `EINVAL`, more than all addresses `ENOMEM`, beyond all files `EOVERFLOW`.
 pub fn check_range(len: usize, offset: i64) -> Result<u64, Errno> {
     if len == 0 {
         return Err(Errno::INVAL);
