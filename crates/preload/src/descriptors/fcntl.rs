@@ -183,14 +183,17 @@ const LARGEFILE: c_int = 0o100_000;
 /// Seals: a file has the one that forbids others, as a file of tmpfs.
 fn seals(process: &Process, desc: Desc, command: c_int, argument: c_int) -> Served<c_int> {
     let (node, flags) = process.fs.describe(desc)?;
+    if command == libc::F_ADD_SEALS && !flags.writes() {
+        return Err(Stop::Errno(Errno::PERM));
+    }
     if process.fs.attributes(node)?.kind != Kind::File {
         return Err(Stop::Errno(Errno::INVAL));
     }
-    if command == libc::F_GET_SEALS {
-        return Ok(libc::F_SEAL_SEAL);
+    match command {
+        libc::F_GET_SEALS => Ok(libc::F_SEAL_SEAL),
+        _ if argument & !SEALS != 0 => Err(Stop::Errno(Errno::INVAL)),
+        _ => Err(Stop::Errno(Errno::PERM)),
     }
-    let unknown = argument & !SEALS != 0 && flags.writes();
-    Err(Stop::Errno(if unknown { Errno::INVAL } else { Errno::PERM }))
 }
 
 pub fn control(

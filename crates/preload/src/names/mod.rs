@@ -119,6 +119,11 @@ pub fn move_name(
         // As the kernel: before it looks at what is there.
         return Err(Errno::XDEV);
     }
+    let there = from.attr.is_some() && to.attr.is_some();
+    if flags == libc::RENAME_NOREPLACE && from.slash && there {
+        // That it is there counts more than that a file is no directory.
+        return Err(Errno::EXIST);
+    }
     process.user(from.dir).rename(from, to, flags)?;
     let node = |found: &Found<'_>| found.attr.map(|attr| attr.node);
     if flags & libc::RENAME_EXCHANGE == 0 && node(from) != node(to) {

@@ -266,6 +266,9 @@ static void restore(void) {
     chdir(place);
     umask(022);
     chmod(".", 0755);
+    const char *within[] = {"made/inside", "made/file", "missing/inside", "missing/file"};
+    for (int at = 0; at < 4; at++)
+        unlink(within[at]);
     unlink("made");
     rmdir("made");
     unlink("missing");

@@ -26,8 +26,6 @@ const EXEMPT: &[(&str, &str)] = &[
     ("capset", "the identity of the cases that follow"),
     ("process_vm_readv", "the memory of another process"),
     ("process_vm_writev", "the memory of another process"),
-    ("io_setup", "refused while a volume is attached"),
-    ("io_uring_setup", "refused while a volume is attached"),
 ];
 
 /// Where the answers may differ, and why: the call, words that its line has, the kernel file
