@@ -193,7 +193,7 @@ macro_rules! server {
     (volume $body:tt) => {
         Server::Volume
     };
-    (refused ($answer:ident $body:ident, $error:literal, $reason:literal)) => {
+    (refused ($($body:ident)+, $error:literal, $reason:literal)) => {
         Server::Refused($error, $reason)
     };
     (unserved ($reason:literal)) => {

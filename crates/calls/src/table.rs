@@ -270,7 +270,9 @@ macro_rules! for_each_row {
 203 sched_setaffinity [Number, Len, In(1)] kernel;
 204 sched_getaffinity [Number, Len, Out(1)] kernel;
 205 set_thread_area [Pointer] kernel;
-206 io_setup [Number, Updates(8)] volume(special) as [io_setup io_queue_init];
+206 io_setup [Number, Updates(8)]
+    refused(special, "ENOSYS", "the kernel's own asynchronous calls do not see a volume")
+    as [io_setup io_queue_init];
 207 io_destroy [Number] kernel;
 208 io_getevents [Number, Number, Number, Pointer, Reads(16)] kernel;
 209 io_submit [Number, Number, Pointer] kernel numbers(Looks);
@@ -448,7 +450,8 @@ macro_rules! for_each_row {
 336 uprobe [] kernel;
 424 pidfd_send_signal [Fd, Number, Reads(128), AnyFlags] kernel numbers(Takes)
     as [pidfd_send_signal];
-425 io_uring_setup [Number, Updates(120)] volume(special)
+425 io_uring_setup [Number, Updates(120)]
+    refused(special, "ENOSYS", "the kernel's own asynchronous calls do not see a volume")
     as [io_uring_setup io_uring_queue_init io_uring_queue_init_mem io_uring_queue_init_params];
 426 io_uring_enter [Fd, Number, Number, AnyFlags, Pointer, Len] kernel numbers(Looks);
 427 io_uring_register [Fd, Number, Pointer, Len] kernel numbers(Looks);

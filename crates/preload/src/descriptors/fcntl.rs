@@ -168,6 +168,8 @@ pub fn device_control(
 
 /// Whether two numbers stand for one description.
 const F_DUPFD_QUERY: c_int = 1027;
+/// The seals that there are: sealing, shrinking, growing, writing, writing later, mode bits.
+const SEALS: c_int = 0x3f;
 
 /// The status flags that `F_SETFL` changes.
 const CHANGEABLE: c_int =
@@ -177,6 +179,22 @@ const TRANSIENT: c_int =
     libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
 /// What 64-bit kernels always show.
 const LARGEFILE: c_int = 0o100_000;
+
+/// Seals: a file has the one that forbids others, as a file of tmpfs.
+fn seals(process: &Process, desc: Desc, command: c_int, argument: c_int) -> Served<c_int> {
+    let (node, flags) = process.fs.describe(desc)?;
+    if command == libc::F_ADD_SEALS && !flags.writes() {
+        return Err(Stop::Errno(Errno::PERM));
+    }
+    if process.fs.attributes(node)?.kind != Kind::File {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    match command {
+        libc::F_GET_SEALS => Ok(libc::F_SEAL_SEAL),
+        _ if argument & !SEALS != 0 => Err(Stop::Errno(Errno::INVAL)),
+        _ => Err(Stop::Errno(Errno::PERM)),
+    }
+}
 
 pub fn control(
     process: &Process,
@@ -245,8 +263,7 @@ pub fn control(
             record_lock(process, desc, LockOwner::Description, &lock, wait)
         }
         libc::F_SETPIPE_SZ | libc::F_GETPIPE_SZ => Err(Stop::Errno(Errno::BADF)),
-        libc::F_GET_SEALS => Ok(libc::F_SEAL_SEAL),
-        libc::F_ADD_SEALS => Err(Stop::Errno(Errno::PERM)),
+        libc::F_GET_SEALS | libc::F_ADD_SEALS => seals(process, desc, command, argument as c_int),
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
         // There is none to be given back.
         libc::F_SETLEASE if argument as c_int == libc::F_UNLCK => Err(Stop::Errno(Errno::AGAIN)),

@@ -6,11 +6,11 @@
 //! has the placeholder, and the next `open` takes it.
 //!
 //! POSIX gives every call the lowest free number. So every other call that makes a number, looks at
-//! numbers or hands them on gives the cached one back first ([`give_back`]): where the kernel serves
-//! them, those of which the table says so ([`calls::Numbers`]), `dup` and its kin, `exec`, system
-//! calls by number. One that is called inside glibc gets a number one higher, no worse. A call that
-//! is given the cached number gives it back too ([`crate::entry::fdtable::get`]), and the kernel
-//! says `EBADF`: calls that look the number up, and those that only pass it on
+//! numbers or hands them on gives the cached one back first ([`give_back`]): where the kernel
+//! serves them, those of which the table says so ([`calls::Numbers`]), `dup` and its kin, `exec`,
+//! system calls by number. One that is called inside glibc gets a number one higher, no worse. A
+//! call that is given the cached number gives it back too ([`crate::entry::fdtable::get`]), and the
+//! kernel says `EBADF`: calls that look the number up, and those that only pass it on
 //! ([`Numbers::Takes`]).
 //!
 //! Lock: the cached number, the bound and the table's slots change only under the structure lock,
@@ -386,8 +386,8 @@ pub fn before_call(row: Option<&calls::Row>) {
     }
 }
 
-/// Whether a call makes a number, begins a thread, or looks at numbers: the cached one is given back
-/// where the kernel serves it.
+/// Whether a call makes a number, begins a thread, or looks at numbers: the cached one is given
+/// back where the kernel serves it.
 #[inline]
 pub const fn is_maker(numbers: Numbers) -> bool {
     matches!(numbers, Numbers::Makes | Numbers::Thread | Numbers::Looks)

@@ -1,10 +1,10 @@
 //! Cancels threads as POSIX says, but never while they are inside this library.
 //!
 //! A deferred cancellation acts in glibc's own cancellation points, none of which our code calls
-//! while it is inside. So served calls that the table has as such points check by themselves: a flag in
-//! the thread's record, set by `pthread_cancel`, makes that free for a thread that is not
-//! cancelled. An asynchronous one acts at any instruction: while a thread of that type is inside,
-//! its type is deferred. The stack is then unwound through our frames.
+//! while it is inside. So served calls that the table has as such points (`calls::Point`) check by
+//! themselves: a flag in the thread's record, set by `pthread_cancel`, makes that free for a thread
+//! that is not cancelled. An asynchronous one acts at any instruction: while a thread of that type
+//! is inside, its type is deferred. The stack is then unwound through our frames.
 //!
 //! In our own code, but not inside (the first and last instructions of a call), a thread could be
 //! stopped where no frame can be unwound from: Rust's tables know calls only, and the C library

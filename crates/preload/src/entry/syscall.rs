@@ -49,6 +49,7 @@ macro_rules! body {
     (refused int $function:ident, $error:literal, $reason:literal) => {
         Route::Int(function!($function))
     };
+    (refused special, $error:literal, $reason:literal) => { Route::Special };
     (unserved $reason:literal) => { Route::Unserved };
     (watched $what:ident) => { Route::Kernel };
     (kernel) => { Route::Kernel };

@@ -48,6 +48,19 @@ pub fn at_descriptor<T>(
     served(&process.fs.attributes(node)?)
 }
 
+/// As [`at_descriptor`], of a call on extended attributes. Since Linux 6.13 these take `AT_FDCWD`
+/// for the working directory, which the kernel does not know here: it is `EBADF`, as before.
+pub fn at_number<T>(
+    process: &Process,
+    fd: c_int,
+    served: impl FnOnce(&Attr) -> Served<T>,
+) -> Served<T> {
+    if fd == libc::AT_FDCWD && process.cwd().node.is_some() {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    at_descriptor(process, fd, served)
+}
+
 pub fn mode(process: &Process, attr: &Attr, mode: c_uint) -> Served<c_int> {
     if attr.kind == Kind::Symlink {
         return Err(Stop::Errno(Errno::OPNOTSUPP));
@@ -118,6 +131,17 @@ pub fn from_seconds(given: Out<libc::utimbuf>) -> Result<Option<[libc::timespec;
     Ok(seconds.map(|both| both.map(|tv_sec| libc::timespec { tv_sec, tv_nsec: 0 })))
 }
 
+/// Whether `fallocate` has such a way, on any file system: some keep the size, some must.
+const fn is_way(how: c_int) -> bool {
+    let keeps = how & libc::FALLOC_FL_KEEP_SIZE != 0;
+    match how & !libc::FALLOC_FL_KEEP_SIZE {
+        0 | libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_UNSHARE_RANGE => true,
+        libc::FALLOC_FL_PUNCH_HOLE => keeps,
+        libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE => !keeps,
+        _ => false,
+    }
+}
+
 pub fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> Served<()> {
     let desc = ours(fd)?;
     let (node, flags) = process.fs.describe(desc)?;
@@ -128,8 +152,15 @@ pub fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64)
     if len == 0 {
         return Err(Stop::Errno(Errno::INVAL));
     }
+    if !is_way(how) {
+        return Err(Stop::Errno(Errno::OPNOTSUPP));
+    }
     if !flags.writes() {
         return Err(Stop::Errno(Errno::BADF));
+    }
+    let beyond = offset.saturating_add(len) > i64::MAX as u64;
+    if beyond && process.fs.attributes(node)?.kind == Kind::File {
+        return Err(Stop::Errno(Errno::FBIG));
     }
     // As tmpfs, which asks before it looks whether the size is to be kept.
     if how & !libc::FALLOC_FL_KEEP_SIZE == 0 && process.fs.attributes(node)?.kind == Kind::File {

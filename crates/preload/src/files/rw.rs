@@ -51,26 +51,35 @@ pub fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
     Ok(pieces)
 }
 
+/// Where `preadv2` and `pwritev2` begin; `None`: at the position. As the kernel, before it looks at
+/// anything else.
+pub fn place_of(at: i64) -> Result<Option<i64>, Errno> {
+    if at < -1 { Err(Errno::INVAL) } else { Ok((at != -1).then_some(at)) }
+}
+
 /// As [`vectors`], with what the kernel looks at before it moves a byte: whether the description
-/// allows it, the pieces, the end of the range, the flags. No piece has a byte: nothing more is
-/// looked at.
+/// allows it, the pieces, the end of the range, the flags. `None`: no piece has a byte, and nothing
+/// more is looked at.
 fn allowed(
     process: &Process,
     (desc, writes): (Desc, bool),
     (list, count): (Out<Vector>, c_int),
     at: i64,
     flags: c_int,
-) -> Result<Vec<Vector>, Errno> {
+) -> Result<Option<Vec<Vector>>, Errno> {
     let first = |errno| first_of(process, desc, writes, errno);
     let pieces = vectors(list, count).map_err(first)?;
     let bytes: usize = pieces.iter().map(|piece| piece.iov_len).sum();
-    if bytes > 0 {
-        if at >= 0 && at.checked_add(bytes as i64).is_none() {
-            return Err(first(Errno::INVAL));
-        }
-        flags::check_vectors(flags).map_err(first)?;
+    if bytes == 0 {
+        let (_, open) = process.fs.describe(desc)?;
+        let denied = if writes { !open.writes() } else { !open.reads() };
+        return if denied { Err(Errno::BADF) } else { Ok(None) };
     }
-    Ok(pieces)
+    if at >= 0 && at.checked_add(bytes as i64).is_none() {
+        return Err(first(Errno::INVAL));
+    }
+    flags::check_vectors(flags).map_err(first)?;
+    Ok(Some(pieces))
 }
 
 /// The pieces that may be written at `at`, or where `desc` stands.
@@ -147,11 +156,17 @@ pub fn read_vectors(
     at: i64,
     flags: c_int,
 ) -> Served<isize> {
-    let pieces = allowed(process, (desc, false), (list, count), at, flags)?;
+    let Some(pieces) = allowed(process, (desc, false), (list, count), at, flags)? else {
+        return Ok(0);
+    };
     let sink = |piece: &Vector| Bytes(piece.iov_base).sink(piece.iov_len);
     let mut sinks: Vec<UserOut<'static>> = pieces.iter().map(sink).collect();
     let at = if at == -1 { IoOffset::POSITION } else { IoOffset::offset(offset_of(at)?) };
-    let bytes = process.fs.read(desc, &mut sinks, at)?;
+    let bytes = process.fs.read(desc, &mut sinks, at).map_err(|errno| {
+        // A directory has no call that could have flags.
+        let flagged = errno == Errno::ISDIR && flags & !libc::RWF_HIPRI != 0;
+        if flagged { Errno::OPNOTSUPP } else { errno }
+    })?;
     Ok(bytes as isize)
 }
 
@@ -164,7 +179,9 @@ pub fn write_vectors(
     flags: c_int,
 ) -> Served<isize> {
     let durable = libc::RWF_SYNC | libc::RWF_DSYNC;
-    let pieces = allowed(process, (desc, true), (list, count), at, flags)?;
+    let Some(pieces) = allowed(process, (desc, true), (list, count), at, flags)? else {
+        return Ok(0);
+    };
     let place = if at == -1 { None } else { Some(offset_of(at)?) };
     let anew = match flags & (libc::RWF_APPEND | flags::RWF_NOAPPEND) {
         0 => None,
@@ -238,7 +255,7 @@ pub fn copy_range(
         let end = (start + copied) as i64;
         if given.is_null() {
             fs.seek(desc, end, Whence::Set)?;
-        } else {
+        } else if copied > 0 {
             // The bytes have moved whether or not the program learns where to.
             told = told.and(given.put(end));
         }
@@ -296,10 +313,22 @@ pub fn check_sendfile(
         let node = process.fs.describe(desc)?.0;
         Ok(process.fs.attributes(node)?.kind == Kind::Directory)
     };
-    if !splice::is_pipe(out) && (target.appends() || stream) || directory()? {
+    let refused = || -> Result<bool, Errno> {
+        Ok(!splice::is_pipe(out) && (target.appends() || stream) || directory()?)
+    };
+    if len > 0 && refused()? {
         return Err(Errno::INVAL);
     }
     Ok(())
+}
+
+/// Why `sendfile` failed: as the kernel, that it cannot tell the offset counts more.
+#[cold]
+pub fn untold(offset: Out<i64>, stop: Stop) -> Stop {
+    match (&stop, offset.get()) {
+        (Stop::Errno(_), Ok(Some(at))) if offset.put(at).is_err() => Stop::Errno(Errno::FAULT),
+        _ => stop,
+    }
 }
 
 /// What the kernel looks at before `copy_file_range` looks at the files, in its order.

@@ -106,9 +106,14 @@ interpose! {
         fd: c_int, from: Bytes, len: usize, at: i64,
     ) -> isize = |process, _| {
         let desc = ours_or_ready(fd, from, len)?;
-        let at = offset_of(at)?;
-        let first = |errno| rw::first_of(process, desc, true, errno);
-        let from = from.check(len).map_err(first)?;
+        let memory = from.check(len);
+        // Neither it nor the end may lie beyond the largest offset that there is.
+        if memory.is_err() || (at | at.wrapping_add(len as i64)) < 0 {
+            let errno = memory.err().unwrap_or(Errno::INVAL);
+            let first = || rw::first_of(process, desc, true, errno);
+            return Err(Stop::Errno(if at < 0 { Errno::INVAL } else { first() }));
+        }
+        let at = at.cast_unsigned();
         let room = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
         let written = process.fs.write(desc, &[from.source(room)], IoOffset::offset(at));
         Ok(written.map_err(|errno| rw::why_not(process, (desc, Some(at)), len, errno))? as isize)
@@ -134,12 +139,13 @@ interpose! {
     }
     fn [preadv2, preadv64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
     -> isize = |process, _| {
-        let place = (at != -1).then_some(at);
+        let place = rw::place_of(at)?;
         let desc = ours_or_all_filled(fd, list, count, Source::flagged(fd, place, flags))?;
         read_vectors(process, desc, list, count, at, flags)
     }
     fn [pwritev2, pwritev64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
     -> isize = |process, _| {
+        rw::place_of(at)?;
         write_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, at, flags)
     }
     fn [lseek, lseek64, llseek, __lseek](fd: c_int, offset: i64, whence: c_int) -> i64
@@ -151,16 +157,26 @@ interpose! {
             libc::SEEK_END => Whence::End,
             libc::SEEK_DATA => Whence::Data,
             libc::SEEK_HOLE => Whence::Hole,
-            _ => return Err(Stop::Errno(Errno::INVAL)),
+            _ => {
+                let open = rw::opened_as(process, fd);
+                return Err(Stop::Errno(open.err().unwrap_or(Errno::INVAL)));
+            }
         };
-        Ok(process.fs.seek(desc, offset, whence)? as i64)
+        let place = process.fs.seek(desc, offset, whence);
+        // The kernel's sum is negative then.
+        let wrapped = |errno| if errno == Errno::OVERFLOW { Errno::INVAL } else { errno };
+        Ok(place.map_err(wrapped)? as i64)
     }
     fn [sendfile, sendfile64](out: c_int, from: c_int, offset: Out<i64>, len: usize) -> isize
     = |process, _| {
         if fdtable::get(out).is_none() && fdtable::get(from).is_none() {
             return Err(Stop::Kernel);
         }
-        rw::check_sendfile(process, (from, offset), out, len)?;
+        rw::check_sendfile(process, (from, offset), out, len)
+            .map_err(|errno| rw::untold(offset, errno.into()))?;
+        if len == 0 {
+            return Ok(offset.get()?.map_or(Ok(0), |at| offset.put(at).map(|()| 0))?);
+        }
         match fdtable::get(from) {
             // To a pipe it is a splice: once something was moved it does not wait for room.
             Some(file) if splice::is_pipe(out) => {
@@ -168,6 +184,7 @@ interpose! {
             }
             _ => rw::transfer(process, (from, offset), out, len),
         }
+        .map_err(|stop| rw::untold(offset, stop))
     }
     fn [copy_file_range](
         from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
@@ -189,7 +206,7 @@ interpose! {
         let (node, flags) = process.fs.describe(ours(fd)?)?;
         match process.fs.attributes(node)?.kind {
             _ if !flags.reads() => Err(Stop::Errno(Errno::BADF)),
-            Kind::File if len <= isize::MAX as usize => Ok(0),
+            Kind::File if isize::try_from(len).is_ok() => Ok(0),
             _ => Err(Stop::Errno(Errno::INVAL)),
         }
     }
@@ -342,6 +359,9 @@ interpose! {
     fn [faccessat](dirfd: c_int, path: Text, mode: c_int, flags: c_int) -> c_int
     = |process, kernel| {
         flags::ACCESS.check_at(process, (dirfd, path), flags)?;
+        if path.0.is_null() {
+            return Err(Stop::Kernel);
+        }
         let kernel = |path| kernel(HERE, Text(path), mode, flags);
         may(process, kernel, (dirfd, path, flags), mode)
     }
@@ -484,14 +504,15 @@ interpose! {
         })
     }
     fn [ftruncate, ftruncate64](fd: c_int, size: i64) -> c_int = |process, _| {
-        let (node, flags) = process.fs.describe(ours(fd)?)?;
+        let desc = ours(fd)?;
+        let size = offset_of(size)?;
+        let (node, flags) = process.fs.describe(desc)?;
         if flags.path_only() {
             return Err(Stop::Errno(Errno::BADF));
         }
         if !flags.writes() || process.fs.attributes(node)?.kind != Kind::File {
             return Err(Stop::Errno(Errno::INVAL));
         }
-        let size = offset_of(size)?;
         limit::check_size(process, node, size)?;
         process.fs.truncate(node, size)?;
         process.resized(node)?;
@@ -527,7 +548,7 @@ interpose! {
     }
     fn [fgetxattr](fd: c_int, name: Text, to: Bytes, len: usize) -> isize = |process, _| {
         let given = attrs::name_of(name)?;
-        at_descriptor(process, fd, |attr| attrs::get(process, attr, given, to, len))
+        attrs::at_number(process, fd, |attr| attrs::get(process, attr, given, to, len))
     }
     fn [setxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, kernel| {
@@ -548,7 +569,7 @@ interpose! {
     fn [fsetxattr](fd: c_int, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
     = |process, _| {
         let given = attrs::checked(name, len, flags)?;
-        at_descriptor(process, fd, |attr| attrs::set(process, attr, given, (from, len), flags))
+        attrs::at_number(process, fd, |attr| attrs::set(process, attr, given, (from, len), flags))
             .map_err(|stop| attrs::first_of(stop, from, len))
     }
     fn [listxattr](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
@@ -560,7 +581,7 @@ interpose! {
         at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| attrs::list(process, attr, to, len))
     }
     fn [flistxattr](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
-        at_descriptor(process, fd, |attr| attrs::list(process, attr, to, len))
+        attrs::at_number(process, fd, |attr| attrs::list(process, attr, to, len))
     }
     fn [removexattr](path: Text, name: Text) -> c_int = |process, kernel| {
         let given = attrs::name_of(name)?;
@@ -574,7 +595,7 @@ interpose! {
     }
     fn [fremovexattr](fd: c_int, name: Text) -> c_int = |process, _| {
         let given = attrs::name_of(name)?;
-        at_descriptor(process, fd, |attr| attrs::remove(process, attr, given))
+        attrs::at_number(process, fd, |attr| attrs::remove(process, attr, given))
     }
 }
 

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 
 use os::interrupt::system_call;
-use vfs::{Desc, Errno, Fill, Mapped};
+use vfs::{Desc, Errno, FileSystemExt, Fill, Kind, Mapped};
 
 use crate::entry::maptable::{Mapping, PAGE, any};
 use crate::entry::process::Process;
@@ -34,17 +34,37 @@ pub const fn is_nothing(len: usize) -> bool {
     len.wrapping_add(PAGE - 1) / PAGE == 0
 }
 
-/// The offset of a new mapping, checked as the kernel does before it looks at the file: a part of a
-/// page is `EINVAL`, no length `EINVAL`, more than all addresses `ENOMEM`, beyond all files
-/// `EOVERFLOW`.
+/// The offset of a new mapping, checked as the kernel does before it looks at the file: no length
+/// is `EINVAL`, more than all addresses `ENOMEM`, beyond all files `EOVERFLOW`.
 pub fn check_range(len: usize, offset: i64) -> Result<u64, Errno> {
-    if !offset.cast_unsigned().is_multiple_of(PAGE as u64) || len == 0 {
+    if len == 0 {
         return Err(Errno::INVAL);
     }
     if len > ADDRESSES {
         return Err(Errno::NOMEM);
     }
     u64::try_from(offset).map_err(|_| Errno::OVERFLOW)
+}
+
+/// Why a file is not mapped whose range is wrong: that it is open for its path alone comes first,
+/// and what has no offsets has none that is too large.
+#[cold]
+pub fn first_of(process: &Process, desc: Desc, errno: Errno) -> Errno {
+    let Ok((node, flags)) = process.fs.describe(desc) else { return errno };
+    let is_file = || process.fs.attributes(node).is_ok_and(|attr| attr.kind == Kind::File);
+    match errno {
+        _ if flags.path_only() => Errno::BADF,
+        Errno::OVERFLOW if !is_file() => Errno::NODEV,
+        errno => errno,
+    }
+}
+
+/// Whether it says how what is written is seen.
+pub const fn has_type(flags: c_int) -> bool {
+    matches!(
+        flags & libc::MAP_TYPE,
+        libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_SHARED_VALIDATE
+    )
 }
 
 /// The program's addresses.

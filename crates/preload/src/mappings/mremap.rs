@@ -107,6 +107,16 @@ fn run(
         return move_several(process, maps, &request, freed);
     }
     let Some(map) = map else { return move_others(maps, &request, freed) };
+    if old >= new && old > 0 && !request.leaves() {
+        // What lies behind the new end goes, whatever it is.
+        if start.checked_add(old).is_none_or(|end| end > ADDRESSES) {
+            return Err(Errno::INVAL);
+        }
+        if old > new {
+            unmap(maps, start + new, old - new, freed)?;
+        }
+        return Ok(start);
+    }
     if reaches {
         return Err(Errno::FAULT);
     }

@@ -8,7 +8,7 @@ use vfs::{Errno, Synced};
 use crate::entry::maptable::PAGE;
 use crate::entry::pointers::Out;
 use crate::entry::{Stop, fdtable};
-use crate::files::rw::{Vector, vectors};
+use crate::files::rw::{self, Vector, vectors};
 use crate::interposed::interpose;
 use crate::mappings::advice;
 use crate::mappings::cache_segments;
@@ -25,7 +25,19 @@ interpose! {
         at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
     ) -> isize = |process, kernel| {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
-            let (prot, offset) = (prot & mmap::ACCESS, mmap::check_range(len, offset)?);
+            if !offset.cast_unsigned().is_multiple_of(PAGE as u64) {
+                return Err(Stop::Errno(Errno::INVAL));
+            }
+            let wrong = |errno| mmap::first_of(process, desc, errno);
+            if !mmap::has_type(flags) && rw::opened_as(process, fd).is_ok() {
+                // The kernel looks at the place first, and refuses it then.
+                return Err(Stop::Kernel);
+            }
+            if flags & libc::MAP_HUGETLB != 0 {
+                return Err(Stop::Errno(wrong(Errno::INVAL)));
+            }
+            let offset = mmap::check_range(len, offset).map_err(wrong)?;
+            let prot = prot & mmap::ACCESS;
             mmap::check_shared(process, desc, flags)?;
             let request = MapRequest { at, len, prot, flags, offset };
             let mapped = map_file(process, desc, request)? as isize;
@@ -125,7 +137,8 @@ interpose! {
     // With pages that are not there yet the kernel would answer `EFAULT`.
     fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize
     = |process, _| {
-        let many = c_int::try_from(count).unwrap_or(c_int::MAX);
+        // The kernel has 32 bits for it.
+        let many = c_int::try_from(count as u32).unwrap_or(c_int::MAX);
         ready_all(list, many);
         let Some(desc) = fdtable::get(fd) else { return Err(Stop::Kernel) };
         // Of a file the kernel looks at the list before it says that it is no pipe.
@@ -180,6 +193,9 @@ interpose! {
     fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
     = |process, kernel| {
         let call = |advice| kernel(at, len, advice);
+        if len > 0 && mmap::is_nothing(len) {
+            return Err(Stop::Kernel);
+        }
         if advice == cache_segments::GUARD_INSTALL && some().is_ok() {
             mmap::guard(process, range(at, len))?;
         }

@@ -67,10 +67,19 @@ pub fn kind_of(mode: c_uint) -> Result<Kind, Errno> {
     }
 }
 
-/// What a symlink is to say.
-pub fn target_of(target: Text) -> Result<&'static [u8], Errno> {
-    let target = target.bytes()?;
-    if target.is_empty() { Err(Errno::NOENT) } else { Ok(target) }
+/// Why a name was not moved: that there is none counts more than where it would be.
+#[cold]
+pub fn nameless(from: Text, stop: Stop) -> Stop {
+    match (&stop, not_empty(from)) {
+        (Stop::Errno(_), Err(errno)) => Stop::Errno(errno),
+        _ => stop,
+    }
+}
+
+/// A text that may not be empty: what a symlink is to say.
+pub fn not_empty(text: Text) -> Result<&'static [u8], Errno> {
+    let text = text.bytes()?;
+    if text.is_empty() { Err(Errno::NOENT) } else { Ok(text) }
 }
 
 /// Removes a directory. `.` is none that could be, even where it is the root.
@@ -110,6 +119,11 @@ pub fn move_name(
     if from.dir.member() != to.dir.member() {
         // As the kernel: before it looks at what is there.
         return Err(Errno::XDEV);
+    }
+    let there = from.attr.is_some() && to.attr.is_some();
+    if flags == libc::RENAME_NOREPLACE && from.slash && there {
+        // That it is there counts more than that a file is no directory.
+        return Err(Errno::EXIST);
     }
     process.user(from.dir).rename(from, to, flags)?;
     let node = |found: &Found<'_>| found.attr.map(|attr| attr.node);
@@ -232,7 +246,12 @@ pub fn link_at(
         // A descriptor's link in /proc leads to the file itself when it is followed.
         Target::Volume(_) | Target::Descriptor(_) => paths::existing(process, &source)?.node,
         source => {
-            let target = paths::resolve_name(process, to.0, to.1.bytes()?);
+            let text = match (to.1.bytes(), source) {
+                // The kernel says what is wrong with the first one.
+                (Err(_), Target::Kernel) => return Err(Stop::Kernel),
+                (text, _) => text?,
+            };
+            let target = paths::resolve_name(process, to.0, text);
             if let Ok(Target::Kernel | Target::Elsewhere(_)) = target {
                 return two(process, from, to, kernel, |_, _| Err(Errno::XDEV));
             }

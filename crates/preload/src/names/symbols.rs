@@ -15,8 +15,8 @@ use crate::interposed::interpose;
 use crate::names::dir::{self, Dir, Entry, Filter, Form, Order};
 use crate::names::tree::{self, Glob, GlobError, Visit};
 use crate::names::{
-    HERE, kind_of, link_at, make, move_name, one, read_link, real_path, remove_dir, take_name,
-    target_of, temp, two, unlink_at, watches,
+    HERE, kind_of, link_at, make, move_name, nameless, not_empty, one, read_link, real_path,
+    remove_dir, take_name, temp, two, unlink_at, watches,
 };
 use crate::paths::flags;
 use crate::paths::{self, Target};
@@ -99,12 +99,14 @@ interpose! {
     fn [rename](from: Text, to: Text) -> c_int = |process, kernel| {
         two(process, (HERE, from), (HERE, to), |from, to| kernel(Text(from), Text(to)),
             |from, to| move_name(process, from, to, 0))
+            .map_err(|stop| nameless(from, stop))
     }
     fn [renameat](from_dir: c_int, from: Text, to_dir: c_int, to: Text) -> c_int
     = |process, kernel| {
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to));
         two(process, (from_dir, from), (to_dir, to), kernel,
             |from, to| move_name(process, from, to, 0))
+            .map_err(|stop| nameless(from, stop))
     }
     fn [renameat2](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_uint) -> c_int
     = |process, kernel| {
@@ -112,6 +114,7 @@ interpose! {
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
         two(process, (from_dir, from), (to_dir, to), kernel,
             |from, to| move_name(process, from, to, flags))
+            .map_err(|stop| nameless(from, stop))
     }
     fn [link](from: Text, to: Text) -> c_int = |process, kernel| {
         let kernel = |from, to| kernel(Text(from), Text(to));
@@ -124,13 +127,13 @@ interpose! {
         link_at(process, (from_dir, from), (to_dir, to), flags, kernel)
     }
     fn [symlink](target: Text, path: Text) -> c_int = |process, kernel| {
-        let bytes = target_of(target)?;
+        let bytes = not_empty(target)?;
         one(process, (HERE, path), |path| kernel(target, Text(path)), |found| {
             process.user(found.dir).symlink(found, bytes).map(|_| ())
         })
     }
     fn [symlinkat](target: Text, dirfd: c_int, path: Text) -> c_int = |process, kernel| {
-        let bytes = target_of(target)?;
+        let bytes = not_empty(target)?;
         one(process, (dirfd, path), |path| kernel(target, HERE, Text(path)), |found| {
             process.user(found.dir).symlink(found, bytes).map(|_| ())
         })

@@ -5,6 +5,7 @@
 //
 // usage: arguments DIRECTORY ROWS SEED CASES-BY-CHANCE
 #include "say.h"
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #define PAGE 4096L
@@ -46,7 +47,7 @@ static const char *place;
 static unsigned long chance;
 static char *buffer, *readonly, *edge, *structures, long_path[8192], long_name[300];
 static struct iovec *lists;
-enum { RW = 50, RO, WO, DIRECTORY, PLACE, PIPE_READ, PIPE_WRITE, NULL_DEVICE, APPEND, CLOSED = 60, OTHER, FREE = 70 };
+enum { RW = 50, RO, WO, DIRECTORY, PLACE, PIPE_READ, PIPE_WRITE, SOCKET, APPEND, CLOSED = 60, OTHER, FREE = 70 };
 
 static unsigned long below(unsigned long limit) {
     chance ^= chance << 13;
@@ -133,7 +134,7 @@ static void prepare(struct row *row, struct argument *argument, int paths, int f
         bad(argument, "reads only", RO);
         bad(argument, "writes only", WO);
         bad(argument, "appends", APPEND);
-        bad(argument, "/dev/null", NULL_DEVICE);
+        bad(argument, "socket", SOCKET);
         bad(argument, "upper half", 0x5a5a5a5a00000000 | RW);
     } else if (is(argument, "Path")) {
         const char *named = !strcmp(row->name, "rmdir") ? "empty" : strstr(row->name, "readlink") ? "link" : "file";
@@ -265,6 +266,9 @@ static void restore(void) {
     chdir(place);
     umask(022);
     chmod(".", 0755);
+    const char *within[] = {"made/inside", "made/file", "missing/inside", "missing/file"};
+    for (int at = 0; at < 4; at++)
+        unlink(within[at]);
     unlink("made");
     rmdir("made");
     unlink("missing");
@@ -295,6 +299,12 @@ static void restore(void) {
     if (lstat("dangling", &st) || !S_ISLNK(st.st_mode))
         unlink("dangling"), symlink("missing", "dangling");
     fsetxattr(RW, "user.name", "value", 5, 0);
+    const char *others[] = {".", "dir", "dir/inside", "empty"};
+    for (int at = 0; at < 4; at++) {
+        removexattr(others[at], "user.name");
+        removexattr(others[at], "user.other");
+        removexattr(others[at], "trusted.name");
+    }
     fremovexattr(RW, "user.other");
     fremovexattr(RW, "trusted.name");
     put_there(RO, "file", O_RDONLY);
@@ -302,7 +312,10 @@ static void restore(void) {
     put_there(APPEND, "file", O_RDWR | O_APPEND);
     put_there(DIRECTORY, ".", O_RDONLY | O_DIRECTORY);
     put_there(PLACE, "file", O_PATH);
-    put_there(NULL_DEVICE, "/dev/null", O_RDWR);
+    // One of its own: a device, or what else others have, would keep what is changed.
+    int socket_of_own = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    dup2(socket_of_own, SOCKET);
+    close(socket_of_own);
     pipe2(ends, O_NONBLOCK);
     dup2(ends[0], PIPE_READ);
     dup2(ends[1], PIPE_WRITE);

@@ -24,8 +24,76 @@ const EXEMPT: &[(&str, &str)] = &[
     ("sigaltstack", "its answers are compared by signals.c"),
     ("setgroups", "the identity of the cases that follow"),
     ("capset", "the identity of the cases that follow"),
-    ("io_setup", "refused while a volume is attached"),
-    ("io_uring_setup", "refused while a volume is attached"),
+    ("process_vm_readv", "the memory of another process"),
+    ("process_vm_writev", "the memory of another process"),
+];
+
+/// Where the answers may differ, and why: the call, words that its line has, the kernel file
+/// system's answer, the volume's. Empty: any.
+const DIFFERENT: &[(&str, &str, &str, &str, &str)] = &[
+    ("setxattr", "5000", "0", "ENOSPC", "attributes of a file share a block, as on ext4"),
+    ("setxattr", "4096", "0", "ENOSPC", "attributes of a file share a block, as on ext4"),
+    ("fcntl", ", 1024, ", "", "EINVAL", "there are no leases"),
+    ("fcntl", ", 1026, ", "", "EINVAL", "nobody is told of changes"),
+    ("fcntl", ", 8, ", "", "", "which processes there are"),
+    ("xattr", "(AT_FDCWD", "", "EBADF", "Linux 6.13 takes it for a descriptor"),
+    (
+        "mmap",
+        "directory, -2^63",
+        "EINVAL",
+        "EOVERFLOW",
+        "the number is held by one of another kind",
+    ),
+    ("fallocate", ", 80, ", "", "", "Linux 6.17 writes zeroes"),
+    ("getcwd", "", "", "", "the paths of the two directories are not of one length"),
+    ("fcntl", ", 1028, ", "0", "", "whether it was made is of Linux 6.12"),
+    ("preadv2", "8): ", "EOPNOTSUPP", "", "RWF_NOWAIT: nothing waits here; tmpfs has it not"),
+    ("pwritev2", "8): ", "EOPNOTSUPP", "", "RWF_NOWAIT: nothing waits here; tmpfs has it not"),
+    ("fallocate", ", 8, ", "EOPNOTSUPP", "", "collapses a range, which tmpfs cannot"),
+    ("fallocate", ", 10, ", "EOPNOTSUPP", "", "zeroes a range, which tmpfs cannot"),
+    ("fallocate", ", 20, ", "EOPNOTSUPP", "", "inserts a range, which tmpfs cannot"),
+    ("newfstatat", "all): ", "", "EINVAL", "Linux 6.11 ignores flags where there is no path"),
+    ("renameat", "empty text", "ENOENT", "EBADF", "the second directory comes before its name"),
+    ("linkat", "empty text", "ENOENT", "EBADF", "the second directory comes before its name"),
+    ("rename", "long name", "", "ENAMETOOLONG", "the first name is looked up first"),
+];
+
+/// Whether an answer may be another one than the kernel file system's.
+fn may_differ(expected: &str, found: &str) -> bool {
+    let (asked, theirs) = expected.rsplit_once(": ").expect("an answer");
+    let ours = found.rsplit_once(": ").expect("an answer").1;
+    let (name, _) = asked.split_once('(').expect("a call");
+    // The number is held by one that was not opened so: the kernel, which serves the call, says
+    // another error.
+    let row = ROWS.iter().find(|row| row.name == name).expect("a row");
+    let held =
+        matches!(row.server, Server::Kernel | Server::Watched(_)) || OF_SOCKETS.contains(&name);
+    if held && asked.contains("O_PATH") && theirs == "EBADF" && ours.starts_with('E') {
+        return true;
+    }
+    DIFFERENT.iter().any(|(call, words, one, other, _)| {
+        name.contains(call)
+            && expected.contains(words)
+            && (one.is_empty() || *one == theirs)
+            && (other.is_empty() || *other == ours)
+    })
+}
+
+/// Calls whose bodies leave to the kernel what is no socket, or no name space.
+const OF_SOCKETS: &[&str] = &[
+    "accept",
+    "accept4",
+    "bind",
+    "connect",
+    "getpeername",
+    "getsockname",
+    "recvfrom",
+    "recvmmsg",
+    "recvmsg",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "setns",
 ];
 
 /// Whether its wrong arguments are tried: it is served, or has a descriptor.
@@ -85,7 +153,7 @@ fn wrong_arguments_give_what_a_kernel_file_system_gives() {
         let differ: Vec<String> = expected
             .lines()
             .zip(found.lines())
-            .filter(|(one, other)| one != other)
+            .filter(|(one, other)| one != other && !may_differ(one, other))
             .map(|(one, other)| {
                 format!("{one}, found: {}", other.rsplit(": ").next().unwrap_or(""))
             })

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ::calls::{COMPOSED, LAST, Numbers, ROWS, Server, What};
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, run, text};
@@ -193,115 +194,16 @@ const SIGNALS: [&str; 31] = [
 const IDENTITIES: [&str; 3] = ["capset", "setns", "unshare"];
 
 /// Of liburing and libaio: they say that the kernel does not have what they would begin.
-const RINGS: [&str; 6] = [
-    "io_queue_init",
-    "io_setup",
-    "io_uring_queue_init",
-    "io_uring_queue_init_mem",
-    "io_uring_queue_init_params",
-    "io_uring_setup",
-];
+fn rings() -> BTreeSet<&'static str> {
+    let rows = ROWS.iter().filter(|row| ["io_setup", "io_uring_setup"].contains(&row.name));
+    rows.flat_map(|row| row.symbols).copied().collect()
+}
 
-/// Passed on, once the number that was closed last is really free
+/// Whether it is passed on once the number that was closed last is really free
 /// (`crates/preload/src/entry/cached_fd.rs`).
-const NUMBERS: [&str; 96] = [
-    "_IO_fclose",
-    "__endmntent",
-    "__mq_open_2",
-    "__pipe",
-    "__poll",
-    "__poll_chk",
-    "__ptsname_r_chk",
-    "__recv",
-    "__recv_chk",
-    "__recvfrom_chk",
-    "__select",
-    "__sendmmsg",
-    "__setmntent",
-    "__socket",
-    "__ttyname_r_chk",
-    "closelog",
-    "endfsent",
-    "endgrent",
-    "endhostent",
-    "endmntent",
-    "endnetent",
-    "endprotoent",
-    "endpwent",
-    "endrpcent",
-    "endservent",
-    "endsgent",
-    "endspent",
-    "endttyent",
-    "endutent",
-    "endutxent",
-    "epoll_create",
-    "epoll_create1",
-    "epoll_ctl",
-    "epoll_wait",
-    "eventfd",
-    "fanotify_init",
-    "fclose",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fts64_close",
-    "fts_close",
-    "getpt",
-    "getsockopt",
-    "grantpt",
-    "inotify_init",
-    "inotify_init1",
-    "inotify_rm_watch",
-    "isatty",
-    "listen",
-    "memfd_create",
-    "mq_close",
-    "mq_getattr",
-    "mq_notify",
-    "mq_open",
-    "mq_receive",
-    "mq_send",
-    "mq_setattr",
-    "mq_timedreceive",
-    "mq_timedsend",
-    "openlog",
-    "openpty",
-    "pidfd_open",
-    "pidfd_send_signal",
-    "pipe",
-    "pipe2",
-    "poll",
-    "posix_openpt",
-    "process_madvise",
-    "process_mrelease",
-    "ptsname",
-    "ptsname_r",
-    "select",
-    "setmntent",
-    "setsockopt",
-    "shm_open",
-    "shutdown",
-    "signalfd",
-    "sockatmark",
-    "socket",
-    "socketpair",
-    "tcdrain",
-    "tcflow",
-    "tcflush",
-    "tcgetattr",
-    "tcgetpgrp",
-    "tcgetsid",
-    "tcsendbreak",
-    "tcsetattr",
-    "tcsetpgrp",
-    "timerfd_create",
-    "timerfd_gettime",
-    "timerfd_settime",
-    "ttyname",
-    "ttyname_r",
-    "unlockpt",
-];
+fn concerns_numbers(name: &str) -> bool {
+    ::calls::named(name).numbers != Numbers::Unchanged
+}
 
 /// What `solera run` and libsolera ask for by their names.
 const OWN: [&str; 3] = ["solera_preloaded", "solera_serves", "solera_shows"];
@@ -317,21 +219,39 @@ fn the_library_has_the_functions_that_the_table_says() {
         promised.iter().filter(|name| !exported.contains(**name)).collect();
     let others = others();
     let is_signals = |name: &str| SIGNALS.contains(&name) && others.contains(name);
-    let is_rings = |name: &str| RINGS.contains(&name) && !known.contains_key(name);
-    let is_numbers = |name: &str| NUMBERS.contains(&name) && known[name] == Status::Passed;
+    let is_rings = |name: &str| rings().contains(name) && !known.contains_key(name);
+    let is_numbers =
+        |name: &str| known.get(name) == Some(&Status::Passed) && concerns_numbers(name);
     let silent: Vec<&String> = exported
         .iter()
         .filter(|name| !promised.contains(name) && !is_signals(name) && !is_rings(name))
         .filter(|name| !is_numbers(name) && !IDENTITIES.contains(&name.as_str()))
         .collect();
-    assert!(NUMBERS.iter().all(|name| exported.contains(*name)), "{NUMBERS:?}");
-    assert!(RINGS.iter().all(|name| exported.contains(*name)), "{RINGS:?}");
+    assert!(rings().iter().all(|name| exported.contains(*name)), "{:?}", rings());
     assert!(IDENTITIES.iter().all(|name| exported.contains(*name)), "{IDENTITIES:?}");
     assert!(missing.is_empty(), "served or refused by the table, not exported: {missing:?}");
     assert!(
         silent.is_empty(),
         "exported, not served or refused by crates/preload/support/files.txt: {silent:?}",
     );
+}
+
+/// Every name of a call has what the table says of the call, for there is no other list: so each
+/// exported function stands in one row, or among those that are composed of calls, and none stands
+/// there that is not exported.
+#[test]
+fn every_export_stands_in_the_table_of_calls() {
+    let mut exported = functions(&crate::support::library());
+    exported.retain(|name| !OWN.contains(&name.as_str()));
+    let rows = ROWS.iter().flat_map(|row| row.symbols);
+    let composed = COMPOSED.iter().flat_map(|function| function.symbols);
+    let known: Vec<&str> = rows.chain(composed).copied().collect();
+    let table: BTreeSet<String> = known.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(table.len(), known.len(), "a name stands twice");
+    let missing: Vec<&String> = exported.difference(&table).collect();
+    assert!(missing.is_empty(), "exported, and in no row of crates/calls: {missing:?}");
+    let silent: Vec<&String> = table.difference(&exported).collect();
+    assert!(silent.is_empty(), "in crates/calls, and not exported: {silent:?}");
 }
 
 /// GCC's unwinder does not come with the library, and the program's exceptions do not go through
@@ -362,11 +282,61 @@ fn sentence() -> String {
     )
 }
 
+fn in_code<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ")
+}
+
+/// What becomes of each system call, from the table.
+fn calls_page() -> String {
+    let names = |are: &dyn Fn(&Server) -> bool| {
+        let rows = ROWS.iter().filter(|row| are(&row.server)).map(|row| row.name);
+        (in_code(rows.clone()), rows.count())
+    };
+    let mut text = format!(
+        "\n## System calls\n\n\
+         From the table of crate `calls`: every number of x86-64's kernel up to {LAST}. A later \
+         one is passed on. By number (`syscall`) as by name.\n\n| calls | | |\n|---|---|---|\n"
+    );
+    let mut line = |(names, count): (String, usize), word: &str, reason: &str| {
+        if count > 0 {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "| {names} | {word} | {reason} |");
+        }
+    };
+    line(names(&|server| *server == Server::Volume), "served", "as Linux on a local file system");
+    let mut seen = BTreeSet::new();
+    for server in ROWS.iter().map(|row| row.server) {
+        let (word, reason) = match server {
+            Server::Refused(error, reason) => (format!("refused `{error}`"), reason),
+            Server::Unserved(reason) => ("unserved `EOPNOTSUPP`".to_owned(), reason),
+            _ => continue,
+        };
+        if seen.insert((word.clone(), reason)) {
+            line(names(&|other| *other == server), &word, reason);
+        }
+    }
+    for (what, reason) in [
+        (What::Mappings, "the library follows what is mapped"),
+        (What::Processes, "the library follows processes and threads"),
+        (What::Signals, "the library follows actions and masks of signals"),
+        (What::Limits, "the library is ready before the process may do less"),
+    ] {
+        line(names(&|server| *server == Server::Watched(what)), "passed", reason);
+    }
+    line(
+        names(&|server| *server == Server::Kernel),
+        "passed",
+        "a file of a volume is none of theirs",
+    );
+    text
+}
+
 /// The page that people read.
 fn page() -> String {
     let mut text = format!(
         "# What is supported\n\n\
-         Made by `make support` from `crates/preload/support/files.txt`, which a test holds \
+         Made by `make support` from the table of system calls (`crates/calls`) and from \
+         `crates/preload/support/files.txt`, which a test holds \
          against the symbols of the\nlibrary and of glibc: 2.36 (Debian 12) and 2.41 (Debian \
          13), x86-64. The other {} functions of\n`libc.so.6` take neither path nor descriptor.\n\n\
          {}\n\n\
@@ -384,8 +354,9 @@ fn page() -> String {
          `EBADF`, an inherited one\n`EISDIR` or `ENOTDIR`.\n",
         others().len(),
         sentence(),
-        RINGS.map(|name| format!("`{name}`")).join(" "),
+        in_code(rings()),
     );
+    text.push_str(&calls_page());
     for Subject { title, entries } in table() {
         // Writing to a string cannot fail.
         let _ = write!(text, "\n## {title}\n\n| functions | | |\n|---|---|---|\n");

@@ -15,6 +15,20 @@ type Text = *const c_char;
 
 const HERE: c_int = libc::AT_FDCWD;
 
+/// Times `fcntl`: its commands are of several kinds.
+pub fn control(fd: c_int, command: c_int, next: impl FnOnce() -> c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, next),
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => on(Kind::Lock, fd, next),
+        _ => on(Kind::Fcntl, fd, next),
+    }
+}
+
 timed! {
     fn [open, open64, __open, __open64, __open_nocancel, __open64_nocancel](
         path: Text, flags: c_int, mode: c_uint
@@ -120,16 +134,7 @@ timed! {
     = |next| on(Kind::Lock, fd, next);
     fn [fcntl, fcntl64, __fcntl, __libc_fcntl64](
         fd: c_int, command: c_int, argument: usize
-    ) -> c_int = |next| match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, next),
-        libc::F_GETLK
-        | libc::F_SETLK
-        | libc::F_SETLKW
-        | libc::F_OFD_GETLK
-        | libc::F_OFD_SETLK
-        | libc::F_OFD_SETLKW => on(Kind::Lock, fd, next),
-        _ => on(Kind::Fcntl, fd, next),
-    };
+    ) -> c_int = |next| control(fd, command, next);
     fn [ioctl](fd: c_int, request: c_ulong, argument: Memory) -> c_int
     = |next| on(Kind::Ioctl, fd, next);
     fn [aio_read, aio_read64, aio_write, aio_write64](request: *mut libc::aiocb) -> c_int = |next| {

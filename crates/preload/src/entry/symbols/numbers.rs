@@ -86,7 +86,8 @@ before! { [Pair] { cached_fd::give_back() } then { |failed, (pair,)| both_given(
 before! { [Pair] { cached_fd::give_back() } then { |failed, (pair, _)| both_given(failed, pair) }
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
 }
-before! { [Pair] { cached_fd::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
+before! { [Pair]
+    { cached_fd::give_back() } then { |failed, (_, _, _, pair)| both_given(failed, pair) }
     fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
 }
 // They make numbers otherwise, begin threads, or look at any number.
