@@ -3,7 +3,7 @@
 //! allocates, enters the C library or panics.
 
 use crate::elf::Between;
-use crate::instructions::{decode, padding};
+use crate::instructions::{Stack, decode, padding};
 use crate::sites::{self, Comparison, Found, Shape, Site};
 
 /// Behind a call: the number is in eax.
@@ -311,12 +311,14 @@ fn push_moved<const N: usize>(
 fn displaced_body(mut displaced: &[u8], syscall: usize) -> Result<Bytes<STUB_MAX>, Refused> {
     let mut body = Bytes::new();
     while !displaced.is_empty() {
-        let by_stack = sites::displaceable(displaced).ok_or(Refused::Bound(syscall))?;
         let one = decode(displaced).ok_or(Refused::Bound(syscall))?;
         let start = body.length;
         body.push(&displaced[..one.length])?;
-        if let Some(at) = by_stack {
-            body.bytes[start + at] += 8;
+        match one.stack {
+            _ if one.relative.is_some() => return Err(Refused::Bound(syscall)),
+            None => {}
+            Some(Stack::At(at)) if displaced[at] < 0x70 => body.bytes[start + at] += 8,
+            Some(_) => return Err(Refused::Bound(syscall)),
         }
         displaced = &displaced[one.length..];
     }

@@ -318,6 +318,12 @@ fn children() {
     }
 }
 
+extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: it sleeps until it is cancelled.
+    unsafe { libc::pause() };
+    std::ptr::null_mut()
+}
+
 fn threads() {
     let total = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -332,11 +338,6 @@ fn threads() {
     });
     assert_eq!(total.into_inner(), 3200);
     // Cancelled in a wait.
-    extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: it sleeps until it is cancelled.
-        unsafe { libc::pause() };
-        std::ptr::null_mut()
-    }
     // SAFETY: a thread that is cancelled and joined.
     unsafe {
         let mut thread = std::mem::zeroed();
@@ -389,7 +390,7 @@ fn costs() {
                 for _ in 0..count {
                     call();
                 }
-                begun.elapsed().as_nanos() as f64 / f64::from(count)
+                begun.elapsed().as_secs_f64() * 1e9 / f64::from(count)
             })
             .fold(f64::MAX, f64::min)
     };

@@ -273,16 +273,16 @@ struct Needs {
     flags: bool,
 }
 
+const FLAGS: u64 = 1 << 32;
+
 fn needs(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) -> Needs {
     let mut needs = Needs { vectors: BTreeSet::new(), flags: false };
     // Addresses with what had been written on the way there: vectors as bits, flags as bit 32.
     let mut seen: HashMap<u64, u64> = HashMap::new();
     let mut open = vec![(from, 0u64)];
-    const FLAGS: u64 = 1 << 32;
     while let Some((address, mut written)) = open.pop() {
         let mut address = address;
-        loop {
-            let Some(one) = listing.at(address) else { break };
+        while let Some(one) = listing.at(address) {
             let known = seen.entry(address).or_insert(u64::MAX);
             if *known & written == *known {
                 break;
@@ -321,10 +321,9 @@ fn needs(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) -> Nee
                 }
             }
             for one in used {
-                if let Some((_, bit)) = vector(one.register()) {
-                    if matches!(one.access(), OpAccess::Write | OpAccess::ReadWrite) {
-                        written |= bit;
-                    }
+                let writes = matches!(one.access(), OpAccess::Write | OpAccess::ReadWrite);
+                if let Some((_, bit)) = vector(one.register()).filter(|_| writes) {
+                    written |= bit;
                 }
             }
             if one.rflags_modified() != 0 && !system {
@@ -388,7 +387,7 @@ fn reads_below(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) 
         match one.flow_control() {
             FlowControl::Next => open.push(one.next_ip()),
             FlowControl::UnconditionalBranch if is_direct(one) => {
-                open.push(one.near_branch_target())
+                open.push(one.near_branch_target());
             }
             FlowControl::ConditionalBranch => {
                 open.extend([one.near_branch_target(), one.next_ip()]);
