@@ -1,8 +1,8 @@
 //! Arming: the patched text is put in the place of the text that the loader has loaded.
 //!
 //! It is called from a resolver of IRELATIVE relocations, or a constructor, while the process has
-//! one thread. Nothing here enters the C library, allocates, touches thread-local storage or panics.
-//! Whatever fails leaves the library as it was.
+//! one thread. Nothing here enters the C library, allocates, touches thread-local storage or
+//! panics. Whatever fails leaves the library as it was.
 //!
 //! The order: all is checked; the slot gets the entry's address; then one call changes the text.
 
@@ -78,8 +78,8 @@ pub enum Step {
     Read,
     /// Memory for a copy.
     Allocate,
-    /// Making the loaded text writable for a moment: not under `PR_SET_MDWE`, nor where it is sealed
-    /// or a filter forbids it.
+    /// Making the loaded text writable for a moment: not under `PR_SET_MDWE`, nor where it is
+    /// sealed or a filter forbids it.
     Write,
     /// Putting the patched text in the place of the loaded one: not where it is sealed.
     Replace,
@@ -191,8 +191,8 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
     };
     slot.check()?;
     slot.fill(entry().start)?;
-    // SAFETY: the caller vouches for the library; the mapping replaces its text, whole pages, by the
-    // same text but for the sites.
+    // SAFETY: the caller vouches for the library; the mapping replaces its text, whole pages, by
+    // the same text but for the sites.
     let mapped = unsafe { map_over(text, file, offset) };
     let way = match mapped {
         Ok(()) => Ok(Way::Mapped),

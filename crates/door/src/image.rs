@@ -266,10 +266,8 @@ impl fmt::Display for Failed {
             Self::Unfit(Unfit::Data) => f.write_str("it has no writable segment behind its text"),
             Self::Unfit(Unfit::BuildId) => f.write_str("it has no build-id"),
             Self::Unknown(address) => {
-                write!(
-                    f,
-                    "the bytes 0f 05 at {address:#x} may be a system call of a shape that is not known"
-                )
+                let shape = "may be a system call of a shape that is not known";
+                write!(f, "the bytes 0f 05 at {address:#x} {shape}")
             }
             Self::Bound(address) => {
                 write!(f, "what stands before the system call at {address:#x} cannot be moved")
@@ -391,7 +389,8 @@ impl<'a> File<'a> {
     }
 
     /// Eight bytes in the pages of the writable segment as they are when it has been loaded: the
-    /// file's, zeros from the end of what it has to the end of what is asked for, and in whole pages.
+    /// file's, zeros from the end of what it has to the end of what is asked for, and in whole
+    /// pages.
     fn in_memory(&self, parts: &Parts, address: u64) -> Option<u64> {
         let data = self.programs.iter().find(|program| {
             program.p_type.get(LE) == PT_LOAD && program.p_vaddr.get(LE) == parts.data.address

@@ -156,8 +156,8 @@ pub struct Done {
 }
 
 /// Patches a text that starts at `address`, of which `common` is the jump; `visit` is told of each
-/// `0f 05`. The text is refused, and may have been changed in part, where something wanted cannot be
-/// patched: so look first.
+/// `0f 05`. The text is refused, and may have been changed in part, where something wanted cannot
+/// be patched: so look first.
 pub fn patch(
     text: &mut Text,
     address: u64,
@@ -325,8 +325,8 @@ fn displaced_body(mut displaced: &[u8], syscall: usize) -> Result<Bytes<STUB_MAX
     Ok(body)
 }
 
-/// Puts a stub into a gap: the body, then a jump to the entry; or, if its caller has no bytes behind
-/// its call, a call of its own and a return.
+/// Puts a stub into a gap: the body, then a jump to the entry; or, if its caller has no bytes
+/// behind its call, a call of its own and a return.
 fn make_stub(
     text: &mut Text,
     address: u64,

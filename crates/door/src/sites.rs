@@ -1,6 +1,7 @@
 //! Where a C library makes system calls: `syscall` instructions, found in the bytes of its text by
-//! the shapes in which compilers and the library's own assembly have them. There is no disassembler:
-//! what has none of the shapes is [`Found::Unknown`], and a file that has one is refused.
+//! the shapes in which compilers and the library's own assembly have them. There is no
+//! disassembler: what has none of the shapes is [`Found::Unknown`], and a file that has one is
+//! refused.
 //!
 //! A shape is what stands around `0f 05`. The *window* are the bytes that are changed. What is
 //! executed after the change does the same, but for the call: `call common` stands in the window,

@@ -214,8 +214,11 @@ struct Known {
     build_id: Vec<u8>,
     /// Where the library lies; none of one that is in a cache only.
     library: Option<PathBuf>,
-    held: Result<(Held, Result<Image, String>), Vec<(PathBuf, String)>>,
+    held: Result<Whole, Vec<(PathBuf, String)>>,
 }
+
+/// A patched file that is believed, and what it holds, or why that is damaged.
+type Whole = (Held, Result<Image, String>);
 
 fn known(cache: &Cache) -> Vec<Known> {
     let mut found: Vec<(Vec<u8>, Option<PathBuf>)> = Vec::new();
@@ -349,5 +352,8 @@ fn to_json(one: &Known) -> Value {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

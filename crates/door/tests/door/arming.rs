@@ -1,6 +1,6 @@
 //! A program whose C library and loader are armed before its first constructor, with a handler that
-//! counts and passes everything on: its results are those of the same program that is not armed, and
-//! every call came by.
+//! counts and passes everything on: its results are those of the same program that is not armed,
+//! and every call came by.
 //!
 //! The program is this test, re-executed: an entry of `.init_array` arms it if it is told to.
 
