@@ -356,9 +356,8 @@ fn threads() {
 }
 
 fn plugins(folder: &std::path::Path) {
-    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/door/forms.c");
     let object = folder.join("plugin.so");
-    libraries::link(&source, &object, &[]);
+    crate::entry::forms(&object);
     let name = CString::new(object.to_str().unwrap()).unwrap();
     // SAFETY: a library without constructors.
     unsafe {

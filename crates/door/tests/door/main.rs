@@ -7,3 +7,4 @@ mod damaged;
 mod disassembly;
 mod entry;
 mod libraries;
+mod refused;
