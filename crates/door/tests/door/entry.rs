@@ -179,7 +179,9 @@ fn expected(name: &CStr, result: isize) -> isize {
 fn a_site_finds_what_it_would_behind_the_kernel() {
     let folder = libraries::Scratch::new("entry");
     let paths = ["plain.so", "armed.so", "memory.so", "copied.so"].map(|name| folder.0.join(name));
-    paths.iter().for_each(|path| forms(path));
+    for path in &paths {
+        forms(path);
+    }
     let [plain, armed, memory, copied] = paths.each_ref().map(|path| Library::load(path));
     let image = Image::make(&std::fs::read(&paths[1]).unwrap(), &door::wanted).unwrap();
     let patched = folder.0.join("patched");

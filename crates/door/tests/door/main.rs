@@ -7,4 +7,5 @@ mod damaged;
 mod disassembly;
 mod entry;
 mod libraries;
+mod programs;
 mod refused;

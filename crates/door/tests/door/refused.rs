@@ -42,7 +42,9 @@ fn what_a_restricted_process_sees() {
     let Ok(what) = std::env::var(FORBID) else { return };
     let folder = Scratch::new(&what);
     let paths = ["file.so", "memory.so"].map(|name| folder.0.join(name));
-    paths.iter().for_each(|path| forms(path));
+    for path in &paths {
+        forms(path);
+    }
     let [file, memory] = paths.each_ref().map(|path| Library::load(path));
     let image = Image::make(&std::fs::read(&paths[0]).unwrap(), &door::wanted).unwrap();
     let patched = folder.0.join("patched");
