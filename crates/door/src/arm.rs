@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::elf::{Between, PAGE, Part, Parts, ProgramHeader, Unfit, build_id};
 use crate::entry::entry;
 use crate::image::{Damaged, FOOTER, Footer};
-use crate::patch::{Gaps, Refused, Text, patch};
+use crate::patch::{Gaps, Refused, STUBS, Text, patch};
 
 /// A shared object that the loader has loaded.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,20 @@ pub struct Armed {
     pub text: (usize, usize),
     /// The address of the slot.
     pub slot: usize,
+    /// The address of the jump to the entry.
+    jump: usize,
+    /// The stubs: addresses and bytes.
+    stubs: [(usize, usize); STUBS],
+}
+
+impl Armed {
+    /// Whether an instruction at this address was put into padding: the library's tables of
+    /// unwinding do not know it, and the call of its site has not been made. A signal's handler
+    /// that would unwind from there, to cancel a thread, must not.
+    pub fn is_added(&self, address: usize) -> bool {
+        address == self.jump
+            || self.stubs.iter().any(|(start, size)| (*start..start + size).contains(&address))
+    }
 }
 
 /// Why a library is not armed.
@@ -205,7 +219,15 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
         },
     };
     match way {
-        Ok(way) => Ok(Armed { way, text, slot: slot.address }),
+        Ok(way) => Ok(Armed {
+            way,
+            text,
+            slot: slot.address,
+            jump: loaded.base + footer.jump as usize,
+            stubs: footer
+                .stubs
+                .map(|stub| (loaded.base + stub.address as usize, stub.size as usize)),
+        }),
         Err(refusal) => {
             slot.empty();
             Err(refusal)
@@ -249,8 +271,14 @@ pub unsafe fn in_memory(loaded: &Loaded, wanted: &dyn Fn(u32) -> bool) -> Result
         patch(&mut Text::Change(text), address, &mut gaps, slot_address, wanted, &mut |_| ());
     // It cannot be refused: a right is given up.
     let _ = protect(pages, executed);
-    done.map_err(Refusal::Refused)?;
-    Ok(Armed { way: Way::InMemory, text: pages, slot: start + slot })
+    let added = done.map_err(Refusal::Refused)?;
+    Ok(Armed {
+        way: Way::InMemory,
+        text: pages,
+        slot: start + slot,
+        jump: start + added.jump,
+        stubs: added.stubs.map(|(at, size)| (start + at as usize, size as usize)),
+    })
 }
 
 /// Changes the rights of whole pages.

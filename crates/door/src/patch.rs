@@ -135,13 +135,22 @@ impl Text<'_> {
     }
 }
 
-/// Where the one jump to the entry stands, and what it goes by.
+/// How many stubs a text may have.
+pub const STUBS: usize = 32;
+
+/// What was put into padding, where the library has no unwinding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Common {
-    /// `jmp *slot(%rip)`: bytes from the start of the text.
+pub struct Added {
+    /// `jmp *slot(%rip)`, the one jump to the entry: bytes from the start of the text.
     pub jump: usize,
-    /// The address of the slot: eight bytes that hold the entry's address.
-    pub slot: u64,
+    /// The stubs: start, bytes from the start of the text, and bytes; 0 bytes of those that are not.
+    pub stubs: [(u32, u32); STUBS],
+}
+
+/// Where the one jump to the entry stands, and what it goes by.
+struct Common {
+    jump: usize,
+    slot: u64,
 }
 
 /// What was done at one `0f 05`.
@@ -155,8 +164,8 @@ pub struct Done {
     pub stub: (usize, usize),
 }
 
-/// Patches a text that starts at `address`, of which `common` is the jump; `visit` is told of each
-/// `0f 05`. The text is refused, and may have been changed in part, where something wanted cannot
+/// Patches a text that starts at `address`; `slot` is the address of eight bytes for the entry's.
+/// `visit` is told of each `0f 05`. The text is refused, and may have been changed in part, where something wanted cannot
 /// be patched: so look first.
 pub fn patch(
     text: &mut Text,
@@ -165,9 +174,11 @@ pub fn patch(
     slot: u64,
     wanted: &dyn Fn(u32) -> bool,
     visit: &mut dyn FnMut(Done),
-) -> Result<Common, Refused> {
+) -> Result<Added, Refused> {
     let jump = gaps.take(JUMP_LENGTH, address, 1).ok_or(Refused::Gaps)?;
     let common = Common { jump, slot };
+    let mut added = Added { jump, ..Added::default() };
+    let mut stubs = added.stubs.iter_mut();
     text.write(jump, &indirect(address, jump, slot)?)?;
     let mut behind = 0;
     let mut at = 0;
@@ -180,6 +191,9 @@ pub fn patch(
             Found::Unknown => return Err(Refused::Unknown(here)),
             Found::Site(site) => {
                 stub = change(text, address, gaps, &common, &site)?;
+                if stub.1 != 0 {
+                    *stubs.next().ok_or(Refused::Gaps)? = (stub.0 as u32, stub.1 as u32);
+                }
                 behind = site.end;
                 at = site.end;
                 sites += 1;
@@ -189,7 +203,7 @@ pub fn patch(
         }
         visit(Done { at: here, found, stub });
     }
-    if sites == 0 { Err(Refused::Nothing) } else { Ok(common) }
+    if sites == 0 { Err(Refused::Nothing) } else { Ok(added) }
 }
 
 /// `jmp *slot(%rip)` at a place of the text.

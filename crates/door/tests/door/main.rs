@@ -9,3 +9,4 @@ mod entry;
 mod libraries;
 mod programs;
 mod refused;
+mod stepping;
