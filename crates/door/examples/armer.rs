@@ -2,8 +2,8 @@
 //! serves one call, `getcwd`, where `SOLERA_DOOR_SERVE` is set. For the tests, and to see what is
 //! needed.
 //!
-//! `SOLERA_DOOR_ARM` names the folder of patched files, by their build-ids, or is `memory`. A program
-//! that is told to be armed and cannot be ends with 125 and the reason.
+//! `SOLERA_DOOR_ARM` names the folder of patched files, by their build-ids, or is `memory`. A
+//! program that is told to be armed and cannot be ends with 125 and the reason.
 
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;

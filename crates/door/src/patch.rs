@@ -143,7 +143,8 @@ pub const STUBS: usize = 32;
 pub struct Added {
     /// `jmp *slot(%rip)`, the one jump to the entry: bytes from the start of the text.
     pub jump: usize,
-    /// The stubs: start, bytes from the start of the text, and bytes; 0 bytes of those that are not.
+    /// The stubs: start, bytes from the start of the text, and bytes; 0 bytes of those that are
+    /// not.
     pub stubs: [(u32, u32); STUBS],
 }
 
@@ -165,8 +166,8 @@ pub struct Done {
 }
 
 /// Patches a text that starts at `address`; `slot` is the address of eight bytes for the entry's.
-/// `visit` is told of each `0f 05`. The text is refused, and may have been changed in part, where something wanted cannot
-/// be patched: so look first.
+/// `visit` is told of each `0f 05`. The text is refused, and may have been changed in part, where
+/// something wanted cannot be patched: so look first.
 pub fn patch(
     text: &mut Text,
     address: u64,

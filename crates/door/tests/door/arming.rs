@@ -400,15 +400,26 @@ fn costs() {
         // SAFETY: the same call, past the library.
         let _ = unsafe { os::interrupt::system_call(libc::SYS_lseek, arguments) };
     });
+    let function: extern "C" fn(i32, i64, i32) -> i64 = std::hint::black_box(bare);
+    let bare = least(1_000_000, &|| {
+        std::hint::black_box(function(-1, 0, 0));
+    });
     answer_by(serve);
     let served = least(1_000_000, &seek);
     answer_by(count);
-    println!("served {served:.1} ns, passed on {passed:.1} ns, by the kernel alone {own:.1} ns");
+    println!(
+        "bare {bare:.1} ns, served {served:.1} ns, passed on {passed:.1} ns, by the kernel alone {own:.1} ns"
+    );
     assert!(served < 50.0, "{served}");
 }
 
 unsafe extern "C" fn pass(_: &mut Call) -> Verdict {
     Verdict::Pass
+}
+
+/// What a call of a function costs.
+extern "C" fn bare(_: i32, _: i64, _: i32) -> i64 {
+    -1
 }
 
 unsafe extern "C" fn serve(call: &mut Call) -> Verdict {

@@ -1,5 +1,5 @@
-//! What a system forbids: each way of arming is refused with its reason, and the library works as it
-//! did. Each in a process of its own, for what is forbidden stays so.
+//! What a system forbids: each way of arming is refused with its reason, and the library works as
+//! it did. Each in a process of its own, for what is forbidden stays so.
 
 use std::os::fd::AsRawFd;
 use std::process::Command;
