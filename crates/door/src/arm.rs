@@ -77,8 +77,6 @@ pub enum Refusal {
     SlotTaken,
     /// It is armed already.
     Armed,
-    /// Its text is not as its file's: a debugger's breakpoints, or another program's patches.
-    Changed,
     /// Without a file: its text cannot be patched.
     Refused(Refused),
     /// The system does not allow a step.
@@ -112,9 +110,6 @@ impl fmt::Display for Refusal {
             }
             Self::SlotTaken => f.write_str("the slot for the entry's address is in use"),
             Self::Armed => f.write_str("it is armed already"),
-            Self::Changed => {
-                f.write_str("the loaded text has been changed: by a debugger, or another program")
-            }
             Self::Refused(Refused::Gaps) => f.write_str("there is not enough padding in its text"),
             Self::Refused(Refused::Nothing) => {
                 f.write_str("its text makes no system call that is wanted")

@@ -191,8 +191,10 @@ fn check(file: Option<&Path>, cache: &Cache) -> Outcome {
         if image.footer.elf_size != library.bytes.len() as u64 {
             return Err(Failure::new(asked(), format!("{of}: it is of another size"), ""));
         }
-        let (sites, wrong) = door::check::check(&library.bytes, &image)
-            .map_err(|error| Failure::new(asked(), error, ""))?;
+        let (sites, wrong) = door::check::check(&library.bytes, &image).map_err(|error| {
+            let advice = "it needs memory that may be written and executed, and 4 GiB of addresses";
+            Failure::new(asked(), error, advice)
+        })?;
         let mut text = format!("{}: {sites} sites {of} run once, ", library.path.display());
         let _ = match wrong.len() {
             0 => writeln!(text, "all as the library's own"),
