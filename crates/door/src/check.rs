@@ -230,8 +230,8 @@ const FAULTS: [Fault; 6] = [
 pub type Checked = (usize, Vec<Wrong>);
 
 /// Runs every site of a patched file once; `original` is the file that it was made of. The process
-/// should have one thread: it forks. An error is that of a child, or of memory that it may write and
-/// execute, and of 3.4 GiB of addresses that it touches some pages of.
+/// should have one thread: it forks. An error is that of a child, or of memory that it may write
+/// and execute, and of 3.4 GiB of addresses that it touches some pages of.
 pub fn check(original: &[u8], image: &Image) -> std::io::Result<Checked> {
     let sites: Vec<&Record> = image.records.iter().filter(|one| one.is_patched()).collect();
     let mut wrong = Vec::new();

@@ -91,7 +91,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Instruction> {
 
 /// Whether this is the one operation of c6 and c7 that is no transaction's.
 fn is_store(modrm: u8) -> bool {
-    modrm >> 3 & 7 == 0
+    matches!(modrm >> 3 & 7, 0)
 }
 
 fn is_vector_move(bytes: &[u8]) -> bool {
