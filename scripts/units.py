@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKSPACE = ["--release", "--workspace"]
 # Not --all-targets, which also builds the test programs that a manifest says there are not: that of the
 # preload library.
-BUILD = ["cargo", "build", *WORKSPACE, "--lib", "--bins", "--tests", "--message-format", "json-render-diagnostics"]
+BUILD = ["cargo", "build", *WORKSPACE, "--lib", "--bins", "--tests", "--examples", "--message-format", "json-render-diagnostics"]
 BUILT = ROOT / "target/test-logs/programs.json"
 APART = "solera-explorer"
 # Long ones begin first, so that none is left alone at the end; a name that is gone does no harm.

@@ -1,8 +1,8 @@
 //! Arming: the patched text is put in the place of the text that the loader has loaded.
 //!
 //! It is called from a resolver of IRELATIVE relocations, or a constructor, while the process has
-//! one thread. Nothing here enters the C library, allocates, touches thread-local storage or panics.
-//! Whatever fails leaves the library as it was.
+//! one thread. Nothing here enters the C library, allocates, touches thread-local storage or
+//! panics. Whatever fails leaves the library as it was.
 //!
 //! The order: all is checked; the slot gets the entry's address; then one call changes the text.
 
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::elf::{Between, PAGE, Part, Parts, ProgramHeader, Unfit, build_id};
 use crate::entry::entry;
 use crate::image::{Damaged, FOOTER, Footer};
-use crate::patch::{Gaps, Refused, Text, patch};
+use crate::patch::{Gaps, Refused, STUBS, Text, patch};
 
 /// A shared object that the loader has loaded.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,20 @@ pub struct Armed {
     pub text: (usize, usize),
     /// The address of the slot.
     pub slot: usize,
+    /// The address of the jump to the entry.
+    jump: usize,
+    /// The stubs: addresses and bytes.
+    stubs: [(usize, usize); STUBS],
+}
+
+impl Armed {
+    /// Whether an instruction at this address was put into padding: the library's tables of
+    /// unwinding do not know it, and the call of its site has not been made. A signal's handler
+    /// that would unwind from there, to cancel a thread, must not.
+    pub fn is_added(&self, address: usize) -> bool {
+        address == self.jump
+            || self.stubs.iter().any(|(start, size)| (*start..start + size).contains(&address))
+    }
 }
 
 /// Why a library is not armed.
@@ -63,8 +77,6 @@ pub enum Refusal {
     SlotTaken,
     /// It is armed already.
     Armed,
-    /// Its text is not as its file's: a debugger's breakpoints, or another program's patches.
-    Changed,
     /// Without a file: its text cannot be patched.
     Refused(Refused),
     /// The system does not allow a step.
@@ -78,8 +90,8 @@ pub enum Step {
     Read,
     /// Memory for a copy.
     Allocate,
-    /// Making the loaded text writable for a moment: not under `PR_SET_MDWE`, nor where it is sealed
-    /// or a filter forbids it.
+    /// Making the loaded text writable for a moment: not under `PR_SET_MDWE`, nor where it is
+    /// sealed or a filter forbids it.
     Write,
     /// Putting the patched text in the place of the loaded one: not where it is sealed.
     Replace,
@@ -98,9 +110,6 @@ impl fmt::Display for Refusal {
             }
             Self::SlotTaken => f.write_str("the slot for the entry's address is in use"),
             Self::Armed => f.write_str("it is armed already"),
-            Self::Changed => {
-                f.write_str("the loaded text has been changed: by a debugger, or another program")
-            }
             Self::Refused(Refused::Gaps) => f.write_str("there is not enough padding in its text"),
             Self::Refused(Refused::Nothing) => {
                 f.write_str("its text makes no system call that is wanted")
@@ -191,8 +200,8 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
     };
     slot.check()?;
     slot.fill(entry().start)?;
-    // SAFETY: the caller vouches for the library; the mapping replaces its text, whole pages, by the
-    // same text but for the sites.
+    // SAFETY: the caller vouches for the library; the mapping replaces its text, whole pages, by
+    // the same text but for the sites.
     let mapped = unsafe { map_over(text, file, offset) };
     let way = match mapped {
         Ok(()) => Ok(Way::Mapped),
@@ -205,7 +214,15 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
         },
     };
     match way {
-        Ok(way) => Ok(Armed { way, text, slot: slot.address }),
+        Ok(way) => Ok(Armed {
+            way,
+            text,
+            slot: slot.address,
+            jump: loaded.base + footer.jump as usize,
+            stubs: footer
+                .stubs
+                .map(|stub| (loaded.base + stub.address as usize, stub.size as usize)),
+        }),
         Err(refusal) => {
             slot.empty();
             Err(refusal)
@@ -249,8 +266,14 @@ pub unsafe fn in_memory(loaded: &Loaded, wanted: &dyn Fn(u32) -> bool) -> Result
         patch(&mut Text::Change(text), address, &mut gaps, slot_address, wanted, &mut |_| ());
     // It cannot be refused: a right is given up.
     let _ = protect(pages, executed);
-    done.map_err(Refusal::Refused)?;
-    Ok(Armed { way: Way::InMemory, text: pages, slot: start + slot })
+    let added = done.map_err(Refusal::Refused)?;
+    Ok(Armed {
+        way: Way::InMemory,
+        text: pages,
+        slot: start + slot,
+        jump: start + added.jump,
+        stubs: added.stubs.map(|(at, size)| (start + at as usize, size as usize)),
+    })
 }
 
 /// Changes the rights of whole pages.

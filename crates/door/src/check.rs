@@ -230,7 +230,8 @@ const FAULTS: [Fault; 6] = [
 pub type Checked = (usize, Vec<Wrong>);
 
 /// Runs every site of a patched file once; `original` is the file that it was made of. The process
-/// should have one thread: it forks.
+/// should have one thread: it forks. An error is that of a child, or of memory that it may write
+/// and execute, and of 3.4 GiB of addresses that it touches some pages of.
 pub fn check(original: &[u8], image: &Image) -> std::io::Result<Checked> {
     let sites: Vec<&Record> = image.records.iter().filter(|one| one.is_patched()).collect();
     let mut wrong = Vec::new();
@@ -246,7 +247,8 @@ pub fn check(original: &[u8], image: &Image) -> std::io::Result<Checked> {
         match pid {
             -1 => return Err(std::io::Error::last_os_error()),
             0 => {
-                let code = i32::from(child(original, image, &sites[next..], progress).is_err());
+                let code = child(original, image, &sites[next..], progress)
+                    .map_or_else(|error| error.raw_os_error().unwrap_or(libc::ENOMEM), |()| 0);
                 // SAFETY: it ends.
                 unsafe { libc::_exit(code) };
             }
@@ -268,7 +270,7 @@ pub fn check(original: &[u8], image: &Image) -> std::io::Result<Checked> {
         } else if fault > 0 {
             wrong.push(Wrong { address: u64::from(sites[at].address), fault: FAULTS[fault - 1] });
         } else if libc::WEXITSTATUS(status) != 0 {
-            return Err(std::io::Error::other("no memory may be written and executed here"));
+            return Err(std::io::Error::from_raw_os_error(libc::WEXITSTATUS(status)));
         }
         next = at + 1;
     }

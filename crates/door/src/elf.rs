@@ -101,25 +101,35 @@ pub fn build_id<'a>(headers: &[ProgramHeader], read: Read<'a, '_>) -> Result<&'a
     for header in headers.iter().filter(|header| header.p_type.get(LE) == PT_NOTE) {
         let size = header.p_filesz.get(LE).min(PAGE) as usize;
         let Some(mut notes) = read(header.p_vaddr.get(LE), size) else { continue };
-        while let Some((kind, name, description, rest)) = note(notes) {
-            if kind == NT_GNU_BUILD_ID && name == b"GNU\0" {
-                let fits = (8..=BUILD_ID_MAX).contains(&description.len());
-                return if fits { Ok(description) } else { Err(Unfit::BuildId) };
+        while let Some((note, behind)) = Note::first(notes) {
+            if note.kind == NT_GNU_BUILD_ID && note.name == b"GNU\0" {
+                let fits = (8..=BUILD_ID_MAX).contains(&note.says.len());
+                return if fits { Ok(note.says) } else { Err(Unfit::BuildId) };
             }
-            notes = rest;
+            notes = behind;
         }
     }
     Err(Unfit::BuildId)
 }
 
-/// The first of several notes: its kind, its name, what it says; and the others.
-fn note(notes: &[u8]) -> Option<(u32, &[u8], &[u8], &[u8])> {
-    let [name, description, kind] = [word(notes, 0)?, word(notes, 4)?, word(notes, 8)?];
-    let rest = notes.get(12..)?;
-    let (name_size, description_size) = (name as usize, description as usize);
-    let described = rest.get(name_size.checked_next_multiple_of(4)?..)?;
-    let behind = described.get(description_size.checked_next_multiple_of(4)?..).unwrap_or(&[]);
-    Some((kind, rest.get(..name_size)?, described.get(..description_size)?, behind))
+/// A note of an ELF file.
+struct Note<'a> {
+    kind: u32,
+    name: &'a [u8],
+    says: &'a [u8],
+}
+
+impl<'a> Note<'a> {
+    /// The first of several, and the others.
+    fn first(notes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (name, says) = (word(notes, 0)? as usize, word(notes, 4)? as usize);
+        let rest = notes.get(12..)?;
+        let described = rest.get(name.checked_next_multiple_of(4)?..)?;
+        let behind = described.get(says.checked_next_multiple_of(4)?..).unwrap_or(&[]);
+        let note =
+            Self { kind: word(notes, 8)?, name: rest.get(..name)?, says: described.get(..says)? };
+        Some((note, behind))
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

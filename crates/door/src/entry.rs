@@ -18,8 +18,8 @@
 //! end
 //! ```
 //!
-//! A signal's handler learns from [`entry`] whether it found a thread before the call that is passed
-//! on or behind it.
+//! A signal's handler learns from [`entry`] whether it found a thread before the call that is
+//! passed on or behind it.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -44,8 +44,8 @@ const _: () = assert!(offset_of!(Call, number) == 0 && offset_of!(Call, argument
 const _: () = assert!(offset_of!(Call, result) == 56 && offset_of!(Call, return_address) == 64);
 const _: () = assert!(offset_of!(Call, form) == 72 && offset_of!(Call, stack) == 80);
 
-/// How much of the stack the entry uses, bytes, with the 128 that it skips, the rest of an alignment
-/// and the return address of the handler.
+/// How much of the stack the entry uses, bytes, with the 128 that it skips, the rest of an
+/// alignment and the return address of the handler.
 pub const STACK_BYTES: usize = 128 + 8 + 15 + CALL + 8;
 
 impl Call {
@@ -105,8 +105,8 @@ pub enum Verdict {
     Served = 1,
 }
 
-/// Answers a call. It runs on the site's stack, under whatever locks of the C library the site holds,
-/// in signal handlers too: it must not enter the C library, and not change `errno`.
+/// Answers a call. It runs on the site's stack, under whatever locks of the C library the site
+/// holds, in signal handlers too: it must not enter the C library, and not change `errno`.
 pub type Handler = unsafe extern "C" fn(&mut Call) -> Verdict;
 
 global_asm!(

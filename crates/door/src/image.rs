@@ -4,7 +4,7 @@
 //! 0          the ELF file: same size and layout, only bytes of the text differ
 //! elf_size   zeros up to a multiple of 8
 //!            a Record for each system call that was found, in the order of addresses
-//! the end    a Footer, 256 bytes
+//! the end    a Footer, 512 bytes
 //! ```
 //!
 //! The loader of programs sees none of it. Who arms ([`crate::arm`]) reads the footer alone, by one
@@ -19,7 +19,7 @@ use ring::digest::{SHA256, digest};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::elf::{BUILD_ID_MAX, Between, PAGE, Part, Parts, ProgramHeader, Unfit, build_id};
-use crate::patch::{Done, Gaps, Refused, Text, patch};
+use crate::patch::{Done, Gaps, Refused, STUBS, Text, patch};
 use crate::sites::{Found, Reason, Shape};
 
 /// The first bytes of a footer.
@@ -69,10 +69,24 @@ pub struct Footer {
     pub digest: [u8; 32],
     /// A bit for each page of the text, from the one that it begins in: whether it is changed.
     pub changed: [u8; CHANGED],
+    /// The stubs: their addresses and bytes; 0 bytes of those that are not.
+    pub stubs: [Stub; STUBS],
     /// [`checksum`] of the footer's other bytes.
     pub checksum: u64,
 }
-const _: () = assert!(FOOTER == 256);
+const _: () = assert!(FOOTER == 512);
+
+/// A stub: in padding, where the library has no unwinding.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Stub {
+    /// Its address.
+    pub address: u32,
+    /// Bytes.
+    pub size: u32,
+}
 
 impl Footer {
     /// The build-id, if its size is right.
@@ -266,10 +280,8 @@ impl fmt::Display for Failed {
             Self::Unfit(Unfit::Data) => f.write_str("it has no writable segment behind its text"),
             Self::Unfit(Unfit::BuildId) => f.write_str("it has no build-id"),
             Self::Unknown(address) => {
-                write!(
-                    f,
-                    "the bytes 0f 05 at {address:#x} may be a system call of a shape that is not known"
-                )
+                let shape = "may be a system call of a shape that is not known";
+                write!(f, "the bytes 0f 05 at {address:#x} {shape}")
             }
             Self::Bound(address) => {
                 write!(f, "what stands before the system call at {address:#x} cannot be moved")
@@ -391,7 +403,8 @@ impl<'a> File<'a> {
     }
 
     /// Eight bytes in the pages of the writable segment as they are when it has been loaded: the
-    /// file's, zeros from the end of what it has to the end of what is asked for, and in whole pages.
+    /// file's, zeros from the end of what it has to the end of what is asked for, and in whole
+    /// pages.
     fn in_memory(&self, parts: &Parts, address: u64) -> Option<u64> {
         let data = self.programs.iter().find(|program| {
             program.p_type.get(LE) == PT_LOAD && program.p_vaddr.get(LE) == parts.data.address
@@ -437,7 +450,7 @@ impl Image {
         let mut gaps = Gaps::find(original, address, Between::new(&parts, &read));
         let mut bytes = file.to_vec();
         let mut records = Vec::new();
-        let common = patch(
+        let added = patch(
             &mut Text::Change(&mut bytes[text..text + text_size]),
             address,
             &mut gaps,
@@ -465,10 +478,14 @@ impl Image {
             data_end: parts.data.end(),
             slot,
             slot_before,
-            jump: address + common.jump as u64,
+            jump: address + added.jump as u64,
             records: records.len() as u32,
             patched: records.iter().filter(|record| record.is_patched()).count() as u32,
             digest: [0; 32],
+            stubs: added.stubs.map(|(start, size)| Stub {
+                address: if size == 0 { 0 } else { address as u32 + start },
+                size,
+            }),
             changed: changed_pages(&parts, original, &bytes[text..text + text_size])?,
             checksum: 0,
         };

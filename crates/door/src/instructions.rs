@@ -65,10 +65,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Instruction> {
         | 0x8b | 0x8d => operands(bytes, at, rex, 0, true),
         // Shifts, sums and masks with a byte; constants into memory.
         0x83 | 0xc1 => operands(bytes, at, rex, 1, false),
-        0xc6 if *bytes.get(at)? >> 6 != 3 => operands(bytes, at, rex, 1, false),
+        0xc6 if is_store(*bytes.get(at)?) && bytes.get(at)? >> 6 != 3 => {
+            operands(bytes, at, rex, 1, false)
+        }
         // With a byte's register only where a prefix says that it is not ah to bh.
         0x80 if rex != 0 => operands(bytes, at, rex, 1, false),
-        0x81 | 0xc7 => operands(bytes, at, rex, 4, false),
+        0x81 => operands(bytes, at, rex, 4, false),
+        0xc7 if is_store(*bytes.get(at)?) => operands(bytes, at, rex, 4, false),
         // not, neg.
         0xf7 if matches!(*bytes.get(at)? >> 3 & 7, 2 | 3) => operands(bytes, at, rex, 0, false),
         // Moves of vectors: movups, movaps, movhlps; with 66 movq, punpcklqdq, movdqa.
@@ -84,6 +87,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Instruction> {
         0x0f if matches!(bytes.get(at)?, 0x40..=0x4f) => operands(bytes, at + 1, rex, 0, true),
         _ => None,
     }
+}
+
+/// Whether this is the one operation of c6 and c7 that is no transaction's.
+fn is_store(modrm: u8) -> bool {
+    matches!(modrm >> 3 & 7, 0)
 }
 
 fn is_vector_move(bytes: &[u8]) -> bool {
@@ -182,5 +190,89 @@ pub(crate) fn padding(bytes: &[u8]) -> usize {
             length => length + 1,
         },
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{
+        Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+    };
+    use object::LittleEndian as LE;
+    use object::elf::FileHeader64;
+    use object::read::elf::{FileHeader, SectionHeader};
+
+    use super::{decode, padding};
+
+    /// Every instruction of this machine's C library: what is decoded here has the length, and
+    /// touches the registers, that a disassembler says.
+    #[test]
+    fn a_disassembler_says_the_same() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6")).unwrap();
+        let file = std::fs::read(path).unwrap();
+        let sections = FileHeader64::<LE>::parse(&*file).unwrap().sections(LE, &*file).unwrap();
+        let (_, text) = sections.section_by_name(LE, b".text").unwrap();
+        let (code, address) = (text.data(LE, &*file).unwrap(), text.sh_addr(LE));
+        let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+        let mut info = InstructionInfoFactory::new();
+        let (mut decoded, mut nops) = (0, 0);
+        while decoder.can_decode() {
+            let at = decoder.position();
+            let one = decoder.decode();
+            let bytes = &code[at..];
+            // Several nops in a row are one to the padding's length, or several.
+            if padding(&bytes[..one.len()]) == one.len() {
+                nops += 1;
+                let idle = matches!(one.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+                    || (one.mnemonic() == Mnemonic::Xchg
+                        && one.op0_register() == one.op1_register());
+                assert!(idle, "{:#x}", one.ip());
+            }
+            let Some(own) = decode(bytes) else { continue };
+            decoded += 1;
+            assert_eq!(own.length, one.len(), "{:#x}", one.ip());
+            assert_eq!(one.flow_control(), FlowControl::Next, "{:#x}", one.ip());
+            let used = info.info(&one);
+            let touches = |register: Register| {
+                used.used_registers().iter().any(|used| used.register().full_register() == register)
+            };
+            assert!(own.accumulator || !touches(Register::RAX), "{:#x}", one.ip());
+            assert!(own.stack.is_some() || !touches(Register::RSP), "{:#x}", one.ip());
+            if let Some(super::Stack::At(place)) = own.stack {
+                assert_eq!(one.memory_base(), Register::RSP, "{:#x}", one.ip());
+                assert_eq!(
+                    bytes[place] as i8 as u64,
+                    one.memory_displacement64(),
+                    "{:#x}",
+                    one.ip()
+                );
+                let moves = used.used_registers().iter().any(|used| {
+                    used.register().full_register() == Register::RSP
+                        && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead)
+                });
+                assert!(!moves, "{:#x}", one.ip());
+            }
+            assert_eq!(own.relative.is_some(), one.is_ip_rel_memory_operand(), "{:#x}", one.ip());
+            if let Some(place) = own.relative {
+                let distance = i32::from_le_bytes(bytes[place..place + 4].try_into().unwrap());
+                let target = one.next_ip().wrapping_add_signed(i64::from(distance));
+                assert_eq!(target, one.ip_rel_memory_address(), "{:#x}", one.ip());
+            }
+        }
+        assert!(decoded > 150_000 && nops > 5_000, "{decoded} {nops}");
+    }
+
+    #[test]
+    fn what_is_cut_has_no_length() {
+        for whole in [&[0x48, 0x8d, 0x35, 1, 2, 3, 4][..], &[0xc7, 0x44, 0x24, 8, 1, 0, 0, 0]] {
+            assert_eq!(decode(whole).map(|one| one.length), Some(whole.len()));
+            for length in 0..whole.len() {
+                assert_eq!(decode(&whole[..length]), None);
+            }
+        }
+        assert_eq!(padding(&[]), 0);
+        assert_eq!(padding(&[0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]), 11);
+        assert_eq!(padding(&[0x66, 0xcc]), 0);
     }
 }

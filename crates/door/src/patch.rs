@@ -3,7 +3,7 @@
 //! allocates, enters the C library or panics.
 
 use crate::elf::Between;
-use crate::instructions::{decode, padding};
+use crate::instructions::{Stack, decode, padding};
 use crate::sites::{self, Comparison, Found, Shape, Site};
 
 /// Behind a call: the number is in eax.
@@ -135,13 +135,23 @@ impl Text<'_> {
     }
 }
 
-/// Where the one jump to the entry stands, and what it goes by.
+/// How many stubs a text may have.
+pub const STUBS: usize = 32;
+
+/// What was put into padding, where the library has no unwinding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Common {
-    /// `jmp *slot(%rip)`: bytes from the start of the text.
+pub struct Added {
+    /// `jmp *slot(%rip)`, the one jump to the entry: bytes from the start of the text.
     pub jump: usize,
-    /// The address of the slot: eight bytes that hold the entry's address.
-    pub slot: u64,
+    /// The stubs: start, bytes from the start of the text, and bytes; 0 bytes of those that are
+    /// not.
+    pub stubs: [(u32, u32); STUBS],
+}
+
+/// Where the one jump to the entry stands, and what it goes by.
+struct Common {
+    jump: usize,
+    slot: u64,
 }
 
 /// What was done at one `0f 05`.
@@ -155,9 +165,9 @@ pub struct Done {
     pub stub: (usize, usize),
 }
 
-/// Patches a text that starts at `address`, of which `common` is the jump; `visit` is told of each
-/// `0f 05`. The text is refused, and may have been changed in part, where something wanted cannot be
-/// patched: so look first.
+/// Patches a text that starts at `address`; `slot` is the address of eight bytes for the entry's.
+/// `visit` is told of each `0f 05`. The text is refused, and may have been changed in part, where
+/// something wanted cannot be patched: so look first.
 pub fn patch(
     text: &mut Text,
     address: u64,
@@ -165,9 +175,11 @@ pub fn patch(
     slot: u64,
     wanted: &dyn Fn(u32) -> bool,
     visit: &mut dyn FnMut(Done),
-) -> Result<Common, Refused> {
+) -> Result<Added, Refused> {
     let jump = gaps.take(JUMP_LENGTH, address, 1).ok_or(Refused::Gaps)?;
     let common = Common { jump, slot };
+    let mut added = Added { jump, ..Added::default() };
+    let mut stubs = added.stubs.iter_mut();
     text.write(jump, &indirect(address, jump, slot)?)?;
     let mut behind = 0;
     let mut at = 0;
@@ -180,6 +192,9 @@ pub fn patch(
             Found::Unknown => return Err(Refused::Unknown(here)),
             Found::Site(site) => {
                 stub = change(text, address, gaps, &common, &site)?;
+                if stub.1 != 0 {
+                    *stubs.next().ok_or(Refused::Gaps)? = (stub.0 as u32, stub.1 as u32);
+                }
                 behind = site.end;
                 at = site.end;
                 sites += 1;
@@ -189,7 +204,7 @@ pub fn patch(
         }
         visit(Done { at: here, found, stub });
     }
-    if sites == 0 { Err(Refused::Nothing) } else { Ok(common) }
+    if sites == 0 { Err(Refused::Nothing) } else { Ok(added) }
 }
 
 /// `jmp *slot(%rip)` at a place of the text.
@@ -311,20 +326,22 @@ fn push_moved<const N: usize>(
 fn displaced_body(mut displaced: &[u8], syscall: usize) -> Result<Bytes<STUB_MAX>, Refused> {
     let mut body = Bytes::new();
     while !displaced.is_empty() {
-        let by_stack = sites::displaceable(displaced).ok_or(Refused::Bound(syscall))?;
         let one = decode(displaced).ok_or(Refused::Bound(syscall))?;
         let start = body.length;
         body.push(&displaced[..one.length])?;
-        if let Some(at) = by_stack {
-            body.bytes[start + at] += 8;
+        match one.stack {
+            _ if one.relative.is_some() => return Err(Refused::Bound(syscall)),
+            None => {}
+            Some(Stack::At(at)) if displaced[at] < 0x70 => body.bytes[start + at] += 8,
+            Some(_) => return Err(Refused::Bound(syscall)),
         }
         displaced = &displaced[one.length..];
     }
     Ok(body)
 }
 
-/// Puts a stub into a gap: the body, then a jump to the entry; or, if its caller has no bytes behind
-/// its call, a call of its own and a return.
+/// Puts a stub into a gap: the body, then a jump to the entry; or, if its caller has no bytes
+/// behind its call, a call of its own and a return.
 fn make_stub(
     text: &mut Text,
     address: u64,

@@ -1,6 +1,7 @@
 //! Where a C library makes system calls: `syscall` instructions, found in the bytes of its text by
-//! the shapes in which compilers and the library's own assembly have them. There is no disassembler:
-//! what has none of the shapes is [`Found::Unknown`], and a file that has one is refused.
+//! the shapes in which compilers and the library's own assembly have them. There is no
+//! disassembler: what has none of the shapes is [`Found::Unknown`], and a file that has one is
+//! refused.
 //!
 //! A shape is what stands around `0f 05`. The *window* are the bytes that are changed. What is
 //! executed after the change does the same, but for the call: `call common` stands in the window,
@@ -16,7 +17,7 @@
 //! X are moves, sums and addresses ([`crate::instructions`]). A stub does X and jumps to `common`.
 //! rcx and r11 are dead behind a system call, so `mov $nr,%cl` does nothing.
 
-use crate::instructions::{Stack, decode};
+use crate::instructions::decode;
 
 /// The bytes of `syscall`.
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -152,10 +153,10 @@ fn constant(before: &[u8]) -> Option<(u32, usize)> {
     while moved <= MOVED_MAX && moved + 5 <= before.len() {
         let at = before.len() - moved;
         // 512 numbers: what is told behind the call has nine bits.
-        if let [0xb8, low, high @ (0 | 1), 0, 0] = before[at - 5..at] {
-            if is_movable(&before[at..]) {
-                return Some((u32::from(low) | u32::from(high) << 8, moved));
-            }
+        if let [0xb8, low, high @ (0 | 1), 0, 0] = before[at - 5..at]
+            && is_movable(&before[at..])
+        {
+            return Some((u32::from(low) | u32::from(high) << 8, moved));
         }
         moved += 1;
     }
@@ -203,23 +204,16 @@ fn by_register(before: &[u8], behind: &[u8], at: usize) -> Option<Found> {
         // mov $nr,%ecx; mov %ecx,%eax: the number of getpid in raise (2.31).
         [.., 0xb9, 0x27, 0, 0, 0, 0x89, 0xc8] => Some(Found::Left(Reason::Unwanted(39))),
         // mov 0x18(%rbx),%rdx; mov (%rbx),%eax: __nptl_setxid and its handler in other threads.
-        [.., 0x48, 0x8b, 0x50, 0x18, 0x8b, 0x00] | [.., 0x48, 0x8b, 0x53, 0x18, 0x8b, 0x03] => {
-            displaced(6)
-        }
+        [.., 0x48, 0x8b, 0x50, 0x18, 0x8b, 0x00]
+        | [.., 0x48, 0x8b, 0x53, 0x18, 0x8b, 0x03]
         // or $MAP_32BIT,%r10d; mov %ecx,%eax: mmap (2.31).
-        [.., 0x41, 0x83, 0xca, 0x40, 0x89, 0xc8] => displaced(6),
+        | [.., 0x41, 0x83, 0xca, 0x40, 0x89, 0xc8] => displaced(6),
         // mov %rax,-0x830(%rbp); mov %ebx,%eax: backtrace_symbols_fd.
         [.., 0x48, 0x89, 0x85, _, _, 0xff, 0xff, 0x89, 0xd8] => displaced(9),
-        // mov %r13d,%edi; mov %ebx,%eax: backtrace_symbols_fd.
-        [.., 0x44, 0x89, 0xc7 | 0xcf | 0xd7 | 0xdf | 0xe7 | 0xef | 0xf7 | 0xff, 0x89, 0xd8] => {
-            displaced(5)
-        }
         // mov $FUTEX_WAKE_PRIVATE,%esi; mov %ebx,%eax: pthread_mutex_unlock (2.31).
         [.., 0xbe, 0x81, 0, 0, 0, 0x89, 0xd8]
         // mov $SIG_SETMASK,%edi; mov %ebp,%eax: the start of aio's threads (2.44).
         | [.., 0xbf, 0x02, 0, 0, 0, 0x89, 0xe8] => displaced(7),
-        // xor %r10d,%r10d; xor %eax,%eax: read (2.44).
-        [.., 0x45, 0x31, 0xd2, 0x31, 0xc0] => displaced(5),
         // mov %r11,8(%rsp); syscall; ret: __syscall_cancel_arch (2.41), which a signal's handler
         // knows by the address behind its `syscall`.
         [.., 0x4c, 0x89, 0x5c, 0x24, 0x08] if behind.starts_with(&[0xc3]) => {
@@ -231,11 +225,15 @@ fn by_register(before: &[u8], behind: &[u8], at: usize) -> Option<Found> {
                 shape: Shape::InPlace { moved: 0 },
             }))
         }
+        // mov %r13d,%edi; mov %ebx,%eax: backtrace_symbols_fd.
+        [.., 0x44, 0x89, 0xc7 | 0xcf | 0xd7 | 0xdf | 0xe7 | 0xef | 0xf7 | 0xff, 0x89, 0xd8]
+        // xor %r10d,%r10d; xor %eax,%eax: read (2.44).
+        | [.., 0x45, 0x31, 0xd2, 0x31, 0xc0]
         // mov 16(%rsp),%rax: __internal_syscall_cancel (2.41).
-        [.., 0x48, 0x8b, 0x44, 0x24, 0..0x70] => displaced(5),
+        | [.., 0x48, 0x8b, 0x44, 0x24, 0..0x70] => displaced(5),
         // mov %r9d,%eax: __libc_message, backtrace_symbols_fd, the start of aio's threads.
-        [.., 0x44, 0x89, modrm] if modrm & 0xc7 == 0xc0 => displaced(3),
-        // mov %r8,%rdx; syscall; lea: the start of aio's threads.
+        [.., 0x44, 0x89, 0xc0 | 0xc8 | 0xd0 | 0xd8 | 0xe0 | 0xe8 | 0xf0 | 0xf8] => displaced(3),
+        // mov %r8,%rdx; syscall; lea: the same.
         [.., 0x4c, 0x89, 0xc2] if behind.starts_with(&[0x48, 0x8d]) => displaced(3),
         _ => None,
     }
@@ -281,16 +279,4 @@ fn is_operand(text: &[u8], at: usize) -> bool {
         Some([0x00..=0x3b | 0x63 | 0x6f | 0x7f | 0x84..=0x8d | 0xb6 | 0xb7, modrm])
             if modrm & 0xc7 == 0x44
     )
-}
-
-/// Whether a displaced instruction can be done in a stub, where rsp is eight bytes lower: `Some`
-/// of where its displacement by rsp stands, if it has one.
-pub(crate) fn displaceable(bytes: &[u8]) -> Option<Option<usize>> {
-    let one = decode(bytes)?;
-    match one.stack {
-        _ if one.relative.is_some() => None,
-        None => Some(None),
-        Some(Stack::At(at)) if bytes[at] < 0x70 => Some(Some(at)),
-        Some(_) => None,
-    }
 }

@@ -9,6 +9,7 @@ pub mod defrag;
 pub mod detach;
 pub mod df;
 pub mod domain;
+pub mod door;
 pub mod export;
 pub mod format;
 pub mod fsck;
@@ -45,6 +46,7 @@ use self::defrag::DefragArgs;
 use self::detach::DetachArgs;
 use self::df::DfArgs;
 use self::domain::DomainArgs;
+use self::door::DoorArgs;
 use self::export::ExportArgs;
 use self::format::FormatArgs;
 use self::fsck::FsckArgs;
@@ -120,6 +122,7 @@ pub enum Command {
     Numa(NumaArgs),
     Map(MapArgs),
     Age(AgeArgs),
+    Door(DoorArgs),
     Log(LogArgs),
     Bench(BenchArgs),
     #[command(hide = true)]
@@ -188,6 +191,7 @@ impl Command {
         match self {
             Self::Format(args) => format::run(args),
             Self::Info(args) => info::run(args),
+            Self::Door(args) => door::run(args),
             Self::Log(args) => log::run(args),
             Self::Run(args) => run::run(args),
             Self::Mount(args) => mount::run(args),

@@ -6,6 +6,7 @@ mod contract;
 mod damage;
 mod defrag;
 mod disk_copies;
+mod door;
 mod fifos;
 mod formats;
 mod fsck;

@@ -1,6 +1,6 @@
 //! A program whose C library and loader are armed before its first constructor, with a handler that
-//! counts and passes everything on: its results are those of the same program that is not armed, and
-//! every call came by.
+//! counts and passes everything on: its results are those of the same program that is not armed,
+//! and every call came by.
 //!
 //! The program is this test, re-executed: an entry of `.init_array` arms it if it is told to.
 
@@ -15,20 +15,14 @@ use door::elf::ProgramHeader;
 use door::entry::{Call, Verdict, answer_by};
 use door::image::Image;
 
-use crate::libraries;
+use crate::{libraries, stepping};
 
 /// How often each number came by.
 static COUNTS: [AtomicU32; 512] = [const { AtomicU32::new(0) }; 512];
-/// The results that are served, for the costs: none.
-static SERVED: AtomicU32 = AtomicU32::new(u32::MAX);
 
 unsafe extern "C" fn count(call: &mut Call) -> Verdict {
     if let Some(count) = COUNTS.get(call.number() as usize) {
         count.fetch_add(1, Ordering::Relaxed);
-    }
-    if call.number() == SERVED.load(Ordering::Relaxed) {
-        call.result = 0;
-        return Verdict::Served;
     }
     Verdict::Pass
 }
@@ -88,6 +82,7 @@ extern "C" fn at_start() {
             Way::Mapped
         };
         assert_eq!(done.way, way);
+        stepping::ARMED.lock().unwrap().push(done);
     }
 }
 
@@ -123,7 +118,7 @@ fn run(how: &str, way: Option<&str>) -> String {
     eprintln!("{errors}");
     assert!(output.status.success(), "{how}: {:?}\n{text}\n{errors}", output.status);
     assert!(text.contains("all of it was done"), "{text}\n{errors}");
-    for line in text.lines().filter(|line| line.contains(" ns")) {
+    for line in text.lines().filter(|line| line.contains(" ns") || line.contains("unwound")) {
         println!("{line}");
     }
     text
@@ -220,6 +215,7 @@ fn what_the_armed_program_does() {
         }
         assert_eq!(counted(libc::SYS_getpid), 0);
         costs();
+        stepping::every_instruction_is_unwound();
     }
     println!("all of it was done");
 }
@@ -318,6 +314,12 @@ fn children() {
     }
 }
 
+extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: it sleeps until it is cancelled.
+    unsafe { libc::pause() };
+    std::ptr::null_mut()
+}
+
 fn threads() {
     let total = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -332,11 +334,6 @@ fn threads() {
     });
     assert_eq!(total.into_inner(), 3200);
     // Cancelled in a wait.
-    extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: it sleeps until it is cancelled.
-        unsafe { libc::pause() };
-        std::ptr::null_mut()
-    }
     // SAFETY: a thread that is cancelled and joined.
     unsafe {
         let mut thread = std::mem::zeroed();
@@ -355,9 +352,8 @@ fn threads() {
 }
 
 fn plugins(folder: &std::path::Path) {
-    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/door/forms.c");
     let object = folder.join("plugin.so");
-    libraries::link(&source, &object, &[]);
+    crate::entry::forms(&object);
     let name = CString::new(object.to_str().unwrap()).unwrap();
     // SAFETY: a library without constructors.
     unsafe {
@@ -389,7 +385,7 @@ fn costs() {
                 for _ in 0..count {
                     call();
                 }
-                begun.elapsed().as_nanos() as f64 / f64::from(count)
+                begun.elapsed().as_secs_f64() * 1e9 / f64::from(count)
             })
             .fold(f64::MAX, f64::min)
     };
@@ -397,15 +393,35 @@ fn costs() {
         // SAFETY: a descriptor that is none.
         std::hint::black_box(unsafe { libc::lseek(-1, 0, 0) });
     };
+    answer_by(pass);
     let passed = least(100_000, &seek);
     let own = least(100_000, &|| {
         let arguments = [usize::MAX, 0, 0, 0, 0, 0];
         // SAFETY: the same call, past the library.
         let _ = unsafe { os::interrupt::system_call(libc::SYS_lseek, arguments) };
     });
-    SERVED.store(libc::SYS_lseek as u32, Ordering::Relaxed);
+    let function: extern "C" fn(i32, i64, i32) -> i64 = std::hint::black_box(bare);
+    let bare = least(1_000_000, &|| {
+        std::hint::black_box(function(-1, 0, 0));
+    });
+    answer_by(serve);
     let served = least(1_000_000, &seek);
-    SERVED.store(u32::MAX, Ordering::Relaxed);
-    println!("served {served:.1} ns, passed on {passed:.1} ns, by the kernel alone {own:.1} ns");
-    assert!(served < 60.0, "{served}");
+    answer_by(count);
+    println!("a function {bare:.1} ns, a call that is served {served:.1} ns");
+    println!("passed on {passed:.1} ns, by the kernel alone {own:.1} ns");
+    assert!(served < 50.0, "{served}");
+}
+
+unsafe extern "C" fn pass(_: &mut Call) -> Verdict {
+    Verdict::Pass
+}
+
+/// What a call of a function costs.
+extern "C" fn bare(_: i32, _: i64, _: i32) -> i64 {
+    -1
+}
+
+unsafe extern "C" fn serve(call: &mut Call) -> Verdict {
+    call.result = 0;
+    Verdict::Served
 }

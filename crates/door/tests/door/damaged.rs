@@ -57,7 +57,7 @@ fn headers_that_are_wrong_are_no_panic() {
     let table = file.len() - 64 * 26;
     for _ in 0..3000 {
         let mut wrong = file.clone();
-        for _ in 0..1 + draw() % 4 {
+        for _ in 0..=draw() % 4 {
             let at = match draw() % 3 {
                 0 => draw() % 1024,
                 1 => 0x2d000 + draw() % 0x1000,

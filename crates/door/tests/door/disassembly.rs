@@ -158,7 +158,8 @@ fn check(path: &Path, file: &[u8], image: &Image) {
     check_registers(path, &before, &patched);
 }
 
-/// Only windows, stubs and the jump differ; windows and stubs are instructions that lead to the jump.
+/// Only windows, stubs and the jump differ; windows and stubs are instructions that lead to the
+/// jump.
 fn check_bytes(path: &Path, file: &[u8], image: &Image, before: &Listing, patched: &[&Record]) {
     let name = path.display();
     let footer = &image.footer;
@@ -273,16 +274,16 @@ struct Needs {
     flags: bool,
 }
 
+const FLAGS: u64 = 1 << 32;
+
 fn needs(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) -> Needs {
     let mut needs = Needs { vectors: BTreeSet::new(), flags: false };
     // Addresses with what had been written on the way there: vectors as bits, flags as bit 32.
     let mut seen: HashMap<u64, u64> = HashMap::new();
     let mut open = vec![(from, 0u64)];
-    const FLAGS: u64 = 1 << 32;
     while let Some((address, mut written)) = open.pop() {
         let mut address = address;
-        loop {
-            let Some(one) = listing.at(address) else { break };
+        while let Some(one) = listing.at(address) {
             let known = seen.entry(address).or_insert(u64::MAX);
             if *known & written == *known {
                 break;
@@ -295,7 +296,11 @@ fn needs(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) -> Nee
             }
             let zeroes = matches!(
                 one.mnemonic(),
-                Mnemonic::Pxor | Mnemonic::Xorps | Mnemonic::Vpxor | Mnemonic::Vxorps | Mnemonic::Pcmpeqd
+                Mnemonic::Pxor
+                    | Mnemonic::Xorps
+                    | Mnemonic::Vpxor
+                    | Mnemonic::Vxorps
+                    | Mnemonic::Pcmpeqd
             ) && one.op_count() >= 2
                 && one.op_register(one.op_count() - 1) == one.op_register(one.op_count() - 2)
                 // Compilers take the upper half of a register by it, and leave the rest undefined.
@@ -321,10 +326,9 @@ fn needs(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) -> Nee
                 }
             }
             for one in used {
-                if let Some((_, bit)) = vector(one.register()) {
-                    if matches!(one.access(), OpAccess::Write | OpAccess::ReadWrite) {
-                        written |= bit;
-                    }
+                let writes = matches!(one.access(), OpAccess::Write | OpAccess::ReadWrite);
+                if let Some((_, bit)) = vector(one.register()).filter(|_| writes) {
+                    written |= bit;
                 }
             }
             if one.rflags_modified() != 0 && !system {
@@ -354,16 +358,22 @@ fn needs(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) -> Nee
     needs
 }
 
-/// Whether an instruction names memory in the eight bytes below rsp: a call writes there. The entry
-/// skips the other 120 that a function may use.
-fn overlaps(one: &Instruction, base: Register) -> bool {
+/// Whether an instruction names memory in the bytes below rsp that a call writes, eight or, of a
+/// stub that calls, 16. The entry skips the others that a function may use.
+fn overlaps(one: &Instruction, base: Register, written: i64) -> bool {
     let start = one.memory_displacement64() as i64;
     let end = start + one.memory_size().size() as i64;
-    base == Register::RSP && one.memory_base() == Register::RSP && start < 0 && end > -8
+    base == Register::RSP && one.memory_base() == Register::RSP && start < 0 && end > -written
 }
 
-/// Whether the eight bytes below rsp are read before they are written, from an address on.
-fn reads_below(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) -> bool {
+/// Whether the bytes below rsp that a call writes are read before they are written, from an address
+/// on.
+fn reads_below(
+    listing: &Listing,
+    from: u64,
+    calls: i64,
+    info: &mut InstructionInfoFactory,
+) -> bool {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];
     while let Some(address) = open.pop() {
@@ -372,7 +382,7 @@ fn reads_below(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) 
             continue;
         }
         let used = info.info(one);
-        let touched = used.used_memory().iter().find(|memory| overlaps(one, memory.base()));
+        let touched = used.used_memory().iter().find(|memory| overlaps(one, memory.base(), calls));
         match touched.map(iced_x86::UsedMemory::access) {
             Some(OpAccess::Read | OpAccess::ReadWrite | OpAccess::CondRead) => return true,
             Some(OpAccess::Write) => continue,
@@ -388,7 +398,7 @@ fn reads_below(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) 
         match one.flow_control() {
             FlowControl::Next => open.push(one.next_ip()),
             FlowControl::UnconditionalBranch if is_direct(one) => {
-                open.push(one.near_branch_target())
+                open.push(one.near_branch_target());
             }
             FlowControl::ConditionalBranch => {
                 open.extend([one.near_branch_target(), one.next_ip()]);
@@ -400,8 +410,8 @@ fn reads_below(listing: &Listing, from: u64, info: &mut InstructionInfoFactory) 
     false
 }
 
-/// Nothing that the handler may change is needed behind a site; nor behind a call of a function that
-/// has sites, whose compiler may have known which registers it leaves alone (`-fipa-ra`).
+/// Nothing that the handler may change is needed behind a site; nor behind a call of a function
+/// that has sites, whose compiler may have known which registers it leaves alone (`-fipa-ra`).
 fn check_registers(path: &Path, before: &Listing, patched: &[&Record]) {
     let name = path.display();
     let mut info = InstructionInfoFactory::new();
@@ -415,7 +425,8 @@ fn check_registers(path: &Path, before: &Listing, patched: &[&Record]) {
         if needs.flags && !compared {
             wrong.push(format!("{:#x} needs flags", record.address));
         }
-        if reads_below(before, u64::from(record.end), &mut info) {
+        let calls = if record.stub != 0 && record.end - record.start < 7 { 16 } else { 8 };
+        if reads_below(before, u64::from(record.end), calls, &mut info) {
             wrong.push(format!("{:#x} needs what is below rsp", record.address));
         }
         // What the kernel may read there: written in the function. Of the action that ld.so's
@@ -425,7 +436,7 @@ fn check_registers(path: &Path, before: &Listing, patched: &[&Record]) {
             while before.instructions[at].ip() < function.end() {
                 let one = &before.instructions[at];
                 let written = info.info(one).used_memory().iter().any(|memory| {
-                    overlaps(one, memory.base())
+                    overlaps(one, memory.base(), calls)
                         && !matches!(memory.access(), OpAccess::Read | OpAccess::NoMemAccess)
                 });
                 let probe = one.mnemonic() == Mnemonic::Or && one.immediate8() == 0;

@@ -100,13 +100,13 @@ unsafe extern "C" fn handler(call: &mut Call) -> Verdict {
 }
 
 /// A library that is loaded: its handle and base.
-struct Library {
+pub struct Library {
     handle: *mut c_void,
-    base: usize,
+    pub base: usize,
 }
 
 impl Library {
-    fn load(path: &Path) -> Self {
+    pub fn load(path: &Path) -> Self {
         let path = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: a library without constructors.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
@@ -115,14 +115,14 @@ impl Library {
         Self { handle, base: unsafe { *handle.cast::<usize>() } }
     }
 
-    fn function(&self, name: &CStr) -> usize {
+    pub fn function(&self, name: &CStr) -> usize {
         // SAFETY: a handle that is open.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         assert!(!address.is_null(), "{name:?}");
         address as usize
     }
 
-    fn headers(&self) -> &'static [ProgramHeader] {
+    pub fn headers(&self) -> &'static [ProgramHeader] {
         // SAFETY: the ELF header is at the base, the program headers at the offset it says.
         unsafe {
             let offset = *((self.base + 32) as *const u64) as usize;
@@ -130,6 +130,12 @@ impl Library {
             std::slice::from_raw_parts((self.base + offset) as *const ProgramHeader, count)
         }
     }
+}
+
+/// Makes the library with a site of every shape.
+pub fn forms(path: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/door/forms.c");
+    libraries::link(&source, path, &[]);
 }
 
 /// The registers behind a call of a function with these before it, on a stack of an alignment.
@@ -172,10 +178,9 @@ fn expected(name: &CStr, result: isize) -> isize {
 #[test]
 fn a_site_finds_what_it_would_behind_the_kernel() {
     let folder = libraries::Scratch::new("entry");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/door/forms.c");
     let paths = ["plain.so", "armed.so", "memory.so", "copied.so"].map(|name| folder.0.join(name));
     for path in &paths {
-        libraries::link(&source, path, &[]);
+        forms(path);
     }
     let [plain, armed, memory, copied] = paths.each_ref().map(|path| Library::load(path));
     let image = Image::make(&std::fs::read(&paths[1]).unwrap(), &door::wanted).unwrap();

@@ -7,3 +7,6 @@ mod damaged;
 mod disassembly;
 mod entry;
 mod libraries;
+mod programs;
+mod refused;
+mod stepping;
