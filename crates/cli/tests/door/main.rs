@@ -6,6 +6,7 @@
 mod door;
 mod faces;
 mod generated;
+mod inputs;
 mod random;
 mod shell;
 mod stdio;
