@@ -12,9 +12,11 @@ printf "in fill: %d\n", $_any_caller_is("main", 5)
 next
 printf "behind the read: %s\n", buffer
 finish
-tbreak pread64
-break fill
+continue
 GDB
+said "breakpoints" srun gdb -q -batch -x commands --args ./checks "$AT" >out
+grep -E '^(in fill|behind|Value returned|exit code|sum|\[Inferior 1 .*exited)' out | sed 's/process [0-9]*/process/'
+srun rm -rf "$AT/checks" "$AT/copied"
 printf 'set pagination off\nset confirm off\nset debuginfod enabled off\nbreak fill\nrun\n' >within
 if [ -n "$RUN" ]; then
     # A store to the buffer from within the library: the kernel's own is not seen.

@@ -18,14 +18,17 @@ print(ctypes.CDLL(path).seen(path.encode()))' "$site/x"
 said "script" srun sh -c 'printf "#!%s/venv/bin/python\nimport sys; print(sys.argv[0], sys.prefix)\n" "$1" >"$1/script"; chmod +x "$1/script"; "$1/script"' sh "$AT"
 python=$(library 'libpython3*.so.1.0') || { echo "skipped: there is no libpython" >&2; exit 0; }
 cat >embeds.c <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
 int Py_BytesMain(int, char **);
-int main(int c, char **v) { return Py_BytesMain(c, v); }
+int main(int c, char **v) {
+    Dl_info found;
+    printf("%s\n", dladdr(Py_BytesMain, &found) ? found.dli_fname : "none");
+    fflush(stdout);
+    return Py_BytesMain(c, v);
+}
 C
-cc -o embeds embeds.c "$python" -Wl,-rpath,'$ORIGIN/../lib' || exit 1
+cc -D_GNU_SOURCE -fPIC -no-pie -fno-plt -o embeds embeds.c "$python" -Wl,-rpath,'$ORIGIN/../lib' || exit 1
 srun mkdir -p "$AT/app/bin" "$AT/app/lib"
 srun cp embeds "$AT/app/bin" && srun cp -L "$python" "$AT/app/lib/"
-said "embedded" srun "$AT/app/bin/embeds" -c '
-import os
-for line in open("/proc/self/maps"):
-    if "libpython" in line: print(line.split("/", 1)[1].strip().split("/")[-1]); break
-print(os.path.exists("'"$AT"'/app/bin/embeds"))'
+said "embedded" srun "$AT/app/bin/embeds" -c 'import sys; print(sys.version_info[0])'

@@ -26,7 +26,8 @@ static void do_spawn(void) {
     if (strcmp(words[1], "-"))
         posix_spawn_file_actions_addopen(&actions, 0, words[1], O_RDONLY, 0);
     if (strcmp(words[2], "-"))
-        posix_spawn_file_actions_addopen(&actions, 1, words[2], O_WRONLY | O_CREAT | O_APPEND, 0644);
+        posix_spawn_file_actions_addopen(&actions, 1, words[2], O_WRONLY | O_CREAT | O_APPEND,
+                                         0644);
     pid_t child;
     int status = 0, failed = posix_spawnp(&child, words[0], &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);

@@ -183,6 +183,7 @@ static void do_fts(void) {
 static void do_temporary(void) {
     size_t at = slot();
     char name[] = "made-XXXXXX", with_end[] = "made-XXXXXX.end", *tried = NULL;
+    char *(*name_of)(const char *, const char *);
     int made = -1;
     if (streams[at]) {
         say(" open");
@@ -195,7 +196,8 @@ static void do_temporary(void) {
     case 3: say_result(mkdtemp(name) ? 0 : -1); break;
     case 4:
         // By its name: the linker warns of it.
-        tried = ((char *(*)(const char *, const char *))dlsym(RTLD_DEFAULT, "tempnam"))(".", "tried");
+        name_of = (char *(*)(const char *, const char *))dlsym(RTLD_DEFAULT, "tempnam");
+        tried = name_of(".", "tried");
         say(" %d", tried && !strncmp(tried, "./tried", 7) && access(tried, F_OK));
         free(tried);
         return;

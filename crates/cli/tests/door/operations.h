@@ -139,9 +139,10 @@ static char *text(int word) {
 
 // So many bytes by a number: lines of digits and letters.
 static char *pattern(size_t length, long seed) {
+    static const char letters[] = "0123456789abcdefghijklmnop";
     static char made[LARGEST + 1];
     for (size_t at = 0; at < length; at++)
-        made[at] = at % 37 == 36 ? '\n' : "0123456789abcdefghijklmnop"[(at * 7 + (size_t)seed) % 26];
+        made[at] = at % 37 == 36 ? '\n' : letters[(at * 7 + (size_t)seed) % 26];
     made[length] = 0;
     return made;
 }

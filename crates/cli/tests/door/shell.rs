@@ -82,24 +82,36 @@ fn files(random: &mut Random, f: &str, g: &str, n: u64) -> String {
         8 => format!("cp -a d e{n}; rm -r d/no e{n}/x; ls -R e{n}"),
         9 => format!("ln -f {f} {g}; stat -c %h {f} {g}; ln -sf {f} s; cat s"),
         10 => {
-            format!("truncate -s {n}00 {f}; wc -c {f}; truncate -s -7 {f}; od -c {f} >out; tail -n 3 out")
+            format!(
+                "truncate -s {n}00 {f}; wc -c {f}; truncate -s -7 {f}; od -c {f} >out; \
+                 tail -n 3 out"
+            )
         }
         11 => format!("dd if={f} of={g} bs=7 skip=1 seek=2 count=9 conv=notrunc 2>&-; cmp {f} {g}"),
-        12 => format!("split -b {}k {g} sp.; cat sp.* 2>&- | cmp -s - {g}; echo $?; rm -f sp.*", 1 + n % 3),
+        12 => format!(
+            "split -b {}k {g} sp.; cat sp.* 2>&- | cmp -s - {g}; echo $?; \
+             rm -f sp.*",
+            1 + n % 3
+        ),
         13 => format!("tac {f} 2>&- | paste -d, - {g} 2>&- | uniq -c | tail -n 5"),
         14 => {
-            format!("diff {f} {g} >d/diff; echo $?; patch -s {f} d/diff 2>&-; head -n 4 {f}")
+            format!("diff {f} {g} >d/diff; echo $?; patch -sf {f} d/diff 2>&-; head -n 4 {f}")
         }
-        15 => "mkdir -p ex; tar cf - d | tar xf - -C ex && tar cf t.tar --sort=name --mtime=@0 d; tar tf t.tar"
+        15 => "mkdir -p ex; tar cf - d | tar xf - -C ex && tar cf t.tar --sort=name --mtime=@0 \
+             d; tar tf t.tar"
             .to_owned(),
         16 => format!("cat {f} >>{f}; echo $?; cat {f} {g} >new2; mv new2 {f}; md5sum {f}"),
         17 => format!("install -m 640 {f} d/inst; stat -c '%a %s' d/inst; rm -f {g}; ls"),
         18 => {
-            format!("tail -n +2 {f} 2>&- | tail -c {n}; comm -12 {f} {g} 2>&-; csplit -s {f} 2 2>&1; ls")
+            format!(
+                "tail -n +2 {f} 2>&- | tail -c {n}; comm -12 {f} {g} 2>&-; \
+                 csplit -s {f} 2 2>&1; ls"
+            )
         }
         19 => format!("mkdir -p p/q/r; echo {n} >p/q/f; rmdir p/q; (cd p/q && pwd -P | tail -c 4)"),
         _ => format!(
-            "gzip -kf {f}; zcat {f}.gz 2>&- | cmp -s - {f}; echo $?; rm -f {f}.gz; awk 'END{{print NR > \"nr\"}}' {f}"
+            "gzip -kf {f}; zcat {f}.gz 2>&- | cmp -s - {f}; echo $?; rm -f {f}.gz; \
+                 awk 'END{{print NR > \"nr\"}}' {f}"
         ),
     }
 }

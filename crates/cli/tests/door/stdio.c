@@ -1,12 +1,12 @@
 // Runs a script of operations on the C library, one a line, and says what each gave; at the end,
 // what the directory has. The same script must give the same on every file system.
 //
-// Usage: stdio DIRECTORY SCRIPT. Without SCRIPT it says what the directory has. Either way it removes
-// that. An operation whose stream or number is not open says so and does
-// nothing, so that a script without some of its lines is a script. `fork HOW` gives the lines up to
-// `end` to a child, which ends by `exit` or `_exit`. The script itself runs in a child, so that its
-// end, or the signal that killed it, is seen, too. What is undefined in C is left out: bytes of a
-// wide stream, a stream after a failed freopen.
+// Usage: stdio DIRECTORY SCRIPT. Without SCRIPT it says what the directory has. Either way it
+// removes that. An operation whose stream or number is not open says so and does nothing, so that a
+// script without some of its lines is a script. `fork HOW` gives the lines up to `end` to a child,
+// which ends by `exit` or `_exit`. The script itself runs in a child, so that its end, or the signal
+// that killed it, is seen, too. What is undefined in C is left out: bytes of a wide stream, a stream
+// after a failed freopen.
 #include "operations.h"
 #include "streams.h"
 #include "names.h"
