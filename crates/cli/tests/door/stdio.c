@@ -2,11 +2,11 @@
 // what the directory has. The same script must give the same on every file system.
 //
 // Usage: stdio DIRECTORY SCRIPT. Without SCRIPT it says what the directory has. Either way it
-// removes that. An operation whose stream or number is not open says so and does nothing, so that a
-// script without some of its lines is a script. `fork HOW` gives the lines up to `end` to a child,
-// which ends by `exit` or `_exit`. The script itself runs in a child, so that its end, or the signal
-// that killed it, is seen, too. What is undefined in C is left out: bytes of a wide stream, a stream
-// after a failed freopen.
+// removes that. An operation whose stream or number is not open says so and does nothing, so that
+// a script without some of its lines is a script. `fork HOW` gives the lines up to `end` to a
+// child, which ends by `exit` or `_exit`. The script itself runs in a child, so that its end, or
+// the signal that killed it, is seen, too. What is undefined in C is left out: bytes of a wide
+// stream, a stream after a failed freopen.
 #include "operations.h"
 #include "streams.h"
 #include "names.h"
@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
         // glibc has endless loops of its own: fseek of a wide stream behind bytes that are none.
         struct rlimit seconds = {1, 2};
         setrlimit(RLIMIT_CPU, &seconds);
-        alarm(20);
+        alarm(40);
         int none = open("/dev/null", O_RDWR);
         for (int at = 0; at < 3; at++)
             dup2(none, at);
