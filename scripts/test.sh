@@ -243,6 +243,15 @@ if [ -x tests/programs/run ]; then
     programs attached-programs cached-programs 3 CACHE=64M ATTACH=1 -- "${cached[@]}"
     programs overlay-programs attached-programs 3 OVERLAY=1 -- "${overlaid[@]}"
 fi
+if [ -x tests/door/run ]; then
+    # What stands before the C library: in the short run a quarter.
+    cases=(tests/door/cases/*.sh)
+    cases=("${cases[@]##*/}")
+    mapfile -t chosen < <(some 4 "${cases[@]/#/door }")
+    chosen=("${chosen[@]#door }")
+    behind=overlay-programs beside door tests/door/run "${chosen[@]%.sh}"
+    waiting+=(door)
+fi
 if [ -x tests/ddmap/run ]; then
     # It waits for patience to end, mostly. In the long run all of it, and programs on a domain.
     if [ -n "$long" ]; then

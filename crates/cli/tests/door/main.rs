@@ -1,0 +1,14 @@
+//! Programs on a volume beside tmpfs, by whatever functions they call: generated programs on stdio
+//! and shell scripts, and small programs that once differed.
+//!
+//! What is compared, on which faces, and what a difference means: `faces.rs`, `door.rs`.
+
+mod door;
+mod faces;
+mod generated;
+mod inputs;
+mod random;
+mod shell;
+mod stdio;
+#[path = "../support/mod.rs"]
+mod support;
