@@ -23,6 +23,7 @@
 
 use std::arch::global_asm;
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// What a site asks for.
 #[repr(C)]
@@ -36,6 +37,10 @@ pub struct Call {
     form: u32,
     zero: u32,
     stack: usize,
+    /// A word that is looked at once more before the call is made that is passed on, by the entry
+    /// itself: the handler is called again unless it is 0. NULL: nothing is looked at. A signal's
+    /// handler that sets it is never too late: see [`Entry::looked`].
+    pub again: *const AtomicU32,
 }
 
 const CALL: usize = size_of::<Call>().next_multiple_of(16);
@@ -43,6 +48,7 @@ const _: () = assert!(CALL == 96);
 const _: () = assert!(offset_of!(Call, number) == 0 && offset_of!(Call, arguments) == 8);
 const _: () = assert!(offset_of!(Call, result) == 56 && offset_of!(Call, return_address) == 64);
 const _: () = assert!(offset_of!(Call, form) == 72 && offset_of!(Call, stack) == 80);
+const _: () = assert!(offset_of!(Call, again) == 88);
 
 /// How much of the stack the entry uses, bytes, with the 128 that it skips, the rest of an
 /// alignment and the return address of the handler.
@@ -145,6 +151,7 @@ global_asm!(
     "lea r11, [rbp + 144]",
     "mov [rsp + 64], rcx",
     "mov [rsp + 80], r11",
+    "mov qword ptr [rsp + 88], 0",
     "movzx r11d, byte ptr [rcx]",
     "movzx ecx, byte ptr [rcx + 1]",
     "cmp r11b, 0xb1",
@@ -236,6 +243,15 @@ global_asm!(
     "jmp 3b",
     // Passed on.
     "6:",
+    "mov rcx, [rsp + 88]",
+    "test rcx, rcx",
+    "jz 17f",
+    "cmp dword ptr [rcx], 0",
+    "jne 3b",
+    ".hidden solera_door_looked",
+    ".globl solera_door_looked",
+    "solera_door_looked:",
+    "17:",
     "mov rax, [rsp]",
     "mov rdi, [rsp + 8]",
     "mov rsi, [rsp + 16]",
@@ -280,8 +296,9 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    static solera_door_handler: std::sync::atomic::AtomicPtr<()>;
+    static solera_door_handler: AtomicPtr<()>;
     static solera_door_entry: [u8; 0];
+    static solera_door_looked: [u8; 0];
     static solera_door_call: [u8; 0];
     static solera_door_called: [u8; 0];
     static solera_door_end: [u8; 0];
@@ -291,7 +308,7 @@ unsafe extern "C" {
 pub fn answer_by(handler: Handler) {
     // SAFETY: eight bytes in writable memory, aligned, which the entry reads alone.
     let slot = unsafe { &solera_door_handler };
-    slot.store(handler as *mut (), std::sync::atomic::Ordering::Release);
+    slot.store(handler as *mut (), Ordering::Release);
 }
 
 /// The addresses of the entry.
@@ -299,6 +316,9 @@ pub fn answer_by(handler: Handler) {
 pub struct Entry {
     /// The first instruction: what the slot of an armed library holds.
     pub start: usize,
+    /// Behind the look at [`Call::again`]: from here to `call`, both included, a thread makes the
+    /// call whatever that word says.
+    pub looked: usize,
     /// The `syscall` of what is passed on. A thread that a signal finds at or before it has not
     /// made the call (or the kernel is about to restart it).
     pub call: usize,
@@ -310,12 +330,13 @@ pub struct Entry {
 
 /// Where the entry stands.
 pub fn entry() -> Entry {
-    let [start, call, called, end] = [
+    let [start, looked, call, called, end] = [
         &raw const solera_door_entry,
+        &raw const solera_door_looked,
         &raw const solera_door_call,
         &raw const solera_door_called,
         &raw const solera_door_end,
     ]
     .map(<*const [u8; 0]>::addr);
-    Entry { start, call, called, end }
+    Entry { start, looked, call, called, end }
 }

@@ -15,7 +15,9 @@
 //! it, for what it makes goes on at the site on another stack. One that makes a process with memory
 //! of its own, and that no function of this library has prepared, is prepared here.
 
+use std::arch::global_asm;
 use std::ffi::{CString, c_long};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use door::arm::{self, Loaded, Refusal};
@@ -29,12 +31,13 @@ use crate::entry::cancel;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::syscall::{self, Arguments};
-use crate::entry::thread::here;
+use crate::entry::thread::{has_one_thread, here};
 use crate::entry::{Answer, Inside, Served, errno, set_errno};
 use crate::interposed::serve;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::{environment, objects};
 use crate::split::engine;
+use crate::start;
 
 /// What became of a call that arrived.
 #[derive(Clone, Copy, PartialEq)]
@@ -52,7 +55,19 @@ impl Answer for Outcome {
 /// Answers what arrives.
 unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
     let thread = here();
-    if thread.is_inside() || thread.passes_next.swap(false, Ordering::Relaxed) {
+    if thread.is_inside() {
+        return Verdict::Pass;
+    }
+    // The entry looks once more: a signal may come after this.
+    call.again = &raw const thread.ends_first;
+    if thread.ends_first.load(Ordering::Relaxed) != 0 {
+        cancel::end_first();
+    }
+    if thread.passes_next.swap(false, Ordering::Relaxed) {
+        return Verdict::Pass;
+    }
+    // Before the C library has begun, variables of a thread do not last.
+    if !start::has_begun() && !has_one_thread() {
         return Verdict::Pass;
     }
     let lent_by = thread.lent_by.load(Ordering::Relaxed);
@@ -78,6 +93,10 @@ unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
             Verdict::Served
         }
     };
+    if verdict == Verdict::Served {
+        // Its next cancellation point ends a thread that was cancelled meanwhile.
+        thread.ends_first.store(0, Ordering::Relaxed);
+    }
     set_errno(failed);
     verdict
 }
@@ -159,20 +178,62 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
     }
 }
 
-/// Arms the C library, if that is asked for (`SOLERA_DOOR`): once, while the process has one thread. A program that
-/// cannot be armed does not run.
+/// What came of it, once it was tried: nothing, or why not.
+static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
+
+/// Arms the C library, if that is asked for (`SOLERA_DOOR`). A program that cannot be armed does not
+/// run.
 pub fn open() {
-    let armed = match variable::is("SOLERA_DOOR", "auto", &["symbols"]) {
-        Ok(false) => return,
-        Ok(true) => arm_library().map_err(|why| {
-            format!("the C library of this program cannot be patched: {why}; use `--door symbols`")
-        }),
-        Err(wrong) => Err(wrong),
-    };
-    if let Err(why) = armed {
-        init::tell(&why);
+    // SAFETY: a word that the dynamic linker has filled in.
+    std::hint::black_box(unsafe { solera_door_opened });
+    if let Err(why) = OPENED.get_or_init(try_to_open) {
+        init::tell(why);
         lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME);
     }
+}
+
+fn try_to_open() -> Result<(), String> {
+    if init::is_bypassed() || !variable::is("SOLERA_DOOR", "auto", &["symbols"])? {
+        return Ok(());
+    }
+    arm_library().map_err(|why| {
+        format!("the C library of this program cannot be patched: {why}; use `--door symbols`")
+    })
+}
+
+// The dynamic linker asks a resolver for the value of this word when it relocates this library,
+// before it runs any code of the program's: constructors, `.preinit_array`, resolvers of what was
+// loaded before.
+global_asm!(
+    ".pushsection .text.solera_door_resolver,\"ax\",@progbits",
+    ".type solera_door_resolver, @gnu_indirect_function",
+    "solera_door_resolver:",
+    "sub rsp, 8",
+    "call {opens}",
+    "add rsp, 8",
+    "ret",
+    ".size solera_door_resolver, . - solera_door_resolver",
+    ".popsection",
+    ".pushsection .data.rel.ro.solera_door_opened,\"aw\",@progbits",
+    ".balign 8",
+    ".globl solera_door_opened",
+    ".hidden solera_door_opened",
+    ".type solera_door_opened, @object",
+    "solera_door_opened:",
+    ".quad solera_door_resolver",
+    ".size solera_door_opened, 8",
+    ".popsection",
+    opens = sym opens,
+);
+
+unsafe extern "C" {
+    static solera_door_opened: usize;
+}
+
+extern "C" fn opens() -> usize {
+    let _inside = Inside::new();
+    OPENED.get_or_init(try_to_open);
+    opens as *const () as usize
 }
 
 fn arm_library() -> Result<(), Refusal> {

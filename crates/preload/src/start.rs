@@ -32,6 +32,12 @@ static HOOKS: Hooks = Hooks {
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
+/// Whether it was begun.
+#[inline]
+pub fn has_begun() -> bool {
+    STARTED.load(Ordering::Relaxed)
+}
+
 /// Run by the dynamic linker before the program's constructors.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -63,9 +69,7 @@ fn start() -> Option<&'static Process> {
     }
     let _inside = Inside::new();
     hooks::set(&HOOKS);
-    if !init::is_bypassed() {
-        door::open();
-    }
+    door::open();
     let volume = std::env::var_os("SOLERA_VOLUME");
     let process = volume.and_then(|volume| init::begin(volume.as_bytes()));
     // Behind the volume: what it has to do before a fork and at the end comes first then.

@@ -21,7 +21,7 @@ pub use calls::Point;
 use crate::entry::Real;
 use crate::entry::pointers::Out;
 use crate::entry::syscall;
-use crate::entry::thread::{CANCELLED, here};
+use crate::entry::thread::{ASYNCHRONOUS, CANCELLED, here};
 
 const DEFERRED_TYPE: c_int = 0;
 /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
@@ -69,6 +69,14 @@ pub fn hold() {
 
 /// It has left; a cancellation meanwhile acts in here.
 pub fn release() {
+    set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
+}
+
+/// Before the kernel is asked to serve a call that has arrived: a thread that was cancelled since it
+/// arrived ends, if the C library has allowed it.
+#[cold]
+pub fn end_first() {
+    here().ends_first.store(0, Ordering::Relaxed);
     set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
 }
 
@@ -164,6 +172,8 @@ pub fn installed(given: &[usize; 6]) -> c_long {
     }
     let mut given = *given;
     given[1] = (&raw const action) as usize;
+    // Found before a handler needs it.
+    SET_TYPE.address();
     syscall::kernel(libc::SYS_rt_sigaction, given)
 }
 
@@ -179,10 +189,19 @@ unsafe extern "C-unwind" fn on_cancel(
         let code = &raw const __ehdr_start as usize..&raw const etext as usize;
         (registers[libc::REG_RIP as usize] as usize, code)
     };
-    // A thread that has the kernel serve its call waits there: it may end.
-    let waits = stopped == door::entry::entry().call;
-    if here().is_inside() || code.contains(&stopped) && !waits {
-        hold();
+    // A thread that has the kernel serve its call, or is about to, may end where it stands.
+    let entry = door::entry::entry();
+    let waits = (entry.looked..=entry.call).contains(&stopped);
+    let thread = here();
+    if thread.is_inside() || code.contains(&stopped) && !waits {
+        let mut before = DEFERRED_TYPE;
+        set_type(DEFERRED_TYPE, &raw mut before);
+        // The C library has made the type of a thread asynchronous for the time of a call that
+        // arrives: it is so again before the kernel is asked.
+        let is_own = thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0;
+        if before == ASYNCHRONOUS_TYPE && !is_own {
+            thread.ends_first.store(1, Ordering::Relaxed);
+        }
     }
     // SAFETY: glibc's handler, by its own address, and what the kernel gave.
     unsafe {

@@ -73,6 +73,9 @@ pub struct Thread {
     /// The thread that waits until a child which shares its memory executes something, whose record
     /// this is; 0: none.
     pub lent_by: AtomicU32,
+    /// Not 0: the thread was cancelled where its call arrived, before the kernel was asked to serve
+    /// it; it may end before that (see [`crate::entry::cancel`]).
+    pub ends_first: AtomicU32,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many calls of it let the kernel close or replace numbers (see
