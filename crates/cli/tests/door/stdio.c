@@ -6,7 +6,7 @@
 // a script without some of its lines is a script. `fork HOW` gives the lines up to `end` to a
 // child, which ends by `exit` or `_exit`. The script itself runs in a child, so that its end, or
 // the signal that killed it, is seen, too. What is undefined in C is left out: bytes of a wide
-// stream, a stream after a failed freopen.
+// stream, a stream after a failed freopen, a byte pushed back to a stream that is written to.
 #include "operations.h"
 #include "streams.h"
 #include "names.h"

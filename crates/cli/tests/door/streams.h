@@ -75,9 +75,17 @@ static void do_fputc(void) {
         say_result(fputc((int)number(1), to));
 }
 
+// Whether a stream is being written to: what is pushed back there, glibc takes for written, with
+// whatever its memory has before it.
+static int is_written(FILE *stream) {
+    if (__fwriting(stream))
+        say(" written");
+    return __fwriting(stream);
+}
+
 static void do_ungetc(void) {
     FILE *from = byte_stream();
-    if (from)
+    if (from && !is_written(from))
         say_result(ungetc((int)number(1), from));
 }
 
@@ -224,7 +232,7 @@ static void do_fputwc(void) {
 
 static void do_ungetwc(void) {
     FILE *from = wide_stream();
-    if (from)
+    if (from && !is_written(from))
         say_result((int)ungetwc((wint_t)number(1), from));
 }
 
