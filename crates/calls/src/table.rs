@@ -180,7 +180,7 @@ macro_rules! for_each_row {
 129 rt_sigqueueinfo [Number, Number, Reads(128)] kernel;
 130 rt_sigsuspend [Reads(8), Len] watched(Signals) point(Always) as [sigsuspend];
 131 sigaltstack [Reads(24), Writes(24)] volume(int sigaltstack) split(Own) as [sigaltstack];
-132 utime [Path, Reads(16)] volume(int utime) split(Drained) kind(Utimes) as [utime];
+132 utime [Path, Reads(16)] volume(int own utime) split(Drained) kind(Utimes) as [utime];
 133 mknod [Path, Mode, Number] volume(int own mknod) kind(Mknod) as [mknod mkfifo __xmknod];
 134 uselib [Path] kernel;
 135 personality [Number] kernel;
@@ -304,7 +304,7 @@ macro_rules! for_each_row {
 232 epoll_wait [Fd, Pointer, Len, Number] kernel point(Always) numbers(Takes) as [epoll_wait];
 233 epoll_ctl [Fd, Number, Fd, Reads(12)] kernel numbers(Looks) as [epoll_ctl];
 234 tgkill [Number, Number, Number] kernel;
-235 utimes [Path, Reads(32)] volume(int utimes) split(Drained) kind(Utimes) as [utimes];
+235 utimes [Path, Reads(32)] volume(int own utimes) split(Drained) kind(Utimes) as [utimes];
 236 vserver [] kernel;
 237 mbind [Address, Len, Number, Pointer, Number, AnyFlags] watched(Mappings);
 238 set_mempolicy [Number, Pointer, Number] watched(Mappings);
@@ -337,7 +337,7 @@ macro_rules! for_each_row {
     as [mknodat mkfifoat __xmknodat];
 260 fchownat [Dir, Path, Number, Number, Flags(0x1100)] volume(int fchownat) split(Drained)
     kind(Chown) as [fchownat];
-261 futimesat [Dir, Path, Reads(32)] volume(int futimesat) split(Drained) kind(Utimes)
+261 futimesat [Dir, Path, Reads(32)] volume(int own futimesat) split(Drained) kind(Utimes)
     as [futimesat];
 262 newfstatat [Dir, Path, Writes(144), Flags(0x1900)] volume(int fstatat) split(Own) kind(Stat)
     as [fstatat fstatat64 __fxstatat __fxstatat64];

@@ -4,12 +4,25 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint};
 
+use vfs::Errno;
+
+use crate::entry::pointers::Out;
 use crate::entry::syscall::kernel;
-use crate::entry::{errno, set_errno};
+use crate::entry::{errno, fail, set_errno};
 
 unsafe extern "C" {
+    #[link_name = "futimesat"]
+    fn times_at(dirfd: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
     #[link_name = "getdents64"]
     fn entries(fd: c_int, to: *mut u8, len: usize) -> isize;
+}
+
+/// What is wrong with two times of microseconds: the kernel says so before it looks at the path,
+/// and glibc's functions read them where they are.
+fn check_times(times: *const libc::timeval) -> Result<(), Errno> {
+    let given = Out(times.cast_mut().cast::<[libc::timeval; 2]>()).get()?;
+    let wrong = |time: libc::timeval| !(0..1_000_000).contains(&time.tv_usec);
+    if given.into_iter().flatten().any(wrong) { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 /// The kernel takes the length of entries for a signed number: no entry fits in a negative one.
@@ -54,6 +67,24 @@ kernels! {
             return kernel(libc::SYS_utimensat, given) as c_int;
         }
         libc::utimensat(dirfd, path, times, flags)
+    }
+    fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int {
+        if let Err(errno) = Out(times.cast_mut()).get() {
+            return fail(errno);
+        }
+        libc::utime(path, times)
+    }
+    fn utimes(path: *const c_char, times: *const libc::timeval) -> c_int {
+        if let Err(errno) = check_times(times) {
+            return fail(errno);
+        }
+        libc::utimes(path, times)
+    }
+    fn futimesat(dirfd: c_int, path: *const c_char, times: *const libc::timeval) -> c_int {
+        if let Err(errno) = check_times(times) {
+            return fail(errno);
+        }
+        times_at(dirfd, path, times)
     }
     fn mknod(path: *const c_char, mode: c_uint, device: c_uint) -> c_int {
         libc::mknod(path, mode, device.into())

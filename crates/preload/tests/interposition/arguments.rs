@@ -1,5 +1,5 @@
 //! Wrong arguments of each system call, by its number, from the rows of the table: what a kernel
-//! file system gives, a volume gives.
+//! file system gives, a volume gives, and the second engine over a directory.
 //!
 //! `tests/c/arguments.c` makes the calls: one wrong argument beside right ones, all of those; and
 //! several by chance, of a seed that the commit draws (`SOLERA_TEST_LONG`: of twenty seeds).
@@ -28,9 +28,12 @@ const EXEMPT: &[(&str, &str)] = &[
     ("process_vm_writev", "the memory of another process"),
 ];
 
-/// Where the answers may differ, and why: the call, words that its line has, the kernel file
-/// system's answer, the volume's. Empty: any.
-const DIFFERENT: &[(&str, &str, &str, &str, &str)] = &[
+/// An answer that may differ, and why: the call, words that its line has, the kernel file system's
+/// answer, the volume's. Empty: any.
+type Difference = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// Where the answers may differ.
+const DIFFERENT: &[Difference] = &[
     ("setxattr", "5000", "0", "ENOSPC", "attributes of a file share a block, as on ext4"),
     ("setxattr", "4096", "0", "ENOSPC", "attributes of a file share a block, as on ext4"),
     ("fcntl", ", 1024, ", "", "EINVAL", "there are no leases"),
@@ -59,7 +62,7 @@ const DIFFERENT: &[(&str, &str, &str, &str, &str)] = &[
 ];
 
 /// Whether an answer may be another one than the kernel file system's.
-fn may_differ(expected: &str, found: &str) -> bool {
+fn may_differ(expected: &str, found: &str, more: &[Difference]) -> bool {
     let (asked, theirs) = expected.rsplit_once(": ").expect("an answer");
     let ours = found.rsplit_once(": ").expect("an answer").1;
     let (name, _) = asked.split_once('(').expect("a call");
@@ -71,7 +74,7 @@ fn may_differ(expected: &str, found: &str) -> bool {
     if held && asked.contains("O_PATH") && theirs == "EBADF" && ours.starts_with('E') {
         return true;
     }
-    DIFFERENT.iter().any(|(call, words, one, other, _)| {
+    DIFFERENT.iter().chain(more).any(|(call, words, one, other, _)| {
         name.contains(call)
             && expected.contains(words)
             && (one.is_empty() || *one == theirs)
@@ -122,43 +125,69 @@ fn rows(are: impl Fn(&Row) -> bool) -> String {
     text
 }
 
-#[test]
-fn wrong_arguments_give_what_a_kernel_file_system_gives() {
+/// As [`DIFFERENT`], of the second engine.
+const DIFFERENT_OVER_A_DIRECTORY: &[Difference] = &[
+    ("getdents", "directory", "208", "248", "the engine has a directory of its own there"),
+    ("getdents", "directory", "232", "272", "the engine has a directory of its own there"),
+    ("lseek", "2^63 - 1", "", "EINVAL", "the engine's positions end before"),
+];
+
+/// Runs the program in a directory, on a kernel file system or with the library, and compares.
+fn compare(name: &str, directory: &Path, with: &[String], more: &[Difference]) {
     for (name, _) in EXEMPT {
         assert!(ROWS.iter().any(|row| row.name == *name), "{name} has no row");
     }
-    let place = TestDir::new("arguments");
+    let place = TestDir::new(&format!("arguments-{name}"));
     let (program, list) = (place.0.join("arguments"), place.0.join("rows"));
     compile("arguments.c", &program, &["-O1"]);
     std::fs::write(&list, rows(is_tried)).expect("the rows");
-    format(&place.volume());
     let seeds = if rotation::all() { 20 } else { 1 };
     for at in 0..seeds {
         let seed = rotation::turn(&format!("arguments/{at}"), u32::MAX);
-        let run = |directory: &Path, on_volume: bool| {
+        let run = |directory: &Path, with: &[String]| {
             let mut command = Command::new("timeout");
-            command.args(["-k", "5", "300", "env"]);
-            if on_volume {
-                command.arg(format!("SOLERA_VOLUME={}", place.volume().display()));
-                command.arg(format!("SOLERA_AT={PREFIX}"));
-                command.arg(format!("LD_PRELOAD={}", library().display()));
-            }
+            command.args(["-k", "5", "300", "env"]).args(with);
             let arguments = [program.as_os_str(), directory.as_os_str(), list.as_os_str()];
             command.args(arguments).args([seed.to_string(), "40".to_owned()]);
             text(&command.output().expect("the program runs"))
         };
-        let expected = run(&place.0.join("reference"), false);
-        let found = run(Path::new(PREFIX), true);
+        let expected = run(&place.0.join("reference"), &[]);
+        let found = run(directory, with);
         assert_eq!(expected.lines().count(), found.lines().count(), "seed {seed}");
         let differ: Vec<String> = expected
             .lines()
             .zip(found.lines())
-            .filter(|(one, other)| one != other && !may_differ(one, other))
+            .filter(|(one, other)| one != other && !may_differ(one, other, more))
             .map(|(one, other)| {
                 format!("{one}, found: {}", other.rsplit(": ").next().unwrap_or(""))
             })
             .collect();
         assert!(differ.is_empty(), "seed {seed}: {} differ: {differ:#?}", differ.len());
     }
+}
+
+#[test]
+fn wrong_arguments_give_what_a_kernel_file_system_gives() {
+    let place = TestDir::new("arguments");
+    format(&place.volume());
+    let with = [
+        format!("SOLERA_VOLUME={}", place.volume().display()),
+        format!("SOLERA_AT={PREFIX}"),
+        format!("LD_PRELOAD={}", library().display()),
+    ];
+    compare("volume", Path::new(PREFIX), &with, &[]);
     check_left_in_order(&place.volume());
+}
+
+#[test]
+fn wrong_arguments_over_a_kernel_file_system() {
+    let place = TestDir::new("arguments-split");
+    let directory = place.0.join("split");
+    std::fs::create_dir(&directory).expect("a directory");
+    let with = [
+        format!("SOLERA_SPLIT={}", directory.display()),
+        "SOLERA_MODE=posix".to_owned(),
+        format!("LD_PRELOAD={}", library().display()),
+    ];
+    compare("directory", &directory, &with, DIFFERENT_OVER_A_DIRECTORY);
 }
