@@ -5,6 +5,45 @@
 
 use crate::{Function, Numbers, Split};
 
+/// Those that are the library's own also where it sees all system calls of the C library: what makes
+/// processes and threads, sets identities, actions and cancellation, what the dynamic linker does by
+/// system calls of its own, and what the volume answers otherwise than the C library.
+pub const STAYING: &[&str] = &[
+    "fork",
+    "__fork",
+    "__libc_fork",
+    "forkpty",
+    "daemon",
+    "popen",
+    "_IO_popen",
+    "pclose",
+    "system",
+    "__libc_system",
+    "posix_spawn",
+    "posix_spawnp",
+    "pidfd_spawn",
+    "pidfd_spawnp",
+    "pthread_create",
+    "thrd_create",
+    "pthread_cancel",
+    "pthread_setcanceltype",
+    "syscall",
+    "initgroups",
+    "sigset",
+    "dlopen",
+    "dlmopen",
+    "aio_read",
+    "aio_read64",
+    "aio_write",
+    "aio_write64",
+    "aio_fsync",
+    "aio_fsync64",
+    "lio_listio",
+    "lio_listio64",
+    "pathconf",
+    "fpathconf",
+];
+
 /// Some that are alike.
 const fn alike(symbols: &'static [&'static str], numbers: Numbers, split: Split) -> Function {
     Function { symbols, numbers, split }

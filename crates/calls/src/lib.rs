@@ -334,6 +334,8 @@ pub struct Named {
     pub split: Split,
     /// It makes this one system call; else it is composed of several.
     pub is_call: bool,
+    /// Where the library sees the system calls of the C library's functions, this one is left to it.
+    pub falls_away: bool,
 }
 
 /// What the table says of the function of this name.
@@ -349,7 +351,13 @@ pub const fn named(name: &str) -> Named {
         if holds(row.symbols, name) {
             let never = ends_with(name, "_nocancel");
             let point = if never { Point::Never } else { row.point };
-            return Named { point, numbers: row.numbers, split: row.split, is_call: true };
+            return Named {
+                point,
+                numbers: row.numbers,
+                split: row.split,
+                is_call: true,
+                falls_away: false,
+            };
         }
         at += 1;
     }
@@ -358,7 +366,13 @@ pub const fn named(name: &str) -> Named {
         let function = &COMPOSED[at];
         if holds(function.symbols, name) {
             let Function { numbers, split, .. } = *function;
-            return Named { point: Point::Never, numbers, split, is_call: false };
+            return Named {
+                point: Point::Never,
+                numbers,
+                split,
+                is_call: false,
+                falls_away: !holds(composed::STAYING, name),
+            };
         }
         at += 1;
     }

@@ -9,16 +9,17 @@
 //! - its thread is inside: it is this library's own;
 //! - it was looked at already: an exported function has found that it is the kernel's, and has the
 //!   C library make it ([`thread::PassesNext`]);
-//! - a child makes it that shares its parent's memory, until it executes something.
+//! - a child of `vfork` makes it, which shares its parent's memory until it executes something.
 //!
-//! Processes. A call that makes a thread, or a child that shares memory, is passed on: its site makes
-//! it, for what it makes goes on at the site on another stack. One that makes a process with memory
-//! of its own, and that no function of this library has prepared, is prepared here.
+//! Processes. A call that makes a thread is passed on: its site makes it, for the thread goes on at
+//! the site on another stack. So is one whose child shares the memory of its parent, which waits:
+//! the child gets a copy (see [`lends`]), and takes a place of its own when it first calls, as after
+//! a raw system call. A fork that no function of this library has prepared is prepared here.
 
 use std::arch::global_asm;
 use std::ffi::{CString, c_long};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use door::arm::{self, Loaded, Refusal};
 use door::elf::ProgramHeader;
@@ -44,6 +45,8 @@ use crate::start;
 enum Outcome {
     /// The entry is to make it.
     Passed,
+    /// The same, with this first argument.
+    Changed(usize),
     /// It was served with this answer, or failed with `errno`.
     Value(c_long),
 }
@@ -84,6 +87,10 @@ unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
     thread.arrived_at.store(before, Ordering::Relaxed);
     let verdict = match outcome {
         Outcome::Passed => Verdict::Pass,
+        Outcome::Changed(first) => {
+            call.change_first(first);
+            Verdict::Pass
+        }
         Outcome::Value(-1) => {
             call.result = -(errno() as isize);
             Verdict::Served
@@ -145,14 +152,12 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
         _ => (0, 0),
     };
     let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
+    if has(libc::CLONE_VM) && has(libc::CLONE_VFORK) {
+        return lends(number, given);
+    }
     if has(libc::CLONE_VM) {
-        if has(libc::CLONE_VFORK) {
-            let own = rustix::thread::gettid().as_raw_nonzero().get();
-            here().lent_by.store(own.cast_unsigned(), Ordering::Relaxed);
-        } else {
-            crate::entry::thread::second_thread_begins();
-            crate::entry::cached_fd::before_thread();
-        }
+        crate::entry::thread::second_thread_begins();
+        crate::entry::cached_fd::before_thread();
         return Outcome::Passed;
     }
     let process = attachment::process().filter(|_| stack == 0 && !has(libc::CLONE_FS));
@@ -176,6 +181,38 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
             Outcome::Value(-1)
         }
     }
+}
+
+/// Whether the C library is armed.
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the calls that the C library makes inside its functions arrive here.
+#[inline]
+pub fn is_open() -> bool {
+    OPEN.load(Ordering::Relaxed)
+}
+
+/// A call that makes a child which shares its parent's memory until it executes something: it gets a
+/// copy of the memory, so that what it does to numbers and its directory is not done to its parent,
+/// which waits all the same. Such a child of `vfork` shares it, and the kernel serves it.
+fn lends(number: c_long, given: &Arguments) -> Outcome {
+    let shared = u64::from(libc::CLONE_VM.cast_unsigned());
+    match number {
+        libc::SYS_clone => return Outcome::Changed((given[0] as u64 & !shared) as usize),
+        libc::SYS_clone3 => {
+            let flags = Out(given[0] as *mut u64);
+            // The C library's own structure, of this one call.
+            if let Ok(before) = flags.value()
+                && flags.put(before & !shared).is_ok()
+            {
+                return Outcome::Passed;
+            }
+        }
+        _ => {}
+    }
+    let own = rustix::thread::gettid().as_raw_nonzero().get();
+    here().lent_by.store(own.cast_unsigned(), Ordering::Relaxed);
+    Outcome::Passed
 }
 
 /// What came of it, once it was tried: nothing, or why not.
@@ -257,13 +294,18 @@ fn arm_library() -> Result<(), Refusal> {
         let armed = unsafe { arm::by_file(&loaded, file) };
         syscall::kernel(libc::SYS_close, [file as usize, 0, 0, 0, 0, 0]);
         match armed {
-            Ok(_) => return Ok(()),
+            Ok(_) => {
+                OPEN.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
             Err(Refusal::Damaged(_) | Refusal::OtherBuild | Refusal::OtherLayout) => {}
             Err(refusal) => return Err(refusal),
         }
     }
     // SAFETY: as above.
-    unsafe { arm::in_memory(&loaded, &door::wanted) }.map(|_| ())
+    unsafe { arm::in_memory(&loaded, &door::wanted) }?;
+    OPEN.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// The program headers of what is loaded there.

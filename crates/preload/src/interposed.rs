@@ -178,8 +178,9 @@ macro_rules! interpose {
                     )($($arg),*)
                 }
             };
-            // Of some names nothing calls it.
-            let _ = hidden;
+            if const { NAMED.falls_away } && $crate::door::is_open() {
+                return hidden($($arg),*);
+            }
             let passed_on = move |$($arg: $ty),*| -> $ret {
                 $crate::split::engine::passing(|| {
                     $crate::split::engine::call!(NAMED.split, $first hidden ($($arg),*))

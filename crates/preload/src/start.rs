@@ -21,7 +21,11 @@ static HOOKS: Hooks = Hooks {
     supply: page_faults::supply,
     resized: mapping::resized,
     placeholder: placeholder::placeholder,
-    standard_taken: stdio::standard_taken,
+    standard_taken: |fd| {
+        if !door::is_open() {
+            stdio::standard_taken(fd);
+        }
+    },
     give_way: fork::give_way,
     hand_over_all: engine::before_own_fork,
     born: engine::in_own_child,
