@@ -54,7 +54,10 @@ pub fn open_at(
     } else {
         paths::resolve(process, dirfd, text, follow)
     };
-    let target = match resolved.map_err(first)? {
+    if let Err(errno) = resolved {
+        return Err(Stop::Errno(first(errno)));
+    }
+    let target = match resolved? {
         Target::Kernel => return identity::open(process, text, flags),
         Target::Elsewhere(path) => {
             cached_fd::give_back();

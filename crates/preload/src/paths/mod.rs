@@ -60,20 +60,16 @@ pub fn resolve<'t>(
         None => Ok(Target::Kernel),
         // The link itself is the kernel's.
         Some(Start::Descriptor(_)) if !follow => Ok(Target::Kernel),
-        Some(start) => {
-            let from = if let Start::At(node, _) = &start { Some(*node) } else { None };
-            walk(process, start, follow).map_err(|errno| begins(process, from, errno))
-        }
+        Some(start) => walk(process, start, follow),
     }
 }
 
-/// Why a walk failed: that it begins at no directory counts more than how long a name is.
+/// Why a walk failed at a name: that it begins at no directory counts more than how long it is.
 #[cold]
-fn begins(process: &Process, from: Option<Node>, errno: Errno) -> Errno {
-    let is_file = |node: Node| {
-        process.fs.attributes(node).is_ok_and(|attr| attr.kind != vfs::Kind::Directory)
-    };
-    if errno == Errno::NAMETOOLONG && from.is_some_and(is_file) { Errno::NOTDIR } else { errno }
+fn begins(process: &Process, from: Node, errno: Errno) -> Errno {
+    let long = errno == Errno::NAMETOOLONG;
+    let from = if long { process.fs.attributes(from).ok() } else { None };
+    if from.is_some_and(|attr| attr.kind != vfs::Kind::Directory) { Errno::NOTDIR } else { errno }
 }
 
 /// Resolves the path of a call that makes, moves or removes the name at its end: so no symlink
@@ -169,12 +165,11 @@ pub fn strip<'a>(process: &Process, path: &'a [u8]) -> Option<(Node, &'a [u8])> 
 fn walk<'t>(process: &Process, start: Start<'t>, follow: bool) -> Result<Target<'t>, Errno> {
     let outside = match start {
         Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
-        Start::At(node, Cow::Borrowed(text)) => {
-            match process.walk(node).walk(node, text, follow)? {
-                Place::Inside(found) => return Ok(Target::Volume(found)),
-                Place::Outside(outside) => outside,
-            }
-        }
+        Start::At(node, Cow::Borrowed(text)) => match process.walk(node).walk(node, text, follow) {
+            Ok(Place::Inside(found)) => return Ok(Target::Volume(found)),
+            Ok(Place::Outside(outside)) => outside,
+            Err(errno) => return Err(begins(process, node, errno)),
+        },
         Start::At(node, Cow::Owned(text)) => match process.walk(node).walk(node, &text, follow)? {
             Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
             Place::Outside(outside) => outside,
