@@ -19,7 +19,7 @@
 use std::arch::global_asm;
 use std::ffi::{CString, c_long};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use door::arm::{self, Loaded, Refusal};
 use door::elf::ProgramHeader;
@@ -33,7 +33,7 @@ use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{has_one_thread, here};
-use crate::entry::{Answer, Inside, Served, errno, set_errno};
+use crate::entry::{Answer, Inside, Served, errno, let_calls_arrive, set_errno};
 use crate::interposed::serve;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::{environment, objects};
@@ -116,7 +116,9 @@ fn answer(number: c_long, given: &Arguments) -> Outcome {
         libc::SYS_rt_sigaction if given[0] == cancel::SIGCANCEL && given[1] != 0 => {
             Outcome::Value(cancel::installed(given))
         }
+        // Behind all that the program and the C library do at the end.
         libc::SYS_exit_group => {
+            engine::leave();
             if let Some(process) = attachment::attached() {
                 let _inside = Inside::new();
                 lifecycle::leave(process);
@@ -162,6 +164,7 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
     }
     let process = attachment::process().filter(|_| stack == 0 && !has(libc::CLONE_FS));
     let Some(process) = process else {
+        engine::before_own_fork();
         return Outcome::Passed;
     };
     let _inside = Inside::new();
@@ -183,21 +186,15 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
     }
 }
 
-/// Whether the C library is armed.
-static OPEN: AtomicBool = AtomicBool::new(false);
-
-/// Whether the calls that the C library makes inside its functions arrive here.
-#[inline]
-pub fn is_open() -> bool {
-    OPEN.load(Ordering::Relaxed)
-}
-
 /// A call that makes a child which shares its parent's memory until it executes something: it gets a
 /// copy of the memory, so that what it does to numbers and its directory is not done to its parent,
 /// which waits all the same. Such a child of `vfork` shares it, and the kernel serves it.
 fn lends(number: c_long, given: &Arguments) -> Outcome {
+    engine::before_own_fork();
     let shared = u64::from(libc::CLONE_VM.cast_unsigned());
     match number {
+        // Without a volume numbers and directories are the kernel's.
+        _ if attachment::known().is_none() => {}
         libc::SYS_clone => return Outcome::Changed((given[0] as u64 & !shared) as usize),
         libc::SYS_clone3 => {
             let flags = Out(given[0] as *mut u64);
@@ -295,7 +292,7 @@ fn arm_library() -> Result<(), Refusal> {
         syscall::kernel(libc::SYS_close, [file as usize, 0, 0, 0, 0, 0]);
         match armed {
             Ok(_) => {
-                OPEN.store(true, Ordering::Relaxed);
+                let_calls_arrive();
                 return Ok(());
             }
             Err(Refusal::Damaged(_) | Refusal::OtherBuild | Refusal::OtherLayout) => {}
@@ -304,7 +301,7 @@ fn arm_library() -> Result<(), Refusal> {
     }
     // SAFETY: as above.
     unsafe { arm::in_memory(&loaded, &door::wanted) }?;
-    OPEN.store(true, Ordering::Relaxed);
+    let_calls_arrive();
     Ok(())
 }
 

@@ -178,7 +178,7 @@ macro_rules! interpose {
                     )($($arg),*)
                 }
             };
-            if const { NAMED.falls_away } && $crate::door::is_open() {
+            if const { NAMED.falls_away } && $crate::entry::calls_arrive() {
                 return hidden($($arg),*);
             }
             let passed_on = move |$($arg: $ty),*| -> $ret {

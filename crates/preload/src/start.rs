@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::descriptors::placeholder;
 use crate::door;
-use crate::entry::Inside;
+use crate::entry::{Inside, calls_arrive};
 use crate::entry::attachment;
 use crate::entry::hooks::{self, Hooks};
 use crate::entry::process::Process;
@@ -22,7 +22,7 @@ static HOOKS: Hooks = Hooks {
     resized: mapping::resized,
     placeholder: placeholder::placeholder,
     standard_taken: |fd| {
-        if !door::is_open() {
+        if !calls_arrive() {
             stdio::standard_taken(fd);
         }
     },

@@ -28,7 +28,7 @@ pub(crate) mod syscall;
 pub(crate) mod thread;
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use vfs::Errno;
 
@@ -129,6 +129,21 @@ pub fn is_replaced() -> bool {
 pub fn fail<T: Answer>(errno: Errno) -> T {
     set_errno(errno.raw_os_error());
     T::FAILED
+}
+
+/// Whether the system calls that the C library makes inside its functions arrive at this library
+/// (see [`crate::door`]).
+static ARRIVE: AtomicBool = AtomicBool::new(false);
+
+/// From now on they do.
+pub fn let_calls_arrive() {
+    ARRIVE.store(true, Ordering::Relaxed);
+}
+
+/// Whether they do.
+#[inline]
+pub fn calls_arrive() -> bool {
+    ARRIVE.load(Ordering::Relaxed)
 }
 
 /// The function that an interposed one hides, found once.

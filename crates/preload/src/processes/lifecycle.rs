@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use vfs::Errno;
 
 use crate::descriptors::handover;
-use crate::entry::Inside;
+use crate::entry::{Inside, calls_arrive};
 use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
@@ -62,8 +62,9 @@ pub fn leave(process: &Process) {
 
 /// Runs after all exit handlers of the program, since it was registered before any of them.
 pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
-    // A process made by a raw system call that has not called since has nothing to leave.
-    if let Some(process) = attachment::attached() {
+    // Where the last call of all arrives, it does this. A process made by a raw system call that has
+    // not called since has nothing to leave.
+    if let Some(process) = attachment::attached().filter(|_| !calls_arrive()) {
         stdio::flush_all();
         let _inside = Inside::new();
         leave(process);
@@ -72,7 +73,7 @@ pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
 
 /// The same for `quick_exit`, which flushes nothing.
 pub extern "C" fn at_quick_exit(_: *mut std::ffi::c_void) {
-    if let Some(process) = attachment::attached() {
+    if let Some(process) = attachment::attached().filter(|_| !calls_arrive()) {
         let _inside = Inside::new();
         leave(process);
     }
