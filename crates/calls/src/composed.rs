@@ -27,7 +27,6 @@ pub const STAYING: &[&str] = &[
     "thrd_create",
     "pthread_cancel",
     "pthread_setcanceltype",
-    "syscall",
     "initgroups",
     "sigset",
     "dlopen",

@@ -284,7 +284,7 @@ macro_rules! for_each_row {
 215 epoll_wait_old [] kernel;
 216 remap_file_pages [Address, Len, Number, Number, AnyFlags] volume(int remap_file_pages)
     as [remap_file_pages];
-217 getdents64 [Fd, Out(2), Len] volume(long own getdents64) kind(Readdir)
+217 getdents64 [Fd, Out(2), Len] volume(long own getdents64) split(Own) kind(Readdir)
     as [getdents64 getdirentries getdirentries64];
 218 set_tid_address [Address] watched(Processes);
 219 restart_syscall [] kernel;

@@ -17,11 +17,12 @@
 //! a raw system call. A fork that no function of this library has prepared is prepared here.
 
 use std::arch::global_asm;
+use std::cell::Cell;
 use std::ffi::{CString, c_long};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use door::arm::{self, Loaded, Refusal};
+use door::arm::{self, Armed, Loaded, Refusal};
 use door::elf::ProgramHeader;
 use door::entry::{Call, Verdict};
 use vfs::variable;
@@ -31,9 +32,10 @@ use crate::entry::attachment;
 use crate::entry::cancel;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
+use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{has_one_thread, here};
-use crate::entry::{Answer, Inside, Served, errno, let_calls_arrive, set_errno};
+use crate::entry::{Answer, Inside, Served, calls_arrive, errno, let_calls_arrive, set_errno};
 use crate::interposed::serve;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::{environment, objects};
@@ -80,6 +82,11 @@ unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
         }
         thread.lent_by.store(0, Ordering::Relaxed);
     }
+    if call.number() == SYS_MPROTECT && is_of_linker(call.return_address()) {
+        // It closes an object that it has relocated.
+        let _inside = Inside::new();
+        arm_further();
+    }
     let failed = errno();
     let before = thread.arrived_at.swap(std::ptr::from_ref(call) as usize, Ordering::Relaxed);
     let outcome = answer(c_long::from(call.number()), call.arguments());
@@ -108,6 +115,13 @@ unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
     verdict
 }
 
+const SYS_MPROTECT: u32 = libc::SYS_mprotect as u32;
+
+fn is_of_linker(address: usize) -> bool {
+    let [start, end] = [0, 1].map(|at: usize| LINKER[at].load(Ordering::Relaxed));
+    (start..end).contains(&address)
+}
+
 fn answer(number: c_long, given: &Arguments) -> Outcome {
     match number {
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
@@ -125,16 +139,35 @@ fn answer(number: c_long, given: &Arguments) -> Outcome {
             }
             Outcome::Passed
         }
-        _ if attachment::known().is_none() && engine::is_here() => {
-            syscall::by_function(number, *given).map_or(Outcome::Passed, Outcome::Value)
-        }
+        _ if attachment::known().is_none() && engine::is_here() => to_kernel(number, given),
         _ => serve(
             "(C library)",
             calls::Point::Never,
             |process| serve_arrived(process, number, given),
-            || Outcome::Passed,
+            || to_kernel(number, given),
         ),
     }
+}
+
+/// A call that the volume leaves to the kernel: the second engine may serve it.
+fn to_kernel(number: c_long, given: &Arguments) -> Outcome {
+    let outcome = Cell::new(Outcome::Passed);
+    if engine::is_here() {
+        let kernel = || {
+            outcome.set(Outcome::Passed);
+            0
+        };
+        outcome.set(Outcome::Value(0));
+        let value = engine::by_number(number, *given, kernel);
+        if outcome.get() != Outcome::Passed {
+            return Outcome::Value(value);
+        }
+    }
+    if number == libc::SYS_openat2 {
+        // If the kernel does not find the path, it is walked (see `links`).
+        outcome.set(Outcome::Value(syscall::kernel(number, *given)));
+    }
+    outcome.get()
 }
 
 fn serve_arrived(process: &Process, number: c_long, given: &Arguments) -> Served<Outcome> {
@@ -227,7 +260,10 @@ pub fn open() {
 }
 
 fn try_to_open() -> Result<(), String> {
-    if init::is_bypassed() || !variable::is("SOLERA_DOOR", "auto", &["symbols"])? {
+    if !init::is_asked()
+        || init::is_bypassed()
+        || variable::is("SOLERA_DOOR", "symbols", &["auto"])?
+    {
         return Ok(());
     }
     arm_library().map_err(|why| {
@@ -270,39 +306,87 @@ extern "C" fn opens() -> usize {
     opens as *const () as usize
 }
 
+/// The C libraries that are armed: of each name space (`dlmopen`) one.
+static ARMED: [AtomicUsize; SPACES] = [const { AtomicUsize::new(0) }; SPACES];
+/// As many as the C library knows.
+const SPACES: usize = 16;
+
+/// The addresses of the dynamic linker's code, if it is armed, too.
+static LINKER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// A function that only the C library has, and one that only the dynamic linker has.
+const OF_LIBRARY: &[u8] = b"gnu_get_libc_version";
+const OF_LINKER: &[u8] = b"__tls_get_addr";
+
 fn arm_library() -> Result<(), Refusal> {
-    // A function that only the C library has.
-    let is_library = |object: &&objects::Object| object.function(b"gnu_get_libc_version").is_some();
-    let Some(object) = objects::loaded().find(is_library) else {
-        return Err(Refusal::Unfit(door::elf::Unfit::Text));
-    };
-    let base = object.base();
+    let of = |name: &'static [u8]| objects::loaded().find(|object| object.function(name).is_some());
+    let library = of(OF_LIBRARY).ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
+    door::entry::answer_by(arrived);
+    arm(library.base())?;
+    ARMED[0].store(library.base(), Ordering::Relaxed);
+    let_calls_arrive();
+    Ok(())
+}
+
+/// Arms the dynamic linker, before it is asked to load something: whether its own calls arrive. Where
+/// they do not, libraries on a volume are loaded as copies.
+pub fn arm_linker() -> bool {
+    static TRIED: OnceLock<bool> = OnceLock::new();
+    *TRIED.get_or_init(|| {
+        let is_linker = |object: &&objects::Object| object.function(OF_LINKER).is_some();
+        let found = objects::loaded().find(is_linker).filter(|_| calls_arrive());
+        let Some(base) = found.map(objects::Object::base) else { return false };
+        let loaded = Loaded { base, headers: headers_of(base) };
+        // SAFETY: the dynamic linker. In memory: a debugger's breakpoints in it stay. Another thread
+        // that is in one of its system calls loads something, too, and is behind this one.
+        let Ok(linker) = (unsafe { arm::in_memory(&loaded, &door::wanted) }) else { return false };
+        LINKER[0].store(linker.text.0, Ordering::Relaxed);
+        LINKER[1].store(linker.text.0 + linker.text.1, Ordering::Relaxed);
+        true
+    })
+}
+
+/// The dynamic linker has relocated an object: if it is another C library, in a name space of its
+/// own, that one is armed before any code of that name space runs.
+#[cold]
+fn arm_further() {
+    for object in objects::loaded_anywhere() {
+        let base = object.base();
+        let is_known = ARMED.iter().any(|armed| armed.load(Ordering::Relaxed) == base);
+        if is_known || object.function(OF_LIBRARY).is_none() {
+            continue;
+        }
+        let free = ARMED.iter().find(|armed| armed.load(Ordering::Relaxed) == 0);
+        if let Some(free) = free {
+            free.store(base, Ordering::Relaxed);
+            if arm(base).is_err() {
+                report::fell_back("dlmopen", "c-library-not-patched");
+            }
+        }
+    }
+}
+
+/// Arms what is loaded there.
+fn arm(base: usize) -> Result<Armed, Refusal> {
     let loaded = Loaded { base, headers: headers_of(base) };
     let read = |address: u64, size: usize| {
         // SAFETY: what the program headers of a loaded object name is mapped.
         Some(unsafe { std::slice::from_raw_parts((base + address as usize) as *const u8, size) })
     };
     let build = door::elf::build_id(loaded.headers, &read)?;
-    door::entry::answer_by(arrived);
     let own = rustix::process::geteuid().as_raw();
     for folder in folders() {
         let Ok(file) = door::cache::open(&folder, build, own) else { continue };
-        // SAFETY: the C library, which no other thread executes; a file that was believed.
+        // SAFETY: an object whose code no other thread executes yet; a file that was believed.
         let armed = unsafe { arm::by_file(&loaded, file) };
         syscall::kernel(libc::SYS_close, [file as usize, 0, 0, 0, 0, 0]);
         match armed {
-            Ok(_) => {
-                let_calls_arrive();
-                return Ok(());
-            }
             Err(Refusal::Damaged(_) | Refusal::OtherBuild | Refusal::OtherLayout) => {}
-            Err(refusal) => return Err(refusal),
+            armed => return armed,
         }
     }
     // SAFETY: as above.
-    unsafe { arm::in_memory(&loaded, &door::wanted) }?;
-    let_calls_arrive();
-    Ok(())
+    unsafe { arm::in_memory(&loaded, &door::wanted) }
 }
 
 /// The program headers of what is loaded there.

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::descriptors::placeholder;
 use crate::door;
-use crate::entry::{Inside, calls_arrive};
 use crate::entry::attachment;
 use crate::entry::hooks::{self, Hooks};
 use crate::entry::process::Process;
+use crate::entry::{Inside, calls_arrive};
 use crate::glibc::stdio;
 use crate::mappings::{mapping, page_faults};
 use crate::processes::{fork, init};

@@ -94,7 +94,7 @@ pub const VARIABLES: [Variable; 43] = [
         "as --patience, --prefetch, --policy, --evict, --local, --line-cache: \
          patience=SECONDS,ahead=auto,policy=lru,evict=background,local=BYTES,lines=BYTES",
     ),
-    of(Process, "SOLERA_DOOR", "as --door [symbols]"),
+    of(Process, "SOLERA_DOOR", "as --door [auto]"),
     of(Process, "SOLERA_BYPASS", "names of programs, with colons between them, as --bypass"),
     of(
         Process,

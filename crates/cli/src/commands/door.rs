@@ -1,7 +1,7 @@
 //! `solera door`: patched C libraries, by which a program's system calls reach a volume.
 
 use std::fmt::Write as _;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -153,6 +153,31 @@ fn named(asked: &str, file: Option<&Path>) -> Result<Vec<Library>, Failure> {
         return Err(Failure::new(asked, "this process has loaded no C library", ADVICE));
     }
     paths.iter().map(|path| Library::read(asked, path)).collect()
+}
+
+/// Makes the patched file of this machine's C library, unless one is there that is believed:
+/// without it each process would patch its own in memory. `at`: where volumes are seen.
+pub fn prepare_for_programs(at: &[&Path]) {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let cache = Cache::usual(home.as_deref(), at);
+    let is_library = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc"))
+    };
+    for path in loaded().into_iter().filter(is_library) {
+        // The build-id stands in the first page.
+        let mut first = [0; 4096];
+        let read = std::fs::File::open(&path).and_then(|file| file.read_at(&mut first, 0));
+        let known = read.ok().and_then(|read| build_id_of(&first[..read]).ok());
+        if known.is_some_and(|id| cache.find(&id).is_ok()) {
+            continue;
+        }
+        // Where this cannot be done each process does it for itself.
+        if let Ok(library) = Library::read("patch", &path)
+            && let Ok(image) = library.patched("patch")
+        {
+            let _ = cache.install(&image);
+        }
+    }
 }
 
 fn prepare(file: Option<&Path>, cache: &Cache) -> Outcome {

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use crate::support::solera;
 
 /// The door where the environment names none: the line to change once programs come by `auto`.
-const DEFAULT: &str = "symbols";
+const DEFAULT: &str = "auto";
 
 /// How calls reach the volume.
 pub struct Door {

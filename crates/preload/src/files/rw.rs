@@ -394,9 +394,16 @@ pub fn transfer(
     let mut done = 0;
     let len = len.min(TRANSFER_BYTES_MAX);
     let start = from.1.get()?.map(offset_of).transpose()?;
+    // Of a file to itself both begin at its one position, which the writes move.
+    let same = match (fdtable::get(from.0), fdtable::get(to)) {
+        (Some(one), Some(other)) if one == other && start.is_none() => {
+            Some(process.fs.seek(one, 0, Whence::Current)?)
+        }
+        _ => None,
+    };
     while done < len {
         let want = buffer.len().min(len - done);
-        let at = start.map(|start| start + done as u64);
+        let at = start.or(same).map(|start| start + done as u64);
         let got = match read_any(process, from.0, &mut buffer[..want], at) {
             Ok(0) => break,
             Err(_) if done > 0 => break,

@@ -11,6 +11,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use libc::{FILE, termios, wchar_t, winsize};
 use vfs::FileSystemExt;
 
+use crate::door;
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::{Inside, Real, Stop, outside, report};
@@ -222,7 +223,8 @@ with_list!(__wprintf_chk, 16, "rdx", __vwprintf_chk);
 /// The name to load instead of `path`; `None`: the path is not the volume's, or a mount's as well,
 /// or nothing there can be loaded, which glibc says best.
 fn instead(path: *const c_char) -> Option<CString> {
-    if Inside::already() {
+    // A linker whose calls arrive opens what is on the volume itself.
+    if Inside::already() || door::arm_linker() {
         return None;
     }
     let process = crate::start::process()?;

@@ -90,6 +90,11 @@ unsafe extern "C" {
     fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
 }
 
+/// Whether the environment asks for anything.
+pub fn is_asked() -> bool {
+    ["SOLERA_VOLUME", "SOLERA_SPLIT"].iter().any(|name| std::env::var_os(name).is_some())
+}
+
 /// Whether this program is named in `SOLERA_BYPASS`: by what it was called as, or by its
 /// executable, whole if the name has a slash.
 pub fn is_bypassed() -> bool {

@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_int};
 use vfs::Errno;
 
 use crate::descriptors::handover;
-use crate::entry::{Inside, calls_arrive};
 use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
 use crate::entry::report;
+use crate::entry::{Inside, calls_arrive};
 use crate::glibc::stdio;
 
 /// The exit code that says that the program could not run on the volume.

@@ -24,11 +24,16 @@ pub struct Object {
     previous: *const Object,
 }
 
-/// `struct r_debug`.
+/// `struct r_debug_extended`.
 #[repr(C)]
 struct Debug {
     version: c_int,
     first: *const Object,
+    breakpoint: usize,
+    state: c_int,
+    loader: usize,
+    /// Of another name space (`dlmopen`); there from version 2 on.
+    next: *const Debug,
 }
 
 unsafe extern "C" {
@@ -53,6 +58,24 @@ pub fn loaded() -> impl Iterator<Item = &'static Object> {
     unsafe {
         let mut at = _r_debug.first;
         std::iter::from_fn(move || {
+            let found = at.as_ref()?;
+            at = found.next;
+            Some(found)
+        })
+    }
+}
+
+/// What is loaded in any name space.
+pub fn loaded_anywhere() -> impl Iterator<Item = &'static Object> {
+    // SAFETY: the dynamic linker's lists, in a thread that it has stopped in, or while there is one.
+    unsafe {
+        let mut space = &raw const _r_debug;
+        let mut at = _r_debug.first;
+        std::iter::from_fn(move || {
+            while at.is_null() {
+                space = if (*space).version < 2 { std::ptr::null() } else { (*space).next };
+                at = space.as_ref()?.first;
+            }
             let found = at.as_ref()?;
             at = found.next;
             Some(found)

@@ -243,6 +243,12 @@ macro_rules! arm {
     (statx $h:ident ($dir:ident, $path:ident, $flags:ident, $mask:ident, $out:ident)) => {
         $crate::split::engine::statx($out, || $h($dir, $path, $flags, $mask, $out))
     };
+    (getdents64 $h:ident ($fd:ident, $to:ident, $len:ident)) => {
+        $crate::split::engine::entries($to, || $h($fd, $to, $len))
+    };
+    (getdirentries $h:ident ($fd:ident, $to:ident, $len:ident, $start:ident)) => {
+        $crate::split::engine::entries($to, || $h($fd, $to, $len, $start))
+    };
     (readdir $h:ident ($dir:ident)) => { $crate::split::engine::next_entry(|| $h($dir)) };
     // The process.
     (vfork $h:ident ()) => { $crate::split::engine::vfork() };

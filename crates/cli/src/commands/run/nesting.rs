@@ -252,7 +252,7 @@ fn check_options(
     let default = if served.volumes.is_empty() { "posix" } else { "strict" };
     let other_mode = differs(&args.mode, "SOLERA_MODE", default);
     let other_way = differs(&args.relink, "SOLERA_SPLIT_RELINK", "");
-    let is_auto = told("SOLERA_DOOR") == OsStr::new(Door::Auto.word());
+    let is_auto = told("SOLERA_DOOR") != OsStr::new(Door::Symbols.word());
     let other_door = args.door.filter(|door| (*door == Door::Auto) != is_auto);
     let refused = if let Some(mode) = other_mode.filter(|_| !has_own_mode) {
         format!("--mode {mode}")
