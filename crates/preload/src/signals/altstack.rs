@@ -4,8 +4,9 @@
 //! kernel's frame, which with wide vectors is larger than the 2,048 bytes that a stack must have,
 //! and for what it does until it has left for a stack of its own (`mappings::page_faults`). A
 //! program on a kernel file system gets by with such a stack as long as no signal comes; here one
-//! comes where it touches a hole of a mapped file. So where a stack has no room for the frame and
-//! for us, the kernel gets a larger one of ours in its place. The program is told its own.
+//! comes where it touches a hole of a mapped file. And a handler that opens a file does not need
+//! the stack for it that this library does. So where a stack has no room for the frame and for us,
+//! the kernel gets a larger one of ours in its place. The program is told its own.
 //!
 //! There is a fixed number of these stacks; one whose thread has ended is used again. Beyond them,
 //! a thread has the stack that it asked for. No locks: a place is taken by compare-and-swap.
@@ -23,8 +24,8 @@ use crate::entry::{DONE, Served, Stop};
 
 /// Bytes of a stack of ours.
 const BYTES: usize = 64 << 10;
-/// What this library needs below the kernel's frame, until it has left the stack.
-const ROOM: usize = 2048;
+/// What this library needs below the kernel's frame, for the call that needs most of it.
+const ROOM: usize = 24 << 10;
 /// The kernel tells the size of the largest frame (Linux 5.14).
 const AT_MINSIGSTKSZ: libc::c_ulong = 51;
 /// The least that the kernel takes.
