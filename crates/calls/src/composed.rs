@@ -5,9 +5,9 @@
 
 use crate::{Function, Numbers, Split};
 
-/// Those that are the library's own also where it sees all system calls of the C library: what makes
-/// processes and threads, sets identities, actions and cancellation, what the dynamic linker does by
-/// system calls of its own, and what the volume answers otherwise than the C library.
+/// Those that are the library's own also where it sees all system calls of the C library: what
+/// makes processes and threads, sets identities, actions and cancellation, what the dynamic linker
+/// does by system calls of its own, and what the volume answers otherwise than the C library.
 pub const STAYING: &[&str] = &[
     "fork",
     "__fork",

@@ -334,7 +334,8 @@ pub struct Named {
     pub split: Split,
     /// It makes this one system call; else it is composed of several.
     pub is_call: bool,
-    /// Where the library sees the system calls of the C library's functions, this one is left to it.
+    /// Where the library sees the system calls of the C library's functions, this one is left to
+    /// it.
     pub falls_away: bool,
 }
 

@@ -66,8 +66,8 @@ impl Call {
         &self.arguments
     }
 
-    /// Changes the first argument of a call that is passed on: of `clone`, which is a function of the
-    /// C library's, whose caller does not need it any more.
+    /// Changes the first argument of a call that is passed on: of `clone`, which is a function of
+    /// the C library's, whose caller does not need it any more.
     pub fn change_first(&mut self, value: usize) {
         self.arguments[0] = value;
     }

@@ -13,8 +13,8 @@
 //!
 //! Processes. A call that makes a thread is passed on: its site makes it, for the thread goes on at
 //! the site on another stack. So is one whose child shares the memory of its parent, which waits:
-//! the child gets a copy (see [`lends`]), and takes a place of its own when it first calls, as after
-//! a raw system call. A fork that no function of this library has prepared is prepared here.
+//! the child gets a copy (see [`lends`]), and takes a place of its own when it first calls, as
+//! after a raw system call. A fork that no function of this library has prepared is prepared here.
 
 use std::arch::global_asm;
 use std::cell::Cell;
@@ -219,9 +219,9 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
     }
 }
 
-/// A call that makes a child which shares its parent's memory until it executes something: it gets a
-/// copy of the memory, so that what it does to numbers and its directory is not done to its parent,
-/// which waits all the same. Such a child of `vfork` shares it, and the kernel serves it.
+/// A call that makes a child which shares its parent's memory until it executes something: it gets
+/// a copy of the memory, so that what it does to numbers and its directory is not done to its
+/// parent, which waits all the same. Such a child of `vfork` shares it, and the kernel serves it.
 fn lends(number: c_long, given: &Arguments) -> Outcome {
     engine::before_own_fork();
     let shared = u64::from(libc::CLONE_VM.cast_unsigned());
@@ -248,8 +248,8 @@ fn lends(number: c_long, given: &Arguments) -> Outcome {
 /// What came of it, once it was tried: nothing, or why not.
 static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
 
-/// Arms the C library, if that is asked for (`SOLERA_DOOR`). A program that cannot be armed does not
-/// run.
+/// Arms the C library, if that is asked for (`SOLERA_DOOR`). A program that cannot be armed does
+/// not run.
 pub fn open() {
     // SAFETY: a word that the dynamic linker has filled in.
     std::hint::black_box(unsafe { solera_door_opened });
@@ -328,8 +328,8 @@ fn arm_library() -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Arms the dynamic linker, before it is asked to load something: whether its own calls arrive. Where
-/// they do not, libraries on a volume are loaded as copies.
+/// Arms the dynamic linker, before it is asked to load something: whether its own calls arrive.
+/// Where they do not, libraries on a volume are loaded as copies.
 pub fn arm_linker() -> bool {
     static TRIED: OnceLock<bool> = OnceLock::new();
     *TRIED.get_or_init(|| {
@@ -337,8 +337,8 @@ pub fn arm_linker() -> bool {
         let found = objects::loaded().find(is_linker).filter(|_| calls_arrive());
         let Some(base) = found.map(objects::Object::base) else { return false };
         let loaded = Loaded { base, headers: headers_of(base) };
-        // SAFETY: the dynamic linker. In memory: a debugger's breakpoints in it stay. Another thread
-        // that is in one of its system calls loads something, too, and is behind this one.
+        // SAFETY: the dynamic linker. In memory: a debugger's breakpoints in it stay. Another
+        // thread that is in one of its system calls loads something, too, and is behind this one.
         let Ok(linker) = (unsafe { arm::in_memory(&loaded, &door::wanted) }) else { return false };
         LINKER[0].store(linker.text.0, Ordering::Relaxed);
         LINKER[1].store(linker.text.0 + linker.text.1, Ordering::Relaxed);
@@ -391,7 +391,8 @@ fn arm(base: usize) -> Result<Armed, Refusal> {
 
 /// The program headers of what is loaded there.
 fn headers_of(base: usize) -> &'static [ProgramHeader] {
-    // SAFETY: an object begins with its header, which says where the others are: in its first pages.
+    // SAFETY: an object begins with its header, which says where the others are: in its first
+    // pages.
     unsafe {
         let header = &*(base as *const libc::Elf64_Ehdr);
         let first = (base + header.e_phoff as usize) as *const ProgramHeader;

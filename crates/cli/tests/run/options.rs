@@ -345,7 +345,9 @@ fn the_dynamic_loader_starts_programs_that_see_the_volume() {
 fn ldconfig_tells_its_cache_from_a_directory_of_the_volume() {
     let place = TestDir::new();
     let volume = place.volume("64M");
-    let script = "cd $0; /sbin/ldconfig -p | grep -c 'libc.so.6 (libc6,x86-64)'; /sbin/ldconfig -n .; echo $?";
+    // There may be libraries of other machines besides.
+    let script = "cd $0; /sbin/ldconfig -p | grep -c 'libc.so.6 (libc6,x86-64)'; \
+                  /sbin/ldconfig -n .; echo $?";
     let ran = run(&place, &volume, &["--report"], script).ended_with(0);
     assert_eq!(ran.out, "1\n126\n", "{}", ran.err);
     assert!(ran.err.contains("its working directory is there"), "{}", ran.err);

@@ -72,8 +72,8 @@ pub fn release() {
     set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
 }
 
-/// Before the kernel is asked to serve a call that has arrived: a thread that was cancelled since it
-/// arrived ends, if the C library has allowed it.
+/// Before the kernel is asked to serve a call that has arrived: a thread that was cancelled since
+/// it arrived ends, if the C library has allowed it.
 #[cold]
 pub fn end_first() {
     here().ends_first.store(0, Ordering::Relaxed);

@@ -62,8 +62,8 @@ pub fn leave(process: &Process) {
 
 /// Runs after all exit handlers of the program, since it was registered before any of them.
 pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
-    // Where the last call of all arrives, it does this. A process made by a raw system call that has
-    // not called since has nothing to leave.
+    // Where the last call of all arrives, it does this. A process made by a raw system call that
+    // has not called since has nothing to leave.
     if let Some(process) = attachment::attached().filter(|_| !calls_arrive()) {
         stdio::flush_all();
         let _inside = Inside::new();

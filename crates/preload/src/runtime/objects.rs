@@ -67,7 +67,8 @@ pub fn loaded() -> impl Iterator<Item = &'static Object> {
 
 /// What is loaded in any name space.
 pub fn loaded_anywhere() -> impl Iterator<Item = &'static Object> {
-    // SAFETY: the dynamic linker's lists, in a thread that it has stopped in, or while there is one.
+    // SAFETY: the dynamic linker's lists, in a thread that it has stopped in, or while there is
+    // one.
     unsafe {
         let mut space = &raw const _r_debug;
         let mut at = _r_debug.first;

@@ -89,7 +89,7 @@ fn nothing_but_this_is_taken_from_other_objects() {
     let file = object::File::parse(&*bytes).unwrap();
     let found: BTreeSet<_> = file
         .dynamic_symbols()
-        .filter(|symbol| symbol.is_undefined())
+        .filter(object::ObjectSymbol::is_undefined)
         .filter_map(|symbol| symbol.name().ok().map(str::to_owned))
         .filter(|name| !name.is_empty())
         .collect();

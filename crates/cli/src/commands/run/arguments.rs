@@ -225,11 +225,11 @@ pub struct RunArgs {
     /// unlike what they start. May be given again. With a slash: the path of the executable.
     #[arg(long, value_name = "NAME")]
     pub bypass: Vec<OsString>,
-    /// By which way the program's calls come [default: auto]: `auto`, by the names of the C library's
-    /// functions and by the system calls that it makes, whoever calls it: in its own streams, in a
-    /// plugin that is bound to it alone, in `glob`. For that the C library of each process is
-    /// patched in memory (docs/door.md); where that cannot be done the program does not run (125).
-    /// `symbols`: by the names alone.
+    /// By which way the program's calls come [default: auto]: `auto`, by the names of the C
+    /// library's functions and by the system calls that it makes, whoever calls it: in its own
+    /// streams, in a plugin that is bound to it alone, in `glob`. For that the C library of each
+    /// process is patched in memory (docs/door.md); where that cannot be done the program does not
+    /// run (125). `symbols`: by the names alone.
     #[arg(long, value_enum, value_name = "WAY")]
     pub door: Option<Door>,
     /// The program and its arguments.
