@@ -14,6 +14,10 @@
 //! message. It never acts as its parent. One that was to share the table of descriptors gets a
 //! copy: what the numbers stand for is noted in memory that it does not share.
 //!
+//! Where the C library's system calls arrive here ([`crate::door`]), a `fork` of glibc's is prepared
+//! when its system call does: after all handlers, with the C library's locks held, so that its locks
+//! come first and this library's second, always.
+//!
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
 //! a thread that it does not have: the turn to fork, structure, working directory, streams of
 //! `popen`, signal actions, heap. While glibc waits for locks of its own, before the system call,
@@ -40,7 +44,7 @@ use crate::entry::maptable::Mappings;
 use crate::entry::pointers::Out;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
-use crate::entry::{Inside, Real, Served, Stop, errno, outside, set_errno};
+use crate::entry::{Inside, Real, Served, Stop, calls_arrive, errno, outside, set_errno};
 use crate::mappings::mapping;
 use crate::paths::credentials;
 use crate::processes::lifecycle::{exit_now, fail_loudly, leave};
@@ -258,6 +262,11 @@ fn outcome(process: &Process, pid: c_int, failed: c_int) -> Result<c_int, Errno>
 
 /// `fork` with the program's handlers: `real` runs outside.
 fn with_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+    if calls_arrive() {
+        // The system call arrives, with all of the C library's locks held: it is prepared there.
+        let pid = outside(real);
+        return if pid < 0 { Err(Errno::from_raw_os_error(errno().max(1))) } else { Ok(pid) };
+    }
     // A handler of a signal may fork in the midst of it.
     let outer = FORKING.replace(true);
     let pid = outside(real);
