@@ -148,9 +148,14 @@ fn libraries_are_loaded_from_the_mount() {
     made("2");
     let said = solera(["run", "--", &loads, &outer]).ok();
     assert_eq!(said, format!("2 {inner}\n"), "another file by now");
-    // The program sees the volume at another place than the mount's.
+    // The program sees the volume at another place than the mount's: it has the library from there.
     let (volume, prefix) = (&mounted.volume, place.prefix());
     let other = ["run", "--report", "--volume", volume, "--at", &prefix, "--", &loads];
+    let ran = solera(other.iter().chain(&[&*format!("{prefix}/sub/libouter.so")])).ended_with(0);
+    assert_eq!(ran.out, format!("2 {prefix}/sub/libinner.so\n"), "{}", ran.err);
+    // By symbols the linker sees no volume: it is loaded from the mount.
+    let other = ["run", "--door", "symbols", "--report", "--volume", volume, "--at", &prefix];
+    let other = [&other[..], &["--", &loads]].concat();
     let ran = solera(other.iter().chain(&[&*format!("{prefix}/sub/libouter.so")])).ended_with(0);
     assert_eq!(ran.out, format!("2 {inner}\n"), "{}", ran.err);
     assert!(!ran.err.contains("library-copied-to-memory"), "{}", ran.err);

@@ -14,9 +14,9 @@
 //! message. It never acts as its parent. One that was to share the table of descriptors gets a
 //! copy: what the numbers stand for is noted in memory that it does not share.
 //!
-//! Where the C library's system calls arrive here ([`crate::door`]), a `fork` of glibc's is prepared
-//! when its system call does: after all handlers, with the C library's locks held, so that its locks
-//! come first and this library's second, always.
+//! Where the C library's system calls arrive here ([`crate::door`]), a `fork` of glibc's is
+//! prepared when its system call does: after all handlers, with the C library's locks held, so that
+//! its locks come first and this library's second, always.
 //!
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
 //! a thread that it does not have: the turn to fork, structure, working directory, streams of
