@@ -30,6 +30,7 @@ use vfs::variable;
 use crate::by_number::serve_number;
 use crate::entry::attachment;
 use crate::entry::cancel;
+use crate::entry::fdtable;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::report;
@@ -37,6 +38,7 @@ use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{has_one_thread, here};
 use crate::entry::{Answer, Inside, Served, calls_arrive, errno, let_calls_arrive, set_errno};
 use crate::interposed::serve;
+use crate::mappings::page_faults;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::{environment, objects};
 use crate::split::engine;
@@ -87,6 +89,9 @@ unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
         let _inside = Inside::new();
         arm_further();
     }
+    if is_kernels(c_long::from(call.number()), call.arguments()) {
+        return Verdict::Pass;
+    }
     let failed = errno();
     let before = thread.arrived_at.swap(std::ptr::from_ref(call) as usize, Ordering::Relaxed);
     let outcome = answer(c_long::from(call.number()), call.arguments());
@@ -115,6 +120,27 @@ unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
     verdict
 }
 
+/// Whether a call by a number is the kernel's for sure: the number is not ours, and nothing of ours
+/// lies in the program's memory that the kernel could miss.
+#[inline]
+fn is_kernels(number: c_long, given: &Arguments) -> bool {
+    matches!(
+        number,
+        libc::SYS_read
+            | libc::SYS_write
+            | libc::SYS_pread64
+            | libc::SYS_pwrite64
+            | libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_lseek
+            | libc::SYS_fstat
+            | libc::SYS_getdents64
+    ) && attachment::attached().is_some()
+        && !engine::is_here()
+        && fdtable::is_kernels(given[0] as i32)
+        && page_faults::kernel_finds_all()
+}
+
 const SYS_MPROTECT: u32 = libc::SYS_mprotect as u32;
 
 fn is_of_linker(address: usize) -> bool {
@@ -139,14 +165,23 @@ fn answer(number: c_long, given: &Arguments) -> Outcome {
             }
             Outcome::Passed
         }
-        _ if attachment::known().is_none() && engine::is_here() => to_kernel(number, given),
-        _ => serve(
-            "(C library)",
-            calls::Point::Never,
-            |process| serve_arrived(process, number, given),
-            || to_kernel(number, given),
-        ),
+        // By the exported function, which asks whom the call concerns, and else has the C library
+        // make it.
+        _ => syscall::by_function(number, *given)
+            .map_or_else(|| without_function(number, given), Outcome::Value),
     }
+}
+
+fn without_function(number: c_long, given: &Arguments) -> Outcome {
+    if attachment::known().is_none() && engine::is_here() {
+        return to_kernel(number, given);
+    }
+    serve(
+        "(C library)",
+        calls::Point::Never,
+        |process| serve_arrived(process, number, given),
+        || to_kernel(number, given),
+    )
 }
 
 /// A call that the volume leaves to the kernel: the second engine may serve it.

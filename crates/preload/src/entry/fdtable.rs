@@ -89,6 +89,12 @@ pub fn get(fd: c_int) -> Option<Desc> {
     unpack(word)
 }
 
+/// Whether `fd` is neither ours nor hidden nor cached.
+#[inline]
+pub fn is_kernels(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Acquire) == 0)
+}
+
 #[cold]
 fn not_ours(word: u64) -> Option<Desc> {
     if word & CACHED != 0 {

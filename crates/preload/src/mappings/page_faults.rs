@@ -203,6 +203,13 @@ pub const fn address<T: Copy>(argument: &T) -> usize {
     unsafe { std::mem::transmute_copy(argument) }
 }
 
+/// Whether the kernel finds all pages of the program's memory, and nobody is to be told of what it
+/// stores there: no mapping has ever lacked one, none lies elsewhere, no buffer is of a cache.
+#[inline]
+pub fn kernel_finds_all() -> bool {
+    !had_gap() && !any_gap() && !Pagers::any() && flac::buffers::attached() == 0
+}
+
 /// A call that the kernel serves; once more if it does not find pages that mappings lack at its
 /// arguments.
 #[inline]
