@@ -337,7 +337,10 @@ unsafe extern "C" {
 
 extern "C" fn opens() -> usize {
     let _inside = Inside::new();
-    OPENED.get_or_init(try_to_open);
+    // Else the constructor does it.
+    if environment::is_readable() {
+        OPENED.get_or_init(try_to_open);
+    }
     opens as *const () as usize
 }
 

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::sync::OnceLock;
 
-use crate::runtime::hidden;
+use crate::runtime::{hidden, objects};
 
 unsafe extern "C" {
     /// Where the kernel has put the number of arguments.
@@ -23,11 +23,35 @@ const OWN: &[u8] = b"SOLERA_";
 /// `NAME=VALUE`, each with its NUL, of what is this library's.
 static SETTINGS: OnceLock<Vec<&'static CStr>> = OnceLock::new();
 
+/// Where the number of arguments is; NULL: it is not known yet.
+///
+/// A program that is not position-independent may have the variable as a copy of its own, which the
+/// dynamic linker fills when it relocates the program: last. Until then the linker's own says it.
+fn stack_end() -> *const usize {
+    // SAFETY: a variable that the dynamic linker has set before any of our code runs, here or in
+    // the linker itself, whose symbol it is.
+    unsafe {
+        if !__libc_stack_end.is_null() {
+            return __libc_stack_end;
+        }
+        let own = objects::of_linker(b"__libc_stack_end") as *const *const usize;
+        own.as_ref().map_or(std::ptr::null(), |own| *own)
+    }
+}
+
+/// Whether the environment can be read yet.
+pub fn is_readable() -> bool {
+    !stack_end().is_null()
+}
+
 /// The list of pointers to the arguments, without its end.
 fn arguments() -> &'static [*const c_char] {
-    // SAFETY: set by the dynamic linker before any of our code runs; the kernel's layout: a number
-    // and as many pointers.
-    unsafe { std::slice::from_raw_parts(__libc_stack_end.add(1).cast(), *__libc_stack_end) }
+    let end = stack_end();
+    if end.is_null() {
+        return &[];
+    }
+    // SAFETY: the kernel's layout: a number and as many pointers.
+    unsafe { std::slice::from_raw_parts(end.add(1).cast(), *end) }
 }
 
 /// What the program was called as.
@@ -36,8 +60,11 @@ pub fn called_as() -> &'static [u8] {
     arguments().first().map_or(b"", |first| unsafe { CStr::from_ptr(*first) }.to_bytes())
 }
 
-/// Where the list of variables that the kernel made begins.
+/// Where the list of variables that the kernel made begins; NULL: it is not known yet.
 fn first_variables() -> *mut *mut c_char {
+    if !is_readable() {
+        return std::ptr::null_mut();
+    }
     arguments().as_ptr_range().end.wrapping_add(1).cast_mut().cast()
 }
 
@@ -109,6 +136,9 @@ pub fn remove(name: &[u8]) {
 /// An entry of the auxiliary vector; 0: there is none.
 pub fn auxiliary(kind: c_ulong) -> c_ulong {
     let mut at = first_variables();
+    if at.is_null() {
+        return 0;
+    }
     // SAFETY: the kernel's layout: the variables, NULL, pairs of words of which the last is 0, 0.
     unsafe {
         while !at.read().is_null() {

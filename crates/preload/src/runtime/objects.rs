@@ -182,6 +182,12 @@ fn hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
 }
 
+/// The address of a symbol of the dynamic linker's own; 0: it is not known.
+pub fn of_linker(name: &[u8]) -> usize {
+    let is_linker = |object: &&Object| object.function(b"__tls_get_addr").is_some();
+    loaded().find(is_linker).and_then(|linker| linker.function(name)).unwrap_or(0)
+}
+
 /// The function of this name that stands behind this library's.
 pub fn next(name: &[u8]) -> Option<usize> {
     behind().find_map(|object| object.function(name))

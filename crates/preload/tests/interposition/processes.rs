@@ -323,3 +323,15 @@ fn what_was_staged_is_recovered_inside_the_first_malloc() {
         assert_eq!(text(&allocates(&program, &directory, "look", &words)), "right\n", "{mode}");
     }
 }
+
+/// Node did not start: it has a copy of `__libc_stack_end`, which was read before it was filled.
+#[test]
+fn a_program_with_copies_of_the_linkers_variables() {
+    let place = TestDir::new("copied");
+    let program = place.0.join("copied");
+    compile("copied.c", &program, &["-O1", "-fno-pie", "-no-pie"]);
+    format(&place.volume());
+    let plain = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+    assert_eq!(plain, found);
+}
