@@ -124,7 +124,7 @@ fn judge(status: &libc::stat, kind: u32, own: u32, writable: Distrust) -> Result
     if status.st_uid != 0 && status.st_uid != own {
         return Err(Distrust::Owner(status.st_uid));
     }
-    // A group of one's own name is the rule on many systems, but nothing says who is in it.
+    // A group of one's own name is the rule on many systems, but nothing says which users are in it.
     if status.st_mode & 0o022 != 0 { Err(writable) } else { Ok(()) }
 }
 
@@ -346,7 +346,7 @@ fn install_in(folder: &Folder, image: &Image) -> io::Result<PathBuf> {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&temporary)?;
         file.write_all(&image.bytes)?;
-        // Whatever the umask: whoever may enter the folder may read it.
+        // Whatever the umask: a user that may enter the folder may read it.
         file.set_permissions(std::fs::Permissions::from_mode(0o444))?;
         file.sync_all()?;
         std::fs::rename(&temporary, &path)?;

@@ -352,13 +352,12 @@ const SPACES: usize = 16;
 /// The addresses of the dynamic linker's code, if it is armed, too.
 static LINKER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// A function that only the C library has, and one that only the dynamic linker has.
+/// A function that only the C library has.
 const OF_LIBRARY: &[u8] = b"gnu_get_libc_version";
-const OF_LINKER: &[u8] = b"__tls_get_addr";
 
 fn arm_library() -> Result<(), Refusal> {
-    let of = |name: &'static [u8]| objects::loaded().find(|object| object.function(name).is_some());
-    let library = of(OF_LIBRARY).ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
+    let library = objects::loaded().find(|object| object.function(OF_LIBRARY).is_some());
+    let library = library.ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
     door::entry::answer_by(arrived);
     arm(library.base())?;
     ARMED[0].store(library.base(), Ordering::Relaxed);
@@ -371,8 +370,7 @@ fn arm_library() -> Result<(), Refusal> {
 pub fn arm_linker() -> bool {
     static TRIED: OnceLock<bool> = OnceLock::new();
     *TRIED.get_or_init(|| {
-        let is_linker = |object: &&objects::Object| object.function(OF_LINKER).is_some();
-        let found = objects::loaded().find(is_linker).filter(|_| calls_arrive());
+        let found = objects::linker().filter(|_| calls_arrive());
         let Some(base) = found.map(objects::Object::base) else { return false };
         let loaded = Loaded { base, headers: headers_of(base) };
         // SAFETY: the dynamic linker. In memory: a debugger's breakpoints in it stay. Another

@@ -38,7 +38,7 @@ pub struct DoorArgs {
 #[derive(Subcommand)]
 pub enum DoorCommand {
     /// Which C libraries are known here, where their patched text lies, how much of them is
-    /// patched, and who may read it.
+    /// patched, and which users may read it.
     Status {
         /// Print JSON.
         #[arg(long)]
@@ -156,10 +156,9 @@ fn named(asked: &str, file: Option<&Path>) -> Result<Vec<Library>, Failure> {
 }
 
 /// Makes the patched file of this machine's C library, unless one is there that is believed:
-/// without it each process would patch its own in memory. `at`: where volumes are seen.
-pub fn prepare_for_programs(at: &[&Path]) {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let cache = Cache::usual(home.as_deref(), at);
+/// without it each process would patch its own in memory.
+pub fn prepare_for_programs() {
+    let cache = FolderArg { folder: None }.cache();
     let is_library = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc"))
     };
@@ -281,7 +280,7 @@ fn readers(held: &Held) -> String {
     let open = |mode: u32, bits: u32| mode & bits == bits;
     match (folder, held.file.metadata()) {
         (Some(folder), Ok(file)) if open(folder.mode(), 0o5) && open(file.mode(), 0o4) => {
-            "everybody who may enter the folders above".to_owned()
+            "all users that may enter the folders above".to_owned()
         }
         (Some(folder), _) => format!("user {}", folder.uid()),
         (None, _) => "nobody".to_owned(),

@@ -41,7 +41,7 @@ fn a_file_is_written_once_and_found() {
     assert_eq!(cache.find(id).unwrap().footer, image.footer);
     assert_eq!(cache.builds(), [id.to_vec()]);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
-    // One that is damaged is replaced by another file: who has mapped it keeps it.
+    // One that is damaged is replaced by another file: a program that has mapped it keeps it.
     mode(&path, 0o644);
     std::fs::write(&path, &image.bytes[..4096]).unwrap();
     assert!(matches!(distrust(&folder, id), Some(Distrust::Contents(_))));
@@ -104,7 +104,7 @@ fn owners(folder: &Path, path: &Path, id: &[u8]) {
     }
     let name = CString::new(folder.to_str().unwrap()).unwrap();
     chown(path, Some(1234), None).unwrap();
-    // Root believes root's only; the user believes his own; a third one does not.
+    // Root believes root's only; the user believes its own; a third one does not.
     assert_eq!(distrust(folder, id), Some(Distrust::Owner(1234)));
     assert!(cache::open(&name, id, 1234).is_ok());
     assert_eq!(cache::open(&name, id, 1235), Err(Distrust::Owner(1234)));

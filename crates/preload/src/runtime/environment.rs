@@ -34,8 +34,8 @@ fn stack_end() -> *const usize {
         if !__libc_stack_end.is_null() {
             return __libc_stack_end;
         }
-        let own = objects::of_linker(b"__libc_stack_end") as *const *const usize;
-        own.as_ref().map_or(std::ptr::null(), |own| *own)
+        let own = objects::linker().and_then(|linker| linker.function(b"__libc_stack_end"));
+        own.map_or(std::ptr::null(), |own| *(own as *const *const usize))
     }
 }
 

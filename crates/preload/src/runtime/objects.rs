@@ -182,10 +182,9 @@ fn hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
 }
 
-/// The address of a symbol of the dynamic linker's own; 0: it is not known.
-pub fn of_linker(name: &[u8]) -> usize {
-    let is_linker = |object: &&Object| object.function(b"__tls_get_addr").is_some();
-    loaded().find(is_linker).and_then(|linker| linker.function(name)).unwrap_or(0)
+/// The dynamic linker: it alone has this function.
+pub fn linker() -> Option<&'static Object> {
+    loaded().find(|object| object.function(b"__tls_get_addr").is_some())
 }
 
 /// The function of this name that stands behind this library's.

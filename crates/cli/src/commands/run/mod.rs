@@ -220,7 +220,7 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     }
     let by_symbols = std::env::var_os("SOLERA_DOOR").is_some_and(|word| word == "symbols");
     if args.door == Some(Door::Auto) || args.door.is_none() && !by_symbols {
-        super::door::prepare_for_programs(&[]);
+        super::door::prepare_for_programs();
     }
     if !args.bypass.is_empty() {
         command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
