@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use door::arm::{self, Loaded, Way};
 use door::elf::ProgramHeader;
@@ -82,10 +83,12 @@ unsafe extern "C" {
 /// What the handler does, and what it was asked.
 struct Script {
     serve: Option<isize>,
+    /// How often the entry is to ask once more before it makes a call that is passed on.
+    again: u32,
     asked: Vec<(u32, [usize; 6], Form, usize)>,
 }
 
-static SCRIPT: Mutex<Script> = Mutex::new(Script { serve: None, asked: Vec::new() });
+static SCRIPT: Mutex<Script> = Mutex::new(Script { serve: None, again: 0, asked: Vec::new() });
 
 unsafe extern "C" fn handler(call: &mut Call) -> Verdict {
     let mut script = SCRIPT.lock().unwrap();
@@ -95,9 +98,17 @@ unsafe extern "C" fn handler(call: &mut Call) -> Verdict {
             call.result = result;
             Verdict::Served
         }
-        None => Verdict::Pass,
+        None => {
+            AGAIN.store(script.again, Ordering::Relaxed);
+            script.again = script.again.saturating_sub(1);
+            call.again = &raw const AGAIN;
+            Verdict::Pass
+        }
     }
 }
+
+/// The word at which the entry looks.
+static AGAIN: AtomicU32 = AtomicU32::new(0);
 
 /// A library that is loaded: its handle and base.
 pub struct Library {
@@ -211,13 +222,24 @@ fn a_site_finds_what_it_would_behind_the_kernel() {
             }
         }
     }
+    // The handler is asked until the word is 0, and then the call is made.
+    let mut script = SCRIPT.lock().unwrap();
+    (script.serve, script.again) = (None, 2);
+    script.asked.clear();
+    drop(script);
+    let mut registers = [0; 14];
+    registers[1] = u64::MAX;
+    let passed = probe(armed.function(c"constant_high"), registers, 0);
+    assert_eq!(SCRIPT.lock().unwrap().asked.len(), 3);
+    assert_eq!(passed[0] as isize, -isize::try_from(libc::EFAULT).unwrap());
     // What is not wanted does not come by.
     SCRIPT.lock().unwrap().asked.clear();
     let own = probe(armed.function(c"unwanted"), [0; 14], 0);
     assert_eq!(own[0], u64::from(std::process::id()));
     assert!(SCRIPT.lock().unwrap().asked.is_empty());
     let places = entry();
-    assert!(places.start < places.call && places.call + 2 == places.called);
+    assert!(places.start < places.looked && places.looked < places.call);
+    assert!(places.call + 2 == places.called);
     assert!(places.called < places.end);
 }
 

@@ -345,8 +345,10 @@ fn page() -> String {
          volume too;\n\
          - **refused**: on the volume the function gives the error named; `solera run --report` \
          counts it,\n  `--strict-support` ends the program there;\n\
-         - **unserved**: glibc does it inside itself, where the volume is not seen: it fails with \
-         the error\n  named, and is not counted.\n\n\
+         - **unserved**: glibc does it inside itself. By `--door symbols` the volume is not seen \
+         there: it fails\n  with the error named, and is not counted.\n\n\
+         By system calls (`--door auto`, the default) what glibc does inside itself arrives, too: \
+         what is\nunserved here is then served, and so is `fts`, which is refused by symbols.\n\n\
          The kernel's own asynchronous calls cannot reach the volume. While one is attached, what \
          begins them gives\n`ENOSYS`, and is counted: {}\n(liburing, libaio), and both calls by \
          number. Programs then use threads. `SOLERA_KERNEL_AIO=allow` leaves them\nto the kernel. \
