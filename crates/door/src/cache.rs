@@ -124,7 +124,8 @@ fn judge(status: &libc::stat, kind: u32, own: u32, writable: Distrust) -> Result
     if status.st_uid != 0 && status.st_uid != own {
         return Err(Distrust::Owner(status.st_uid));
     }
-    // A group of one's own name is the rule on many systems, but nothing says which users are in it.
+    // A group of one's own name is the rule on many systems, but nothing says which users are in
+    // it.
     if status.st_mode & 0o022 != 0 { Err(writable) } else { Ok(()) }
 }
 

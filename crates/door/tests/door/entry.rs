@@ -93,18 +93,14 @@ static SCRIPT: Mutex<Script> = Mutex::new(Script { serve: None, again: 0, asked:
 unsafe extern "C" fn handler(call: &mut Call) -> Verdict {
     let mut script = SCRIPT.lock().unwrap();
     script.asked.push((call.number(), *call.arguments(), call.form(), call.stack()));
-    match script.serve {
-        Some(result) => {
-            call.result = result;
-            Verdict::Served
-        }
-        None => {
-            AGAIN.store(script.again, Ordering::Relaxed);
-            script.again = script.again.saturating_sub(1);
-            call.again = &raw const AGAIN;
-            Verdict::Pass
-        }
+    if let Some(result) = script.serve {
+        call.result = result;
+        return Verdict::Served;
     }
+    AGAIN.store(script.again, Ordering::Relaxed);
+    script.again = script.again.saturating_sub(1);
+    call.again = &raw const AGAIN;
+    Verdict::Pass
 }
 
 /// The word at which the entry looks.
