@@ -38,7 +38,6 @@ use self::profile::Profile;
 use self::report::Report;
 use self::split::Split;
 use crate::commands::cache;
-use arguments::Door;
 pub use arguments::RunArgs;
 
 /// `solera run` itself failed, as with `env` and `nohup`.
@@ -188,7 +187,6 @@ fn check_variables() -> Result<(), Failure> {
     variable::parsed::<volume::Numa>("SOLERA_NUMA").map_err(wrong)?;
     variable::parsed::<emulation::Model>("SOLERA_MEMORY").map_err(wrong)?;
     variable::is("SOLERA_GUARD", "off", &["on"]).map_err(wrong)?;
-    variable::is("SOLERA_DOOR", "symbols", &["auto"]).map_err(wrong)?;
     Ok(())
 }
 
@@ -215,13 +213,7 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
     }
-    if let Some(door) = args.door {
-        command.env("SOLERA_DOOR", door.word());
-    }
-    let by_symbols = std::env::var_os("SOLERA_DOOR").is_some_and(|word| word == "symbols");
-    if args.door == Some(Door::Auto) || args.door.is_none() && !by_symbols {
-        super::door::prepare_for_programs();
-    }
+    super::door::prepare_for_programs();
     if !args.bypass.is_empty() {
         command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
     }
