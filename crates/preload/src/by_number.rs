@@ -24,36 +24,45 @@ mod bodies {
 }
 
 /// How a system call is served.
-enum Route {
-    /// By a body with an `int` for its answer.
-    Int(*const ()),
-    /// As above, with a `long`.
-    Long(*const ()),
-    /// Not at all: its first argument may be a descriptor of ours.
-    Unserved,
-    /// It has nothing to do with files, or is looked at by the door alone.
-    Kernel,
+pub struct Route {
+    /// NULL: there is none.
+    body: *const (),
+    marks: u8,
 }
+
+// SAFETY: addresses of functions.
+unsafe impl Sync for Route {}
+
+/// Its body answers with a `long`, else with an `int`.
+const LONG: u8 = 1;
+/// It concerns the volume only if its first argument is a descriptor of it.
+const OF_DESCRIPTOR: u8 = 2;
+/// It is refused if its first argument is one.
+const UNSERVED: u8 = 4;
+/// The door looks at it first.
+const WATCHED: u8 = 8;
+
+const NONE: Route = Route { body: std::ptr::null(), marks: 0 };
 
 /// How a row is served.
 macro_rules! route {
     (volume int $name:ident) => {
-        Route::Int(bodies::$name as *const ())
+        (bodies::$name as *const (), 0)
     };
     (volume long $name:ident) => {
-        Route::Long(bodies::$name as *const ())
+        (bodies::$name as *const (), LONG)
     };
     (refused int $name:ident, $error:literal, $reason:literal) => {
-        Route::Int(bodies::$name as *const ())
+        (bodies::$name as *const (), 0)
     };
     (unserved $reason:literal) => {
-        Route::Unserved
+        (std::ptr::null(), UNSERVED)
     };
     (watched $what:ident) => {
-        Route::Kernel
+        (std::ptr::null(), WATCHED)
     };
     (kernel) => {
-        Route::Kernel
+        (std::ptr::null(), 0)
     };
 }
 
@@ -66,47 +75,70 @@ macro_rules! routes {
     )*) => {
         /// How each is served, by number.
         static ROUTES: [Route; calls::LAST + 1] = {
-            let mut routes = [const { Route::Kernel }; calls::LAST + 1];
-            $(routes[$number] = route!($how $($($body)*)?);)*
+            let mut routes = [NONE; calls::LAST + 1];
+            $({
+                let (body, marks) = route!($how $($($body)*)?);
+                let alone = if calls::is_of_descriptor($number) { OF_DESCRIPTOR } else { 0 };
+                // The dynamic linker's are a sign (see the door).
+                let sign = if $number == libc::SYS_mprotect { WATCHED } else { 0 };
+                routes[$number] = Route { body, marks: marks | alone | sign };
+            })*
             routes
         };
     };
 }
 calls::for_each_row!(routes);
 
-// SAFETY: addresses of functions.
-unsafe impl Sync for Route {}
+/// How a call is served; of a later kernel's only that it has no body is known.
+#[inline]
+pub fn route(number: u32) -> &'static Route {
+    ROUTES.get(number as usize).unwrap_or(&NONE)
+}
 
 /// A body of each of the two answers, which may take less.
 type IntCall = extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> c_int;
 type LongCall = extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> c_long;
 
-/// Serves a call by its number, with the kernel's answer or -1 and `errno`. `None`: the kernel is
-/// to make it.
-pub fn serve_number(number: c_long, given: &Arguments) -> Option<c_long> {
-    let [a, b, c, d, e, f] = *given;
-    // One without a route is of a later kernel.
-    match ROUTES.get(number as usize).unwrap_or(&Route::Kernel) {
+impl Route {
+    /// Whether the door looks at it first.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.marks & WATCHED != 0
+    }
+
+    /// Whether it concerns the volume only if its first argument is a descriptor of it.
+    #[inline]
+    pub fn is_of_descriptor(&self) -> bool {
+        self.marks & OF_DESCRIPTOR != 0
+    }
+
+    /// Serves it, with the kernel's answer, or -1 and `errno`. `None`: the kernel is to make it.
+    #[inline]
+    pub fn serve(&self, number: u32, given: &Arguments) -> Option<c_long> {
+        if self.body.is_null() {
+            return without_body(number, given, self.marks & UNSERVED != 0);
+        }
+        let [a, b, c, d, e, f] = *given;
         // SAFETY: a body of that answer; what it does not take it ignores, as the calling
         // convention has it.
-        Route::Int(body) => Some(
-            unsafe { std::mem::transmute::<*const (), IntCall>(*body) }(a, b, c, d, e, f).into(),
-        ),
-        // SAFETY: as above.
-        Route::Long(body) => {
-            Some(unsafe { std::mem::transmute::<*const (), LongCall>(*body) }(a, b, c, d, e, f))
+        unsafe {
+            Some(if self.marks & LONG != 0 {
+                std::mem::transmute::<*const (), LongCall>(self.body)(a, b, c, d, e, f)
+            } else {
+                std::mem::transmute::<*const (), IntCall>(self.body)(a, b, c, d, e, f).into()
+            })
         }
-        Route::Unserved => without_body(number, given, true),
-        Route::Kernel => without_body(number, given, false),
     }
 }
 
 /// A call that has no body: the kernel is to make it, or has made it where it gives numbers, which
 /// are noted.
-fn without_body(number: c_long, given: &Arguments, is_refused: bool) -> Option<c_long> {
+#[cold]
+fn without_body(number: u32, given: &Arguments, is_refused: bool) -> Option<c_long> {
     start::process()?;
     let inside = Inside::new();
-    let row = usize::try_from(number).ok().and_then(calls::row);
+    let row = calls::row(number as usize);
+    let number = c_long::from(number);
     if is_refused && let Some(desc) = fdtable::get(given[0] as c_int) {
         report::about(desc.member());
         let name = row.map_or("system call", |row| row.name);

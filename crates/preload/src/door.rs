@@ -16,7 +16,7 @@
 //! after a raw system call. A fork is prepared here.
 
 use std::arch::global_asm;
-use std::ffi::{CString, c_long};
+use std::ffi::{CString, c_int, c_long};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +24,7 @@ use door::arm::{self, Armed, Loaded, Refusal};
 use door::elf::ProgramHeader;
 use door::entry::{Call, Verdict};
 
-use crate::by_number::serve_number;
+use crate::by_number::route;
 use crate::entry::attachment;
 use crate::entry::cached_fd;
 use crate::entry::cancel;
@@ -32,7 +32,7 @@ use crate::entry::fdtable;
 use crate::entry::pointers::Out;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
-use crate::entry::thread::{self, has_one_thread, here};
+use crate::entry::thread::{self, Thread, has_one_thread, here};
 use crate::entry::{Inside, errno, set_errno};
 use crate::mappings::page_faults;
 use crate::processes::{fork, init, lifecycle};
@@ -51,6 +51,12 @@ enum Outcome {
     Value(c_long),
 }
 
+/// Answers what arrives before the library has begun: variables of a thread do not last yet.
+unsafe extern "C-unwind" fn arrived_early(call: &mut Call) -> Verdict {
+    // SAFETY: the entry's own call.
+    if has_one_thread() || start::has_begun() { unsafe { arrived(call) } } else { Verdict::Pass }
+}
+
 /// Answers what arrives.
 unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     let thread = here();
@@ -59,82 +65,80 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     }
     // The entry looks once more: a signal may come after this.
     call.again = &raw const thread.ends_first;
-    if thread.ends_first.load(Ordering::Relaxed) != 0 {
-        cancel::end_first();
-    }
-    if thread.passes_next.load(Ordering::Relaxed) {
-        thread.passes_next.store(false, Ordering::Relaxed);
+    if thread.is_marked() && passes(thread) {
         return Verdict::Pass;
     }
-    // Before the C library has begun, variables of a thread do not last.
-    if !start::has_begun() && !has_one_thread() {
-        return Verdict::Pass;
-    }
-    let lent_by = thread.lent_by.load(Ordering::Relaxed);
-    if lent_by != 0 {
-        if rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() != lent_by {
-            return Verdict::Pass;
-        }
-        thread.lent_by.store(0, Ordering::Relaxed);
-    }
-    if call.number() == SYS_MPROTECT && is_of_linker(call.return_address()) {
-        // It closes an object that it has relocated.
-        let _inside = Inside::new();
-        arm_further();
-    }
-    if is_kernels(c_long::from(call.number()), call.arguments()) {
+    let number = call.number();
+    let route = route(number);
+    if route.is_of_descriptor() && is_kernels(call.arguments()[0] as c_int) {
         return Verdict::Pass;
     }
     let failed = errno();
-    let verdict = match answer(c_long::from(call.number()), call.arguments()) {
-        Outcome::Passed => Verdict::Pass,
-        Outcome::Changed(first) => {
-            call.change_first(first);
-            Verdict::Pass
-        }
-        Outcome::Value(-1) => {
-            call.result = -(errno() as isize);
-            Verdict::Served
-        }
-        Outcome::Value(value) => {
-            call.result = value as isize;
-            Verdict::Served
-        }
-    };
-    if verdict == Verdict::Served {
-        // Its next cancellation point ends a thread that was cancelled meanwhile.
-        here().ends_first.store(0, Ordering::Relaxed);
+    if route.is_watched()
+        && let Some(verdict) = look(call)
+    {
+        set_errno(failed);
+        return verdict;
     }
+    let Some(answer) = route.serve(number, call.arguments()) else {
+        set_errno(failed);
+        return Verdict::Pass;
+    };
+    call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
+    // Its next cancellation point ends a thread that was cancelled meanwhile.
+    thread.ends_first.store(0, Ordering::Relaxed);
     set_errno(failed);
-    verdict
+    Verdict::Served
 }
 
-/// Whether a call by a number is the kernel's for sure: the number is not ours, and nothing of ours
-/// lies in the program's memory that the kernel could miss.
+/// Whether the call of a thread that is marked is passed on.
+#[cold]
+fn passes(thread: &Thread) -> bool {
+    cancel::end_if_due();
+    if thread.passes_next.load(Ordering::Relaxed) {
+        thread.passes_next.store(false, Ordering::Relaxed);
+        return true;
+    }
+    let lent_by = thread.lent_by.load(Ordering::Relaxed);
+    if lent_by == 0 {
+        return false;
+    }
+    if rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() != lent_by {
+        return true;
+    }
+    thread.lent_by.store(0, Ordering::Relaxed);
+    false
+}
+
+/// Whether a call is the kernel's for sure, which concerns the volume only if it is given a
+/// descriptor of it: the number is not ours, and nothing of ours lies in the program's memory that
+/// the kernel could miss.
 #[inline]
-fn is_kernels(number: c_long, given: &Arguments) -> bool {
-    calls::is_of_descriptor(number as usize)
+pub fn is_kernels(fd: c_int) -> bool {
+    fdtable::is_kernels(fd)
         && attachment::attached().is_some()
         && !engine::is_here()
-        && fdtable::is_kernels(given[0] as i32)
         && page_faults::kernel_finds_all()
 }
 
-const SYS_MPROTECT: u32 = libc::SYS_mprotect as u32;
-
-fn is_of_linker(address: usize) -> bool {
-    let [start, end] = [0, 1].map(|at: usize| LINKER[at].load(Ordering::Relaxed));
-    (start..end).contains(&address)
-}
-
-fn answer(number: c_long, given: &Arguments) -> Outcome {
-    match number {
-        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
-            makes(number, given)
+/// Looks at a call that makes a thread or a process, installs a handler, ends the process, or is a
+/// sign of the dynamic linker's. `None`: it is served as others.
+#[cold]
+fn look(call: &mut Call) -> Option<Verdict> {
+    let (number, given) = (c_long::from(call.number()), call.arguments());
+    let outcome = match number {
+        libc::SYS_mprotect => {
+            if is_of_linker(call.return_address()) {
+                // It closes an object that it has relocated.
+                let _inside = Inside::new();
+                arm_further();
+            }
+            return None;
         }
         libc::SYS_rt_sigaction if given[0] == cancel::SIGCANCEL && given[1] != 0 => {
             Outcome::Value(cancel::installed(given))
         }
+        libc::SYS_rt_sigaction => Outcome::Passed,
         // Behind all that the program and the C library do at the end.
         libc::SYS_exit_group => {
             engine::leave();
@@ -144,8 +148,24 @@ fn answer(number: c_long, given: &Arguments) -> Outcome {
             }
             Outcome::Passed
         }
-        _ => serve_number(number, given).map_or(Outcome::Passed, Outcome::Value),
-    }
+        _ => makes(number, given),
+    };
+    Some(match outcome {
+        Outcome::Passed => Verdict::Pass,
+        Outcome::Changed(first) => {
+            call.change_first(first);
+            Verdict::Pass
+        }
+        Outcome::Value(value) => {
+            call.result = if value == -1 { -(errno() as isize) } else { value as isize };
+            Verdict::Served
+        }
+    })
+}
+
+fn is_of_linker(address: usize) -> bool {
+    let [start, end] = [0, 1].map(|at: usize| LINKER[at].load(Ordering::Relaxed));
+    (start..end).contains(&address)
 }
 
 /// A call that makes a thread or a process.
@@ -230,6 +250,13 @@ fn lends(number: c_long, given: &Arguments) -> Outcome {
     Outcome::Passed
 }
 
+/// The library has begun.
+pub fn begun() {
+    if ARMED[0].load(Ordering::Relaxed) != 0 {
+        door::entry::answer_by(arrived);
+    }
+}
+
 /// What came of it, once it was tried: nothing, or why not.
 static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
 
@@ -302,7 +329,7 @@ const OF_LIBRARY: &[u8] = b"gnu_get_libc_version";
 fn arm_library() -> Result<(), Refusal> {
     let library = objects::loaded().find(|object| object.function(OF_LIBRARY).is_some());
     let library = library.ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
-    door::entry::answer_by(arrived);
+    door::entry::answer_by(arrived_early);
     arm(library.base())?;
     ARMED[0].store(library.base(), Ordering::Relaxed);
     Ok(())

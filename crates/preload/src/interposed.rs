@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use ddmap::Pagers;
 use vfs::Errno;
 
+use crate::door;
 use crate::entry::cancel;
 use crate::entry::process::Process;
 use crate::entry::syscall::Arguments;
@@ -175,6 +176,18 @@ pub fn words<const GIVEN: usize>(given: [usize; GIVEN]) -> Arguments {
     std::array::from_fn(|at| given.get(at).copied().unwrap_or(0))
 }
 
+/// Whether the call of this name concerns the volume only if its first argument is a descriptor of
+/// it.
+pub const fn is_of_descriptor(name: &str) -> bool {
+    calls::is_of_descriptor(calls::called(name).number)
+}
+
+/// Whether such a call is the kernel's for sure.
+#[inline]
+pub fn is_first_kernels(arguments: &[c_int]) -> bool {
+    arguments.first().is_some_and(|fd| door::is_kernels(*fd))
+}
+
 /// A call whose wait was ended, for a reason that may be a cancellation: it is made again.
 #[cold]
 pub fn again<T>() -> Option<T> {
@@ -309,6 +322,13 @@ macro_rules! bodies {
                     let _until_it_is_made = $crate::entry::thread::PassesNext::new();
                     point($($arg),*)
                 };
+                if const { $crate::interposed::is_of_descriptor(stringify!($name)) }
+                    && $crate::interposed::is_first_kernels(&[
+                        $($crate::entry::cached_fd::number(&$arg)),*
+                    ])
+                {
+                    return hidden($($arg),*);
+                }
                 $crate::interposed::steps! {
                     stringify!($name), $name ($($arg: $ty),*) -> $ret, hidden,
                     move || Some(point($($arg),*)), |$process, $kernel| $body

@@ -67,6 +67,7 @@ fn start() -> Option<&'static Process> {
     let _inside = Inside::new();
     hooks::set(&HOOKS);
     door::open();
+    door::begun();
     let volume = std::env::var_os("SOLERA_VOLUME");
     let process = volume.and_then(|volume| init::begin(volume.as_bytes()));
     // Behind the volume: what it has to do before a fork and at the end comes first then.

@@ -175,6 +175,15 @@ impl Thread {
         self.flags.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether the next call of the C library's may not be served as others.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        self.ends_first.load(Ordering::Relaxed)
+            | self.lent_by.load(Ordering::Relaxed)
+            | u32::from(self.passes_next.load(Ordering::Relaxed))
+            != 0
+    }
+
     #[inline]
     fn add_depth(&self, by: u32) {
         self.depth.store(self.depth.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);

@@ -309,6 +309,11 @@ bodies! {
     }
     fn newfstatat(dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int) -> c_int
     = |process, kernel| {
+        // What `fstat` of the C library is.
+        let is_number = flags == libc::AT_EMPTY_PATH && fdtable::get(dirfd).is_some();
+        if is_number && (path.0.is_null() || path.bytes()?.is_empty()) {
+            return stat_descriptor(process, dirfd, out);
+        }
         flags::STAT.check_at(process, (dirfd, path), flags)?;
         let kernel = |path| kernel(HERE, Text(path), out, flags);
         stat_path(process, kernel, (dirfd, path, flags), out)
