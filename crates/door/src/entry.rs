@@ -41,14 +41,16 @@ pub struct Call {
     /// itself: the handler is called again unless it is 0. NULL: nothing is looked at. A signal's
     /// handler that sets it is never too late: see [`Entry::looked`].
     pub again: *const AtomicU32,
+    /// Where the site goes on with its stack, of [`Form::InPlace`] alone: see [`Call::go_on_at`].
+    goes_on_at: usize,
 }
 
 const CALL: usize = size_of::<Call>().next_multiple_of(16);
-const _: () = assert!(CALL == 96);
+const _: () = assert!(CALL == 112);
 const _: () = assert!(offset_of!(Call, number) == 0 && offset_of!(Call, arguments) == 8);
 const _: () = assert!(offset_of!(Call, result) == 56 && offset_of!(Call, return_address) == 64);
 const _: () = assert!(offset_of!(Call, form) == 72 && offset_of!(Call, stack) == 80);
-const _: () = assert!(offset_of!(Call, again) == 88);
+const _: () = assert!(offset_of!(Call, again) == 88 && offset_of!(Call, goes_on_at) == 96);
 
 /// How much of the stack the entry uses, bytes, with the 128 that it skips, the rest of an
 /// alignment and the return address of the handler.
@@ -66,10 +68,11 @@ impl Call {
         &self.arguments
     }
 
-    /// Changes the first argument of a call that is passed on: of `clone`, which is a function of
-    /// the C library's, whose caller does not need it any more.
-    pub fn change_first(&mut self, value: usize) {
-        self.arguments[0] = value;
+    /// In a child that the handler has made, of a site that makes children ([`Form::InPlace`]): the
+    /// site goes on with this rsp, as behind the system call.
+    pub fn go_on_at(&mut self, stack: usize) {
+        self.form = 7;
+        self.goes_on_at = stack;
     }
 
     /// The address behind the call in the site, or in its stub.
@@ -87,7 +90,7 @@ impl Call {
     pub fn form(&self) -> Form {
         match self.form {
             0 => Form::Constant,
-            6 => Form::InPlace,
+            6 | 7 => Form::InPlace,
             2..=5 => Form::Compared,
             _ => Form::Register,
         }
@@ -172,6 +175,7 @@ global_asm!(
     "jz 6f",
     "mov rax, [rsp + 56]",
     "mov ecx, [rsp + 72]",
+    "mov r11, [rsp + 96]",
     "mov rdi, [rsp + 8]",
     "mov rsi, [rsp + 16]",
     "mov rdx, [rsp + 24]",
@@ -210,13 +214,18 @@ global_asm!(
     "jne 13f",
     "cmp rax, -4096",
     "ret",
-    // Behind the `syscall` that stands in the site.
+    // Behind the `syscall` that stands in the site, with its stack or another one.
     "13:",
+    "cmp ecx, 6",
     "mov rcx, [rsp]",
     "lea rcx, [rcx + 2]",
+    "jne 18f",
     "mov [rsp], rcx",
     "14:",
     "ret",
+    "18:",
+    "mov rsp, r11",
+    "jmp rcx",
     ".cfi_restore_state",
     // Other forms: numbers from 256 on, numbers in eax.
     "4:",

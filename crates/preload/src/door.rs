@@ -23,12 +23,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use door::arm::{self, Armed, Loaded, Refusal};
 use door::elf::ProgramHeader;
 use door::entry::{Call, Verdict};
+use vfs::Errno;
 
 use crate::by_number::route;
 use crate::entry::attachment;
 use crate::entry::cached_fd;
 use crate::entry::cancel;
 use crate::entry::fdtable;
+use crate::entry::pending_signals;
 use crate::entry::pointers::Out;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
@@ -37,6 +39,7 @@ use crate::entry::{Inside, errno, set_errno};
 use crate::mappings::page_faults;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::{environment, objects};
+use crate::signals::signal;
 use crate::split::engine;
 use crate::start;
 
@@ -45,8 +48,8 @@ use crate::start;
 enum Outcome {
     /// The entry is to make it.
     Passed,
-    /// The same, with this first argument.
-    Changed(usize),
+    /// It has made this child, which goes on with a stack of its own, if that is not 0.
+    Child(usize),
     /// It was served with this answer, or failed with `errno`.
     Value(c_long),
 }
@@ -61,6 +64,9 @@ unsafe extern "C-unwind" fn arrived_early(call: &mut Call) -> Verdict {
 unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     let thread = here();
     if thread.is_inside() {
+        if route(call.number()).is_watched() {
+            begins_own(call);
+        }
         return Verdict::Pass;
     }
     // The entry looks once more: a signal may come after this.
@@ -89,6 +95,15 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     thread.ends_first.store(0, Ordering::Relaxed);
     set_errno(failed);
     Verdict::Served
+}
+
+/// A call of the library's own: it may begin a thread.
+#[cold]
+fn begins_own(call: &Call) {
+    let flags = flags_of(call.number().into(), call.arguments()).map_or(0, |(flags, _)| flags);
+    if flags & CLONE_VM != 0 {
+        thread::second_thread_begins();
+    }
 }
 
 /// Whether the call of a thread that is marked is passed on.
@@ -152,9 +167,12 @@ fn look(call: &mut Call) -> Option<Verdict> {
     };
     Some(match outcome {
         Outcome::Passed => Verdict::Pass,
-        Outcome::Changed(first) => {
-            call.change_first(first);
-            Verdict::Pass
+        Outcome::Child(stack) => {
+            if stack != 0 {
+                call.go_on_at(stack);
+            }
+            call.result = 0;
+            Verdict::Served
         }
         Outcome::Value(value) => {
             call.result = if value == -1 { -(errno() as isize) } else { value as isize };
@@ -168,25 +186,34 @@ fn is_of_linker(address: usize) -> bool {
     (start..end).contains(&address)
 }
 
+const CLONE_VM: u64 = libc::CLONE_VM as u64;
+
+/// Flags and stack of a call that makes a thread or a process; `None`: it makes none, or its
+/// structure cannot be read.
+fn flags_of(number: c_long, given: &Arguments) -> Option<(u64, usize)> {
+    match number {
+        libc::SYS_clone => Some((given[0] as u64, given[1])),
+        // The structure's words: flags first, the stack and its size at the end.
+        libc::SYS_clone3 => {
+            let words = Out(given[0] as *mut [u64; 7]).value().ok()?;
+            Some((words[0], (words[5] + words[6]) as usize))
+        }
+        libc::SYS_vfork => Some((CLONE_VM | libc::CLONE_VFORK as u64, 0)),
+        libc::SYS_fork => Some((0, 0)),
+        _ => None,
+    }
+}
+
 /// A call that makes a thread or a process.
 fn makes(number: c_long, given: &Arguments) -> Outcome {
-    let (flags, stack) = match number {
-        libc::SYS_clone => (given[0] as u64, given[1]),
-        // The structure's words: flags first, the stack sixth.
-        libc::SYS_clone3 => match Out(given[0] as *mut [u64; 6]).value() {
-            Ok(words) => (words[0], words[5] as usize),
-            Err(_) => return Outcome::Passed,
-        },
-        libc::SYS_vfork => ((libc::CLONE_VM | libc::CLONE_VFORK) as u64, 0),
-        _ => (0, 0),
-    };
+    let Some((flags, stack)) = flags_of(number, given) else { return Outcome::Passed };
     let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
     if has(libc::CLONE_VM) && has(libc::CLONE_VFORK) {
-        return lends(number, given);
+        return lends(number, given, stack);
     }
     if has(libc::CLONE_VM) {
-        thread::second_thread_begins();
         cached_fd::before_thread();
+        thread::second_thread_begins();
         return Outcome::Passed;
     }
     if stack != 0 || has(libc::CLONE_FS) {
@@ -226,29 +253,66 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
 
 /// A call that makes a child which shares its parent's memory until it executes something: it gets
 /// a copy of the memory, so that what it does to numbers and its directory is not done to its
-/// parent, which waits all the same. Such a child of `vfork` shares it, and the kernel serves it.
-fn lends(number: c_long, given: &Arguments) -> Outcome {
-    engine::before_own_fork();
-    let shared = u64::from(libc::CLONE_VM.cast_unsigned());
-    match number {
-        // Without a volume numbers and directories are the kernel's.
-        _ if attachment::known().is_none() => {}
-        libc::SYS_clone => return Outcome::Changed((given[0] as u64 & !shared) as usize),
-        libc::SYS_clone3 => {
-            let flags = Out(given[0] as *mut u64);
-            // The C library's own structure, of this one call.
-            if let Ok(before) = flags.value()
-                && flags.put(before & !shared).is_ok()
-            {
-                return Outcome::Passed;
-            }
+/// parent, which waits all the same (see [`fork::vfork_by`]). The copy is of this stack, too: the
+/// child goes on here, and with the stack that it was given behind the call. Without a volume
+/// numbers and directories are the kernel's: it serves such a child.
+fn lends(number: c_long, given: &Arguments, stack: usize) -> Outcome {
+    let Some(process) = attachment::process() else {
+        engine::before_own_fork();
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        here().lent_by.store(own.cast_unsigned(), Ordering::Relaxed);
+        return Outcome::Passed;
+    };
+    // The C library has blocked all signals.
+    let mask = signal::admit_faults();
+    let inside = Inside::new();
+    let mut words = [0; CLONE_WORDS];
+    // Read before the library's own heap is locked for the fork.
+    let made = apart(number, given, &mut words).and_then(|(number, given)| {
+        fork::vfork_by(process, || syscall::kernel(number, given) as i32)
+    });
+    let outcome = match made {
+        Ok(0) => Outcome::Child(stack),
+        Ok(pid) => Outcome::Value(pid.into()),
+        Err(error) => {
+            set_errno(error.raw_os_error());
+            Outcome::Value(-1)
         }
-        _ => {}
+    };
+    if !matches!(outcome, Outcome::Child(_)) {
+        pending_signals::set_mask(mask);
     }
-    let own = rustix::thread::gettid().as_raw_nonzero().get();
-    here().lent_by.store(own.cast_unsigned(), Ordering::Relaxed);
-    Outcome::Passed
+    drop(inside);
+    outcome
 }
+
+/// The same call without what is shared, and without a stack of its own; the structure of `clone3`
+/// is put into `words`. `EFAULT`.
+fn apart(
+    number: c_long,
+    given: &Arguments,
+    words: &mut [u64; CLONE_WORDS],
+) -> Result<(c_long, Arguments), Errno> {
+    const APART: u64 = !(CLONE_VM | libc::CLONE_VFORK as u64);
+    let [flags, _, a, b, c, d] = *given;
+    match number {
+        libc::SYS_clone => Ok((number, [(flags as u64 & APART) as usize, 0, a, b, c, d])),
+        libc::SYS_clone3 => {
+            let count = (given[1] / size_of::<u64>()).min(CLONE_WORDS);
+            let read = Out(given[0] as *mut u64).array(count)?;
+            words[..count].copy_from_slice(&read);
+            words[0] &= APART;
+            // Stack and its size.
+            [words[5], words[6]] = [0, 0];
+            let at = words.as_ptr() as usize;
+            Ok((number, [at, count * size_of::<u64>(), 0, 0, 0, 0]))
+        }
+        _ => Ok((libc::SYS_fork, [0; 6])),
+    }
+}
+
+/// As many as the structure of `clone3` has, and those of later kernels.
+const CLONE_WORDS: usize = 16;
 
 /// The library has begun.
 pub fn begun() {

@@ -88,21 +88,6 @@ fn file_of(fd: RawFd, device: u64, entry: &AtomicU64, told: u64) -> Option<u64> 
 }
 
 impl Engine {
-    /// A stream of the C library reads from a number or writes to it from here on; also where no
-    /// engine has started yet.
-    pub fn note_stream(fd: RawFd) {
-        note(fd);
-    }
-
-    /// A stream is about to be laid over a number, and works on it by itself.
-    pub fn left_to_stream(&self, fd: RawFd) {
-        if !descriptors::is_unknown(fd) || self.anything_staged() {
-            self.hand_over(fd);
-            self.drain_number(fd);
-            self.release(fd, Slot::Unknown);
-        }
-    }
-
     /// Whether a stream works on a file: it would not see what is staged.
     pub(crate) fn has_stream(&self, ino: u64) -> bool {
         are_on(self.home.device, ino)

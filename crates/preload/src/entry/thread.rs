@@ -137,28 +137,30 @@ pub unsafe fn of(thread: libc::pthread_t) -> &'static Thread {
     unsafe { &*((thread as usize).wrapping_add(distance) as *const Thread) }
 }
 
-unsafe extern "C" {
-    /// glibc's: not 0 while no second thread was ever begun.
-    static __libc_single_threaded: AtomicU8;
-}
+/// Not 0 only while the process has one thread, of whichever C library's or raw system call's: the
+/// door sees each that begins.
+static ONE: AtomicU8 = AtomicU8::new(1);
 
-/// Not 0 only while the process has one thread.
+/// That word.
 #[inline]
 pub fn single() -> &'static AtomicU8 {
-    // SAFETY: a byte that glibc itself writes before there is a second thread only.
-    unsafe { &__libc_single_threaded }
+    &ONE
 }
 
 /// Whether the process has one thread.
 #[inline]
 pub fn has_one_thread() -> bool {
-    single().load(Ordering::Relaxed) != 0
+    ONE.load(Ordering::Relaxed) != 0
 }
 
-/// A second thread begins that glibc does not know of.
+/// Before a second thread begins.
 pub fn second_thread_begins() {
-    // SAFETY: as above; programs may only read it, but what it says must be so for them too.
-    unsafe { __libc_single_threaded.store(0, Ordering::Relaxed) };
+    ONE.store(0, Ordering::Relaxed);
+}
+
+/// In a new process: it has no other thread.
+pub fn forked() {
+    ONE.store(1, Ordering::Relaxed);
 }
 
 impl Thread {

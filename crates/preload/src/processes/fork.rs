@@ -128,6 +128,7 @@ fn in_child() {
 
 /// What a child starts anew with.
 fn new_process(process: &Process) {
+    thread::forked();
     cached_fd::forked();
     signal::forked();
     if process.program.is_some() {

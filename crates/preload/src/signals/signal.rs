@@ -225,10 +225,10 @@ pub fn unblock_bus() -> bool {
     change_mask(libc::SIG_UNBLOCK, BUS_BIT) & BUS_BIT != 0
 }
 
-/// In a child of the C library's that is to execute something: the faults that our own code serves
-/// arrive.
-pub fn admit_faults() {
-    change_mask(libc::SIG_UNBLOCK, BUS_BIT | 1 << (libc::SIGSEGV - 1));
+/// Where the C library has blocked all signals: the faults that our own code serves arrive. Gives
+/// the mask before.
+pub fn admit_faults() -> u64 {
+    change_mask(libc::SIG_UNBLOCK, BUS_BIT | 1 << (libc::SIGSEGV - 1))
 }
 
 /// Around an exec: the kernel blocks SIGBUS if the program has, for the new image.

@@ -19,8 +19,6 @@ const ALLOWED: &[&str] = &[
     "environ",
     // What is loaded.
     "_r_debug",
-    // Whether the process has one thread.
-    "__libc_single_threaded",
     // Where the thread's `errno` is: one instruction.
     "__errno_location",
 ];
