@@ -22,6 +22,7 @@ use volume::{AttachOptions, Volume};
 
 use crate::descriptors::handover;
 use crate::entry::attachment;
+use crate::entry::calls_arrive;
 use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::process::{Process, Texts, VolumeView};
@@ -34,6 +35,7 @@ use crate::paths::mount;
 use crate::processes::caching;
 use crate::processes::fork;
 use crate::processes::lifecycle;
+use crate::processes::supply;
 use crate::runtime::{environment, objects};
 use crate::signals::signal;
 
@@ -55,11 +57,14 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
             attachment::mark_page();
             attachment::publish(process);
             fork::register();
-            let null = std::ptr::null_mut();
-            // SAFETY: registered before `main`'s own runtime registers anything, so they run last.
-            unsafe {
-                __cxa_atexit(lifecycle::at_exit, null, null);
-                __cxa_at_quick_exit(lifecycle::at_quick_exit, null);
+            if !calls_arrive() {
+                let null = std::ptr::null_mut();
+                // SAFETY: registered before `main`'s own runtime registers anything, so they run
+                // last.
+                unsafe {
+                    __cxa_atexit(lifecycle::at_exit, null, null);
+                    __cxa_at_quick_exit(lifecycle::at_quick_exit, null);
+                }
             }
             Some(process)
         }
@@ -167,6 +172,7 @@ impl VolumeRequest {
 /// numbers of ours become the mount's, if there is one; else they stay placeholders, which fail
 /// loudly.
 fn step_aside(path: &[u8]) {
+    supply::take_over(None);
     let asked = if text(handover::RESUME).is_some() { VolumeRequest::all(path).ok() } else { None };
     let Some(asked) = asked else {
         forget_handover();
@@ -216,7 +222,13 @@ fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
         .iter()
         .map(|variable| variable.to_bytes().to_vec())
         .filter(|variable| {
-            let passing = [handover::HELD, handover::CWD, handover::RESUME, handover::PROGRAM];
+            let passing = [
+                handover::HELD,
+                handover::CWD,
+                handover::RESUME,
+                handover::PROGRAM,
+                supply::VARIABLE,
+            ];
             !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
         })
         .collect();
@@ -382,6 +394,7 @@ fn inherit(process: &Process) {
     if process.volumes().any(|seen| seen.mounted) && process.cwd().node.is_none() {
         cwd::entered_kernel_directory(process);
     }
+    supply::take_over(Some(process));
     forget_handover();
 }
 

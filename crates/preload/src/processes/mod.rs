@@ -8,6 +8,8 @@ pub(crate) mod lifecycle;
 mod loader_program;
 
 mod announcement;
+mod closure;
 mod loadable;
 mod spawn;
+pub(crate) mod supply;
 mod symbols;

@@ -305,8 +305,10 @@ fn register() {
     let null = std::ptr::null_mut();
     // SAFETY: functions of this library, which is never unloaded.
     unsafe {
-        __cxa_atexit(at_exit, null, null);
-        __cxa_at_quick_exit(at_exit, null);
+        if !calls_arrive() {
+            __cxa_atexit(at_exit, null, null);
+            __cxa_at_quick_exit(at_exit, null);
+        }
         __register_atfork(Some(before_fork), None, Some(in_child), null);
     }
 }
