@@ -22,6 +22,8 @@ pub struct Libraries {
     pub aligning: Option<PathBuf>,
     /// The one that times calls, if they are to be timed.
     pub profiling: Option<PathBuf>,
+    /// Others stand before the one that serves, where the C library's calls arrive all the same.
+    pub behind: bool,
 }
 
 impl Libraries {
@@ -32,29 +34,29 @@ impl Libraries {
             aligning: aligning.then(|| find_aligning(&library)).transpose()?,
             profiling: profiling.then(|| find_profiling(&library)).transpose()?,
             serving: Some(library),
+            behind: false,
         })
     }
 
-    /// In the order in which a call passes them.
-    fn in_order(&self) -> impl Iterator<Item = &Path> {
-        [&self.profiling, &self.serving, &self.aligning].into_iter().flatten().map(|path| &**path)
-    }
-
-    /// Puts the libraries in front of what is preloaded, an allocator perhaps, and takes away what
-    /// an outer one was told.
+    /// Puts the libraries in front of what is preloaded, an allocator perhaps, or the one that
+    /// serves behind it, and takes away what an outer one was told.
     pub fn preload(&self, command: &mut Command) {
-        let own: Vec<&OsStr> = self.in_order().map(Path::as_os_str).collect();
-        let mut preload = own.join(OsStr::new(":"));
-        let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
-            // A `solera run` inside another one replaces its libraries rather than loading them
-            // twice.
-            let is_own = |own: &&str| other.ends_with(own.as_bytes());
-            if !other.is_empty() && ![LIBRARY, ALIGNING, PROFILING].iter().any(is_own) {
-                preload.push(":");
-                preload.push(OsStr::from_bytes(other));
-            }
-        }
+        let given = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        let [profiling, serving, aligning] = [&self.profiling, &self.serving, &self.aligning]
+            .map(|path| path.iter().map(|path| path.as_os_str()).collect::<Vec<_>>());
+        // A `solera run` inside another one replaces its libraries rather than loading them twice.
+        let is_own = |other: &[u8]| {
+            [LIBRARY, ALIGNING, PROFILING].iter().any(|own| other.ends_with(own.as_bytes()))
+        };
+        let others = given.as_bytes().split(|&byte| byte == b':' || byte == b' ');
+        let others = others.filter(|other| !other.is_empty() && !is_own(other));
+        let others: Vec<&OsStr> = others.map(OsStr::from_bytes).collect();
+        let all = if self.behind {
+            [profiling, aligning, others, serving]
+        } else {
+            [profiling, serving, aligning, others]
+        };
+        let preload = all.concat().join(OsStr::new(":"));
         command.env("LD_PRELOAD", preload);
         for name in OUTER {
             command.env_remove(name);

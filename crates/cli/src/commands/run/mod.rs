@@ -18,7 +18,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use console::failure::{Failure, Outcome};
@@ -74,7 +74,8 @@ fn start(args: &RunArgs) -> Outcome {
     for place in &places {
         check_medium(args, place)?;
     }
-    let libraries = Libraries::find(args.attach.align, args.profile.is_asked())?;
+    let found = Libraries::find(args.attach.align, args.profile.is_asked())?;
+    let libraries = Libraries { behind: is_armed(args), ..found };
     let (mut command, obstacle) =
         command(args, &places).map_err(|refusal| refused(&asked, refusal))?;
     let by_mount = |place: &Binding| place.by_mount_only && !args.read_only;
@@ -135,14 +136,63 @@ fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String
                 }
                 checked => checked?,
             }
-            let mut command = Command::new(path);
-            command.arg0(name);
-            command
+            if obstacle.is_none() && needs_volume(&path, alone) {
+                by_program(name)
+            } else {
+                let mut command = Command::new(path);
+                command.arg0(name);
+                command
+            }
         }
         _ => by_shell(name),
     };
     command.args(arguments);
     Ok((command, obstacle))
+}
+
+/// Whether the dynamic linker needs something of a volume for a program before the preload library
+/// can serve it, or a sanitizer's runtime in front of that: then a program that sees the volume has
+/// to start it (`processes::closure` there). `alone`: a path that the kernel does not know.
+fn needs_volume(path: &Path, alone: impl Fn(&Path) -> bool) -> bool {
+    let is_named = |variable: &str, separators: &[u8]| {
+        let value = std::env::var_os(variable).unwrap_or_default();
+        let mut paths = value.as_bytes().split(|byte| separators.contains(byte));
+        paths.any(|path| alone(Path::new(OsStr::from_bytes(path))))
+    };
+    let libraries = program::Libraries::of(path);
+    // A path may wind: `..` is left out of it here, for no directory of the kernel's is below it.
+    libraries.sanitized
+        || libraries.paths.iter().any(|path| alone(&plain(path)))
+        || is_named("LD_LIBRARY_PATH", b":;")
+        || is_named("LD_PRELOAD", b": ")
+}
+
+/// A path without `.` and `..`, by its text.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// A program that changes nothing starts the program.
+fn by_program(name: &OsStr) -> Command {
+    const ENV: &str = "/usr/bin/env";
+    // It takes the one for a variable, the other for an option.
+    if name.as_bytes().contains(&b'=')
+        || name.as_bytes().starts_with(b"-")
+        || !Path::new(ENV).exists()
+    {
+        return by_shell(name);
+    }
+    let mut command = Command::new(ENV);
+    command.arg(name);
+    command
 }
 
 /// The kernel knows no such path: a shell that sees the volume starts the program.
@@ -218,8 +268,7 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     if let Some(door) = args.door {
         command.env("SOLERA_DOOR", door.word());
     }
-    let by_symbols = std::env::var_os("SOLERA_DOOR").is_some_and(|word| word == "symbols");
-    if args.door == Some(Door::Auto) || args.door.is_none() && !by_symbols {
+    if is_armed(args) {
         super::door::prepare_for_programs();
     }
     if !args.bypass.is_empty() {
@@ -233,6 +282,12 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
         return Err(not_started(asked, &command.exec()));
     }
     run_and_report(asked, &mut command, args, profile)
+}
+
+/// Whether the program's C library is to be patched.
+fn is_armed(args: &RunArgs) -> bool {
+    let by_symbols = || std::env::var_os("SOLERA_DOOR").is_some_and(|word| word == "symbols");
+    args.door == Some(Door::Auto) || args.door.is_none() && !by_symbols()
 }
 
 fn refused(asked: &str, refusal: Refusal) -> Failure {
