@@ -6,9 +6,9 @@ passes the gate, turns sequence numbers, replays a lane or releases stands in on
 crate: nobody but the ground names guarded instructions; each module is used; a module that has others is NAME/mod.rs; no folder has more than 20
 entries, no layer more than 4,600 lines, tests apart; a facade has no more items than it may.
 
-What `preload` exports, the functions that stand for the C library's, stands in the symbols of a layer:
-LAYER/symbols.rs, or a file below LAYER/symbols/. They are the way in, so they may name every layer
-and what lies beside the layers; nobody names them, and no other file exports anything.
+The bodies of system calls in `preload` stand in LAYER/calls.rs, what it exports, the functions that
+stand for the C library's, in LAYER/symbols.rs. They are the way in, so they may name every layer and
+what lies beside the layers; nobody names symbols, and no other file exports anything.
 
 usage: scripts/layers.py
 """
@@ -22,7 +22,7 @@ CRATES = ROOT / "crates"
 # From the lowest up. What lies beside the layers is their top, which may name all of them.
 LAYERS = {
     "volume": "medium process space inode txn cache data namespace open upkeep recovery check attach",
-    "preload": "runtime entry paths descriptors files names mappings signals glibc processes split",
+    "preload": "runtime entry paths descriptors files names mappings signals processes split",
     "ddmap": "protocol wire shared_memory control paging node",
     "pmem": "region access persistence recording",
     "memory": "instructions faults",
@@ -89,14 +89,14 @@ def is_test(path):
     return path.stem.endswith("_tests") or path.stem in ("testing", "tests")
 
 
-def is_symbols(crate, place):
-    """Whether a file is symbols of a layer."""
-    return crate == EXPORTS and len(place.parts) > 1 and place.parts[1] in ("symbols.rs", "symbols")
+def is_way_in(crate, place):
+    """Whether a file has the calls or the symbols of a layer."""
+    return crate == EXPORTS and len(place.parts) > 1 and place.parts[1] in ("calls.rs", "symbols.rs")
 
 
 def exports(crate, place, text):
-    """What breaks the rule of symbols in a file that is none."""
-    if crate != EXPORTS or is_symbols(crate, place):
+    """What breaks the rule of symbols in a file that is no way in."""
+    if crate != EXPORTS or is_way_in(crate, place):
         return
     if re.search(r"\bsymbols::|\bsymbols\b(?=[,}])", text):
         yield f"{crate}/src/{place} names symbols"
@@ -124,7 +124,7 @@ def broken_by(crate, layers):
         yield from exports(crate, place, text)
         if crate not in GUARDED and re.search(r"\bmemory::(?:\{?instructions|faults)\b", text):
             yield f"{crate}/src/{place} names what only {', '.join(sorted(GUARDED))} may"
-        if layer and not is_test(path) and not is_symbols(crate, place):
+        if layer and not is_test(path) and not is_way_in(crate, place):
             above = {name for name in named(text) if rank.get(name, -1) > rank[layer] or name in beside}
             # Where a type's methods may stand, its file may be named.
             tops = METHODS.get(crate, {}).items()

@@ -1,9 +1,9 @@
 //! The one table of system calls: a row for every number that x86-64's kernel has.
 //!
-//! What a call's arguments are, what it does to descriptor numbers, whether a thread may be
-//! cancelled in it, who serves it, what the profile calls it, and by which names of the C library
-//! it is made ([`ROWS`]). From it come the dispatcher by number, the lists by name, the page of
-//! what is supported, and the test of each call's wrong arguments.
+//! What a call's arguments are, what it does to descriptor numbers, who serves it, what the profile
+//! calls it, and which functions of the C library that make it the library exports ([`ROWS`]). From
+//! it come the dispatcher by number, the page of what is supported, and the test of each call's
+//! wrong arguments.
 //!
 //! Constant data: no allocation, no lock, no call. A number from 0 to [`LAST`] without a row, but
 //! those that the kernel left out, does not compile. Numbers behind it are passed on ([`row`]).
@@ -60,17 +60,6 @@ pub enum Argument {
     Number,
 }
 
-/// Whether a thread may be cancelled in it, as the C library says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Point {
-    /// It is no cancellation point.
-    Never,
-    /// Only if it waits for a lock.
-    Waiting,
-    /// Whenever it is called.
-    Always,
-}
-
 /// What it does to descriptor numbers, where the kernel serves it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbers {
@@ -80,8 +69,6 @@ pub enum Numbers {
     Gives,
     /// It writes two numbers that the program gets.
     Pair,
-    /// The answer is a stream that has such a number.
-    GivesStream,
     /// It makes numbers in another way.
     Makes,
     /// It begins a thread, or a process that may share the numbers.
@@ -96,8 +83,6 @@ pub enum Numbers {
     Replaces,
     /// It closes a range.
     ClosesRange,
-    /// The C library closes numbers inside it.
-    ClosesWithin,
     /// What is open is handed on to another program or process.
     HandsOn,
 }
@@ -155,15 +140,13 @@ pub struct Row {
     pub arguments: &'static [Argument],
     /// Who serves it.
     pub server: Server,
-    /// Whether a thread may be cancelled in it.
-    pub point: Point,
     /// What it does to numbers.
     pub numbers: Numbers,
     /// What the second engine does.
     pub split: Split,
     /// The kind of call that it is in a profile, by the name of `record::Kind`'s variant.
     pub kind: Option<&'static str>,
-    /// The exported functions of the C library that make it.
+    /// The functions of the C library that make it and that the library exports.
     pub symbols: &'static [&'static str],
 }
 
@@ -211,8 +194,8 @@ macro_rules! server {
 macro_rules! rows {
     ($(
         $number:literal $name:ident [$($argument:expr),*] $how:ident $(($($body:tt)*))?
-        $(point($point:ident))? $(numbers($numbers:ident))? $(split($split:ident))?
-        $(kind($kind:ident))? $(as [$($symbol:ident)*])?;
+        $(numbers($numbers:ident))? $(split($split:ident))? $(kind($kind:ident))?
+        $(as [$($symbol:ident)*])?;
     )*) => {
         /// Every row, by rising number.
         pub const ROWS: &[Row] = {
@@ -222,7 +205,6 @@ macro_rules! rows {
                 name: stringify!($name),
                 arguments: &[$($argument),*],
                 server: server!($how $(($($body)*))?),
-                point: or!([$(Point::$point)?] Point::Never),
                 numbers: or!([$(Numbers::$numbers)?] Numbers::Unchanged),
                 split: or!([$(Split::$split)?] Split::Passed),
                 kind: or!([$(Some(stringify!($kind)))?] None),
@@ -288,6 +270,36 @@ impl Row {
     }
 }
 
+/// By number, whether a call concerns the volume only if its first argument is a descriptor of it.
+pub const fn is_of_descriptor(number: usize) -> bool {
+    number <= LAST && OF_DESCRIPTOR[number / 64] >> (number % 64) & 1 != 0
+}
+
+const OF_DESCRIPTOR: [u64; LAST / 64 + 1] = {
+    let mut bits = [0; LAST / 64 + 1];
+    let mut at = 0;
+    while at < ROWS.len() {
+        let Row { number, name, arguments, server, numbers, .. } = ROWS[at];
+        let mut others = 1;
+        while others < arguments.len() {
+            if matches!(arguments[others], Argument::Fd | Argument::Dir | Argument::Path) {
+                break;
+            }
+            others += 1;
+        }
+        // The library follows the working directory.
+        let changes = !matches!(numbers, Numbers::Unchanged) || is_same(name, "fchdir");
+        let is_alone = !arguments.is_empty()
+            && matches!(arguments[0], Argument::Fd)
+            && others == arguments.len();
+        if is_alone && !changes && matches!(server, Server::Volume) {
+            bits[number / 64] |= 1 << (number % 64);
+        }
+        at += 1;
+    }
+    bits
+};
+
 /// [`Row::wanted`], by number. A number without a row may make or close numbers: it is wanted.
 pub const fn wanted(number: usize) -> bool {
     match row(number) {
@@ -326,17 +338,12 @@ const fn holds(list: &[&str], name: &str) -> bool {
 /// What the table says of an exported function of the C library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// Whether a thread may be cancelled in it.
-    pub point: Point,
     /// What it does to numbers.
     pub numbers: Numbers,
     /// What the second engine does.
     pub split: Split,
     /// It makes this one system call; else it is composed of several.
     pub is_call: bool,
-    /// Where the library sees the system calls of the C library's functions, this one is left to
-    /// it.
-    pub falls_away: bool,
 }
 
 /// What the table says of the function of this name.
@@ -348,49 +355,37 @@ pub struct Named {
 pub const fn named(name: &str) -> Named {
     let mut at = 0;
     while at < ROWS.len() {
-        let row = &ROWS[at];
-        if holds(row.symbols, name) {
-            let never = ends_with(name, "_nocancel");
-            let point = if never { Point::Never } else { row.point };
-            return Named {
-                point,
-                numbers: row.numbers,
-                split: row.split,
-                is_call: true,
-                falls_away: false,
-            };
+        let Row { symbols, numbers, split, .. } = ROWS[at];
+        if holds(symbols, name) {
+            return Named { numbers, split, is_call: true };
         }
         at += 1;
     }
     let mut at = 0;
     while at < COMPOSED.len() {
-        let function = &COMPOSED[at];
-        if holds(function.symbols, name) {
-            let Function { numbers, split, .. } = *function;
-            return Named {
-                point: Point::Never,
-                numbers,
-                split,
-                is_call: false,
-                falls_away: !holds(composed::STAYING, name),
-            };
+        let Function { symbols, numbers, split } = COMPOSED[at];
+        if holds(symbols, name) {
+            return Named { numbers, split, is_call: false };
         }
         at += 1;
     }
     panic!("a name that is neither in the table nor among the functions composed of calls");
 }
 
-const fn ends_with(name: &str, end: &str) -> bool {
-    let (_, last) = name.as_bytes().split_at(name.len().saturating_sub(end.len()));
-    let end = end.as_bytes();
-    if last.len() != end.len() {
-        return false;
-    }
+/// The row of this kernel's name.
+///
+/// # Panics
+///
+/// There is none: an error at compile time, as above.
+pub const fn called(name: &str) -> &'static Row {
     let mut at = 0;
-    while at < last.len() && last[at] == end[at] {
+    while at < ROWS.len() {
+        if is_same(ROWS[at].name, name) {
+            return &ROWS[at];
+        }
         at += 1;
     }
-    at == last.len()
+    panic!("no system call has this name");
 }
 
 #[cfg(test)]

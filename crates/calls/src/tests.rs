@@ -65,3 +65,15 @@ fn the_library_sees_what_concerns_it() {
     }
     assert!(wanted(LAST + 1) && !wanted(LEFT_OUT.0) && row(usize::MAX).is_none());
 }
+
+#[test]
+fn calls_on_one_descriptor_alone_are_known() {
+    let is = |name: &str| ROWS.iter().any(|row| row.name == name && is_of_descriptor(row.number));
+    for name in ["read", "pwrite64", "fstat", "getdents64", "fsync", "flock", "fchmod"] {
+        assert!(is(name), "{name}");
+    }
+    for name in ["close", "dup", "sendfile", "openat", "fchdir", "mmap", "ioctl", "fcntl", "stat"] {
+        assert!(!is(name), "{name}");
+    }
+    assert!(!is_of_descriptor(LAST + 1) && !is_of_descriptor(usize::MAX));
+}

@@ -77,11 +77,11 @@ fn arm(loaded: &Loaded, how: &OsString) -> Result<Armed, String> {
     armed
 }
 
-unsafe extern "C" fn pass(_: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn pass(_: &mut Call) -> Verdict {
     Verdict::Pass
 }
 
-unsafe extern "C" fn answer(call: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn answer(call: &mut Call) -> Verdict {
     const SERVED: &[u8] = b"/served/by/the/handler\0";
     if call.number() != libc::SYS_getcwd as u32 || call.arguments()[1] < SERVED.len() {
         return Verdict::Pass;

@@ -307,9 +307,9 @@ impl Cache {
 
     fn is_refused(&self, path: &Path) -> bool {
         // The nearest directory that there is, by its real name.
-        let real = path.ancestors().find_map(|above| std::fs::canonicalize(above).ok());
+        let real = path.ancestors().find_map(|above| os::real_path(above).ok());
         self.refused.iter().any(|volume| {
-            let of_volume = std::fs::canonicalize(volume).unwrap_or_else(|_| volume.clone());
+            let of_volume = os::real_path(volume).unwrap_or_else(|_| volume.clone());
             path.starts_with(volume)
                 || real.as_ref().is_some_and(|real| real.starts_with(&of_volume))
         })

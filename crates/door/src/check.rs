@@ -176,7 +176,7 @@ static ASKED: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 static RESULT: AtomicI64 = AtomicI64::new(PASS);
 const PASS: i64 = i64::MIN;
 
-unsafe extern "C" fn fake(call: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn fake(call: &mut Call) -> Verdict {
     ASKED[7].fetch_add(1, Ordering::Relaxed);
     ASKED[6].store(u64::from(call.number()), Ordering::Relaxed);
     for (asked, argument) in ASKED.iter().zip(call.arguments()) {

@@ -119,7 +119,7 @@ pub enum Verdict {
 
 /// Answers a call. It runs on the site's stack, under whatever locks of the C library the site
 /// holds, in signal handlers too: it must not enter the C library, and not change `errno`.
-pub type Handler = unsafe extern "C" fn(&mut Call) -> Verdict;
+pub type Handler = unsafe extern "C-unwind" fn(&mut Call) -> Verdict;
 
 global_asm!(
     ".pushsection .data.solera_door,\"aw\",@progbits",
@@ -297,9 +297,47 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size solera_door_pass_all, . - solera_door_pass_all",
+    // (number, arguments, word)
+    ".balign 16",
+    ".hidden solera_door_kernel",
+    ".globl solera_door_kernel",
+    ".type solera_door_kernel, @function",
+    "solera_door_kernel:",
+    ".cfi_startproc",
+    "sub rsp, 8",
+    ".cfi_adjust_cfa_offset 8",
+    "mov rax, rdi",
+    "mov r11, rdx",
+    "mov rcx, rsi",
+    "mov rdi, [rcx]",
+    "mov rsi, [rcx + 8]",
+    "mov rdx, [rcx + 16]",
+    "mov r10, [rcx + 24]",
+    "mov r8, [rcx + 32]",
+    "mov r9, [rcx + 40]",
+    "cmp dword ptr [r11], 0",
+    "jne 2f",
+    ".hidden solera_door_kernel_looked",
+    ".globl solera_door_kernel_looked",
+    "solera_door_kernel_looked:",
+    "syscall",
+    "1:",
+    "add rsp, 8",
+    ".cfi_adjust_cfa_offset -8",
+    "ret",
+    ".cfi_adjust_cfa_offset 8",
+    "2:",
+    "mov rax, {not_made}",
+    "jmp 1b",
+    ".cfi_endproc",
+    ".size solera_door_kernel, . - solera_door_kernel",
     ".popsection",
     call = const CALL,
+    not_made = const NOT_MADE,
 );
+
+/// What no system call answers: errors end at -4095, and addresses of the kernel's are not given.
+const NOT_MADE: isize = -4096;
 
 unsafe extern "C" {
     static solera_door_handler: AtomicPtr<()>;
@@ -308,6 +346,15 @@ unsafe extern "C" {
     static solera_door_call: [u8; 0];
     static solera_door_called: [u8; 0];
     static solera_door_end: [u8; 0];
+    static solera_door_kernel_looked: [u8; 0];
+}
+
+unsafe extern "C-unwind" {
+    fn solera_door_kernel(
+        number: i64,
+        arguments: *const [usize; 6],
+        again: *const AtomicU32,
+    ) -> isize;
 }
 
 /// Says who answers. Until then all calls are passed on.
@@ -345,4 +392,25 @@ pub fn entry() -> Entry {
     ]
     .map(<*const [u8; 0]>::addr);
     Entry { start, looked, call, called, end }
+}
+
+/// Makes a system call of the program's own in the handler, unless `again` is not 0: `None` then,
+/// and the call is not made. As in the entry, a signal's handler that sets the word is never too
+/// late, and the stack can be unwound from where the call waits. Errors are `-errno`.
+///
+/// # Safety
+///
+/// The arguments are what this system call demands.
+pub unsafe fn kernel(number: i64, arguments: &[usize; 6], again: &AtomicU32) -> Option<isize> {
+    // SAFETY: the caller vouches for the arguments.
+    let answer = unsafe { solera_door_kernel(number, arguments, again) };
+    (answer != NOT_MADE).then_some(answer)
+}
+
+/// Whether a thread that a signal finds at this address makes a system call of the program's,
+/// whatever its word says: it has not made it, waits in it, or the kernel is about to restart it.
+pub fn makes_call_at(address: usize) -> bool {
+    let Entry { looked, call, .. } = entry();
+    let here = (&raw const solera_door_kernel_looked).addr();
+    (looked..=call).contains(&address) || address == here
 }

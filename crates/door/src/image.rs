@@ -24,8 +24,18 @@ use crate::sites::{Found, Reason, Shape};
 
 /// The first bytes of a footer.
 pub const MAGIC: [u8; 8] = *b"SOLERADR";
-/// The version of this form. A file of another one is made anew.
-pub const VERSION: u32 = 1;
+/// The version of this form, and of which calls are wanted. A file of another one is made anew.
+pub const VERSION: u32 = {
+    let (mut hash, mut number) = (FORM, 0);
+    while number as usize <= calls::LAST {
+        // Bits of a number that is made of all that are wanted (FNV-1a).
+        let bit = if crate::wanted(number) { 1 } else { 0 };
+        hash = (hash ^ (number << 1 | bit)).wrapping_mul(16_777_619);
+        number += 1;
+    }
+    hash
+};
+const FORM: u32 = 2;
 /// The bytes that say which pages are changed: a text of up to 2.75 MiB.
 pub const CHANGED: usize = 88;
 /// The bytes of a footer.

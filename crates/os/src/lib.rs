@@ -16,5 +16,5 @@ mod processors;
 
 pub use errno::describe;
 pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
-pub use paths::{names_in, real_path};
+pub use paths::{names_in, real_path, remove_all};
 pub use processors::{processors, set_processors};

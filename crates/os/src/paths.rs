@@ -100,11 +100,41 @@ pub fn names_in(directory: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
+/// Removes a directory and all that is in it (`std::fs::remove_dir_all`). Links are not followed.
+///
+/// # Errors
+///
+/// What the kernel says of the first entry that cannot be removed.
+pub fn remove_all(directory: &Path) -> io::Result<()> {
+    for name in names_in(directory)? {
+        let entry = directory.join(name);
+        match rustix::fs::unlink(&entry) {
+            Err(Errno::ISDIR) => remove_all(&entry)?,
+            removed => removed?,
+        }
+    }
+    Ok(rustix::fs::rmdir(directory)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_tree_is_removed_and_what_links_lead_to_is_not() {
+        let at = std::env::temp_dir().join(format!("solera-tree-{}", std::process::id()));
+        fs::create_dir_all(at.join("gone/a/b")).unwrap();
+        fs::create_dir_all(at.join("kept")).unwrap();
+        fs::write(at.join("kept/file"), "").unwrap();
+        fs::write(at.join("gone/a/file"), "").unwrap();
+        symlink(at.join("kept"), at.join("gone/a/b/link")).unwrap();
+        remove_all(&at.join("gone")).unwrap();
+        assert!(!at.join("gone").exists() && at.join("kept/file").exists());
+        assert_eq!(remove_all(&at.join("gone")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::remove_dir_all(at).unwrap();
+    }
 
     #[test]
     fn real_paths_are_those_of_the_standard_library() {

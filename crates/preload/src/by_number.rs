@@ -1,78 +1,169 @@
-//! Serves system calls by their numbers: those that a program makes by `syscall`, and those that
-//! arrive by the [`crate::door`].
+//! Where a system call's number leads: the dispatcher, made from the table (crate `calls`).
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_long};
 
+use calls::Numbers;
 use vfs::Errno;
 
-use crate::descriptors::openat2;
-use crate::entry::cached_fd;
-use crate::entry::fdtable;
-use crate::entry::own_forms::entries_length;
-use crate::entry::pointers::Bytes;
-use crate::entry::process::Process;
-use crate::entry::report;
-use crate::entry::syscall::{Arguments, IntCall, LongCall, Route, route};
-use crate::entry::{Served, Stop, outside};
-use crate::files::kernel_aio;
-use crate::mappings::cache_segments;
-use crate::names::dir;
-use crate::paths::credentials;
-use crate::paths::cwd;
-use crate::processes::{fork, lifecycle};
+use crate::entry::pointers::Out;
+use crate::entry::syscall::{self, Arguments};
+use crate::entry::{Inside, cached_fd, fdtable, report, set_errno};
+use crate::processes::lifecycle;
+use crate::start;
 
-/// System calls for which the C library has no function, or one that says less. All that are not
-/// named here change the identity.
-fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
-    let [a, b, c, ..] = *given;
-    match number {
-        libc::SYS_openat2 => openat2::open(process, given),
-        libc::SYS_io_setup => Err(kernel_aio::begun("io_setup")),
-        libc::SYS_io_uring_setup => Err(kernel_aio::begun("io_uring_setup")),
-        libc::SYS_getdents => {
-            let to = (Bytes(b as *mut c_void), entries_length(c as u32));
-            Ok(dir::read_old_entries(process, a as c_int, to.0, to.1)? as c_long)
+/// The bodies of all rooms, by the kernel's names.
+mod bodies {
+    pub(super) use crate::descriptors::calls::*;
+    pub(super) use crate::entry::calls::*;
+    pub(super) use crate::files::calls::*;
+    pub(super) use crate::mappings::calls::*;
+    pub(super) use crate::names::calls::*;
+    pub(super) use crate::paths::calls::*;
+    pub(super) use crate::processes::calls::*;
+    pub(super) use crate::signals::calls::*;
+}
+
+/// How a system call is served.
+pub struct Route {
+    /// NULL: there is none.
+    body: *const (),
+    marks: u8,
+}
+
+// SAFETY: addresses of functions.
+unsafe impl Sync for Route {}
+
+/// Its body answers with a `long`, else with an `int`.
+const LONG: u8 = 1;
+/// It concerns the volume only if its first argument is a descriptor of it.
+const OF_DESCRIPTOR: u8 = 2;
+/// It is refused if its first argument is one.
+const UNSERVED: u8 = 4;
+/// The door looks at it first.
+const WATCHED: u8 = 8;
+
+const NONE: Route = Route { body: std::ptr::null(), marks: 0 };
+
+/// How a row is served.
+macro_rules! route {
+    (volume int $name:ident) => {
+        (bodies::$name as *const (), 0)
+    };
+    (volume long $name:ident) => {
+        (bodies::$name as *const (), LONG)
+    };
+    (refused int $name:ident, $error:literal, $reason:literal) => {
+        (bodies::$name as *const (), 0)
+    };
+    (unserved $reason:literal) => {
+        (std::ptr::null(), UNSERVED)
+    };
+    (watched $what:ident) => {
+        (std::ptr::null(), WATCHED)
+    };
+    (kernel) => {
+        (std::ptr::null(), 0)
+    };
+}
+
+/// Makes the dispatcher of the table's rows: one that is served and has no body does not compile.
+macro_rules! routes {
+    ($(
+        $number:literal $name:ident [$($argument:expr),*] $how:ident $(($($body:tt)*))?
+        $(numbers($numbers:ident))? $(split($split:ident))? $(kind($kind:ident))?
+        $(as [$($symbol:ident)*])?;
+    )*) => {
+        /// How each is served, by number.
+        static ROUTES: [Route; calls::LAST + 1] = {
+            let mut routes = [NONE; calls::LAST + 1];
+            $({
+                let (body, marks) = route!($how $($($body)*)?);
+                let alone = if calls::is_of_descriptor($number) { OF_DESCRIPTOR } else { 0 };
+                // The dynamic linker's are a sign (see the door).
+                let sign = if $number == libc::SYS_mprotect { WATCHED } else { 0 };
+                routes[$number] = Route { body, marks: marks | alone | sign };
+            })*
+            routes
+        };
+    };
+}
+calls::for_each_row!(routes);
+
+/// How a call is served; of a later kernel's only that it has no body is known.
+#[inline]
+pub fn route(number: u32) -> &'static Route {
+    ROUTES.get(number as usize).unwrap_or(&NONE)
+}
+
+/// A body of each of the two answers, which may take less.
+type IntCall = extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> c_int;
+type LongCall = extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> c_long;
+
+impl Route {
+    /// Whether the door looks at it first.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.marks & WATCHED != 0
+    }
+
+    /// Whether it concerns the volume only if its first argument is a descriptor of it.
+    #[inline]
+    pub fn is_of_descriptor(&self) -> bool {
+        self.marks & OF_DESCRIPTOR != 0
+    }
+
+    /// Serves it, with the kernel's answer, or -1 and `errno`. `None`: the kernel is to make it.
+    #[inline]
+    pub fn serve(&self, number: u32, given: &Arguments) -> Option<c_long> {
+        if self.body.is_null() {
+            return without_body(number, given, self.marks & UNSERVED != 0);
         }
-        libc::SYS_getcwd => cwd::by_number(process, Bytes(a as *mut c_void), b),
-        libc::SYS_exit_group => {
-            lifecycle::leave(process);
-            Err(Stop::Kernel)
+        let [a, b, c, d, e, f] = *given;
+        // SAFETY: a body of that answer; what it does not take it ignores, as the calling
+        // convention has it.
+        unsafe {
+            Some(if self.marks & LONG != 0 {
+                std::mem::transmute::<*const (), LongCall>(self.body)(a, b, c, d, e, f)
+            } else {
+                std::mem::transmute::<*const (), IntCall>(self.body)(a, b, c, d, e, f).into()
+            })
         }
-        _ => Ok(credentials::by_number(process, number, *given)),
     }
 }
 
-/// Serves it: by the function that its row in the table names. `kernel` makes the call where more
-/// than that has to be done.
-pub fn serve_number(
-    process: &Process,
-    number: c_long,
-    given: &Arguments,
-    kernel: impl FnOnce() -> c_long,
-) -> Served<c_long> {
-    let [a, b, c, d, e, f] = *given;
-    match route(number) {
-        // SAFETY: an interposed function of that answer; what it does not take it ignores, as the
-        // calling convention has it.
-        Route::Int(function) => Ok(outside(|| unsafe {
-            std::mem::transmute::<*const (), IntCall>(function)(a, b, c, d, e, f).into()
-        })),
-        // SAFETY: as above.
-        Route::Long(function) => Ok(outside(|| unsafe {
-            std::mem::transmute::<*const (), LongCall>(function)(a, b, c, d, e, f)
-        })),
-        Route::Special => {
-            cached_fd::give_back();
-            special(process, number, given)
-        }
-        Route::Unserved if let Some(desc) = fdtable::get(a as c_int) => {
-            report::about(desc.member());
-            Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
-        }
-        Route::Unserved | Route::Kernel => {
-            cached_fd::before_call(calls::row(number as usize));
-            fork::before_number(number, a);
-            cache_segments::called(number, a, kernel).ok_or(Stop::Kernel)
-        }
+/// A call that has no body: the kernel is to make it, or has made it where it gives numbers, which
+/// are noted.
+#[cold]
+fn without_body(number: u32, given: &Arguments, is_refused: bool) -> Option<c_long> {
+    start::process()?;
+    let inside = Inside::new();
+    let row = calls::row(number as usize);
+    let number = c_long::from(number);
+    if is_refused && let Some(desc) = fdtable::get(given[0] as c_int) {
+        report::about(desc.member());
+        let name = row.map_or("system call", |row| row.name);
+        lifecycle::refused(name, "system-call-by-number", Errno::OPNOTSUPP);
+        set_errno(Errno::OPNOTSUPP.raw_os_error());
+        return Some(-1);
     }
+    cached_fd::before_call(row);
+    drop(inside);
+    let numbers = row.map_or(Numbers::Unchanged, |row| row.numbers);
+    let pair = match (numbers, number) {
+        (Numbers::Gives, _) => {
+            let fd = syscall::waiting(number, *given);
+            cached_fd::given(fd as c_int);
+            return Some(fd);
+        }
+        (Numbers::Pair, libc::SYS_socketpair) => given[3],
+        (Numbers::Pair, _) => given[0],
+        _ => return None,
+    };
+    let failed = syscall::waiting(number, *given);
+    if failed == 0
+        && let Ok(pair) = Out(pair as *mut [c_int; 2]).value()
+    {
+        pair.into_iter().for_each(cached_fd::given);
+    }
+    Some(failed)
 }

@@ -1,6 +1,5 @@
-//! The door: system calls that the C library makes inside its own functions (streams, directories,
-//! `glob`, `dlopen`) arrive here by their numbers (see the crate `door`), and are served as those
-//! that a program makes by `syscall`.
+//! The door: the system calls of the C library arrive here by their numbers (see the crate `door`),
+//! whichever function makes them, and are served by the bodies that the table names.
 //!
 //! A call arrives with the C library's locks held, perhaps, in a signal handler, perhaps: nothing
 //! here enters the C library but where the kernel is to serve the call, and `errno` stays as it is.
@@ -14,31 +13,29 @@
 //! Processes. A call that makes a thread is passed on: its site makes it, for the thread goes on at
 //! the site on another stack. So is one whose child shares the memory of its parent, which waits:
 //! the child gets a copy (see [`lends`]), and takes a place of its own when it first calls, as
-//! after a raw system call. A fork that no function of this library has prepared is prepared here.
+//! after a raw system call. A fork is prepared here.
 
 use std::arch::global_asm;
-use std::cell::Cell;
-use std::ffi::{CString, c_long};
+use std::ffi::{CString, c_int, c_long};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use door::arm::{self, Armed, Loaded, Refusal};
 use door::elf::ProgramHeader;
 use door::entry::{Call, Verdict};
-use vfs::variable;
 
-use crate::by_number::serve_number;
+use crate::by_number::route;
 use crate::entry::attachment;
+use crate::entry::cached_fd;
 use crate::entry::cancel;
 use crate::entry::fdtable;
 use crate::entry::pointers::Out;
-use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
-use crate::entry::thread::{has_one_thread, here};
-use crate::entry::{Answer, Inside, Served, calls_arrive, errno, let_calls_arrive, set_errno};
-use crate::interposed::serve;
+use crate::entry::thread::{self, Thread, has_one_thread, here};
+use crate::entry::{Inside, errno, set_errno};
 use crate::mappings::page_faults;
+use crate::paths::standins;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::{environment, objects};
 use crate::split::engine;
@@ -55,107 +52,100 @@ enum Outcome {
     Value(c_long),
 }
 
-impl Answer for Outcome {
-    const FAILED: Self = Self::Value(-1);
+/// Answers what arrives before the library has begun: variables of a thread do not last yet.
+unsafe extern "C-unwind" fn arrived_early(call: &mut Call) -> Verdict {
+    // SAFETY: the entry's own call.
+    if has_one_thread() || start::has_begun() { unsafe { arrived(call) } } else { Verdict::Pass }
 }
 
 /// Answers what arrives.
-unsafe extern "C" fn arrived(call: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     let thread = here();
     if thread.is_inside() {
         return Verdict::Pass;
     }
     // The entry looks once more: a signal may come after this.
     call.again = &raw const thread.ends_first;
-    if thread.ends_first.load(Ordering::Relaxed) != 0 {
-        cancel::end_first();
-    }
-    if thread.passes_next.swap(false, Ordering::Relaxed) {
+    if thread.is_marked() && passes(thread) {
         return Verdict::Pass;
     }
-    // Before the C library has begun, variables of a thread do not last.
-    if !start::has_begun() && !has_one_thread() {
-        return Verdict::Pass;
-    }
-    let lent_by = thread.lent_by.load(Ordering::Relaxed);
-    if lent_by != 0 {
-        if rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() != lent_by {
-            return Verdict::Pass;
-        }
-        thread.lent_by.store(0, Ordering::Relaxed);
-    }
-    if call.number() == SYS_MPROTECT && is_of_linker(call.return_address()) {
-        // It closes an object that it has relocated.
-        let _inside = Inside::new();
-        arm_further();
-    }
-    if is_kernels(c_long::from(call.number()), call.arguments()) {
+    let number = call.number();
+    let route = route(number);
+    if route.is_of_descriptor() && is_kernels(call.arguments()[0] as c_int) {
         return Verdict::Pass;
     }
     let failed = errno();
-    let before = thread.arrived_at.swap(std::ptr::from_ref(call) as usize, Ordering::Relaxed);
-    let outcome = answer(c_long::from(call.number()), call.arguments());
-    let thread = here();
-    thread.arrived_at.store(before, Ordering::Relaxed);
-    let verdict = match outcome {
-        Outcome::Passed => Verdict::Pass,
-        Outcome::Changed(first) => {
-            call.change_first(first);
-            Verdict::Pass
-        }
-        Outcome::Value(-1) => {
-            call.result = -(errno() as isize);
-            Verdict::Served
-        }
-        Outcome::Value(value) => {
-            call.result = value as isize;
-            Verdict::Served
-        }
-    };
-    if verdict == Verdict::Served {
-        // Its next cancellation point ends a thread that was cancelled meanwhile.
-        thread.ends_first.store(0, Ordering::Relaxed);
+    if route.is_watched()
+        && let Some(verdict) = look(call)
+    {
+        set_errno(failed);
+        return verdict;
     }
+    let serve = || route.serve(number, call.arguments());
+    let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
+        standins::serve_linker(serve)
+    } else {
+        serve()
+    };
+    let Some(answer) = answer else {
+        set_errno(failed);
+        return Verdict::Pass;
+    };
+    call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
+    // Its next cancellation point ends a thread that was cancelled meanwhile.
+    thread.ends_first.store(0, Ordering::Relaxed);
     set_errno(failed);
-    verdict
+    Verdict::Served
 }
 
-/// Whether a call by a number is the kernel's for sure: the number is not ours, and nothing of ours
-/// lies in the program's memory that the kernel could miss.
+/// Whether the call of a thread that is marked is passed on.
+#[cold]
+fn passes(thread: &Thread) -> bool {
+    cancel::end_if_due();
+    if thread.passes_next.load(Ordering::Relaxed) {
+        thread.passes_next.store(false, Ordering::Relaxed);
+        return true;
+    }
+    let lent_by = thread.lent_by.load(Ordering::Relaxed);
+    if lent_by == 0 {
+        return false;
+    }
+    if rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() != lent_by {
+        return true;
+    }
+    thread.lent_by.store(0, Ordering::Relaxed);
+    false
+}
+
+/// Whether a call is the kernel's for sure, which concerns the volume only if it is given a
+/// descriptor of it: the number is not ours, and nothing of ours lies in the program's memory that
+/// the kernel could miss.
 #[inline]
-fn is_kernels(number: c_long, given: &Arguments) -> bool {
-    matches!(
-        number,
-        libc::SYS_read
-            | libc::SYS_write
-            | libc::SYS_pread64
-            | libc::SYS_pwrite64
-            | libc::SYS_readv
-            | libc::SYS_writev
-            | libc::SYS_lseek
-            | libc::SYS_fstat
-            | libc::SYS_getdents64
-    ) && attachment::attached().is_some()
+pub fn is_kernels(fd: c_int) -> bool {
+    fdtable::is_kernels(fd)
+        && attachment::attached().is_some()
         && !engine::is_here()
-        && fdtable::is_kernels(given[0] as i32)
         && page_faults::kernel_finds_all()
 }
 
-const SYS_MPROTECT: u32 = libc::SYS_mprotect as u32;
-
-fn is_of_linker(address: usize) -> bool {
-    let [start, end] = [0, 1].map(|at: usize| LINKER[at].load(Ordering::Relaxed));
-    (start..end).contains(&address)
-}
-
-fn answer(number: c_long, given: &Arguments) -> Outcome {
-    match number {
-        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
-            makes(number, given)
+/// Looks at a call that makes a thread or a process, installs a handler, ends the process, or is a
+/// sign of the dynamic linker's. `None`: it is served as others.
+#[cold]
+fn look(call: &mut Call) -> Option<Verdict> {
+    let (number, given) = (c_long::from(call.number()), call.arguments());
+    let outcome = match number {
+        libc::SYS_mprotect => {
+            if is_of_linker(call.return_address()) {
+                // It closes an object that it has relocated.
+                let _inside = Inside::new();
+                arm_further();
+            }
+            return None;
         }
         libc::SYS_rt_sigaction if given[0] == cancel::SIGCANCEL && given[1] != 0 => {
             Outcome::Value(cancel::installed(given))
         }
+        libc::SYS_rt_sigaction => Outcome::Passed,
         // Behind all that the program and the C library do at the end.
         libc::SYS_exit_group => {
             engine::leave();
@@ -165,48 +155,24 @@ fn answer(number: c_long, given: &Arguments) -> Outcome {
             }
             Outcome::Passed
         }
-        // By the exported function, which asks whom the call concerns, and else has the C library
-        // make it.
-        _ => syscall::by_function(number, *given)
-            .map_or_else(|| without_function(number, given), Outcome::Value),
-    }
-}
-
-fn without_function(number: c_long, given: &Arguments) -> Outcome {
-    if attachment::known().is_none() && engine::is_here() {
-        return to_kernel(number, given);
-    }
-    serve(
-        "(C library)",
-        calls::Point::Never,
-        |process| serve_arrived(process, number, given),
-        || to_kernel(number, given),
-    )
-}
-
-/// A call that the volume leaves to the kernel: the second engine may serve it.
-fn to_kernel(number: c_long, given: &Arguments) -> Outcome {
-    let outcome = Cell::new(Outcome::Passed);
-    if engine::is_here() {
-        let kernel = || {
-            outcome.set(Outcome::Passed);
-            0
-        };
-        outcome.set(Outcome::Value(0));
-        let value = engine::by_number(number, *given, kernel);
-        if outcome.get() != Outcome::Passed {
-            return Outcome::Value(value);
+        _ => makes(number, given),
+    };
+    Some(match outcome {
+        Outcome::Passed => Verdict::Pass,
+        Outcome::Changed(first) => {
+            call.change_first(first);
+            Verdict::Pass
         }
-    }
-    if number == libc::SYS_openat2 {
-        // If the kernel does not find the path, it is walked (see `links`).
-        outcome.set(Outcome::Value(syscall::kernel(number, *given)));
-    }
-    outcome.get()
+        Outcome::Value(value) => {
+            call.result = if value == -1 { -(errno() as isize) } else { value as isize };
+            Verdict::Served
+        }
+    })
 }
 
-fn serve_arrived(process: &Process, number: c_long, given: &Arguments) -> Served<Outcome> {
-    serve_number(process, number, given, || syscall::kernel(number, *given)).map(Outcome::Value)
+fn is_of_linker(address: usize) -> bool {
+    let [start, end] = [0, 1].map(|at: usize| LINKER[at].load(Ordering::Relaxed));
+    (start..end).contains(&address)
 }
 
 /// A call that makes a thread or a process.
@@ -226,14 +192,25 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
         return lends(number, given);
     }
     if has(libc::CLONE_VM) {
-        crate::entry::thread::second_thread_begins();
-        crate::entry::cached_fd::before_thread();
+        thread::second_thread_begins();
+        cached_fd::before_thread();
         return Outcome::Passed;
     }
-    let process = attachment::process().filter(|_| stack == 0 && !has(libc::CLONE_FS));
-    let Some(process) = process else {
+    if stack != 0 || has(libc::CLONE_FS) {
         engine::before_own_fork();
+        fork::before_number(number, given[0]);
         return Outcome::Passed;
+    }
+    let Some(process) = attachment::process() else {
+        if !engine::is_here() {
+            return Outcome::Passed;
+        }
+        engine::before_own_fork();
+        let pid = syscall::kernel(number, *given);
+        if pid == 0 {
+            engine::in_own_child(false);
+        }
+        return Outcome::Value(pid);
     };
     let _inside = Inside::new();
     // What numbers stand for is noted in memory that the child does not share: it gets a copy of a
@@ -280,11 +257,17 @@ fn lends(number: c_long, given: &Arguments) -> Outcome {
     Outcome::Passed
 }
 
+/// The library has begun.
+pub fn begun() {
+    if ARMED[0].load(Ordering::Relaxed) != 0 {
+        door::entry::answer_by(arrived);
+    }
+}
+
 /// What came of it, once it was tried: nothing, or why not.
 static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
 
-/// Arms the C library, if that is asked for (`SOLERA_DOOR`). A program that cannot be armed does
-/// not run.
+/// Arms the C library, if something is to be served. A program that cannot be armed does not run.
 pub fn open() {
     // SAFETY: a word that the dynamic linker has filled in.
     std::hint::black_box(unsafe { solera_door_opened });
@@ -295,15 +278,10 @@ pub fn open() {
 }
 
 fn try_to_open() -> Result<(), String> {
-    if !init::is_asked()
-        || init::is_bypassed()
-        || variable::is("SOLERA_DOOR", "symbols", &["auto"])?
-    {
+    if !init::is_asked() || init::is_bypassed() {
         return Ok(());
     }
-    arm_library().map_err(|why| {
-        format!("the C library of this program cannot be patched: {why}; use `--door symbols`")
-    })
+    arm_library().map_err(|why| format!("the C library of this program cannot be patched: {why}"))
 }
 
 // The dynamic linker asks a resolver for the value of this word when it relocates this library,
@@ -358,28 +336,35 @@ const OF_LIBRARY: &[u8] = b"gnu_get_libc_version";
 fn arm_library() -> Result<(), Refusal> {
     let library = objects::loaded().find(|object| object.function(OF_LIBRARY).is_some());
     let library = library.ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
-    door::entry::answer_by(arrived);
+    door::entry::answer_by(arrived_early);
     arm(library.base())?;
     ARMED[0].store(library.base(), Ordering::Relaxed);
-    let_calls_arrive();
     Ok(())
 }
 
-/// Arms the dynamic linker, before it is asked to load something: whether its own calls arrive.
-/// Where they do not, libraries on a volume are loaded as copies.
-pub fn arm_linker() -> bool {
-    static TRIED: OnceLock<bool> = OnceLock::new();
-    *TRIED.get_or_init(|| {
-        let found = objects::linker().filter(|_| calls_arrive());
-        let Some(base) = found.map(objects::Object::base) else { return false };
-        let loaded = Loaded { base, headers: headers_of(base) };
-        // SAFETY: the dynamic linker. In memory: a debugger's breakpoints in it stay. Another
-        // thread that is in one of its system calls loads something, too, and is behind this one.
-        let Ok(linker) = (unsafe { arm::in_memory(&loaded, &door::wanted) }) else { return false };
-        LINKER[0].store(linker.text.0, Ordering::Relaxed);
-        LINKER[1].store(linker.text.0 + linker.text.1, Ordering::Relaxed);
-        true
-    })
+/// Arms the dynamic linker, before it is asked to load something, if the C library is armed.
+pub fn arm_linker() {
+    static TRIED: OnceLock<()> = OnceLock::new();
+    if ARMED[0].load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    TRIED.get_or_init(|| {
+        let found = objects::linker().map(objects::Object::base);
+        let armed = found.ok_or(Refusal::Unfit(door::elf::Unfit::Text)).and_then(|base| {
+            let loaded = Loaded { base, headers: headers_of(base) };
+            // SAFETY: the dynamic linker. In memory: a debugger's breakpoints in it stay. Another
+            // thread that is in one of its system calls loads something, too, and is behind this
+            // one.
+            unsafe { arm::in_memory(&loaded, &door::wanted) }
+        });
+        match armed {
+            Ok(linker) => {
+                LINKER[0].store(linker.text.0, Ordering::Relaxed);
+                LINKER[1].store(linker.text.0 + linker.text.1, Ordering::Relaxed);
+            }
+            Err(_) => report::fell_back("dlopen", "dynamic-linker-not-patched"),
+        }
+    });
 }
 
 /// The dynamic linker has relocated an object: if it is another C library, in a name space of its

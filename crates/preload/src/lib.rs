@@ -25,7 +25,6 @@ mod descriptors;
 mod door;
 mod entry;
 mod files;
-mod glibc;
 mod interposed;
 mod mappings;
 mod names;

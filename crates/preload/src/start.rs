@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::descriptors::placeholder;
 use crate::door;
+use crate::entry::Inside;
 use crate::entry::attachment;
 use crate::entry::hooks::{self, Hooks};
 use crate::entry::process::Process;
-use crate::entry::{Inside, calls_arrive};
-use crate::glibc::stdio;
 use crate::mappings::{mapping, page_faults};
 use crate::processes::{fork, init};
 use crate::split::engine;
@@ -21,12 +20,6 @@ static HOOKS: Hooks = Hooks {
     supply: page_faults::supply,
     resized: mapping::resized,
     placeholder: placeholder::placeholder,
-    standard_taken: |fd| {
-        if !calls_arrive() {
-            stdio::standard_taken(fd);
-        }
-    },
-    give_way: fork::give_way,
     hand_over_all: engine::before_own_fork,
     born: engine::in_own_child,
     hand_over: engine::before_own_transfer,
@@ -74,6 +67,7 @@ fn start() -> Option<&'static Process> {
     let _inside = Inside::new();
     hooks::set(&HOOKS);
     door::open();
+    door::begun();
     let volume = std::env::var_os("SOLERA_VOLUME");
     let process = volume.and_then(|volume| init::begin(volume.as_bytes()));
     // Behind the volume: what it has to do before a fork and at the end comes first then.

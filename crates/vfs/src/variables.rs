@@ -32,7 +32,7 @@ const fn of(setter: Setter, name: &'static str, meaning: &'static str) -> Variab
 use Setter::{Command, Exec, Process, Trial};
 
 /// All of them.
-pub const VARIABLES: [Variable; 44] = [
+pub const VARIABLES: [Variable; 43] = [
     of(
         Command,
         "SOLERA_PRELOAD",
@@ -94,7 +94,6 @@ pub const VARIABLES: [Variable; 44] = [
         "as --patience, --prefetch, --policy, --evict, --local, --line-cache: \
          patience=SECONDS,ahead=auto,policy=lru,evict=background,local=BYTES,lines=BYTES",
     ),
-    of(Process, "SOLERA_DOOR", "as --door [auto]"),
     of(Process, "SOLERA_BYPASS", "names of programs, with colons between them, as --bypass"),
     of(
         Process,

@@ -1,9 +1,8 @@
 //! Programs on a volume beside tmpfs, by whatever functions they call: generated programs on stdio
 //! and shell scripts, and small programs that once differed.
 //!
-//! What is compared, on which faces, and what a difference means: `faces.rs`, `door.rs`.
+//! What is compared, and on which faces: `faces.rs`.
 
-mod door;
 mod faces;
 mod generated;
 mod inputs;

@@ -22,8 +22,6 @@ pub struct Libraries {
     pub aligning: Option<PathBuf>,
     /// The one that times calls, if they are to be timed.
     pub profiling: Option<PathBuf>,
-    /// Others stand before the one that serves, where the C library's calls arrive all the same.
-    pub behind: bool,
 }
 
 impl Libraries {
@@ -34,12 +32,11 @@ impl Libraries {
             aligning: aligning.then(|| find_aligning(&library)).transpose()?,
             profiling: profiling.then(|| find_profiling(&library)).transpose()?,
             serving: Some(library),
-            behind: false,
         })
     }
 
-    /// Puts the libraries in front of what is preloaded, an allocator perhaps, or the one that
-    /// serves behind it, and takes away what an outer one was told.
+    /// Puts the one that serves behind what is preloaded, an allocator perhaps, the others before
+    /// it, and takes away what an outer one was told.
     pub fn preload(&self, command: &mut Command) {
         let given = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         let [profiling, serving, aligning] = [&self.profiling, &self.serving, &self.aligning]
@@ -51,11 +48,8 @@ impl Libraries {
         let others = given.as_bytes().split(|&byte| byte == b':' || byte == b' ');
         let others = others.filter(|other| !other.is_empty() && !is_own(other));
         let others: Vec<&OsStr> = others.map(OsStr::from_bytes).collect();
-        let all = if self.behind {
-            [profiling, aligning, others, serving]
-        } else {
-            [profiling, serving, aligning, others]
-        };
+        // The C library's calls arrive at the one that serves all the same.
+        let all = [profiling, aligning, others, serving];
         let preload = all.concat().join(OsStr::new(":"));
         command.env("LD_PRELOAD", preload);
         for name in OUTER {

@@ -79,7 +79,7 @@ impl Shared {
             }
             if silent.len() == before {
                 // What cannot be removed is tried again.
-                let _ = std::fs::remove_dir_all(folder);
+                let _ = os::remove_all(&folder);
                 self.uncounted.store(true, Ordering::Relaxed);
             }
         }

@@ -296,7 +296,7 @@ impl Node {
             }
             if is_new && store.about().is_ok_and(|about| about.is_none()) {
                 // What cannot be removed is empty, and does no harm.
-                let _ = std::fs::remove_dir_all(store.path());
+                let _ = os::remove_all(store.path());
             }
         })
     }

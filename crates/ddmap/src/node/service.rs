@@ -163,7 +163,7 @@ impl Answering {
         if let Some(dropped) = dropped {
             dropped.drop_all();
             // What is left of it is opened at the next start, and keeps nothing.
-            let _ = std::fs::remove_dir_all(self.store.kept(uuid));
+            let _ = os::remove_all(&self.store.kept(uuid));
         }
     }
 

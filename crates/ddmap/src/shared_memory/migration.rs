@@ -182,7 +182,7 @@ fn is_there(folder: &Path, name: &str) -> bool {
 
 /// Removes what may be gone already.
 fn remove(path: &Path) -> std::io::Result<()> {
-    match if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) } {
+    match if path.is_dir() { os::remove_all(path) } else { fs::remove_file(path) } {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }

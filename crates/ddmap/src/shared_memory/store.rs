@@ -304,7 +304,7 @@ impl Store {
         };
         made().map_err(|error: String| {
             // The folder is this call's own, and useless; what is left of it is said by the error.
-            let _ = fs::remove_dir_all(&folder);
+            let _ = os::remove_all(&folder);
             DomainError::new(&asked, error, "see that the store has room")
         })?;
         Ok(folder)

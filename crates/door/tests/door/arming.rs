@@ -20,7 +20,7 @@ use crate::{libraries, stepping};
 /// How often each number came by.
 static COUNTS: [AtomicU32; 512] = [const { AtomicU32::new(0) }; 512];
 
-unsafe extern "C" fn count(call: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn count(call: &mut Call) -> Verdict {
     if let Some(count) = COUNTS.get(call.number() as usize) {
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -204,10 +204,8 @@ fn what_the_armed_program_does() {
             libc::SYS_munmap,
             libc::SYS_getdents64,
             libc::SYS_rt_sigaction,
-            libc::SYS_rt_sigprocmask,
             libc::SYS_clone,
             libc::SYS_clone3,
-            libc::SYS_wait4,
             libc::SYS_newfstatat,
             libc::SYS_pipe2,
         ] {
@@ -412,7 +410,7 @@ fn costs() {
     assert!(served < 50.0, "{served}");
 }
 
-unsafe extern "C" fn pass(_: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn pass(_: &mut Call) -> Verdict {
     Verdict::Pass
 }
 
@@ -421,7 +419,7 @@ extern "C" fn bare(_: i32, _: i64, _: i32) -> i64 {
     -1
 }
 
-unsafe extern "C" fn serve(call: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn serve(call: &mut Call) -> Verdict {
     call.result = 0;
     Verdict::Served
 }

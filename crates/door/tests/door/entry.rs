@@ -90,7 +90,7 @@ struct Script {
 
 static SCRIPT: Mutex<Script> = Mutex::new(Script { serve: None, again: 0, asked: Vec::new() });
 
-unsafe extern "C" fn handler(call: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn handler(call: &mut Call) -> Verdict {
     let mut script = SCRIPT.lock().unwrap();
     script.asked.push((call.number(), *call.arguments(), call.form(), call.stack()));
     if let Some(result) = script.serve {

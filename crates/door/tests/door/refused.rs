@@ -15,7 +15,7 @@ use crate::libraries::Scratch;
 /// The variable that says what is forbidden.
 const FORBID: &str = "SOLERA_DOOR_TEST_FORBID";
 
-unsafe extern "C" fn never(_: &mut Call) -> Verdict {
+unsafe extern "C-unwind" fn never(_: &mut Call) -> Verdict {
     std::process::abort()
 }
 

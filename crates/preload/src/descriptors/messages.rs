@@ -19,7 +19,6 @@ use crate::descriptors::handover::{self, Received};
 use crate::descriptors::sockets::{self, Real};
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
-use crate::entry::hooks;
 use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop, outside};
@@ -126,7 +125,6 @@ pub fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
                 cached_fd::given(fd);
                 if let Received::Named(name) = handover::look(process, fd) {
                     handover::adopt(process, fd, name);
-                    hooks::number_taken(fd);
                 }
             });
         }

@@ -1,5 +1,6 @@
 //! Descriptors of the volume: the calls that make, copy and send them, and what crosses an exec.
 
+pub(crate) mod calls;
 mod fcntl;
 pub(crate) mod handover;
 mod messages;
@@ -9,5 +10,4 @@ mod owners;
 pub(crate) mod placeholder;
 pub(crate) mod sockets;
 mod special_files;
-mod symbols;
 mod write_hints;

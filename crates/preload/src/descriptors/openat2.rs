@@ -8,7 +8,7 @@
 //! with the beginning at each step, so a walk that was to stay beneath a directory stays there
 //! unless that very directory's tree is moved out of it meanwhile.
 
-use std::ffi::{c_char, c_int, c_long};
+use std::ffi::{c_int, c_long};
 
 use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place};
 use vfs::{Attr, Errno, Kind, Node};
@@ -100,10 +100,12 @@ impl How {
 }
 
 /// `openat2(dirfd, path, how, size)`.
-pub fn open(process: &Process, given: &[usize; 6]) -> Served<c_long> {
-    let [dirfd, path, how, size, ..] = *given;
-    let (dirfd, path) = (dirfd as c_int, Text(path as *const c_char));
-    let how = how as *mut [u64; 3];
+pub fn open(
+    process: &Process,
+    (dirfd, path): (c_int, Text),
+    how: *mut [u64; 3],
+    size: usize,
+) -> Served<c_long> {
     // As the kernel: how comes before where.
     let wrong = |errno| How::read(how, size).err().unwrap_or(errno);
     let text = path.bytes().map_err(wrong)?;
@@ -119,8 +121,9 @@ pub fn open(process: &Process, given: &[usize; 6]) -> Served<c_long> {
     }
     let how = How::read(how, size)?;
     if how.rules & !libc::RESOLVE_CACHED == 0 {
-        // SAFETY: the program's own path.
-        return Ok(outside(|| unsafe { libc::openat(dirfd, path.0, how.flags, how.mode) }).into());
+        return Ok(
+            outside(|| crate::descriptors::calls::openat(dirfd, path, how.flags, how.mode)).into()
+        );
     }
     let walk = Restricted { process, how: &how, base: begin };
     let found = match begin {

@@ -20,9 +20,10 @@ const CANCELLED_MS: usize = 100;
 /// The arguments are what the system call demands.
 unsafe fn call(number: i64, arguments: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller vouches for it.
-    match unsafe { interrupt::wait_call(number, arguments) } {
-        Err(Errno::INTR) if interrupt::reason() == Some(Errno::INTR) => Err(vfs::INTERRUPTED),
-        result => result,
+    match (unsafe { interrupt::wait_call(number, arguments) }, interrupt::reason()) {
+        (Err(Errno::INTR), Some(Errno::INTR)) => Err(vfs::INTERRUPTED),
+        (Err(Errno::INTR), Some(_)) => Err(vfs::BEGIN_ANEW),
+        (result, _) => result,
     }
 }
 

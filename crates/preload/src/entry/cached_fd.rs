@@ -390,15 +390,7 @@ pub fn before_call(row: Option<&calls::Row>) {
 /// back where the kernel serves it.
 #[inline]
 pub const fn is_maker(numbers: Numbers) -> bool {
-    matches!(numbers, Numbers::Makes | Numbers::Thread | Numbers::Looks)
-        || is_giver(numbers)
-        || is_giver_of_streams(numbers)
-}
-
-/// Whether the C library closes numbers inside it.
-#[inline]
-pub const fn is_closer(numbers: Numbers) -> bool {
-    matches!(numbers, Numbers::ClosesWithin)
+    matches!(numbers, Numbers::Makes | Numbers::Thread | Numbers::Looks) || is_giver(numbers)
 }
 
 /// Whether the kernel closes or replaces the number that it is given, which is announced.
@@ -417,10 +409,4 @@ pub const fn is_taker(numbers: Numbers) -> bool {
 #[inline]
 pub const fn is_giver(numbers: Numbers) -> bool {
     matches!(numbers, Numbers::Gives | Numbers::Replaces)
-}
-
-/// Whether its answer is a stream whose number the program gets.
-#[inline]
-pub const fn is_giver_of_streams(numbers: Numbers) -> bool {
-    matches!(numbers, Numbers::GivesStream)
 }

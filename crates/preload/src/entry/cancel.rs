@@ -1,22 +1,23 @@
 //! Cancels threads as POSIX says, but never while they are inside this library.
 //!
-//! A deferred cancellation acts in glibc's own cancellation points, none of which our code calls
-//! while it is inside. So served calls that the table has as such points (`calls::Point`) check by
-//! themselves: a flag in the thread's record, set by `pthread_cancel`, makes that free for a thread
-//! that is not cancelled. An asynchronous one acts at any instruction: while a thread of that type
-//! is inside, its type is deferred. The stack is then unwound through our frames.
+//! The C library's own functions are the cancellation points, and a call of theirs arrives by the
+//! door. It is the C library that lets a thread end in such a call: it makes the thread's type
+//! asynchronous for the time of it, and sends a signal to a thread that it cancels. So the handler
+//! of that signal is called through one of ours:
 //!
-//! In our own code, but not inside (the first and last instructions of a call), a thread could be
-//! stopped where no frame can be unwound from: Rust's tables know calls only, and the C library
-//! ends the process then, without a word. So the handler of glibc's signal is called through one of
-//! ours: a thread that the signal meets in our code is set to the deferred type before glibc's
-//! handler runs, and the end of the call, or of the next one, acts.
+//! - A thread that the kernel serves, or is about to, may end where it stands: in the entry of the
+//!   door, or in the one place here that makes such calls, both of which can be unwound.
+//! - A thread that the signal meets elsewhere in our code is set to the deferred type before the C
+//!   library's handler runs. If its type was asynchronous for a call that has arrived, it is so
+//!   again before the kernel is asked, and when a wait of ours has ended.
+//! - An asynchronous thread of the program's own: while it is inside, its type is deferred.
+//!
+//! Elsewhere no frame could be unwound from: Rust's tables know calls only, and the C library ends
+//! the process then, without a word.
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-pub use calls::Point;
 
 use crate::entry::Real;
 use crate::entry::pointers::Out;
@@ -28,7 +29,6 @@ const DEFERRED_TYPE: c_int = 0;
 pub const ASYNCHRONOUS_TYPE: c_int = 1;
 
 unsafe extern "C-unwind" {
-    fn pthread_testcancel();
     fn pause() -> c_int;
 }
 
@@ -41,15 +41,6 @@ unsafe extern "C" {
     ) -> c_int;
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-
-/// Ends the thread if it was cancelled and allows that. Never inside.
-#[cold]
-pub fn act() {
-    if here().flags.load(Ordering::Relaxed) & CANCELLED != 0 {
-        // SAFETY: no lock is held, and the frames of the call are unwound.
-        unsafe { pthread_testcancel() };
-    }
 }
 
 /// glibc's function of this name.
@@ -78,6 +69,14 @@ pub fn release() {
 pub fn end_first() {
     here().ends_first.store(0, Ordering::Relaxed);
     set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
+}
+
+/// The same of a call whose wait has ended.
+#[cold]
+pub fn end_if_due() {
+    if here().ends_first.load(Ordering::Relaxed) != 0 {
+        end_first();
+    }
 }
 
 /// The signal by which glibc cancels a thread of the asynchronous type.
@@ -190,8 +189,7 @@ unsafe extern "C-unwind" fn on_cancel(
         (registers[libc::REG_RIP as usize] as usize, code)
     };
     // A thread that has the kernel serve its call, or is about to, may end where it stands.
-    let entry = door::entry::entry();
-    let waits = (entry.looked..=entry.call).contains(&stopped);
+    let waits = door::entry::makes_call_at(stopped);
     let thread = here();
     if thread.is_inside() || code.contains(&stopped) && !waits {
         let mut before = DEFERRED_TYPE;
@@ -201,6 +199,9 @@ unsafe extern "C-unwind" fn on_cancel(
         let is_own = thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0;
         if before == ASYNCHRONOUS_TYPE && !is_own {
             thread.ends_first.store(1, Ordering::Relaxed);
+            thread.flags.fetch_or(CANCELLED, Ordering::Relaxed);
+            // SAFETY: what the kernel gave.
+            unsafe { os::interrupt::redirect(context) };
         }
     }
     // SAFETY: glibc's handler, by its own address, and what the kernel gave.

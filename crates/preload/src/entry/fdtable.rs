@@ -300,18 +300,16 @@ pub fn set_shared(fd: c_int) {
     }
 }
 
-/// Before the kernel closes a number that is not ours. Structure lock held.
+/// Before the kernel closes a number that is not ours, which is announced. Structure lock held.
 #[cold]
-pub fn closed_by_kernel(fd: c_int, announces: bool) -> Result<(), Errno> {
+pub fn closed_by_kernel(fd: c_int) -> Result<(), Errno> {
     if slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) & CACHED != 0) {
         return Err(Errno::BADF);
     }
     // Another thread may have it reserved.
     flag_changes(fd);
     cached_fd::closes(fd);
-    if announces {
-        cached_fd::announce();
-    }
+    cached_fd::announce();
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A call through the table is for rare events; what every call needs is moved down instead.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use os::InternalFd;
@@ -26,11 +26,6 @@ pub struct Hooks {
     pub resized: fn(&Process, Node) -> Result<(), Errno>,
     /// Makes what stands behind numbers of ours. Structure lock held.
     pub placeholder: fn(&Process) -> Result<InternalFd, Errno>,
-    /// One of the three standard numbers has become ours.
-    pub standard_taken: fn(c_int),
-    /// In the signal handler of a forking thread: another thread waits for a lock that the fork
-    /// holds.
-    pub give_way: fn(*mut c_void),
     /// Before a fork or an exec: the second engine hands everything over to the kernel.
     pub hand_over_all: fn(),
     /// In a child of a fork of our own; whether it only executes something.
@@ -49,8 +44,6 @@ static NONE: Hooks = Hooks {
     supply: |_| false,
     resized: |_, _| Ok(()),
     placeholder: |_| Err(Errno::BADF),
-    standard_taken: |_| {},
-    give_way: |_| {},
     hand_over_all: || {},
     born: |_| {},
     hand_over: |_| {},
@@ -70,12 +63,4 @@ pub fn set(hooks: &'static Hooks) {
 pub fn get() -> &'static Hooks {
     // SAFETY: one of the two tables, which are there for ever and never written.
     unsafe { &*HOOKS.load(Ordering::Acquire) }
-}
-
-/// A number of ours was handed out: if it is a standard one, its stream must go through us.
-#[inline]
-pub fn number_taken(fd: c_int) {
-    if (0..3).contains(&fd) {
-        (get().standard_taken)(fd);
-    }
 }

@@ -10,6 +10,7 @@
 pub(crate) mod attachment;
 pub(crate) mod blocking;
 pub(crate) mod cached_fd;
+pub(crate) mod calls;
 pub(crate) mod cancel;
 pub(crate) mod fdtable;
 pub(crate) mod heap;
@@ -17,7 +18,6 @@ pub(crate) mod hooks;
 pub(crate) mod limit;
 pub(crate) mod lock;
 pub(crate) mod maptable;
-pub(crate) mod own_forms;
 pub(crate) mod pending_signals;
 pub(crate) mod pointers;
 pub(crate) mod process;
@@ -27,8 +27,8 @@ mod symbols;
 pub(crate) mod syscall;
 pub(crate) mod thread;
 
-use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use vfs::Errno;
 
@@ -72,12 +72,6 @@ pub trait Answer: Copy + PartialEq {
     fn number(self) -> c_int {
         -1
     }
-
-    /// The address that it is, if it is one.
-    #[inline]
-    fn address(self) -> *mut c_void {
-        std::ptr::null_mut()
-    }
 }
 
 impl Answer for i32 {
@@ -103,11 +97,6 @@ impl Answer for () {
 }
 impl<T> Answer for *mut T {
     const FAILED: Self = std::ptr::null_mut();
-
-    #[inline]
-    fn address(self) -> *mut c_void {
-        self.cast()
-    }
 }
 
 /// How often `dup2` has replaced a number of ours.
@@ -129,21 +118,6 @@ pub fn is_replaced() -> bool {
 pub fn fail<T: Answer>(errno: Errno) -> T {
     set_errno(errno.raw_os_error());
     T::FAILED
-}
-
-/// Whether the system calls that the C library makes inside its functions arrive at this library
-/// (see [`crate::door`]).
-static ARRIVE: AtomicBool = AtomicBool::new(false);
-
-/// From now on they do.
-pub fn let_calls_arrive() {
-    ARRIVE.store(true, Ordering::Relaxed);
-}
-
-/// Whether they do.
-#[inline]
-pub fn calls_arrive() -> bool {
-    ARRIVE.load(Ordering::Relaxed)
 }
 
 /// The function that an interposed one hides, found once.

@@ -86,37 +86,6 @@ pub fn queue(signal: c_int, info: *const siginfo_t) {
     }
 }
 
-/// The signal that asks a forking thread to give way (see `lock`).
-pub const NUDGE: c_int = libc::SIGBUS;
-/// Its address is what that signal carries.
-static TOKEN: u8 = 0;
-
-/// # Safety
-///
-/// The information is the kernel's.
-pub unsafe fn is_nudge(info: *const siginfo_t) -> bool {
-    // SAFETY: the caller vouches for it; such a signal carries a value.
-    unsafe {
-        (*info).si_code == libc::SI_QUEUE
-            && (*info).si_value().sival_ptr == (&raw const TOKEN).cast_mut().cast()
-    }
-}
-
-/// Asks a thread of this process to give way.
-pub fn send_nudge(thread: u32) {
-    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
-    // What the kernel has for a queued signal: number, error, code; process, user, value.
-    let mut information = [0_u64; size_of::<siginfo_t>() / 8];
-    information[0] = NUDGE as u64;
-    information[1] = u64::from(libc::SI_QUEUE.cast_unsigned());
-    information[2] = process as u64;
-    information[3] = (&raw const TOKEN) as u64;
-    let at = (&raw const information) as usize;
-    let arguments = [process, thread as usize, NUDGE as usize, at, 0, 0];
-    // SAFETY: numbers, and a whole structure. One that does not arrive is sent again.
-    let _ = unsafe { system_call(libc::SYS_rt_tgsigqueueinfo, arguments) };
-}
-
 /// Takes the next pending signal of this number, if there is one.
 fn next_pending(signal: c_int) -> Option<PendingSignal> {
     let set = 1_u64 << (signal - 1);

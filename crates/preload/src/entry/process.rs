@@ -375,10 +375,7 @@ impl Process {
         let installed = fdtable::install(desc, min, cloexec);
         drop(lock);
         match installed {
-            Ok(fd) => {
-                hooks::number_taken(fd);
-                Ok(fd)
-            }
+            Ok(fd) => Ok(fd),
             Err(errno) => {
                 self.fs.close(desc)?;
                 Err(errno)
@@ -391,7 +388,6 @@ impl Process {
         let lock = self.lock();
         fdtable::set_reserved(fd, desc);
         drop(lock);
-        hooks::number_taken(fd);
     }
 
     /// Takes the lowest free number, which stands for nothing yet.
@@ -406,16 +402,12 @@ impl Process {
         fdtable::release(fd);
     }
 
-    /// Closes a number of ours. `false`: it is not ours.
+    /// Closes a number of ours. `false`: it is not ours; it is left to the kernel, and that is
+    /// announced.
     pub fn close(&self, fd: i32) -> Result<bool, Errno> {
-        self.close_or_announce(fd, false)
-    }
-
-    /// The same; `announces`: what is not ours is left to the kernel, and that is announced.
-    pub fn close_or_announce(&self, fd: i32, announces: bool) -> Result<bool, Errno> {
         let maps = self.lock();
         let Some((desc, last)) = fdtable::close(fd) else {
-            fdtable::closed_by_kernel(fd, announces)?;
+            fdtable::closed_by_kernel(fd)?;
             return Ok(false);
         };
         let drop_now = last && !maps.holds(desc);

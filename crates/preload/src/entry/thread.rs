@@ -26,7 +26,7 @@ use ddmap::Pagers;
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
 };
 
 use vfs::cred::Cred;
@@ -67,9 +67,6 @@ pub struct Thread {
     /// The next system call of the C library's is passed on: it was looked at already (see
     /// [`crate::door`]).
     pub passes_next: AtomicBool,
-    /// The stack where a call of the C library's arrived that is being served; 0: none. It says
-    /// nothing to code above it on the stack, which was jumped to.
-    pub arrived_at: AtomicUsize,
     /// The thread that waits until a child which shares its memory executes something, whose record
     /// this is; 0: none.
     pub lent_by: AtomicU32,
@@ -171,11 +168,20 @@ impl Thread {
         self.depth.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a call of the C library's is being served, which arrived below on the stack.
+    /// Whether something waits that a call of the program's has to look at: a kept signal, a
+    /// cancellation.
     #[inline]
-    pub fn serves_arrived(&self) -> bool {
-        let here = std::hint::black_box(0_u8);
-        (&raw const here as usize) < self.arrived_at.load(Ordering::Relaxed)
+    pub fn is_due(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the next call of the C library's may not be served as others.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        self.ends_first.load(Ordering::Relaxed)
+            | self.lent_by.load(Ordering::Relaxed)
+            | u32::from(self.passes_next.load(Ordering::Relaxed))
+            != 0
     }
 
     #[inline]
@@ -218,14 +224,6 @@ impl Thread {
         pmem::key::close(closed);
         self.closed.store(0, Ordering::Relaxed);
         true
-    }
-
-    /// Runs `call` in a signal handler that interrupted this thread inside: the memory is closed
-    /// during it, and afterwards is as before.
-    pub fn interrupted(&self, call: impl FnOnce()) {
-        let closed = self.closed.swap(0, Ordering::Relaxed);
-        call();
-        self.closed.store(closed, Ordering::Relaxed);
     }
 
     #[cold]

@@ -1,7 +1,7 @@
-//! The calls on files: bytes, attributes, asynchronous I/O of glibc and the kernel.
+//! The calls on files: bytes, attributes, the kernel's asynchronous I/O.
 
-mod aio;
 mod attrs;
+pub(crate) mod calls;
 pub(crate) mod kernel_aio;
 pub(crate) mod lost_pages;
 pub(crate) mod rw;

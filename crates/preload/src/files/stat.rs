@@ -299,24 +299,6 @@ fn flags_of(stat: &vfs::FsStat) -> c_ulong {
     libc::ST_RELATIME | if stat.read_only { libc::ST_RDONLY } else { 0 }
 }
 
-pub fn statvfs_of(process: &Process, of: FileRef) -> Result<libc::statvfs, Errno> {
-    let stat = process.fs.stat_fs(of)?;
-    // SAFETY: all zeros is a value of this plain structure.
-    let mut out: libc::statvfs = unsafe { std::mem::zeroed() };
-    out.f_bsize = stat.block_size;
-    out.f_frsize = stat.block_size;
-    out.f_blocks = stat.blocks;
-    out.f_bfree = stat.blocks_free;
-    out.f_bavail = stat.blocks_available;
-    out.f_files = stat.inodes;
-    out.f_ffree = stat.inodes_free;
-    out.f_favail = stat.inodes_free;
-    out.f_fsid = stat.fsid as c_ulong;
-    out.f_flag = flags_of(&stat);
-    out.f_namemax = vfs::walk::NAME_BYTES_MAX as c_ulong;
-    Ok(out)
-}
-
 /// `pathconf`'s values on the volume.
 pub fn limit(name: c_int) -> Served<c_long> {
     Ok(match name {

@@ -4,7 +4,7 @@
 //! They come here when the kernel is to serve them. Little of this is done before the first segment
 //! is mapped, which only `solera run --attach` allows.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_void};
 
 use flac::program;
 use os::interrupt::system_call;
@@ -128,26 +128,6 @@ pub const fn marks(flags: c_int) -> bool {
 #[inline]
 pub const fn controls(request: u32) -> bool {
     request == UFFDIO_REGISTER
-}
-
-/// A system call by number that marks memory; `None`: it is none. `answer` makes it.
-pub fn called(number: c_long, flags: usize, answer: impl FnOnce() -> c_long) -> Option<c_long> {
-    match number {
-        libc::SYS_seccomp | libc::SYS_prctl => {
-            let sandboxes = match number {
-                libc::SYS_seccomp => flags as u32 != libc::SECCOMP_GET_ACTION_AVAIL,
-                _ => flags as c_int == libc::PR_SET_SECCOMP,
-            };
-            if sandboxes {
-                program::stop();
-            }
-            None
-        }
-        libc::SYS_mbind | libc::SYS_set_mempolicy | libc::SYS_set_mempolicy_home_node => {
-            Some(marking(answer))
-        }
-        _ => None,
-    }
 }
 
 /// `mlockall`.

@@ -2,10 +2,10 @@
 
 pub(crate) mod advice;
 pub(crate) mod cache_segments;
+pub(crate) mod calls;
 mod large;
 pub(crate) mod mapping;
 mod mmap;
 mod mremap;
 pub(crate) mod page_faults;
 pub(crate) mod read_estimate;
-mod symbols;

@@ -1,14 +1,12 @@
-//! The calls that make, move and remove names: `mkdir`, `rmdir`, `unlink`, `remove`, `rename`,
-//! `link`, `symlink`, `readlink`, `mknod`, `mkfifo`, `realpath`.
+//! The calls that make, move and remove names: `mkdir`, `rmdir`, `unlink`, `rename`, `link`,
+//! `symlink`, `readlink`, `mknod`; those that read directories.
 //!
 //! A call with two paths of which one is the volume's and the other is not gives `EXDEV`, as
 //! between any two file systems: `mv` then copies.
 
+pub(crate) mod calls;
 mod cross_device;
-pub(crate) mod dir;
-mod symbols;
-mod temp;
-mod tree;
+mod dir;
 mod watches;
 
 use std::ffi::{CString, c_char, c_int, c_uint};
@@ -20,7 +18,6 @@ use vfs::{Errno, Kind, Node};
 use crate::entry::fdtable;
 use crate::entry::pointers::{Bytes, Text};
 use crate::entry::process::Process;
-use crate::entry::program_memory;
 use crate::entry::{DONE, Served, Stop};
 use crate::paths::identity;
 use crate::paths::links;
@@ -321,46 +318,4 @@ pub fn read_link(
     let len = bytes.len().min(room as usize);
     to.put(&bytes[..len])?;
     Ok(len as isize)
-}
-
-/// The canonical path into `to` (`PATH_MAX` bytes by contract) or into memory of the program's
-/// heap.
-pub fn real_path(
-    process: &Process,
-    path: Text,
-    to: *mut c_char,
-    kernel: impl Fn(*const c_char) -> *mut c_char,
-) -> Served<*mut c_char> {
-    if path.0.is_null() {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
-    let text = path.bytes()?;
-    let target = paths::resolve(process, HERE, text, true)?;
-    let whole = match &target {
-        Target::Kernel => return Err(Stop::Kernel),
-        Target::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
-        Target::Volume(found) => {
-            found.existing()?;
-            paths::name_of(process, found)?
-        }
-        Target::Descriptor(fd) => {
-            let attr = paths::existing(process, &target)?;
-            if attr.nlink == 0 {
-                return Err(Stop::Errno(Errno::NOENT));
-            }
-            identity::path_of_descriptor(process, fdtable::get(*fd).ok_or(Errno::BADF)?)?
-        }
-    };
-    let whole = paths::c_text(&whole)?;
-    Ok(give_text(&whole, to))
-}
-
-/// Copies `text` to `to`, or to memory that the program frees.
-fn give_text(text: &CString, to: *mut c_char) -> *mut c_char {
-    if to.is_null() {
-        return program_memory::copy_of(text);
-    }
-    // SAFETY: the program's buffer holds PATH_MAX bytes by the contract of `realpath`, which stores
-    // them itself in glibc too: a bad address is the program's own fault.
-    unsafe { libc::strcpy(to, text.as_ptr()) }
 }

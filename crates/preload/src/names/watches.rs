@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vfs::Errno;
 
 use crate::entry::fdtable;
+use crate::entry::pointers::Bytes;
 use crate::entry::process::{Process, VolumeView};
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
+use crate::files::calls;
 use crate::paths;
 
 /// Some watch was refused.
@@ -23,8 +25,8 @@ pub fn refuse<T>(seen: &VolumeView, path: &[u8], reason: &'static str) -> Served
             "solera: {path}: nobody is told of changes on a volume: what waits for {reason} to \
              tell them waits for ever; let the program poll\n"
         );
-        // SAFETY: a buffer of our own, written as the program would write it.
-        outside(|| unsafe { libc::write(2, line.as_ptr().cast(), line.len()) });
+        // As the program would write it.
+        outside(|| calls::write(2, Bytes(line.as_ptr().cast_mut().cast()), line.len()));
     }
     report::about(seen.root.member());
     Err(Stop::Refused(reason, Errno::OPNOTSUPP))

@@ -23,7 +23,7 @@ use vfs::{FileSystem, Node, User};
 use crate::entry::process::Process;
 use crate::entry::syscall;
 use crate::entry::thread::{has_one_thread, here};
-use crate::entry::{Answer, errno, set_errno};
+use crate::entry::{errno, set_errno};
 
 /// The identity of a process whose threads differ.
 static OF_THREADS: Cred = Cred::of_threads(own);
@@ -193,14 +193,6 @@ pub fn changed_here(process: &Process) {
     }
 }
 
-/// The calling thread sets ids for files alone: gives the one before.
-pub fn for_files(process: &Process, call: impl FnOnce() -> u32) -> u32 {
-    FOR_FILES.store(true, Ordering::Relaxed);
-    let before = call();
-    changed_here(process);
-    before
-}
-
 /// Makes a call that may enter another user namespace.
 pub fn moved(process: &Process, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let before = process.cred();
@@ -218,21 +210,12 @@ pub fn cloned_elsewhere(process: &Process) {
     moved(process, libc::CLONE_NEWUSER, || 0);
 }
 
-/// A change by number: of the calling thread alone.
+/// A system call that changes the calling thread's identity.
 pub fn by_number(process: &Process, number: c_long, given: [usize; 6]) -> c_long {
-    let call = || syscall::kernel(number, given);
-    match number {
-        libc::SYS_unshare => {
-            return moved(process, given[0] as c_int, || call() as c_int).into();
-        }
-        libc::SYS_setns => {
-            let entered = entered_by(given[0] as c_int, given[1] as c_int);
-            return moved(process, entered, || call() as c_int).into();
-        }
-        libc::SYS_setfsuid | libc::SYS_setfsgid => FOR_FILES.store(true, Ordering::Relaxed),
-        _ => {}
+    if matches!(number, libc::SYS_setfsuid | libc::SYS_setfsgid) {
+        FOR_FILES.store(true, Ordering::Relaxed);
     }
-    let answer = call();
+    let answer = syscall::kernel(number, given);
     changed_here(process);
     answer
 }
@@ -257,8 +240,4 @@ pub fn before_write(fs: &dyn FileSystem, node: Node) -> vfs::Result<()> {
     let tree = Tree { root: fs.root(), prefix: Vec::new() };
     let walk = Walk { fs, tree: &tree, cred: process.cred() };
     User { walk, umask: 0 }.before_write(node)
-}
-
-impl Answer for u32 {
-    const FAILED: Self = u32::MAX;
 }

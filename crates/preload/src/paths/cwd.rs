@@ -103,29 +103,23 @@ pub fn by_number(process: &Process, to: Bytes, len: usize) -> Served<c_long> {
     Ok(bytes.len() as c_long)
 }
 
-/// `getcwd`: into a buffer of `len` bytes, or into memory of the program's heap.
+/// `getcwd` of the C library: into a buffer of `len` bytes, or into memory of the program's heap. A
+/// path of any length: where the kernel gives up, the C library goes upwards, and finds no volume
+/// in the directory where it seems to lie.
 pub fn get(process: &Process, to: *mut c_char, len: usize) -> Served<*mut c_char> {
     let path = current(process)?;
     let need = path.as_bytes_with_nul().len();
-    if to.is_null() {
-        if len != 0 && len < need {
-            return Err(Stop::Errno(Errno::RANGE));
-        }
-        // SAFETY: memory for the program, filled up to its size.
-        unsafe {
-            let memory = program_memory::allocate(len.max(need)).cast::<c_char>();
-            if memory.is_null() {
-                return Err(Stop::Errno(Errno::NOMEM));
-            }
-            return Ok(libc::strcpy(memory, path.as_ptr()));
-        }
-    }
-    if len == 0 {
+    let room = if to.is_null() && len == 0 { need } else { len };
+    if room == 0 {
         return Err(Stop::Errno(Errno::INVAL));
     }
-    if len < need {
+    if room < need {
         return Err(Stop::Errno(Errno::RANGE));
     }
-    Bytes(to.cast()).put(path.as_bytes_with_nul())?;
-    Ok(to)
+    let memory = if to.is_null() { program_memory::allocate(room).cast() } else { to };
+    if memory.is_null() {
+        return Err(Stop::Errno(Errno::NOMEM));
+    }
+    Bytes(memory.cast()).put(path.as_bytes_with_nul())?;
+    Ok(memory)
 }

@@ -7,6 +7,7 @@
 //! `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a descriptor of ours mean that
 //! descriptor.
 
+pub(crate) mod calls;
 pub(crate) mod credentials;
 pub(crate) mod cwd;
 pub(crate) mod flags;

@@ -4,13 +4,9 @@
 
 use std::ffi::{CString, c_int};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use door::entry::Call;
 use vfs::Node;
-
-use crate::entry::thread::here;
-use crate::runtime::objects;
 
 /// What was taken over.
 pub struct StandIns {
@@ -29,19 +25,37 @@ static HAS_COPIES: AtomicBool = AtomicBool::new(false);
 /// which it then knows again.
 #[inline]
 pub fn loaded_copy(node: Node) -> Option<CString> {
-    if HAS_COPIES.load(Ordering::Relaxed) { find_copy(node) } else { None }
+    if has_copies() { find_copy(node) } else { None }
 }
 
 #[cold]
 fn find_copy(node: Node) -> Option<CString> {
     let (number, _) = STANDINS.get()?.copies.iter().find(|(_, copied)| *copied == node)?;
-    let arrived = here().arrived_at.load(Ordering::Relaxed) as *const Call;
-    // SAFETY: a call that this thread is in the midst of.
-    let address = unsafe { arrived.as_ref() }?.return_address();
-    let below = objects::loaded().filter(|object| object.base() <= address);
-    let caller = below.max_by_key(|object| object.base())?;
-    let is_linker = objects::linker().is_some_and(|linker| linker.base() == caller.base());
+    let is_linker = LINKERS_THREAD.load(Ordering::Relaxed) == own_thread();
     is_linker.then(|| CString::new(format!("/proc/self/fd/{number}")).ok())?
+}
+
+/// The thread whose call of the linker's is being served; 0: none. The linker's lock keeps others
+/// out.
+static LINKERS_THREAD: AtomicU32 = AtomicU32::new(0);
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+}
+
+/// Whether it matters that a call is the linker's.
+#[inline]
+pub fn has_copies() -> bool {
+    HAS_COPIES.load(Ordering::Relaxed)
+}
+
+/// Serves a call of the linker's.
+#[cold]
+pub fn serve_linker<T>(serve: impl FnOnce() -> T) -> T {
+    LINKERS_THREAD.store(own_thread(), Ordering::Relaxed);
+    let served = serve();
+    LINKERS_THREAD.store(0, Ordering::Relaxed);
+    served
 }
 
 /// From now on they are these.

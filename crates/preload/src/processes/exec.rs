@@ -25,10 +25,11 @@ use crate::descriptors::handover;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
-use crate::entry::pointers::{Out, Text};
+use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Served, Stop, calls_arrive, outside};
+use crate::entry::{Served, Stop, outside};
+use crate::files::calls;
 use crate::files::rw::{copy_to_memory, read_at};
 use crate::paths::links;
 use crate::paths::mount;
@@ -60,16 +61,6 @@ impl List {
             texts.push(text);
         }
     }
-
-    /// The program's environment.
-    pub fn environment() -> Self {
-        // SAFETY: glibc's variable.
-        Self(unsafe { environ }.cast_const().cast())
-    }
-}
-
-unsafe extern "C" {
-    static mut environ: *mut *mut c_char;
 }
 
 /// What to give to the kernel.
@@ -285,14 +276,7 @@ fn environment(
     // What a library in front of the one that serves does to a call is what it does without a
     // volume: the C library's calls arrive all the same. One that aligns stands before allocators.
     let [profiling, serving, aligning] = ours.each_ref().map(Option::as_slice);
-    let ordered = |theirs: &[&[u8]]| {
-        let all = if calls_arrive() {
-            [profiling, aligning, theirs, serving]
-        } else {
-            [profiling, serving, aligning, theirs]
-        };
-        all.concat().join(&b':')
-    };
+    let ordered = |theirs: &[&[u8]]| [profiling, aligning, theirs, serving].concat().join(&b':');
     let mut preload = ordered(&theirs);
     if let Some(supply) = supply {
         supply.plain_preload(&preload);
@@ -494,8 +478,8 @@ fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
     lifecycle::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
     let path = image.path.to_string_lossy();
     let line = format!("solera: {path}: {reason}, so it cannot use the volume, and {what}\n");
-    // SAFETY: a buffer of our own, written as the program would write it.
-    outside(|| unsafe { libc::write(2, line.as_ptr().cast(), line.len()) });
+    // As the program would write it.
+    outside(|| calls::write(2, Bytes(line.as_ptr().cast_mut().cast()), line.len()));
     Errno::ACCESS
 }
 
@@ -579,8 +563,7 @@ pub fn exec_search(process: &Process, file: &[u8], arguments: List, environment:
         // Much cheaper than preparing for an exec that fails.
         let absent = outside(|| {
             let Ok(text) = paths::c_text(&whole) else { return true };
-            // SAFETY: a text.
-            unsafe { libc::access(text.as_ptr(), libc::F_OK) != 0 }
+            calls::access(Text(text.as_ptr()), libc::F_OK) != 0
         });
         if absent {
             denied |= crate::entry::errno() == libc::EACCES;

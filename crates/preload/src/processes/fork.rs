@@ -1,9 +1,9 @@
-//! New processes: `fork`, `_Fork`, `vfork`, `clone`, and children made by raw system calls.
+//! New processes: `fork` and its kin, `vfork`, `clone`, and children made by raw system calls.
 //!
 //! A forked child holds every description that its parent held, under a place of its own in the
-//! engine, prepared before the fork. Around glibc's `fork` this happens in `pthread_atfork`
-//! handlers that were registered before all others: so the program's handlers run outside of all
-//! our locks, and may do I/O on the volume.
+//! engine, prepared before the fork. A `fork` of the C library's is prepared when its system call
+//! arrives (see [`crate::door`]): after all handlers of `pthread_atfork`, with the C library's
+//! locks held, so that its locks come first and this library's second, always.
 //!
 //! `vfork`, and `clone` with memory but not descriptors shared, are served by a fork whose parent
 //! waits until the child has executed something or ended: programs edit descriptors in the child,
@@ -14,21 +14,15 @@
 //! message. It never acts as its parent. One that was to share the table of descriptors gets a
 //! copy: what the numbers stand for is noted in memory that it does not share.
 //!
-//! Where the C library's system calls arrive here ([`crate::door`]), a `fork` of glibc's is
-//! prepared when its system call does: after all handlers, with the C library's locks held, so that
-//! its locks come first and this library's second, always.
-//!
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
-//! a thread that it does not have: the turn to fork, structure, working directory, streams of
-//! `popen`, signal actions, heap. While glibc waits for locks of its own, before the system call,
-//! [`give_way`] lets other threads have them (see `lock`). When the locks are taken again, the
-//! child's place is prepared anew, with what those threads changed.
+//! a thread that it does not have: the turn to fork, structure, working directory, signal actions,
+//! heap.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_long, c_void};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use os::interrupt::system_call;
 use rustix::pipe::PipeFlags;
@@ -39,176 +33,91 @@ use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::heap;
 use crate::entry::hooks;
-use crate::entry::lock::{self, ForkPermit, Guard};
+use crate::entry::lock::{Guard, Lock};
 use crate::entry::maptable::Mappings;
 use crate::entry::pointers::Out;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
-use crate::entry::{Inside, Real, Served, Stop, calls_arrive, errno, outside, set_errno};
+use crate::entry::{Inside, Real, Served, Stop, errno, outside};
 use crate::mappings::mapping;
 use crate::paths::credentials;
-use crate::processes::lifecycle::{exit_now, fail_loudly, leave};
-use crate::processes::spawn;
+use crate::processes::lifecycle::{fail_loudly, leave};
 use crate::{entry::thread, signals::sigaction, signals::signal};
 
 /// The locks that are held from before a fork until after it, in parent and child.
 struct Locks {
     heap: Guard<'static, heap::Heap>,
-    children: Guard<'static, spawn::Children>,
     cwd: Guard<'static, Arc<Cwd>>,
     maps: Guard<'static, Mappings>,
     actions: Guard<'static, sigaction::Actions>,
-    turn: ForkPermit,
+    turn: Guard<'static, ()>,
 }
 
 impl Locks {
     /// Takes all, and prepares the child's place.
-    fn take(process: &'static Process) -> Self {
-        let turn = ForkPermit::take();
+    fn take(process: &'static Process) -> Result<(Self, ForkTicket), Errno> {
+        let turn = TURN.lock();
         let maps = process.lock();
         let cwd = process.cwd.lock();
-        let children = spawn::children();
-        TICKET.set(process.fs.fork_prepare(&Process::held(&maps)));
+        let ticket = process.fs.fork_prepare(&Process::held(&maps))?;
         let actions = sigaction::lock();
         let heap = heap::lock();
-        Self { heap, children, cwd, maps, actions, turn }
+        Ok((Self { heap, cwd, maps, actions, turn }, ticket))
     }
 
     /// Gives all back.
     fn release(self) {
-        let Self { heap, children, cwd, maps, actions, turn } = self;
-        drop((heap, actions, children, cwd, maps, turn));
+        let Self { heap, cwd, maps, actions, turn } = self;
+        drop((heap, actions, cwd, maps, turn));
     }
 }
+
+/// The holder of this is the one thread that forks.
+static TURN: Lock<()> = Lock::new(());
 
 /// A fork that is under way.
 struct ForkState {
     locks: Locks,
+    ticket: ForkTicket,
     inside: Inside,
 }
 
 /// Filled while a fork is under way.
 struct ForkSlot(UnsafeCell<Option<ForkState>>);
-// SAFETY: used only by the thread that has the turn to fork, which is in it.
+// SAFETY: used only by the thread that has the turn to fork, or its image in the child.
 unsafe impl Sync for ForkSlot {}
 static HELD: ForkSlot = ForkSlot(UnsafeCell::new(None));
-/// It is whole: for a signal handler of the thread that forks.
-static FILLED: AtomicBool = AtomicBool::new(false);
 
-thread_local! {
-    /// This thread is in a fork that began in this file.
-    static FORKING: Cell<bool> = const { Cell::new(false) };
-    /// The child's place, or why it has none.
-    static TICKET: Cell<Result<ForkTicket, Errno>> = const { Cell::new(Err(Errno::AGAIN)) };
+impl ForkSlot {
+    fn fill(&self, state: ForkState) {
+        // SAFETY: this thread has the turn to fork.
+        unsafe { *self.0.get() = Some(state) };
+    }
+
+    fn empty(&self) -> Option<ForkState> {
+        // SAFETY: this thread had the turn to fork, or is its image in the child.
+        unsafe { (*self.0.get()).take() }
+    }
 }
 
 /// The pipe whose end tells the parent of a `vfork` to go on; -1: this process was not made so.
 static TOLD: AtomicI32 = AtomicI32::new(-1);
 
-/// Before the fork: the child's place, then all locks.
-extern "C" fn before() {
-    let Some(process) = attachment::process().filter(|_| FORKING.get()) else { return };
-    let inside = Inside::new();
-    signal::unblock_nudge();
-    keep(Some(ForkState { locks: Locks::take(process), inside }));
-}
-
-/// Changes what is held; gives what was. Only in the thread that has the turn; a signal may call
-/// [`give_way`] in the midst of it.
-fn keep(held: Option<ForkState>) -> Option<ForkState> {
-    let filled = held.is_some();
-    FILLED.store(false, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: this thread has the turn to fork, or is its image in the child.
-    let before = unsafe { std::mem::replace(&mut *HELD.0.get(), held) };
-    compiler_fence(Ordering::SeqCst);
-    FILLED.store(filled, Ordering::Relaxed);
-    before
-}
-
-/// Gives all back, in the parent and in the child.
-fn release() {
-    if let Some(ForkState { locks, inside }) = keep(None) {
-        locks.release();
-        drop(inside);
-    }
-}
-
-/// Whether a handler has interrupted a wait for a lock: the thread stands at the system call that
-/// the kernel is about to start anew, or behind it.
-fn waited(context: *mut c_void) -> bool {
-    // SAFETY: the kernel's context of this handler.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let [at, result, operation] =
-        [libc::REG_RIP, libc::REG_RAX, libc::REG_RSI].map(|index| registers[index as usize]);
-    let behind = match result {
-        libc::SYS_futex => 0,
-        FUTEX_INTERRUPTED => SYSCALL.len(),
-        _ => return false,
-    };
-    let call = (at as usize).wrapping_sub(behind) as *const [u8; SYSCALL.len()];
-    // SAFETY: reads the code that runs next or ran just now: with this result it is a system call
-    // or, at worst, another instruction.
-    let calls = unsafe { call.read() } == SYSCALL;
-    calls
-        && matches!(operation as c_int & FUTEX_COMMAND, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET)
-}
-
-/// The instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-const FUTEX_INTERRUPTED: i64 = -(libc::EINTR as i64);
-/// Without the flags of private words and clocks.
-const FUTEX_COMMAND: c_int = 0x7f;
-
-/// In the handler of the signal by which a thread that waits for our locks asks for them.
-#[cold]
-pub fn give_way(context: *mut c_void) {
+/// In the child: its place, and its locks.
+fn in_child() {
     let Some(process) = attachment::known() else { return };
-    if !lock::has_turn() || !FILLED.load(Ordering::Relaxed) || !waited(context) {
-        return;
-    }
-    let failed = errno();
-    if let Some(ForkState { locks, inside }) = keep(None) {
-        if let Ok(ticket) = TICKET.replace(Err(Errno::AGAIN)) {
-            process.fs.fork_parent(ticket, None);
-        }
-        locks.release();
-        lock::let_others();
-        keep(Some(ForkState { locks: Locks::take(process), inside }));
-    }
-    set_errno(failed);
-}
-
-extern "C" fn in_parent() {
-    if FORKING.get() {
-        release();
-    }
-}
-
-/// In the child, before any handler of the program's.
-extern "C" fn in_child() {
-    if !FORKING.replace(false) {
-        cached_fd::forked();
-        return;
-    }
-    let Some(process) = attachment::known() else { return };
-    let inside = Inside::new();
-    // SAFETY: this thread had the turn to fork, and is the only one here.
-    let held = unsafe { &*HELD.0.get() };
-    if let Some(held) = held.as_ref().filter(|_| ddmap::Pagers::any())
-        && let Err(errno) = mapping::keep_paged(&held.locks.maps)
+    let Some(ForkState { locks, ticket, inside }) = HELD.empty() else { return };
+    if ddmap::Pagers::any()
+        && let Err(errno) = mapping::keep_paged(&locks.maps)
     {
         fail_loudly("a forked process cannot keep the places of its mappings", errno);
     }
-    match TICKET.get().map(|ticket| process.fs.fork_child(ticket)) {
-        Ok(Ok(())) => {}
-        // The parent says why.
-        Err(_) => exit_now(crate::processes::lifecycle::EXIT_WITHOUT_VOLUME),
-        Ok(Err(errno)) => fail_loudly("a forked process cannot attach the volume", errno),
+    if let Err(errno) = process.fs.fork_child(ticket) {
+        fail_loudly("a forked process cannot attach the volume", errno);
     }
     attachment::publish(process);
     new_process(process);
-    release();
+    locks.release();
     if ddmap::Pagers::any()
         && let Err(errno) = mapping::renew_paged(process)
     {
@@ -219,7 +128,6 @@ extern "C" fn in_child() {
 
 /// What a child starts anew with.
 fn new_process(process: &Process) {
-    lock::forked();
     cached_fd::forked();
     signal::forked();
     if process.program.is_some() {
@@ -236,74 +144,34 @@ fn new_process(process: &Process) {
     }
 }
 
-/// Registered before the program's handlers, so that ours run closest to the system call.
-pub fn register() {
-    // SAFETY: functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-}
-
-/// The outcome in the parent, after the system call, outside all locks.
-fn outcome(process: &Process, pid: c_int, failed: c_int) -> Result<c_int, Errno> {
-    match TICKET.replace(Err(Errno::AGAIN)) {
-        Ok(ticket) => {
-            process.fs.fork_parent(ticket, u32::try_from(pid).ok());
-            if pid < 0 { Err(Errno::from_raw_os_error(failed.max(1))) } else { Ok(pid) }
-        }
-        Err(errno) => {
-            if pid > 0 {
-                // SAFETY: the child ends at once.
-                unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-            }
-            // All places of the volume are taken: what the kernel says where it has none.
-            Err(if errno == Errno::USERS { Errno::AGAIN } else { errno })
-        }
-    }
-}
-
-/// `fork` with the program's handlers: `real` runs outside.
-fn with_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
-    if calls_arrive() {
-        // The system call arrives, with all of the C library's locks held: it is prepared there.
-        let pid = outside(real);
-        return if pid < 0 { Err(Errno::from_raw_os_error(errno().max(1))) } else { Ok(pid) };
-    }
-    // A handler of a signal may fork in the midst of it.
-    let outer = FORKING.replace(true);
-    let pid = outside(real);
-    let failed = errno();
-    FORKING.set(outer);
-    if pid == 0 { Ok(0) } else { outcome(process, pid, failed) }
-}
-
-/// A fork that runs no handlers but ours. The child must not use glibc's heap if the parent has
+/// A fork by `real`, which runs no handlers. The child must not use glibc's heap if the parent has
 /// threads; it tells the second engine that it is born.
-pub fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+pub fn without_handlers(
+    process: &'static Process,
+    real: impl FnOnce() -> c_int,
+) -> Result<c_int, Errno> {
     (hooks::get().hand_over_all)();
-    FORKING.set(true);
-    before();
-    if let Err(errno) = TICKET.get() {
-        FORKING.set(false);
-        release();
-        return Err(if errno == Errno::USERS { Errno::AGAIN } else { errno });
-    }
+    let inside = Inside::new();
+    let (locks, ticket) = Locks::take(process)
+        // All places of the volume are taken: what the kernel says where it has none.
+        .map_err(|errno| if errno == Errno::USERS { Errno::AGAIN } else { errno })?;
+    HELD.fill(ForkState { locks, ticket, inside });
     let pid = real();
     let failed = errno();
     if pid == 0 {
         in_child();
         return Ok(0);
     }
-    in_parent();
-    FORKING.set(false);
-    outcome(process, pid, failed)
+    if let Some(ForkState { locks, ticket, inside }) = HELD.empty() {
+        locks.release();
+        process.fs.fork_parent(ticket, u32::try_from(pid).ok());
+        drop(inside);
+    }
+    if pid < 0 { Err(Errno::from_raw_os_error(failed.max(1))) } else { Ok(pid) }
 }
 
-/// `_Fork`.
-pub fn fork_without_handlers(process: &Process) -> Result<c_int, Errno> {
-    arrived(process, real_fork)
-}
-
-/// A fork that no function of this library has begun, by `real`: the system call.
-pub fn arrived(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+/// A fork by `real`: the system call.
+pub fn arrived(process: &'static Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
     let pid = without_handlers(process, real)?;
     if pid == 0 {
         (hooks::get().born)(false);
@@ -315,16 +183,6 @@ pub fn real_fork() -> c_int {
     static REAL: Real = Real::new("_Fork\0");
     // SAFETY: glibc's function of that name and type.
     unsafe { std::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(REAL.address())() }
-}
-
-/// Forks for glibc's own purposes, with the program's handlers; 0 in the child.
-pub fn fork_with_handlers(process: &Process) -> Result<c_int, Errno> {
-    static REAL: Real = Real::new("fork\0");
-    // SAFETY: as above.
-    let real = || unsafe {
-        std::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(REAL.address())()
-    };
-    with_handlers(process, real)
 }
 
 /// A descriptor at a high number, out of the program's way.
@@ -349,9 +207,9 @@ pub enum ChildReport {
 }
 
 /// Forks by `real` a child that only prepares an exec, by itself or, after a `vfork`, by the
-/// program, and waits for it. Its standard streams stay as they are, and it runs no handlers.
+/// program, and waits for it. It runs no handlers.
 fn fork_to_exec(
-    process: &Process,
+    process: &'static Process,
     real: impl FnOnce() -> c_int,
     by_itself: bool,
 ) -> Result<ChildReport, Errno> {
@@ -360,7 +218,6 @@ fn fork_to_exec(
     if pid == 0 {
         (hooks::get().born)(by_itself);
         drop(read);
-        crate::glibc::stdio::leave_streams();
         TOLD.store(write.as_raw_fd(), Ordering::Relaxed);
         process.set_spare(write.as_raw_fd());
         return Ok(ChildReport::Child(write));
@@ -372,12 +229,12 @@ fn fork_to_exec(
 }
 
 /// Forks for `posix_spawn` and its kin.
-pub fn fork_for_spawn(process: &Process) -> Result<ChildReport, Errno> {
+pub fn fork_for_spawn(process: &'static Process) -> Result<ChildReport, Errno> {
     fork_to_exec(process, real_fork, true)
 }
 
 /// A `vfork` by `real`: 0 in the child.
-pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+pub fn vfork_by(process: &'static Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
     match fork_to_exec(process, real, false)? {
         ChildReport::Child(end) => {
             // Open until the child executes something or ends.
@@ -416,8 +273,10 @@ pub fn adopt(process: &'static Process) {
         // SAFETY: a number. Without a table to share nothing happens.
         let _ = unsafe { system_call(libc::SYS_unshare, flags) };
     }
-    let free = heap::is_free() && sigaction::is_free() && spawn::children_are_free();
-    if !free || !lock::no_thread_forks() || process.cwd.try_lock().is_none() {
+    // The C library blocks all signals where it makes such a child.
+    signal::admit_faults();
+    let free = heap::is_free() && sigaction::is_free() && TURN.try_lock().is_some();
+    if !free || process.cwd.try_lock().is_none() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     }
     let Some(maps) = process.structure.try_lock() else {
@@ -493,7 +352,6 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
         credentials::cloned_elsewhere(process);
     }
     if let Some(process) = attachment::known().filter(|_| told >= 0) {
-        crate::glibc::stdio::leave_streams();
         TOLD.store(told, Ordering::Relaxed);
         process.set_spare(told);
     }
@@ -534,7 +392,7 @@ fn kind(flags: c_int) -> Kind {
 
 /// `clone` by `own`, which gets its flags and what its child runs.
 pub fn clone_by(
-    process: &Process,
+    process: &'static Process,
     (main, argument): (Main, *mut c_void),
     (stack, flags): (*mut c_void, c_int),
     own: impl FnOnce(c_int, *mut Start) -> c_int,

@@ -8,7 +8,7 @@
 //! `SOLERA_VOLUME` nothing is served, nor in a program that is named in `SOLERA_BYPASS`. If a
 //! volume cannot be attached, the program does not run: message, exit code 125.
 
-use std::ffi::{CString, OsStr, c_int, c_void};
+use std::ffi::{CString, OsStr, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,6 @@ use volume::{AttachOptions, Volume};
 
 use crate::descriptors::handover;
 use crate::entry::attachment;
-use crate::entry::calls_arrive;
 use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::process::{Process, Texts, VolumeView};
@@ -33,7 +32,6 @@ use crate::paths::credentials;
 use crate::paths::cwd;
 use crate::paths::mount;
 use crate::processes::caching;
-use crate::processes::fork;
 use crate::processes::lifecycle;
 use crate::processes::supply;
 use crate::runtime::{environment, objects};
@@ -56,16 +54,6 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
             inherit(process);
             attachment::mark_page();
             attachment::publish(process);
-            fork::register();
-            if !calls_arrive() {
-                let null = std::ptr::null_mut();
-                // SAFETY: registered before `main`'s own runtime registers anything, so they run
-                // last.
-                unsafe {
-                    __cxa_atexit(lifecycle::at_exit, null, null);
-                    __cxa_at_quick_exit(lifecycle::at_quick_exit, null);
-                }
-            }
             Some(process)
         }
         Err(message) => {
@@ -84,15 +72,6 @@ fn obey_variables() -> Result<(), String> {
         kernel_aio::allow();
     }
     volume::check_simulated()
-}
-
-unsafe extern "C" {
-    fn __cxa_atexit(
-        function: extern "C" fn(*mut c_void),
-        argument: *mut c_void,
-        object: *mut c_void,
-    ) -> c_int;
-    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
 }
 
 /// Whether the environment asks for anything.

@@ -1,6 +1,6 @@
 //! The process itself: leaving, `daemon`, and changes of the umask.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 
 use vfs::Errno;
 
@@ -9,8 +9,6 @@ use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Inside, calls_arrive};
-use crate::glibc::stdio;
 
 /// The exit code that says that the program could not run on the volume.
 pub const EXIT_WITHOUT_VOLUME: c_int = 125;
@@ -58,28 +56,4 @@ pub fn leave(process: &Process) {
     handover::close_handed(process);
     // A detach that fails is a death: the next attacher cleans up.
     let _ = process.fs.detach();
-}
-
-/// Runs after all exit handlers of the program, since it was registered before any of them.
-pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
-    // Where the last call of all arrives, it does this. A process made by a raw system call that
-    // has not called since has nothing to leave.
-    if let Some(process) = attachment::attached().filter(|_| !calls_arrive()) {
-        stdio::flush_all();
-        let _inside = Inside::new();
-        leave(process);
-    }
-}
-
-/// The same for `quick_exit`, which flushes nothing.
-pub extern "C" fn at_quick_exit(_: *mut std::ffi::c_void) {
-    if let Some(process) = attachment::attached().filter(|_| !calls_arrive()) {
-        let _inside = Inside::new();
-        leave(process);
-    }
-}
-
-/// A shell command as an argument list.
-pub fn shell(command: *const c_char) -> [*const c_char; 4] {
-    [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()]
 }

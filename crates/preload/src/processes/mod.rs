@@ -8,6 +8,7 @@ pub(crate) mod lifecycle;
 mod loader_program;
 
 mod announcement;
+pub(crate) mod calls;
 mod closure;
 mod loadable;
 mod spawn;

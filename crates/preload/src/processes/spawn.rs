@@ -1,23 +1,24 @@
-//! `posix_spawn`, `posix_spawnp`, `popen`, `pclose`, `system`: glibc forks and executes inside
-//! itself, so all of it is done here, with our `fork` and `exec`.
+//! `posix_spawn` and its kin: the child of glibc's shares its parent's memory, by which it tells an
+//! error. So all of it is done here, with our fork and exec. (`system`, `popen` and `wordexp` have
+//! the C library spawn inside itself: such a child gets a copy of the memory, see
+//! [`crate::door`].)
 //!
 //! The child tells an error through a close-on-exec pipe at high numbers, out of the way of the
-//! file actions. Those are read from glibc's own structure, unchanged since 2.29.
+//! file actions. Those and the attributes are read from glibc's own structures, unchanged since
+//! 2.29.
 
-use std::ffi::{CStr, c_char, c_int, c_short};
-use std::os::fd::AsRawFd;
+use std::ffi::{c_char, c_int, c_short, c_uint};
 
-use libc::{FILE, posix_spawnattr_t, sigset_t};
-use rustix::pipe::PipeFlags;
+use libc::sigset_t;
 use vfs::Errno;
 
+use crate::descriptors::calls;
 use crate::entry::cached_fd;
-use crate::entry::lock::{Guard, Lock};
 use crate::entry::pending_signals;
-use crate::entry::pointers::Out;
+use crate::entry::pointers::{Out, Text};
 use crate::entry::process::Process;
-use crate::entry::{Real, Served, Stop, errno, outside};
-use crate::glibc::stdio;
+use crate::entry::{Served, errno, outside};
+use crate::paths::calls as directories;
 use crate::processes::exec::{self, List};
 use crate::processes::fork::{self, ChildReport};
 use crate::processes::lifecycle::{self, exit_now};
@@ -63,69 +64,71 @@ pub struct Program {
     pub environment: List,
 }
 
-pub type Attributes = *const posix_spawnattr_t;
+/// The beginning of glibc's `posix_spawnattr_t`.
+#[repr(C)]
+pub struct Attributes {
+    flags: c_short,
+    group: c_int,
+    default: sigset_t,
+    mask: sigset_t,
+    parameter: libc::sched_param,
+    policy: c_int,
+}
+const _: () = assert!(std::mem::offset_of!(Attributes, policy) == 268);
+const _: () = assert!(size_of::<Attributes>() <= size_of::<libc::posix_spawnattr_t>());
 
-/// In the child: one file action by the interposed calls. Gives 0 or an error number.
+/// In the child: one file action, as the program would do it. Gives 0 or an error number.
 fn act(action: &Action) -> c_int {
-    // SAFETY: the calls that the program asked for, with its arguments.
-    let result = unsafe {
-        match action.tag {
-            CLOSE => {
-                // Closing what is not open is no error.
-                libc::close(action.first);
-                0
-            }
-            DUP2 if action.first == action.second => {
-                let flags = libc::fcntl(action.first, libc::F_GETFD);
-                if flags < 0 {
-                    flags
-                } else {
-                    libc::fcntl(action.first, libc::F_SETFD, flags & !libc::FD_CLOEXEC)
-                }
-            }
-            DUP2 => libc::dup2(action.first, action.second),
-            OPEN => {
-                let new = libc::open(action.path, action.flags, action.mode);
-                if new >= 0 && new != action.first {
-                    let moved = libc::dup2(new, action.first);
-                    libc::close(new);
-                    moved
-                } else {
-                    new
-                }
-            }
-            // The union's text stands in the place of the first two numbers.
-            CHDIR => {
-                libc::chdir((&raw const action.first).cast::<*const c_char>().read_unaligned())
-            }
-            FCHDIR => libc::fchdir(action.first),
-            CLOSE_FROM => {
-                libc::close_range(action.first as u32, u32::MAX, 0);
-                0
-            }
-            TERMINAL => libc::tcsetpgrp(action.first, libc::getpgrp()),
-            _ => return libc::EINVAL,
+    let (first, second) = (action.first, action.second);
+    let result = match action.tag {
+        CLOSE => {
+            // Closing what is not open is no error.
+            calls::close(first);
+            0
         }
+        DUP2 if first == second => {
+            let flags = calls::fcntl(first, libc::F_GETFD, 0);
+            let kept = flags & !libc::FD_CLOEXEC;
+            if flags < 0 { flags } else { calls::fcntl(first, libc::F_SETFD, kept as usize) }
+        }
+        DUP2 => calls::dup2(first, second),
+        OPEN => {
+            let new = calls::open(Text(action.path), action.flags, action.mode);
+            if new >= 0 && new != first {
+                let moved = calls::dup2(new, first);
+                calls::close(new);
+                moved
+            } else {
+                new
+            }
+        }
+        CHDIR => {
+            // SAFETY: the union's text stands in the place of the first two numbers.
+            let path = unsafe { (&raw const action.first).cast::<Text>().read_unaligned() };
+            directories::chdir(path)
+        }
+        FCHDIR => directories::fchdir(first),
+        CLOSE_FROM => {
+            calls::close_range(first as c_uint, c_uint::MAX, 0);
+            0
+        }
+        // SAFETY: numbers.
+        TERMINAL => unsafe { libc::tcsetpgrp(first, libc::getpgrp()) },
+        _ => return libc::EINVAL,
     };
     if result < 0 { errno() } else { 0 }
 }
 
 /// In the child: the attributes. Gives 0 or an error number.
-fn apply(attributes: Attributes) -> c_int {
-    if attributes.is_null() {
-        return 0;
-    }
-    // SAFETY: the program's initialised attributes, read by glibc's functions.
+fn apply(attributes: *const Attributes) -> c_int {
+    // SAFETY: the program's initialised attributes in glibc's layout, or NULL.
+    let Some(given) = (unsafe { attributes.as_ref() }) else { return 0 };
+    let has = |bit: c_int| c_int::from(given.flags) & bit != 0;
+    // SAFETY: calls on numbers and on structures of the program's, as it asked for them.
     unsafe {
-        let mut flags: c_short = 0;
-        libc::posix_spawnattr_getflags(attributes, &raw mut flags);
-        let flags = c_int::from(flags);
-        let has = |bit: c_int| flags & bit != 0;
         if has(libc::POSIX_SPAWN_SETSIGDEF) {
-            let mut set: sigset_t = std::mem::zeroed();
-            libc::posix_spawnattr_getsigdefault(attributes, &raw mut set);
             for signal in 1..=libc::SIGRTMAX() {
-                if libc::sigismember(&raw const set, signal) == 1 {
+                if libc::sigismember(&raw const given.default, signal) == 1 {
                     libc::signal(signal, libc::SIG_DFL);
                 }
             }
@@ -135,28 +138,21 @@ fn apply(attributes: Attributes) -> c_int {
             result |= c_int::from(libc::setsid() < 0);
         }
         if has(libc::POSIX_SPAWN_SETPGROUP) {
-            let mut group = 0;
-            libc::posix_spawnattr_getpgroup(attributes, &raw mut group);
-            result |= c_int::from(libc::setpgid(0, group) != 0);
+            result |= c_int::from(libc::setpgid(0, given.group) != 0);
         }
         if has(libc::POSIX_SPAWN_RESETIDS) {
             result |= c_int::from(libc::setegid(libc::getgid()) != 0);
             result |= c_int::from(libc::seteuid(libc::getuid()) != 0);
         }
         if has(libc::POSIX_SPAWN_SETSCHEDULER) || has(libc::POSIX_SPAWN_SETSCHEDPARAM) {
-            let mut parameter: libc::sched_param = std::mem::zeroed();
-            let mut policy = libc::sched_getscheduler(0);
-            libc::posix_spawnattr_getschedparam(attributes, &raw mut parameter);
-            if has(libc::POSIX_SPAWN_SETSCHEDULER) {
-                libc::posix_spawnattr_getschedpolicy(attributes, &raw mut policy);
-            }
-            let set = libc::sched_setscheduler(0, policy, &raw const parameter);
+            let is_other = has(libc::POSIX_SPAWN_SETSCHEDULER);
+            let policy = if is_other { given.policy } else { libc::sched_getscheduler(0) };
+            let set = libc::sched_setscheduler(0, policy, &raw const given.parameter);
             result |= c_int::from(set != 0);
         }
         if has(libc::POSIX_SPAWN_SETSIGMASK) {
-            let mut set: sigset_t = std::mem::zeroed();
-            libc::posix_spawnattr_getsigmask(attributes, &raw mut set);
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+            let mask = &raw const given.mask;
+            libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
         }
         if result == 0 { 0 } else { errno() }
     }
@@ -164,10 +160,10 @@ fn apply(attributes: Attributes) -> c_int {
 
 /// Forks and executes. Gives the child's process id.
 fn spawn(
-    process: &Process,
+    process: &'static Process,
     program: Program,
     actions: &[Action],
-    attributes: Attributes,
+    attributes: *const Attributes,
 ) -> Result<c_int, Errno> {
     // As in glibc: no handler of the program's runs in the child.
     let (mask, programs) = signal::block_all();
@@ -194,7 +190,12 @@ fn spawn(
 }
 
 /// The child's part; comes back only with an error number.
-fn child(process: &Process, program: Program, actions: &[Action], attributes: Attributes) -> c_int {
+fn child(
+    process: &Process,
+    program: Program,
+    actions: &[Action],
+    attributes: *const Attributes,
+) -> c_int {
     let failed = outside(|| apply(attributes));
     if failed != 0 {
         return failed;
@@ -215,10 +216,10 @@ fn child(process: &Process, program: Program, actions: &[Action], attributes: At
 
 /// `posix_spawn` gives its error as its value.
 pub fn posix(
-    process: &Process,
+    process: &'static Process,
     pid: Out<c_int>,
     program: Program,
-    (actions, attributes): (*const Actions, Attributes),
+    (actions, attributes): (*const Actions, *const Attributes),
 ) -> Served<c_int> {
     let actions: &[Action] = if actions.is_null() {
         &[]
@@ -242,40 +243,12 @@ pub fn posix(
     }
 }
 
-/// A stream of `popen`, its number, and the process behind it.
-pub struct Child {
-    stream: usize,
-    fd: c_int,
-    pid: c_int,
-}
-
-/// All of them.
-pub type Children = Vec<Child>;
-
-static CHILDREN: Lock<Children> = Lock::new(Vec::new());
-
-/// The streams of `popen`, kept as they are until dropped.
-pub fn children() -> Guard<'static, Children> {
-    CHILDREN.lock()
-}
-
-/// Whether no thread uses them.
-pub fn children_are_free() -> bool {
-    CHILDREN.try_lock().is_some()
-}
-
-impl Action {
-    fn new(tag: c_int, first: c_int, second: c_int) -> Self {
-        Self { tag, padding: 0, first, second, path: std::ptr::null(), flags: 0, mode: 0 }
-    }
-}
-
 /// `pidfd_spawn` (glibc 2.39) tells the child by a descriptor.
 pub fn by_descriptor(
-    process: &Process,
+    process: &'static Process,
     pidfd: Out<c_int>,
     program: Program,
-    given: (*const Actions, Attributes),
+    given: (*const Actions, *const Attributes),
 ) -> Served<c_int> {
     let mut child = 0;
     let failed = posix(process, Out(&raw mut child), program, given)?;
@@ -291,123 +264,4 @@ pub fn by_descriptor(
     }
     pidfd.put(fd as c_int)?;
     Ok(0)
-}
-
-pub fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*mut FILE> {
-    let reads = match mode.first() {
-        Some(b'r') => true,
-        Some(b'w') => false,
-        _ => return Err(Stop::Errno(Errno::INVAL)),
-    };
-    cached_fd::give_back();
-    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    let (ours, theirs, number) = if reads { (read, write, 1) } else { (write, read, 0) };
-    // A command inherits no other command's pipe: that one would never see its end.
-    let mut actions: Vec<Action> =
-        children().iter().map(|child| Action::new(CLOSE, child.fd, 0)).collect();
-    actions.push(Action::new(DUP2, theirs.as_raw_fd(), number));
-    let arguments = lifecycle::shell(command);
-    let program = Program {
-        file: b"/bin/sh",
-        search: false,
-        arguments: List(arguments.as_ptr()),
-        environment: List::environment(),
-    };
-    let pid = spawn(process, program, &actions, std::ptr::null())?;
-    if !mode.contains(&b'e') {
-        rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::empty())?;
-    }
-    let fd = std::os::fd::IntoRawFd::into_raw_fd(ours);
-    let plain: &CStr = if reads { c"r" } else { c"w" };
-    let stream = stdio::ordinary(fd, plain);
-    children().push(Child { stream: stream as usize, fd, pid });
-    Ok(stream)
-}
-
-/// The C library's: a thread may be cancelled in here.
-fn wait_outside(pid: c_int, status: *mut c_int) -> c_int {
-    static REAL: Real = Real::new("waitpid\0");
-    type Function = unsafe extern "C-unwind" fn(c_int, *mut c_int, c_int) -> c_int;
-    let real = REAL.address();
-    // SAFETY: the C library's function of this name; handlers of the program's may run meanwhile.
-    outside(|| unsafe { std::mem::transmute::<usize, Function>(real)(pid, status, 0) })
-}
-
-fn wait_for(pid: c_int) -> Result<c_int, Errno> {
-    let mut status = 0;
-    loop {
-        if wait_outside(pid, &raw mut status) >= 0 {
-            return Ok(status);
-        }
-        if errno() != libc::EINTR {
-            return Err(Errno::from_raw_os_error(errno()));
-        }
-    }
-}
-
-/// `pclose`.
-pub fn close_pipe(stream: *mut FILE) -> Served<c_int> {
-    let mut children = children();
-    let Some(at) = children.iter().position(|child| child.stream == stream as usize) else {
-        return Err(Stop::Kernel);
-    };
-    let Child { pid, .. } = children.swap_remove(at);
-    drop(children);
-    // SAFETY: the program gave the stream up.
-    outside(|| unsafe { libc::fclose(stream) });
-    Ok(wait_for(pid)?)
-}
-
-/// `system`: the parent ignores interrupts and keeps SIGCHLD back until the command has ended.
-pub fn command(process: &Process, text: *const c_char) -> Served<c_int> {
-    if text.is_null() {
-        return Ok(1);
-    }
-    // SAFETY: signal calls on structures of our own, restored below. The mask and the actions are
-    // the program's only outside.
-    let (before, attributes, interrupt, quit) = outside(|| unsafe {
-        let mut before: sigset_t = std::mem::zeroed();
-        let mut block: sigset_t = std::mem::zeroed();
-        libc::sigaddset(&raw mut block, libc::SIGCHLD);
-        libc::sigprocmask(libc::SIG_BLOCK, &raw const block, &raw mut before);
-        let mut ignore: libc::sigaction = std::mem::zeroed();
-        ignore.sa_sigaction = libc::SIG_IGN;
-        let mut interrupt: libc::sigaction = std::mem::zeroed();
-        let mut quit: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGINT, &raw const ignore, &raw mut interrupt);
-        libc::sigaction(libc::SIGQUIT, &raw const ignore, &raw mut quit);
-        let mut attributes: posix_spawnattr_t = std::mem::zeroed();
-        libc::posix_spawnattr_init(&raw mut attributes);
-        let mut default: sigset_t = std::mem::zeroed();
-        for (signal, old) in [(libc::SIGINT, &interrupt), (libc::SIGQUIT, &quit)] {
-            if old.sa_sigaction != libc::SIG_IGN {
-                libc::sigaddset(&raw mut default, signal);
-            }
-        }
-        libc::posix_spawnattr_setsigdefault(&raw mut attributes, &raw const default);
-        libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const before);
-        let flags = libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
-        libc::posix_spawnattr_setflags(&raw mut attributes, flags as c_short);
-        (before, attributes, interrupt, quit)
-    });
-    let arguments = lifecycle::shell(text);
-    let program = Program {
-        file: b"/bin/sh",
-        search: false,
-        arguments: List(arguments.as_ptr()),
-        environment: List::environment(),
-    };
-    let spawned = spawn(process, program, &[], &raw const attributes);
-    let status = match spawned {
-        Ok(pid) => wait_for(pid),
-        // As if the shell had said that it could not run.
-        Err(_) => Ok(127 << 8),
-    };
-    // SAFETY: puts back what was there.
-    outside(|| unsafe {
-        libc::sigaction(libc::SIGINT, &raw const interrupt, std::ptr::null_mut());
-        libc::sigaction(libc::SIGQUIT, &raw const quit, std::ptr::null_mut());
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-    });
-    Ok(status?)
 }

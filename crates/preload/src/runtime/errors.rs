@@ -1,7 +1,9 @@
 //! The number of the last error; texts and names of such numbers, which the C library would
 //! translate, under a lock.
 
+use std::arch::asm;
 use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use syscalls::Errno;
 
@@ -13,16 +15,50 @@ unsafe extern "C-unwind" {
     fn __errno_location() -> *mut c_int;
 }
 
+/// How far it lies from the thread pointer, which is the same in all threads: in static memory of a
+/// thread; 0: not asked for yet.
+static DISTANCE: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the thread's `errno` is.
+#[inline]
+fn place() -> *mut c_int {
+    match DISTANCE.load(Ordering::Relaxed) {
+        0 => first_place(),
+        distance => thread_pointer().wrapping_add(distance) as *mut c_int,
+    }
+}
+
+#[cold]
+fn first_place() -> *mut c_int {
+    // SAFETY: takes nothing, and gives this thread's own address.
+    let place = unsafe { __errno_location() };
+    DISTANCE.store((place as usize).wrapping_sub(thread_pointer()), Ordering::Relaxed);
+    place
+}
+
+#[inline]
+fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: the thread pointer points at itself. Not `pure`: code may go on in another thread
+    // after a callback.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly));
+    }
+    pointer
+}
+
 /// Sets the thread's `errno`.
+#[inline]
 pub fn set_errno(value: i32) {
     // SAFETY: the address is this thread's own.
-    unsafe { *__errno_location() = value };
+    unsafe { *place() = value };
 }
 
 /// The thread's `errno`.
+#[inline]
 pub fn errno() -> i32 {
     // SAFETY: the address is this thread's own.
-    unsafe { *__errno_location() }
+    unsafe { *place() }
 }
 
 /// Its name (`ENOENT`); `None`: there is no such number.

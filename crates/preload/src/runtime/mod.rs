@@ -15,6 +15,7 @@
 //! | `objects` | the functions of other loaded objects |
 //! | `process` | numbers of processes and processors, clocks, sleep, the end |
 //! | `signal_sets` | sets of signals |
+//! | `system_calls` | those on the library's own files, sockets and memory |
 //! | `thread_locals` | variables of a thread |
 //!
 //! Nothing here takes a lock but that of the library's own heap.
@@ -26,6 +27,7 @@ pub(crate) mod errors;
 pub(crate) mod objects;
 mod process;
 mod signal_sets;
+mod system_calls;
 mod thread_locals;
 
 /// Defines symbols that only this library sees: `"name" => function`. A call is one jump more.

@@ -11,7 +11,7 @@ use crate::runtime::errors::{errno, set_errno};
 use crate::runtime::hidden;
 
 /// Calls the kernel: its answer, or -1 and `errno`.
-fn kernel(number: c_long, given: [usize; 6]) -> c_long {
+pub(super) fn kernel(number: c_long, given: [usize; 6]) -> c_long {
     // SAFETY: the arguments are those of a caller of the C function, or say why they are right.
     match unsafe { system_call(number, given) } {
         Ok(answer) => answer as c_long,
@@ -30,10 +30,12 @@ macro_rules! calls {
             for (to, from) in given.iter_mut().zip([$($arg as usize),*]) {
                 *to = from;
             }
-            kernel(libc::$number, given) as $answer
+            $crate::runtime::process::kernel(libc::$number, given) as $answer
         }
     )*};
 }
+
+pub(super) use calls;
 
 calls! {
     fn getpid() -> pid_t = SYS_getpid;

@@ -22,10 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::siginfo_t;
 use os::interrupt::{Watched, redirect, watch};
 
-use crate::entry::hooks;
-use crate::entry::pending_signals::{
-    FAULTS, KEEPABLE, NUDGE, change_mask, change_stack, is_nudge, queue, set_mask,
-};
+use crate::entry::pending_signals::{FAULTS, KEEPABLE, change_mask, change_stack, queue, set_mask};
 use crate::entry::thread::{CANCELLED, PENDING, SENT, Thread, here};
 use crate::mappings::page_faults;
 use crate::signals::sigaction;
@@ -65,10 +62,6 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         // SAFETY: as above.
         unsafe { pmem::stray::explain(info, context, tell) };
         return give(signal, info, context);
-    }
-    // SAFETY: as above.
-    if signal == NUDGE && unsafe { is_nudge(info) } {
-        return here().interrupted(|| (hooks::get().give_way)(context));
     }
     let thread = here();
     if signal == libc::SIGBUS && thread.blocks_bus.load(Ordering::Relaxed) {
@@ -185,7 +178,7 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             if blocked && !FAULTS.contains(&signal) {
                 // A wait for signals may have it in the kernel's mask, which the return brings
                 // back.
-                unblock_nudge();
+                unblock_bus();
             }
             let held = Pagers::any().then(Pagers::set_aside);
             let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
@@ -216,20 +209,26 @@ fn without_handler(signal: c_int, info: *mut siginfo_t) {
     }
 }
 
-const NUDGE_BIT: u64 = 1 << (NUDGE - 1);
+const BUS_BIT: u64 = 1 << (libc::SIGBUS - 1);
 
 /// Unblocks that signal, if the image before this one had blocked its number, or a system call of
 /// the program has.
-pub fn admit_nudge() {
-    if unblock_nudge() {
+pub fn admit_bus() {
+    if unblock_bus() {
         here().blocks_bus.store(true, Ordering::Relaxed);
     }
 }
 
-/// As [`admit_nudge`], where it is not the program that has blocked it (we around a spawn, the
+/// As [`admit_bus`], where it is not the program that has blocked it (we around a spawn, the
 /// kernel in its handler); gives whether it was blocked.
-pub fn unblock_nudge() -> bool {
-    change_mask(libc::SIG_UNBLOCK, NUDGE_BIT) & NUDGE_BIT != 0
+pub fn unblock_bus() -> bool {
+    change_mask(libc::SIG_UNBLOCK, BUS_BIT) & BUS_BIT != 0
+}
+
+/// In a child of the C library's that is to execute something: the faults that our own code serves
+/// arrive.
+pub fn admit_faults() {
+    change_mask(libc::SIG_UNBLOCK, BUS_BIT | 1 << (libc::SIGSEGV - 1));
 }
 
 /// Around an exec: the kernel blocks SIGBUS if the program has, for the new image.
@@ -241,7 +240,7 @@ pub fn block_bus(blocks: bool) {
 
 /// Lets the kernel block SIGBUS, or not.
 pub fn set_bus_blocked(blocks: bool) {
-    change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, NUDGE_BIT);
+    change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, BUS_BIT);
 }
 
 /// The program blocks SIGBUS no more: what was sent meanwhile arrives.
@@ -301,6 +300,6 @@ pub fn start() {
     pmem::own_fault_handler();
     pmem::supply_pages_by(page_faults::supply);
     sigaction::start();
-    admit_nudge();
+    admit_bus();
     watch(watched);
 }

@@ -9,7 +9,6 @@ use crate::entry::pointers::Out;
 use crate::entry::thread::here;
 use crate::entry::{Stop, cached_fd};
 use crate::interposed::interpose;
-use crate::signals::altstack;
 use crate::signals::sigaction;
 use crate::signals::sigmask::{self, Mask, Start, change_old, change_one, with_blocked, with_mask};
 
@@ -34,14 +33,6 @@ interpose! {
     }
     fn [sigignore](signal: c_int) -> c_int = |_, _| {
         sigaction::ignore(signal)
-    }
-}
-
-// ---- stacks
-
-interpose! {
-    fn [sigaltstack](new: Out<libc::stack_t>, old: Out<libc::stack_t>) -> c_int = |_, _| {
-        altstack::exchange(new, old)
     }
 }
 

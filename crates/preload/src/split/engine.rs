@@ -2,7 +2,7 @@
 //! its forks, its end.
 //!
 //! Descriptors and paths are the kernel's own: a call that the volume leaves to the kernel comes
-//! here first (see `calls`), and the engine says whether it can serve it from its mappings. Without
+//! here first (see `arms`), and the engine says whether it can serve it from its mappings. Without
 //! an engine that question is one load.
 //!
 //! A forked child begins without an engine: everything was handed over to the kernel before the
@@ -22,11 +22,11 @@ use vfs::{Errno, variable};
 
 use crate::entry::hooks::Duplicate;
 use crate::entry::thread::here;
-use crate::entry::{Inside, calls_arrive, errno, fail, set_errno};
+use crate::entry::{Inside, errno, fail, set_errno};
 use crate::processes::init::tell;
-pub(crate) use crate::split::calls::{arm, call};
+pub(crate) use crate::split::arms::{arm, call};
 pub use crate::split::serve::*;
-use crate::{entry::heap, entry::report, processes::lifecycle};
+use crate::{entry::heap, entry::report, processes::fork, processes::lifecycle};
 use crate::{signals::sigaction, signals::signal};
 
 const PAGE_BYTES: usize = 4096;
@@ -222,8 +222,6 @@ static WITHOUT: AtomicBool = AtomicBool::new(false);
 fn stay_without(reason: &'static str) {
     report::fell_back("(split)", reason);
     WITHOUT.store(true, Ordering::Relaxed);
-    // SAFETY: a function of this library, which is never unloaded.
-    unsafe { __cxa_atexit(at_exit, std::ptr::null_mut(), std::ptr::null_mut()) };
 }
 
 /// Starts the engine if the environment asks for it. Inside.
@@ -236,7 +234,6 @@ pub fn start() {
             Ok(engine) => {
                 OPTIONS.store(Box::into_raw(Box::new(kept)), Ordering::Release);
                 publish(engine);
-                register();
                 Ok(())
             }
             Err(Errno::OPNOTSUPP) => {
@@ -277,40 +274,6 @@ fn start_late() {
         Ok(engine) => publish(engine),
         Err(_) => report::fell_back("(split)", "no-engine-in-child"),
     });
-}
-
-unsafe extern "C" {
-    fn __cxa_atexit(
-        function: extern "C" fn(*mut c_void),
-        argument: *mut c_void,
-        object: *mut c_void,
-    ) -> c_int;
-    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
-    fn __register_atfork(
-        before: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-        object: *mut c_void,
-    ) -> c_int;
-}
-
-extern "C" fn at_exit(_: *mut c_void) {
-    // Where the last call of all arrives, it does this.
-    if !calls_arrive() {
-        leave();
-    }
-}
-
-fn register() {
-    let null = std::ptr::null_mut();
-    // SAFETY: functions of this library, which is never unloaded.
-    unsafe {
-        if !calls_arrive() {
-            __cxa_atexit(at_exit, null, null);
-            __cxa_at_quick_exit(at_exit, null);
-        }
-        __register_atfork(Some(before_fork), None, Some(in_child), null);
-    }
 }
 
 /// Everything goes to its place; from here on the kernel serves all.
@@ -367,10 +330,6 @@ fn engine_report(engine: &Engine) {
 
 // ---- forks
 
-extern "C" fn before_fork() {
-    hand_over_all();
-}
-
 /// Before the volume forks by itself, or executes something.
 pub fn before_own_fork() {
     passing(hand_over_all);
@@ -416,7 +375,7 @@ pub fn replaced_by_own(old: c_int, new: c_int, kernel: Duplicate<'_>) -> Result<
 }
 
 /// In a child: nothing of the parent's engine is used any more.
-extern "C" fn in_child() {
+fn in_child() {
     PAGE.engine.store(std::ptr::null_mut(), Ordering::Release);
     if OPTIONS.load(Ordering::Acquire).is_null() {
         return;
@@ -427,10 +386,6 @@ extern "C" fn in_child() {
         report::reset();
         PAGE.engine.store(DUE, Ordering::Release);
     }
-}
-
-unsafe extern "C" {
-    fn _Fork() -> c_int;
 }
 
 /// As [`crate::processes::fork`] does: by a fork whose parent waits until the child has executed
@@ -450,8 +405,8 @@ pub fn vfork() -> c_int {
         Ok(ends) => ends,
         Err(errno) => return fail(errno),
     };
-    // SAFETY: the program forks; none of its handlers runs in between, as with `vfork`.
-    let pid = unsafe { _Fork() };
+    // None of the program's handlers runs in between, as with `vfork`.
+    let pid = inside(fork::real_fork);
     if pid == 0 {
         if serves {
             in_child();
@@ -480,14 +435,6 @@ pub fn limited(kernel: impl FnOnce() -> c_int) -> c_int {
         inside(|| engine.limits_changed());
     }
     result
-}
-
-/// `daemon`, which forks and moves the three standard numbers by itself.
-pub fn daemon(kernel: impl FnOnce() -> c_int) -> c_int {
-    if let Some(engine) = engine() {
-        inside(|| (0..3).for_each(|fd| engine.unknown(fd)));
-    }
-    kernel()
 }
 
 /// Everything is handed over to the kernel.

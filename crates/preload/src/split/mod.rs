@@ -1,5 +1,5 @@
 //! The second engine (crate `split`): files of a kernel file system, served in their own place.
 
-mod calls;
+mod arms;
 pub(crate) mod engine;
 mod serve;

@@ -2,21 +2,14 @@
 
 use std::ffi::{c_int, c_uint};
 
-use calls::Numbers;
 use split::{Engine, HOME_NAME};
 use vfs::{Errno, UserIn, UserOut};
 
+use crate::entry::fdtable;
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{Answer, Served, Stop, fail, set_errno};
-use crate::entry::{fdtable, syscall};
+use crate::entry::{Answer, Served, Stop, fail};
 use crate::files::rw;
-use crate::split::engine::{
-    asked, calls, engine, hand_over_all, inside, inside_with, is_here, started,
-};
-
-unsafe extern "C" {
-    fn fileno(stream: *mut libc::FILE) -> c_int;
-}
+use crate::split::engine::{asked, calls, engine, inside, inside_with, is_here, started};
 
 // ---- calls that may be served
 
@@ -275,17 +268,6 @@ pub fn close_range(
     if from <= last { kernel(from, last) } else { 0 }
 }
 
-/// `closefrom`.
-pub fn close_from(first: c_int, kernel: impl FnOnce()) {
-    if engine().is_none() {
-        return kernel();
-    }
-    close_range(first.max(0) as c_uint, c_uint::MAX, 0, |from, to| {
-        let arguments = [from as usize, to as usize, 0, 0, 0, 0];
-        syscall::kernel(libc::SYS_close_range, arguments) as c_int
-    });
-}
-
 /// `dup`, `F_DUPFD`.
 pub fn duplicated(old: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     let Some(engine) = engine() else { return kernel() };
@@ -404,41 +386,6 @@ pub fn sends(messages: &[*const libc::msghdr]) {
 pub fn mapped(fd: c_int) {
     if let Some(engine) = asked() {
         inside(|| engine.mapped(fd));
-    }
-}
-
-/// A call of the C library that opens a stream.
-pub fn stream(mode: Text, kernel: impl FnOnce() -> *mut libc::FILE) -> *mut libc::FILE {
-    let stream = kernel();
-    if stream.is_null() || !is_here() || !calls() {
-        return stream;
-    }
-    // SAFETY: a stream that was just opened.
-    let fd = unsafe { fileno(stream) };
-    if let Some(engine) = asked() {
-        inside(|| {
-            if mode.bytes().is_ok_and(|mode| mode.starts_with(b"w")) {
-                // What was staged before is void.
-                engine.opened(fd, libc::O_TRUNC);
-            }
-            engine.unknown(fd);
-            Engine::note_stream(fd);
-            engine.before_kernel(fd);
-        });
-    } else {
-        Engine::note_stream(fd);
-    }
-    stream
-}
-
-/// The C library works on `fd` from here on.
-pub fn left_to_stream(fd: c_int) {
-    if !is_here() || !calls() {
-        return;
-    }
-    Engine::note_stream(fd);
-    if let Some(engine) = asked() {
-        inside(|| engine.left_to_stream(fd));
     }
 }
 
@@ -579,21 +526,6 @@ fn without_home(list: &mut [u8]) -> usize {
     end
 }
 
-/// `readdir`: the hidden directory is not told of.
-pub fn next_entry(kernel: impl Fn() -> *mut libc::dirent64) -> *mut libc::dirent64 {
-    loop {
-        let entry = kernel();
-        if entry.is_null() || engine().is_none() {
-            return entry;
-        }
-        // SAFETY: the C library's entry, valid until the next call.
-        let name = unsafe { std::ffi::CStr::from_ptr((*entry).d_name.as_ptr()) };
-        if name.to_bytes() != HOME_NAME.as_bytes() {
-            return entry;
-        }
-    }
-}
-
 // ---- others
 
 /// Serves a call by `body` while there is an engine.
@@ -624,36 +556,4 @@ pub fn always<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce()
 pub fn ring_instead<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce() -> T) -> T {
     let _ = started();
     instead(body, kernel)
-}
-
-/// `syscall`: those on descriptors go by their functions.
-pub fn by_number(
-    number: std::ffi::c_long,
-    arguments: [usize; 6],
-    kernel: impl FnOnce() -> std::ffi::c_long,
-) -> std::ffi::c_long {
-    if !is_here() || !calls() {
-        return kernel();
-    }
-    let ring = match number {
-        libc::SYS_io_setup => Some("io_setup"),
-        libc::SYS_io_uring_setup => Some("io_uring_setup"),
-        _ => None,
-    };
-    if let Some(name) = ring {
-        return ring_instead(|| Err(crate::files::kernel_aio::begun(name)), kernel);
-    }
-    // A process or program that follows this one.
-    if calls::row(number as usize)
-        .is_some_and(|row| matches!(row.numbers, Numbers::Thread | Numbers::HandsOn))
-    {
-        hand_over_all();
-        return kernel();
-    }
-    let before = crate::entry::errno();
-    if let Some(value) = syscall::by_function(number, arguments) {
-        return value;
-    }
-    set_errno(before);
-    kernel()
 }

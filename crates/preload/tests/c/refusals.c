@@ -1,8 +1,7 @@
-// Every symbol that the support table calls refused, called by its name on the volume: a line each
-// with its error. Run on a volume only.
+// Every call that the table calls refused, made by its function on the volume: a line each with its
+// error. Run on a volume only.
 #include "say.h"
 #include <dlfcn.h>
-#include <fts.h>
 #include <linux/loop.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
@@ -26,15 +25,13 @@ int main(int argc, char **argv) {
     put("f", "text");
     int fd = open("f", O_RDWR), dir = open("d", O_RDONLY);
     ftruncate(fd, 8192);
-    char *map = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0), *trees[] = {"d", NULL};
+    char *map = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
     struct { struct file_handle head; char room[128]; } handle = {{128}};
     int id, here = AT_FDCWD;
     REFUSED(name_to_handle_at, (here, "f", &handle, &id, 0));
     REFUSED(name_to_handle_at, (fd, "", &handle, &id, AT_EMPTY_PATH));
     REFUSED(open_by_handle_at, (fd, &handle, O_RDONLY));
     REFUSED(chroot, ("d"));
-    REFUSED(fts_open, (trees, FTS_PHYSICAL, NULL));
-    REFUSED(fts64_open, (trees, FTS_PHYSICAL, NULL));
     REFUSED(inotify_add_watch, (inotify_init(), "d", IN_CREATE));
     REFUSED(fanotify_mark, (0, FAN_MARK_ADD, (long)FAN_OPEN, here, "f"));
     REFUSED(fanotify_mark, (0, FAN_MARK_ADD, (long)FAN_OPEN, dir, NULL));
@@ -62,8 +59,6 @@ int main(int argc, char **argv) {
     REFUSED(acct, ("f"));
     REFUSED(pkey_mprotect, (map, 4096L, PROT_READ, 1));
     REFUSED(quotactl, (QCMD(Q_SYNC, USRQUOTA), "f", 0, NULL));
-    REFUSED(utmpname, ("f"));
-    REFUSED(utmpxname, ("f"));
     // Nothing of this happened.
     fprintf(results, "mapped %c\n", map[3]);
     return 0;

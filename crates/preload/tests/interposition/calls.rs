@@ -153,19 +153,14 @@ fn what_is_not_served_is_refused() {
         .env("SOLERA_VOLUME", place.volume())
         .env("SOLERA_AT", PREFIX)
         .env("SOLERA_REPORT", &report)
-        // By system calls `fts` is served.
-        .env("SOLERA_DOOR", "symbols")
         .env("LD_PRELOAD", library())
         .output()
         .expect("the program runs");
     let said = text(&output);
     let answers: Vec<&str> = said.lines().filter_map(|line| line.rsplit([' ']).next()).collect();
-    let expected = ["EOPNOTSUPP", "EOPNOTSUPP"];
-    assert_eq!(answers, expected, "{said}");
+    assert_eq!(answers, ["EOPNOTSUPP"], "{said}");
     let report = std::fs::read_to_string(&report).expect("a report");
-    for reason in ["inotify", "fts"] {
-        assert!(report.contains(reason), "{reason}: {report}");
-    }
+    assert!(report.contains("inotify"), "{report}");
 }
 
 /// A shell whose children are killed filled all process slots of the runtime with the dead, and

@@ -28,45 +28,7 @@ const ALLOWED: &[&str] = &[
 /// Functions that the program's own call of such a function leads to, outside of all locks: each
 /// goes with what calls it.
 const WITH_THEIR_CALLERS: &[(&str, &[&str])] = &[
-    (
-        "streams of files on a volume",
-        &[
-            "__fpurge",
-            "__vasprintf_chk",
-            "clearerr",
-            "fflush",
-            "fgetc",
-            "fileno",
-            "fopencookie",
-            "fwrite",
-            "mbrtowc",
-            "setvbuf",
-            "stderr",
-            "stdin",
-            "stdout",
-            "ungetc",
-            "vasprintf",
-            "vswprintf",
-            "wcrtomb",
-        ],
-    ),
-    ("`backtrace_symbols_fd`", &["backtrace_symbols"]),
-    (
-        "`posix_spawn`",
-        &[
-            "posix_spawnattr_getflags",
-            "posix_spawnattr_getpgroup",
-            "posix_spawnattr_getschedparam",
-            "posix_spawnattr_getschedpolicy",
-            "posix_spawnattr_getsigdefault",
-            "posix_spawnattr_getsigmask",
-            "posix_spawnattr_init",
-            "posix_spawnattr_setflags",
-            "posix_spawnattr_setsigdefault",
-            "posix_spawnattr_setsigmask",
-        ],
-    ),
-    ("cancellation", &["pause", "pthread_join", "pthread_setcancelstate", "pthread_testcancel"]),
+    ("cancellation", &["pause", "pthread_join", "pthread_setcancelstate"]),
     (
         "threads of the library's own, which begin at the start",
         &[
@@ -80,7 +42,6 @@ const WITH_THEIR_CALLERS: &[(&str, &[&str])] = &[
             "pthread_setname_np",
         ],
     ),
-    ("the process's end and forks", &["__cxa_at_quick_exit", "__cxa_atexit", "__register_atfork"]),
 ];
 
 #[test]

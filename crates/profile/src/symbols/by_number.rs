@@ -15,8 +15,8 @@ use crate::timing::{at, closed, copied, on, opened};
 macro_rules! kinds {
     ($(
         $number:literal $name:ident [$($argument:expr),*] $how:ident $(($($body:tt)*))?
-        $(point($point:ident))? $(numbers($numbers:ident))? $(split($split:ident))?
-        $(kind($kind:ident))? $(as [$($symbol:ident)*])?;
+        $(numbers($numbers:ident))? $(split($split:ident))? $(kind($kind:ident))?
+        $(as [$($symbol:ident)*])?;
     )*) => {
         /// The kind of a call; `None`: it is none on files.
         fn kind(number: c_long) -> Option<Kind> {

@@ -387,7 +387,7 @@ impl Volume {
             let _ = rustix::fs::unlink(gone.join(SHADOW));
             let _ = rustix::fs::unlink(gone.join(RECOVERED));
             let _ = rustix::fs::unlink(gone.join("live"));
-            let _ = std::fs::remove_dir_all(gone.join(liveness::HANDING));
+            let _ = os::remove_all(&gone.join(liveness::HANDING));
             let _ = rustix::fs::rmdir(gone);
         }
     }

@@ -110,7 +110,7 @@ fn remove_anchor(anchor: &Path) -> Result<(), Errno> {
         return Err(Errno::BUSY);
     }
     let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    std::fs::remove_dir_all(anchor.join(crate::process::liveness::HANDING)).map_err(errno)?;
+    os::remove_all(&anchor.join(crate::process::liveness::HANDING)).map_err(errno)?;
     for entry in os::names_in(anchor).map_err(errno)? {
         let entry = anchor.join(entry);
         let Ok(stat) = rustix::fs::lstat(&entry) else { continue };

@@ -30,8 +30,8 @@ found.
 /// And of their values, with examples, behind them.
 const BEHIND: &str = "\
 A value that is none of these is refused, by the command or by the library (125).
-LD_PRELOAD gets the library behind what else is in it (with --door symbols in front), and before
-all libsolera_profile.so (with --profile or --trace) and libsolera_align.so (with --align).
+LD_PRELOAD gets the library behind what else is in it, and before all libsolera_profile.so (with
+--profile or --trace) and libsolera_align.so (with --align).
 
 Examples:
   solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db
@@ -111,25 +111,6 @@ pub enum Emulated {
     Modes,
     /// Persistent memory, for volumes in DRAM.
     Pm,
-}
-
-/// By which way calls come to the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Door {
-    /// By the names of functions.
-    Symbols,
-    /// By system calls besides.
-    Auto,
-}
-
-impl Door {
-    /// What `SOLERA_DOOR` says of it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Symbols => "symbols",
-            Self::Auto => "auto",
-        }
-    }
 }
 
 /// Run a program that sees the volume under a path.
@@ -225,13 +206,6 @@ pub struct RunArgs {
     /// unlike what they start. May be given again. With a slash: the path of the executable.
     #[arg(long, value_name = "NAME")]
     pub bypass: Vec<OsString>,
-    /// By which way the program's calls come [default: auto]: `auto`, by the names of the C
-    /// library's functions and by the system calls that it makes, whoever calls it: in its own
-    /// streams, in a plugin that is bound to it alone, in `glob`. For that the C library of each
-    /// process is patched in memory (docs/door.md); where that cannot be done the program does not
-    /// run (125). `symbols`: by the names alone.
-    #[arg(long, value_enum, value_name = "WAY")]
-    pub door: Option<Door>,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<OsString>,

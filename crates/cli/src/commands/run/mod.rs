@@ -38,7 +38,6 @@ use self::profile::Profile;
 use self::report::Report;
 use self::split::Split;
 use crate::commands::cache;
-use arguments::Door;
 pub use arguments::RunArgs;
 
 /// `solera run` itself failed, as with `env` and `nohup`.
@@ -74,8 +73,7 @@ fn start(args: &RunArgs) -> Outcome {
     for place in &places {
         check_medium(args, place)?;
     }
-    let found = Libraries::find(args.attach.align, args.profile.is_asked())?;
-    let libraries = Libraries { behind: is_armed(args), ..found };
+    let libraries = Libraries::find(args.attach.align, args.profile.is_asked())?;
     let (mut command, obstacle) =
         command(args, &places).map_err(|refusal| refused(&asked, refusal))?;
     let by_mount = |place: &Binding| place.by_mount_only && !args.read_only;
@@ -238,7 +236,6 @@ fn check_variables() -> Result<(), Failure> {
     variable::parsed::<volume::Numa>("SOLERA_NUMA").map_err(wrong)?;
     variable::parsed::<emulation::Model>("SOLERA_MEMORY").map_err(wrong)?;
     variable::is("SOLERA_GUARD", "off", &["on"]).map_err(wrong)?;
-    variable::is("SOLERA_DOOR", "symbols", &["auto"]).map_err(wrong)?;
     Ok(())
 }
 
@@ -265,12 +262,7 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
     }
-    if let Some(door) = args.door {
-        command.env("SOLERA_DOOR", door.word());
-    }
-    if is_armed(args) {
-        super::door::prepare_for_programs();
-    }
+    super::door::prepare_for_programs();
     if !args.bypass.is_empty() {
         command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
     }
@@ -282,12 +274,6 @@ fn execute(asked: &str, mut command: Command, args: &RunArgs, libraries: &Librar
         return Err(not_started(asked, &command.exec()));
     }
     run_and_report(asked, &mut command, args, profile)
-}
-
-/// Whether the program's C library is to be patched.
-fn is_armed(args: &RunArgs) -> bool {
-    let by_symbols = || std::env::var_os("SOLERA_DOOR").is_some_and(|word| word == "symbols");
-    args.door == Some(Door::Auto) || args.door.is_none() && !by_symbols()
 }
 
 fn refused(asked: &str, refusal: Refusal) -> Failure {

@@ -16,7 +16,6 @@ use console::failure::{Failure, Outcome};
 use console::output;
 use console::preload::program::{self, Refusal};
 
-use super::arguments::Door;
 use super::binding::Binding;
 use super::split::Split;
 use super::{binding, by_shell, bypassed, not_started, refused};
@@ -252,8 +251,6 @@ fn check_options(
     let default = if served.volumes.is_empty() { "posix" } else { "strict" };
     let other_mode = differs(&args.mode, "SOLERA_MODE", default);
     let other_way = differs(&args.relink, "SOLERA_SPLIT_RELINK", "");
-    let is_auto = told("SOLERA_DOOR") != OsStr::new(Door::Symbols.word());
-    let other_door = args.door.filter(|door| (*door == Door::Auto) != is_auto);
     let refused = if let Some(mode) = other_mode.filter(|_| !has_own_mode) {
         format!("--mode {mode}")
     } else if let Some(numa) = differs(&args.numa, "SOLERA_NUMA", "place") {
@@ -268,8 +265,6 @@ fn check_options(
         "--emulate".to_owned()
     } else if args.no_guard && told("SOLERA_GUARD") != "off" {
         "--no-guard".to_owned()
-    } else if let Some(door) = other_door {
-        format!("--door {}", door.word())
     } else if args.strict_support && told("SOLERA_STRICT_SUPPORT").is_empty() {
         "--strict-support".to_owned()
     } else if args.read_only && !all_new && told("SOLERA_READ_ONLY").is_empty() {

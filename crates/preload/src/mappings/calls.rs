@@ -1,4 +1,4 @@
-//! The exported functions of this room: mappings made, changed and ended; calls whose buffers need
+//! The calls of this room: mappings made, changed and ended; calls whose buffers need
 //! their pages before the kernel sees them.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -9,7 +9,7 @@ use crate::entry::maptable::PAGE;
 use crate::entry::pointers::Out;
 use crate::entry::{Stop, fdtable};
 use crate::files::rw::{self, Vector, vectors};
-use crate::interposed::interpose;
+use crate::interposed::bodies;
 use crate::mappings::advice;
 use crate::mappings::cache_segments;
 use crate::mappings::large;
@@ -20,8 +20,8 @@ use crate::mappings::page_faults::{self, ready_all};
 use crate::paths::flags;
 
 // `isize` stands for the address: -1 is MAP_FAILED.
-interpose! {
-    fn [mmap, mmap64, __mmap](
+bodies! {
+    fn mmap(
         at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
     ) -> isize = |process, kernel| {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
@@ -58,7 +58,7 @@ interpose! {
             other => other,
         }
     }
-    fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
+    fn munmap(at: *mut c_void, len: usize) -> c_int = |process, kernel| {
         some()?;
         let (start, end) = range(at, len);
         if len > 0
@@ -73,7 +73,7 @@ interpose! {
         }
         replace(process, (start, end), || kernel(at, len), |&result| result != 0)
     }
-    fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
+    fn mremap(at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
     = |process, kernel| {
         match some().and_then(|()| remap(process, at as usize, (old, new), flags, to as usize)) {
             Err(Stop::Kernel) => {
@@ -83,7 +83,7 @@ interpose! {
             served => served,
         }
     }
-    fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
+    fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
     = |process, kernel| {
         let call = || cache_segments::protected((at as usize, len), prot, || kernel(at, len, prot));
         if some().is_err() {
@@ -94,7 +94,7 @@ interpose! {
             served => served,
         }
     }
-    fn [msync](at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, kernel| {
+    fn msync(at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, kernel| {
         some()?;
         if mmap::is_nothing(len) {
             return Err(Stop::Kernel);
@@ -126,7 +126,7 @@ interpose! {
         }
         Ok(result)
     }
-    fn [remap_file_pages](
+    fn remap_file_pages(
         at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int,
     ) -> c_int = |process, _| {
         let _ = flags;
@@ -135,7 +135,7 @@ interpose! {
         mmap::map_other_part(process, start, len / PAGE * PAGE, prot, page)
     }
     // With pages that are not there yet the kernel would answer `EFAULT`.
-    fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize
+    fn vmsplice(fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize
     = |process, _| {
         // The kernel has 32 bits for it.
         let many = c_int::try_from(count as u32).unwrap_or(c_int::MAX);
@@ -150,7 +150,7 @@ interpose! {
         let nothing = pieces.iter().all(|piece| piece.iov_len == 0);
         if nothing { Ok(0) } else { Err(Stop::Errno(Errno::BADF)) }
     }
-    fn [process_vm_readv](
+    fn process_vm_readv(
         who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
         flags: usize,
     ) -> isize = |_, _| {
@@ -158,7 +158,7 @@ interpose! {
         ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
         Err(Stop::Kernel)
     }
-    fn [process_vm_writev](
+    fn process_vm_writev(
         who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
         flags: usize,
     ) -> isize = |_, _| {
@@ -166,31 +166,31 @@ interpose! {
         ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
         Err(Stop::Kernel)
     }
-    fn [getrandom](to: *mut c_void, len: usize, flags: c_uint) -> isize = |_, _| {
+    fn getrandom(to: *mut c_void, len: usize, flags: c_uint) -> isize = |_, _| {
         let _ = flags;
         page_faults::ready(to, len);
         Err(Stop::Kernel)
     }
-    fn [mlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
+    fn mlock(at: *const c_void, len: usize) -> c_int = |_, kernel| {
         advice::lock(at, len, || cache_segments::marking(|| kernel(at, len)))
     }
-    fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, kernel| {
+    fn mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, kernel| {
         advice::lock(at, len, || cache_segments::marking(|| kernel(at, len, flags)))
     }
-    fn [munlock](at: *const c_void, len: usize) -> c_int = |_, kernel| {
+    fn munlock(at: *const c_void, len: usize) -> c_int = |_, kernel| {
         advice::unlock(at as usize, len);
         Ok(cache_segments::marking(|| kernel(at, len)))
     }
-    fn [mlockall](flags: c_int) -> c_int = |_, kernel| {
+    fn mlockall(flags: c_int) -> c_int = |_, kernel| {
         Ok(cache_segments::locks_all(flags, || kernel(flags)))
     }
-    fn [munlockall]() -> c_int = |_, kernel| {
+    fn munlockall() -> c_int = |_, kernel| {
         advice::unlock(0, usize::MAX);
         let answer = kernel();
         flac::program::locks_all(false);
         Ok(answer)
     }
-    fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
+    fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int
     = |process, kernel| {
         let call = |advice| kernel(at, len, advice);
         if len > 0 && mmap::is_nothing(len) {
@@ -227,3 +227,16 @@ interpose! {
         Err(Stop::Kernel)
     }
 }
+
+/// Calls that say in which memory of the machine pages are to lie.
+macro_rules! placed {
+    ($($name:ident),*) => {
+        bodies! {
+            $(fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_int
+            = |_, kernel| {
+                Ok(cache_segments::marking(|| kernel(a, b, c, d, e, f)))
+            })*
+        }
+    };
+}
+placed!(mbind, set_mempolicy, set_mempolicy_home_node);

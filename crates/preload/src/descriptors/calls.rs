@@ -1,59 +1,58 @@
-//! The exported functions of this room: numbers opened and closed, copied and controlled; local
+//! The calls of this room: numbers opened and closed, copied and controlled; local
 //! sockets and what they carry.
 
-use std::ffi::{c_int, c_uint, c_ulong, c_void};
+use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{mmsghdr, msghdr, sockaddr, socklen_t};
 use rustix::io::DupFlags;
-use vfs::{Errno, LockKind, LockOwner};
+use vfs::{Errno, LockKind};
 
 use crate::descriptors::handover::{self, Received};
 use crate::descriptors::open::{close_numbers, mode_of, open_at};
 use crate::descriptors::sockets::{self, Address, Real, told};
-use crate::descriptors::{fcntl, messages};
+use crate::descriptors::{fcntl, messages, openat2};
 use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{DONE, Stop, cached_fd, hooks, outside};
-use crate::interposed::interpose;
+use crate::entry::{DONE, Stop, cached_fd, outside};
+use crate::interposed::bodies;
 use crate::mappings::read_estimate::Source;
 use crate::mappings::{cache_segments, page_faults};
 use crate::paths::{self, Target};
-use crate::split::engine;
 
 // ---- numbers opened and closed
 
-interpose! {
-    fn [open, open64, __open, __open64, __open_nocancel, __open64_nocancel](
+bodies! {
+    #[exported(open, open64, __open, __open64)]
+    fn open(
         path: Text, flags: c_int, mode: c_uint,
     ) -> c_int = |process, kernel| {
         let kernel = |_, path| kernel(Text(path), flags, mode);
         open_at(process, kernel, libc::AT_FDCWD, path, flags, mode_of(flags, mode))
     }
-    fn [__open_2, __open64_2](path: Text, flags: c_int) -> c_int = |process, kernel| {
-        open_at(process, |_, path| kernel(Text(path), flags), libc::AT_FDCWD, path, flags, 0)
-    }
-    fn [openat, openat64](dirfd: c_int, path: Text, flags: c_int, mode: c_uint) -> c_int
+    #[exported(openat, openat64)]
+    fn openat(dirfd: c_int, path: Text, flags: c_int, mode: c_uint) -> c_int
     = |process, kernel| {
         let kernel = |dirfd, path| kernel(dirfd, Text(path), flags, mode);
         open_at(process, kernel, dirfd, path, flags, mode_of(flags, mode))
     }
-    fn [__openat_2, __openat64_2](dirfd: c_int, path: Text, flags: c_int) -> c_int
-    = |process, kernel| {
-        open_at(process, |dirfd, path| kernel(dirfd, Text(path), flags), dirfd, path, flags, 0)
+    fn openat2(dirfd: c_int, path: Text, how: *mut [u64; 3], size: usize) -> c_long
+    = |process, _| {
+        openat2::open(process, (dirfd, path), how, size)
     }
-    fn [creat, creat64](path: Text, mode: c_uint) -> c_int = |process, kernel| {
+    fn creat(path: Text, mode: c_uint) -> c_int = |process, kernel| {
         let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
         open_at(process, |_, path| kernel(Text(path), mode), libc::AT_FDCWD, path, flags, mode)
     }
-    fn [close, __close, __close_nocancel](fd: c_int) -> c_int = |process, _| {
+    #[exported(close, __close)]
+    fn close(fd: c_int) -> c_int = |process, _| {
         if process.is_internal(fd) {
             return Err(Stop::Errno(Errno::BADF));
         }
-        if process.close_or_announce(fd, true)? { Ok(0) } else { Err(Stop::Kernel) }
+        if process.close(fd)? { Ok(0) } else { Err(Stop::Kernel) }
     }
-    fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
         let known = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;
         if first > last || flags & !known != 0 {
             return Err(Stop::Errno(Errno::INVAL));
@@ -62,49 +61,34 @@ interpose! {
         let flags = flags & !(libc::CLOSE_RANGE_UNSHARE as c_int);
         Ok(close_numbers(process, first, last, flags, &kernel))
     }
-    fn [closefrom](first: c_int) -> () = |process, _| {
-        let first = first.max(0) as c_uint;
-        let close = |first, last, flags| {
-            let kernel = |first, last| kernel_close_range(first, last, flags);
-            engine::passing(|| engine::close_range(first, last, flags, kernel))
-        };
-        close_numbers(process, first, c_uint::MAX, 0, &close);
-        Ok(())
-    }
-}
-
-/// The system call itself.
-fn kernel_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // SAFETY: closes the program's own numbers, as it asked.
-    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }
 
 // ---- copied and controlled
 
-interpose! {
-    fn [dup](fd: c_int) -> c_int = |process, _| {
+bodies! {
+    fn dup(fd: c_int) -> c_int = |process, _| {
         ours(fd)?;
         fcntl::duplicate(process, fd, 0, false)
     }
-    fn [dup2, __dup2](old: c_int, new: c_int) -> c_int = |process, _| {
+    fn dup2(old: c_int, new: c_int) -> c_int = |process, _| {
         if old == new {
             let hidden = process.is_internal(old);
             return Err(if hidden { Stop::Errno(Errno::BADF) } else { left_to_kernel(process) });
         }
         fcntl::duplicate_to(process, old, new, DupFlags::empty())
     }
-    fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int = |process, _| {
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int = |process, _| {
         if old == new || flags & !libc::O_CLOEXEC != 0 {
             return Err(left_to_kernel(process));
         }
         fcntl::duplicate_to(process, old, new, DupFlags::from_bits_retain(flags as u32))
     }
-    fn [fcntl, fcntl64, __fcntl, __libc_fcntl64](
+    fn fcntl(
         fd: c_int, command: c_int, argument: usize,
     ) -> c_int = |process, _| {
         fcntl::control(process, ours(fd)?, fd, command, argument)
     }
-    fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, kernel| {
+    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, kernel| {
         if cache_segments::controls(request as u32) && fdtable::get(fd).is_none() {
             return Ok(cache_segments::marking(|| kernel(fd, request, argument)));
         }
@@ -123,7 +107,7 @@ interpose! {
             _ => fcntl::device_control(process, desc, request, argument),
         }
     }
-    fn [flock](fd: c_int, operation: c_int) -> c_int = |process, _| {
+    fn flock(fd: c_int, operation: c_int) -> c_int = |process, _| {
         let desc = ours(fd)?;
         if operation & LOCK_MAND != 0 {
             // Mandatory locks of old: the kernel ignores them.
@@ -141,33 +125,6 @@ interpose! {
         }
         process.fs.flock(desc, kind, operation & libc::LOCK_NB == 0)?;
         DONE
-    }
-    fn [lockf, lockf64](fd: c_int, command: c_int, len: i64) -> c_int = |process, _| {
-        let desc = ours(fd)?;
-        let mut lock = libc::flock {
-            l_type: libc::F_WRLCK as i16,
-            l_whence: libc::SEEK_CUR as i16,
-            l_start: 0,
-            l_len: len,
-            l_pid: 0,
-        };
-        let wait = match command {
-            libc::F_ULOCK => {
-                lock.l_type = libc::F_UNLCK as i16;
-                false
-            }
-            libc::F_LOCK => true,
-            libc::F_TLOCK => false,
-            libc::F_TEST => {
-                // glibc tests for a read lock.
-                lock.l_type = libc::F_RDLCK as i16;
-                let asked = fcntl::range(process, desc, &lock)?;
-                let held = process.fs.test_lock(desc, LockOwner::Process, &asked)?;
-                return if held.is_none() { DONE } else { Err(Stop::Errno(Errno::ACCESS)) };
-            }
-            _ => return Err(Stop::Errno(Errno::INVAL)),
-        };
-        fcntl::record_lock(process, desc, LockOwner::Process, &lock, wait)
     }
 }
 
@@ -193,8 +150,8 @@ fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> Res
 
 type Len = Out<socklen_t>;
 
-interpose! {
-    fn [bind](socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
+bodies! {
+    fn bind(socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
         let path = sockets::path_of(address, len).ok_or(Stop::Kernel)?;
         let bind = |real: &Real| kernel(socket, real.parts().0, real.parts().1);
         match paths::resolve_name(process, libc::AT_FDCWD, &path)? {
@@ -206,13 +163,13 @@ interpose! {
             Target::Volume(found) => sockets::bind_at(process, &found, &path, bind),
         }
     }
-    fn [connect, __connect](socket: c_int, address: Address, len: socklen_t) -> c_int
+    fn connect(socket: c_int, address: Address, len: socklen_t) -> c_int
     = |process, kernel| {
         let real = sockets::destination(process, address, len)?.ok_or(Stop::Kernel)?;
         let (address, len) = real.parts();
         Ok(outside(|| kernel(socket, address, len)))
     }
-    fn [sendto](
+    fn sendto(
         socket: c_int, from: Bytes, bytes: usize, flags: c_int, address: Address, len: socklen_t,
     ) -> isize = |process, kernel| {
         page_faults::ready(from.0, bytes);
@@ -220,29 +177,24 @@ interpose! {
         let (address, len) = real.parts();
         Ok(outside(|| kernel(socket, from, bytes, flags, address, len)))
     }
-    fn [send, __send](socket: c_int, from: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
-        let _ = (socket, flags);
-        page_faults::ready(from.0, bytes);
-        Err(Stop::Kernel)
-    }
-    fn [recv](socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
-        ready_to_receive(socket, to, bytes, flags)?;
-        Err(Stop::Kernel)
-    }
-    fn [getsockname, getpeername](socket: c_int, address: *mut sockaddr, len: Len) -> c_int
+    fn getsockname(socket: c_int, address: *mut sockaddr, len: Len) -> c_int
     = |process, kernel| {
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
-    fn [accept](socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
+    fn getpeername(socket: c_int, address: *mut sockaddr, len: Len) -> c_int
+    = |process, kernel| {
+        Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
+    }
+    fn accept(socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
         cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
-    fn [accept4](socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
+    fn accept4(socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
     = |process, kernel| {
         cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len, flags) as isize)? as c_int)
     }
-    fn [recvfrom](
+    fn recvfrom(
         socket: c_int, to: Bytes, bytes: usize, flags: c_int, address: *mut sockaddr, len: Len,
     ) -> isize = |process, kernel| {
         ready_to_receive(socket, to, bytes, flags)?;
@@ -266,20 +218,20 @@ fn ready_messages(list: *mut mmsghdr, count: c_uint) -> Result<(), Stop> {
     Ok(())
 }
 
-interpose! {
-    fn [sendmsg](socket: c_int, message: *const msghdr, flags: c_int) -> isize
+bodies! {
+    fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let given = Out(message.cast_mut()).value().map_err(|_| Stop::Kernel)?;
         page_faults::ready_all(Out(given.msg_iov), given.msg_iovlen as c_int);
         let own = messages::outgoing(process, &given)?.ok_or(Stop::Kernel)?;
         Ok(outside(|| kernel(socket, &raw const own.message, flags)))
     }
-    fn [sendmmsg](socket: c_int, list: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
+    fn sendmmsg(socket: c_int, list: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
     = |process, kernel| {
         ready_messages(list, count)?;
         messages::send_many(process, list, count, |own| kernel(socket, own, count, flags))
     }
-    fn [recvmsg](socket: c_int, message: *mut msghdr, flags: c_int) -> isize
+    fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let before = Out(message).value().map_err(|_| Stop::Kernel)?;
         let (list, count) = (Out(before.msg_iov), before.msg_iovlen as c_int);
@@ -296,7 +248,7 @@ interpose! {
         }
         Ok(got)
     }
-    fn [recvmmsg](
+    fn recvmmsg(
         socket: c_int, list: *mut mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec,
     ) -> c_int = |process, kernel| {
@@ -312,7 +264,7 @@ interpose! {
         Ok(got)
     }
     /// A number of another process: in hand-over form it becomes ours, a placeholder names nothing.
-    fn [pidfd_getfd](pidfd: c_int, target: c_int, flags: c_uint) -> c_int = |process, kernel| {
+    fn pidfd_getfd(pidfd: c_int, target: c_int, flags: c_uint) -> c_int = |process, kernel| {
         cached_fd::give_back();
         let fd = kernel(pidfd, target, flags);
         if fd < 0 {
@@ -321,7 +273,6 @@ interpose! {
         match handover::look(process, fd) {
             Received::Named(name) => {
                 handover::adopt(process, fd, name);
-                hooks::number_taken(fd);
                 Ok(fd)
             }
             Received::Foreign => Ok(fd),

@@ -1,18 +1,18 @@
 //! What the second engine does of a call that the volume leaves to the kernel.
 //!
-//! [`call!`] stands where an interposed function calls the one that it hides. What the table says
-//! of the function ([`calls::Split`]) chooses; whether there is an engine is asked by one load.
+//! [`call!`] stands where a call is made that the volume leaves to the kernel. What the table says
+//! of it ([`calls::Split`]) chooses; whether there is an engine is asked by one load.
 
-/// `call!(what the table says, first name of the function, hidden (arguments))`.
+/// `call!(name of the call, hidden (arguments))`, where `SAID` is what the table says of it.
 macro_rules! call {
-    ($split:expr, $name:ident $h:ident $arguments:tt) => {
-        if const { matches!($split, calls::Split::Own) } {
+    ($name:ident $h:ident $arguments:tt) => {
+        if const { matches!(SAID.split, calls::Split::Own) } {
             $crate::split::engine::arm!($name $h $arguments)
         } else {
-            if const { matches!($split, calls::Split::Drained) } {
+            if const { matches!(SAID.split, calls::Split::Drained) } {
                 $crate::split::engine::drain_changes();
             }
-            if const { matches!($split, calls::Split::HandedOver) } {
+            if const { matches!(SAID.split, calls::Split::HandedOver) } {
                 $crate::split::engine::hand_over_all();
             }
             $h $arguments
@@ -25,36 +25,17 @@ pub(crate) use call;
 macro_rules! arm {
     // Calls whose arguments and arms are the same.
     (lstat $($r:tt)*) => { $crate::split::engine::arm!(stat $($r)*) };
-    (__lxstat $($r:tt)*) => { $crate::split::engine::arm!(__xstat $($r)*) };
-    (__fxstat $($r:tt)*) => { $crate::split::engine::arm!(__xstat $($r)*) };
-    (freopen $($r:tt)*) => { $crate::split::engine::arm!(fopen $($r)*) };
     // Data.
     (read $h:ident ($fd:ident, $to:ident, $len:ident)) => {
         $crate::split::engine::read($fd, $to, $len, None, || $h($fd, $to, $len))
     };
-    (__read_chk $h:ident ($fd:ident, $to:ident, $len:ident, $room:ident)) => {
-        if $len > $room {
-            $h($fd, $to, $len, $room)
-        } else {
-            $crate::split::engine::read($fd, $to, $len, None, || $h($fd, $to, $len, $room))
-        }
-    };
-    (pread $h:ident ($fd:ident, $to:ident, $len:ident, $at:ident)) => {
+    (pread64 $h:ident ($fd:ident, $to:ident, $len:ident, $at:ident)) => {
         $crate::split::engine::read($fd, $to, $len, Some($at), || $h($fd, $to, $len, $at))
-    };
-    (__pread_chk $h:ident ($fd:ident, $to:ident, $len:ident, $at:ident, $room:ident)) => {
-        if $len > $room {
-            $h($fd, $to, $len, $at, $room)
-        } else {
-            $crate::split::engine::read($fd, $to, $len, Some($at), || {
-                $h($fd, $to, $len, $at, $room)
-            })
-        }
     };
     (write $h:ident ($fd:ident, $from:ident, $len:ident)) => {
         $crate::split::engine::write($fd, $from, $len, None, || $h($fd, $from, $len))
     };
-    (pwrite $h:ident ($fd:ident, $from:ident, $len:ident, $at:ident)) => {
+    (pwrite64 $h:ident ($fd:ident, $from:ident, $len:ident, $at:ident)) => {
         $crate::split::engine::write($fd, $from, $len, Some($at), || $h($fd, $from, $len, $at))
     };
     (readv $h:ident ($fd:ident, $list:ident, $count:ident)) => {
@@ -73,11 +54,11 @@ macro_rules! arm {
             $h($fd, $list, $count, $at)
         })
     };
-    (preadv2 $h:ident ($fd:ident, $list:ident, $count:ident, $at:ident, $flags:ident)) => {
-        $crate::split::engine::around($fd, false, || $h($fd, $list, $count, $at, $flags))
+    (preadv2 $h:ident ($fd:ident, $list:ident, $n:ident, $at:ident, $u:ident, $flags:ident)) => {
+        $crate::split::engine::around($fd, false, || $h($fd, $list, $n, $at, $u, $flags))
     };
-    (pwritev2 $h:ident ($fd:ident, $list:ident, $count:ident, $at:ident, $flags:ident)) => {
-        $crate::split::engine::around($fd, true, || $h($fd, $list, $count, $at, $flags))
+    (pwritev2 $h:ident ($fd:ident, $list:ident, $n:ident, $at:ident, $u:ident, $flags:ident)) => {
+        $crate::split::engine::around($fd, true, || $h($fd, $list, $n, $at, $u, $flags))
     };
     (lseek $h:ident ($fd:ident, $offset:ident, $whence:ident)) => {
         $crate::split::engine::seek($fd, $offset, $whence, || $h($fd, $offset, $whence))
@@ -114,17 +95,11 @@ macro_rules! arm {
     (fallocate $h:ident ($fd:ident, $how:ident, $at:ident, $len:ident)) => {
         $crate::split::engine::around($fd, true, || $h($fd, $how, $at, $len))
     };
-    (posix_fallocate $h:ident ($fd:ident, $at:ident, $len:ident)) => {
-        $crate::split::engine::around($fd, true, || $h($fd, $at, $len))
-    };
     (unlink $h:ident ($path:ident)) => {
         $crate::split::engine::removed(libc::AT_FDCWD, $path, || $h($path))
     };
     (unlinkat $h:ident ($dirfd:ident, $path:ident, $flags:ident)) => {
         $crate::split::engine::removed($dirfd, $path, || $h($dirfd, $path, $flags))
-    };
-    (remove $h:ident ($path:ident)) => {
-        $crate::split::engine::removed(libc::AT_FDCWD, $path, || $h($path))
     };
     (rename $h:ident ($from:ident, $to:ident)) => {
         $crate::split::engine::named($from, false, $to, || {
@@ -162,14 +137,8 @@ macro_rules! arm {
     (open $h:ident ($path:ident, $flags:ident, $mode:ident)) => {
         $crate::split::engine::opened($flags, || $h($path, $flags, $mode))
     };
-    (__open_2 $h:ident ($path:ident, $flags:ident)) => {
-        $crate::split::engine::opened($flags, || $h($path, $flags))
-    };
     (openat $h:ident ($dir:ident, $path:ident, $flags:ident, $mode:ident)) => {
         $crate::split::engine::opened($flags, || $h($dir, $path, $flags, $mode))
-    };
-    (__openat_2 $h:ident ($dir:ident, $path:ident, $flags:ident)) => {
-        $crate::split::engine::opened($flags, || $h($dir, $path, $flags))
     };
     (creat $h:ident ($path:ident, $mode:ident)) => {
         $crate::split::engine::opened(libc::O_TRUNC | libc::O_WRONLY, || $h($path, $mode))
@@ -177,9 +146,6 @@ macro_rules! arm {
     (close $h:ident ($fd:ident)) => { $crate::split::engine::close($fd, || $h($fd)) };
     (close_range $h:ident ($first:ident, $last:ident, $flags:ident)) => {
         $crate::split::engine::close_range($first, $last, $flags, |a, b| $h(a, b, $flags))
-    };
-    (closefrom $h:ident ($first:ident)) => {
-        $crate::split::engine::close_from($first, || $h($first))
     };
     (dup $h:ident ($fd:ident)) => { $crate::split::engine::duplicated($fd, || $h($fd)) };
     (dup2 $h:ident ($old:ident, $new:ident)) => {
@@ -200,15 +166,6 @@ macro_rules! arm {
         }
         $h($fd, $operation)
     }};
-    (lockf $h:ident ($fd:ident, $command:ident, $len:ident)) => {{
-        if $command == libc::F_ULOCK {
-            $crate::split::engine::drain($fd);
-        } else {
-            $crate::split::engine::before_lock($fd);
-        }
-        $crate::split::engine::place_kernel($fd);
-        $h($fd, $command, $len)
-    }};
     (sendmsg $h:ident ($socket:ident, $message:ident, $flags:ident)) => {{
         $crate::split::engine::sends(&[$message]);
         $h($socket, $message, $flags)
@@ -217,13 +174,6 @@ macro_rules! arm {
         $crate::split::engine::hand_over_all();
         $h($socket, $list, $count, $flags)
     }};
-    (fopen $h:ident ($path:ident, $mode:ident $(, $stream:ident)?)) => {
-        $crate::split::engine::stream($mode, || $h($path, $mode $(, $stream)?))
-    };
-    (fdopen $h:ident ($fd:ident, $mode:ident)) => {{
-        $crate::split::engine::left_to_stream($fd);
-        $h($fd, $mode)
-    }};
     // What is said of files.
     (stat $h:ident ($path:ident, $out:ident)) => {
         $crate::split::engine::stat($out, || $h($path, $out))
@@ -231,14 +181,8 @@ macro_rules! arm {
     (fstat $h:ident ($fd:ident, $out:ident)) => {
         $crate::split::engine::stat_number($fd, $out, || $h($fd, $out))
     };
-    (fstatat $h:ident ($dir:ident, $path:ident, $out:ident, $flags:ident)) => {
+    (newfstatat $h:ident ($dir:ident, $path:ident, $out:ident, $flags:ident)) => {
         $crate::split::engine::stat($out, || $h($dir, $path, $out, $flags))
-    };
-    (__xstat $h:ident ($version:ident, $what:ident, $out:ident)) => {
-        $crate::split::engine::stat($out, || $h($version, $what, $out))
-    };
-    (__fxstatat $h:ident ($v:ident, $dir:ident, $path:ident, $out:ident, $flags:ident)) => {
-        $crate::split::engine::stat($out, || $h($v, $dir, $path, $out, $flags))
     };
     (statx $h:ident ($dir:ident, $path:ident, $flags:ident, $mask:ident, $out:ident)) => {
         $crate::split::engine::statx($out, || $h($dir, $path, $flags, $mask, $out))
@@ -246,10 +190,6 @@ macro_rules! arm {
     (getdents64 $h:ident ($fd:ident, $to:ident, $len:ident)) => {
         $crate::split::engine::entries($to, || $h($fd, $to, $len))
     };
-    (getdirentries $h:ident ($fd:ident, $to:ident, $len:ident, $start:ident)) => {
-        $crate::split::engine::entries($to, || $h($fd, $to, $len, $start))
-    };
-    (readdir $h:ident ($dir:ident)) => { $crate::split::engine::next_entry(|| $h($dir)) };
     // The process.
     (vfork $h:ident ()) => { $crate::split::engine::vfork() };
     (clone $h:ident
@@ -258,13 +198,6 @@ macro_rules! arm {
             $crate::split::engine::hand_over_all();
         }
         $h($main, $stack, $flags, $a, $p, $tls, $c)
-    }};
-    (daemon $h:ident ($directory:ident, $streams:ident)) => {
-        $crate::split::engine::daemon(|| $h($directory, $streams))
-    };
-    (_exit $h:ident ($code:ident)) => {{
-        $crate::split::engine::leave();
-        $h($code)
     }};
     (sigaction $h:ident ($signal:ident, $new:ident, $old:ident)) => {
         $crate::split::engine::instead(
@@ -311,17 +244,24 @@ macro_rules! arm {
     (setrlimit $h:ident ($resource:ident, $limit:ident)) => {
         $crate::split::engine::limited(|| $h($resource, $limit))
     };
-    (prlimit $h:ident ($pid:ident, $resource:ident, $new:ident, $old:ident)) => {
+    (prlimit64 $h:ident ($pid:ident, $resource:ident, $new:ident, $old:ident)) => {
         $crate::split::engine::limited(|| $h($pid, $resource, $new, $old))
     };
-    (syscall $h:ident ($n:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident)) => {
-        $crate::split::engine::by_number($n, [$a, $b, $c, $d, $e, $f], || {
-            $h($n, $a, $b, $c, $d, $e, $f)
-        })
+    (io_setup $h:ident ($events:ident, $context:ident)) => {
+        $crate::split::engine::ring_instead(
+            || Err($crate::files::kernel_aio::begun("io_setup")),
+            || $h($events, $context),
+        )
     };
-    // Here of which the table says something else.
+    (io_uring_setup $h:ident ($entries:ident, $parameters:ident)) => {
+        $crate::split::engine::ring_instead(
+            || Err($crate::files::kernel_aio::begun("io_uring_setup")),
+            || $h($entries, $parameters),
+        )
+    };
+    // Of which the table says something else.
     ($name:ident $h:ident $arguments:tt) => {{
-        const { assert!(!matches!(NAMED.split, calls::Split::Own), "there is no arm of its own") };
+        const { assert!(!matches!(SAID.split, calls::Split::Own), "there is no arm of its own") };
         $h $arguments
     }};
 }

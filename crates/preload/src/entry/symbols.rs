@@ -1,39 +1,11 @@
-//! The exported functions of this room: limits, cancelled threads; and by file those that concern
-//! numbers, that are refused, that go by number.
+//! The exported functions of this room: threads that are cancelled.
 
-mod by_number;
-mod numbers;
-mod refused;
-
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use crate::entry::Real;
-use crate::entry::cached_fd;
 use crate::entry::cancel;
-use crate::entry::limit;
 use crate::entry::thread::{self, ASYNCHRONOUS, CANCELLED, here};
-use crate::interposed::interpose;
-
-fn changed(resource: c_int, result: c_int) -> c_int {
-    if resource == libc::RLIMIT_FSIZE as c_int && result == 0 {
-        limit::learn();
-    }
-    result
-}
-
-interpose! {
-    fn [setrlimit, setrlimit64](resource: c_int, limit: *const c_void) -> c_int = |_, kernel| {
-        // Numbers beyond the limit are no longer free.
-        let _until_it_ends = cached_fd::Closes::new();
-        Ok(changed(resource, kernel(resource, limit)))
-    }
-    fn [prlimit, prlimit64](pid: c_int, resource: c_int, new: *const c_void, old: *mut c_void)
-    -> c_int = |_, kernel| {
-        let _until_it_ends = cached_fd::Closes::new();
-        Ok(changed(resource, kernel(pid, resource, new, old)))
-    }
-}
 
 // SAFETY: the symbol replaces glibc's of the same name and has its signature.
 #[unsafe(no_mangle)]
