@@ -37,6 +37,7 @@ use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{self, Thread, has_one_thread, here};
 use crate::entry::{Inside, errno, set_errno};
 use crate::mappings::page_faults;
+use crate::paths::standins;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::{environment, objects};
 use crate::signals::signal;
@@ -86,7 +87,13 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         set_errno(failed);
         return verdict;
     }
-    let Some(answer) = route.serve(number, call.arguments()) else {
+    let serve = || route.serve(number, call.arguments());
+    let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
+        standins::serve_linker(serve)
+    } else {
+        serve()
+    };
+    let Some(answer) = answer else {
         set_errno(failed);
         return Verdict::Pass;
     };

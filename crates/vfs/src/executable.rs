@@ -29,8 +29,12 @@ const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
 const PT_INTERP: u64 = 3;
 const PT_NOTE: u64 = 4;
+const DT_NULL: u64 = 0;
+const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_SONAME: u64 = 14;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
 const DYNAMIC_ENTRY_BYTES: usize = 16;
 /// The name that glibc's dynamic loader gives itself.
 const LOADER: &[u8] = b"ld-linux-x86-64.so.2";
@@ -39,6 +43,10 @@ const PROGRAM_HEADER_BYTES: u64 = 56;
 const SECTION_HEADER_BYTES: u64 = 64;
 /// Most of a table, of the notes or of the sections' names that is looked at.
 const PART_BYTES_MAX: u64 = 1 << 20;
+/// Longest text of the dynamic section that is read: some builders write many directories.
+const TEXT_BYTES_MAX: usize = 1 << 16;
+/// Most objects that one may name as needed.
+const NEEDED_MAX: usize = 4096;
 
 /// Looks at a program. `read` fills the buffer from an offset (bytes) on and gives how many it got.
 pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
@@ -50,7 +58,7 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
             Linkage::OtherFormat
         };
     }
-    if header[4] != CLASS_64 || field(&header, 18, 2) != MACHINE_X86_64 {
+    if !is_native(&header) {
         return Linkage::Foreign;
     }
     let (start, size, count) =
@@ -77,20 +85,180 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
 
 /// The name that a shared object gives itself, if it could be the loader's.
 fn shared_name(read: &dyn Fn(u64, &mut [u8]) -> usize, table: &[u8], size: u64) -> Option<Vec<u8>> {
-    let programs = || table.chunks_exact(size as usize);
-    let dynamic = programs().find(|one| field(one, 0, 4) == PT_DYNAMIC)?;
-    let entries = part(read, field(dynamic, 8, 8), field(dynamic, 32, 8))?;
+    let (_, entries) = dynamic_entries(read, table, size)?;
     let value = |tag| {
         let mut all = entries.chunks_exact(DYNAMIC_ENTRY_BYTES);
         all.find(|one| field(one, 0, 8) == tag).map(|one| field(one, 8, 8))
     };
     let address = value(DT_STRTAB)?.checked_add(value(DT_SONAME)?)?;
-    let place = programs().filter(|one| field(one, 0, 4) == PT_LOAD).find_map(|one| {
+    let name = part(read, place_of(table, size, address)?, LOADER.len() as u64 + 1)?;
+    name.strip_suffix(b"\0").map(<[u8]>::to_vec)
+}
+
+/// The dynamic section of a file with these program headers: where it stands, and its bytes.
+fn dynamic_entries(
+    read: &dyn Fn(u64, &mut [u8]) -> usize,
+    table: &[u8],
+    size: u64,
+) -> Option<(u64, Vec<u8>)> {
+    let mut programs = table.chunks_exact(size as usize);
+    let dynamic = programs.find(|one| field(one, 0, 4) == PT_DYNAMIC)?;
+    let place = field(dynamic, 8, 8);
+    Some((place, part(read, place, field(dynamic, 32, 8))?))
+}
+
+/// Where in the file stands what is loaded at an address.
+fn place_of(table: &[u8], size: u64, address: u64) -> Option<u64> {
+    let programs = table.chunks_exact(size as usize);
+    programs.filter(|one| field(one, 0, 4) == PT_LOAD).find_map(|one| {
         let into = address.checked_sub(field(one, 16, 8))?;
         (into < field(one, 32, 8)).then(|| field(one, 8, 8).checked_add(into))?
-    })?;
-    let name = part(read, place, LOADER.len() as u64 + 1)?;
-    name.strip_suffix(b"\0").map(<[u8]>::to_vec)
+    })
+}
+
+/// What an object says of the libraries that it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dependencies {
+    /// The name that it gives itself (`DT_SONAME`).
+    pub name: Option<Vec<u8>>,
+    /// The names of what it needs, in order.
+    pub needed: Vec<Vec<u8>>,
+    /// For each of these: where in the file it is said where the name stands, and that.
+    pub places: Vec<(u64, u64)>,
+    /// Where they are looked for before `LD_LIBRARY_PATH`; counts only without the next one.
+    pub rpath: Option<Vec<u8>>,
+    /// Where they are looked for behind it.
+    pub runpath: Option<Vec<u8>>,
+}
+
+/// Reads that; `None`: it is no 64-bit x86 object, or has no dynamic section.
+pub fn dependencies(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<Dependencies> {
+    let mut header = [0; HEADER_BYTES];
+    if read(0, &mut header) < HEADER_BYTES || !is_native(&header) {
+        return None;
+    }
+    let (start, size, count) =
+        (field(&header, 32, 8), field(&header, 54, 2), field(&header, 56, 2));
+    if size < PROGRAM_HEADER_BYTES {
+        return None;
+    }
+    let table = part(read, start, size * count)?;
+    let (place, entries) = dynamic_entries(read, &table, size)?;
+    let entries = || {
+        let all = entries.chunks_exact(DYNAMIC_ENTRY_BYTES);
+        all.map(|one| (field(one, 0, 8), field(one, 8, 8))).take_while(|&(tag, _)| tag != DT_NULL)
+    };
+    let strings = entries().find(|&(tag, _)| tag == DT_STRTAB)?.1;
+    let mut window = Window { read, at: 0, bytes: Vec::new() };
+    let mut said = Dependencies::default();
+    for (number, (tag, value)) in (0..).zip(entries()) {
+        let mut text = || {
+            let place = place_of(&table, size, strings.checked_add(value)?)?;
+            window.text(place)
+        };
+        match tag {
+            DT_NEEDED if said.needed.len() < NEEDED_MAX => {
+                let Some(name) = text() else { continue };
+                said.needed.push(name);
+                let into = number * DYNAMIC_ENTRY_BYTES as u64 + 8;
+                said.places.push((place.saturating_add(into), value));
+            }
+            DT_SONAME => said.name = text(),
+            DT_RPATH => said.rpath = text(),
+            DT_RUNPATH => said.runpath = text(),
+            _ => {}
+        }
+    }
+    Some(said)
+}
+
+/// How the files of the sanitizers' runtimes begin.
+const SANITIZERS: [&[u8]; 6] =
+    [b"libasan.so", b"libhwasan.so", b"libtsan.so", b"liblsan.so", b"libubsan.so", b"libclang_rt."];
+
+/// Whether a library of this name is a sanitizer's runtime, which must stand first in the list of
+/// what is loaded, and can be named in `LD_PRELOAD`.
+pub fn is_sanitizer(name: &[u8]) -> bool {
+    SANITIZERS.iter().any(|begins| name.starts_with(begins))
+        && !name.iter().any(|byte| b": ".contains(byte))
+}
+
+/// A text of an object with the linker's tokens replaced: `$ORIGIN`, the directory in which it
+/// lies, `$LIB`, `$PLATFORM`; `None`: the origin is not known.
+pub fn expanded(text: &[u8], origin: &[u8], library_directory: &[u8]) -> Option<Vec<u8>> {
+    let mut whole = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|&byte| byte == b'$') {
+        whole.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let token = |name: &[u8]| {
+            let braced = [b"${", name, b"}"].concat();
+            if rest.starts_with(&braced) {
+                return Some(braced.len());
+            }
+            let plain = [b"$", name].concat();
+            let next = rest.get(plain.len());
+            let ends = next.is_none_or(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+            (rest.starts_with(&plain) && ends).then_some(plain.len())
+        };
+        if let Some(length) = token(b"ORIGIN") {
+            if origin.is_empty() {
+                return None;
+            }
+            whole.extend_from_slice(origin);
+            rest = &rest[length..];
+        } else if let Some(length) = token(b"LIB") {
+            whole.extend_from_slice(library_directory);
+            rest = &rest[length..];
+        } else if let Some(length) = token(b"PLATFORM") {
+            whole.extend_from_slice(b"x86_64");
+            rest = &rest[length..];
+        } else {
+            whole.push(b'$');
+            rest = &rest[1..];
+        }
+    }
+    whole.extend_from_slice(rest);
+    Some(whole)
+}
+
+/// Whether a file that begins so is one for this machine.
+pub fn is_native(header: &[u8]) -> bool {
+    header.starts_with(b"\x7fELF")
+        && header.get(4) == Some(&CLASS_64)
+        && field(header, 18, 2) == MACHINE_X86_64
+}
+
+/// The texts of a dynamic section mostly lie side by side: read together.
+struct Window<'a> {
+    read: &'a dyn Fn(u64, &mut [u8]) -> usize,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window<'_> {
+    /// The text at a place, without its NUL; `None`: it has no end.
+    fn text(&mut self, place: u64) -> Option<Vec<u8>> {
+        const FIRST_BYTES: usize = 1 << 12;
+        let held = |window: &Self| {
+            let from = usize::try_from(place.checked_sub(window.at)?).ok()?;
+            let rest = window.bytes.get(from..)?;
+            let end = rest.iter().position(|&byte| byte == 0)?;
+            Some(rest[..end].to_vec())
+        };
+        for length in [0, FIRST_BYTES, TEXT_BYTES_MAX] {
+            if length > 0 {
+                let mut bytes = vec![0; length];
+                let got = (self.read)(place, &mut bytes).min(length);
+                bytes.truncate(got);
+                (self.at, self.bytes) = (place, bytes);
+            }
+            if let Some(text) = held(self) {
+                return Some(text);
+            }
+        }
+        None
+    }
 }
 
 /// What the dynamic loader does with its arguments.
@@ -182,7 +350,7 @@ fn has_section_of_go(read: &dyn Fn(u64, &mut [u8]) -> usize, header: &[u8]) -> b
 
 #[cfg(test)]
 mod tests {
-    use super::{Linkage, LoaderTask, linkage, loader_task};
+    use super::{Linkage, LoaderTask, dependencies, linkage, loader_task};
 
     fn of(program: &[u8]) -> Linkage {
         linkage(&|at, to| {
@@ -240,6 +408,51 @@ mod tests {
         for length in (0..loader.len()).step_by(997) {
             assert_ne!(of(&loader[..length]), Linkage::Dynamic);
         }
+    }
+
+    fn needs(object: &[u8]) -> Option<super::Dependencies> {
+        dependencies(&|at, to| {
+            let from = object.get(at as usize..).unwrap_or_default();
+            let length = from.len().min(to.len());
+            to[..length].copy_from_slice(&from[..length]);
+            length
+        })
+    }
+
+    /// Whatever stands in the file, reading ends.
+    #[test]
+    fn dependencies_are_those_of_the_dynamic_section() {
+        let own = std::fs::read("/proc/self/exe").expect("this program");
+        let said = needs(&own).expect("a dynamic section");
+        assert!(said.needed.iter().any(|name| name == b"libc.so.6"), "{said:?}");
+        assert_eq!((said.name, said.rpath, said.runpath), (None, None, None));
+        let loader = std::fs::read("/lib64/ld-linux-x86-64.so.2").expect("glibc's loader");
+        let said = needs(&loader).expect("a dynamic section");
+        assert_eq!(said.name.as_deref(), Some(&b"ld-linux-x86-64.so.2"[..]));
+        for length in (0..loader.len()).step_by(997) {
+            needs(&loader[..length]);
+        }
+        let mut damaged = loader.clone();
+        for at in (0..loader.len().min(1 << 12)).chain((0..loader.len()).step_by(4099)) {
+            damaged[at] = !damaged[at];
+            needs(&damaged);
+            damaged[at] = loader[at];
+        }
+    }
+
+    #[test]
+    fn tokens_are_replaced() {
+        let of = |text: &str| super::expanded(text.as_bytes(), b"/o", b"lib64");
+        for (text, is) in [
+            ("$ORIGIN/../lib", "/o/../lib"),
+            ("${ORIGIN}x$LIB/$PLATFORM", "/oxlib64/x86_64"),
+            ("$ORIGINAL/$", "$ORIGINAL/$"),
+            ("/a/${LIB", "/a/${LIB"),
+            ("", ""),
+        ] {
+            assert_eq!(of(text).as_deref(), Some(is.as_bytes()), "{text}");
+        }
+        assert_eq!(super::expanded(b"$ORIGIN", b"", b""), None);
     }
 
     #[test]

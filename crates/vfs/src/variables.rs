@@ -32,7 +32,7 @@ const fn of(setter: Setter, name: &'static str, meaning: &'static str) -> Variab
 use Setter::{Command, Exec, Process, Trial};
 
 /// All of them.
-pub const VARIABLES: [Variable; 42] = [
+pub const VARIABLES: [Variable; 43] = [
     of(
         Command,
         "SOLERA_PRELOAD",
@@ -127,6 +127,7 @@ pub const VARIABLES: [Variable; 42] = [
     of(Exec, "SOLERA_MOUNTED", "where the volumes are mounted"),
     of(Exec, "SOLERA_RESUME", "the engine's token for the new program"),
     of(Exec, "SOLERA_HELD", "the descriptions that the old program held"),
+    of(Exec, "SOLERA_START", "the table of the libraries that the program gets as copies"),
     of(Exec, "SOLERA_CWD", "inode and generation of the working directory"),
 ];
 

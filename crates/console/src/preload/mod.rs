@@ -35,26 +35,22 @@ impl Libraries {
         })
     }
 
-    /// In the order in which a call passes them.
-    fn in_order(&self) -> impl Iterator<Item = &Path> {
-        [&self.profiling, &self.serving, &self.aligning].into_iter().flatten().map(|path| &**path)
-    }
-
-    /// Puts the libraries in front of what is preloaded, an allocator perhaps, and takes away what
-    /// an outer one was told.
+    /// Puts the one that serves behind what is preloaded, an allocator perhaps, the others before
+    /// it, and takes away what an outer one was told.
     pub fn preload(&self, command: &mut Command) {
-        let own: Vec<&OsStr> = self.in_order().map(Path::as_os_str).collect();
-        let mut preload = own.join(OsStr::new(":"));
-        let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
-            // A `solera run` inside another one replaces its libraries rather than loading them
-            // twice.
-            let is_own = |own: &&str| other.ends_with(own.as_bytes());
-            if !other.is_empty() && ![LIBRARY, ALIGNING, PROFILING].iter().any(is_own) {
-                preload.push(":");
-                preload.push(OsStr::from_bytes(other));
-            }
-        }
+        let given = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        let [profiling, serving, aligning] = [&self.profiling, &self.serving, &self.aligning]
+            .map(|path| path.iter().map(|path| path.as_os_str()).collect::<Vec<_>>());
+        // A `solera run` inside another one replaces its libraries rather than loading them twice.
+        let is_own = |other: &[u8]| {
+            [LIBRARY, ALIGNING, PROFILING].iter().any(|own| other.ends_with(own.as_bytes()))
+        };
+        let others = given.as_bytes().split(|&byte| byte == b':' || byte == b' ');
+        let others = others.filter(|other| !other.is_empty() && !is_own(other));
+        let others: Vec<&OsStr> = others.map(OsStr::from_bytes).collect();
+        // The C library's calls arrive at the one that serves all the same.
+        let all = [profiling, aligning, others, serving];
+        let preload = all.concat().join(OsStr::new(":"));
         command.env("LD_PRELOAD", preload);
         for name in OUTER {
             command.env_remove(name);

@@ -81,6 +81,44 @@ fn check_deep(path: &Path, depth: u32) -> Result<(), Refusal> {
     check_elf(&file)
 }
 
+/// What the dynamic linker looks through for a program, or for its interpreter.
+#[derive(Default)]
+pub struct Libraries {
+    /// The directories that the program names, and libraries that it names by a path.
+    pub paths: Vec<PathBuf>,
+    /// It needs a sanitizer's runtime.
+    pub sanitized: bool,
+}
+
+impl Libraries {
+    /// Of a program that was checked.
+    pub fn of(path: &Path) -> Self {
+        Self::of_deep(path, SCRIPT_DEPTH_MAX).unwrap_or_default()
+    }
+
+    fn of_deep(path: &Path, depth: u32) -> Option<Self> {
+        let mut file = File::open(path).ok()?;
+        let mut head = Vec::new();
+        file.by_ref().take(256).read_to_end(&mut head).ok()?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            return Self::of_deep(script_interpreter(line)?, depth.checked_sub(1)?);
+        }
+        let said = executable::dependencies(&|at, to: &mut [u8]| {
+            rustix::io::pread(&file, to, at).unwrap_or(0) //
+        })?;
+        let whole = path.canonicalize().ok()?;
+        let origin = whole.parent()?.as_os_str().as_bytes();
+        let lists = said.rpath.iter().chain(&said.runpath);
+        let named = said.needed.iter().filter(|name| name.contains(&b'/'));
+        let texts = lists.flat_map(|list| list.split(|&byte| byte == b':'));
+        let expanded = |text: &[u8]| executable::expanded(text, origin, b"lib64");
+        let paths = texts.chain(named.map(Vec::as_slice)).filter_map(expanded);
+        let paths = paths.map(|path| PathBuf::from(OsStr::from_bytes(&path)));
+        let sanitized = said.needed.iter().any(|name| executable::is_sanitizer(name));
+        Some(Self { paths: paths.collect(), sanitized })
+    }
+}
+
 /// What the dynamic loader, if that is the program at `path`, is told of, and whether it is to
 /// start that.
 pub fn given_to_loader(path: &Path, arguments: &[OsString]) -> Option<(PathBuf, bool)> {

@@ -14,6 +14,7 @@ use crate::entry::pointers::Text;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
 use crate::paths::identity;
+use crate::paths::standins;
 use crate::paths::{self, Target};
 
 /// Flags with which `open` does more than find what is there and open it.
@@ -42,6 +43,9 @@ pub fn open_at(
         && paths::plain(process, dirfd, text, &mut attr)
         && matches!(attr.kind, Kind::File | Kind::Directory)
     {
+        if let Some(copy) = standins::loaded_copy(attr.node) {
+            return Ok(kernel(libc::AT_FDCWD, copy.as_ptr()));
+        }
         match process.user(attr.node).open_node(&attr, flags, None) {
             // Removed meanwhile: the name may lead to another by now.
             Err(Errno::STALE) => {}
@@ -66,6 +70,11 @@ pub fn open_at(
         target => target,
     };
     taken?;
+    if let Target::Volume(found) = &target
+        && let Some(copy) = found.attr.and_then(|attr| standins::loaded_copy(attr.node))
+    {
+        return Ok(kernel(libc::AT_FDCWD, copy.as_ptr()));
+    }
     match open_found(process, &target, flags, mode)? {
         Ok(fd) => Ok(fd),
         Err(path) => {

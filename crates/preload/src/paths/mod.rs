@@ -14,6 +14,7 @@ pub(crate) mod flags;
 pub(crate) mod identity;
 pub(crate) mod links;
 pub(crate) mod mount;
+pub(crate) mod standins;
 mod symbols;
 
 use std::borrow::Cow;
@@ -245,6 +246,9 @@ fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
 
 /// As [`absolute`], of a path that is not written with a prefix.
 fn absolute_elsewhere<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
+    if let Some((node, rest)) = standins::stands_for(path) {
+        return Some(Start::At(node, Cow::Borrowed(rest)));
+    }
     if let Some((fd, rest)) = descriptor_link(path) {
         if rest.is_empty() {
             return Some(Start::Descriptor(fd));

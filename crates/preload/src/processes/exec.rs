@@ -18,6 +18,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
+use vfs::executable;
 use vfs::{Attr, Desc, Errno, FileSystemExt, Kind, Node};
 
 use crate::descriptors::handover;
@@ -33,9 +34,11 @@ use crate::files::rw::{copy_to_memory, read_at};
 use crate::paths::links;
 use crate::paths::mount;
 use crate::paths::{self, Target};
+use crate::processes::closure::{self, Asked};
 use crate::processes::lifecycle;
-use crate::processes::loadable::{self, Obstacle};
+use crate::processes::loadable::{self, Looked, Needs, Obstacle};
 use crate::processes::loader_program::{self, LoaderAction};
+use crate::processes::supply::{self, Supply};
 use crate::signals::sigaction;
 
 /// A NULL-terminated list of strings of the program's.
@@ -75,6 +78,8 @@ pub struct Image {
     leading: Vec<CString>,
     /// Why the program cannot be preloaded.
     obstacle: Option<Obstacle>,
+    /// What it needs, if it is.
+    needs: Option<Needs>,
 }
 
 impl Image {
@@ -83,12 +88,12 @@ impl Image {
     }
 
     fn relative(at: c_int, path: CString, flags: c_int) -> Self {
-        let obstacle = if path.is_empty() {
-            loadable::obstacle_of(fdtable::borrow(at))
+        let Looked { obstacle, needs } = if path.is_empty() {
+            loadable::look_at_open(fdtable::borrow(at))
         } else {
-            loadable::obstacle(fdtable::borrow_directory(at), &path)
+            loadable::look_at(fdtable::borrow_directory(at), &path)
         };
-        Self { at, path, flags, memory: None, program: None, leading: Vec::new(), obstacle }
+        Self { at, path, flags, memory: None, program: None, leading: Vec::new(), obstacle, needs }
     }
 }
 
@@ -154,6 +159,14 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     let memory = copy_to_memory(process, attr, path)?;
     let read = |at, to: &mut [u8]| rustix::io::pread(&memory, to, at).unwrap_or(0);
     let obstacle = loadable::obstacle_in(&read);
+    let needs = executable::dependencies(&read).map(|said| {
+        let whole = paths::resolve(process, libc::AT_FDCWD, path, true).ok().and_then(|target| {
+            let Target::Volume(found) = target else { return None };
+            paths::name_of(process, &found).ok()
+        });
+        let origin = loadable::directory_of(whole.as_deref().unwrap_or(path)).to_vec();
+        Needs { said, origin }
+    });
     Ok(Image {
         at: libc::AT_FDCWD,
         path: paths::c_text(path)?,
@@ -162,6 +175,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
         program: Some(attr.node),
         leading: Vec::new(),
         obstacle,
+        needs,
     })
 }
 
@@ -237,21 +251,41 @@ fn environment(
     process: &Process,
     given: List,
     resumed: Option<(&str, Option<Node>)>,
+    supply: &mut Option<Supply>,
 ) -> Result<Vec<CString>, Errno> {
+    const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH=";
     let mut variables = Vec::new();
     let own = process.environment();
     let ours = libraries(process, &own);
-    let mut preload = ours.into_iter().flatten().collect::<Vec<_>>().join(&b':');
+    let library_path = supply.as_ref().and_then(|supply| supply.library_path.clone());
+    let mut theirs = Vec::new();
     for text in given.texts()? {
         let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
         if let Some(value) = variable.strip_prefix(b"LD_PRELOAD=") {
-            for library in others(value, &ours) {
-                preload.push(b':');
-                preload.extend_from_slice(library);
+            theirs.extend(others(value, &ours));
+        } else {
+            let replaced = library_path.is_some() && variable.starts_with(LIBRARY_PATH);
+            if !replaced && !variable.starts_with(b"SOLERA_") {
+                variables.push(paths::c_text(variable)?);
             }
-        } else if !variable.starts_with(b"SOLERA_") {
-            variables.push(paths::c_text(variable)?);
         }
+    }
+    if let Some(path) = library_path {
+        variables.push(paths::c_text(&[LIBRARY_PATH, &path].concat())?);
+    }
+    // What a library in front of the one that serves does to a call is what it does without a
+    // volume: the C library's calls arrive all the same. One that aligns stands before allocators.
+    let [profiling, serving, aligning] = ours.each_ref().map(Option::as_slice);
+    let ordered = |theirs: &[&[u8]]| [profiling, aligning, theirs, serving].concat().join(&b':');
+    let mut preload = ordered(&theirs);
+    if let Some(supply) = supply {
+        supply.plain_preload(&preload);
+        for (number, name) in &supply.preload {
+            theirs[*number] = name;
+        }
+        let mut whole = supply.first.clone();
+        whole.push(ordered(&theirs));
+        preload = whole.join(&b':');
     }
     variables.push(paths::c_text(&[b"LD_PRELOAD=", preload.as_slice()].concat())?);
     for variable in &own {
@@ -291,14 +325,14 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
         // Programs that it starts may see the volume again.
         LoaderAction::Apart(reason) => match inherits(process, image, &own) {
             Some(what) => return refuse(image, reason, &what),
-            None => environment(process, given, None)
-                .map(|variables| execute(process, image, &own, &variables)),
+            None => environment(process, given, None, &mut None)
+                .map(|variables| execute(process, image, None, &own, &variables)),
         },
         LoaderAction::Refused(reason, what) => return refuse(image, reason, &what),
         LoaderAction::Tells(_) => match unusable(process, |fd| matches!(fd, 1 | 2)) {
             Some(what) => return refuse(image, "it is the dynamic loader", &what),
             None => without_libraries(process, given)
-                .map(|variables| execute(process, image, &own, &variables)),
+                .map(|variables| execute(process, image, None, &own, &variables)),
         },
     };
     result.unwrap_or_else(|errno| errno)
@@ -314,13 +348,60 @@ fn enter(process: &Process, image: &Image, own: &[Text], given: List) -> Result<
     }
     let prepared = still_unwritten(process, image)
         .and_then(|()| handover::prepare(process))
-        .and_then(|()| environment(process, given, resumed));
-    let errno = prepared.map(|variables| execute(process, image, own, &variables));
+        .and_then(|()| supplied(process, image, given))
+        .and_then(|mut supply| {
+            let mut variables = environment(process, given, resumed, &mut supply)?;
+            let table = supply.as_ref().map(Supply::hand_over).transpose()?;
+            if let Some((variable, _)) = &table {
+                variables.push(paths::c_text(variable)?);
+            }
+            Ok((variables, supply, table))
+        });
+    let errno = prepared.map(|(variables, supply, _table)| {
+        let changed = supply.as_ref().and_then(|supply| supply.program.as_ref());
+        execute(process, image, changed, own, &variables)
+    });
     process.fs.exec_failed();
     if image.program.is_some() {
         process.fs.execute(image.program, process.program)?;
     }
     errno
+}
+
+/// What the linker is to find in place of libraries on a volume.
+fn supplied(process: &Process, image: &Image, given: List) -> Result<Option<Supply>, Errno> {
+    let Some(needs) = &image.needs else { return Ok(None) };
+    let own = process.environment();
+    let ours = libraries(process, &own);
+    let (mut library_path, mut preload) = (None, Vec::new());
+    for text in given.texts()? {
+        let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
+        if let Some(value) = variable.strip_prefix(b"LD_PRELOAD=") {
+            preload.extend(others(value, &ours));
+        } else if let Some(value) = variable.strip_prefix(b"LD_LIBRARY_PATH=") {
+            library_path = Some(value);
+        }
+    }
+    let asked =
+        Asked { program: &needs.said, origin: &needs.origin, library_path, preload: &preload };
+    let closure = closure::find(process, &asked);
+    let mut supply = supply::prepare(process, &closure, library_path);
+    match (&image.memory, &mut supply) {
+        (Some(memory), _) => supply::change(memory, &closure.program)?,
+        (None, Some(supply)) if !closure.program.is_empty() => {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let file = if image.path.is_empty() {
+                let link = format!("/proc/self/fd/{}", image.at);
+                rustix::fs::open(link, flags, Mode::empty())?
+            } else {
+                let at = fdtable::borrow_directory(image.at);
+                rustix::fs::openat(at, &image.path, flags, Mode::empty())?
+            };
+            supply.program = Some(supply::changed_copy(&file, &closure.program)?);
+        }
+        _ => {}
+    }
+    Ok(supply)
 }
 
 /// Whether no process had opened the program for writing before it counted as executed: `ETXTBSY`.
@@ -402,8 +483,14 @@ fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
     Errno::ACCESS
 }
 
-/// The system call.
-fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CString]) -> Errno {
+/// The system call. `changed`: what is executed in place of the program.
+fn execute(
+    process: &Process,
+    image: &Image,
+    changed: Option<&OwnedFd>,
+    own: &[Text],
+    environment: &[CString],
+) -> Errno {
     let environment = pointers(environment.iter().map(|text| text.as_ptr()));
     let replaced = usize::from(!image.leading.is_empty());
     let rest = own.iter().skip(replaced).map(|text| text.0);
@@ -412,7 +499,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
     (hooks::get().hand_over_all)();
     // This image's counts would end with it.
     process.write_report();
-    let memory = image.memory.as_ref().map(AsRawFd::as_raw_fd);
+    let memory = changed.or(image.memory.as_ref()).map(AsRawFd::as_raw_fd);
     let (at, path, flags) = match memory {
         Some(memory) => (memory, c"", libc::AT_EMPTY_PATH),
         None => (image.at, image.path.as_c_str(), image.flags),

@@ -33,6 +33,7 @@ use crate::paths::cwd;
 use crate::paths::mount;
 use crate::processes::caching;
 use crate::processes::lifecycle;
+use crate::processes::supply;
 use crate::runtime::{environment, objects};
 use crate::signals::signal;
 
@@ -150,6 +151,7 @@ impl VolumeRequest {
 /// numbers of ours become the mount's, if there is one; else they stay placeholders, which fail
 /// loudly.
 fn step_aside(path: &[u8]) {
+    supply::take_over(None);
     let asked = if text(handover::RESUME).is_some() { VolumeRequest::all(path).ok() } else { None };
     let Some(asked) = asked else {
         forget_handover();
@@ -199,7 +201,13 @@ fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
         .iter()
         .map(|variable| variable.to_bytes().to_vec())
         .filter(|variable| {
-            let passing = [handover::HELD, handover::CWD, handover::RESUME, handover::PROGRAM];
+            let passing = [
+                handover::HELD,
+                handover::CWD,
+                handover::RESUME,
+                handover::PROGRAM,
+                supply::VARIABLE,
+            ];
             !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
         })
         .collect();
@@ -365,6 +373,7 @@ fn inherit(process: &Process) {
     if process.volumes().any(|seen| seen.mounted) && process.cwd().node.is_none() {
         cwd::entered_kernel_directory(process);
     }
+    supply::take_over(Some(process));
     forget_handover();
 }
 

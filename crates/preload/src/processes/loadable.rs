@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
-use vfs::executable::{self, Linkage};
+use vfs::executable::{self, Dependencies, Linkage};
 
 use crate::processes::exec::interpreter;
 
@@ -32,16 +32,33 @@ pub enum Obstacle {
     Loader,
 }
 
-/// Why a kernel's program is not preloaded; `None`: it is, or it cannot be read or executed.
-pub fn obstacle(dirfd: BorrowedFd<'_>, path: &CString) -> Option<Obstacle> {
+/// What the dynamic linker will do with a program.
+#[derive(Default)]
+pub struct Looked {
+    /// Why it is not preloaded; `None`: it is, or it cannot be read or executed.
+    pub obstacle: Option<Obstacle>,
+    /// What it needs, if it is preloaded; of a script, what its interpreter does.
+    pub needs: Option<Needs>,
+}
+
+/// What a program needs, and where it lies.
+pub struct Needs {
+    pub said: Dependencies,
+    /// Its directory; empty if what it says does not depend on that.
+    pub origin: Vec<u8>,
+}
+
+/// Looks at a kernel's program.
+pub fn look_at(dirfd: BorrowedFd<'_>, path: &CString) -> Looked {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    look(&rustix::fs::openat(dirfd, path, flags, Mode::empty()).ok()?, INTERPRETERS_MAX)
+    let file = rustix::fs::openat(dirfd, path, flags, Mode::empty());
+    file.ok().and_then(|file| look(&file, INTERPRETERS_MAX)).unwrap_or_default()
 }
 
 /// The same for an open program.
-pub fn obstacle_of(program: BorrowedFd<'_>) -> Option<Obstacle> {
+pub fn look_at_open(program: BorrowedFd<'_>) -> Looked {
     let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&program));
-    obstacle(rustix::fs::CWD, &CString::new(link).ok()?)
+    CString::new(link).map_or_else(|_| Looked::default(), |link| look_at(rustix::fs::CWD, &link))
 }
 
 /// Why the dynamic loader, told to start this program, preloads nothing into it: who it belongs to
@@ -57,7 +74,7 @@ pub fn obstacle_of_contents(path: &CString) -> Option<&'static str> {
     }
 }
 
-fn look(file: &OwnedFd, depth: u32) -> Option<Obstacle> {
+fn look(file: &OwnedFd, depth: u32) -> Option<Looked> {
     let stat = rustix::fs::fstat(file).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
@@ -72,10 +89,30 @@ fn look(file: &OwnedFd, depth: u32) -> Option<Obstacle> {
         return depth.checked_sub(1).and_then(|depth| look(&next, depth));
     }
     let read = |at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0);
-    match obstacle_in(&read) {
+    let obstacle = match obstacle_in(&read) {
         Some(Obstacle::Never(reason)) => Some(Obstacle::Never(reason)),
         found => gains(file, &stat).map(Obstacle::Never).or(found),
-    }
+    };
+    let needs = if obstacle.is_some() { None } else { needs(file, &read) };
+    Some(Looked { obstacle, needs })
+}
+
+fn needs(file: &OwnedFd, read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<Needs> {
+    let said = executable::dependencies(read)?;
+    let mut texts = said.needed.iter().chain(&said.rpath).chain(&said.runpath);
+    let has_token = texts.any(|text| text.contains(&b'$'));
+    let link = || {
+        let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+        Some(directory_of(rustix::fs::readlink(link, Vec::new()).ok()?.as_bytes()).to_vec())
+    };
+    let origin = if has_token { link().unwrap_or_default() } else { Vec::new() };
+    Some(Needs { said, origin })
+}
+
+/// The directory in which a file lies, by its path.
+pub fn directory_of(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    &path[..end.max(1).min(path.len())]
 }
 
 /// Whether the linker will be in its secure mode, in which it preloads nothing.

@@ -9,6 +9,8 @@ mod loader_program;
 
 mod announcement;
 pub(crate) mod calls;
+mod closure;
 mod loadable;
 mod spawn;
+pub(crate) mod supply;
 mod symbols;

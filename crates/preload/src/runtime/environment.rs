@@ -133,6 +133,21 @@ pub fn remove(name: &[u8]) {
     }
 }
 
+/// Gives a variable another text, `NAME=VALUE`, in place; if the program's list has it.
+pub fn replace(name: &[u8], text: &'static CStr) {
+    // SAFETY: as above; each element that is met is the list's own.
+    unsafe {
+        let mut at = if environ.is_null() { first_variables() } else { environ };
+        while !at.is_null() && !(*at).is_null() {
+            let found = CStr::from_ptr(*at).to_bytes().strip_prefix(name);
+            if found.is_some_and(|rest| rest.first() == Some(&b'=')) {
+                at.write(text.as_ptr().cast_mut());
+            }
+            at = at.add(1);
+        }
+    }
+}
+
 /// An entry of the auxiliary vector; 0: there is none.
 pub fn auxiliary(kind: c_ulong) -> c_ulong {
     let mut at = first_variables();

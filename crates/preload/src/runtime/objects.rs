@@ -100,6 +100,17 @@ impl Object {
         if self.name.is_null() { b"" } else { unsafe { CStr::from_ptr(self.name) }.to_bytes() }
     }
 
+    /// Gives it another name, by which `dladdr` and debuggers know it from now on.
+    ///
+    /// # Safety
+    ///
+    /// It was loaded with the program, so it is never unloaded; no other thread looks at its name.
+    pub unsafe fn rename(&self, name: &'static CStr) {
+        let place = (&raw const self.name).cast_mut();
+        // SAFETY: the dynamic linker keeps its objects in memory that it writes itself.
+        unsafe { place.write_volatile(name.as_ptr()) };
+    }
+
     /// Where its first byte is.
     pub const fn base(&self) -> usize {
         self.base

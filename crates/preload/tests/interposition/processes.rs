@@ -232,6 +232,41 @@ fn the_calls_of_a_start_are_counted() {
     assert!(beside - plain <= START_CALLS_MAX, "{beside} instead of {plain}");
 }
 
+/// A program that executes another one makes fewer system calls than two programs that attach: the
+/// new image takes over what this one has. Of those that it makes before, four look at what the new
+/// program needs.
+const EXEC_CALLS_SAVED: u64 = 18;
+
+/// What a program needs at its start is looked for before the exec: one that needs nothing of a
+/// volume costs no search.
+#[test]
+fn the_calls_of_an_exec_are_counted() {
+    let place = TestDir::new("start-exec");
+    format(&place.volume());
+    let (count, execs) = (place.0.join("calls"), place.0.join("execs"));
+    compile("calls.c", &count, &["-O1"]);
+    compile("execs.c", &execs, &["-O1"]);
+    let environment = [
+        format!("LD_PRELOAD={}", library().display()),
+        format!("SOLERA_VOLUME={}", place.volume().display()),
+        format!("SOLERA_AT={PREFIX}"),
+    ];
+    let calls = |program: &Path, more: &[&str]| -> u64 {
+        let mut command = Command::new(&count);
+        let output = command.arg(program).args(&environment).args(more).output();
+        text(&output.expect("the counter runs")).trim().parse().expect("a number")
+    };
+    let start = calls(Path::new("/bin/true"), &[]);
+    let saved = 2 * start - calls(&execs, &[]);
+    // The linker itself looks there: in both programs as often.
+    let elsewhere = ["LD_LIBRARY_PATH=/no/such/directory"];
+    let start = calls(Path::new("/bin/true"), &elsewhere);
+    let with_path = 2 * start - calls(&execs, &elsewhere);
+    eprintln!("system calls that an exec saves: {saved}, with a path {with_path}");
+    assert!(saved >= EXEC_CALLS_SAVED, "{saved}");
+    assert_eq!(saved, with_path);
+}
+
 /// A program whose allocator holds its lock while it asks for something, so that the library
 /// attaches inside its first `malloc`.
 fn allocator(place: &TestDir) -> std::path::PathBuf {

@@ -30,8 +30,8 @@ found.
 /// And of their values, with examples, behind them.
 const BEHIND: &str = "\
 A value that is none of these is refused, by the command or by the library (125).
-LD_PRELOAD gets the library first, with --profile or --trace libsolera_profile.so from beside it
-before, with --align libsolera_align.so next, and keeps what else is in it.
+LD_PRELOAD gets the library behind what else is in it, and before all libsolera_profile.so (with
+--profile or --trace) and libsolera_align.so (with --align).
 
 Examples:
   solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db

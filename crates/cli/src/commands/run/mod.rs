@@ -18,7 +18,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use console::failure::{Failure, Outcome};
@@ -134,14 +134,63 @@ fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String
                 }
                 checked => checked?,
             }
-            let mut command = Command::new(path);
-            command.arg0(name);
-            command
+            if obstacle.is_none() && needs_volume(&path, alone) {
+                by_program(name)
+            } else {
+                let mut command = Command::new(path);
+                command.arg0(name);
+                command
+            }
         }
         _ => by_shell(name),
     };
     command.args(arguments);
     Ok((command, obstacle))
+}
+
+/// Whether the dynamic linker needs something of a volume for a program before the preload library
+/// can serve it, or a sanitizer's runtime in front of that: then a program that sees the volume has
+/// to start it (`processes::closure` there). `alone`: a path that the kernel does not know.
+fn needs_volume(path: &Path, alone: impl Fn(&Path) -> bool) -> bool {
+    let is_named = |variable: &str, separators: &[u8]| {
+        let value = std::env::var_os(variable).unwrap_or_default();
+        let mut paths = value.as_bytes().split(|byte| separators.contains(byte));
+        paths.any(|path| alone(Path::new(OsStr::from_bytes(path))))
+    };
+    let libraries = program::Libraries::of(path);
+    // A path may wind: `..` is left out of it here, for no directory of the kernel's is below it.
+    libraries.sanitized
+        || libraries.paths.iter().any(|path| alone(&plain(path)))
+        || is_named("LD_LIBRARY_PATH", b":;")
+        || is_named("LD_PRELOAD", b": ")
+}
+
+/// A path without `.` and `..`, by its text.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// A program that changes nothing starts the program.
+fn by_program(name: &OsStr) -> Command {
+    const ENV: &str = "/usr/bin/env";
+    // It takes the one for a variable, the other for an option.
+    if name.as_bytes().contains(&b'=')
+        || name.as_bytes().starts_with(b"-")
+        || !Path::new(ENV).exists()
+    {
+        return by_shell(name);
+    }
+    let mut command = Command::new(ENV);
+    command.arg(name);
+    command
 }
 
 /// The kernel knows no such path: a shell that sees the volume starts the program.
