@@ -33,5 +33,19 @@ pub const COMPOSED: &[Function] = &[
         Numbers::Unchanged,
         Split::HandedOver,
     ),
+    alike(
+        &[
+            "aio_fsync",
+            "aio_fsync64",
+            "aio_read",
+            "aio_read64",
+            "aio_write",
+            "aio_write64",
+            "lio_listio",
+            "lio_listio64",
+        ],
+        Numbers::Makes,
+        Split::HandedOver,
+    ),
     alike(&["pthread_create"], Numbers::Thread, Split::Passed),
 ];

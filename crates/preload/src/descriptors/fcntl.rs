@@ -92,7 +92,6 @@ pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) 
         // As in the kernel, errors of the silent close are lost.
         let _ = process.forget(desc, last);
     }
-    if source.is_some() {}
     Ok(new)
 }
 

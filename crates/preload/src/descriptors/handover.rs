@@ -175,9 +175,6 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
             process.set_cwd(Cwd { node: Some(node), path: Vec::new() });
         }
     }
-    for fd in 0..3 {
-        if fdtable::get(fd).is_some() {}
-    }
 }
 
 /// Makes `fd`, which is in hand-over form, a number of ours. `None`: what it names is gone (its

@@ -1,5 +1,6 @@
 //! The calls on files: bytes, attributes, the kernel's asynchronous I/O.
 
+mod aio;
 mod attrs;
 pub(crate) mod calls;
 pub(crate) mod kernel_aio;

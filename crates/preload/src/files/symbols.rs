@@ -1,21 +1,43 @@
 //! The exported functions of this room: limits of names and files, which the C library would guess
-//! from the kind of file system; and those of libraries that begin the kernel's asynchronous calls,
-//! by system calls of their own.
+//! from the kind of file system; asynchronous I/O, for which it has threads with small stacks; and
+//! those of libraries that begin the kernel's asynchronous calls, by system calls of their own.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
+use libc::sigevent;
 use vfs::Attr;
 
 use crate::entry::fdtable::ours;
-use crate::entry::pointers::Text;
+use crate::entry::pointers::{Out, Text};
 use crate::entry::process::Process;
-use crate::entry::{Inside, Stop, cached_fd, errno, syscall};
+use crate::entry::{Inside, Stop, cached_fd, errno, outside, syscall};
+use crate::files::aio::{self, Block, Request};
 use crate::files::kernel_aio;
 use crate::files::stat;
 use crate::interposed::{again, interpose, serve};
 use crate::split::engine;
 
 const HERE: c_int = libc::AT_FDCWD;
+
+interpose! {
+    fn [aio_read, aio_read64](request: Request) -> c_int = |_, _| {
+        aio::submit(request, aio::read)
+    }
+    fn [aio_write, aio_write64](request: Request) -> c_int = |_, _| {
+        aio::submit(request, aio::write)
+    }
+    fn [aio_fsync, aio_fsync64](how: c_int, request: Request) -> c_int = |process, _| {
+        aio::synchronise(process, how, request)
+    }
+    fn [lio_listio, lio_listio64](
+        mode: c_int, requests: Out<Request>, count: c_int, event: Out<sigevent>,
+    ) -> c_int = |_, kernel| {
+        aio::list(mode, requests, count, event, &|mut theirs: Vec<*mut Block>| {
+            let count = theirs.len() as c_int;
+            outside(|| kernel(mode, Out(theirs.as_mut_ptr().cast()), count, event))
+        })
+    }
+}
 
 interpose! {
     fn [pathconf](path: Text, name: c_int) -> c_long = |process, kernel| {

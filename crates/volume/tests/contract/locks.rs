@@ -5,7 +5,7 @@
 use crate::common::{Place, child, put, role};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use vfs::{
     Desc, FileSystem, FileSystemExt, LockKind, LockOwner, Locks, Node, OpenFlags, RecordLock,
@@ -238,6 +238,26 @@ fn a_lock_that_was_given_closes_no_circle() {
         });
         assert_eq!(a.set(&unlock(0, 1)), Ok(()));
     }
+}
+
+/// While one looks for its circle over other volumes the lock that it waits for is given up: what
+/// it saw there closes none.
+#[test]
+fn a_lock_that_is_given_up_meanwhile_closes_no_wider_circle() {
+    let (_place, _node, a, b) = two("wider");
+    assert_eq!(a.set(&write(0, 0)), Ok(()));
+    let (holder, looks) = (Arc::new(a), Arc::new(AtomicUsize::new(0)));
+    let (other, seen) = (Arc::clone(&holder), Arc::clone(&looks));
+    b.volume.look_beyond(Arc::new(move |own: &[vfs::Wait]| {
+        if seen.fetch_add(1, Ordering::SeqCst) > 0 {
+            return !own.is_empty();
+        }
+        // The holder waits elsewhere by now, for the one that looks.
+        assert_eq!(other.set(&unlock(0, 0)), Ok(()));
+        true
+    }));
+    assert_eq!(b.wait(&write(0, 0)), Ok(()));
+    assert_eq!(looks.load(Ordering::SeqCst), 2, "it was looked at twice");
 }
 
 /// How many threads wait for a lock of another's, as each process is told to have some.
