@@ -313,10 +313,9 @@ pub fn check_sendfile(
         let node = process.fs.describe(desc)?.0;
         Ok(process.fs.attributes(node)?.kind == Kind::Directory)
     };
-    let refused = || -> Result<bool, Errno> {
-        Ok(!splice::is_pipe(out) && (target.appends() || stream) || directory()?)
-    };
-    if len > 0 && refused()? {
+    // Ends that do not fit are refused whatever is to be moved, a directory if something is.
+    let unfit = !splice::is_pipe(out) && (target.appends() || stream);
+    if unfit || len > 0 && directory()? {
         return Err(Errno::INVAL);
     }
     Ok(())
