@@ -335,6 +335,9 @@ global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "ret",
     ".cfi_adjust_cfa_offset 8",
+    ".hidden solera_door_kernel_left_out",
+    ".globl solera_door_kernel_left_out",
+    "solera_door_kernel_left_out:",
     "2:",
     "mov rax, {not_made}",
     "jmp 1b",
@@ -356,6 +359,7 @@ unsafe extern "C" {
     static solera_door_called: [u8; 0];
     static solera_door_end: [u8; 0];
     static solera_door_kernel_looked: [u8; 0];
+    static solera_door_kernel_left_out: [u8; 0];
 }
 
 unsafe extern "C-unwind" {
@@ -422,4 +426,19 @@ pub fn makes_call_at(address: usize) -> bool {
     let Entry { looked, call, .. } = entry();
     let here = (&raw const solera_door_kernel_looked).addr();
     (looked..=call).contains(&address) || address == here
+}
+
+/// In a signal's handler that has set the word: a thread that it found at the call of [`kernel`]
+/// does not make it, or not once more.
+///
+/// # Safety
+///
+/// `context` is what the kernel gave to the handler.
+pub unsafe fn leave_out(context: *mut std::ffi::c_void) {
+    // SAFETY: the caller passes what the kernel passed.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    if *rip as usize == (&raw const solera_door_kernel_looked).addr() {
+        *rip = (&raw const solera_door_kernel_left_out).addr() as i64;
+    }
 }

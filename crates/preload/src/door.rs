@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use door::arm::{self, Armed, Loaded, Refusal};
 use door::elf::ProgramHeader;
-use door::entry::{Call, Verdict};
+use door::entry::{Call, Form, Verdict};
 use vfs::Errno;
 
 use crate::by_number::route;
@@ -72,8 +72,10 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     }
     // The entry looks once more: a signal may come after this.
     call.again = &raw const thread.ends_first;
-    if thread.is_marked() && passes(thread) {
-        return Verdict::Pass;
+    if thread.is_marked()
+        && let Some(verdict) = look_at_marks(thread, call)
+    {
+        return verdict;
     }
     let number = call.number();
     let route = route(number);
@@ -87,15 +89,20 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         set_errno(failed);
         return verdict;
     }
-    let serve = || route.serve(number, call.arguments());
-    let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
-        standins::serve_linker(serve)
-    } else {
-        serve()
-    };
-    let Some(answer) = answer else {
-        set_errno(failed);
-        return Verdict::Pass;
+    let answer = loop {
+        let serve = || route.serve(number, call.arguments());
+        let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
+            standins::serve_linker(serve)
+        } else {
+            serve()
+        };
+        let Some(answer) = answer else {
+            set_errno(failed);
+            return Verdict::Pass;
+        };
+        if answer != -1 || !is_no_point(thread, call) {
+            break answer;
+        }
     };
     call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
     // Its next cancellation point ends a thread that was cancelled meanwhile.
@@ -113,22 +120,40 @@ fn begins_own(call: &Call) {
     }
 }
 
-/// Whether the call of a thread that is marked is passed on.
+/// What becomes of the call of a thread that is marked; `None`: it is served as others.
 #[cold]
-fn passes(thread: &Thread) -> bool {
-    cancel::end_if_due();
+fn look_at_marks(thread: &Thread, call: &mut Call) -> Option<Verdict> {
+    if cancel::end_if_due() {
+        thread.ends_first.store(0, Ordering::Relaxed);
+        if call.form() == Form::InPlace {
+            call.result = -(libc::EINTR as isize);
+            return Some(Verdict::Served);
+        }
+    }
     if thread.passes_next.load(Ordering::Relaxed) {
         thread.passes_next.store(false, Ordering::Relaxed);
-        return true;
+        return Some(Verdict::Pass);
     }
     let lent_by = thread.lent_by.load(Ordering::Relaxed);
     if lent_by == 0 {
-        return false;
+        return None;
     }
     if rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() != lent_by {
-        return true;
+        return Some(Verdict::Pass);
     }
     thread.lent_by.store(0, Ordering::Relaxed);
+    None
+}
+
+/// Whether a call gives `EINTR` for a cancellation where there is no cancellation point: it is made
+/// again.
+#[cold]
+fn is_no_point(thread: &Thread, call: &Call) -> bool {
+    let is_told = errno() == libc::EINTR && thread.ends_first.load(Ordering::Relaxed) != 0;
+    if is_told && call.form() != Form::InPlace {
+        thread.ends_first.store(0, Ordering::Relaxed);
+        return true;
+    }
     false
 }
 

@@ -190,9 +190,8 @@ pub fn is_first_kernels(arguments: &[c_int]) -> bool {
 
 /// A call whose wait was ended, for a reason that may be a cancellation: it is made again.
 #[cold]
-pub fn again<T>() -> Option<T> {
-    cancel::end_if_due();
-    None
+pub fn again<T: Answer>() -> Option<T> {
+    cancel::end_if_due().then(|| fail(Errno::INTR))
 }
 
 /// The steps of a call: what the table says of its numbers (`SAID`), the volume, the second engine,

@@ -12,15 +12,20 @@
 //!   again before the kernel is asked, and when a wait of ours has ended.
 //! - An asynchronous thread of the program's own: while it is inside, its type is deferred.
 //!
+//! From 2.41 on the type stays as it is. The C library's handler looks whether the signal has met
+//! the thread at the one place where such calls are made, which is patched in place; behind a call
+//! that gives `EINTR` the C library looks once more. So a wait of ours gives that, and so does a
+//! call that has not been made yet ([`TELLS`]).
+//!
 //! Elsewhere no frame could be unwound from: Rust's tables know calls only, and the C library ends
 //! the process then, without a word.
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::entry::Real;
-use crate::entry::pointers::Out;
+use crate::entry::pointers::{Out, Text};
 use crate::entry::syscall;
 use crate::entry::thread::{ASYNCHRONOUS, CANCELLED, here};
 
@@ -63,19 +68,23 @@ pub fn release() {
     set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
 }
 
-/// Before the kernel is asked to serve a call that has arrived: a thread that was cancelled since
-/// it arrived ends, if the C library has allowed it.
-#[cold]
-pub fn end_first() {
-    here().ends_first.store(0, Ordering::Relaxed);
-    set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
-}
+/// [`crate::entry::thread::Thread::ends_first`]: the C library's type lets the thread end here.
+const ACTS: u32 = 1;
+/// The same: the call is to give `EINTR`, if it is a cancellation point.
+const TELLS: u32 = 2;
 
-/// The same of a call whose wait has ended.
+/// Before the kernel is asked to serve a call that has arrived, and where a wait has ended: a thread
+/// that was cancelled since it arrived ends. Gives whether the call is to give `EINTR` instead.
 #[cold]
-pub fn end_if_due() {
-    if here().ends_first.load(Ordering::Relaxed) != 0 {
-        end_first();
+pub fn end_if_due() -> bool {
+    let due = &here().ends_first;
+    match due.load(Ordering::Relaxed) {
+        ACTS => {
+            due.store(0, Ordering::Relaxed);
+            set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
+            false
+        }
+        due => due == TELLS,
     }
 }
 
@@ -173,7 +182,23 @@ pub fn installed(given: &[usize; 6]) -> c_long {
     given[1] = (&raw const action) as usize;
     // Found before a handler needs it.
     SET_TYPE.address();
+    TELLS_ALWAYS.store(has_one_place(), Ordering::Relaxed);
     syscall::kernel(libc::SYS_rt_sigaction, given)
+}
+
+/// Whether the C library makes the calls that are cancellation points at one place.
+static TELLS_ALWAYS: AtomicBool = AtomicBool::new(false);
+
+fn has_one_place() -> bool {
+    static REAL: Real = Real::new("gnu_get_libc_version\0");
+    type Function = unsafe extern "C" fn() -> Text;
+    // SAFETY: the C library's function of this name, which gives a text of its own.
+    let version = unsafe { std::mem::transmute::<usize, Function>(REAL.address())() };
+    let text = version.bytes().ok().and_then(|text| std::str::from_utf8(text).ok());
+    let minor = text.and_then(|text| text.strip_prefix("2.")).and_then(|rest| {
+        rest.split(|other: char| !other.is_ascii_digit()).next()?.parse::<u32>().ok()
+    });
+    minor.is_some_and(|minor| minor >= 41)
 }
 
 unsafe extern "C-unwind" fn on_cancel(
@@ -191,14 +216,23 @@ unsafe extern "C-unwind" fn on_cancel(
     // A thread that has the kernel serve its call, or is about to, may end where it stands.
     let waits = door::entry::makes_call_at(stopped);
     let thread = here();
-    if thread.is_inside() || code.contains(&stopped) && !waits {
+    let is_own = thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0;
+    let tells = TELLS_ALWAYS.load(Ordering::Relaxed) && !is_own;
+    if tells && (thread.is_inside() || code.contains(&stopped)) {
+        thread.ends_first.store(TELLS, Ordering::Relaxed);
+        thread.flags.fetch_or(CANCELLED, Ordering::Relaxed);
+        // SAFETY: what the kernel gave.
+        unsafe {
+            os::interrupt::redirect(context);
+            door::entry::leave_out(context);
+        }
+    } else if thread.is_inside() || code.contains(&stopped) && !waits {
         let mut before = DEFERRED_TYPE;
         set_type(DEFERRED_TYPE, &raw mut before);
         // The C library has made the type of a thread asynchronous for the time of a call that
         // arrives: it is so again before the kernel is asked.
-        let is_own = thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0;
         if before == ASYNCHRONOUS_TYPE && !is_own {
-            thread.ends_first.store(1, Ordering::Relaxed);
+            thread.ends_first.store(ACTS, Ordering::Relaxed);
             thread.flags.fetch_or(CANCELLED, Ordering::Relaxed);
             // SAFETY: what the kernel gave.
             unsafe { os::interrupt::redirect(context) };

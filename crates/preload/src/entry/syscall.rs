@@ -43,7 +43,8 @@ pub fn waiting(number: c_long, arguments: Arguments) -> c_long {
         // SAFETY: the program's own call.
         match unsafe { door::entry::kernel(number, &arguments, &here().ends_first) } {
             Some(answer) => return told(answer as c_long),
-            None => cancel::end_first(),
+            None if cancel::end_if_due() => return told(-c_long::from(libc::EINTR)),
+            None => {}
         }
     }
 }
