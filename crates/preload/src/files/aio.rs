@@ -1,5 +1,5 @@
-//! Asynchronous I/O: `aio_read`, `aio_write`, `aio_fsync`, `lio_listio`. glibc's threads for it have
-//! the smallest stacks that there are, too small for the engine.
+//! Asynchronous I/O: `aio_read`, `aio_write`, `aio_fsync`, `lio_listio`. glibc's threads for it
+//! have the smallest stacks that there are, too small for the engine.
 //!
 //! A request on the volume is done when it is submitted, which takes no longer than handing it to
 //! a thread; then its caller is notified as asked. Its result stands in the control block where
