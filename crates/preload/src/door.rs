@@ -98,8 +98,6 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         return Verdict::Pass;
     };
     call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
-    // Its next cancellation point ends a thread that was cancelled meanwhile.
-    thread.ends_first.store(0, Ordering::Relaxed);
     set_errno(failed);
     Verdict::Served
 }
@@ -401,7 +399,8 @@ fn arm_library() -> Result<(), Refusal> {
     let library = objects::loaded().find(|object| object.function(OF_LIBRARY).is_some());
     let library = library.ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
     door::entry::answer_by(arrived_early);
-    arm(library.base())?;
+    door::entry::leave_by(cancel::served);
+    cancel::arrives_from(&arm(library.base())?);
     ARMED[0].store(library.base(), Ordering::Relaxed);
     Ok(())
 }
@@ -444,8 +443,9 @@ fn arm_further() {
         let free = ARMED.iter().find(|armed| armed.load(Ordering::Relaxed) == 0);
         if let Some(free) = free {
             free.store(base, Ordering::Relaxed);
-            if arm(base).is_err() {
-                report::fell_back("dlmopen", "c-library-not-patched");
+            match arm(base) {
+                Ok(armed) => cancel::arrives_from(&armed),
+                Err(_) => report::fell_back("dlmopen", "c-library-not-patched"),
             }
         }
     }
