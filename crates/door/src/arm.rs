@@ -53,11 +53,16 @@ pub struct Armed {
 }
 
 impl Armed {
+    /// Whether an instruction at this address is the one jump to the entry.
+    pub fn is_jump(&self, address: usize) -> bool {
+        address == self.jump
+    }
+
     /// Whether an instruction at this address was put into padding: the library's tables of
     /// unwinding do not know it, and the call of its site has not been made. A signal's handler
     /// that would unwind from there, to cancel a thread, must not.
     pub fn is_added(&self, address: usize) -> bool {
-        address == self.jump
+        self.is_jump(address)
             || self.stubs.iter().any(|(start, size)| (*start..start + size).contains(&address))
     }
 }

@@ -39,7 +39,8 @@ pub struct Call {
     stack: usize,
     /// A word that is looked at once more before the call is made that is passed on, by the entry
     /// itself: the handler is called again unless it is 0. NULL: nothing is looked at. A signal's
-    /// handler that sets it is never too late: see [`Entry::looked`].
+    /// handler that sets it is never too late: see [`Entry::looked`]. If the call is served, the
+    /// entry looks, too: see [`leave_by`].
     pub again: *const AtomicU32,
     /// Where the site goes on with its stack, of [`Form::InPlace`] alone: see [`Call::go_on_at`].
     goes_on_at: usize,
@@ -133,6 +134,12 @@ global_asm!(
     "solera_door_handler:",
     ".quad solera_door_pass_all",
     ".size solera_door_handler, 8",
+    ".hidden solera_door_left",
+    ".globl solera_door_left",
+    ".type solera_door_left, @object",
+    "solera_door_left:",
+    ".quad solera_door_pass_all",
+    ".size solera_door_left, 8",
     ".popsection",
     ".pushsection .text.solera_door,\"ax\",@progbits",
     ".balign 64",
@@ -171,8 +178,20 @@ global_asm!(
     "3:",
     "mov rdi, rsp",
     "call [rip + solera_door_handler]",
+    ".hidden solera_door_answered",
+    ".globl solera_door_answered",
+    "solera_door_answered:",
     "test eax, eax",
     "jz 6f",
+    ".hidden solera_door_served",
+    ".globl solera_door_served",
+    "solera_door_served:",
+    "mov rcx, [rsp + 88]",
+    "test rcx, rcx",
+    "jz 20f",
+    "cmp dword ptr [rcx], 0",
+    "jne 21f",
+    "20:",
     "mov rax, [rsp + 56]",
     "mov ecx, [rsp + 72]",
     "mov r11, [rsp + 96]",
@@ -227,7 +246,13 @@ global_asm!(
     "mov rsp, r11",
     "jmp rcx",
     ".cfi_restore_state",
+    "21:",
+    "call [rip + solera_door_left]",
+    "jmp 20b",
     // Other forms: numbers from 256 on, numbers in eax.
+    ".hidden solera_door_other",
+    ".globl solera_door_other",
+    "solera_door_other:",
     "4:",
     "cmp r11b, 0xb5",
     "jne 5f",
@@ -285,6 +310,9 @@ global_asm!(
     "solera_door_called:",
     "mov ecx, [rsp + 72]",
     "jmp 8b",
+    ".hidden solera_door_in_place",
+    ".globl solera_door_in_place",
+    "solera_door_in_place:",
     "16:",
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
@@ -353,7 +381,12 @@ const NOT_MADE: isize = -4096;
 
 unsafe extern "C" {
     static solera_door_handler: AtomicPtr<()>;
+    static solera_door_left: AtomicPtr<()>;
     static solera_door_entry: [u8; 0];
+    static solera_door_answered: [u8; 0];
+    static solera_door_served: [u8; 0];
+    static solera_door_other: [u8; 0];
+    static solera_door_in_place: [u8; 0];
     static solera_door_looked: [u8; 0];
     static solera_door_call: [u8; 0];
     static solera_door_called: [u8; 0];
@@ -375,6 +408,14 @@ pub fn answer_by(handler: Handler) {
     // SAFETY: eight bytes in writable memory, aligned, which the entry reads alone.
     let slot = unsafe { &solera_door_handler };
     slot.store(handler as *mut (), Ordering::Release);
+}
+
+/// Says what is called behind a call that is served, if the word at [`Call::again`] is not 0 then:
+/// the handler's last look may have been too early.
+pub fn leave_by(function: extern "C-unwind" fn()) {
+    // SAFETY: as above.
+    let slot = unsafe { &solera_door_left };
+    slot.store(function as *mut (), Ordering::Release);
 }
 
 /// The addresses of the entry.
@@ -418,6 +459,33 @@ pub unsafe fn kernel(number: i64, arguments: &[usize; 6], again: &AtomicU32) -> 
     // SAFETY: the caller vouches for the arguments.
     let answer = unsafe { solera_door_kernel(number, arguments, again) };
     (answer != NOT_MADE).then_some(answer)
+}
+
+/// How far a thread is that a signal finds in the entry: from each of its instructions the stack
+/// can be unwound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Its call has not been made.
+    Before,
+    /// It is served, or the kernel has made it.
+    Behind,
+}
+
+/// What a signal's handler learns from the registers that it found. `None`: not in the entry.
+pub fn progress(rip: usize, rax: usize) -> Option<Progress> {
+    let Entry { start, called, end, .. } = entry();
+    let [answered, served, other, in_place] = [
+        &raw const solera_door_answered,
+        &raw const solera_door_served,
+        &raw const solera_door_other,
+        &raw const solera_door_in_place,
+    ]
+    .map(<*const [u8; 0]>::addr);
+    let is_behind = (served..other).contains(&rip)
+        || (called..in_place).contains(&rip)
+        || (answered..served).contains(&rip) && rax as u32 == Verdict::Served as u32;
+    let progress = if is_behind { Progress::Behind } else { Progress::Before };
+    (start..end).contains(&rip).then_some(progress)
 }
 
 /// Whether a thread that a signal finds at this address makes a system call of the program's,

@@ -105,8 +105,6 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         }
     };
     call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
-    // Its next cancellation point ends a thread that was cancelled meanwhile.
-    thread.ends_first.store(0, Ordering::Relaxed);
     set_errno(failed);
     Verdict::Served
 }
@@ -149,8 +147,8 @@ fn look_at_marks(thread: &Thread, call: &mut Call) -> Option<Verdict> {
 /// again.
 #[cold]
 fn is_no_point(thread: &Thread, call: &Call) -> bool {
-    let is_told = errno() == libc::EINTR && thread.ends_first.load(Ordering::Relaxed) != 0;
-    if is_told && call.form() != Form::InPlace {
+    let is_told = thread.ends_first.load(Ordering::Relaxed) == cancel::TELLS;
+    if is_told && errno() == libc::EINTR && call.form() != Form::InPlace {
         thread.ends_first.store(0, Ordering::Relaxed);
         return true;
     }
@@ -426,7 +424,8 @@ fn arm_library() -> Result<(), Refusal> {
     let library = objects::loaded().find(|object| object.function(OF_LIBRARY).is_some());
     let library = library.ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
     door::entry::answer_by(arrived_early);
-    arm(library.base())?;
+    door::entry::leave_by(cancel::served);
+    cancel::arrives_from(&arm(library.base())?);
     ARMED[0].store(library.base(), Ordering::Relaxed);
     Ok(())
 }
@@ -469,8 +468,9 @@ fn arm_further() {
         let free = ARMED.iter().find(|armed| armed.load(Ordering::Relaxed) == 0);
         if let Some(free) = free {
             free.store(base, Ordering::Relaxed);
-            if arm(base).is_err() {
-                report::fell_back("dlmopen", "c-library-not-patched");
+            match arm(base) {
+                Ok(armed) => cancel::arrives_from(&armed),
+                Err(_) => report::fell_back("dlmopen", "c-library-not-patched"),
             }
         }
     }

@@ -19,11 +19,16 @@ const CANCELLED_MS: usize = 100;
 ///
 /// The arguments are what the system call demands.
 unsafe fn call(number: i64, arguments: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: the caller vouches for it.
-    match (unsafe { interrupt::wait_call(number, arguments) }, interrupt::reason()) {
-        (Err(Errno::INTR), Some(Errno::INTR)) => Err(vfs::INTERRUPTED),
-        (Err(Errno::INTR), Some(_)) => Err(vfs::BEGIN_ANEW),
-        (result, _) => result,
+    loop {
+        // SAFETY: the caller vouches for it.
+        match (unsafe { interrupt::wait_call(number, arguments) }, interrupt::reason()) {
+            (Err(Errno::INTR), Some(Errno::INTR)) => return Err(vfs::INTERRUPTED),
+            (Err(Errno::INTR), Some(_)) => return Err(vfs::BEGIN_ANEW),
+            // The C library's own signal, as of another thread that changes the user: it never
+            // ends a call of the program's.
+            (Err(Errno::INTR), None) => {}
+            (result, _) => return result,
+        }
     }
 }
 

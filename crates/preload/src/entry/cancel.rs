@@ -10,7 +10,11 @@
 //! - A thread that the signal meets elsewhere in our code is set to the deferred type before the C
 //!   library's handler runs. If its type was asynchronous for a call that has arrived, it is so
 //!   again before the kernel is asked, and when a wait of ours has ended.
-//! - An asynchronous thread of the program's own: while it is inside, its type is deferred.
+//! - An asynchronous thread of the program's own: while it is inside, its type is deferred. In the
+//!   entry it may end where it stands. Elsewhere in our code it is set to the deferred type, too,
+//!   until the kernel is asked, or the call is served.
+//! - What was put into the padding of the C library cannot be unwound from: its jump to the entry
+//!   is taken first, and behind its stubs the thread ends where its call arrives.
 //!
 //! From 2.41 on the type stays as it is. The C library's handler looks whether the signal has met
 //! the thread at the one place where such calls are made, which is patched in place; behind a call
@@ -22,7 +26,11 @@
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use door::arm::Armed;
+use door::entry::Progress;
 
 use crate::entry::Real;
 use crate::entry::pointers::{Out, Text};
@@ -71,10 +79,22 @@ pub fn release() {
 /// [`crate::entry::thread::Thread::ends_first`]: the C library's type lets the thread end here.
 const ACTS: u32 = 1;
 /// The same: the call is to give `EINTR`, if it is a cancellation point.
-const TELLS: u32 = 2;
+pub const TELLS: u32 = 2;
 
-/// Before the kernel is asked to serve a call that has arrived, and where a wait has ended: a thread
-/// that was cancelled since it arrived ends. Gives whether the call is to give `EINTR` instead.
+/// A call of a thread that was cancelled since it arrived is served: one of the asynchronous type
+/// ends now, another one at its next cancellation point.
+#[cold]
+pub extern "C-unwind" fn served() {
+    let thread = here();
+    thread.ends_first.store(0, Ordering::Relaxed);
+    if thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0 {
+        set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
+    }
+}
+
+/// Before the kernel is asked to serve a call that has arrived, and where a wait has ended: a
+/// thread that was cancelled since it arrived ends. Gives whether the call is to give `EINTR`
+/// instead.
 #[cold]
 pub fn end_if_due() -> bool {
     let due = &here().ends_first;
@@ -201,37 +221,81 @@ fn has_one_place() -> bool {
     minor.is_some_and(|minor| minor >= 41)
 }
 
+/// The C libraries whose calls arrive: of each name space one.
+static ARMED: [OnceLock<Armed>; 16] = [const { OnceLock::new() }; 16];
+
+/// Calls arrive from there, too.
+pub fn arrives_from(armed: &Armed) {
+    // As many as the C library knows name spaces.
+    let _ = ARMED.iter().any(|place| place.set(*armed).is_ok());
+}
+
+/// The registers that a signal's handler looks at, and may change.
+///
+/// # Safety
+///
+/// `context` is what the kernel gave to the handler.
+unsafe fn registers<'a>(context: *mut c_void) -> &'a mut [libc::greg_t; 23] {
+    // SAFETY: as the caller says.
+    unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs }
+}
+
+/// Whether an instruction is this library's, or was put into the C library's padding.
+fn is_ours(rip: usize) -> bool {
+    let code = &raw const __ehdr_start as usize..&raw const etext as usize;
+    code.contains(&rip) || ARMED.iter().filter_map(OnceLock::get).any(|armed| armed.is_added(rip))
+}
+
+/// Whether the thread that the signal has found may end where it stands, as far as our code is
+/// concerned.
+fn may_end(registers: &mut [libc::greg_t; 23], is_own: bool) -> bool {
+    let [rip, rax] = [libc::REG_RIP, libc::REG_RAX].map(|at| registers[at as usize] as usize);
+    let mut from = ARMED.iter().filter_map(OnceLock::get);
+    if let Some(armed) = from.find(|armed| armed.is_added(rip)) {
+        // In padding, which no table of unwinding knows. The jump leads to the entry at once.
+        let jumps = armed.is_jump(rip);
+        if jumps {
+            registers[libc::REG_RIP as usize] = door::entry::entry().start as libc::greg_t;
+        }
+        return jumps;
+    }
+    let code = &raw const __ehdr_start as usize..&raw const etext as usize;
+    match door::entry::progress(rip, rax) {
+        Some(progress) => progress == Progress::Before || is_own,
+        // A thread that has the kernel serve its call, or is about to, may end where it stands.
+        None => !code.contains(&rip) || door::entry::makes_call_at(rip),
+    }
+}
+
 unsafe extern "C-unwind" fn on_cancel(
     signal: c_int,
     info: *mut libc::siginfo_t,
     context: *mut c_void,
 ) {
     type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-    // SAFETY: what the kernel gave; the addresses of the two symbols only are used.
-    let (stopped, code) = unsafe {
-        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-        let code = &raw const __ehdr_start as usize..&raw const etext as usize;
-        (registers[libc::REG_RIP as usize] as usize, code)
-    };
-    // A thread that has the kernel serve its call, or is about to, may end where it stands.
-    let waits = door::entry::makes_call_at(stopped);
     let thread = here();
     let is_own = thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0;
-    let tells = TELLS_ALWAYS.load(Ordering::Relaxed) && !is_own;
-    if tells && (thread.is_inside() || code.contains(&stopped)) {
-        thread.ends_first.store(TELLS, Ordering::Relaxed);
-        thread.flags.fetch_or(CANCELLED, Ordering::Relaxed);
-        // SAFETY: what the kernel gave.
-        unsafe {
-            os::interrupt::redirect(context);
-            door::entry::leave_out(context);
+    // SAFETY: what the kernel gave.
+    let registers = unsafe { registers(context) };
+    if TELLS_ALWAYS.load(Ordering::Relaxed) && !is_own {
+        if thread.is_inside() || is_ours(registers[libc::REG_RIP as usize] as usize) {
+            thread.ends_first.store(TELLS, Ordering::Relaxed);
+            thread.flags.fetch_or(CANCELLED, Ordering::Relaxed);
+            // SAFETY: what the kernel gave.
+            unsafe {
+                os::interrupt::redirect(context);
+                door::entry::leave_out(context);
+            }
         }
-    } else if thread.is_inside() || code.contains(&stopped) && !waits {
+    } else if thread.is_inside() || !may_end(registers, is_own) {
         let mut before = DEFERRED_TYPE;
         set_type(DEFERRED_TYPE, &raw mut before);
         // The C library has made the type of a thread asynchronous for the time of a call that
-        // arrives: it is so again before the kernel is asked.
-        if before == ASYNCHRONOUS_TYPE && !is_own {
+        // arrives, or it is the program's own: it is so again before the kernel is asked. Behind
+        // the call it is the C library's to end the thread, at its next one that may wait.
+        let rip = registers[libc::REG_RIP as usize] as usize;
+        let is_behind = !thread.is_inside() && door::entry::progress(rip, 0).is_some();
+        if before == ASYNCHRONOUS_TYPE && !is_behind {
             thread.ends_first.store(ACTS, Ordering::Relaxed);
             thread.flags.fetch_or(CANCELLED, Ordering::Relaxed);
             // SAFETY: what the kernel gave.

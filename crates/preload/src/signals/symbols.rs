@@ -7,7 +7,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, siginfo_t, 
 
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
-use crate::entry::{Stop, cached_fd};
+use crate::entry::{Stop, cached_fd, outside};
 use crate::interposed::interpose;
 use crate::signals::sigaction;
 use crate::signals::sigmask::{self, Mask, Start, change_old, change_one, with_blocked, with_mask};
@@ -36,7 +36,32 @@ interpose! {
     }
 }
 
-// ---- masks
+// ---- threads and masks
+
+/// A call on the volume needs more of the stack than a call of the kernel: so much is added to a
+/// stack that the C library makes and that may be too small.
+const ROOM: usize = 48 << 10;
+/// From so many bytes on there is enough.
+const ENOUGH: usize = 64 << 10;
+
+/// The attributes of a new thread with a larger stack than the program has asked for. `None`: that
+/// one will do, or the program has made it itself.
+fn with_room(attributes: *const libc::pthread_attr_t) -> Option<libc::pthread_attr_t> {
+    let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the program's own attributes; a copy of them that changes in one word, and lives no
+    // longer.
+    unsafe {
+        let given = attributes.as_ref()?;
+        libc::pthread_attr_getstack(given, &raw mut start, &raw mut bytes);
+        // Of one that the C library is to make it knows the size alone.
+        let is_made = (start as usize).wrapping_add(bytes) != 0;
+        if is_made || !(1..ENOUGH).contains(&bytes) {
+            return None;
+        }
+        let mut roomy = *given;
+        (libc::pthread_attr_setstacksize(&raw mut roomy, bytes + ROOM) == 0).then_some(roomy)
+    }
+}
 
 interpose! {
     fn [pthread_create](
@@ -44,8 +69,13 @@ interpose! {
         argument: *mut c_void,
     ) -> c_int = |_, kernel| {
         cached_fd::before_thread();
+        let roomy = with_room(attributes);
+        let attributes = roomy.as_ref().map_or(attributes, std::ptr::from_ref);
         if !here().blocks_bus.load(Ordering::Relaxed) {
-            return Err(Stop::Kernel);
+            if roomy.is_none() {
+                return Err(Stop::Kernel);
+            }
+            return Ok(outside(|| kernel(thread, attributes, start, argument)));
         }
         Ok(sigmask::born_blocked(start, argument, |begin, born| {
             kernel(thread, attributes, begin, born)

@@ -13,6 +13,7 @@
 //! classes, at all points. `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it,
 //! in every mode.
 
+mod children;
 mod power_cuts;
 mod regressions;
 mod scenarios;

@@ -5,11 +5,14 @@
 //! takes the tests whose names have `NAME` in them, as `costs::` or `split_engine::random_calls`.
 
 mod arguments;
+mod beside;
 mod bytes;
 mod calls;
 mod costs;
 mod coverage;
 mod descriptors;
+mod errors;
+mod functions;
 mod guard;
 mod identity;
 mod kernel_aio;

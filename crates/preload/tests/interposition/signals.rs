@@ -19,6 +19,11 @@ fn the_least_signal_stack_is_enough() {
 }
 
 #[test]
+fn the_least_stacks_are_enough() {
+    same("least_stacks");
+}
+
+#[test]
 fn a_fork_gives_way_to_who_holds_the_c_librarys_locks() {
     same("gives_way");
 }

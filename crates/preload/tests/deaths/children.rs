@@ -1,0 +1,160 @@
+//! Children that share their parent's memory until they execute something: `posix_spawn`, `system`,
+//! `popen` and `wordexp` of the C library itself, past the functions that this library exports. They
+//! open, move numbers and change their directory on the volume, and are killed there, at each point
+//! from their birth to their exec. The parent must be unharmed, and no lock be left.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library};
+use crate::tracer::{Event, Kind, OneProcessor, Tracee};
+use crate::{one_of, some_of, text, watch};
+
+/// Points of each way that are tried by default.
+const POINTS: usize = 12;
+/// The ways, as `children.c` names them: the first, and one of the others by rotation.
+const WAYS: [(char, &str); 4] =
+    [('p', "posix_spawn"), ('s', "system"), ('o', "popen"), ('w', "wordexp")];
+
+/// An instruction to die at: what it does, and where (see [`Tracee::place`]).
+type Point = (Kind, (u64, u64, u64));
+
+/// The process whose children are killed.
+struct Parent {
+    tracee: Tracee,
+    input: ChildStdin,
+}
+
+impl Parent {
+    /// Before it has made any.
+    fn start(program: &Path, volume: &Path) -> Result<Self, String> {
+        let mut command = Command::new(program);
+        command.arg(PREFIX).env("SOLERA_VOLUME", volume).env("SOLERA_AT", PREFIX);
+        command.env("LD_PRELOAD", library()).stdin(Stdio::piped());
+        let (tracee, mut child) = Tracee::start(&mut command, volume).map_err(text)?;
+        let input = child.stdin.take().ok_or("no input")?;
+        let mut parent = Self { tracee, input };
+        parent.is_right()?;
+        Ok(parent)
+    }
+
+    /// Lets it run to its mark, with all that it starts. It says that it is unharmed.
+    fn is_right(&mut self) -> Result<(), String> {
+        loop {
+            match self.tracee.run().map_err(text)? {
+                Event::Mark => break,
+                Event::Child(pid) => {
+                    let child = self.tracee.child(pid).map_err(text)?;
+                    child.release(0).map_err(text)?;
+                }
+                Event::Ended => return Err("the parent has ended".into()),
+                _ => {}
+            }
+        }
+        let at = self.tracee.registers().map_err(text)?.rax;
+        let memory = File::open(format!("/proc/{}/mem", self.tracee.pid)).map_err(text)?;
+        let mut bytes = [0; 400];
+        let length = memory.read_at(&mut bytes, at).map_err(text)?;
+        let end = bytes[..length].iter().position(|&byte| byte == 0).unwrap_or(length);
+        let told = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        if told == "right" { Ok(()) } else { Err(format!("the parent says: {told}")) }
+    }
+
+    /// It makes a child. It waits then, as it would.
+    fn make(&mut self, way: char) -> Result<Tracee, String> {
+        self.input.write_all(&[way as u8]).map_err(text)?;
+        loop {
+            match self.tracee.run().map_err(text)? {
+                Event::Child(pid) => return self.tracee.child(pid).map_err(text),
+                Event::Ended | Event::Mark => return Err("the parent makes no child".into()),
+                _ => {}
+            }
+        }
+    }
+
+    /// The points of a child, which goes its way to its exec.
+    fn points(&mut self, way: char) -> Result<Vec<Point>, String> {
+        let mut child = self.make(way)?;
+        let together = OneProcessor::new(&child).map_err(text)?;
+        let mut points = Vec::new();
+        loop {
+            match child.step_to_point(!points.is_empty()).map_err(text)? {
+                Event::Point(kind) => points.push((kind, child.place())),
+                Event::Executed => break,
+                event => return Err(format!("the child: {event:?}")),
+            }
+        }
+        drop(together);
+        child.release(0).map_err(text)?;
+        self.is_right()?;
+        Ok(points)
+    }
+
+    /// A child is killed at a point.
+    fn lose(&mut self, way: char, point: &Point) -> Result<(), String> {
+        let mut child = self.make(way)?;
+        let event = child.run_to(point.1, &mut |_| Err(io::Error::other("a child of it")));
+        match event.map_err(text)? {
+            None => {}
+            Some(event) => return Err(format!("it took another way: {event:?}")),
+        }
+        child.kill().map_err(text)?;
+        self.is_right()
+    }
+
+    fn end(mut self) -> Result<(), String> {
+        self.input.write_all(b"e").map_err(text)?;
+        let event = self.tracee.run().map_err(text)?;
+        if event == Event::Ended { Ok(()) } else { Err(format!("{event:?}")) }
+    }
+}
+
+/// What is in use when nobody is attached.
+fn in_use(volume: &Path) -> (u64, u64) {
+    let info = volume::info(volume).expect("info");
+    (info.free_bytes, info.inodes_used)
+}
+
+#[test]
+fn children_that_share_memory_die_anywhere() {
+    let place = TestDir::new("children");
+    let program = place.0.join("children");
+    compile("children.c", &program, &["-O1", "-g"]);
+    format(&place.volume());
+    let mut wrong = Vec::new();
+    let mut deaths = 0;
+    let start = || {
+        watch("children", &["start"]);
+        Parent::start(&program, &place.volume()).expect("a parent")
+    };
+    start().end().expect("it ends in order");
+    let before = in_use(&place.volume());
+    for &(way, name) in WAYS[..1].iter().chain(one_of("children", &WAYS[1..])) {
+        let mut parent = start();
+        let points = match parent.points(way) {
+            Ok(points) => points,
+            Err(error) => {
+                wrong.push(format!("{name}, alone: {error}"));
+                continue;
+            }
+        };
+        let calls = points.iter().filter(|(kind, _)| *kind == Kind::Call).count();
+        eprintln!("{name}: {} points, {calls} of them system calls", points.len());
+        for at in some_of(&format!("children/{name}"), points.len(), POINTS) {
+            watch("children", &[name, &at.to_string()]);
+            deaths += 1;
+            if let Err(error) = parent.lose(way, &points[at]) {
+                wrong.push(format!("{name}, at {at} ({:?}): {error}", points[at]));
+                parent = start();
+            }
+        }
+        parent.end().expect("it ends in order");
+    }
+    eprintln!("{deaths} children died");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    check_left_in_order(&place.volume());
+    assert_eq!(in_use(&place.volume()), before, "something leaked");
+}
