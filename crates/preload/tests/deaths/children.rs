@@ -29,8 +29,8 @@ struct Parent {
 }
 
 impl Parent {
-    /// Before it has made any.
-    fn start(program: &Path, volume: &Path) -> Result<Self, String> {
+    /// Before it has made any; with a thread that works `beside`.
+    fn start(program: &Path, volume: &Path, beside: bool) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.arg(PREFIX).env("SOLERA_VOLUME", volume).env("SOLERA_AT", PREFIX);
         command.env("LD_PRELOAD", library()).stdin(Stdio::piped());
@@ -38,6 +38,10 @@ impl Parent {
         let input = child.stdin.take().ok_or("no input")?;
         let mut parent = Self { tracee, input };
         parent.is_right()?;
+        if beside {
+            parent.input.write_all(b"t").map_err(text)?;
+            parent.is_right()?;
+        }
         Ok(parent)
     }
 
@@ -130,7 +134,17 @@ fn in_use(volume: &Path) -> (u64, u64) {
 
 #[test]
 fn children_that_share_memory_die_anywhere() {
-    let place = TestDir::new("children");
+    die_anywhere("children", false);
+}
+
+/// The same, of a process with a thread that works on the volume meanwhile.
+#[test]
+fn children_of_a_process_with_threads_die_anywhere() {
+    die_anywhere("threaded", true);
+}
+
+fn die_anywhere(test: &str, beside: bool) {
+    let place = TestDir::new(test);
     let program = place.0.join("children");
     compile("children.c", &program, &["-O1", "-g"]);
     format(&place.volume());
@@ -138,11 +152,11 @@ fn children_that_share_memory_die_anywhere() {
     let mut deaths = 0;
     let start = || {
         watch("children", &["start"]);
-        Parent::start(&program, &place.volume()).expect("a parent")
+        Parent::start(&program, &place.volume(), beside).expect("a parent")
     };
     start().end().expect("it ends in order");
     let before = in_use(&place.volume());
-    for &(way, name) in WAYS[..1].iter().chain(one_of("children", &WAYS[1..])) {
+    for &(way, name) in WAYS[..1].iter().chain(one_of(test, &WAYS[1..])) {
         let mut parent = start();
         // The first one goes a way of its own.
         let points = match parent.see_off(way).and_then(|()| parent.points(way)) {
@@ -154,7 +168,7 @@ fn children_that_share_memory_die_anywhere() {
         };
         let calls = points.iter().filter(|(kind, _)| *kind == Kind::Call).count();
         eprintln!("{name}: {} points, {calls} of them system calls", points.len());
-        for at in some_of(&format!("children/{name}"), points.len(), POINTS) {
+        for at in some_of(&format!("{test}/{name}"), points.len(), POINTS) {
             watch("children", &[name, &at.to_string()]);
             match parent.lose(way, &points[at]) {
                 Ok(died) => deaths += u32::from(died),
