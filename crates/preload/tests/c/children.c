@@ -1,8 +1,8 @@
 // The C library's own functions, past those that this library exports, make children that share their
 // parent's memory, at work on the directory until they execute something. Who traces this program kills
 // them wherever it likes; the parent must be unharmed. Usage: children DIRECTORY. A letter on standard
-// input makes a child: p by posix_spawn, s by system, o by popen, w by wordexp; e ends. After each comes a
-// mark, `int3`, with a text in rax: "right", or what is wrong.
+// input makes a child: p by posix_spawn, s by system, o by popen, w by wordexp; t begins a thread that
+// works beside; e ends. After each comes a mark, `int3`, with a text in rax: "right", or what is wrong.
 #include "say.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -19,7 +19,8 @@
     } while (0)
 
 static char wrong[400], here[PATH_MAX];
-static int file, lowest;
+static int file, own, lowest;
+static volatile int ends;
 static sigset_t mask;
 static void *libc;
 
@@ -74,6 +75,22 @@ static void *locks(void *unused) {
     return good ? unused : NULL;
 }
 
+// Has locks of the library, the volume and the C library again and again; makes no numbers.
+static void *works(void *unused) {
+    for (int round = 0; !ends; round++) {
+        struct flock lock = {.l_type = round % 2 ? F_UNLCK : F_WRLCK};
+        char *piece = malloc(200000);
+        piece[0] = 1;
+        fcntl(own, F_OFD_SETLK, &lock);
+        pwrite(own, "beside", 6, round % 5000);
+        ftruncate(own, round % 3000);
+        rename("own", "renamed"), rename("renamed", "own");
+        fflush(NULL);
+        free(piece);
+    }
+    return unused;
+}
+
 // All that the volume serves goes on, for this process and another.
 static const char *looked(void) {
     char bytes[9] = "", path[PATH_MAX];
@@ -117,15 +134,24 @@ int main(int argc, char **argv) {
     write(file, "contents", 8);
     lseek(file, 3, SEEK_SET);
     getcwd(here, sizeof here);
+    own = open("own", O_RDWR | O_CREAT, 0600);
     sigprocmask(SIG_BLOCK, NULL, &mask);
     lowest = next_number();
     const char *told = looked();
     MARK(told);
+    pthread_t beside;
+    int threads = 0;
     for (char how; read(0, &how, 1) == 1 && how != 'e';) {
-        told = spawned(how);
+        if (how == 't')
+            told = pthread_create(&beside, NULL, works, NULL) ? "no thread" : NULL, threads = 1;
+        else
+            told = spawned(how);
         MARK(told ? told : looked());
     }
-    unlink("file");
+    ends = 1;
+    if (threads)
+        pthread_join(beside, NULL);
+    unlink("file"), unlink("own");
     rmdir("below");
     return 0;
 }

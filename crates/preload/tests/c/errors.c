@@ -32,7 +32,12 @@ static void on_signal(int signal) {
     seen = signal + stat("missing", &info);
 }
 
+// It says nothing before its maker has.
+static volatile int begins;
+
 static void *thread(void *unused) {
+    while (!begins)
+        usleep(100);
     CALL(mkdir("by-thread", 0700));
     CALL(rmdir("by-thread"));
     return unused;
@@ -155,6 +160,7 @@ static void processes(void) {
     CALL(system("true"));
     pthread_t other;
     CALL(pthread_create(&other, NULL, thread, NULL));
+    begins = 1;
     CALL(pthread_join(other, NULL));
     struct sigaction action = {.sa_handler = on_signal};
     CALL(sigaction(SIGUSR1, &action, NULL));

@@ -1,7 +1,7 @@
 //! Children that share their parent's memory until they execute something: `posix_spawn`, `system`,
-//! `popen` and `wordexp` of the C library itself, past the functions that this library exports. They
-//! open, move numbers and change their directory on the volume, and are killed there, at each point
-//! from their birth to their exec. The parent must be unharmed, and no lock be left.
+//! `popen` and `wordexp` of the C library itself, past the functions that this library exports.
+//! They open, move numbers and change their directory on the volume, and are killed there, at each
+//! point from their birth to their exec. The parent must be unharmed, and no lock be left.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -29,8 +29,8 @@ struct Parent {
 }
 
 impl Parent {
-    /// Before it has made any.
-    fn start(program: &Path, volume: &Path) -> Result<Self, String> {
+    /// Before it has made any; with a thread that works `beside`.
+    fn start(program: &Path, volume: &Path, beside: bool) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.arg(PREFIX).env("SOLERA_VOLUME", volume).env("SOLERA_AT", PREFIX);
         command.env("LD_PRELOAD", library()).stdin(Stdio::piped());
@@ -38,6 +38,10 @@ impl Parent {
         let input = child.stdin.take().ok_or("no input")?;
         let mut parent = Self { tracee, input };
         parent.is_right()?;
+        if beside {
+            parent.input.write_all(b"t").map_err(text)?;
+            parent.is_right()?;
+        }
         Ok(parent)
     }
 
@@ -93,16 +97,26 @@ impl Parent {
         Ok(points)
     }
 
-    /// A child is killed at a point.
-    fn lose(&mut self, way: char, point: &Point) -> Result<(), String> {
+    /// A child goes its way.
+    fn see_off(&mut self, way: char) -> Result<(), String> {
+        self.make(way)?.release(0).map_err(text)?;
+        self.is_right()
+    }
+
+    /// A child is killed at a point; `false`: it did not come there.
+    fn lose(&mut self, way: char, point: &Point) -> Result<bool, String> {
         let mut child = self.make(way)?;
         let event = child.run_to(point.1, &mut |_| Err(io::Error::other("a child of it")));
-        match event.map_err(text)? {
-            None => {}
-            Some(event) => return Err(format!("it took another way: {event:?}")),
+        let event = event.map_err(text)?;
+        let died = event.is_none();
+        match event {
+            None => child.kill().map_err(text)?,
+            // It took another way, past that instruction.
+            Some(Event::Executed) => child.release(0).map(drop).map_err(text)?,
+            Some(event) => return Err(format!("the child: {event:?}")),
         }
-        child.kill().map_err(text)?;
-        self.is_right()
+        self.is_right()?;
+        Ok(died)
     }
 
     fn end(mut self) -> Result<(), String> {
@@ -120,7 +134,17 @@ fn in_use(volume: &Path) -> (u64, u64) {
 
 #[test]
 fn children_that_share_memory_die_anywhere() {
-    let place = TestDir::new("children");
+    die_anywhere("children", false);
+}
+
+/// The same, of a process with a thread that works on the volume meanwhile.
+#[test]
+fn children_of_a_process_with_threads_die_anywhere() {
+    die_anywhere("threaded", true);
+}
+
+fn die_anywhere(test: &str, beside: bool) {
+    let place = TestDir::new(test);
     let program = place.0.join("children");
     compile("children.c", &program, &["-O1", "-g"]);
     format(&place.volume());
@@ -128,13 +152,14 @@ fn children_that_share_memory_die_anywhere() {
     let mut deaths = 0;
     let start = || {
         watch("children", &["start"]);
-        Parent::start(&program, &place.volume()).expect("a parent")
+        Parent::start(&program, &place.volume(), beside).expect("a parent")
     };
     start().end().expect("it ends in order");
     let before = in_use(&place.volume());
-    for &(way, name) in WAYS[..1].iter().chain(one_of("children", &WAYS[1..])) {
+    for &(way, name) in WAYS[..1].iter().chain(one_of(test, &WAYS[1..])) {
         let mut parent = start();
-        let points = match parent.points(way) {
+        // The first one goes a way of its own.
+        let points = match parent.see_off(way).and_then(|()| parent.points(way)) {
             Ok(points) => points,
             Err(error) => {
                 wrong.push(format!("{name}, alone: {error}"));
@@ -143,12 +168,14 @@ fn children_that_share_memory_die_anywhere() {
         };
         let calls = points.iter().filter(|(kind, _)| *kind == Kind::Call).count();
         eprintln!("{name}: {} points, {calls} of them system calls", points.len());
-        for at in some_of(&format!("children/{name}"), points.len(), POINTS) {
+        for at in some_of(&format!("{test}/{name}"), points.len(), POINTS) {
             watch("children", &[name, &at.to_string()]);
-            deaths += 1;
-            if let Err(error) = parent.lose(way, &points[at]) {
-                wrong.push(format!("{name}, at {at} ({:?}): {error}", points[at]));
-                parent = start();
+            match parent.lose(way, &points[at]) {
+                Ok(died) => deaths += u32::from(died),
+                Err(error) => {
+                    wrong.push(format!("{name}, at {at} ({:?}): {error}", points[at]));
+                    parent = start();
+                }
             }
         }
         parent.end().expect("it ends in order");

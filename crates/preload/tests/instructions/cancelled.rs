@@ -134,12 +134,12 @@ impl Runs {
         let places: Vec<Place> = path.iter().map(|&at| self.place_of(at)).collect();
         let mut outcomes = Outcomes::from([(text, path.len())]);
         let mut tried = 1;
-        for at in 0..path.len() {
+        for (at, address) in path.iter().enumerate() {
             if chosen(at, &places) {
                 let told = self.trial(command, at, deed);
                 let text = match told {
                     Ok((text, ..)) => text,
-                    Err(error) => format!("at {:#x}, {error}", path[at]),
+                    Err(error) => format!("at {address:#x}, {error}"),
                 };
                 outcomes.entry(text).or_insert(at);
                 tried += 1;

@@ -325,7 +325,9 @@ impl Program {
                 text.trim().to_owned()
             };
             let name = task.file_name();
-            told += &format!(" {} in [{}] {}", name.display(), read("syscall"), read("wchan"));
+            let words = [" ", &name.to_string_lossy(), " in [", &read("syscall"), "] "];
+            told.extend(words);
+            told.push_str(&read("wchan"));
         }
         told
     }
@@ -353,7 +355,7 @@ impl Program {
 
     /// Kills it.
     pub fn kill(self) {
-        // SAFETY: a child of this process that has not been waited for; then for all of its threads.
+        // SAFETY: a child of this process that has not been waited for; then all of its threads.
         unsafe {
             libc::kill(self.main, libc::SIGKILL);
             let mut status = 0;

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library, same, text};
 
-/// Each child of a process whose threads have the C library's locks again and again finds them free,
-/// and this library's. What the longest fork took is printed beside the same on tmpfs.
+/// Each child of a process whose threads have the C library's locks again and again finds them
+/// free, and this library's. What the longest fork took is printed beside the same on tmpfs.
 #[test]
 fn forks_beside_threads_that_allocate_and_flush() {
     let forks = if rotation::all() { "10000" } else { "150" };
