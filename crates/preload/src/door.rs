@@ -2,18 +2,18 @@
 //! whichever function makes them, and are served by the bodies that the table names.
 //!
 //! A call arrives with the C library's locks held, perhaps, in a signal handler, perhaps: nothing
-//! here enters the C library but where the kernel is to serve the call, and `errno` stays as it is.
-//! A call is passed on if
+//! here enters the C library, and `errno` stays as it is. A call is passed on if
 //!
 //! - its thread is inside: it is this library's own;
 //! - it was looked at already: an exported function has found that it is the kernel's, and has the
 //!   C library make it ([`thread::PassesNext`]);
-//! - a child of `vfork` makes it, which shares its parent's memory until it executes something.
+//! - it concerns the volume only by a descriptor, and that is the kernel's;
+//! - without a volume, a child makes it that shares its parent's memory until it executes
+//!   something.
 //!
 //! Processes. A call that makes a thread is passed on: its site makes it, for the thread goes on at
-//! the site on another stack. So is one whose child shares the memory of its parent, which waits:
-//! the child gets a copy (see [`lends`]), and takes a place of its own when it first calls, as
-//! after a raw system call. A fork is prepared here.
+//! the site on another stack. A fork is prepared here, and so is a child that shares the memory of
+//! its parent, which waits: it gets a copy (see [`lends`]).
 
 use std::arch::global_asm;
 use std::ffi::{CString, c_int, c_long};

@@ -1,8 +1,8 @@
 //! `libsolera_preload.so`: runs unmodified programs on a volume.
 //!
-//! The dynamic linker loads this library before glibc (`LD_PRELOAD`), so that its functions stand
-//! for glibc's of the same names. Calls that concern the volume are served in the process itself;
-//! all others go on to glibc.
+//! The dynamic linker loads this library with the program (`LD_PRELOAD`). The C library is patched
+//! in the program's memory, so that its system calls arrive here (`door`). Calls that concern the
+//! volume are served in the process itself; all others go on to the kernel.
 //!
 //! | room | subject |
 //! |---|---|
@@ -13,12 +13,12 @@
 //! | `files`, `names` | the calls on bytes and attributes; on names and directories |
 //! | `mappings` | mapped files, pages filled at a page fault |
 //! | `signals` | actions, masks, handlers |
-//! | `glibc` | what glibc does inside itself |
 //! | `processes` | attaching; fork, exec, spawn, exit |
 //! | `split` | the second engine: files of a kernel file system |
 //!
-//! The exported functions are in `symbols` of each room; `interposed` is the macro around them,
-//! `start` what happens first.
+//! A call's number leads to its body (`by_number`), which stands in `calls` of a room. The
+//! functions that are interposed by name are in `symbols`. `interposed` has the steps that all of
+//! these go through, `start` what happens first.
 
 mod by_number;
 mod descriptors;

@@ -1,8 +1,8 @@
 //! What the calls of all rooms share: the attachment with its tables of numbers and mappings,
 //! threads, locks, pointers, answers.
 //!
-//! While a thread is *inside* (its depth is not 0), every interposed function goes straight to the
-//! kernel: so the library never serves its own calls.
+//! While a thread is *inside* (its depth is not 0), every call of it goes straight to the kernel:
+//! so the library never serves its own calls.
 //!
 //! Arguments that are pointers come as the wrappers of `pointers`. What is asked of a room above
 //! goes through `hooks`.
@@ -53,7 +53,7 @@ impl From<Errno> for Stop {
     }
 }
 
-/// What the body of an interposed function gives.
+/// What the body of a call gives.
 pub type Served<T> = Result<T, Stop>;
 
 /// How a C function of this type says that it failed.

@@ -11,7 +11,7 @@ use crate::entry::process::Process;
 use crate::interposed::interpose;
 use crate::paths::{credentials, cwd};
 
-#[allow(clippy::unnecessary_wraps)] // What the bodies of interposed functions give.
+#[allow(clippy::unnecessary_wraps)] // What the bodies of calls give.
 fn identified(process: &Process, change: impl FnOnce() -> c_int) -> Served<c_int> {
     Pagers::learn();
     let result = change();
