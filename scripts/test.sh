@@ -288,6 +288,7 @@ if [ -n "$long" ]; then
     stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
         cargo test --release --workspace --features "$INJECT" --test crash campaigns
     stage door-libraries scripts/door-libraries.sh target/door-libraries --test
+    stage door-roots scripts/door-roots.sh target/door-roots
     stage packages make --no-print-directory test-deb
     stage tarball make --no-print-directory tarball
     stage containers tests/containers/run
