@@ -226,7 +226,7 @@ fn flags_of(number: c_long, given: &Arguments) -> Option<(u64, usize)> {
         // The structure's words: flags first, the stack and its size at the end.
         libc::SYS_clone3 => {
             let words = Out(given[0] as *mut [u64; 7]).value().ok()?;
-            Some((words[0], (words[5] + words[6]) as usize))
+            Some((words[0], words[5].wrapping_add(words[6]) as usize))
         }
         libc::SYS_vfork => Some((CLONE_VM | libc::CLONE_VFORK as u64, 0)),
         libc::SYS_fork => Some((0, 0)),

@@ -7,7 +7,7 @@
 //! symlinks to the copies, in the anchor directory; in `LD_LIBRARY_PATH` they take the places of
 //! what they stand for, as `/proc/self/fd/N/NUMBER`; in front of all is the one for what an
 //! object's own list of directories led to. An exclusive `flock` on their directory lasts until the
-//! new image has removed them; who makes new ones removes those that are not locked.
+//! new image has removed them; a process that makes new ones removes those that are not locked.
 //!
 //! A table, a file in memory, tells the new image what was made. Before any code of the program's
 //! asks, that one gives `LD_LIBRARY_PATH` and `LD_PRELOAD` the texts that the program would have
