@@ -263,7 +263,8 @@ pub(crate) use hidden;
 /// With `#[exported(names)]` the library exports functions of these names, too: shortcuts, which
 /// go to the same body, and to the C library's function if the call is not served. The C library's
 /// is the cancellation point: a thread of which something is due goes there at once, and its call
-/// arrives by the door.
+/// arrives by the door. The library's own calls (the standard library makes them by these names)
+/// are the kernel's at once.
 macro_rules! bodies {
     ($(
         $(#[doc = $doc:literal])*
@@ -314,7 +315,16 @@ macro_rules! bodies {
                 let point = move |$($arg: $ty),*| -> $ret {
                     $crate::interposed::hidden! { $alias ($($arg: $ty),*) -> $ret }
                 };
-                if $crate::entry::thread::here().is_due() {
+                let thread = $crate::entry::thread::here();
+                if thread.is_inside() {
+                    // Raw: in the C library's function the thread could be cancelled.
+                    let given = $crate::interposed::words([$($crate::interposed::word($arg)),*]);
+                    let number = const { calls::called(stringify!($name)).number };
+                    let answer =
+                        $crate::entry::syscall::kernel(number as std::ffi::c_long, given);
+                    return $crate::interposed::SystemAnswer::of(answer);
+                }
+                if thread.is_due() {
                     return point($($arg),*);
                 }
                 let hidden = move |$($arg: $ty),*| -> $ret {

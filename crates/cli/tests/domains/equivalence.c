@@ -374,6 +374,8 @@ static void gaps(int rounds) {
 
 // ---- pages that do not come ---------------------------------------------------------------------
 
+#define CANCELLED 16
+
 static volatile int may_go;
 
 static void *spins(void *at) {
@@ -392,14 +394,20 @@ static void await_line(const char *said) {
 static void held(void) {
     char *at = mapped(made_file(), PAGES, MAP_SHARED);
     void *result;
-    pthread_t thread;
+    pthread_t all[CANCELLED];
+    long touched = 0;
     wrong(at, PAGES);
     await_line("ready");
-    pthread_create(&thread, NULL, spins, at);
-    pthread_cancel(thread);
+    for (size_t one = 0; one < CANCELLED; one++) {
+        pthread_create(&all[one], NULL, spins, at);
+        pthread_cancel(all[one]);
+    }
     may_go = 1;
-    pthread_join(thread, &result);
-    printf("a cancelled thread has touched all: %d\n", result == PTHREAD_CANCELED);
+    for (size_t one = 0; one < CANCELLED; one++) {
+        pthread_join(all[one], &result);
+        touched += result == PTHREAD_CANCELED;
+    }
+    printf("cancelled threads have touched all: %ld\n", touched);
     await_line("ready");
     int ends[2];
     char got[PAGE];
