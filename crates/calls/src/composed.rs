@@ -27,7 +27,6 @@ pub const COMPOSED: &[Function] = &[
         Numbers::Unchanged,
         Split::Passed,
     ),
-    alike(&["sigset"], Numbers::Unchanged, Split::Own),
     alike(
         &["posix_spawn", "posix_spawnp", "pidfd_spawn", "pidfd_spawnp"],
         Numbers::Unchanged,

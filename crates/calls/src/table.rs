@@ -32,11 +32,8 @@ macro_rules! for_each_row {
 10 mprotect [Address, Len, Number] volume(int mprotect);
 11 munmap [Address, Len] volume(int munmap);
 12 brk [Address] kernel;
-13 rt_sigaction [Number, Reads(32), Writes(32), Len] watched(Signals) split(Own)
-    as [sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal siginterrupt
-        sigignore];
-14 rt_sigprocmask [Number, Reads(8), Writes(8), Len] kernel
-    as [sigprocmask pthread_sigmask sigblock sigsetmask siggetmask sighold sigrelse];
+13 rt_sigaction [Number, Reads(32), Writes(32), Len] volume(int rt_sigaction) split(Own);
+14 rt_sigprocmask [Number, Reads(8), Writes(8), Len] volume(int rt_sigprocmask) split(Own);
 15 rt_sigreturn [] kernel;
 16 ioctl [Fd, Number, Pointer] volume(int ioctl) numbers(Makes) split(Own) kind(Ioctl);
 17 pread64 [Fd, Out(2), Len, Offset] volume(long pread64) split(Own) kind(Pread)
@@ -152,11 +149,10 @@ macro_rules! for_each_row {
 124 getsid [Number] kernel;
 125 capget [Updates(8), Pointer] kernel;
 126 capset [Updates(8), Pointer] volume(long capset);
-127 rt_sigpending [Writes(8), Len] kernel as [sigpending];
-128 rt_sigtimedwait [Reads(8), Writes(128), Reads(16), Len] kernel
-    as [sigtimedwait sigwaitinfo sigwait];
+127 rt_sigpending [Writes(8), Len] volume(int rt_sigpending) split(Own);
+128 rt_sigtimedwait [Reads(8), Writes(128), Reads(16), Len] volume(int rt_sigtimedwait) split(Own);
 129 rt_sigqueueinfo [Number, Number, Reads(128)] kernel;
-130 rt_sigsuspend [Reads(8), Len] kernel as [sigsuspend];
+130 rt_sigsuspend [Reads(8), Len] volume(int rt_sigsuspend) split(Own);
 131 sigaltstack [Reads(24), Writes(24)] volume(int sigaltstack) split(Own);
 132 utime [Path, Reads(16)] volume(int utime) split(Drained) kind(Utimes);
 133 mknod [Path, Mode, Number] volume(int mknod) kind(Mknod);
@@ -311,12 +307,11 @@ macro_rules! for_each_row {
 267 readlinkat [Dir, Path, Out(3), Len] volume(long readlinkat) kind(Readlink);
 268 fchmodat [Dir, Path, Mode] volume(int fchmodat) split(Drained) kind(Chmod);
 269 faccessat [Dir, Path, Flags(0x7)] volume(int faccessat) kind(Access);
-270 pselect6 [Number, Pointer, Pointer, Pointer, Updates(16), Reads(16)] kernel
-    numbers(Looks) as [pselect];
-271 ppoll [Pointer, Len, Updates(16), Reads(8), Len] kernel numbers(Looks)
-    as [ppoll __ppoll_chk];
+270 pselect6 [Number, Pointer, Pointer, Pointer, Updates(16), Reads(16)] volume(int pselect6)
+    numbers(Looks) split(Own);
+271 ppoll [Pointer, Len, Updates(16), Reads(8), Len] volume(int ppoll) numbers(Looks) split(Own);
 272 unshare [AnyFlags] volume(long unshare);
-273 set_robust_list [Address, Len] kernel;
+273 set_robust_list [Address, Len] watched(Processes);
 274 get_robust_list [Number, Writes(8), Writes(8)] kernel;
 275 splice [Fd, Updates(8), Fd, Updates(8), Len, Flags(0xf)] volume(long splice) split(Own)
     kind(Splice);
@@ -327,8 +322,8 @@ macro_rules! for_each_row {
 279 move_pages [Number, Len, Pointer, Pointer, Pointer, AnyFlags] kernel;
 280 utimensat [Dir, Path, Reads(32), Flags(0x1100)] volume(int utimensat) split(Drained)
     kind(Utimes);
-281 epoll_pwait [Fd, Pointer, Len, Number, Reads(8), Len] kernel numbers(Takes)
-    as [epoll_pwait];
+281 epoll_pwait [Fd, Pointer, Len, Number, Reads(8), Len] volume(int epoll_pwait) numbers(Takes)
+    split(Own);
 282 signalfd [Fd, Reads(8), Len] kernel numbers(Gives);
 283 timerfd_create [Number, Flags(0x80800)] kernel numbers(Gives);
 284 eventfd [Number] kernel numbers(Gives);
@@ -420,8 +415,8 @@ macro_rules! for_each_row {
 438 pidfd_getfd [Fd, Number, Flags(0x0)] volume(int pidfd_getfd) numbers(Gives);
 439 faccessat2 [Dir, Path, Flags(0x7), Flags(0x1300)] volume(int faccessat2) kind(Access);
 440 process_madvise [Fd, Pointer, Len, Number, Flags(0x0)] kernel numbers(Takes);
-441 epoll_pwait2 [Fd, Pointer, Len, Reads(16), Reads(8), Len] kernel numbers(Takes)
-    as [epoll_pwait2];
+441 epoll_pwait2 [Fd, Pointer, Len, Reads(16), Reads(8), Len] volume(int epoll_pwait2)
+    numbers(Takes) split(Own);
 442 mount_setattr [Dir, Path, AnyFlags, Pointer, Len]
     refused(int mount_setattr, "EINVAL", "a volume is no mount of the kernel's");
 443 quotactl_fd [Fd, Number, Number, Pointer] unserved("a volume has no quotas");

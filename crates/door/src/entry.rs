@@ -35,12 +35,16 @@ pub struct Call {
     pub result: isize,
     return_address: usize,
     form: u32,
-    zero: u32,
+    selector: u32,
     stack: usize,
     /// A word that is looked at once more before the call is made that is passed on, by the entry
     /// itself: the handler is called again unless it is 0. NULL: nothing is looked at. A signal's
     /// handler that sets it is never too late: see [`Entry::looked`]. If the call is served, the
     /// entry looks, too: see [`leave_by`].
+    ///
+    /// The byte behind the word is what the kernel looks at where Syscall User Dispatch is on for
+    /// the thread. While the entry makes a call it is 0, so that it does not arrive once more; then
+    /// it is what it was.
     pub again: *const AtomicU32,
     /// Where the site goes on with its stack, of [`Form::InPlace`] alone: see [`Call::go_on_at`].
     goes_on_at: usize,
@@ -51,6 +55,7 @@ const _: () = assert!(CALL == 112);
 const _: () = assert!(offset_of!(Call, number) == 0 && offset_of!(Call, arguments) == 8);
 const _: () = assert!(offset_of!(Call, result) == 56 && offset_of!(Call, return_address) == 64);
 const _: () = assert!(offset_of!(Call, form) == 72 && offset_of!(Call, stack) == 80);
+const _: () = assert!(offset_of!(Call, selector) == 76);
 const _: () = assert!(offset_of!(Call, again) == 88 && offset_of!(Call, goes_on_at) == 96);
 
 /// How much of the stack the entry uses, bytes, with the 128 that it skips, the rest of an
@@ -58,6 +63,26 @@ const _: () = assert!(offset_of!(Call, again) == 88 && offset_of!(Call, goes_on_
 pub const STACK_BYTES: usize = 128 + 8 + 15 + CALL + 8;
 
 impl Call {
+    /// A call that arrived otherwise: of code whose `syscall` ends at this address, with this rsp.
+    pub fn trapped(number: u32, arguments: [usize; 6], address: usize, stack: usize) -> Self {
+        Self {
+            number: number.into(),
+            arguments,
+            result: 0,
+            return_address: address,
+            form: 1,
+            selector: 0,
+            stack,
+            again: std::ptr::null(),
+            goes_on_at: 0,
+        }
+    }
+
+    /// The stack that a child goes on with, if [`Call::go_on_at`] has said one.
+    pub fn other_stack(&self) -> Option<usize> {
+        (self.form == 7).then_some(self.goes_on_at)
+    }
+
     /// The number.
     pub fn number(&self) -> u32 {
         self.number as u32
@@ -291,6 +316,11 @@ global_asm!(
     ".hidden solera_door_looked",
     ".globl solera_door_looked",
     "solera_door_looked:",
+    "cmp dword ptr [rsp + 72], 6",
+    "je 17f",
+    "movzx eax, byte ptr [rcx + 4]",
+    "mov [rsp + 76], eax",
+    "mov byte ptr [rcx + 4], 0",
     "17:",
     "mov rax, [rsp]",
     "mov rdi, [rsp + 8]",
@@ -308,6 +338,12 @@ global_asm!(
     ".hidden solera_door_called",
     ".globl solera_door_called",
     "solera_door_called:",
+    "mov rcx, [rsp + 88]",
+    "test rcx, rcx",
+    "jz 19f",
+    "mov r11d, [rsp + 76]",
+    "mov [rcx + 4], r11b",
+    "19:",
     "mov ecx, [rsp + 72]",
     "jmp 8b",
     ".hidden solera_door_in_place",
@@ -341,8 +377,12 @@ global_asm!(
     ".type solera_door_kernel, @function",
     "solera_door_kernel:",
     ".cfi_startproc",
-    "sub rsp, 8",
+    "push rdx",
     ".cfi_adjust_cfa_offset 8",
+    "movzx eax, byte ptr [rdx + 4]",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "mov byte ptr [rdx + 4], 0",
     "mov rax, rdi",
     "mov r11, rdx",
     "mov rcx, rsi",
@@ -359,10 +399,13 @@ global_asm!(
     "solera_door_kernel_looked:",
     "syscall",
     "1:",
-    "add rsp, 8",
+    "pop r11",
     ".cfi_adjust_cfa_offset -8",
+    "pop rcx",
+    ".cfi_adjust_cfa_offset -8",
+    "mov [rcx + 4], r11b",
     "ret",
-    ".cfi_adjust_cfa_offset 8",
+    ".cfi_adjust_cfa_offset 16",
     ".hidden solera_door_kernel_left_out",
     ".globl solera_door_kernel_left_out",
     "solera_door_kernel_left_out:",
@@ -454,8 +497,13 @@ pub fn entry() -> Entry {
 ///
 /// # Safety
 ///
-/// The arguments are what this system call demands.
-pub unsafe fn kernel(number: i64, arguments: &[usize; 6], again: &AtomicU32) -> Option<isize> {
+/// The arguments are what this system call demands. `again` is a word with a byte behind it, as
+/// [`Call::again`].
+pub unsafe fn kernel(
+    number: i64,
+    arguments: &[usize; 6],
+    again: *const AtomicU32,
+) -> Option<isize> {
     // SAFETY: the caller vouches for the arguments.
     let answer = unsafe { solera_door_kernel(number, arguments, again) };
     (answer != NOT_MADE).then_some(answer)

@@ -79,8 +79,10 @@ macro_rules! routes {
             $({
                 let (body, marks) = route!($how $($($body)*)?);
                 let alone = if calls::is_of_descriptor($number) { OF_DESCRIPTOR } else { 0 };
-                // The dynamic linker's are a sign (see the door).
-                let sign = if $number == libc::SYS_mprotect { WATCHED } else { 0 };
+                // The dynamic linker's are a sign (see the door), and so is one that the C library
+                // installs a handler of its own by.
+                let is_sign = matches!($number, libc::SYS_mprotect | libc::SYS_rt_sigaction);
+                let sign = if is_sign { WATCHED } else { 0 };
                 routes[$number] = Route { body, marks: marks | alone | sign };
             })*
             routes

@@ -26,6 +26,7 @@ use door::entry::{Call, Form, Verdict};
 use vfs::Errno;
 
 use crate::by_number::route;
+use crate::dispatch;
 use crate::entry::attachment;
 use crate::entry::cached_fd;
 use crate::entry::cancel;
@@ -34,7 +35,7 @@ use crate::entry::pending_signals;
 use crate::entry::pointers::Out;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
-use crate::entry::thread::{self, Thread, has_one_thread, here};
+use crate::entry::thread::{self, OwnCode, Thread, has_one_thread, here};
 use crate::entry::{Inside, errno, set_errno};
 use crate::mappings::page_faults;
 use crate::paths::standins;
@@ -70,8 +71,9 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         }
         return Verdict::Pass;
     }
+    let _own = OwnCode::new();
     // The entry looks once more: a signal may come after this.
-    call.again = &raw const thread.ends_first;
+    call.again = thread.looked();
     if thread.is_marked()
         && let Some(verdict) = look_at_marks(thread, call)
     {
@@ -107,6 +109,12 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
     set_errno(failed);
     Verdict::Served
+}
+
+/// A call that arrived otherwise: whether it is served. Own code runs, outside.
+pub fn answer(call: &mut Call) -> bool {
+    // SAFETY: as the entry's own call.
+    unsafe { arrived(call) == Verdict::Served }
 }
 
 /// A call of the library's own: it may begin a thread.
@@ -183,7 +191,12 @@ fn look(call: &mut Call) -> Option<Verdict> {
         libc::SYS_rt_sigaction if given[0] == cancel::SIGCANCEL && given[1] != 0 => {
             Outcome::Value(cancel::installed(given))
         }
-        libc::SYS_rt_sigaction => Outcome::Passed,
+        libc::SYS_rt_sigaction => return None,
+        // A thread or a forked process begins.
+        libc::SYS_set_robust_list => {
+            dispatch::arm_thread();
+            Outcome::Passed
+        }
         // Behind all that the program and the C library do at the end.
         libc::SYS_exit_group => {
             engine::leave();
@@ -220,7 +233,7 @@ const CLONE_VM: u64 = libc::CLONE_VM as u64;
 
 /// Flags and stack of a call that makes a thread or a process; `None`: it makes none, or its
 /// structure cannot be read.
-fn flags_of(number: c_long, given: &Arguments) -> Option<(u64, usize)> {
+pub fn flags_of(number: c_long, given: &Arguments) -> Option<(u64, usize)> {
     match number {
         libc::SYS_clone => Some((given[0] as u64, given[1])),
         // The structure's words: flags first, the stack and its size at the end.
@@ -342,12 +355,13 @@ fn apart(
 }
 
 /// As many as the structure of `clone3` has, and those of later kernels.
-const CLONE_WORDS: usize = 16;
+pub const CLONE_WORDS: usize = 16;
 
 /// The library has begun.
 pub fn begun() {
     if ARMED[0].load(Ordering::Relaxed) != 0 {
         door::entry::answer_by(arrived);
+        dispatch::tell();
     }
 }
 
@@ -425,7 +439,9 @@ fn arm_library() -> Result<(), Refusal> {
     let library = library.ok_or(Refusal::Unfit(door::elf::Unfit::Text))?;
     door::entry::answer_by(arrived_early);
     door::entry::leave_by(cancel::served);
-    cancel::arrives_from(&arm(library.base())?);
+    let armed = arm(library.base())?;
+    cancel::arrives_from(&armed);
+    dispatch::begin(&armed);
     ARMED[0].store(library.base(), Ordering::Relaxed);
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! `libsolera_preload.so`: runs unmodified programs on a volume.
 //!
 //! The dynamic linker loads this library with the program (`LD_PRELOAD`). The C library is patched
-//! in the program's memory, so that its system calls arrive here (`door`). Calls that concern the
+//! in the program's memory, so that its system calls arrive here (`door`); those of other code
+//! arrive by a signal (`dispatch`). Calls that concern the
 //! volume are served in the process itself; all others go on to the kernel.
 //!
 //! | room | subject |
@@ -22,6 +23,7 @@
 
 mod by_number;
 mod descriptors;
+mod dispatch;
 mod door;
 mod entry;
 mod files;

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::descriptors::placeholder;
+use crate::dispatch;
 use crate::door;
 use crate::entry::Inside;
 use crate::entry::attachment;
@@ -16,16 +17,28 @@ use crate::split::engine;
 
 /// What lower rooms ask of upper ones.
 static HOOKS: Hooks = Hooks {
-    adopt: fork::adopt,
+    adopt,
     supply: page_faults::supply,
     resized: mapping::resized,
     placeholder: placeholder::placeholder,
     hand_over_all: engine::before_own_fork,
-    born: engine::in_own_child,
+    born,
     hand_over: engine::before_own_transfer,
     place: engine::before_own_look,
     replace: engine::replaced_by_own,
 };
+
+/// In a child of a system call of the program's own, at its first call.
+fn adopt(process: &'static Process) {
+    fork::adopt(process);
+    dispatch::arm_thread();
+}
+
+/// In a child that was prepared.
+fn born(is_vfork: bool) {
+    engine::in_own_child(is_vfork);
+    dispatch::arm_thread();
+}
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 

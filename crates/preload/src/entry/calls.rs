@@ -10,6 +10,7 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use vfs::Errno;
 
+use crate::dispatch;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::limit;
@@ -171,7 +172,11 @@ bodies! {
     /// From now on the process may not be allowed to `close`, nor what flac's thread does.
     fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int = |_, _| {
         let _ = (a, b, c, d);
+        if option == dispatch::PR_SET_SYSCALL_USER_DISPATCH {
+            return Err(Stop::Refused("own-system-call-dispatch", Errno::INVAL));
+        }
         if option == libc::PR_SET_SECCOMP {
+            dispatch::before_filter();
             flac::program::stop();
         }
         Err(Stop::Kernel)
@@ -179,6 +184,7 @@ bodies! {
     fn seccomp(operation: c_uint, flags: c_uint, arguments: *const c_void) -> c_int = |_, _| {
         let _ = (flags, arguments);
         if operation != libc::SECCOMP_GET_ACTION_AVAIL {
+            dispatch::before_filter();
             flac::program::stop();
         }
         Err(Stop::Kernel)

@@ -35,7 +35,7 @@ use door::entry::Progress;
 use crate::entry::Real;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::syscall;
-use crate::entry::thread::{ASYNCHRONOUS, CANCELLED, here};
+use crate::entry::thread::{ASYNCHRONOUS, CANCELLED, OwnCode, here};
 
 const DEFERRED_TYPE: c_int = 0;
 /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
@@ -88,6 +88,7 @@ pub extern "C-unwind" fn served() {
     let thread = here();
     thread.ends_first.store(0, Ordering::Relaxed);
     if thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0 {
+        let _programs = OwnCode::not();
         set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
     }
 }
@@ -101,6 +102,7 @@ pub fn end_if_due() -> bool {
     match due.load(Ordering::Relaxed) {
         ACTS => {
             due.store(0, Ordering::Relaxed);
+            let _programs = OwnCode::not();
             set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
             false
         }
@@ -240,10 +242,14 @@ unsafe fn registers<'a>(context: *mut c_void) -> &'a mut [libc::greg_t; 23] {
     unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs }
 }
 
-/// Whether an instruction is this library's, or was put into the C library's padding.
+/// Whether an instruction is this library's.
+pub fn is_own_code(rip: usize) -> bool {
+    (&raw const __ehdr_start as usize..&raw const etext as usize).contains(&rip)
+}
+
+/// Whether it is, or was put into the C library's padding.
 fn is_ours(rip: usize) -> bool {
-    let code = &raw const __ehdr_start as usize..&raw const etext as usize;
-    code.contains(&rip) || ARMED.iter().filter_map(OnceLock::get).any(|armed| armed.is_added(rip))
+    is_own_code(rip) || ARMED.iter().filter_map(OnceLock::get).any(|armed| armed.is_added(rip))
 }
 
 /// Whether the thread that the signal has found may end where it stands, as far as our code is
@@ -259,11 +265,10 @@ fn may_end(registers: &mut [libc::greg_t; 23], is_own: bool) -> bool {
         }
         return jumps;
     }
-    let code = &raw const __ehdr_start as usize..&raw const etext as usize;
     match door::entry::progress(rip, rax) {
         Some(progress) => progress == Progress::Before || is_own,
         // A thread that has the kernel serve its call, or is about to, may end where it stands.
-        None => !code.contains(&rip) || door::entry::makes_call_at(rip),
+        None => !is_own_code(rip) || door::entry::makes_call_at(rip),
     }
 }
 
@@ -302,6 +307,8 @@ unsafe extern "C-unwind" fn on_cancel(
             unsafe { os::interrupt::redirect(context) };
         }
     }
+    // The thread may end in here.
+    let _programs = (!thread.is_inside()).then(OwnCode::not);
     // SAFETY: glibc's handler, by its own address, and what the kernel gave.
     unsafe {
         let handler: Handler = std::mem::transmute(HANDLER.load(Ordering::Acquire));

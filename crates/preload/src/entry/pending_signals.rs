@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use libc::siginfo_t;
 use os::interrupt::system_call;
 
-use crate::entry::thread::{PENDING, SENT, Thread};
+use crate::entry::thread::{OwnCode, PENDING, SENT, Thread};
 use crate::entry::{errno, set_errno};
 
 /// A kept signal, as the kernel gave it.
@@ -20,19 +20,30 @@ pub type PendingSignal = siginfo_t;
 pub const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
+/// The signals that this library needs whatever the program blocks: of missing pages of mappings,
+/// and of system calls that are made outside the C library.
+pub const OWN: [c_int; 2] = [libc::SIGBUS, libc::SIGSYS];
+/// Them as the kernel's mask.
+pub const OWN_MASK: u64 = bit(OWN[0]) | bit(OWN[1]);
+
+/// A signal in the kernel's mask.
+pub const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
 /// All signals but those of faults, as the kernel's mask.
 pub const KEEPABLE: u64 = {
     let mut mask = u64::MAX;
     let mut index = 0;
     while index < FAULTS.len() {
-        mask &= !(1 << (FAULTS[index] - 1));
+        mask &= !bit(FAULTS[index]);
         index += 1;
     }
     mask
 };
 
 /// The first number of the signals that queue.
-const REALTIME: c_int = 32;
+pub const REALTIME: c_int = 32;
 
 /// Sets the calling thread's whole mask; gives the one before.
 pub fn set_mask(mask: u64) -> u64 {
@@ -44,6 +55,7 @@ pub fn change_mask(how: c_int, mask: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
     let arguments = [how as usize, new, old, size_of::<u64>(), 0, 0];
+    let _own = OwnCode::new();
     // SAFETY: two words of the kernel's size. It does not fail.
     let _ = unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) };
     before
@@ -57,6 +69,7 @@ pub fn change_stack(new: Option<&libc::stack_t>) -> libc::stack_t {
     let mut before = NO_STACK;
     let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
     let arguments = [new, (&raw mut before) as usize, 0, 0, 0, 0];
+    let _own = OwnCode::new();
     // SAFETY: structures of our own, here and in our callers.
     let _ = unsafe { system_call(libc::SYS_sigaltstack, arguments) };
     before
@@ -74,6 +87,7 @@ pub fn block_for_fault() -> u64 {
 
 /// Sends a signal to the calling thread, with what the first sender said.
 pub fn queue(signal: c_int, info: *const siginfo_t) {
+    let _own = OwnCode::new();
     let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
     let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
     let arguments = [process, thread, signal as usize, info as usize, 0, 0];
@@ -88,7 +102,7 @@ pub fn queue(signal: c_int, info: *const siginfo_t) {
 
 /// Takes the next pending signal of this number, if there is one.
 fn next_pending(signal: c_int) -> Option<PendingSignal> {
-    let set = 1_u64 << (signal - 1);
+    let set = bit(signal);
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: all zeros is a value of this plain structure, which the kernel fills in.
     unsafe {

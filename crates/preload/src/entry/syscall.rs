@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_long};
 
 use crate::entry::cancel;
 use crate::entry::set_errno;
-use crate::entry::thread::here;
+use crate::entry::thread::{OwnCode, here};
 
 /// Of any system call.
 pub type Arguments = [usize; 6];
@@ -23,6 +23,7 @@ fn told(answer: c_long) -> c_long {
 
 /// Calls the kernel, without the C library or any lock of it.
 pub fn kernel(number: c_long, [a, b, c, d, e, f]: Arguments) -> c_long {
+    let _own = OwnCode::new();
     let answer: c_long;
     // SAFETY: the kernel's own convention; callers here say why their arguments are right.
     unsafe {
@@ -41,7 +42,7 @@ pub fn kernel(number: c_long, [a, b, c, d, e, f]: Arguments) -> c_long {
 pub fn waiting(number: c_long, arguments: Arguments) -> c_long {
     loop {
         // SAFETY: the program's own call.
-        match unsafe { door::entry::kernel(number, &arguments, &here().ends_first) } {
+        match unsafe { door::entry::kernel(number, &arguments, here().looked()) } {
             Some(answer) => return told(answer as c_long),
             None if cancel::end_if_due() => return told(-c_long::from(libc::EINTR)),
             None => {}

@@ -25,6 +25,7 @@
 use ddmap::Pagers;
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
+use std::mem::offset_of;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
 };
@@ -32,7 +33,7 @@ use std::sync::atomic::{
 use vfs::cred::Cred;
 
 use crate::entry::cancel;
-use crate::entry::pending_signals::{self, FAULTS, PendingSignal};
+use crate::entry::pending_signals::{self, FAULTS, OWN, PendingSignal};
 
 /// A signal was kept back, and all but the faults are blocked until it is given.
 pub const PENDING: u32 = 1;
@@ -52,12 +53,15 @@ pub struct Thread {
     pub flags: AtomicU32,
     /// The signal mask before `PENDING` was set.
     pub mask: AtomicU64,
+    /// The signals that the program has blocked and the kernel has not (see
+    /// [`crate::signals::sigmask`]).
+    pub blocks: AtomicU64,
     /// Whether the kernel would restart a call that the kept signal interrupts.
     pub restarts: AtomicBool,
+    /// Not 0: our own code runs, inside or not (see [`OwnCode`]).
+    pub own: AtomicU8,
     /// What became of the paths of the call that the thread makes (see [`crate::paths::links`]).
     pub links: AtomicU8,
-    /// The program has blocked SIGBUS (see [`crate::signals::sigmask`]).
-    pub blocks_bus: AtomicBool,
     /// The volume that what is reported next concerns, from 1 on; 0: not known (see
     /// [`crate::entry::report`]).
     pub about: AtomicU8,
@@ -73,6 +77,10 @@ pub struct Thread {
     /// Not 0: the thread was cancelled where its call arrived, before the kernel was asked to serve
     /// it; it may end before that (see [`crate::entry::cancel`]).
     pub ends_first: AtomicU32,
+    /// What the kernel looks at where a system call is made outside the C library (see
+    /// [`crate::dispatch`]): [`PASSES`] while our own code runs, else [`TRAPS`]. The entry of the
+    /// door finds it behind the word before ([`door::entry::Call::again`]).
+    pub selector: AtomicU8,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many calls of it let the kernel close or replace numbers (see
@@ -88,9 +96,17 @@ pub struct Thread {
     pub kept: UnsafeCell<PendingSignal>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.
     pub sent: UnsafeCell<[PendingSignal; FAULTS.len()]>,
-    /// The SIGBUS that was sent while the program has it blocked; number 0: none.
-    pub held: UnsafeCell<PendingSignal>,
+    /// Those that were sent while the program has them blocked, in the order of
+    /// [`crate::entry::pending_signals::OWN`]; number 0: none.
+    pub held: UnsafeCell<[PendingSignal; OWN.len()]>,
 }
+
+const _: () = assert!(offset_of!(Thread, selector) == offset_of!(Thread, ends_first) + 4);
+
+/// The kernel serves system calls of any code.
+pub const PASSES: u8 = 0;
+/// The kernel sends SIGSYS where code outside the C library makes a system call.
+pub const TRAPS: u8 = 1;
 
 const BYTES: usize = size_of::<Thread>();
 
@@ -186,9 +202,17 @@ impl Thread {
             != 0
     }
 
+    /// What the entry of the door looks at before it makes a call ([`door::entry::Call::again`]).
+    #[inline]
+    pub fn looked(&self) -> *const AtomicU32 {
+        // With the byte behind it.
+        std::ptr::from_ref(self).wrapping_byte_add(offset_of!(Self, ends_first)).cast()
+    }
+
     #[inline]
     fn add_depth(&self, by: u32) {
         self.depth.store(self.depth.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        self.selector.store(PASSES, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
     }
 
@@ -199,6 +223,7 @@ impl Thread {
         let depth = self.depth.load(Ordering::Relaxed).wrapping_sub(by);
         if depth == 0 {
             self.close();
+            self.selector.store(TRAPS ^ self.own.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.depth.store(depth, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
@@ -239,6 +264,7 @@ impl Thread {
     fn left(&self) {
         let flags = self.flags.load(Ordering::Relaxed);
         if flags & (PENDING | SENT) != 0 {
+            let _own = OwnCode::new();
             pending_signals::deliver(self);
         }
         if flags & ASYNCHRONOUS != 0 {
@@ -275,6 +301,41 @@ impl Drop for Inside {
     }
 }
 
+/// Until dropped our own code runs, inside or not: its system calls are the kernel's.
+pub struct OwnCode(u8);
+
+impl OwnCode {
+    #[inline]
+    pub fn new() -> Self {
+        Self::set(1)
+    }
+
+    /// The program's code runs instead, until dropped.
+    #[inline]
+    pub fn not() -> Self {
+        Self::set(0)
+    }
+
+    #[inline]
+    fn set(own: u8) -> Self {
+        let thread = here();
+        let before = thread.own.load(Ordering::Relaxed);
+        thread.own.store(own, Ordering::Relaxed);
+        thread.selector.store(TRAPS ^ own, Ordering::Relaxed);
+        Self(before)
+    }
+}
+
+impl Drop for OwnCode {
+    #[inline]
+    fn drop(&mut self) {
+        let thread = here();
+        thread.own.store(self.0, Ordering::Relaxed);
+        let passes = self.0 != 0 || thread.is_inside();
+        thread.selector.store(if passes { PASSES } else { TRAPS }, Ordering::Relaxed);
+    }
+}
+
 /// The program's code runs until dropped.
 struct Outside {
     depth: u32,
@@ -305,6 +366,7 @@ pub fn outside<T>(call: impl FnOnce() -> T) -> T {
     let thread = here();
     let depth = thread.depth.load(Ordering::Relaxed);
     let _outside = Outside { depth, open: thread.closed.load(Ordering::Relaxed) != 0 };
+    let _programs = OwnCode::not();
     thread.take_depth(depth);
     call()
 }

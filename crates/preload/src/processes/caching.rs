@@ -4,7 +4,6 @@
 //! reported, and the volume serves without: it shows the same.
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use volume::Volume;
 use crate::entry::attachment;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
+use crate::entry::pending_signals::{bit, set_mask};
 use crate::entry::report;
 use crate::entry::thread::{Inside, here};
 
@@ -65,25 +65,17 @@ pub fn over(
 /// signals blocked but two, so that no handler of the program's runs there but for these.
 fn spawn(run: Box<dyn FnOnce() + Send>) -> bool {
     cached_fd::before_thread();
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let thread = std::thread::Builder::new().name("solera-ahead".into()).stack_size(STACK);
     let body = move || {
         let _inside = Inside::new();
         here().open();
         run();
     };
-    // SAFETY: sets of signals that the calls fill in. The new thread has the mask of this one.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        // The engine takes these of its own accesses for errors.
-        for fault in [libc::SIGBUS, libc::SIGSEGV] {
-            libc::sigdelset(all.as_mut_ptr(), fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let began = thread.spawn(body).is_ok();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        began
-    }
+    // The engine takes these of its own accesses for errors. The new thread has this one's mask.
+    let before = set_mask(!(bit(libc::SIGBUS) | bit(libc::SIGSEGV)));
+    let began = thread.spawn(body).is_ok();
+    set_mask(before);
+    began
 }
 
 const STACK: usize = 256 << 10;

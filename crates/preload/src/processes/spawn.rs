@@ -22,7 +22,7 @@ use crate::paths::calls as directories;
 use crate::processes::exec::{self, List};
 use crate::processes::fork::{self, ChildReport};
 use crate::processes::lifecycle::{self, exit_now};
-use crate::signals::signal;
+use crate::signals::{sigaction, signal};
 
 /// glibc's `posix_spawn_file_actions_t`.
 #[repr(C)]
@@ -129,7 +129,7 @@ fn apply(attributes: *const Attributes) -> c_int {
         if has(libc::POSIX_SPAWN_SETSIGDEF) {
             for signal in 1..=libc::SIGRTMAX() {
                 if libc::sigismember(&raw const given.default, signal) == 1 {
-                    libc::signal(signal, libc::SIG_DFL);
+                    sigaction::set_default(signal);
                 }
             }
         }
@@ -151,8 +151,7 @@ fn apply(attributes: *const Attributes) -> c_int {
             result |= c_int::from(set != 0);
         }
         if has(libc::POSIX_SPAWN_SETSIGMASK) {
-            let mask = &raw const given.mask;
-            libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
+            pending_signals::set_mask(sigaction::first_word(&given.mask));
         }
         if result == 0 { 0 } else { errno() }
     }

@@ -1,10 +1,12 @@
-//! The program's signal actions: `sigaction`, `signal` and their kin.
+//! The program's signal actions, whatever sets them.
 //!
 //! Where the program has a handler the kernel has [`signal::arrive`] with the program's own flags
 //! and mask, but for these: `SA_SIGINFO` is always set, and `SA_RESETHAND` never (a signal that is
 //! kept back arrives twice), so a one-shot handler is taken away here; SIGBUS is not in the mask
-//! (see [`crate::mappings::page_faults`]). For SIGSEGV and SIGBUS the kernel always has ours.
-//! Everything else, `SIG_IGN` above all, is set as it is, and a new image inherits it. The program
+//! (see [`crate::mappings::page_faults`]), nor is SIGSYS (see [`crate::dispatch`]). For
+//! SIGSEGV, SIGBUS and SIGSYS the kernel always has ours: the last one's, [`trap_by`], is called
+//! with all that it needs, whatever the program asks for, and gives what is not its own to
+//! [`signal::arrive`] with the program's mask. Everything else, `SIG_IGN` above all, is set as it is, and a new image inherits it. The program
 //! is always told its own action.
 //!
 //! Locks: `ACTIONS`, under which nothing is waited for and no signal arrives. `fork` takes it.
@@ -16,9 +18,10 @@ use libc::sigaction as Action;
 use vfs::Errno;
 
 use crate::entry::lock::{Guard, Lock};
+use crate::entry::pending_signals::{OWN, OWN_MASK, REALTIME};
 use crate::entry::pointers::Out;
-use crate::entry::thread::{Inside, outside};
-use crate::entry::{Answer, Real, Served, Stop};
+use crate::entry::thread::Inside;
+use crate::entry::{Real, Served, Stop};
 use crate::signals::signal::{self, Handler};
 
 /// Signal numbers are below this.
@@ -49,8 +52,6 @@ static ACTIONS: Lock<Actions> = {
 static HANDLERS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
 /// Its flags.
 static FLAGS: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
-/// The signals whose handlers `signal` sets without `SA_RESTART`, by `siginterrupt`.
-static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
 /// The lock; for `fork`, which holds it so that the child never finds it held.
 pub fn lock() -> Guard<'static, Actions> {
@@ -62,10 +63,35 @@ pub fn is_free() -> bool {
     ACTIONS.try_lock().is_some()
 }
 
+/// The kernel's handler of SIGSYS; 0: as of others.
+static TRAP: AtomicUsize = AtomicUsize::new(0);
+
 /// Whether signals of this number always come to us.
 fn is_ours(signal: c_int) -> bool {
-    signal == libc::SIGSEGV || signal == libc::SIGBUS
+    signal == libc::SIGSEGV || signal == libc::SIGBUS || is_trap(signal)
 }
+
+/// Whether it has a handler of its own.
+fn is_trap(signal: c_int) -> bool {
+    signal == libc::SIGSYS && TRAP.load(Ordering::Relaxed) != 0
+}
+
+/// From here on SIGSYS comes to this handler, whatever is inherited.
+pub fn trap_by(handler: Handler) {
+    let mut actions = lock();
+    if let Ok(found) = kernel(libc::SIGSYS, None) {
+        TRAP.store(handler as usize, Ordering::Relaxed);
+        actions[libc::SIGSYS as usize] = found;
+        let _ = install(libc::SIGSYS, &found);
+    }
+}
+
+/// The mask that the program's action of SIGSYS adds.
+pub fn mask_of_trap() -> u64 {
+    TRAP_MASK.load(Ordering::Relaxed)
+}
+
+static TRAP_MASK: AtomicU64 = AtomicU64::new(0);
 
 fn is_handler(handler: usize) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
@@ -83,10 +109,12 @@ fn plain(handler: usize, flags: c_int) -> Action {
     action
 }
 
-/// The C library's `sigaction`, whose return from handlers debuggers and unwinders know.
+/// The C library's `sigaction`, whose return from handlers debuggers and unwinders know. Called
+/// inside: its system call arrives, and is passed on.
 fn kernel(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
     type Function = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int;
     static REAL: Real = Real::new("sigaction\0");
+    debug_assert!(Inside::already(), "else the program's action is changed");
     let mut before = plain(libc::SIG_DFL, 0);
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: glibc's function of this name, and structures of our own.
@@ -99,28 +127,47 @@ fn kernel(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
 /// Gives the kernel what stands for the program's action. Lock held.
 fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
     let mut stands = *action;
-    if is_handler(action.sa_sigaction) {
+    let always = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    if is_trap(signal) {
+        stands = plain(TRAP.load(Ordering::Relaxed), always);
+        TRAP_MASK.store(first_word(&action.sa_mask) & !OWN_MASK, Ordering::Relaxed);
+    } else if is_handler(action.sa_sigaction) {
         stands.sa_sigaction = arrive();
         stands.sa_flags = action.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
-        // SAFETY: a mask of our own. Missing pages of mappings come while a handler runs, too.
-        unsafe { libc::sigdelset(&raw mut stands.sa_mask, libc::SIGBUS) };
+        for own in OWN {
+            // SAFETY: a mask of our own. They come while a handler runs, too.
+            unsafe { libc::sigdelset(&raw mut stands.sa_mask, own) };
+        }
     } else if is_ours(signal) {
-        stands = plain(arrive(), libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER);
+        stands = plain(arrive(), always);
     }
-    if stands.sa_sigaction == arrive() {
+    if is_standing(&stands) {
         FLAGS[signal as usize].store(action.sa_flags, Ordering::Relaxed);
         HANDLERS[signal as usize].store(action.sa_sigaction, Ordering::Release);
     }
     kernel(signal, Some(&stands)).map(|_| ())
 }
 
+/// Whether an action of the kernel's is one of ours.
+fn is_standing(found: &Action) -> bool {
+    let handler = found.sa_sigaction;
+    handler == arrive() || handler != 0 && handler == TRAP.load(Ordering::Relaxed)
+}
+
+/// The kernel's 8 bytes of a mask.
+pub fn first_word(mask: &libc::sigset_t) -> u64 {
+    // SAFETY: the structure is longer, and plain.
+    unsafe { std::ptr::from_ref(mask).cast::<u64>().read() }
+}
+
 /// What the program is to be told where the kernel has `found`.
 fn shown(own: &Action, mut found: Action) -> Action {
-    if found.sa_sigaction != arrive() {
+    if !is_standing(&found) {
         return found;
     }
+    let has_own_flags = found.sa_sigaction == arrive() && is_handler(own.sa_sigaction);
     found.sa_sigaction = own.sa_sigaction;
-    if is_handler(own.sa_sigaction) {
+    if has_own_flags {
         let ours = libc::SA_SIGINFO | libc::SA_RESETHAND;
         found.sa_flags = found.sa_flags & !ours | own.sa_flags & ours;
     } else {
@@ -187,6 +234,7 @@ pub fn has_handler(signal: c_int) -> bool {
 
 /// Gives the kernel the default action: this signal is to end the process.
 pub fn make_default(signal: c_int) {
+    let _inside = Inside::new();
     let _ = kernel(signal, Some(&plain(libc::SIG_DFL, 0)));
 }
 
@@ -206,9 +254,9 @@ pub fn start() {
 /// Before an exec: signals that the program ignores must be ignored in the new image.
 pub fn before_exec() {
     let _inside = Inside::new();
-    signal::block_bus(true);
+    signal::block_own(true);
     let actions = lock();
-    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGSYS] {
         let own = &actions[signal as usize];
         if own.sa_sigaction == libc::SIG_IGN {
             let _ = kernel(signal, Some(own));
@@ -219,9 +267,9 @@ pub fn before_exec() {
 /// The exec failed.
 pub fn after_exec() {
     let _inside = Inside::new();
-    signal::block_bus(false);
+    signal::block_own(false);
     let actions = lock();
-    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGSYS] {
         let own = &actions[signal as usize];
         if own.sa_sigaction == libc::SIG_IGN {
             let _ = install(signal, own);
@@ -241,99 +289,62 @@ pub fn drop_handlers() {
     }
 }
 
-// ---- the calls
+// ---- the call
 
-impl Answer for usize {
-    /// `SIG_ERR`.
-    const FAILED: Self = libc::SIG_ERR;
+/// The kernel's own layout of an action.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
 }
 
-fn valid(signal: c_int) -> Result<c_int, Errno> {
-    if (1..NUMBERS as c_int).contains(&signal) { Ok(signal) } else { Err(Errno::INVAL) }
-}
-
-/// `sigaction`.
-pub fn exchange(signal: c_int, new: Out<Action>, old: Out<Action>) -> Served<c_int> {
-    let before = change(valid(signal)?, new.get()?.as_ref())?;
+/// `rt_sigaction`. The restorer is the C library's.
+pub fn exchange(
+    signal: c_int,
+    new: Out<KernelAction>,
+    old: Out<KernelAction>,
+    size: usize,
+) -> Served<c_int> {
+    if size != size_of::<u64>() {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let new = new.get()?.map(|given| {
+        let mut action = plain(given.handler, given.flags as c_int);
+        // SAFETY: the structure's first word is the kernel's mask.
+        unsafe { (&raw mut action.sa_mask).cast::<u64>().write(given.mask) };
+        action
+    });
+    if !(1..NUMBERS as c_int).contains(&signal) {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    if (REALTIME..REALTIME + 2).contains(&signal) {
+        // The C library's own.
+        return Err(Stop::Kernel);
+    }
+    let found = change(signal, new.as_ref())?;
     if !old.is_null() {
-        old.put(before)?;
+        let restorer = found.sa_restorer.map_or(0, |function| function as usize);
+        let (handler, mask) = (found.sa_sigaction, first_word(&found.sa_mask));
+        let flags = u64::from(found.sa_flags.cast_unsigned());
+        old.put(KernelAction { handler, flags, restorer, mask })?;
     }
     Ok(0)
 }
 
-/// BSD's `signal`, whose handlers stay and are blocked while they run.
-pub fn set_handler(signal: c_int, handler: usize) -> Served<usize> {
-    if handler == libc::SIG_ERR {
-        return Err(Stop::Errno(Errno::INVAL));
+/// In a child that is to become another program: a signal gets its default action.
+pub fn set_default(signal: c_int) {
+    let _inside = Inside::new();
+    let mut actions = lock();
+    let action = plain(libc::SIG_DFL, 0);
+    if install(signal, &action).is_ok() {
+        actions[signal as usize] = action;
     }
-    let interrupts = INTERRUPTING.load(Ordering::Relaxed) >> (valid(signal)? - 1) & 1 != 0;
-    let mut action = plain(handler, if interrupts { 0 } else { libc::SA_RESTART });
-    // SAFETY: a mask of our own.
-    unsafe { libc::sigaddset(&raw mut action.sa_mask, signal) };
-    Ok(change(signal, Some(&action))?.sa_sigaction)
 }
 
-/// Blocks or unblocks one signal; whether it was blocked.
-fn set_blocked(signal: c_int, how: c_int) -> bool {
-    // The mask is the program's only outside.
-    outside(|| {
-        // SAFETY: masks of our own.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigaddset(&raw mut set, signal);
-            libc::sigprocmask(how, &raw const set, &raw mut before);
-            libc::sigismember(&raw const before, signal) == 1
-        }
-    })
+/// The C library's function that handlers return to.
+pub fn restorer() -> Option<usize> {
+    Some(kernel(libc::SIGSYS, None).ok()?.sa_restorer? as usize)
 }
-
-const SIG_HOLD: usize = 2;
-
-/// System V's `signal`, whose handlers run once.
-pub fn set_once(signal: c_int, handler: usize) -> Served<usize> {
-    if handler == libc::SIG_ERR {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
-    let action = plain(handler, libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT);
-    Ok(change(valid(signal)?, Some(&action))?.sa_sigaction)
-}
-
-/// `siginterrupt`.
-pub fn set_interrupting(signal: c_int, interrupts: bool) -> Served<c_int> {
-    let mut action = change(valid(signal)?, None)?;
-    let bit = 1 << (signal - 1);
-    if interrupts {
-        INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
-        action.sa_flags &= !libc::SA_RESTART;
-    } else {
-        INTERRUPTING.fetch_and(!bit, Ordering::Relaxed);
-        action.sa_flags |= libc::SA_RESTART;
-    }
-    change(signal, Some(&action))?;
-    Ok(0)
-}
-
-/// `sigset`.
-pub fn set_or_hold(signal: c_int, handler: usize) -> Served<usize> {
-    if handler == SIG_HOLD {
-        let before = change(valid(signal)?, None)?.sa_sigaction;
-        let blocked = set_blocked(signal, libc::SIG_BLOCK);
-        return Ok(if blocked { SIG_HOLD } else { before });
-    }
-    if handler == libc::SIG_ERR {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
-    let before = change(valid(signal)?, Some(&plain(handler, 0)))?.sa_sigaction;
-    let blocked = set_blocked(signal, libc::SIG_UNBLOCK);
-    Ok(if blocked { SIG_HOLD } else { before })
-}
-
-/// `sigignore`.
-pub fn ignore(signal: c_int) -> Served<c_int> {
-    change(valid(signal)?, Some(&plain(libc::SIG_IGN, 0)))?;
-    Ok(0)
-}
-
-/// Of no effect since long ago.
-const SA_INTERRUPT: c_int = 0x2000_0000;

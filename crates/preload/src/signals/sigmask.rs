@@ -1,173 +1,148 @@
-//! The signal mask: `sigprocmask`, `pthread_sigmask` and their old kin, that of new threads, and
-//! the calls that wait with another one or for signals that are blocked.
+//! The signal mask, and the calls that wait with another one or for signals that are blocked.
+//! Whatever in the C library changes it, that of a new thread, too, comes here by its number.
 //!
-//! A program that blocks SIGBUS means signals that are sent: at a fault with the signal blocked,
-//! the kernel ends it. But missing pages of mappings need that signal (see
-//! [`crate::mappings::page_faults`]), and so does asking a fork for its locks. So the kernel's mask
-//! never has it: the thread's record says whether the program has blocked it, the program is told
-//! so, and one that is sent meanwhile waits there until it is unblocked. Only while a thread waits
-//! for signals, and touches nothing, the kernel has it blocked, too: then it keeps those that are
-//! sent, and gives them as it gives others.
+//! A program that blocks SIGBUS or SIGSYS means signals that are sent: at a fault with the signal
+//! blocked, the kernel ends it. But missing pages of mappings need the one (see
+//! [`crate::mappings::page_faults`]), and system calls that are made outside the C library the
+//! other (see [`crate::dispatch`]). So the kernel's mask never has them: the thread's record
+//! says which of them the program has blocked, the program is told so, and one that is sent
+//! meanwhile waits there until it is unblocked. Only while a thread waits for signals, and makes
+//! no other call and touches nothing, the kernel has them blocked, too: then it keeps those that
+//! are sent, and gives them as it gives others.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use vfs::Errno;
-
+use crate::entry::pending_signals::OWN_MASK;
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
-use crate::entry::{Answer, Inside, Served, Stop, outside};
+use crate::entry::{Served, Stop, outside};
 use crate::signals::signal;
 
 pub type Mask = u64;
 
-/// SIGBUS in the kernel's mask.
-const BUS: Mask = 1 << (libc::SIGBUS - 1);
+/// A mask with its size, as `pselect6` gives it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct WithSize {
+    pub mask: Out<Mask>,
+    pub size: usize,
+}
 
-/// A mask call: `kernel` gets what the kernel is to hear of it.
-pub fn change<T: Answer>(
+/// `rt_sigprocmask`: `kernel` gets what the kernel is to hear of it.
+pub fn change(
     how: c_int,
     new: Out<Mask>,
     old: Out<Mask>,
-    kernel: impl FnOnce(Out<Mask>, Out<Mask>) -> T,
-    done: T,
-) -> Served<T> {
+    size: usize,
+    kernel: impl FnOnce(Out<Mask>, Out<Mask>) -> c_int,
+) -> Served<c_int> {
+    if size != size_of::<Mask>() {
+        return Err(Stop::Kernel);
+    }
     let wanted = new.get()?;
-    // glibc's structure is larger than the kernel's mask.
-    let (mut given, mut found) = ([0; 16], [0; 16]);
     // Unblocking goes through: in a handler of SIGBUS the kernel has blocked it itself.
-    let hidden = if how == libc::SIG_UNBLOCK { 0 } else { BUS };
-    given[0] = wanted.map_or(0, |mask| mask & !hidden);
-    let given = if wanted.is_some() { given.as_mut_ptr() } else { std::ptr::null_mut() };
-    let result = outside(|| kernel(Out(given), Out(found.as_mut_ptr())));
-    if result != done {
+    let hidden = if how == libc::SIG_UNBLOCK { 0 } else { OWN_MASK };
+    let (mut given, mut found) = (wanted.map_or(0, |mask| mask & !hidden), 0);
+    let given = if wanted.is_some() { &raw mut given } else { std::ptr::null_mut() };
+    let result = outside(|| kernel(Out(given), Out(&raw mut found)));
+    if result != 0 {
         return Ok(result);
     }
     let thread = here();
-    let before = thread.blocks_bus.load(Ordering::Relaxed);
+    let before = thread.blocks.load(Ordering::Relaxed);
+    let blocks = wanted.map(|wanted| match how {
+        libc::SIG_SETMASK => wanted & OWN_MASK,
+        libc::SIG_BLOCK => before | wanted & OWN_MASK,
+        _ => before & !wanted,
+    });
+    if let Some(blocks) = blocks {
+        thread.blocks.store(blocks, Ordering::Relaxed);
+        if before & !blocks != 0 {
+            outside(|| signal::give_held(thread));
+        }
+    }
+    // The mask has changed even where this fails.
     if !old.is_null() {
-        old.put(found[0] | if before { BUS } else { 0 })?;
+        old.put(found | before)?;
     }
-    let Some(wanted) = wanted else { return Ok(result) };
-    let blocks = match how {
-        libc::SIG_SETMASK => wanted & BUS != 0,
-        libc::SIG_BLOCK => before || wanted & BUS != 0,
-        _ => before && wanted & BUS == 0,
-    };
-    thread.blocks_bus.store(blocks, Ordering::Relaxed);
-    if before && !blocks {
-        outside(|| signal::give_held(thread));
-    }
-    Ok(result)
+    Ok(0)
 }
 
-/// While it lives the kernel has SIGBUS blocked, with the one that was sent.
-struct Blocked;
+/// While it lives the kernel has these of ours blocked, with those that were sent.
+struct Blocked(Mask);
 
 impl Blocked {
-    fn new() -> Self {
-        signal::set_bus_blocked(true);
-        signal::give_held(here());
-        Self
+    fn new(signals: Mask) -> Self {
+        signal::set_blocked(signals, true);
+        let thread = here();
+        let before = thread.blocks.fetch_and(!signals, Ordering::Relaxed);
+        signal::give_held(thread);
+        thread.blocks.store(before, Ordering::Relaxed);
+        Self(signals)
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        signal::set_bus_blocked(false);
+        signal::set_blocked(self.0, false);
     }
 }
 
 /// A call that asks or waits for signals which are blocked.
 pub fn with_blocked<T>(call: impl FnOnce() -> T) -> Served<T> {
-    if !here().blocks_bus.load(Ordering::Relaxed) {
+    let blocked = here().blocks.load(Ordering::Relaxed);
+    if blocked == 0 {
         return Err(Stop::Kernel);
     }
     Ok(outside(|| {
-        let _blocked = Blocked::new();
+        let _blocked = Blocked::new(blocked);
         call()
     }))
 }
 
-/// A call that waits with another mask: `kernel` gets it without SIGBUS.
-pub fn with_mask<T>(mask: Out<Mask>, kernel: impl FnOnce(Out<Mask>) -> T) -> Served<T> {
-    let wanted = mask.get()?.ok_or(Stop::Kernel)?;
-    let thread = here();
-    let (before, during) = (thread.blocks_bus.load(Ordering::Relaxed), wanted & BUS != 0);
-    if !before && !during {
+/// A call that waits with another mask: `kernel` gets it without the signals of ours.
+pub fn with_mask<T>(
+    mask: Out<Mask>,
+    size: usize,
+    kernel: impl FnOnce(Out<Mask>) -> T,
+) -> Served<T> {
+    if size != size_of::<Mask>() {
         return Err(Stop::Kernel);
     }
-    let mut given: [Mask; 16] = [0; 16];
-    given[0] = wanted & !BUS;
-    let call = || kernel(Out(given.as_mut_ptr()));
+    let wanted = mask.get()?.ok_or(Stop::Kernel)?;
+    let thread = here();
+    let (before, during) = (thread.blocks.load(Ordering::Relaxed), wanted & OWN_MASK);
+    if before | during == 0 {
+        return Err(Stop::Kernel);
+    }
+    let mut given = wanted & !OWN_MASK;
+    let call = || kernel(Out(&raw mut given));
     let result = outside(|| {
         // One that was sent arrives when the wait has begun.
-        let _blocked = (!during).then(Blocked::new);
+        let admitted = before & !during;
+        let _blocked = (admitted != 0).then(|| Blocked::new(admitted));
         let _restored = Restored(before);
-        thread.blocks_bus.store(during, Ordering::Relaxed);
+        thread.blocks.store(during, Ordering::Relaxed);
         call()
     });
     Ok(result)
 }
 
-/// Whether SIGBUS is blocked, for when the wait is over.
-struct Restored(bool);
+/// As [`with_mask`], of a mask that comes with its size.
+pub fn with_sized<T>(sized: Out<WithSize>, kernel: impl FnOnce(Out<WithSize>) -> T) -> Served<T> {
+    let WithSize { mask, size } = sized.get()?.ok_or(Stop::Kernel)?;
+    with_mask(mask, size, |mask| {
+        let mut sized = WithSize { mask, size };
+        kernel(Out(&raw mut sized))
+    })
+}
+
+/// What of ours is blocked, for when the wait is over.
+struct Restored(Mask);
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        here().blocks_bus.store(self.0, Ordering::Relaxed);
+        here().blocks.store(self.0, Ordering::Relaxed);
     }
-}
-
-/// BSD's masks: those of the first 32 signals. Gives the one before.
-pub fn change_old(how: c_int, mask: c_int) -> c_int {
-    let (mut new, mut old): ([Mask; 16], [Mask; 16]) = ([0; 16], [0; 16]);
-    new[0] = Mask::from(mask.cast_unsigned());
-    // SAFETY: masks of our own.
-    outside(|| unsafe { libc::sigprocmask(how, new.as_ptr().cast(), old.as_mut_ptr().cast()) });
-    old[0] as c_int
-}
-
-/// System V's: one signal.
-pub fn change_one(how: c_int, signal: c_int) -> Served<c_int> {
-    if !(1..=64).contains(&signal) {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
-    let mut set: [Mask; 16] = [0; 16];
-    set[0] = 1 << (signal - 1);
-    // SAFETY: a mask of our own.
-    Ok(outside(|| unsafe { libc::sigprocmask(how, set.as_ptr().cast(), std::ptr::null_mut()) }))
-}
-
-/// What a thread begins with whose parent has blocked SIGBUS.
-struct ThreadStart {
-    start: Start,
-    argument: *mut c_void,
-}
-
-pub type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
-
-/// Makes a thread by `create` that begins with SIGBUS blocked.
-pub fn born_blocked(
-    start: Start,
-    argument: *mut c_void,
-    create: impl FnOnce(Start, *mut c_void) -> c_int,
-) -> c_int {
-    let born = Box::into_raw(Box::new(ThreadStart { start, argument }));
-    let result = outside(|| create(begin, born.cast()));
-    if result != 0 {
-        // SAFETY: there is no thread that it was made for.
-        drop(unsafe { Box::from_raw(born) });
-    }
-    result
-}
-
-extern "C-unwind" fn begin(born: *mut c_void) -> *mut c_void {
-    // SAFETY: made for this thread.
-    let born = unsafe {
-        let _inside = Inside::new();
-        *Box::from_raw(born.cast::<ThreadStart>())
-    };
-    here().blocks_bus.store(true, Ordering::Relaxed);
-    (born.start)(born.argument)
 }

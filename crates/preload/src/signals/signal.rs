@@ -22,8 +22,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::siginfo_t;
 use os::interrupt::{Watched, redirect, watch};
 
-use crate::entry::pending_signals::{FAULTS, KEEPABLE, change_mask, change_stack, queue, set_mask};
-use crate::entry::thread::{CANCELLED, PENDING, SENT, Thread, here};
+use crate::entry::pending_signals::{
+    FAULTS, KEEPABLE, OWN, OWN_MASK, bit, change_mask, change_stack, queue, set_mask,
+};
+use crate::entry::thread::{CANCELLED, OwnCode, PENDING, SENT, Thread, here};
 use crate::mappings::page_faults;
 use crate::signals::sigaction;
 
@@ -39,6 +41,7 @@ fn mask_of(context: *mut c_void) -> *mut u64 {
 
 /// The kernel's handler of every signal that the program handles, and of SIGSEGV and SIGBUS.
 pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let _own = OwnCode::new();
     // SAFETY: the kernel called us with these.
     let code = unsafe { (*info).si_code };
     let fault = FAULTS.iter().position(|&fault| fault == signal);
@@ -64,9 +67,11 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         return give(signal, info, context);
     }
     let thread = here();
-    if signal == libc::SIGBUS && thread.blocks_bus.load(Ordering::Relaxed) {
+    if thread.blocks.load(Ordering::Relaxed) & bit(signal) != 0
+        && let Some(index) = OWN.iter().position(|&own| own == signal)
+    {
         // SAFETY: the thread's own record, and the kernel's information.
-        return unsafe { thread.held.get().write(info.read()) };
+        return unsafe { (*thread.held.get())[index] = info.read() };
     }
     if !thread.is_inside() {
         return give(signal, info, context);
@@ -174,21 +179,23 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             // takes fewer arguments may be called with all.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
             let thread = here();
-            let blocked = thread.blocks_bus.load(Ordering::Relaxed);
-            if blocked && !FAULTS.contains(&signal) {
-                // A wait for signals may have it in the kernel's mask, which the return brings
+            let blocked = thread.blocks.load(Ordering::Relaxed);
+            if blocked != 0 && !FAULTS.contains(&signal) {
+                // A wait for signals may have them in the kernel's mask, which the return brings
                 // back.
-                unblock_bus();
+                unblock(blocked);
             }
             let held = Pagers::any().then(Pagers::set_aside);
             let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
+            let programs = OwnCode::not();
             handler(signal, info, context);
+            drop(programs);
             thread.passes_next.store(passes_next, Ordering::Relaxed);
             if let Some(held) = held {
                 Pagers::take_back(held);
             }
-            // The mask is what it was before the handler; SIGBUS is not in the kernel's.
-            if thread.blocks_bus.swap(blocked, Ordering::Relaxed) && !blocked {
+            // The mask is what it was before the handler; those of ours are not in the kernel's.
+            if thread.blocks.swap(blocked, Ordering::Relaxed) & !blocked != 0 {
                 give_held(thread);
             }
         }
@@ -203,59 +210,64 @@ fn without_handler(signal: c_int, info: *mut siginfo_t) {
         return;
     }
     // A fault happens again when we return, and ends the process as it should; an ignored one too.
+    // The call that a filter has caught is over.
     sigaction::make_default(signal);
-    if sent || !FAULTS.contains(&signal) {
+    if sent || signal == libc::SIGSYS || !FAULTS.contains(&signal) {
         queue(signal, info);
     }
 }
 
-const BUS_BIT: u64 = 1 << (libc::SIGBUS - 1);
-
-/// Unblocks that signal, if the image before this one had blocked its number, or a system call of
-/// the program has.
-pub fn admit_bus() {
-    if unblock_bus() {
-        here().blocks_bus.store(true, Ordering::Relaxed);
-    }
+/// Unblocks the signals that this library needs, if the image before this one had blocked them, or
+/// a system call of the program has.
+pub fn admit_own() {
+    let blocked = unblock(OWN_MASK);
+    here().blocks.fetch_or(blocked, Ordering::Relaxed);
 }
 
-/// As [`admit_bus`], where it is not the program that has blocked it (we around a spawn, the
-/// kernel in its handler); gives whether it was blocked.
-pub fn unblock_bus() -> bool {
-    change_mask(libc::SIG_UNBLOCK, BUS_BIT) & BUS_BIT != 0
+/// As [`admit_own`], where it is not the program that has blocked them (we around a spawn, the
+/// kernel in its handler); gives which were blocked.
+pub fn unblock(signals: u64) -> u64 {
+    change_mask(libc::SIG_UNBLOCK, signals) & signals
 }
 
 /// Where the C library has blocked all signals: the faults that our own code serves arrive. Gives
 /// the mask before.
 pub fn admit_faults() -> u64 {
-    change_mask(libc::SIG_UNBLOCK, BUS_BIT | 1 << (libc::SIGSEGV - 1))
+    change_mask(libc::SIG_UNBLOCK, OWN_MASK | bit(libc::SIGSEGV))
 }
 
-/// Around an exec: the kernel blocks SIGBUS if the program has, for the new image.
-pub fn block_bus(blocks: bool) {
-    if here().blocks_bus.load(Ordering::Relaxed) {
-        set_bus_blocked(blocks);
+/// Around an exec: the kernel blocks those of ours that the program has blocked, for the new image.
+pub fn block_own(blocks: bool) {
+    let blocked = here().blocks.load(Ordering::Relaxed);
+    if blocked != 0 {
+        set_blocked(blocked, blocks);
     }
 }
 
-/// Lets the kernel block SIGBUS, or not.
-pub fn set_bus_blocked(blocks: bool) {
-    change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, BUS_BIT);
+/// Lets the kernel block signals, or not.
+pub fn set_blocked(signals: u64, blocks: bool) {
+    change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, signals);
 }
 
-/// The program blocks SIGBUS no more: what was sent meanwhile arrives.
+/// The program has unblocked signals of ours: what was sent meanwhile arrives.
 pub fn give_held(thread: &Thread) {
-    // SAFETY: the thread's own record; all zeros are no signal.
-    let held = unsafe { thread.held.get().replace(std::mem::zeroed()) };
-    if held.si_signo != 0 {
-        queue(held.si_signo, &raw const held);
+    let blocked = thread.blocks.load(Ordering::Relaxed);
+    for (index, signal) in OWN.into_iter().enumerate() {
+        if blocked & bit(signal) == 0 {
+            // SAFETY: the thread's own record; all zeros are no signal.
+            let held =
+                unsafe { std::mem::replace(&mut (*thread.held.get())[index], std::mem::zeroed()) };
+            if held.si_signo != 0 {
+                queue(held.si_signo, &raw const held);
+            }
+        }
     }
 }
 
 /// In a forked child: kept signals are the parent's, which gets them.
 pub fn forked() {
     let thread = here();
-    // SAFETY: the thread's own record; all zeros are no signal.
+    // SAFETY: the thread's own record; all zeros are no signals.
     unsafe { thread.held.get().write(std::mem::zeroed()) };
     let flags = thread.flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
     if flags & SENT != 0 {
@@ -300,6 +312,6 @@ pub fn start() {
     pmem::own_fault_handler();
     pmem::supply_pages_by(page_faults::supply);
     sigaction::start();
-    admit_bus();
+    admit_own();
     watch(watched);
 }

@@ -199,40 +199,67 @@ macro_rules! arm {
         }
         $h($main, $stack, $flags, $a, $p, $tls, $c)
     }};
-    (sigaction $h:ident ($signal:ident, $new:ident, $old:ident)) => {
-        $crate::split::engine::instead(
-            || $crate::signals::sigaction::exchange($signal, $new, $old),
-            || $h($signal, $new, $old),
+    (rt_sigaction $h:ident ($signal:ident, $new:ident, $old:ident, $size:ident)) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigaction::exchange($signal, $new, $old, $size),
+            || $h($signal, $new, $old, $size),
         )
     };
-    (signal $h:ident ($signal:ident, $handler:ident)) => {
-        $crate::split::engine::instead(
-            || $crate::signals::sigaction::set_handler($signal, $handler),
-            || $h($signal, $handler),
+    (rt_sigprocmask $h:ident ($how:ident, $new:ident, $old:ident, $size:ident)) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigmask::change($how, $new, $old, $size, |new, old| {
+                $h($how, new, old, $size)
+            }),
+            || $h($how, $new, $old, $size),
         )
     };
-    (sysv_signal $h:ident ($signal:ident, $handler:ident)) => {
-        $crate::split::engine::instead(
-            || $crate::signals::sigaction::set_once($signal, $handler),
-            || $h($signal, $handler),
+    (rt_sigpending $h:ident $arguments:tt) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigmask::with_blocked(|| $h $arguments),
+            || $h $arguments,
         )
     };
-    (siginterrupt $h:ident ($signal:ident, $how:ident)) => {
-        $crate::split::engine::instead(
-            || $crate::signals::sigaction::set_interrupting($signal, $how != 0),
-            || $h($signal, $how),
+    (rt_sigtimedwait $h:ident $arguments:tt) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigmask::with_blocked(|| $h $arguments),
+            || $h $arguments,
         )
     };
-    (sigset $h:ident ($signal:ident, $handler:ident)) => {
-        $crate::split::engine::instead(
-            || $crate::signals::sigaction::set_or_hold($signal, $handler),
-            || $h($signal, $handler),
+    (rt_sigsuspend $h:ident ($mask:ident, $size:ident)) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigmask::with_mask($mask, $size, |mask| $h(mask, $size)),
+            || $h($mask, $size),
         )
     };
-    (sigignore $h:ident ($signal:ident)) => {
-        $crate::split::engine::instead(
-            || $crate::signals::sigaction::ignore($signal),
-            || $h($signal),
+    (ppoll $h:ident ($list:ident, $count:ident, $time:ident, $mask:ident, $size:ident)) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigmask::with_mask($mask, $size, |mask| {
+                $h($list, $count, $time, mask, $size)
+            }),
+            || $h($list, $count, $time, $mask, $size),
+        )
+    };
+    (pselect6 $h:ident ($n:ident, $r:ident, $w:ident, $o:ident, $time:ident, $mask:ident)) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigmask::with_sized($mask, |mask| {
+                $h($n, $r, $w, $o, $time, mask)
+            }),
+            || $h($n, $r, $w, $o, $time, $mask),
+        )
+    };
+    (epoll_pwait $h:ident $arguments:tt) => {
+        $crate::split::engine::arm!(wait $h $arguments)
+    };
+    (epoll_pwait2 $h:ident $arguments:tt) => {
+        $crate::split::engine::arm!(wait $h $arguments)
+    };
+    (wait $h:ident
+        ($poll:ident, $events:ident, $n:ident, $time:ident, $mask:ident, $size:ident)) => {
+        $crate::split::engine::alone(
+            || $crate::signals::sigmask::with_mask($mask, $size, |mask| {
+                $h($poll, $events, $n, $time, mask, $size)
+            }),
+            || $h($poll, $events, $n, $time, $mask, $size),
         )
     };
     (sigaltstack $h:ident ($new:ident, $old:ident)) => {

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 use split::{Engine, HOME_NAME};
 use vfs::{Errno, UserIn, UserOut};
 
+use crate::entry::attachment;
 use crate::entry::fdtable;
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::{Answer, Served, Stop, fail};
@@ -538,6 +539,11 @@ pub fn instead<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce(
         Err(Stop::Errno(errno)) => fail(errno),
         Err(_) => kernel(),
     }
+}
+
+/// As [`instead`], where no volume is attached: else that has served it.
+pub fn alone<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce() -> T) -> T {
+    if attachment::attached().is_some() { kernel() } else { instead(body, kernel) }
 }
 
 /// As [`instead`], also where the engine is yet to start, as in a forked child.

@@ -13,6 +13,12 @@ fn the_rules_are_the_kernels() {
     same("signals");
 }
 
+/// By the program's own instructions: what arrives by SIGSYS.
+#[test]
+fn calls_outside_the_c_library() {
+    same("trapped");
+}
+
 #[test]
 fn the_least_signal_stack_is_enough() {
     same("small_stack");
