@@ -6,12 +6,18 @@
 //! that are served are patched; and this library's own code, while it runs: it says so in a byte of
 //! its thread's record (see [`OwnCode`]).
 //!
-//! The call is made in the handler: so the registers are the kernel's to keep and to bring back,
-//! vectors too, and a handler of the program's that leaves by `siglongjmp` leaves nothing behind.
-//! The handler blocks no signal, so a call that waits is interrupted as any. It stands on the
-//! thread's signal stack, where it has one (Go's routines have small stacks); one that is too small
-//! has been replaced (`signals::altstack`). What a call does to the mask, the signal stack, or by a
-//! return from a handler is done to what the handler returns to.
+//! The handler does no work. It notes the registers on a stack of the library's own that the thread
+//! has, and has the thread go on there, when the handler's frame is gone: the thread's signal stack
+//! is as free as it was, and a handler of the program's that leaves by `siglongjmp` leaves nothing
+//! behind. There the call is served, with the vector registers put aside. One that is the kernel's
+//! is made by an instruction here, on the program's own stack and with its registers, as the
+//! program has made it: it waits and is interrupted as any. A thread that stands on its signal
+//! stack stays there: the call is served in the handler.
+//!
+//! ```text
+//! program: syscall   SIGSYS: handler   own stack: serve   program's stack: goes on behind it
+//!                                                     or: syscall, goes on behind it
+//! ```
 //!
 //! Threads. The kernel switches it off for a new thread or process and at an exec. Each thread of
 //! the C library's and each forked child begins with `set_robust_list`, which arrives by the door:
@@ -23,20 +29,21 @@
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use ::door::arm::Armed;
 use ::door::entry::Call;
 use libc::{siginfo_t, stack_t, ucontext_t};
-use vfs::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::door;
 use crate::entry::pending_signals::change_mask;
 use crate::entry::pointers::Out;
 use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{OwnCode, Thread, here};
-use crate::entry::{Inside, Served, Stop, cancel, errno, report, set_errno};
-use crate::signals::{altstack, sigaction, signal};
+use crate::entry::{cancel, errno, report, set_errno};
+use crate::signals::{sigaction, signal};
 
 /// `prctl`: switches it on or off.
 pub const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
@@ -60,6 +67,8 @@ pub fn begin(armed: &Armed) {
     sigaction::trap_by(trapped);
     let Some(restorer) = sigaction::restorer() else { return };
     RESTORER.store(restorer, Ordering::Relaxed);
+    // SAFETY: a byte that is read by what is armed below only.
+    unsafe { solera_dispatch_compacts = u8::from(is_x86_feature_detected!("xsavec")) };
     EXEMPT[0].store(armed.text.0, Ordering::Relaxed);
     EXEMPT[1].store(armed.text.1, Ordering::Relaxed);
     arm_thread();
@@ -96,32 +105,24 @@ pub fn before_filter() {
     IS_FILTERED.store(true, Ordering::Relaxed);
 }
 
-/// What never asks for a second look, with the byte behind it (see [`Call::again`]).
-static NEVER: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+/// The general registers of a thread, as a signal's context has them.
+type Registers = [i64; 23];
 
-/// Has the kernel make a call of the program's; gives its answer, or `-errno`.
-fn pass(thread: &Thread, number: c_long, given: &Arguments) -> isize {
-    let mut looked = thread.looked();
-    loop {
-        // SAFETY: the program's own call.
-        match unsafe { ::door::entry::kernel(number, given, looked) } {
-            Some(answer) => return answer,
-            // No cancellation point: it is told at its next one.
-            None if cancel::end_if_due() => looked = NEVER.as_ptr(),
-            None => {}
-        }
-    }
+/// A call of the program's that has arrived.
+#[repr(C)]
+struct Slot {
+    /// Where the thread goes on, and with what.
+    registers: Registers,
+    /// For the alignment that the vector registers ask for.
+    unused: i64,
 }
 
-/// A body's answer as the kernel's. `None`: the kernel is to make the call.
-fn answer(served: Served<c_int>) -> Option<isize> {
-    match served {
-        Ok(-1) => Some(-(errno() as isize)),
-        Ok(value) => Some(value as isize),
-        Err(Stop::Errno(error) | Stop::Refused(_, error)) => Some(-(error.raw_os_error() as isize)),
-        Err(Stop::Kernel) => None,
-    }
-}
+/// Bytes of a slot with the vector registers below it (each state of them that there is).
+/// SSE's, AVX's and AVX-512's. The rights of memory (`PKRU`) are not among them.
+const STATES: u32 = 0b1110_0110;
+const SLOT: usize = size_of::<Slot>();
+const VECTORS: usize = 2816;
+const _: () = assert!(SLOT.is_multiple_of(64) && VECTORS.is_multiple_of(64));
 
 /// The handler of SIGSYS.
 extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -134,137 +135,176 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     }
     let _own = OwnCode::new();
     let failed = errno();
+    let thread = here();
     let registers = &mut interrupted.uc_mcontext.gregs;
     let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
         .map(|register| registers[register as usize] as usize);
-    let given = ARGUMENTS.map(|register| registers[register as usize] as usize);
-    let thread = here();
-    let is_own = thread.is_inside() || cancel::is_own_code(address);
-    let of_thread = if is_own { None } else { by_context(number as c_long, &given, interrupted) };
-    let result = match of_thread {
-        _ if is_own => pass(thread, number as c_long, &given),
-        Some(result) => result,
-        None => {
-            let mut call = Call::trapped(number as u32, given, address, stack);
-            let served = u32::try_from(number).is_ok() && door::answer(&mut call);
-            if number as c_long == libc::SYS_rt_sigprocmask {
-                let now = change_mask(libc::SIG_BLOCK, 0);
-                // SAFETY: the kernel's 8 bytes of the mask that the thread gets back.
-                unsafe { (&raw mut interrupted.uc_sigmask).cast::<u64>().write(now) };
-            }
-            if let Some(other) = call.other_stack().filter(|other| *other != 0) {
-                interrupted.uc_mcontext.gregs[libc::REG_RSP as usize] = other as i64;
-            }
-            match served {
-                true => call.result,
-                false => pass_on(thread, number as c_long, &given, interrupted),
-            }
-        }
-    };
-    interrupted.uc_mcontext.gregs[libc::REG_RAX as usize] = result as i64;
+    if thread.is_inside() || cancel::is_own_code(address) {
+        let answer = syscall::kernel(number as c_long, arguments_of(registers));
+        let answer = if answer == -1 { -c_long::from(errno()) } else { answer };
+        registers[libc::REG_RAX as usize] = answer;
+    } else if number as c_long == libc::SYS_rt_sigreturn {
+        // It comes back to the C library's instruction, which is exempt.
+        registers[libc::REG_RIP as usize] = RESTORER.load(Ordering::Relaxed) as i64;
+    } else if let Some(slot) = place_of(thread, stack, &interrupted.uc_stack) {
+        // SAFETY: room for it on the thread's own stack, of which nothing is used below.
+        unsafe { (slot as *mut Slot).write(Slot { registers: *registers, unused: 0 }) };
+        registers[libc::REG_RIP as usize] = solera_dispatch_serve as *const () as i64;
+        registers[libc::REG_RSP as usize] = slot as i64;
+        // The direction that our code assumes.
+        registers[libc::REG_EFL as usize] &= !0x400;
+    } else {
+        serve_here(thread, interrupted);
+    }
     set_errno(failed);
 }
 
 /// A call's arguments, in the kernel's order.
-const ARGUMENTS: [c_int; 6] =
-    [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
+fn arguments_of(registers: &Registers) -> Arguments {
+    [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
+        .map(|register| registers[register as usize] as usize)
+}
 
-/// Calls that are about what the handler returns to. `None`: another one.
-fn by_context(number: c_long, given: &Arguments, interrupted: &mut ucontext_t) -> Option<isize> {
-    match number {
-        libc::SYS_rt_sigreturn => {
-            // It comes back to the C library's instruction, which is exempt.
-            let restorer = RESTORER.load(Ordering::Relaxed);
-            interrupted.uc_mcontext.gregs[libc::REG_RIP as usize] = restorer as i64;
-            Some(libc::SYS_rt_sigreturn as isize)
+/// Bytes of a thread's own stack: handlers of the program's may run on it, while a call waits.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Stacks that threads have left; 0: none. A child of a fork has copies of them.
+static LEFT: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
+/// Where the slot of a thread with this stack pointer is to be: on its own stack, below what is in
+/// use. `None`: it stands on its signal stack, or there is no memory.
+fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
+    let start = signals.ss_sp as usize;
+    if signals.ss_size != 0 && (start..start + signals.ss_size).contains(&at) {
+        return None;
+    }
+    let own = match thread.trap_stack.load(Ordering::Relaxed) {
+        0 => {
+            let own = new_stack()?;
+            thread.trap_stack.store(own, Ordering::Relaxed);
+            own
         }
-        libc::SYS_sigaltstack => {
-            let at = interrupted.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
-            let present = interrupted.uc_stack;
-            let mut wanted = None;
-            let changed = {
-                let _inside = Inside::new();
-                let change = |new: Option<&stack_t>| swap(&present, at, new, &mut wanted);
-                answer(altstack::exchange_by(Out(given[0] as _), Out(given[1] as _), change))
-            };
-            if changed == Some(0)
-                && let Some(wanted) = wanted
-            {
-                set_stack_behind(interrupted, at, wanted);
-            }
-            changed
-        }
-        _ => None,
+        own => own,
+    };
+    let end = own + STACK_BYTES;
+    // In a handler that has interrupted a call which is served; else nothing is in use: a call that
+    // was left is over.
+    let free = if (own..end).contains(&at) { at - RED_ZONE } else { end };
+    Some((free - SLOT) & !63)
+}
+
+/// What a function may use below its stack pointer.
+const RED_ZONE: usize = 128;
+
+fn new_stack() -> Option<usize> {
+    let left = LEFT.iter().map(|left| left.swap(0, Ordering::Acquire)).find(|&left| left != 0);
+    if left.is_some() {
+        return left;
+    }
+    let (access, flags) = (
+        ProtFlags::READ | ProtFlags::WRITE,
+        MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
+    );
+    let bytes = GUARD + STACK_BYTES;
+    // SAFETY: a new mapping, whose first page is given away.
+    unsafe {
+        let made = rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, flags).ok()?;
+        let _ = rustix::mm::mprotect(made, GUARD, MprotectFlags::empty());
+        Some(made as usize + GUARD)
     }
 }
 
-/// `sigaltstack` of a thread whose stack pointer is `at`, as the kernel does it; `wanted` gets the
-/// stack that is to be set.
-fn swap(
-    present: &stack_t,
-    at: usize,
-    new: Option<&stack_t>,
-    wanted: &mut Option<stack_t>,
-) -> Result<stack_t, Errno> {
-    /// The stack is switched off while a handler runs on it.
-    const AUTODISARM: c_int = c_int::MIN;
-    let start = present.ss_sp as usize;
-    let is_armed = present.ss_size != 0 && present.ss_flags & AUTODISARM == 0;
-    let is_on = is_armed && at > start && at - start <= present.ss_size;
-    let mut before = *present;
-    before.ss_flags = match present.ss_size {
-        0 => libc::SS_DISABLE,
-        _ if is_on => libc::SS_ONSTACK,
-        _ => present.ss_flags & AUTODISARM,
-    };
-    let Some(new) = new else { return Ok(before) };
-    let is_off = match new.ss_flags & !AUTODISARM {
-        _ if is_on => return Err(Errno::PERM),
-        libc::SS_DISABLE => true,
-        0 | libc::SS_ONSTACK => false,
-        _ => return Err(Errno::INVAL),
-    };
-    if !is_off && new.ss_size < libc::MINSIGSTKSZ {
-        return Err(Errno::NOMEM);
+const GUARD: usize = 4096;
+
+/// The thread ends. Own code runs.
+pub fn thread_ends() {
+    let own = here().trap_stack.load(Ordering::Relaxed);
+    let stack = std::ptr::from_ref(&own) as usize;
+    // One that ends in a handler, on it, keeps it.
+    if own == 0 || (own..own + STACK_BYTES).contains(&stack) {
+        return;
     }
-    *wanted = Some(*new);
-    Ok(before)
+    here().trap_stack.store(0, Ordering::Relaxed);
+    let (order, other) = (Ordering::Release, Ordering::Relaxed);
+    if !LEFT.iter().any(|left| left.compare_exchange(0, own, order, other).is_ok()) {
+        let bytes = GUARD + STACK_BYTES;
+        // SAFETY: a mapping of this library's that nobody uses any more.
+        let _ = unsafe { rustix::mm::munmap((own - GUARD) as *mut c_void, bytes) };
+    }
 }
 
-/// What [`set_stack_behind`] leaves below the thread's stack pointer and its red zone.
-#[repr(C)]
-struct Behind {
-    selector: usize,
-    goes_on_at: usize,
-    stack: stack_t,
+/// Serves the call in a slot, on the thread's own stack. Where the kernel is to make it, the thread
+/// goes on where that is done.
+extern "C-unwind" fn serve(slot: &mut Slot) {
+    let _own = OwnCode::new();
+    let failed = errno();
+    if let Some(result) = serve_by(&mut slot.registers) {
+        slot.registers[libc::REG_RAX as usize] = result as i64;
+    } else {
+        pass_behind(&mut slot.registers);
+    }
+    set_errno(failed);
 }
-const _: () = assert!(size_of::<Behind>() == 40);
 
-/// Has the thread set its signal stack when it has left the handler, which may stand on the one
-/// before: the kernel changes none that is in use.
-fn set_stack_behind(interrupted: &mut ucontext_t, at: usize, stack: stack_t) {
+/// The same in the handler, of a thread that stands on its signal stack.
+#[cold]
+fn serve_here(thread: &Thread, interrupted: &mut ucontext_t) {
+    let number = interrupted.uc_mcontext.gregs[libc::REG_RAX as usize];
+    let served = serve_by(&mut interrupted.uc_mcontext.gregs);
+    if served.is_some() && number == libc::SYS_rt_sigprocmask {
+        let now = change_mask(libc::SIG_BLOCK, 0);
+        // SAFETY: the kernel's 8 bytes of the mask that the thread gets back.
+        unsafe { (&raw mut interrupted.uc_sigmask).cast::<u64>().write(now) };
+    }
     let registers = &mut interrupted.uc_mcontext.gregs;
-    let behind = at - 128 - size_of::<Behind>();
-    let selector = (&raw const here().selector) as usize;
-    let goes_on_at = registers[libc::REG_RIP as usize] as usize;
-    // SAFETY: below the program's stack, as a signal's frame without a stack of its own.
-    unsafe { (behind as *mut Behind).write_unaligned(Behind { selector, goes_on_at, stack }) };
-    registers[libc::REG_RSP as usize] = behind as i64;
-    registers[libc::REG_RIP as usize] = solera_dispatch_stack as *const () as i64;
+    match served {
+        Some(result) => registers[libc::REG_RAX as usize] = result as i64,
+        None => pass_behind(registers),
+    }
+    let _ = thread;
 }
 
-/// A call that is the kernel's. A child that goes on with a stack of its own does so behind the
-/// program's instruction, with all of its registers.
-fn pass_on(thread: &Thread, number: c_long, given: &Arguments, interrupted: &ucontext_t) -> isize {
-    let Some((_, stack)) = door::flags_of(number, given).filter(|made| made.1 != 0) else {
-        return pass(thread, number, given);
-    };
-    let registers = &interrupted.uc_mcontext.gregs;
-    let address = registers[libc::REG_RIP as usize] as usize;
+/// Serves a call, and says what it answers. `None`: it is the kernel's.
+fn serve_by(registers: &mut Registers) -> Option<isize> {
+    let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
+        .map(|register| registers[register as usize] as usize);
+    let given = arguments_of(registers);
+    let mut call = Call::trapped(number as u32, given, address, stack);
+    if u32::try_from(number).is_err() || !door::answer(&mut call) {
+        return pass_with_stack(number as c_long, &given, registers);
+    }
+    if let Some(other) = call.other_stack().filter(|other| *other != 0) {
+        registers[libc::REG_RSP as usize] = other as i64;
+    }
+    Some(call.result)
+}
+
+/// Has the thread make its call itself, below its own stack pointer and red zone.
+fn pass_behind(registers: &mut Registers) {
+    let stack = registers[libc::REG_RSP as usize] as usize;
+    let behind = stack - RED_ZONE - size_of::<usize>();
+    // SAFETY: below the program's stack, where a signal's frame without a stack of its own is put.
+    unsafe { (behind as *mut i64).write_unaligned(registers[libc::REG_RIP as usize]) };
+    registers[libc::REG_RSP as usize] = behind as i64;
+    registers[libc::REG_RIP as usize] = solera_dispatch_pass as *const () as i64;
+}
+
+/// Whether a thread that a signal finds at this address makes a system call of the program's: it
+/// may end there.
+pub fn makes_call_at(address: usize) -> bool {
+    let [start, end] = [&raw const solera_dispatch_pass_start, &raw const solera_dispatch_pass_end]
+        .map(<*const [u8; 0]>::addr);
+    (start..end).contains(&address)
+}
+
+/// A call that is the kernel's, whose child goes on with a stack of its own: behind the program's
+/// instruction, with all of its registers. `None`: another one.
+fn pass_with_stack(number: c_long, given: &Arguments, registers: &Registers) -> Option<isize> {
+    let (_, stack) = door::flags_of(number, given).filter(|made| made.1 != 0)?;
     // What the child's `ret` takes from its stack.
     let top = stack.wrapping_sub(size_of::<usize>());
-    if let Err(error) = Out(top as *mut usize).put(address) {
-        return -(error.raw_os_error() as isize);
+    if let Err(error) = Out(top as *mut i64).put(registers[libc::REG_RIP as usize]) {
+        return Some(-(error.raw_os_error() as isize));
     }
     report::fell_back("clone", "no-system-call-dispatch-in-own-threads");
     let mut words = [0; door::CLONE_WORDS];
@@ -272,26 +312,30 @@ fn pass_on(thread: &Thread, number: c_long, given: &Arguments, interrupted: &uco
     if number == libc::SYS_clone3 {
         let count = (given[1] / size_of::<u64>()).min(words.len());
         let Ok(read) = Out(given[0] as *mut u64).array(count) else {
-            return -(libc::EFAULT as isize);
+            return Some(-(libc::EFAULT as isize));
         };
         words[..count].copy_from_slice(&read);
         // The stack's size.
-        words[6] -= size_of::<usize>() as u64;
+        words[6] = words[6].wrapping_sub(size_of::<usize>() as u64);
         given[0] = words.as_ptr() as usize;
         given[1] = count * size_of::<u64>();
     } else {
         given[1] = top;
     }
     // SAFETY: the program's own call; the child goes on where the program's instruction ends.
-    unsafe { solera_dispatch_clone(number, &given, registers.as_ptr()) }
+    Some(unsafe { solera_dispatch_clone(number, &given, registers) })
 }
 
 unsafe extern "C" {
-    /// Where a thread goes on that is to set its signal stack, with a [`Behind`] on top of its
-    /// stack: every register but those of a system call's answer is as it was.
-    fn solera_dispatch_stack();
+    /// Where a thread goes on that has a [`Slot`] at the top of its stack.
+    fn solera_dispatch_serve();
+    /// Where a thread goes on that makes its call itself, with the address behind it on its stack.
+    fn solera_dispatch_pass();
+    static solera_dispatch_pass_start: [u8; 0];
+    static solera_dispatch_pass_end: [u8; 0];
+    static mut solera_dispatch_compacts: u8;
     /// Makes a call whose child begins with these registers, and with a `ret`.
-    fn solera_dispatch_clone(number: c_long, given: &Arguments, registers: *const i64) -> isize;
+    fn solera_dispatch_clone(number: c_long, given: &Arguments, registers: &Registers) -> isize;
 }
 
 const fn at(register: c_int) -> usize {
@@ -337,30 +381,111 @@ global_asm!(
     "2:",
     "ret",
     ".size solera_dispatch_clone, . - solera_dispatch_clone",
-    ".hidden solera_dispatch_stack",
-    ".globl solera_dispatch_stack",
-    ".type solera_dispatch_stack, @function",
-    "solera_dispatch_stack:",
-    "pop rcx",
-    "mov byte ptr [rcx], 0",
-    "push rcx",
-    "push rdi",
-    "push rsi",
-    "lea rdi, [rsp + 32]",
-    "mov rsi, 0",
-    "mov eax, {sigaltstack}",
-    "syscall",
-    "pop rsi",
-    "pop rdi",
-    "pop rcx",
-    "mov byte ptr [rcx], 1",
-    "pop rcx",
-    "lea rsp, [rsp + 128 + {stack}]",
+    // With a slot at rsp: rbx keeps its address. Vectors are put aside below it.
+    ".hidden solera_dispatch_serve",
+    ".globl solera_dispatch_serve",
+    ".type solera_dispatch_serve, @function",
+    "solera_dispatch_serve:",
+    "mov rbx, rsp",
+    "sub rsp, {vectors}",
+    "cmp byte ptr [rip + solera_dispatch_compacts], 0",
+    "je 4f",
+    "xor eax, eax",
+    "mov [rsp + 528], rax",
+    "mov [rsp + 536], rax",
+    "mov [rsp + 544], rax",
+    "mov [rsp + 552], rax",
+    "mov [rsp + 560], rax",
+    "mov [rsp + 568], rax",
+    "mov eax, {states}",
+    "xor edx, edx",
+    "xsavec64 [rsp]",
+    "mov rdi, rbx",
+    "call {serve}",
+    "mov eax, {states}",
+    "xor edx, edx",
+    "xrstor64 [rsp]",
+    "3:",
+    "mov rax, [rbx + {rax}]",
+    "mov rdi, [rbx + {rdi}]",
+    "mov rsi, [rbx + {rsi}]",
+    "mov rdx, [rbx + {rdx}]",
+    "mov rbp, [rbx + {rbp}]",
+    "mov r8, [rbx + {r8}]",
+    "mov r9, [rbx + {r9}]",
+    "mov r10, [rbx + {r10}]",
+    "mov r12, [rbx + {r12}]",
+    "mov r13, [rbx + {r13}]",
+    "mov r14, [rbx + {r14}]",
+    "mov r15, [rbx + {r15}]",
+    "push qword ptr [rbx + {flags}]",
+    "popfq",
+    // From the last look at the slot on nothing of this stack is in use.
+    "mov rcx, [rbx + {rip}]",
+    "mov r11, [rbx + {rsp}]",
+    "mov rbx, [rbx + {rbx}]",
+    "mov rsp, r11",
     "jmp rcx",
-    ".size solera_dispatch_stack, . - solera_dispatch_stack",
+    "4:",
+    "fxsave64 [rsp]",
+    "mov rdi, rbx",
+    "call {serve}",
+    "fxrstor64 [rsp]",
+    "jmp 3b",
+    ".size solera_dispatch_serve, . - solera_dispatch_serve",
+    // With the address to go on at on top of the stack, above the red zone of the program's.
+    ".hidden solera_dispatch_pass",
+    ".globl solera_dispatch_pass",
+    ".hidden solera_dispatch_pass_start",
+    ".globl solera_dispatch_pass_start",
+    ".hidden solera_dispatch_pass_end",
+    ".globl solera_dispatch_pass_end",
+    ".type solera_dispatch_pass, @function",
+    "solera_dispatch_pass:",
+    "solera_dispatch_pass_start:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, {behind}",
+    ".cfi_offset rip, -{behind}",
+    "mov rcx, qword ptr [rip + solera_thread@GOTTPOFF]",
+    "mov byte ptr fs:[rcx + {selector}], 0",
+    "syscall",
+    "mov rcx, qword ptr [rip + solera_thread@GOTTPOFF]",
+    "mov byte ptr fs:[rcx + {selector}], 1",
+    "pop rcx",
+    ".cfi_def_cfa rsp, {red_zone}",
+    ".cfi_register rip, rcx",
+    "lea rsp, [rsp + {red_zone}]",
+    ".cfi_def_cfa rsp, 0",
+    "jmp rcx",
+    ".cfi_endproc",
+    "solera_dispatch_pass_end:",
+    ".size solera_dispatch_pass, . - solera_dispatch_pass",
     ".popsection",
-    sigaltstack = const libc::SYS_sigaltstack,
-    stack = const size_of::<stack_t>(),
+    ".pushsection .bss.solera_dispatch,\"aw\",@nobits",
+    ".hidden solera_dispatch_compacts",
+    ".globl solera_dispatch_compacts",
+    ".type solera_dispatch_compacts, @object",
+    ".size solera_dispatch_compacts, 1",
+    "solera_dispatch_compacts:",
+    ".zero 1",
+    ".popsection",
+    serve = sym serve,
+    vectors = const VECTORS,
+    states = const STATES,
+    selector = const offset_of!(Thread, selector),
+    red_zone = const RED_ZONE,
+    behind = const RED_ZONE + size_of::<usize>(),
+    rax = const at(libc::REG_RAX),
+    rdi = const at(libc::REG_RDI),
+    rsi = const at(libc::REG_RSI),
+    rdx = const at(libc::REG_RDX),
+    r8 = const at(libc::REG_R8),
+    r9 = const at(libc::REG_R9),
+    r10 = const at(libc::REG_R10),
+    rip = const at(libc::REG_RIP),
+    rsp = const at(libc::REG_RSP),
+    flags = const at(libc::REG_EFL),
     rbx = const at(libc::REG_RBX),
     rbp = const at(libc::REG_RBP),
     r12 = const at(libc::REG_R12),

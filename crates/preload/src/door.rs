@@ -174,7 +174,7 @@ pub fn is_kernels(fd: c_int) -> bool {
         && page_faults::kernel_finds_all()
 }
 
-/// Looks at a call that makes a thread or a process, installs a handler, ends the process, or is a
+/// Looks at a call that makes, begins or ends a thread or a process, installs a handler, or is a
 /// sign of the dynamic linker's. `None`: it is served as others.
 #[cold]
 fn look(call: &mut Call) -> Option<Verdict> {
@@ -192,6 +192,10 @@ fn look(call: &mut Call) -> Option<Verdict> {
             Outcome::Value(cancel::installed(given))
         }
         libc::SYS_rt_sigaction => return None,
+        libc::SYS_exit => {
+            dispatch::thread_ends();
+            Outcome::Passed
+        }
         // A thread or a forked process begins.
         libc::SYS_set_robust_list => {
             dispatch::arm_thread();

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use door::arm::Armed;
 use door::entry::Progress;
 
+use crate::dispatch;
 use crate::entry::Real;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::syscall;
@@ -268,7 +269,10 @@ fn may_end(registers: &mut [libc::greg_t; 23], is_own: bool) -> bool {
     match door::entry::progress(rip, rax) {
         Some(progress) => progress == Progress::Before || is_own,
         // A thread that has the kernel serve its call, or is about to, may end where it stands.
-        None => !is_own_code(rip) || door::entry::makes_call_at(rip),
+        None => {
+            let makes = door::entry::makes_call_at(rip) || dispatch::makes_call_at(rip);
+            !is_own_code(rip) || makes
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
 };
 
 use vfs::cred::Cred;
@@ -81,6 +81,9 @@ pub struct Thread {
     /// [`crate::dispatch`]): [`PASSES`] while our own code runs, else [`TRAPS`]. The entry of the
     /// door finds it behind the word before ([`door::entry::Call::again`]).
     pub selector: AtomicU8,
+    /// The stack on which calls from outside the C library are served (see [`crate::dispatch`]); 0:
+    /// there was none yet.
+    pub trap_stack: AtomicUsize,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many calls of it let the kernel close or replace numbers (see
@@ -302,27 +305,46 @@ impl Drop for Inside {
 }
 
 /// Until dropped our own code runs, inside or not: its system calls are the kernel's.
-pub struct OwnCode(u8);
+pub struct OwnCode {
+    own: u8,
+    selector: u8,
+}
 
 impl OwnCode {
+    /// In a call that has arrived, or in what own code calls.
     #[inline]
     pub fn new() -> Self {
-        Self::set(1)
+        let thread = here();
+        let own = thread.own.load(Ordering::Relaxed);
+        let passes = own != 0 || thread.is_inside();
+        Self { own, selector: if passes { PASSES } else { TRAPS } }.replaced_by(1)
+    }
+
+    /// In the handler of a signal, which may have come where a call is made.
+    #[inline]
+    pub fn interrupting() -> Self {
+        Self::found().replaced_by(1)
     }
 
     /// The program's code runs instead, until dropped.
     #[inline]
     pub fn not() -> Self {
-        Self::set(0)
+        Self::found().replaced_by(0)
     }
 
     #[inline]
-    fn set(own: u8) -> Self {
+    fn found() -> Self {
         let thread = here();
-        let before = thread.own.load(Ordering::Relaxed);
+        let (own, selector) = (&thread.own, &thread.selector);
+        Self { own: own.load(Ordering::Relaxed), selector: selector.load(Ordering::Relaxed) }
+    }
+
+    #[inline]
+    fn replaced_by(self, own: u8) -> Self {
+        let thread = here();
         thread.own.store(own, Ordering::Relaxed);
         thread.selector.store(TRAPS ^ own, Ordering::Relaxed);
-        Self(before)
+        self
     }
 }
 
@@ -330,9 +352,8 @@ impl Drop for OwnCode {
     #[inline]
     fn drop(&mut self) {
         let thread = here();
-        thread.own.store(self.0, Ordering::Relaxed);
-        let passes = self.0 != 0 || thread.is_inside();
-        thread.selector.store(if passes { PASSES } else { TRAPS }, Ordering::Relaxed);
+        thread.own.store(self.own, Ordering::Relaxed);
+        thread.selector.store(self.selector, Ordering::Relaxed);
     }
 }
 

@@ -127,15 +127,6 @@ fn change(new: Option<&stack_t>) -> Result<stack_t, Errno> {
 
 /// `sigaltstack`.
 pub fn exchange(new: Out<stack_t>, old: Out<stack_t>) -> Served<c_int> {
-    exchange_by(new, old, change)
-}
-
-/// The same, where `change` tells the thread's stack and sets another one.
-pub fn exchange_by(
-    new: Out<stack_t>,
-    old: Out<stack_t>,
-    mut change: impl FnMut(Option<&stack_t>) -> Result<stack_t, Errno>,
-) -> Served<c_int> {
     let mut wanted = new.get()?;
     let small = |stack: &stack_t| {
         USED.contains(&stack.ss_flags) && (LEAST..enough()).contains(&stack.ss_size)

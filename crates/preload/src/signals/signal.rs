@@ -41,7 +41,7 @@ fn mask_of(context: *mut c_void) -> *mut u64 {
 
 /// The kernel's handler of every signal that the program handles, and of SIGSEGV and SIGBUS.
 pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let _own = OwnCode::new();
+    let _own = OwnCode::interrupting();
     // SAFETY: the kernel called us with these.
     let code = unsafe { (*info).si_code };
     let fault = FAULTS.iter().position(|&fault| fault == signal);
