@@ -187,7 +187,9 @@ fn look(call: &mut Call) -> Option<Verdict> {
         // Behind all that the program and the C library do at the end.
         libc::SYS_exit_group => {
             // No handler runs between the last call that is served and the kernel's.
-            pending_signals::block_for_end();
+            if attachment::attached().is_some() || engine::is_here() {
+                pending_signals::block_for_end();
+            }
             engine::leave();
             if let Some(process) = attachment::attached() {
                 let _inside = Inside::new();
