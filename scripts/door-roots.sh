@@ -57,12 +57,13 @@ install() {
     apt-get clean
 }
 
-# killed WHERE SECONDS COMMAND...: the stress for so long; with the command in front of its lines.
+# killed WHERE SECONDS COMMAND...: the stress for so long, at least; with the command in front of its lines.
 killed() {
     local at=$1 seconds=$2 code=0
     shift 2
-    # With its group: whatever it has begun.
-    timeout -s KILL "$seconds" "$@" /tmp/stress run "$at" /tmp/notes /tmp/library.so > /tmp/found 2>&1 || code=$?
+    # In a group of its own, which it kills; what takes longer hangs.
+    timeout -s KILL $((seconds + 900)) "$@" /tmp/stress run "$at" /tmp/notes /tmp/library.so "$seconds" \
+        > /tmp/found 2>&1 || code=$?
     if [ $code -ne 137 ]; then
         echo "it ended by itself, with $code"
         return 1

@@ -1,11 +1,12 @@
 // Threads that do what goes through the C library's own locks and its loader, each in a way of its
 // own, while a timer sends each of them a signal every millisecond; the handler makes calls that a
-// volume serves. Each checks what it reads. It runs until it is killed; then what was synced must be
-// there. What was synced, and how often each thread came round, is noted in a file outside.
+// volume serves. Each checks what it reads. After so many seconds, once each has come round often
+// enough, it kills its group, by SIGKILL; then what was synced must be there. What was synced, and how
+// often each thread came round, is noted in a file outside.
 //
-// usage: stress run DIRECTORY NOTES LIBRARY      (LIBRARY: this file, compiled with -DLIBRARY -shared)
-//        stress check DIRECTORY NOTES            (after the kill; fails, or prints the rounds)
-//        stress look FILE                        (a process that a thread begins)
+// usage: stress run DIRECTORY NOTES LIBRARY SECONDS  (LIBRARY: this file, compiled with -DLIBRARY -shared)
+//        stress check DIRECTORY NOTES                (after the kill; fails, or prints the rounds)
+//        stress look SEED DIRECTORY                  (a process that a thread begins)
 #ifdef LIBRARY
 #include <stdlib.h>
 static __thread int calls;
@@ -45,6 +46,7 @@ enum {
     STACK = 1 << 18,
     // A thread that has not come round for so many seconds hangs.
     HANGS_SECONDS = 300,
+    ROUNDS_MIN = 5,
 };
 enum { ALLOCATES, LOADS, FORKS, SPAWNS, APPENDS, REPLACES, MAPS, PRINTS, KINDS };
 static const char *const names[KINDS] = {"allocates", "loads", "forks", "spawns", "appends", "replaces", "maps", "prints"};
@@ -331,7 +333,7 @@ static void copy(const char *from, const char *to) {
     MUST(close(source) == 0 && close(target) == 0);
 }
 
-static void run(void) {
+static void run(int seconds) {
     uint8_t bytes[PAGE];
     copy(own, "program");
     copy(library, "library-0.so"), copy(library, "library-1.so"), copy(library, "library-2.so");
@@ -351,15 +353,21 @@ static void run(void) {
     // This thread gets none, and sees whether the others go on.
     long seen[KINDS] = {0};
     int since[KINDS] = {0};
-    for (;; sleep(1))
+    for (int lasts = 0;; lasts++) {
+        int few = 0;
+        sleep(1);
         for (int kind = 0; kind < KINDS; kind++) {
             since[kind] = seen[kind] == notes->rounds[kind] ? since[kind] + 1 : 0;
             seen[kind] = notes->rounds[kind];
+            few += seen[kind] < ROUNDS_MIN;
             if (since[kind] == HANGS_SECONDS) {
                 dprintf(2, "stress: the thread that %s hangs after %ld rounds\n", names[kind], seen[kind]);
                 abort();
             }
         }
+        if (lasts >= seconds && !few)
+            kill(0, SIGKILL);
+    }
 }
 
 static void check(void) {
@@ -370,7 +378,7 @@ static void check(void) {
     MUST(info.st_size > 0);
     for (int kind = 0; kind < KINDS; kind++) {
         printf("%ld rounds of the thread that %s\n", notes->rounds[kind], names[kind]);
-        MUST(notes->rounds[kind] > 0);
+        MUST(notes->rounds[kind] >= ROUNDS_MIN);
     }
 
     int fd = open("records", O_RDONLY);
@@ -418,10 +426,11 @@ int main(int count, char **given) {
     MUST(fd >= 0 && (!is_run || ftruncate(fd, sizeof *notes) == 0));
     notes = mmap(NULL, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     MUST(notes != MAP_FAILED);
-    library = is_run && count > 4 ? realpath(given[4], NULL) : NULL;
+    MUST(!is_run || count == 6);
+    library = is_run ? realpath(given[4], NULL) : NULL;
     MUST(chdir(directory) == 0);
-    if (is_run && library)
-        run();
+    if (is_run)
+        run(atoi(given[5]));
     check();
     return 0;
 }
