@@ -203,10 +203,14 @@ fn look(call: &mut Call) -> Option<Verdict> {
         }
         // Behind all that the program and the C library do at the end.
         libc::SYS_exit_group => {
+            // No handler runs between the last call that is served and the kernel's.
+            if attachment::attached().is_some() || engine::is_here() {
+                pending_signals::block_for_end();
+            }
             engine::leave();
             if let Some(process) = attachment::attached() {
                 let _inside = Inside::new();
-                lifecycle::leave(process);
+                lifecycle::leave_at_end(process);
             }
             Outcome::Passed
         }
@@ -292,6 +296,7 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
     match fork::arrived(process, own) {
         Ok(pid) => Outcome::Value(pid.into()),
         Err(error) => {
+            lifecycle::wait_if_ending();
             set_errno(error.raw_os_error());
             Outcome::Value(-1)
         }

@@ -112,6 +112,7 @@ fn serve_walked<T: Answer>(
 /// What a call that failed tells the program; `None`: it is made again.
 #[cold]
 fn failed(function: &'static str, stop: &Stop) -> Option<Errno> {
+    lifecycle::wait_if_ending();
     match *stop {
         // Another process has removed what was found: no path leads to it any more.
         Stop::Errno(Errno::STALE) => Some(Errno::NOENT),

@@ -143,12 +143,12 @@ fn neither_cancelling_nor_signals_keep_pages_away() {
     let mut hears = child.stdin.take().expect("a pipe");
     let mut complains = child.stderr.take().expect("a pipe");
     let mut errors = String::new();
-    let mut next = || match says.next() {
-        Some(line) => line.expect("text"),
-        None => {
-            complains.read_to_string(&mut errors).expect("text");
-            panic!("it ended ({:?}), and says {errors:?}", child.wait())
+    let mut next = || {
+        if let Some(line) = says.next() {
+            return line.expect("text");
         }
+        complains.read_to_string(&mut errors).expect("text");
+        panic!("it ended ({:?}), and says {errors:?}", child.wait())
     };
     let said = [
         "cancelled threads have touched all: 16".to_owned(),

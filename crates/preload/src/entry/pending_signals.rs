@@ -85,6 +85,11 @@ pub fn block_for_fault() -> u64 {
     set_mask(KEEPABLE)
 }
 
+/// The process ends: only faults arrive, of this library's own.
+pub fn block_for_end() {
+    change_mask(libc::SIG_BLOCK, KEEPABLE);
+}
+
 /// Sends a signal to the calling thread, with what the first sender said.
 pub fn queue(signal: c_int, info: *const siginfo_t) {
     let _own = OwnCode::new();

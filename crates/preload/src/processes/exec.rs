@@ -9,6 +9,8 @@
 //! mount it runs if it would inherit nothing of the volume, and is refused before the exec
 //! otherwise, with a message and `EACCES`. This process's place on the volume ends with its image.
 //!
+//! So it is behind a root that does not have this library (`chroot`, another name space of mounts).
+//!
 //! The region and the anchor cross it as open descriptors, so they stay within reach whatever user
 //! the process becomes (`setuid`). No locks are held across the system call.
 
@@ -16,7 +18,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::executable;
 use vfs::{Attr, Desc, Errno, FileSystemExt, Kind, Node};
@@ -310,6 +312,9 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
         Err(errno) => return errno,
     };
     let way = match image.obstacle {
+        None | Some(Obstacle::Loader) if !is_library_in_reach(process) => {
+            return run_without(process, image, &own, given);
+        }
         None => LoaderAction::Enters(None),
         Some(Obstacle::Never(reason)) => LoaderAction::Apart(reason),
         Some(Obstacle::Loader) if image.leading.is_empty() => {
@@ -336,6 +341,24 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
         },
     };
     result.unwrap_or_else(|errno| errno)
+}
+
+/// Whether the dynamic linker will find this library: after `chroot`, or where other mounts are
+/// seen, there may be none by its name.
+fn is_library_in_reach(process: &Process) -> bool {
+    let name = CString::new(&*process.library);
+    name.is_ok_and(|name| rustix::fs::access(&name, Access::READ_OK).is_ok())
+}
+
+/// Executes a program behind a root that does not have this library: as a mount at the prefix would
+/// be, the volume is out of its sight. One that would inherit something of the volume is refused.
+fn run_without(process: &Process, image: &Image, own: &[Text], given: List) -> Errno {
+    if let Some(what) = inherits(process, image, own) {
+        return refuse(image, "its root does not have the library", &what);
+    }
+    report::fell_back("execve", "library-not-in-root");
+    let variables = without_libraries(process, given);
+    variables.map_or_else(|errno| errno, |all| execute(process, image, None, own, &all))
 }
 
 /// Executes a program that this library goes on in.

@@ -1,12 +1,14 @@
 //! The process itself: leaving, `daemon`, and changes of the umask.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vfs::Errno;
 
 use crate::descriptors::handover;
 use crate::entry::attachment;
 use crate::entry::fdtable;
+use crate::entry::pending_signals;
 use crate::entry::process::Process;
 use crate::entry::report;
 
@@ -47,6 +49,34 @@ pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
             leave(process);
         }
         std::process::abort();
+    }
+}
+
+/// The process that leaves, since it ends; 0: none. A child that was made meanwhile is another one.
+static ENDING: AtomicU32 = AtomicU32::new(0);
+
+fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+}
+
+/// Leaves the volume; the kernel ends the process next. Until then other threads go on: they see no
+/// call fail for this.
+pub fn leave_at_end(process: &Process) {
+    ENDING.store(own_pid(), Ordering::SeqCst);
+    leave(process);
+}
+
+/// A call of this thread has failed: if that may be since the process ends, it does not come back.
+/// No locks are held, nor is the thread inside.
+#[cold]
+pub fn wait_if_ending() {
+    let ending = ENDING.load(Ordering::SeqCst);
+    if ending == 0 || ending != own_pid() {
+        return;
+    }
+    pending_signals::set_mask(u64::MAX);
+    loop {
+        crate::entry::syscall::kernel(libc::SYS_pause, [0; 6]);
     }
 }
 

@@ -42,6 +42,13 @@ fn exits() {
     same("exits");
 }
 
+/// A handler that came between the last served call of its process and the kernel's end of it found
+/// its numbers closed (`EBADF`), and so did other threads.
+#[test]
+fn no_call_fails_while_its_process_ends() {
+    same("ends");
+}
+
 /// The user that starts a program may open the volume; the one it becomes may not.
 #[test]
 fn another_user() {
