@@ -173,8 +173,8 @@ impl Recoveries {
         }
     }
 
-    /// Whether this is a fork slot whose child never came. The parent looks for those itself, so only
-    /// a parent that died can leave one behind.
+    /// Whether this is a fork slot whose child never came. The parent looks for those itself, so
+    /// only a parent that died can leave one behind.
     fn is_dead_fork_slot(&self, slot: u32) -> Result<bool> {
         let Some(parent) = self.slot_parent(slot)? else { return Ok(false) };
         let state = self.slot_state(parent.slot())?;
