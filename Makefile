@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 # The date of what is built: the last commit's, or today's where there is no git.
 DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
-.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac ddmap ddmap-programs baseline support setup setup-tests clean
+.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac forks ddmap ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -43,6 +43,7 @@ help:
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
 	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
 	@echo 'make split      docs/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
+	@echo 'make forks      waits of threads beside one that forks, on a volume and without it (some minutes)'
 	@echo 'make flac       docs/flac.md: the cache over slow memory, emulated (as root, minutes)'
 	@echo 'make ddmap      docs/ddmap-figures.md: volumes larger than their node, on loopback (a minute or two)'
 	@echo 'make ddmap-programs  the same page: stores of keys and values, half local, beside sshfs (as root; half an hour)'
@@ -204,6 +205,9 @@ split: build setup-tests
 
 flac: build
 	crates/bench/scripts/flac.py
+
+forks: build
+	crates/bench/scripts/forks.py
 
 ddmap: build
 	crates/bench/scripts/ddmap.py

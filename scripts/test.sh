@@ -288,6 +288,12 @@ if [ -n "$long" ]; then
     stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
         cargo test --release --workspace --features "$INJECT" --test crash campaigns
     stage door-libraries scripts/door-libraries.sh target/door-libraries --test
+    # Of those whose calls that are cancellation points are made at one place.
+    for build in target/door-libraries/libc6_2.4[1-9]*; do
+        [ -e "$build/ld.so" ] || continue
+        version=${build#*_}
+        stage "instructions-${version%_*}" env SOLERA_C_LIBRARY="$PWD/$build" scripts/units.py --built instructions
+    done
     stage door-roots scripts/door-roots.sh target/door-roots
     stage packages make --no-print-directory test-deb
     stage tarball make --no-print-directory tarball

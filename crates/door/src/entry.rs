@@ -307,6 +307,9 @@ global_asm!(
     "mov [rsp + 72], eax",
     "jmp 3b",
     // Passed on.
+    ".hidden solera_door_passed",
+    ".globl solera_door_passed",
+    "solera_door_passed:",
     "6:",
     "mov rcx, [rsp + 88]",
     "test rcx, rcx",
@@ -352,11 +355,20 @@ global_asm!(
     "16:",
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
+    ".hidden solera_door_pops",
+    ".globl solera_door_pops",
+    "solera_door_pops:",
     "pop rbp",
     ".cfi_adjust_cfa_offset -8",
     ".cfi_restore rbp",
+    ".hidden solera_door_popped",
+    ".globl solera_door_popped",
+    "solera_door_popped:",
     "lea rsp, [rsp + 128]",
     ".cfi_adjust_cfa_offset -128",
+    ".hidden solera_door_returns",
+    ".globl solera_door_returns",
+    "solera_door_returns:",
     "ret",
     ".cfi_endproc",
     ".hidden solera_door_end",
@@ -393,10 +405,13 @@ global_asm!(
     "mov r8, [rcx + 32]",
     "mov r9, [rcx + 40]",
     "cmp dword ptr [r11], 0",
-    "jne 2f",
     ".hidden solera_door_kernel_looked",
     ".globl solera_door_kernel_looked",
     "solera_door_kernel_looked:",
+    "jne 2f",
+    ".hidden solera_door_kernel_call",
+    ".globl solera_door_kernel_call",
+    "solera_door_kernel_call:",
     "syscall",
     "1:",
     "pop r11",
@@ -429,12 +444,17 @@ unsafe extern "C" {
     static solera_door_answered: [u8; 0];
     static solera_door_served: [u8; 0];
     static solera_door_other: [u8; 0];
+    static solera_door_passed: [u8; 0];
     static solera_door_in_place: [u8; 0];
+    static solera_door_pops: [u8; 0];
+    static solera_door_popped: [u8; 0];
+    static solera_door_returns: [u8; 0];
     static solera_door_looked: [u8; 0];
     static solera_door_call: [u8; 0];
     static solera_door_called: [u8; 0];
     static solera_door_end: [u8; 0];
     static solera_door_kernel_looked: [u8; 0];
+    static solera_door_kernel_call: [u8; 0];
     static solera_door_kernel_left_out: [u8; 0];
 }
 
@@ -540,8 +560,14 @@ pub fn progress(rip: usize, rax: usize) -> Option<Progress> {
 /// whatever its word says: it has not made it, waits in it, or the kernel is about to restart it.
 pub fn makes_call_at(address: usize) -> bool {
     let Entry { looked, call, .. } = entry();
-    let here = (&raw const solera_door_kernel_looked).addr();
-    (looked..=call).contains(&address) || address == here
+    (looked..=call).contains(&address) || is_at_call_of_kernel(address)
+}
+
+/// Whether a thread at this address in [`kernel`] makes the call whatever its word says.
+fn is_at_call_of_kernel(address: usize) -> bool {
+    let [looked, call] = [&raw const solera_door_kernel_looked, &raw const solera_door_kernel_call]
+        .map(<*const [u8; 0]>::addr);
+    (looked..=call).contains(&address)
 }
 
 /// In a signal's handler that has set the word: a thread that it found at the call of [`kernel`]
@@ -554,7 +580,67 @@ pub unsafe fn leave_out(context: *mut std::ffi::c_void) {
     // SAFETY: the caller passes what the kernel passed.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-    if *rip as usize == (&raw const solera_door_kernel_looked).addr() {
+    if is_at_call_of_kernel(*rip as usize) {
         *rip = (&raw const solera_door_kernel_left_out).addr() as i64;
     }
+}
+
+/// In a signal's handler: a thread that it found on the way back from the entry to a site that
+/// makes its call itself ([`Form::InPlace`]) goes on at the `syscall` there, with all registers as
+/// the entry would have left them. So what the handler does next finds it at the site. Gives
+/// whether it was there.
+///
+/// # Safety
+///
+/// `context` is what the kernel gave to the handler.
+pub unsafe fn go_to_site(context: *mut std::ffi::c_void) -> bool {
+    const IN_PLACE: u32 = 6;
+    let [passed, in_place, pops, popped, returns] = [
+        &raw const solera_door_passed,
+        &raw const solera_door_in_place,
+        &raw const solera_door_pops,
+        &raw const solera_door_popped,
+        &raw const solera_door_returns,
+    ]
+    .map(<*const [u8; 0]>::addr);
+    // SAFETY: the caller passes what the kernel passed.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let [rip, rsp, rbp] = [libc::REG_RIP, libc::REG_RSP, libc::REG_RBP]
+        .map(|register| registers[register as usize] as usize);
+    // Where the site's rbp is kept: 136 bytes below the site's return address.
+    let frame = match rip {
+        _ if rip == pops => rsp,
+        _ if rip == popped => rsp.wrapping_sub(8),
+        _ if rip == returns => rsp.wrapping_sub(136),
+        _ if (passed..=in_place).contains(&rip) => {
+            // SAFETY: here rsp is the address of the call that the entry has filled in.
+            let call = unsafe { &*(rsp as *const Call) };
+            if call.form != IN_PLACE {
+                return false;
+            }
+            let [a, b, c, d, e, f] = call.arguments;
+            for (register, value) in [
+                (libc::REG_RAX, call.number as usize),
+                (libc::REG_RDI, a),
+                (libc::REG_RSI, b),
+                (libc::REG_RDX, c),
+                (libc::REG_R10, d),
+                (libc::REG_R8, e),
+                (libc::REG_R9, f),
+            ] {
+                registers[register as usize] = value as i64;
+            }
+            rbp
+        }
+        _ => return false,
+    };
+    // SAFETY: the entry's own frame, which lies above rsp, or in the 128 bytes below it.
+    let [site_rbp, site] =
+        [frame, frame.wrapping_add(136)].map(|at| unsafe { *(at as *const i64) });
+    if rip <= pops {
+        registers[libc::REG_RBP as usize] = site_rbp;
+    }
+    registers[libc::REG_RSP as usize] = frame.wrapping_add(144) as i64;
+    registers[libc::REG_RIP as usize] = site;
+    true
 }

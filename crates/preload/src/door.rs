@@ -131,7 +131,7 @@ fn begins_own(call: &Call) {
 fn look_at_marks(thread: &Thread, call: &mut Call) -> Option<Verdict> {
     if cancel::end_if_due() {
         thread.ends_first.store(0, Ordering::Relaxed);
-        if call.form() == Form::InPlace {
+        if is_point(call) {
             call.result = -(libc::EINTR as isize);
             return Some(Verdict::Served);
         }
@@ -151,12 +151,19 @@ fn look_at_marks(thread: &Thread, call: &mut Call) -> Option<Verdict> {
     None
 }
 
+/// Whether a call comes from the place where the C library makes those that are cancellation points
+/// (2.41). The other sites in place make threads and processes.
+fn is_point(call: &Call) -> bool {
+    let makes = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_vfork];
+    call.form() == Form::InPlace && !makes.contains(&call.number().into())
+}
+
 /// Whether a call gives `EINTR` for a cancellation where there is no cancellation point: it is made
 /// again.
 #[cold]
 fn is_no_point(thread: &Thread, call: &Call) -> bool {
     let is_told = thread.ends_first.load(Ordering::Relaxed) == cancel::TELLS;
-    if is_told && errno() == libc::EINTR && call.form() != Form::InPlace {
+    if is_told && errno() == libc::EINTR && !is_point(call) {
         thread.ends_first.store(0, Ordering::Relaxed);
         return true;
     }

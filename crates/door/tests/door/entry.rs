@@ -1,16 +1,16 @@
 //! A library with a site of every shape, armed in this process, beside the same one unarmed: what
 //! registers, flags and stack are behind each, served and passed on, at every alignment.
 
-use std::arch::global_asm;
+use std::arch::{asm, global_asm};
 use std::ffi::{CStr, CString, c_void};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use door::arm::{self, Loaded, Way};
 use door::elf::ProgramHeader;
-use door::entry::{Call, Form, Verdict, answer_by, entry};
+use door::entry::{Call, Form, Verdict, answer_by, entry, go_to_site};
 use door::image::Image;
 
 use crate::libraries;
@@ -147,12 +147,29 @@ pub fn forms(path: &Path) {
 
 /// The registers behind a call of a function with these before it, on a stack of an alignment.
 fn probe(function: usize, registers: [u64; 14], skew: usize) -> [u64; 14] {
+    probe_by(solera_door_probe, function, registers, skew)
+}
+
+/// Calls the function with the registers, on the stack.
+type Prober = unsafe extern "C" fn(usize, *mut [u64; 14], *mut u8);
+
+/// As `solera_door_probe`, with a trap behind each instruction.
+unsafe extern "C" fn trapping_probe(function: usize, registers: *mut [u64; 14], stack: *mut u8) {
+    // SAFETY: the trap flag, for which there is a handler; and as the caller says.
+    unsafe {
+        asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
+        solera_door_probe(function, registers, stack);
+        asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq");
+    }
+}
+
+fn probe_by(by: Prober, function: usize, registers: [u64; 14], skew: usize) -> [u64; 14] {
     let mut stack = vec![0x5a_u8; 64 << 10];
     let middle = (stack.as_mut_ptr() as usize + (48 << 10)) / 64 * 64 - skew;
     let above = stack[(50 << 10)..].to_vec();
     let mut registers = registers;
     // SAFETY: the stack has 48 KiB below, the function keeps the ABI of system calls.
-    unsafe { solera_door_probe(function, &raw mut registers, middle as *mut u8) };
+    unsafe { by(function, &raw mut registers, middle as *mut u8) };
     assert_eq!(registers[13], middle as u64 - 8, "rsp");
     assert!(stack[(50 << 10)..] == above, "the stack above");
     registers
@@ -233,10 +250,62 @@ fn a_site_finds_what_it_would_behind_the_kernel() {
     let own = probe(armed.function(c"unwanted"), [0; 14], 0);
     assert_eq!(own[0], u64::from(std::process::id()));
     assert!(SCRIPT.lock().unwrap().asked.is_empty());
+    goes_on_at_its_site(armed.function(c"in_place"), armed.function(c"constant"));
     let places = entry();
     assert!(places.start < places.looked && places.looked < places.call);
     assert!(places.call + 2 == places.called);
     assert!(places.called < places.end);
+}
+
+/// Which of the entry's instructions a trap is to act at, how many came, and at how many it did.
+static WANTED: AtomicUsize = AtomicUsize::new(0);
+static MET: AtomicUsize = AtomicUsize::new(0);
+static GONE: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn trapped(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: what the kernel passes.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let address = registers[libc::REG_RIP as usize] as usize;
+    if (entry().start..entry().end).contains(&address)
+        && MET.fetch_add(1, Ordering::Relaxed) == WANTED.load(Ordering::Relaxed)
+        // SAFETY: as above.
+        && unsafe { go_to_site(context) }
+    {
+        GONE.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// From each instruction on the way back to a site that makes its call itself a signal's handler
+/// may put the thread at its `syscall`; from no other one.
+fn goes_on_at_its_site(in_place: usize, constant: usize) {
+    // SAFETY: a handler of this test's.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = trapped as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(libc::sigaction(libc::SIGTRAP, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let mut script = SCRIPT.lock().unwrap();
+    (script.serve, script.again) = (None, 0);
+    drop(script);
+    // Arguments of `clone3`, and of `stat`, that are refused.
+    let mut registers: [u64; 14] = std::array::from_fn(|at| 0x1234_5678_9abc_0000 + at as u64);
+    registers[2] = 88;
+    for (function, least) in [(in_place, 14), (constant, 0)] {
+        let expected = probe(function, registers, 0);
+        GONE.store(0, Ordering::Relaxed);
+        for wanted in 0.. {
+            WANTED.store(wanted, Ordering::Relaxed);
+            MET.store(0, Ordering::Relaxed);
+            let found = probe_by(trapping_probe, function, registers, 0);
+            assert_eq!(found, expected, "instruction {wanted} of the entry");
+            if MET.load(Ordering::Relaxed) <= wanted {
+                break;
+            }
+        }
+        let gone = GONE.load(Ordering::Relaxed);
+        assert!(gone >= least && (least > 0 || gone == 0), "{gone} of {least}");
+    }
 }
 
 fn compare(

@@ -19,7 +19,8 @@
 //! From 2.41 on the type stays as it is. The C library's handler looks whether the signal has met
 //! the thread at the one place where such calls are made, which is patched in place; behind a call
 //! that gives `EINTR` the C library looks once more. So a wait of ours gives that, and so does a
-//! call that has not been made yet ([`TELLS`]).
+//! call that has not been made yet ([`TELLS`]). A thread on its way from the entry back to that
+//! place is put there before the C library's handler looks.
 //!
 //! Elsewhere no frame could be unwound from: Rust's tables know calls only, and the C library ends
 //! the process then, without a word.
@@ -286,8 +287,13 @@ unsafe extern "C-unwind" fn on_cancel(
     let is_own = thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0;
     // SAFETY: what the kernel gave.
     let registers = unsafe { registers(context) };
-    if TELLS_ALWAYS.load(Ordering::Relaxed) && !is_own {
-        if thread.is_inside() || is_ours(registers[libc::REG_RIP as usize] as usize) {
+    let tells = TELLS_ALWAYS.load(Ordering::Relaxed);
+    // SAFETY: what the kernel gave.
+    if tells && !thread.is_inside() && unsafe { door::entry::go_to_site(context) } {
+        // The C library's handler finds it where it would be without the library.
+    } else if tells && !is_own {
+        let rip = registers[libc::REG_RIP as usize] as usize;
+        if thread.is_inside() || is_ours(rip) {
             thread.ends_first.store(TELLS, Ordering::Relaxed);
             thread.flags.fetch_or(CANCELLED, Ordering::Relaxed);
             // SAFETY: what the kernel gave.

@@ -4,8 +4,9 @@
 //
 // A command: the letter of a call; D or A, the type of cancellation; n or m, the stack of the usual size
 // or the least. The thread marks "victim" before its call and "returned" behind it. Then come, as often
-// as wanted, s (this thread changes the user, which all threads take part in; marks "set"), and once c
-// (it cancels the thread, marks "cancelled", joins it and marks what it sees).
+// as wanted, s (this thread changes the user, which all threads take part in; marks "set"), u (it sends
+// the thread a signal, whose handler makes calls; marks "sent"), b (it makes calls itself; marks
+// "worked"), and once c (it cancels the thread, marks "cancelled", joins it and marks what it sees).
 #include "say.h"
 #include <pthread.h>
 
@@ -18,6 +19,7 @@ static FILE *stream;
 static char buffer[4096], call, type, stack_of, order[16];
 static volatile int begun, steps;
 static volatile long value, failed;
+static volatile pid_t child;
 
 static void note(char what) {
     char text[2] = {what, 0};
@@ -62,6 +64,14 @@ static __attribute__((noinline)) void make(void) {
     case 'g':
         value = fgetc(stream);
         break;
+    case 'k':
+        value = read(file, bytes, 4);
+        steps++;
+        child = fork();
+        if (child == 0)
+            _exit(0);
+        value = child > 0 ? 1 : child;
+        break;
     default:
         value = splice(ends[0], NULL, file, NULL, 4, 0);
     }
@@ -96,6 +106,12 @@ static int all_is_free(void) {
     int good = fd >= 0 && pwrite(fd, "x", 1, 0) == 1 && pread(fd, &byte, 1, 0) == 1;
     good = good && fcntl(fd, F_OFD_SETLK, &lock) == 0 && rename("other", "another") == 0;
     return good && unlink("another") == 0 && close(fd) == 0;
+}
+
+static void handle(int number) {
+    int before = errno;
+    note(all_is_free() ? 'h' : 'x');
+    errno = before;
 }
 
 static int lowest(void) {
@@ -144,6 +160,9 @@ static const char *judged(void *result) {
              taken ? "locked" : "free", at, (long)lseek(fileno(stream), 0, SEEK_CUR),
              all_is_free() ? "all free" : "NOT free");
     close(ends[0]), close(ends[1]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    child = 0;
     // A process's locks go when it closes the file.
     if (taken)
         close(fileno(stream));
@@ -161,6 +180,13 @@ int main(int argc, char **argv) {
     mine = open("file", O_RDWR);
     mkfifo("fifo", 0600);
     fifo = open("fifo", O_RDWR);
+    // A child's end is no news.
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    struct sigaction action = {.sa_handler = handle};
+    sigaction(SIGUSR1, &action, NULL);
     for (char letters[3]; read(0, letters, 3) == 3;) {
         call = letters[0], type = letters[1], stack_of = letters[2];
         prepare();
@@ -172,9 +198,16 @@ int main(int argc, char **argv) {
         if (pthread_create(&thread, &attributes, victim, NULL) != 0)
             MARK("outcome: no thread");
         char how;
-        while (read(0, &how, 1) == 1 && how == 's') {
-            setuid(getuid());
-            MARK("set");
+        while (read(0, &how, 1) == 1 && how != 'c') {
+            if (how == 's') {
+                setuid(getuid());
+                MARK("set");
+            } else if (how == 'u') {
+                pthread_kill(thread, SIGUSR1);
+                MARK("sent");
+            } else {
+                MARK(all_is_free() ? "worked" : "NOT worked");
+            }
         }
         pthread_cancel(thread);
         MARK("cancelled");

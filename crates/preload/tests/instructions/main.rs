@@ -2,6 +2,9 @@
 //! changes the user there.
 //!
 //! What is tried is sampled by rotation; with `SOLERA_TEST_LONG` it is each instruction.
+//! `SOLERA_C_LIBRARY` names a folder with another build of the C library to try it with
+//! (`libc.so.6` and `ld.so`: scripts/door-libraries.sh fetches some); `SOLERA_CALL` one of the
+//! calls.
 
 mod cancelled;
 mod stepping;

@@ -3,6 +3,7 @@
 //! The program says what it does at marks: `int3`, with the address of a text in `rax`. All calls
 //! come from the thread that started it, as `ptrace` wants.
 
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io::Write;
@@ -22,6 +23,47 @@ const COURTESY: Duration = Duration::from_millis(200);
 const NAP: Duration = Duration::from_millis(1);
 /// `si_code` of a trap by `int3`.
 const BY_INT3: c_int = 0x80;
+
+/// The addresses of the instructions of a call, in order.
+#[derive(Default)]
+pub struct Way {
+    pub addresses: Vec<u64>,
+    /// For each, one up to it from which it is stepped to.
+    starts: Vec<Start>,
+}
+
+/// An instruction that is run to: the first ones of a way, or one whose address is met so often.
+#[derive(Clone, Copy)]
+struct Start {
+    at: usize,
+    times: usize,
+}
+
+/// To stop once more takes as long as so many steps.
+const STOP_STEPS: usize = 2;
+
+impl Way {
+    pub fn new(addresses: Vec<u64>) -> Self {
+        let mut met = HashMap::new();
+        let mut start = Start { at: 0, times: 0 };
+        let mut before = None;
+        let each = addresses.iter().enumerate();
+        let starts = each.map(|(at, &address)| {
+            // One that repeats itself is stepped through, but met once.
+            if before.replace(address) != Some(address) {
+                let times = met.entry(address).or_insert(0);
+                *times += 1;
+                // Which of the two takes less, for this one and all behind it.
+                if *times * STOP_STEPS + start.at < start.times * STOP_STEPS + at {
+                    start = Start { at, times: *times };
+                }
+            }
+            start
+        });
+        let starts = starts.collect();
+        Self { addresses, starts }
+    }
+}
 
 /// What a thread stopped for.
 #[derive(Debug)]
@@ -213,7 +255,52 @@ impl Program {
         Ok(())
     }
 
-    /// Brings the thread to the instruction of this number.
+    /// Brings the thread to the instruction of this number of its way, as it was last: it runs to
+    /// one shortly before, by one of the processor's breakpoints, which no child inherits.
+    pub fn go_to(&mut self, number: usize, way: &Way) -> Result<Reached, String> {
+        let start = way.starts.get(number).copied().unwrap_or(Start { at: 0, times: 0 });
+        if start.times == 0 || self.break_at(way.addresses.get(start.at).copied()).is_err() {
+            return self.step_to(number);
+        }
+        for _ in 0..start.times {
+            ask(libc::PTRACE_CONT, self.thread, 0)?;
+            match self.look_into_call()? {
+                None => {
+                    self.held = false;
+                    return Ok(Reached::Waits);
+                }
+                Some(Stop::Trap) => {}
+                Some(Stop::Mark(_)) => return Ok(Reached::Returned),
+                Some(stop) => return Err(format!("while it runs: {stop:?}")),
+            }
+        }
+        self.break_at(None)?;
+        self.step_to(number - start.at)
+    }
+
+    /// Has the thread stop before it executes what stands at this address.
+    fn break_at(&self, address: Option<u64>) -> Result<(), String> {
+        const REGISTERS: usize = std::mem::offset_of!(libc::user, u_debugreg);
+        let poke = |register: usize, value: u64| {
+            let at = REGISTERS + register * size_of::<u64>();
+            // SAFETY: no memory of this process is written.
+            let result = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, self.thread, at, value) };
+            if result < 0 { Err(std::io::Error::last_os_error().to_string()) } else { Ok(()) }
+        };
+        poke(7, 0)?;
+        let Some(address) = address else { return Ok(()) };
+        poke(0, address)?;
+        // The first one, in this thread, of an instruction.
+        poke(7, 1)
+    }
+
+    /// Where the thread is held.
+    pub fn address(&self) -> Option<u64> {
+        let registers = self.held.then(|| registers(self.thread).ok())??;
+        Some(registers.rip)
+    }
+
+    /// Brings the thread so many instructions further.
     pub fn step_to(&mut self, number: usize) -> Result<Reached, String> {
         for _ in 0..number {
             let at = registers(self.thread)?.rip;
@@ -288,6 +375,17 @@ impl Program {
         ask(libc::PTRACE_CONT, main, 0)
     }
 
+    /// Has the first thread do something while the one that is stepped stays where it is.
+    pub fn act_beside(&mut self, command: &str, mark: &str) -> Result<(), String> {
+        let main = self.main;
+        self.tell(command)?;
+        let Some((_, text)) = self.run(PATIENCE, |thread, _| thread == main)? else {
+            return Err(self.hang(mark));
+        };
+        ask(libc::PTRACE_CONT, main, 0)?;
+        if text == mark { Ok(()) } else { Err(text) }
+    }
+
     /// Lets the thread run until it waits, or its call is over, where it is held.
     pub fn settle(&mut self) -> Result<(), String> {
         self.let_go()?;
@@ -357,7 +455,10 @@ impl Program {
     pub fn kill(self) {
         // SAFETY: a child of this process that has not been waited for; then all of its threads.
         unsafe {
-            libc::kill(self.main, libc::SIGKILL);
+            if libc::kill(self.main, libc::SIGKILL) < 0 {
+                // It has ended, and was waited for.
+                return;
+            }
             let mut status = 0;
             let flags = libc::__WALL | libc::__WNOTHREAD;
             loop {

@@ -22,7 +22,7 @@ fn forks_beside_threads_that_allocate_and_flush() {
     let run = |directory: &Path, is_on_volume: bool| {
         let mut command = Command::new("timeout");
         // What takes longer hangs.
-        command.args(["-k", "5", "600", "env"]);
+        command.args(["-k", "5", "3000", "env"]);
         if is_on_volume {
             let mut preload = OsString::from("LD_PRELOAD=");
             preload.push(library());

@@ -597,6 +597,7 @@ impl Volume {
         self.standing.detach();
         self.standing.set_remains(false);
         self.finishing.store(false, Ordering::Relaxed);
+        self.expects.store(false, Ordering::Relaxed);
         self.has_locked.store(false, Ordering::Relaxed);
         self.set_slot(u32::MAX, 0);
     }
@@ -689,7 +690,11 @@ impl Volume {
     /// the slots then (to leave, or to recover a dead one) may find none in use while it does.
     pub(crate) fn leave_as(&self, quiet: bool) -> Result<(), Errno> {
         // The process first: one that shares this one's memory must not end its attachment.
-        if !self.is_own_process() || !self.standing.detach() {
+        if !self.is_own_process() {
+            return Ok(());
+        }
+        self.wait_for_children()?;
+        if !self.standing.detach() {
             return Ok(());
         }
         self.set_leaving();

@@ -5,6 +5,7 @@ use crate::process::liveness;
 use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
 use crate::volume::Volume;
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 use vfs::{Attached, Desc, ForkTicket, Kind, Node};
 
 fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
@@ -34,6 +35,7 @@ impl Attached for Volume {
         if self.anchor().is_none() {
             return Err(Errno::OPNOTSUPP);
         }
+        self.look_for_children()?;
         let (slot, generation) = match self.take_fork_slot() {
             // A shell whose commands get killed never attaches anew: none has recovered them.
             Err(Errno::USERS) => {
@@ -56,7 +58,8 @@ impl Attached for Volume {
         // If the runtime has vanished, every other call fails too.
         let _ = match child {
             Some(pid) => {
-                self.set_slot_pid(slot, pid).and_then(|()| self.wait_for_child(slot, prepared, pid))
+                self.expects.store(true, Ordering::Relaxed);
+                self.set_slot_pid(slot, pid)
             }
             None => self.drop_fork_slot(slot, prepared),
         };
@@ -95,6 +98,7 @@ impl Attached for Volume {
 
     fn exec_prepare(&self) -> Result<String> {
         self.call()?;
+        self.wait_for_children()?;
         self.prepare_exec()
     }
 

@@ -74,6 +74,8 @@ pub struct Processes {
     leaving: AtomicU32,
     /// A thread of it is dropping the holds of processes it has recovered.
     pub(crate) finishing: AtomicBool,
+    /// A child that this process has forked may not have taken its slot yet.
+    pub(crate) expects: AtomicBool,
     /// Not 0 only while the process has one thread, if it may work alone; else null.
     single: AtomicPtr<AtomicU8>,
 }
@@ -158,6 +160,7 @@ impl Processes {
             standing: Standing::default(),
             leaving: AtomicU32::new(0),
             finishing: AtomicBool::new(false),
+            expects: AtomicBool::new(false),
             single: AtomicPtr::default(),
         }
     }

@@ -173,7 +173,7 @@ impl Recoveries {
         }
     }
 
-    /// Whether this is a fork slot whose child never came. The parent waits for it in `fork`, so
+    /// Whether this is a fork slot whose child never came. The parent looks for those itself, so
     /// only a parent that died can leave one behind.
     fn is_dead_fork_slot(&self, slot: u32) -> Result<bool> {
         let Some(parent) = self.slot_parent(slot)? else { return Ok(false) };
@@ -456,29 +456,62 @@ impl Recoveries {
 
     // ---- fork -----------------------------------------------------------------------------------
 
-    /// Waits until the child has taken its slot, or has ended without. Otherwise a parent that
-    /// detaches at once would be the last one, though its child is about to come.
-    pub(crate) fn wait_for_child(&self, slot: u32, prepared: SlotState, child: u32) -> Result<()> {
+    /// Waits until all children that this process has forked have taken their slots, or have ended
+    /// without: before it detaches, for it would be the last one though a child is about to come,
+    /// and before another program takes its place, which knows of none. Not in the fork itself: the
+    /// C library's locks are held there, and a child may have to wait for a processor.
+    pub(crate) fn wait_for_children(&self) -> Result<()> {
+        self.see_children(CHILD_WAITS)
+    }
+
+    /// Takes back the slots of children that have ended without taking them.
+    pub(crate) fn look_for_children(&self) -> Result<()> {
+        self.see_children(0)
+    }
+
+    fn see_children(&self, waits: u32) -> Result<()> {
+        if !self.expects.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let state = self.slot_state(slot)?;
+            if state.state != SLOT_FORK || self.slot_parent(slot)? != Some(self.own()) {
+                continue;
+            }
+            // 0: another thread is about to fork.
+            let child = self.slot_pid(slot)?;
+            if child != 0 && self.is_to_come(slot, state, child, waits)? {
+                self.expects.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a child has neither taken its slot nor ended, so many waits long.
+    fn is_to_come(&self, slot: u32, prepared: SlotState, child: u32, waits: u32) -> Result<bool> {
         let options = rustix::process::WaitIdOptions::EXITED
             | rustix::process::WaitIdOptions::NOHANG
             | rustix::process::WaitIdOptions::NOWAIT;
         let pid = rustix::process::Pid::from_raw(child as i32).ok_or(Errno::INVAL)?;
-        for _ in 0..CHILD_WAITS {
-            if !self.wait_for_slot(slot, prepared, CHILD_PATIENCE)? {
-                return Ok(());
+        for wait in 0..=waits {
+            let patience = if wait == 0 { Duration::ZERO } else { CHILD_PATIENCE };
+            if !self.wait_for_slot(slot, prepared, patience)? {
+                return Ok(false);
             }
             let child = rustix::process::WaitId::Pid(pid);
             let ended = match rustix::process::waitid(child, options) {
                 Ok(status) => status.is_some(),
-                // Not one that this process can wait for: a cloned one, or one of its parent's.
+                // Not one that this process can wait for: a cloned one, one of its parent's, or one
+                // that it has waited for.
                 Err(_) => rustix::process::test_kill_process(pid) == Err(Errno::SRCH),
             };
             if ended {
-                return self.drop_fork_slot(slot, prepared);
+                self.drop_fork_slot(slot, prepared)?;
+                return Ok(false);
             }
         }
         // Stopped by a debugger, perhaps. It will come, or be found when this process ends.
-        Ok(())
+        Ok(true)
     }
 
     /// The child will not come: takes its holds back.

@@ -130,6 +130,75 @@ fn a_failed_or_killed_child_leaves_nothing() {
     assert!(child(name, "fork-killed", &place).wait().expect("waited").success());
 }
 
+/// A fork waits for nothing: the C library's locks are held in it. What a child held that ended
+/// without a slot is given back at the next fork.
+#[test]
+fn a_child_that_never_came_is_found_at_the_next_fork() {
+    if role("fork-late") {
+        let volume = Place::of_parent().attach();
+        put(&volume, "a", b"contents");
+        let desc = open(&volume, "a", libc::O_RDWR);
+        let ticket = volume.fork_prepare(&[desc]).expect("prepared");
+        // SAFETY: the child ends at once.
+        match unsafe { libc::fork() } {
+            // SAFETY: ends the process at once.
+            0 => unsafe { libc::_exit(0) },
+            pid => {
+                wait(pid);
+                volume.fork_parent(ticket, Some(pid as u32));
+            }
+        }
+        volume.close(desc).expect("closed");
+        assert!(volume.describe(desc).is_ok(), "it was looked for in the fork");
+        let ticket = volume.fork_prepare(&[]).expect("prepared");
+        assert_eq!(volume.describe(desc), Err(Errno::BADF));
+        volume.fork_parent(ticket, None);
+        volume.detach().expect("detached");
+        return;
+    }
+    let place = Place::formatted("fork-late");
+    let name = "a_child_that_never_came_is_found_at_the_next_fork";
+    assert!(child(name, "fork-late", &place).wait().expect("waited").success());
+}
+
+#[test]
+fn a_parent_that_ends_waits_for_a_child_that_comes_late() {
+    if role("fork-slow") {
+        let volume = Place::of_parent().attach();
+        put(&volume, "a", b"before");
+        let desc = open(&volume, "a", libc::O_RDWR);
+        let (end, mut start) = std::io::pipe().expect("a pipe");
+        let ticket = volume.fork_prepare(&[desc]).expect("prepared");
+        // SAFETY: the child calls this crate, reads and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            drop(start);
+            let mut byte = [0];
+            let come = std::io::Read::read(&mut &end, &mut byte).is_ok()
+                && volume.fork_child(ticket).is_ok();
+            if come {
+                write(&volume, desc, b"behind");
+            }
+            let done = come && volume.detach().is_ok();
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(i32::from(!done)) };
+        }
+        volume.fork_parent(ticket, Some(pid as u32));
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            std::io::Write::write_all(&mut start, b"x").expect("told");
+        });
+        volume.detach().expect("detached");
+        other.join().expect("told");
+        assert_eq!(wait(pid), 0);
+        return;
+    }
+    let place = Place::formatted("fork-slow");
+    let name = "a_parent_that_ends_waits_for_a_child_that_comes_late";
+    assert!(child(name, "fork-slow", &place).wait().expect("waited").success());
+    assert_eq!(get(&place.attach(), "a").expect("read"), b"behind");
+}
+
 #[test]
 fn a_child_that_nobody_announced_harms_nothing_when_it_ends() {
     if role("raw-fork") {
