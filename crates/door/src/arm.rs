@@ -167,6 +167,11 @@ impl Loaded<'_> {
         Some(unsafe { std::slice::from_raw_parts(start, size) })
     }
 
+    /// Its build-id.
+    pub fn build_id(&self) -> Result<&'static [u8], Unfit> {
+        build_id(self.headers, &|address, size| self.read(address, size))
+    }
+
     /// The pages of a part: address and bytes.
     fn pages(&self, part: Part) -> (usize, usize) {
         let start = part.address & !(PAGE - 1);
@@ -184,8 +189,7 @@ impl Loaded<'_> {
 pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
     let parts = Parts::of(loaded.headers)?;
     let footer = footer_of(file)?;
-    let id = build_id(loaded.headers, &|address, size| loaded.read(address, size))?;
-    if id != footer.build_id() {
+    if loaded.build_id()? != footer.build_id() {
         return Err(Refusal::OtherBuild);
     }
     let same = footer.text_address == parts.text.address

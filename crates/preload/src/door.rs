@@ -16,7 +16,8 @@
 //! its parent, which waits: it gets a copy (see [`lends`]).
 
 use std::arch::global_asm;
-use std::ffi::{CString, c_int, c_long};
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, c_int, c_long};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -479,24 +480,9 @@ fn arm_further() {
 /// Arms what is loaded there.
 fn arm(base: usize) -> Result<Armed, Refusal> {
     let loaded = Loaded { base, headers: headers_of(base) };
-    let read = |address: u64, size: usize| {
-        // SAFETY: what the program headers of a loaded object name is mapped.
-        Some(unsafe { std::slice::from_raw_parts((base + address as usize) as *const u8, size) })
-    };
-    let build = door::elf::build_id(loaded.headers, &read)?;
     let own = rustix::process::geteuid().as_raw();
-    for folder in folders() {
-        let Ok(file) = door::cache::open(&folder, build, own) else { continue };
-        // SAFETY: an object whose code no other thread executes yet; a file that was believed.
-        let armed = unsafe { arm::by_file(&loaded, file) };
-        syscall::kernel(libc::SYS_close, [file as usize, 0, 0, 0, 0, 0]);
-        match armed {
-            Err(Refusal::Damaged(_) | Refusal::OtherBuild | Refusal::OtherLayout) => {}
-            armed => return armed,
-        }
-    }
-    // SAFETY: as above.
-    unsafe { arm::in_memory(&loaded, &door::wanted) }
+    // SAFETY: an object whose code no other thread executes yet.
+    unsafe { door::cache::arm(&loaded, folders(), own) }
 }
 
 /// The program headers of what is loaded there.
@@ -510,10 +496,12 @@ fn headers_of(base: usize) -> &'static [ProgramHeader] {
     }
 }
 
-/// Where patched files may lie.
-fn folders() -> impl Iterator<Item = CString> {
-    let home = environment::value(b"HOME")
-        .map(|home| [home.to_bytes(), b"/", door::cache::USER.as_bytes()].concat());
-    let fixed = [door::cache::PACKAGE, door::cache::SYSTEM].map(|path| path.as_bytes().to_vec());
-    fixed.into_iter().chain(home).filter_map(|path| CString::new(path).ok())
+/// Where patched files may lie. The last is asked for when the others have none.
+fn folders() -> impl Iterator<Item = Cow<'static, CStr>> {
+    let home = std::iter::once_with(|| {
+        let home = environment::value(b"HOME")?.to_bytes();
+        let path = [home, b"/", door::cache::USER.as_bytes()].concat();
+        CString::new(path).ok().map(Cow::Owned)
+    });
+    [door::cache::PACKAGE, door::cache::SYSTEM].map(Cow::Borrowed).into_iter().chain(home.flatten())
 }
