@@ -26,7 +26,7 @@ use door::elf::ProgramHeader;
 use door::entry::{Call, Form, Verdict};
 use vfs::Errno;
 
-use crate::by_number::route;
+use crate::by_number::{Route, route};
 use crate::entry::attachment;
 use crate::entry::cached_fd;
 use crate::entry::cancel;
@@ -62,7 +62,7 @@ unsafe extern "C-unwind" fn arrived_early(call: &mut Call) -> Verdict {
     if has_one_thread() || start::has_begun() { unsafe { arrived(call) } } else { Verdict::Pass }
 }
 
-/// Answers what arrives.
+/// Answers what arrives. What is passed on at once takes no register that would have to be saved.
 unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     let thread = here();
     if thread.is_inside() {
@@ -73,16 +73,28 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     }
     // The entry looks once more: a signal may come after this.
     call.again = &raw const thread.ends_first;
-    if thread.is_marked()
-        && let Some(verdict) = look_at_marks(thread, call)
-    {
-        return verdict;
-    }
-    let number = call.number();
-    let route = route(number);
+    if thread.is_marked() { arrived_marked(call) } else { decide(call) }
+}
+
+/// The same, of a thread that is marked.
+#[cold]
+fn arrived_marked(call: &mut Call) -> Verdict {
+    look_at_marks(here(), call).unwrap_or_else(|| decide(call))
+}
+
+/// Whether the kernel or the table's body answers.
+#[inline]
+fn decide(call: &mut Call) -> Verdict {
+    let route = route(call.number());
     if route.is_of_descriptor() && is_kernels(call.arguments()[0] as c_int) {
         return Verdict::Pass;
     }
+    serve(call, route)
+}
+
+/// What the table says, whose body may pass it on.
+#[inline(never)]
+fn serve(call: &mut Call, route: &Route) -> Verdict {
     let failed = errno();
     if route.is_watched()
         && let Some(verdict) = look(call)
@@ -90,24 +102,24 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         set_errno(failed);
         return verdict;
     }
-    let answer = loop {
-        let serve = || route.serve(number, call.arguments());
+    loop {
         let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
-            standins::serve_linker(serve)
+            standins::serve_linker(|| route.serve(call.number(), call.arguments()))
         } else {
-            serve()
+            route.serve(call.number(), call.arguments())
         };
-        let Some(answer) = answer else {
-            set_errno(failed);
-            return Verdict::Pass;
+        call.result = match answer {
+            None => {
+                set_errno(failed);
+                return Verdict::Pass;
+            }
+            Some(-1) if is_no_point(call) => continue,
+            Some(-1) => -(errno() as isize),
+            Some(answer) => answer as isize,
         };
-        if answer != -1 || !is_no_point(thread, call) {
-            break answer;
-        }
-    };
-    call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
-    set_errno(failed);
-    Verdict::Served
+        set_errno(failed);
+        return Verdict::Served;
+    }
 }
 
 /// A call of the library's own: it may begin a thread.
@@ -147,7 +159,8 @@ fn look_at_marks(thread: &Thread, call: &mut Call) -> Option<Verdict> {
 /// Whether a call gives `EINTR` for a cancellation where there is no cancellation point: it is made
 /// again.
 #[cold]
-fn is_no_point(thread: &Thread, call: &Call) -> bool {
+fn is_no_point(call: &Call) -> bool {
+    let thread = here();
     let is_told = thread.ends_first.load(Ordering::Relaxed) == cancel::TELLS;
     if is_told && errno() == libc::EINTR && call.form() != Form::InPlace {
         thread.ends_first.store(0, Ordering::Relaxed);
