@@ -14,6 +14,9 @@ mod compaction {
 mod ddmap {
     pub mod arguments;
 }
+mod door {
+    pub mod arguments;
+}
 mod flac {
     pub mod arguments;
 }
@@ -50,6 +53,7 @@ use clap::{Args, Subcommand};
 pub use self::age::arguments::{AgeArgs, Profile, Sizes};
 pub use self::compaction::arguments::CompactionBenchArgs;
 pub use self::ddmap::arguments::{DdmapBenchArgs, DdmapPeer, DdmapWorkerArgs};
+pub use self::door::arguments::{DoorBenchArgs, DoorStartArgs, DoorWorkerArgs, StartWay};
 pub use self::flac::arguments::{FlacBenchArgs, FlacWorkerArgs};
 pub use self::flex::arguments::FlexBenchArgs;
 pub use self::micro::arguments::MicroArgs;
@@ -74,6 +78,11 @@ pub enum BenchCommand {
     Ddmap(DdmapBenchArgs),
     #[command(hide = true)]
     DdmapWorker(DdmapWorkerArgs),
+    Door(DoorBenchArgs),
+    #[command(hide = true)]
+    DoorStart(DoorStartArgs),
+    #[command(hide = true)]
+    DoorWorker(DoorWorkerArgs),
     Flac(FlacBenchArgs),
     #[command(hide = true)]
     FlacWorker(FlacWorkerArgs),

@@ -8,6 +8,7 @@
 mod age;
 mod compaction;
 mod ddmap;
+mod door;
 mod flac;
 mod flex;
 mod harness;
@@ -67,6 +68,9 @@ fn measure(command: &BenchCommand) -> Outcome {
         BenchCommand::Compaction(args) => compaction::run(args),
         BenchCommand::Ddmap(args) => ddmap::run(args),
         BenchCommand::DdmapWorker(args) => ddmap::worker(args),
+        BenchCommand::Door(args) => door::run(args),
+        BenchCommand::DoorStart(args) => door::start(args),
+        BenchCommand::DoorWorker(args) => door::worker(args),
         BenchCommand::Flac(args) => flac::run(args),
         BenchCommand::FlacWorker(args) => flac::worker(args),
         BenchCommand::Flex(args) => flex::run(args),

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use crate::elf::{Between, PAGE, Part, Parts, ProgramHeader, Unfit, build_id};
 use crate::entry::entry;
 use crate::image::{Damaged, FOOTER, Footer};
-use crate::patch::{Gaps, Refused, STUBS, Text, patch};
+use crate::patch::{Done, Gaps, Places, Refused, STUBS, Text, patch};
+use crate::sites;
 
 /// A shared object that the loader has loaded.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +168,11 @@ impl Loaded<'_> {
         Some(unsafe { std::slice::from_raw_parts(start, size) })
     }
 
+    /// Its build-id.
+    pub fn build_id(&self) -> Result<&'static [u8], Unfit> {
+        build_id(self.headers, &|address, size| self.read(address, size))
+    }
+
     /// The pages of a part: address and bytes.
     fn pages(&self, part: Part) -> (usize, usize) {
         let start = part.address & !(PAGE - 1);
@@ -184,8 +190,7 @@ impl Loaded<'_> {
 pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
     let parts = Parts::of(loaded.headers)?;
     let footer = footer_of(file)?;
-    let id = build_id(loaded.headers, &|address, size| loaded.read(address, size))?;
-    if id != footer.build_id() {
+    if loaded.build_id()? != footer.build_id() {
         return Err(Refusal::OtherBuild);
     }
     let same = footer.text_address == parts.text.address
@@ -205,9 +210,12 @@ pub unsafe fn by_file(loaded: &Loaded, file: i32) -> Result<Armed, Refusal> {
     };
     slot.check()?;
     slot.fill(entry().start)?;
+    // What is behind the last changed page stays: functions on strings, whose pages are there.
+    let changed = (0..text.1 / PAGE as usize).rfind(|page| footer.is_changed(*page));
+    let replaced = (text.0, changed.map_or(text.1, |last| (last + 1) * PAGE as usize));
     // SAFETY: the caller vouches for the library; the mapping replaces its text, whole pages, by
     // the same text but for the sites.
-    let mapped = unsafe { map_over(text, file, offset) };
+    let mapped = unsafe { map_over(replaced, file, offset) };
     let way = match mapped {
         Ok(()) => Ok(Way::Mapped),
         // SAFETY: as above.
@@ -247,6 +255,7 @@ pub unsafe fn in_memory(loaded: &Loaded, wanted: &dyn Fn(u32) -> bool) -> Result
     let (address, size) = (parts.text.address, parts.text.size as usize);
     let mut gaps;
     let slot;
+    let mut places = Places::default();
     {
         let text = read(address, size).ok_or(Unfit::Text)?;
         gaps = Gaps::find(text, address, Between::new(&parts, &read));
@@ -254,7 +263,9 @@ pub unsafe fn in_memory(loaded: &Loaded, wanted: &dyn Fn(u32) -> bool) -> Result
         slot = gaps.take(8, address, 8).ok_or(Refusal::Refused(Refused::Gaps))?;
         let mut tried = gaps;
         let slot_address = address + slot as u64;
-        patch(&mut Text::Look(text), address, &mut tried, slot_address, wanted, &mut |_| ())
+        let mut look = Text::Look(text);
+        let mut note = |done: Done| places.note(done.at);
+        patch(&mut look, address, &mut tried, slot_address, wanted, &mut sites::next, &mut note)
             .map_err(Refusal::Refused)?;
     }
     let pages = loaded.pages(parts.text);
@@ -267,8 +278,10 @@ pub unsafe fn in_memory(loaded: &Loaded, wanted: &dyn Fn(u32) -> bool) -> Result
     let text = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, size) };
     let slot_address = address + slot as u64;
     text[slot..slot + 8].copy_from_slice(&entry().start.to_ne_bytes());
+    let mut change = Text::Change(text);
+    let mut known = |text: &[u8], from| places.next(text, from);
     let done =
-        patch(&mut Text::Change(text), address, &mut gaps, slot_address, wanted, &mut |_| ());
+        patch(&mut change, address, &mut gaps, slot_address, wanted, &mut known, &mut |_| ());
     // It cannot be refused: a right is given up.
     let _ = protect(pages, executed);
     let added = done.map_err(Refusal::Refused)?;

@@ -8,7 +8,7 @@
 //! [`open`] makes raw system calls, and allocates nothing: it is how an armed program finds its
 //! file.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fmt;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -20,14 +20,14 @@ use std::path::{Path, PathBuf};
 use os::interrupt::system_call;
 use rustix::io::Errno;
 
-use crate::arm::{self, Refusal};
+use crate::arm::{self, Armed, Loaded, Refusal};
 use crate::elf::BUILD_ID_MAX;
 use crate::image::{Footer, Image};
 
 /// The package's folder: profiles and labels of libraries apply there.
-pub const PACKAGE: &str = "/usr/lib/x86_64-linux-gnu/solera/door";
+pub const PACKAGE: &CStr = c"/usr/lib/x86_64-linux-gnu/solera/door";
 /// The system's, where `/usr` cannot be changed.
-pub const SYSTEM: &str = "/var/cache/solera/door";
+pub const SYSTEM: &CStr = c"/var/cache/solera/door";
 /// The user's, below the home directory.
 pub const USER: &str = ".cache/solera/door";
 
@@ -154,6 +154,31 @@ pub fn open(folder: &CStr, build_id: &[u8], own: u32) -> Result<i32, Distrust> {
     Ok(number)
 }
 
+/// Arms a loaded library with the first patched file of its build that is believed, in these
+/// folders; if there is none, where it is loaded. Raw system calls; nothing is allocated.
+///
+/// # Safety
+///
+/// As for [`arm::in_memory`].
+pub unsafe fn arm(
+    loaded: &Loaded,
+    folders: impl Iterator<Item = impl AsRef<CStr>>,
+    own: u32,
+) -> Result<Armed, Refusal> {
+    let build = loaded.build_id()?;
+    for folder in folders {
+        let Ok(file) = open(folder.as_ref(), build, own) else { continue };
+        let file = Raw(file);
+        // SAFETY: the caller vouches for the library; a file that was believed.
+        match unsafe { arm::by_file(loaded, file.0) } {
+            Err(Refusal::Damaged(_) | Refusal::OtherBuild | Refusal::OtherLayout) => {}
+            armed => return armed,
+        }
+    }
+    // SAFETY: as above.
+    unsafe { arm::in_memory(loaded, &crate::wanted) }
+}
+
 /// Whose folder it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
@@ -213,10 +238,9 @@ impl Cache {
     /// The usual folders. `home`: of the user; `refused`: directories of volumes, below which
     /// nothing is believed or written.
     pub fn usual(home: Option<&Path>, refused: &[&Path]) -> Self {
-        let mut folders = vec![
-            Folder { whose: Whose::Package, path: PACKAGE.into() },
-            Folder { whose: Whose::System, path: SYSTEM.into() },
-        ];
+        let fixed =
+            |whose, path: &CStr| Folder { whose, path: OsStr::from_bytes(path.to_bytes()).into() };
+        let mut folders = vec![fixed(Whose::Package, PACKAGE), fixed(Whose::System, SYSTEM)];
         if let Some(home) = home.filter(|home| home.is_absolute()) {
             folders.push(Folder { whose: Whose::User, path: home.join(USER) });
         }

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::elf::{BUILD_ID_MAX, Between, PAGE, Part, Parts, ProgramHeader, Unfit, build_id};
 use crate::patch::{Done, Gaps, Refused, STUBS, Text, patch};
-use crate::sites::{Found, Reason, Shape};
+use crate::sites::{self, Found, Reason, Shape};
 
 /// The first bytes of a footer.
 pub const MAGIC: [u8; 8] = *b"SOLERADR";
@@ -466,6 +466,7 @@ impl Image {
             &mut gaps,
             slot,
             wanted,
+            &mut sites::next,
             &mut |done| records.extend(Record::of(&done, address)),
         )
         .map_err(|refused| match refused {

@@ -165,15 +165,57 @@ pub struct Done {
     pub stub: (usize, usize),
 }
 
+/// Where each `0f 05` stands that a text was found to have: it is searched once.
+pub struct Places {
+    at: [u32; PLACES],
+    /// How many were noted: more than there is room for if the text has more.
+    noted: usize,
+    told: usize,
+}
+
+/// How many are remembered: glibc 2.36 has 529.
+const PLACES: usize = 1024;
+
+impl Default for Places {
+    /// None yet.
+    fn default() -> Self {
+        Self { at: [0; PLACES], noted: 0, told: 0 }
+    }
+}
+
+impl Places {
+    /// The next one, in the order of the text.
+    pub fn note(&mut self, at: usize) {
+        if let Some(place) = self.at.get_mut(self.noted) {
+            *place = at as u32;
+        }
+        self.noted += 1;
+    }
+
+    /// The first that was noted at or behind `from`, as [`sites::next`]; behind the last for which
+    /// there was room the text is searched.
+    pub fn next(&mut self, text: &[u8], from: usize) -> Option<usize> {
+        while let Some(at) = self.at[..self.noted.min(PLACES)].get(self.told) {
+            self.told += 1;
+            if *at as usize >= from {
+                return Some(*at as usize);
+            }
+        }
+        if self.noted > PLACES { sites::next(text, from) } else { None }
+    }
+}
+
 /// Patches a text that starts at `address`; `slot` is the address of eight bytes for the entry's.
-/// `visit` is told of each `0f 05`. The text is refused, and may have been changed in part, where
-/// something wanted cannot be patched: so look first.
+/// `next` finds each `0f 05` at or behind a place ([`sites::next`], or [`Places::next`]), and
+/// `visit` is told of it. The text is refused, and may have been changed in part, where something
+/// wanted cannot be patched: so look first.
 pub fn patch(
     text: &mut Text,
     address: u64,
     gaps: &mut Gaps,
     slot: u64,
     wanted: &dyn Fn(u32) -> bool,
+    next: &mut dyn FnMut(&[u8], usize) -> Option<usize>,
     visit: &mut dyn FnMut(Done),
 ) -> Result<Added, Refused> {
     let jump = gaps.take(JUMP_LENGTH, address, 1).ok_or(Refused::Gaps)?;
@@ -184,7 +226,7 @@ pub fn patch(
     let mut behind = 0;
     let mut at = 0;
     let mut sites = 0;
-    while let Some(here) = sites::next(text.bytes(), at) {
+    while let Some(here) = next(text.bytes(), at) {
         let found = sites::look(text.bytes(), behind, here, wanted);
         at = here + 2;
         let mut stub = (0, 0);
@@ -364,4 +406,31 @@ fn make_stub(
     }
     text.write(start, &stub.bytes[..stub.length])?;
     Ok((start, stub.length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PLACES, Places, sites};
+
+    #[test]
+    fn places_are_those_of_a_search_also_where_there_is_no_room_for_all() {
+        let text = [0x90, 0x0f, 0x05].repeat(PLACES + 3);
+        let mut places = Places::default();
+        let mut searched = Vec::new();
+        while let Some(at) = sites::next(&text, searched.last().map_or(0, |last| last + 2)) {
+            places.note(at);
+            searched.push(at);
+        }
+        let mut told = Vec::new();
+        while let Some(at) = places.next(&text, told.last().map_or(0, |last| last + 2)) {
+            told.push(at);
+        }
+        assert_eq!((told.len(), told), (PLACES + 3, searched));
+        let mut places = Places::default();
+        for at in [1, 4, 7] {
+            places.note(at);
+        }
+        assert_eq!(places.next(&text, 2), Some(4));
+        assert_eq!((places.next(&text, 6), places.next(&text, 9)), (Some(7), None));
+    }
 }

@@ -16,7 +16,8 @@
 //! its parent, which waits: it gets a copy (see [`lends`]).
 
 use std::arch::global_asm;
-use std::ffi::{CString, c_int, c_long};
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, c_int, c_long};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,7 +26,7 @@ use door::elf::ProgramHeader;
 use door::entry::{Call, Form, Verdict};
 use vfs::Errno;
 
-use crate::by_number::route;
+use crate::by_number::{Route, route};
 use crate::dispatch;
 use crate::entry::attachment;
 use crate::entry::cached_fd;
@@ -62,7 +63,7 @@ unsafe extern "C-unwind" fn arrived_early(call: &mut Call) -> Verdict {
     if has_one_thread() || start::has_begun() { unsafe { arrived(call) } } else { Verdict::Pass }
 }
 
-/// Answers what arrives.
+/// Answers what arrives. What is passed on at once takes no register that would have to be saved.
 unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     let thread = here();
     if thread.is_inside() {
@@ -71,19 +72,32 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         }
         return Verdict::Pass;
     }
-    let _own = OwnCode::new();
     // The entry looks once more: a signal may come after this.
     call.again = thread.looked();
-    if thread.is_marked()
-        && let Some(verdict) = look_at_marks(thread, call)
-    {
-        return verdict;
-    }
-    let number = call.number();
-    let route = route(number);
+    if thread.is_marked() { arrived_marked(call) } else { decide(call) }
+}
+
+/// The same, of a thread that is marked.
+#[cold]
+fn arrived_marked(call: &mut Call) -> Verdict {
+    let _own = OwnCode::new();
+    look_at_marks(here(), call).unwrap_or_else(|| decide(call))
+}
+
+/// Whether the kernel or the table's body answers.
+#[inline]
+fn decide(call: &mut Call) -> Verdict {
+    let route = route(call.number());
     if route.is_of_descriptor() && is_kernels(call.arguments()[0] as c_int) {
         return Verdict::Pass;
     }
+    serve(call, route)
+}
+
+/// What the table says, whose body may pass it on.
+#[inline(never)]
+fn serve(call: &mut Call, route: &Route) -> Verdict {
+    let _own = OwnCode::new();
     let failed = errno();
     if route.is_watched()
         && let Some(verdict) = look(call)
@@ -91,24 +105,24 @@ unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
         set_errno(failed);
         return verdict;
     }
-    let answer = loop {
-        let serve = || route.serve(number, call.arguments());
+    loop {
         let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
-            standins::serve_linker(serve)
+            standins::serve_linker(|| route.serve(call.number(), call.arguments()))
         } else {
-            serve()
+            route.serve(call.number(), call.arguments())
         };
-        let Some(answer) = answer else {
-            set_errno(failed);
-            return Verdict::Pass;
+        call.result = match answer {
+            None => {
+                set_errno(failed);
+                return Verdict::Pass;
+            }
+            Some(-1) if is_no_point(call) => continue,
+            Some(-1) => -(errno() as isize),
+            Some(answer) => answer as isize,
         };
-        if answer != -1 || !is_no_point(thread, call) {
-            break answer;
-        }
-    };
-    call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
-    set_errno(failed);
-    Verdict::Served
+        set_errno(failed);
+        return Verdict::Served;
+    }
 }
 
 /// A call that arrived otherwise: whether it is served. Own code runs, outside.
@@ -161,7 +175,8 @@ fn is_point(call: &Call) -> bool {
 /// Whether a call gives `EINTR` for a cancellation where there is no cancellation point: it is made
 /// again.
 #[cold]
-fn is_no_point(thread: &Thread, call: &Call) -> bool {
+fn is_no_point(call: &Call) -> bool {
+    let thread = here();
     let is_told = thread.ends_first.load(Ordering::Relaxed) == cancel::TELLS;
     if is_told && errno() == libc::EINTR && !is_point(call) {
         thread.ends_first.store(0, Ordering::Relaxed);
@@ -511,24 +526,9 @@ fn arm_further() {
 /// Arms what is loaded there.
 fn arm(base: usize) -> Result<Armed, Refusal> {
     let loaded = Loaded { base, headers: headers_of(base) };
-    let read = |address: u64, size: usize| {
-        // SAFETY: what the program headers of a loaded object name is mapped.
-        Some(unsafe { std::slice::from_raw_parts((base + address as usize) as *const u8, size) })
-    };
-    let build = door::elf::build_id(loaded.headers, &read)?;
     let own = rustix::process::geteuid().as_raw();
-    for folder in folders() {
-        let Ok(file) = door::cache::open(&folder, build, own) else { continue };
-        // SAFETY: an object whose code no other thread executes yet; a file that was believed.
-        let armed = unsafe { arm::by_file(&loaded, file) };
-        syscall::kernel(libc::SYS_close, [file as usize, 0, 0, 0, 0, 0]);
-        match armed {
-            Err(Refusal::Damaged(_) | Refusal::OtherBuild | Refusal::OtherLayout) => {}
-            armed => return armed,
-        }
-    }
-    // SAFETY: as above.
-    unsafe { arm::in_memory(&loaded, &door::wanted) }
+    // SAFETY: an object whose code no other thread executes yet.
+    unsafe { door::cache::arm(&loaded, folders(), own) }
 }
 
 /// The program headers of what is loaded there.
@@ -542,10 +542,12 @@ fn headers_of(base: usize) -> &'static [ProgramHeader] {
     }
 }
 
-/// Where patched files may lie.
-fn folders() -> impl Iterator<Item = CString> {
-    let home = environment::value(b"HOME")
-        .map(|home| [home.to_bytes(), b"/", door::cache::USER.as_bytes()].concat());
-    let fixed = [door::cache::PACKAGE, door::cache::SYSTEM].map(|path| path.as_bytes().to_vec());
-    fixed.into_iter().chain(home).filter_map(|path| CString::new(path).ok())
+/// Where patched files may lie. The last is asked for when the others have none.
+fn folders() -> impl Iterator<Item = Cow<'static, CStr>> {
+    let home = std::iter::once_with(|| {
+        let home = environment::value(b"HOME")?.to_bytes();
+        let path = [home, b"/", door::cache::USER.as_bytes()].concat();
+        CString::new(path).ok().map(Cow::Owned)
+    });
+    [door::cache::PACKAGE, door::cache::SYSTEM].map(Cow::Borrowed).into_iter().chain(home.flatten())
 }

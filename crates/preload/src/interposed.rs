@@ -17,7 +17,7 @@ use crate::door;
 use crate::entry::cancel;
 use crate::entry::process::Process;
 use crate::entry::syscall::Arguments;
-use crate::entry::thread::here;
+use crate::entry::thread::{has_one_thread, here};
 use crate::entry::{self, Answer, Inside, Served, Stop, errno, fail, set_errno};
 use crate::files::lost_pages;
 use crate::paths::links;
@@ -189,6 +189,18 @@ pub fn is_first_kernels(arguments: &[c_int]) -> bool {
     arguments.first().is_some_and(|fd| door::is_kernels(*fd))
 }
 
+/// Whether the C library's function of a call is a cancellation point: one of a call that may wait.
+pub const fn waits(name: &str) -> bool {
+    !matches!(name.as_bytes(), b"lseek" | b"fstat" | b"stat")
+}
+
+/// Whether a shortcut may ask the kernel itself: nobody can cancel the thread in this call. The
+/// only thread can cancel itself, which it is told of before the call, as in the C library.
+#[inline]
+pub fn is_no_point(waits: bool) -> bool {
+    !waits || has_one_thread() && !here().is_due()
+}
+
 /// A call whose wait was ended, for a reason that may be a cancellation: it is made again.
 #[cold]
 pub fn again<T: Answer>() -> Option<T> {
@@ -264,7 +276,8 @@ pub(crate) use hidden;
 /// With `#[exported(names)]` the library exports functions of these names, too: shortcuts, which
 /// go to the same body, and to the C library's function if the call is not served. The C library's
 /// is the cancellation point: a thread of which something is due goes there at once, and its call
-/// arrives by the door. The library's own calls (the standard library makes them by these names)
+/// arrives by the door. Where no thread can be cancelled ([`is_no_point`]) the kernel is asked at
+/// once. The library's own calls (the standard library makes them by these names)
 /// are the kernel's at once.
 macro_rules! bodies {
     ($(
@@ -316,19 +329,31 @@ macro_rules! bodies {
                 let point = move |$($arg: $ty),*| -> $ret {
                     $crate::interposed::hidden! { $alias ($($arg: $ty),*) -> $ret }
                 };
-                let thread = $crate::entry::thread::here();
-                if thread.is_inside() {
-                    // Raw: in the C library's function the thread could be cancelled.
+                let raw = move |$($arg: $ty),*| -> $ret {
+                    const { assert!([$(stringify!($arg)),*].len() <= 4) };
                     let given = $crate::interposed::words([$($crate::interposed::word($arg)),*]);
                     let number = const { calls::called(stringify!($name)).number };
-                    let answer =
-                        $crate::entry::syscall::kernel(number as std::ffi::c_long, given);
-                    return $crate::interposed::SystemAnswer::of(answer);
+                    let [a, b, c, d, ..] = given;
+                    let number = number as std::ffi::c_long;
+                    let answer = $crate::entry::syscall::kernel_of_four(a, b, c, d, number);
+                    $crate::interposed::SystemAnswer::of(answer)
+                };
+                let thread = $crate::entry::thread::here();
+                if thread.is_inside() {
+                    // In the C library's function the thread could be cancelled.
+                    return raw($($arg),*);
                 }
                 if thread.is_due() {
                     return point($($arg),*);
                 }
+                let is_raw = || {
+                    let waits = const { $crate::interposed::waits(stringify!($name)) };
+                    $crate::interposed::is_no_point(waits)
+                };
                 let hidden = move |$($arg: $ty),*| -> $ret {
+                    if is_raw() {
+                        return raw($($arg),*);
+                    }
                     let _until_it_is_made = $crate::entry::thread::PassesNext::new();
                     point($($arg),*)
                 };
@@ -337,7 +362,8 @@ macro_rules! bodies {
                         $($crate::entry::cached_fd::number(&$arg)),*
                     ])
                 {
-                    return hidden($($arg),*);
+                    // The C library's arrives by the door, which passes it on as well.
+                    return if is_raw() { raw($($arg),*) } else { point($($arg),*) };
                 }
                 $crate::interposed::steps! {
                     stringify!($name), $name ($($arg: $ty),*) -> $ret, hidden,

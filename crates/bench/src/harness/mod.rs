@@ -2,6 +2,7 @@
 //! mount, signals that end them, and what is said of many times.
 
 pub mod bound;
+pub mod conversation;
 pub mod executable;
 pub mod interrupt;
 pub mod mounts;

@@ -1,9 +1,9 @@
 //! A peer of `bench sqlite`: its worker processes, and what they took.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
+use std::io::Error;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use console::failure::Failure;
 use console::preload::{environment, find_library};
@@ -12,6 +12,7 @@ use solera_bench::SqliteBenchArgs;
 use super::testbed::Testbed;
 use super::worker::Elapsed;
 use super::{Variant, Workload};
+use crate::harness::conversation::Conversation;
 use crate::harness::executable;
 use crate::harness::statistics::median_and_spread;
 
@@ -70,12 +71,7 @@ impl Peer {
     }
 }
 
-struct Worker {
-    variant: Variant,
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
+struct Worker(Conversation);
 
 impl Worker {
     fn start(variant: Variant, testbed: &Testbed, args: &SqliteBenchArgs) -> Result<Self, Failure> {
@@ -99,44 +95,15 @@ impl Worker {
                 command.arg("--volume").arg(testbed.volume(variant)).arg(&testbed.prefix)
             }
         };
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(failed)?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed(ErrorKind::BrokenPipe.into()));
-        };
-        Ok(Self { variant, child, input, output: BufReader::new(output) })
+        Conversation::start(variant.name(), command).map(Self)
     }
 
     fn measure(&mut self, workload: Workload) -> Result<Elapsed, Failure> {
-        writeln!(self.input, "{}", workload.name()).map_err(|error| self.lost(&error))?;
-        let text = self.answer()?;
+        let text = self.0.ask(workload.name())?;
         let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
         let Some((Ok(clock), Ok(cpu))) = words else {
-            let asked = format!("measure {}", self.variant.name());
-            return Err(Failure::new(asked, format!("it says `{text}`"), ""));
+            return Err(self.0.unexpected(&text));
         };
         Ok(Elapsed { clock, cpu })
-    }
-
-    fn answer(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line) {
-            Ok(0) => Err(self.lost(&ErrorKind::UnexpectedEof.into())),
-            Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(self.lost(&error)),
-        }
-    }
-
-    fn lost(&self, error: &Error) -> Failure {
-        let asked = format!("measure {}", self.variant.name());
-        Failure::new(asked, format!("its worker ended ({error})"), "see what it said above")
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // What it holds goes with the run; it may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -1,15 +1,15 @@
 //! A peer of the table: its worker process and what it measured.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use console::failure::Failure;
 use console::preload::{environment, find_library};
 use solera_bench::MicroArgs;
 use volume::FormatOptions;
 
+use crate::harness::conversation::Conversation;
 use crate::harness::executable;
 use crate::micro::testbed::Testbed;
 use crate::worker::Elapsed;
@@ -32,10 +32,7 @@ pub const VOLUMES: [(&str, Role); 2] = [("solera", Role::Volume), ("no guard", R
 pub struct Peer {
     pub name: &'static str,
     pub part: Role,
-    child: Child,
-    /// `None`: it was told to end.
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    worker: Conversation,
     times: BTreeMap<Row, Vec<f64>>,
     cpu_times: BTreeMap<Row, Vec<f64>>,
     /// Another process on its volume, which does nothing.
@@ -83,21 +80,11 @@ impl Peer {
     }
 
     /// A worker of its own command.
-    pub fn start(name: &'static str, part: Role, mut command: Command) -> Result<Self, Failure> {
-        let failed = |error| Failure::new(format!("start the worker for {name}"), error, "");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(failed)?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
-        };
-        let output = BufReader::new(output);
+    pub fn start(name: &'static str, part: Role, command: Command) -> Result<Self, Failure> {
+        let mut worker = Conversation::start(name, command)?;
+        worker.await_ready()?;
         let (times, cpu_times) = (BTreeMap::new(), BTreeMap::new());
-        let input = Some(input);
-        let mut peer = Self { name, part, child, input, output, times, cpu_times, beside: None };
-        match peer.answer()?.as_str() {
-            "ready" => Ok(peer),
-            other => Err(Failure::new(format!("start {name}"), format!("it says `{other}`"), "")),
-        }
+        Ok(Self { name, part, worker, times, cpu_times, beside: None })
     }
 
     /// What one run took, a call; `None` where the peer has nothing to measure.
@@ -105,25 +92,15 @@ impl Peer {
         if self.part == Role::Limit && row.bytes() == 0 {
             return Ok(None);
         }
-        let told = self.input.as_mut().map(|input| writeln!(input, "{}", row.name()));
-        told.transpose().map_err(|error| self.lost(&error))?;
-        let text = self.answer()?;
+        let text = self.worker.ask(row.name())?;
         let words = text.split_once(' ').map(|(clock, cpu)| (clock.parse(), cpu.parse()));
-        let Some((Ok(clock), Ok(cpu))) = words else {
-            let asked = format!("measure {}", self.name);
-            return Err(Failure::new(asked, format!("it says `{text}`"), ""));
-        };
+        let Some((Ok(clock), Ok(cpu))) = words else { return Err(self.worker.unexpected(&text)) };
         Ok(Some(Elapsed { clock, cpu }))
     }
 
     /// Lets it end by itself.
     pub fn end(&mut self) -> Result<(), Failure> {
-        drop(self.input.take());
-        match self.child.wait() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(self.lost(&std::io::Error::other(status.to_string()))),
-            Err(error) => Err(self.lost(&error)),
-        }
+        self.worker.end()
     }
 
     /// Remembers what a run took.
@@ -141,28 +118,11 @@ impl Peer {
     pub fn times(&self, row: Row) -> &[f64] {
         self.times.get(&row).map_or(&[], Vec::as_slice)
     }
-
-    fn answer(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line) {
-            Ok(0) => Err(self.lost(&std::io::ErrorKind::UnexpectedEof.into())),
-            Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(self.lost(&error)),
-        }
-    }
-
-    fn lost(&self, error: &std::io::Error) -> Failure {
-        let asked = format!("measure {}", self.name);
-        Failure::new(asked, format!("its worker ended ({error})"), "see what it said above")
-    }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
         drop(self.beside.take());
-        // The worker holds nothing that outlives it; it may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

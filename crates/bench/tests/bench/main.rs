@@ -16,6 +16,7 @@ fn has_turn(benchmark: &str) -> bool {
 
 mod age;
 mod ddmap;
+mod door;
 mod flac;
 mod micro;
 mod programs;

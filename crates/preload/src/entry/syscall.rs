@@ -38,6 +38,13 @@ pub fn kernel(number: c_long, [a, b, c, d, e, f]: Arguments) -> c_long {
     told(answer)
 }
 
+/// As [`kernel`], of a call of at most four arguments. It stands apart: a shortcut whose call is
+/// served keeps no registers for it.
+#[inline(never)]
+pub fn kernel_of_four(a: usize, b: usize, c: usize, d: usize, number: c_long) -> c_long {
+    kernel(number, [a, b, c, d, 0, 0])
+}
+
 /// As [`kernel`], of a call of the program's own that may wait: a thread may be cancelled in it.
 pub fn waiting(number: c_long, arguments: Arguments) -> c_long {
     loop {

@@ -256,7 +256,10 @@ fn absolute_elsewhere<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>
         return at_descriptor(process, fd, Cow::Borrowed(rest));
     }
     let as_written = process.volumes().any(|seen| path.starts_with(&seen.prefix));
-    let winding = || path.windows(2).any(|pair| pair == b"/." || pair == b"//");
+    // All pairs are looked at, several at once.
+    let is_winding = |pair: [&u8; 2]| matches!(pair, [b'/', b'.' | b'/']);
+    let pairs = || path.iter().zip(path.iter().skip(1));
+    let winding = || pairs().fold(false, |found, (one, next)| found | is_winding([one, next]));
     if !as_written && !winding() {
         return None;
     }
@@ -321,26 +324,15 @@ pub fn own_process(path: &[u8]) -> Option<&[u8]> {
 
 /// The descriptor of ours that a path under `/proc` or `/dev` names, and what follows its name.
 pub fn descriptor_link(path: &[u8]) -> Option<(c_int, &[u8])> {
-    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
-        return None;
-    }
-    let (number, rest) = match path {
-        b"/dev/stdin" => (0, &[][..]),
-        b"/dev/stdout" => (1, &[][..]),
-        b"/dev/stderr" => (2, &[][..]),
-        _ => {
-            let pid = rustix::process::getpid().as_raw_nonzero();
-            let own = format!("/proc/{pid}/fd/");
-            let task = format!("/proc/{pid}/task/{pid}/fd/");
-            let text = [
-                b"/proc/self/fd/".as_slice(),
-                b"/dev/fd/",
-                b"/proc/thread-self/fd/",
-                own.as_bytes(),
-                task.as_bytes(),
-            ]
-            .iter()
-            .find_map(|head| path.strip_prefix(*head))?;
+    let (number, rest) = match path.strip_prefix(b"/dev/") {
+        Some(b"stdin") => (0, &[][..]),
+        Some(b"stdout") => (1, &[][..]),
+        Some(b"stderr") => (2, &[][..]),
+        device => {
+            let text = match device {
+                Some(device) => device.strip_prefix(b"fd/")?,
+                None => own_descriptors(path)?,
+            };
             let end = text.iter().position(|&byte| byte == b'/').unwrap_or(text.len());
             let slashes = text[end..].iter().take_while(|&&byte| byte == b'/').count();
             let number = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
@@ -348,6 +340,21 @@ pub fn descriptor_link(path: &[u8]) -> Option<(c_int, &[u8])> {
         }
     };
     fdtable::get(number).map(|_| (number, rest))
+}
+
+/// What follows `/proc/self/fd/` or its other names. The kernel is asked who this is only where a
+/// number stands in that place.
+fn own_descriptors(path: &[u8]) -> Option<&[u8]> {
+    let rest = path.strip_prefix(b"/proc/")?;
+    if let Some(rest) = rest.strip_prefix(b"self/").or_else(|| rest.strip_prefix(b"thread-self/")) {
+        return rest.strip_prefix(b"fd/");
+    }
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = rest.split_at(digits);
+    let of_task = rest.strip_prefix(b"/task/").and_then(|rest| rest.strip_prefix(number));
+    let rest = of_task.unwrap_or(rest).strip_prefix(b"/fd/")?;
+    let own = rustix::process::getpid().as_raw_nonzero().to_string();
+    (number == own.as_bytes()).then_some(rest)
 }
 
 /// What exists at a path of ours: through a descriptor link, the descriptor's node.

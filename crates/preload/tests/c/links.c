@@ -17,10 +17,11 @@ static void read_all(int fd) {
 }
 
 static void reopened(int fd) {
-    char own[64];
+    char own[64], of_task[64];
     snprintf(own, sizeof own, "/proc/%d/fd/%%ld", getpid());
+    snprintf(of_task, sizeof of_task, "/proc/%d/task/%d/fd/%%ld", getpid(), getpid());
     const char *const patterns[] = {"/proc/self/fd/%ld", "/dev/fd/%ld", own,
-                                    "/proc/thread-self/fd/%ld"};
+                                    "/proc/thread-self/fd/%ld", of_task};
     struct stat one, two;
     fstat(fd, &one);
     for (unsigned at = 0; at < sizeof patterns / sizeof *patterns; at++) {

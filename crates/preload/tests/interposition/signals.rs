@@ -35,6 +35,11 @@ fn a_fork_gives_way_to_who_holds_the_c_librarys_locks() {
 }
 
 #[test]
+fn a_lone_thread_that_cancels_itself_ends_in_its_next_call_that_may_wait() {
+    same("lone");
+}
+
+#[test]
 fn what_moves_bytes_and_waits_is_interrupted() {
     same("moving");
 }
