@@ -74,6 +74,11 @@ pub fn begin(armed: &Armed) {
     arm_thread();
 }
 
+/// Whether such calls of programs are served.
+pub fn is_on() -> bool {
+    EXEMPT[0].load(Ordering::Relaxed) != 0
+}
+
 /// The report is there.
 pub fn tell() {
     if MISSING.load(Ordering::Relaxed) == NOT_THERE {

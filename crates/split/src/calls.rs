@@ -542,8 +542,8 @@ impl Engine {
                 *position = to as u64;
                 Ok(to as u64)
             }
-            Some(_) => Err(Errno::INVAL),
-            None => Err(Errno::OVERFLOW),
+            // What is too large for a position is negative to the kernel.
+            _ => Err(Errno::INVAL),
         };
         // The kernel knows the largest offset of its file system.
         if result.is_ok_and(|to| to > i64::MAX as u64 >> 20) { None } else { Some(result) }

@@ -18,6 +18,8 @@ pub enum Linkage {
     Loader,
     /// Go's runtime is in it, which makes its system calls itself.
     Go,
+    /// The same, beside the C library: the dynamic loader starts it (cgo).
+    GoBesideC,
     /// The dynamic loader starts it, and it calls the C library.
     Dynamic,
 }
@@ -38,6 +40,8 @@ const DT_RUNPATH: u64 = 29;
 const DYNAMIC_ENTRY_BYTES: usize = 16;
 /// The name that glibc's dynamic loader gives itself.
 const LOADER: &[u8] = b"ld-linux-x86-64.so.2";
+/// The name of glibc.
+const C_LIBRARY: &[u8] = b"libc.so.6";
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: u64 = 56;
 const SECTION_HEADER_BYTES: u64 = 64;
@@ -78,7 +82,9 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
             && part(read, field(one, 8, 8), field(one, 32, 8)).is_some_and(|notes| is_of_go(&notes))
     };
     if programs().any(is_go_note) || has_section_of_go(read, &header) {
-        return Linkage::Go;
+        let needed = dependencies(read).map(|all| all.needed).unwrap_or_default();
+        let has_c = needed.iter().any(|name| name == C_LIBRARY);
+        return if has_c { Linkage::GoBesideC } else { Linkage::Go };
     }
     Linkage::Dynamic
 }

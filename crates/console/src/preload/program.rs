@@ -189,8 +189,13 @@ fn check_elf(file: &File) -> Result<(), Refusal> {
         Linkage::Damaged => unrunnable("its ELF header is damaged"),
         Linkage::Foreign => unserved("it is not a 64-bit x86 program"),
         Linkage::Static => unserved("it is statically linked, so that nothing can be preloaded"),
+        Linkage::GoBesideC if os::has_call_dispatch() => Ok(()),
+        Linkage::GoBesideC => unserved(
+            "it is a Go program, which makes its system calls without the C library, and the \
+             kernel does not tell a process of those (Syscall User Dispatch, Linux 5.11)",
+        ),
         Linkage::Go => unserved(
-            "it is a Go program: those make their system calls without the C library, past \
+            "it is a Go program without the C library: those make their system calls past \
              everything that is preloaded, and would not see the volume",
         ),
     }
