@@ -5,8 +5,8 @@ use crate::interrupt::system_call;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const OFF: usize = 0;
 
-/// Whether the kernel can send this process a signal where its code makes system calls (Linux 5.11),
-/// and nothing forbids that it asks for it. Switches it off for the calling thread.
+/// Whether the kernel can send this process a signal where its code makes system calls (Linux
+/// 5.11), and nothing forbids that it asks for it. Switches it off for the calling thread.
 pub fn has_call_dispatch() -> bool {
     let arguments = [PR_SET_SYSCALL_USER_DISPATCH, OFF, 0, 0, 0, 0];
     // SAFETY: numbers.

@@ -71,12 +71,10 @@ pub fn begin(armed: &Armed) {
     unsafe { solera_dispatch_compacts = u8::from(is_x86_feature_detected!("xsavec")) };
     EXEMPT[0].store(armed.text.0, Ordering::Relaxed);
     EXEMPT[1].store(armed.text.1, Ordering::Relaxed);
-    arm_thread();
-}
-
-/// Whether such calls of programs are served.
-pub fn is_on() -> bool {
-    EXEMPT[0].load(Ordering::Relaxed) != 0
+    if arm_thread() {
+        let [start, end] = [&raw const solera_dispatch_pass, &raw const solera_dispatch_pass_end];
+        cancel::makes_calls_in(start.addr()..end.addr());
+    }
 }
 
 /// The report is there.
@@ -87,22 +85,25 @@ pub fn tell() {
 }
 
 /// Switches it on for this thread, if it is on in the process. Own code runs.
-pub fn arm_thread() {
+pub fn arm_thread() -> bool {
     let [start, bytes] = [0, 1].map(|at: usize| EXEMPT[at].load(Ordering::Relaxed));
     if start == 0 {
-        return;
+        return false;
     }
     if IS_FILTERED.load(Ordering::Relaxed) {
-        return report::fell_back("clone", "no-system-call-dispatch-behind-a-filter");
+        report::fell_back("clone", "no-system-call-dispatch-behind-a-filter");
+        return false;
     }
     signal::admit_own();
     let selector = (&raw const here().selector) as usize;
     let option = PR_SET_SYSCALL_USER_DISPATCH as usize;
     let given = [option, ON, start, bytes, selector, 0];
-    if syscall::kernel(libc::SYS_prctl, given) != 0 {
+    let is_on = syscall::kernel(libc::SYS_prctl, given) == 0;
+    if !is_on {
         EXEMPT[0].store(0, Ordering::Relaxed);
         MISSING.store(NOT_THERE, Ordering::Relaxed);
     }
+    is_on
 }
 
 /// The program sets a filter of system calls: threads that begin later are left alone.
@@ -159,7 +160,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         // The direction that our code assumes.
         registers[libc::REG_EFL as usize] &= !0x400;
     } else {
-        serve_here(thread, interrupted);
+        serve_here(interrupted);
     }
     set_errno(failed);
 }
@@ -253,7 +254,7 @@ extern "C-unwind" fn serve(slot: &mut Slot) {
 
 /// The same in the handler, of a thread that stands on its signal stack.
 #[cold]
-fn serve_here(thread: &Thread, interrupted: &mut ucontext_t) {
+fn serve_here(interrupted: &mut ucontext_t) {
     let number = interrupted.uc_mcontext.gregs[libc::REG_RAX as usize];
     let served = serve_by(&mut interrupted.uc_mcontext.gregs);
     if served.is_some() && number == libc::SYS_rt_sigprocmask {
@@ -266,7 +267,6 @@ fn serve_here(thread: &Thread, interrupted: &mut ucontext_t) {
         Some(result) => registers[libc::REG_RAX as usize] = result as i64,
         None => pass_behind(registers),
     }
-    let _ = thread;
 }
 
 /// Serves a call, and says what it answers. `None`: it is the kernel's.
@@ -291,15 +291,7 @@ fn pass_behind(registers: &mut Registers) {
     // SAFETY: below the program's stack, where a signal's frame without a stack of its own is put.
     unsafe { (behind as *mut i64).write_unaligned(registers[libc::REG_RIP as usize]) };
     registers[libc::REG_RSP as usize] = behind as i64;
-    registers[libc::REG_RIP as usize] = solera_dispatch_pass as *const () as i64;
-}
-
-/// Whether a thread that a signal finds at this address makes a system call of the program's: it
-/// may end there.
-pub fn makes_call_at(address: usize) -> bool {
-    let [start, end] = [&raw const solera_dispatch_pass_start, &raw const solera_dispatch_pass_end]
-        .map(<*const [u8; 0]>::addr);
-    (start..end).contains(&address)
+    registers[libc::REG_RIP as usize] = (&raw const solera_dispatch_pass).addr() as i64;
 }
 
 /// A call that is the kernel's, whose child goes on with a stack of its own: behind the program's
@@ -335,8 +327,7 @@ unsafe extern "C" {
     /// Where a thread goes on that has a [`Slot`] at the top of its stack.
     fn solera_dispatch_serve();
     /// Where a thread goes on that makes its call itself, with the address behind it on its stack.
-    fn solera_dispatch_pass();
-    static solera_dispatch_pass_start: [u8; 0];
+    static solera_dispatch_pass: [u8; 0];
     static solera_dispatch_pass_end: [u8; 0];
     static mut solera_dispatch_compacts: u8;
     /// Makes a call whose child begins with these registers, and with a `ret`.
@@ -441,13 +432,10 @@ global_asm!(
     // With the address to go on at on top of the stack, above the red zone of the program's.
     ".hidden solera_dispatch_pass",
     ".globl solera_dispatch_pass",
-    ".hidden solera_dispatch_pass_start",
-    ".globl solera_dispatch_pass_start",
     ".hidden solera_dispatch_pass_end",
     ".globl solera_dispatch_pass_end",
     ".type solera_dispatch_pass, @function",
     "solera_dispatch_pass:",
-    "solera_dispatch_pass_start:",
     ".cfi_startproc",
     ".cfi_signal_frame",
     ".cfi_def_cfa rsp, {behind}",

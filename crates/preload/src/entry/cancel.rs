@@ -33,7 +33,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use door::arm::Armed;
 use door::entry::Progress;
 
-use crate::dispatch;
 use crate::entry::Real;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::syscall;
@@ -225,6 +224,21 @@ fn has_one_place() -> bool {
     minor.is_some_and(|minor| minor >= 41)
 }
 
+/// The code of this library's that makes the calls of code outside the C library: where it begins
+/// and ends.
+static OUTSIDE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Calls are made there, too (see [`crate::dispatch`]).
+pub fn makes_calls_in(code: std::ops::Range<usize>) {
+    OUTSIDE[0].store(code.start, Ordering::Relaxed);
+    OUTSIDE[1].store(code.end, Ordering::Relaxed);
+}
+
+/// Whether calls of code outside the C library arrive.
+pub fn sees_outside() -> bool {
+    OUTSIDE[1].load(Ordering::Relaxed) != 0
+}
+
 /// The C libraries whose calls arrive: of each name space one.
 static ARMED: [OnceLock<Armed>; 16] = [const { OnceLock::new() }; 16];
 
@@ -267,14 +281,12 @@ fn may_end(registers: &mut [libc::greg_t; 23], is_own: bool) -> bool {
         }
         return jumps;
     }
-    match door::entry::progress(rip, rax) {
-        Some(progress) => progress == Progress::Before || is_own,
-        // A thread that has the kernel serve its call, or is about to, may end where it stands.
-        None => {
-            let makes = door::entry::makes_call_at(rip) || dispatch::makes_call_at(rip);
-            !is_own_code(rip) || makes
-        }
+    if let Some(progress) = door::entry::progress(rip, rax) {
+        return progress == Progress::Before || is_own;
     }
+    // A thread that has the kernel serve its call, or is about to, may end where it stands.
+    let [start, end] = [0, 1].map(|at: usize| OUTSIDE[at].load(Ordering::Relaxed));
+    !is_own_code(rip) || door::entry::makes_call_at(rip) || (start..end).contains(&rip)
 }
 
 unsafe extern "C-unwind" fn on_cancel(

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use vfs::executable::{self, Dependencies, Linkage};
 
-use crate::dispatch;
+use crate::entry::cancel;
 use crate::processes::exec::interpreter;
 
 /// How much of a script's beginning is looked at.
@@ -141,7 +141,7 @@ pub fn obstacle_in(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<Obstacle> {
         Linkage::Foreign => Some(Obstacle::Never(FOREIGN)),
         Linkage::Static => Some(Obstacle::Never(STATIC)),
         Linkage::Go => Some(Obstacle::Never(GO)),
-        Linkage::GoBesideC => (!dispatch::is_on()).then_some(Obstacle::Never(GO)),
+        Linkage::GoBesideC => (!cancel::sees_outside()).then_some(Obstacle::Never(GO)),
         Linkage::Loader => Some(Obstacle::Loader),
         // The kernel refuses it, or knows its format by other means.
         Linkage::OtherFormat | Linkage::Damaged | Linkage::Dynamic => None,

@@ -6,8 +6,8 @@
 //! (see [`crate::mappings::page_faults`]), nor is SIGSYS (see [`crate::dispatch`]). For
 //! SIGSEGV, SIGBUS and SIGSYS the kernel always has ours: the last one's, [`trap_by`], is called
 //! with all that it needs, whatever the program asks for, and gives what is not its own to
-//! [`signal::arrive`] with the program's mask. Everything else, `SIG_IGN` above all, is set as it is, and a new image inherits it. The program
-//! is always told its own action.
+//! [`signal::arrive`] with the program's mask. Everything else, `SIG_IGN` above all, is set as it
+//! is, and a new image inherits it. The program is always told its own action.
 //!
 //! Locks: `ACTIONS`, under which nothing is waited for and no signal arrives. `fork` takes it.
 

@@ -255,8 +255,10 @@ pub fn give_held(thread: &Thread) {
     for (index, signal) in OWN.into_iter().enumerate() {
         if blocked & bit(signal) == 0 {
             // SAFETY: the thread's own record; all zeros are no signal.
-            let held =
-                unsafe { std::mem::replace(&mut (*thread.held.get())[index], std::mem::zeroed()) };
+            let held = unsafe {
+                let place = &raw mut (*thread.held.get())[index];
+                place.replace(std::mem::zeroed())
+            };
             if held.si_signo != 0 {
                 queue(held.si_signo, &raw const held);
             }

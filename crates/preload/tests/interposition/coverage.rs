@@ -156,8 +156,9 @@ fn page() -> String {
          counted; a path on the volume is not seen.\n\n\
          Whichever function of the C library makes the call, it is served ([door.md](door.md)): \
          streams, directories, `fts`, `glob`, `dlopen`, `syscall`. System calls that a program \
-         makes by instructions of its own are not seen: there a descriptor of the volume gives \
-         `EBADF`, an inherited one `EISDIR` or `ENOTDIR`.\n\n\
+         makes by instructions of its own are served as well from Linux 5.11 on \
+         ([outside-calls.md](outside-calls.md)); where one slips past, a descriptor of the volume \
+         gives `EBADF`, an inherited one `EISDIR` or `ENOTDIR`.\n\n\
          The kernel's own asynchronous calls cannot reach the volume. While one is attached, what \
          begins them gives `ENOSYS`, and is counted: {} (liburing, libaio). Programs then use \
          threads. `SOLERA_KERNEL_AIO=allow` leaves them to the kernel.\n\n\
