@@ -30,7 +30,7 @@
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_void};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ::door::arm::Armed;
 use ::door::entry::Call;
@@ -55,14 +55,12 @@ const SYS_USER_DISPATCH: c_int = 2;
 static EXEMPT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// Where handlers of signals return to.
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
-/// Why it is not on in all threads.
-static MISSING: AtomicU32 = AtomicU32::new(0);
-/// The kernel does not have it, or does not let this process have it.
-const NOT_THERE: u32 = 1;
 /// The program has set a filter of system calls.
 static IS_FILTERED: AtomicBool = AtomicBool::new(false);
 
-/// Switches it on: the C library is armed, and there is one thread.
+/// The C library is armed, and there is one thread: threads that begin from here on switch it on.
+/// This one does in the library's constructor: until then the dynamic linker makes calls, each of
+/// which a debugger would stop at.
 pub fn begin(armed: &Armed) {
     sigaction::trap_by(trapped);
     let Some(restorer) = sigaction::restorer() else { return };
@@ -71,15 +69,17 @@ pub fn begin(armed: &Armed) {
     unsafe { solera_dispatch_compacts = u8::from(is_x86_feature_detected!("xsavec")) };
     EXEMPT[0].store(armed.text.0, Ordering::Relaxed);
     EXEMPT[1].store(armed.text.1, Ordering::Relaxed);
+}
+
+/// What [`begin`] has left. Called inside.
+pub fn go_on() {
+    if EXEMPT[0].load(Ordering::Relaxed) == 0 {
+        return;
+    }
     if arm_thread() {
         let [start, end] = [&raw const solera_dispatch_pass, &raw const solera_dispatch_pass_end];
         cancel::makes_calls_in(start.addr()..end.addr());
-    }
-}
-
-/// The report is there.
-pub fn tell() {
-    if MISSING.load(Ordering::Relaxed) == NOT_THERE {
+    } else {
         report::fell_back("prctl", "no-system-call-dispatch");
     }
 }
@@ -101,7 +101,6 @@ pub fn arm_thread() -> bool {
     let is_on = syscall::kernel(libc::SYS_prctl, given) == 0;
     if !is_on {
         EXEMPT[0].store(0, Ordering::Relaxed);
-        MISSING.store(NOT_THERE, Ordering::Relaxed);
     }
     is_on
 }

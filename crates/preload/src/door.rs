@@ -392,7 +392,6 @@ pub const CLONE_WORDS: usize = 16;
 pub fn begun() {
     if ARMED[0].load(Ordering::Relaxed) != 0 {
         door::entry::answer_by(arrived);
-        dispatch::tell();
     }
 }
 

@@ -55,6 +55,9 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn constructor() {
     process();
+    // The dynamic linker has made its last call.
+    let _inside = Inside::new();
+    dispatch::go_on();
 }
 
 /// This process's attachment, if it has one; begins what is to begin.
