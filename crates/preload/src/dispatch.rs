@@ -273,6 +273,7 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
     let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
         .map(|register| registers[register as usize] as usize);
     let given = arguments_of(registers);
+    door::arm_linker_at(address);
     let mut call = Call::trapped(number as u32, given, address, stack);
     if u32::try_from(number).is_err() || !door::answer(&mut call) {
         return pass_with_stack(number as c_long, &given, registers);

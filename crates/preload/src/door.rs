@@ -18,6 +18,7 @@
 use std::arch::global_asm;
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int, c_long};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -210,7 +211,7 @@ fn look(call: &mut Call) -> Option<Verdict> {
             }
             return None;
         }
-        libc::SYS_rt_sigaction if given[0] == cancel::SIGCANCEL && given[1] != 0 => {
+        libc::SYS_rt_sigaction if cancel::is_of_library(given[0]) && given[1] != 0 => {
             Outcome::Value(cancel::installed(given))
         }
         libc::SYS_rt_sigaction => return None,
@@ -499,6 +500,25 @@ pub fn arm_linker() {
             Err(_) => report::fell_back("dlopen", "dynamic-linker-not-patched"),
         }
     });
+}
+
+/// A call comes from that address, past the door: of the dynamic linker, which the C library has
+/// asked by itself to load something.
+pub fn arm_linker_at(address: usize) {
+    static CODE: OnceLock<Range<usize>> = OnceLock::new();
+    let code = CODE.get_or_init(|| {
+        let linker = objects::linker().map(objects::Object::base);
+        let text =
+            linker.and_then(|base| Some((base, door::elf::Parts::of(headers_of(base)).ok()?)));
+        text.map_or(0..0, |(base, parts)| {
+            let start = base + parts.text.address as usize;
+            start..start + parts.text.size as usize
+        })
+    });
+    if code.contains(&address) {
+        let _inside = Inside::new();
+        arm_linker();
+    }
 }
 
 /// The dynamic linker has relocated an object: if it is another C library, in a name space of its

@@ -113,6 +113,10 @@ pub fn end_if_due() -> bool {
 
 /// The signal by which glibc cancels a thread of the asynchronous type.
 pub const SIGCANCEL: usize = 32;
+/// The signal by which glibc changes the user of all threads.
+const SIGSETXID: usize = 33;
+/// glibc's handler of that; 0: not known yet.
+static USER_HANDLER: AtomicUsize = AtomicUsize::new(0);
 /// glibc's handler of it; 0: not known yet.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 
@@ -191,6 +195,11 @@ pub fn stand_before() {
     syscall::kernel(libc::SYS_rt_sigaction, [SIGCANCEL, new, 0, 8, 0, 0]);
 }
 
+/// Whether this is a signal of the C library's own.
+pub fn is_of_library(signal: usize) -> bool {
+    signal == SIGCANCEL || signal == SIGSETXID
+}
+
 /// The C library installs its handler by this system call: ours goes before it. Gives the call's
 /// answer.
 pub fn installed(given: &[usize; 6]) -> c_long {
@@ -198,8 +207,13 @@ pub fn installed(given: &[usize; 6]) -> c_long {
         return syscall::kernel(libc::SYS_rt_sigaction, *given);
     };
     if action.handler > libc::SIG_IGN {
-        HANDLER.store(action.handler, Ordering::Release);
-        action.handler = on_cancel as *const () as usize;
+        let (place, own) = if given[0] == SIGCANCEL {
+            (&HANDLER, on_cancel as *const ())
+        } else {
+            (&USER_HANDLER, on_user_change as *const ())
+        };
+        place.store(action.handler, Ordering::Release);
+        action.handler = own as usize;
     }
     let mut given = *given;
     given[1] = (&raw const action) as usize;
@@ -289,12 +303,27 @@ fn may_end(registers: &mut [libc::greg_t; 23], is_own: bool) -> bool {
     !is_own_code(rip) || door::entry::makes_call_at(rip) || (start..end).contains(&rip)
 }
 
+type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Has glibc change the thread's user, wherever it is: in a call that is made as before.
+unsafe extern "C-unwind" fn on_user_change(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    let _programs = OwnCode::not();
+    // SAFETY: glibc's handler, by its own address, and what the kernel gave.
+    unsafe {
+        let handler: Handler = std::mem::transmute(USER_HANDLER.load(Ordering::Acquire));
+        handler(signal, info, context);
+    }
+}
+
 unsafe extern "C-unwind" fn on_cancel(
     signal: c_int,
     info: *mut libc::siginfo_t,
     context: *mut c_void,
 ) {
-    type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
     let thread = here();
     let is_own = thread.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0;
     // SAFETY: what the kernel gave.
