@@ -82,7 +82,7 @@ macro_rules! for_each_row {
 57 fork [] watched(Processes) numbers(HandsOn) split(HandedOver);
 58 vfork [] watched(Processes) numbers(HandsOn) split(Own) as [vfork __vfork];
 59 execve [Path, Texts, Texts] volume(int execve) numbers(HandsOn) split(HandedOver);
-60 exit [Number] watched(Processes);
+60 exit [Number] kernel;
 61 wait4 [Number, Writes(4), Flags(0xe000000b), Writes(144)] kernel;
 62 kill [Number, Number] kernel;
 63 uname [Writes(390)] kernel;

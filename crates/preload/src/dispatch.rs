@@ -2,7 +2,7 @@
 //! `rustix`, Zig, Go in shared libraries, code made at run time.
 //!
 //! The kernel sends SIGSYS for them (Syscall User Dispatch, Linux 5.11), and they are served by the
-//! same bodies as those of the door, in the handler. Exempt is the C library's text, whose sites
+//! same bodies as those of the door. Exempt is the C library's text, whose sites
 //! that are served are patched; and this library's own code, while it runs: it says so in a byte of
 //! its thread's record (see [`OwnCode`]).
 //!
@@ -24,18 +24,19 @@
 //! then it is switched on. Not for a thread that a system call of the program's own makes, or that
 //! begins behind a filter of system calls, which may end it for the `prctl`: the report says so.
 //!
-//! A source of such calls must not be fast: 1 us each, beside 0.1. SIGSYS is never blocked in the
-//! kernel's mask (see [`crate::signals::sigmask`]).
+//! A call costs two entries of the kernel more, and a signal: some ten times a short call of the
+//! kernel's. SIGSYS is never blocked in the kernel's mask (see [`crate::signals::sigmask`]).
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_void};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use ::door::arm::Armed;
 use ::door::entry::Call;
 use libc::{siginfo_t, stack_t, ucontext_t};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use vfs::Errno;
 
 use crate::door;
 use crate::entry::pending_signals::change_mask;
@@ -50,6 +51,10 @@ pub const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
 const ON: usize = 1;
 /// `si_code` of such a SIGSYS.
 const SYS_USER_DISPATCH: c_int = 2;
+/// `si_arch` of a call by `syscall`; one by `int 0x80` has another one, and other numbers.
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+/// The word of the kernel's structure that has it, behind the call's address and number.
+const SI_ARCH: usize = 7;
 
 /// The C library's text: address and bytes; 0: it is not switched on in this process.
 static EXEMPT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -95,6 +100,7 @@ pub fn arm_thread() -> bool {
         return false;
     }
     signal::admit_own();
+    keep_stack();
     let selector = (&raw const here().selector) as usize;
     let option = PR_SET_SYSCALL_USER_DISPATCH as usize;
     let given = [option, ON, start, bytes, selector, 0];
@@ -122,9 +128,10 @@ struct Slot {
     unused: i64,
 }
 
-/// Bytes of a slot with the vector registers below it (each state of them that there is).
-/// SSE's, AVX's and AVX-512's. The rights of memory (`PKRU`) are not among them.
+/// The states of vector registers that are put aside: SSE's, AVX's and AVX-512's. The rights of
+/// memory (`PKRU`) are not among them.
 const STATES: u32 = 0b1110_0110;
+/// Bytes of a slot, and of the vector registers below it.
 const SLOT: usize = size_of::<Slot>();
 const VECTORS: usize = 2816;
 const _: () = assert!(SLOT.is_multiple_of(64) && VECTORS.is_multiple_of(64));
@@ -132,7 +139,10 @@ const _: () = assert!(SLOT.is_multiple_of(64) && VECTORS.is_multiple_of(64));
 /// The handler of SIGSYS.
 extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel called us with these.
-    let (code, interrupted) = unsafe { ((*info).si_code, &mut *context.cast::<ucontext_t>()) };
+    let (code, kind, interrupted) = unsafe {
+        let kind = info.cast::<u32>().add(SI_ARCH).read();
+        ((*info).si_code, kind, &mut *context.cast::<ucontext_t>())
+    };
     if code != SYS_USER_DISPATCH {
         // The program's, whose action may add to the mask.
         change_mask(libc::SIG_BLOCK, sigaction::mask_of_trap());
@@ -145,9 +155,11 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
         .map(|register| registers[register as usize] as usize);
     if thread.is_inside() || cancel::is_own_code(address) {
-        let answer = syscall::kernel(number as c_long, arguments_of(registers));
-        let answer = if answer == -1 { -c_long::from(errno()) } else { answer };
-        registers[libc::REG_RAX as usize] = answer;
+        let answer = raw(number as c_long, arguments_of(registers));
+        registers[libc::REG_RAX as usize] = answer as i64;
+    } else if kind != AUDIT_ARCH_X86_64 {
+        report::refused("int 0x80", "system-call-of-32-bit", Errno::NOSYS);
+        registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
     } else if number as c_long == libc::SYS_rt_sigreturn {
         // It comes back to the C library's instruction, which is exempt.
         registers[libc::REG_RIP as usize] = RESTORER.load(Ordering::Relaxed) as i64;
@@ -164,6 +176,12 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     set_errno(failed);
 }
 
+/// Calls the kernel here: its answer, or `-errno`.
+fn raw(number: c_long, given: Arguments) -> isize {
+    let answer = syscall::kernel(number, given) as isize;
+    if answer == -1 { -(errno() as isize) } else { answer }
+}
+
 /// A call's arguments, in the kernel's order.
 fn arguments_of(registers: &Registers) -> Arguments {
     [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
@@ -173,8 +191,17 @@ fn arguments_of(registers: &Registers) -> Arguments {
 /// Bytes of a thread's own stack: handlers of the program's may run on it, while a call waits.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Stacks that threads have left; 0: none. A child of a fork has copies of them.
-static LEFT: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+/// A stack that a thread has, or had: nothing arrives when a thread ends, so the next one that
+/// needs a stack asks which threads there are.
+struct Owned {
+    /// The thread; 0: none was made here.
+    thread: AtomicU32,
+    stack: AtomicUsize,
+}
+
+/// Beyond these each thread makes a stack, which stays.
+static STACKS: [Owned; 256] =
+    [const { Owned { thread: AtomicU32::new(0), stack: AtomicUsize::new(0) } }; 256];
 
 /// Where the slot of a thread with this stack pointer is to be: on its own stack, below what is in
 /// use. `None`: it stands on its signal stack, or there is no memory.
@@ -201,11 +228,46 @@ fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
 /// What a function may use below its stack pointer.
 const RED_ZONE: usize = 128;
 
+/// A stack for the calling thread: one of a thread that has ended (or of the parent process'), or a
+/// new one. No lock: a place is taken by compare-and-swap.
 fn new_stack() -> Option<usize> {
-    let left = LEFT.iter().map(|left| left.swap(0, Ordering::Acquire)).find(|&left| left != 0);
-    if left.is_some() {
-        return left;
+    let id = |pid: rustix::process::Pid| pid.as_raw_nonzero().get();
+    let (process, own) = (id(rustix::process::getpid()), id(rustix::thread::gettid()));
+    let is_dead = |thread: i32| {
+        let asked =
+            syscall::kernel(libc::SYS_tgkill, [process as usize, thread as usize, 0, 0, 0, 0]);
+        asked != 0 && errno() == libc::ESRCH
+    };
+    let own_number = own.cast_unsigned();
+    let free = STACKS.iter().find(|place| {
+        let owner = place.thread.load(Ordering::Acquire);
+        let is_free = owner == 0 || owner == own_number || is_dead(owner.cast_signed());
+        let (order, other) = (Ordering::AcqRel, Ordering::Relaxed);
+        is_free && place.thread.compare_exchange(owner, own_number, order, other).is_ok()
+    });
+    match free.map(|place| &place.stack) {
+        None => made_stack(),
+        Some(stack) if stack.load(Ordering::Relaxed) != 0 => Some(stack.load(Ordering::Relaxed)),
+        Some(stack) => {
+            let made = made_stack()?;
+            stack.store(made, Ordering::Relaxed);
+            Some(made)
+        }
     }
+}
+
+/// In a forked process, whose one thread has another number: its stack is its own.
+fn keep_stack() {
+    let own = here().trap_stack.load(Ordering::Relaxed);
+    if own != 0
+        && let Some(place) = STACKS.iter().find(|place| place.stack.load(Ordering::Relaxed) == own)
+    {
+        let number = rustix::thread::gettid().as_raw_nonzero().get();
+        place.thread.store(number.cast_unsigned(), Ordering::Release);
+    }
+}
+
+fn made_stack() -> Option<usize> {
     let (access, flags) = (
         ProtFlags::READ | ProtFlags::WRITE,
         MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
@@ -220,23 +282,6 @@ fn new_stack() -> Option<usize> {
 }
 
 const GUARD: usize = 4096;
-
-/// The thread ends. Own code runs.
-pub fn thread_ends() {
-    let own = here().trap_stack.load(Ordering::Relaxed);
-    let stack = std::ptr::from_ref(&own) as usize;
-    // One that ends in a handler, on it, keeps it.
-    if own == 0 || (own..own + STACK_BYTES).contains(&stack) {
-        return;
-    }
-    here().trap_stack.store(0, Ordering::Relaxed);
-    let (order, other) = (Ordering::Release, Ordering::Relaxed);
-    if !LEFT.iter().any(|left| left.compare_exchange(0, own, order, other).is_ok()) {
-        let bytes = GUARD + STACK_BYTES;
-        // SAFETY: a mapping of this library's that nobody uses any more.
-        let _ = unsafe { rustix::mm::munmap((own - GUARD) as *mut c_void, bytes) };
-    }
-}
 
 /// Serves the call in a slot, on the thread's own stack. Where the kernel is to make it, the thread
 /// goes on where that is done.
@@ -297,7 +342,13 @@ fn pass_behind(registers: &mut Registers) {
 /// A call that is the kernel's, whose child goes on with a stack of its own: behind the program's
 /// instruction, with all of its registers. `None`: another one.
 fn pass_with_stack(number: c_long, given: &Arguments, registers: &Registers) -> Option<isize> {
-    let (_, stack) = door::flags_of(number, given).filter(|made| made.1 != 0)?;
+    let (flags, stack) = door::flags_of(number, given)?;
+    if stack == 0 {
+        // A child that shared this stack would leave its parent nothing to come back to: it gets a
+        // copy.
+        let is_apart = flags & door::CLONE_VM == 0;
+        return (!is_apart).then(|| raw(libc::SYS_fork, [0; 6]));
+    }
     // What the child's `ret` takes from its stack.
     let top = stack.wrapping_sub(size_of::<usize>());
     if let Err(error) = Out(top as *mut i64).put(registers[libc::REG_RIP as usize]) {

@@ -197,7 +197,7 @@ pub fn is_kernels(fd: c_int) -> bool {
         && page_faults::kernel_finds_all()
 }
 
-/// Looks at a call that makes, begins or ends a thread or a process, installs a handler, or is a
+/// Looks at a call that makes or begins a thread or a process, installs a handler, or is a
 /// sign of the dynamic linker's. `None`: it is served as others.
 #[cold]
 fn look(call: &mut Call) -> Option<Verdict> {
@@ -215,10 +215,6 @@ fn look(call: &mut Call) -> Option<Verdict> {
             Outcome::Value(cancel::installed(given))
         }
         libc::SYS_rt_sigaction => return None,
-        libc::SYS_exit => {
-            dispatch::thread_ends();
-            Outcome::Passed
-        }
         // A thread or a forked process begins.
         libc::SYS_set_robust_list => {
             dispatch::arm_thread();
@@ -260,7 +256,7 @@ fn is_of_linker(address: usize) -> bool {
     (start..end).contains(&address)
 }
 
-const CLONE_VM: u64 = libc::CLONE_VM as u64;
+pub const CLONE_VM: u64 = libc::CLONE_VM as u64;
 
 /// Flags and stack of a call that makes a thread or a process; `None`: it makes none, or its
 /// structure cannot be read.
