@@ -3,7 +3,8 @@
 
 use object::LittleEndian as LE;
 use object::elf::{
-    NT_GNU_BUILD_ID, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE, ProgramHeader64,
+    NT_GNU_BUILD_ID, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE, PT_PHDR,
+    ProgramHeader64,
 };
 
 /// A program header.
@@ -91,6 +92,22 @@ impl Parts {
         }
         Ok(parts)
     }
+}
+
+/// The part of any object that may be executed.
+pub fn code(headers: &[ProgramHeader]) -> Option<Part> {
+    let is_code = |header: &&ProgramHeader| {
+        header.p_type.get(LE) == PT_LOAD && header.p_flags.get(LE) & PF_X != 0
+    };
+    let found = headers.iter().find(is_code)?;
+    Some(Part { address: found.p_vaddr.get(LE), size: found.p_memsz.get(LE) })
+}
+
+/// What is added to the addresses that these program headers say, which stand at `table`. `None`:
+/// they do not say where they would be themselves.
+pub fn base(table: usize, headers: &[ProgramHeader]) -> Option<usize> {
+    let own = headers.iter().find(|header| header.p_type.get(LE) == PT_PHDR)?;
+    Some(table.wrapping_sub(own.p_vaddr.get(LE) as usize))
 }
 
 /// Reads bytes at an address; none where the object has none.

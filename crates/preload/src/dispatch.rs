@@ -28,11 +28,13 @@
 //! kernel's. SIGSYS is never blocked in the kernel's mask (see [`crate::signals::sigmask`]).
 
 use std::arch::global_asm;
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use ::door::arm::Armed;
+use ::door::elf::ProgramHeader;
 use ::door::entry::Call;
 use libc::{siginfo_t, stack_t, ucontext_t};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -43,7 +45,8 @@ use crate::entry::pending_signals::change_mask;
 use crate::entry::pointers::Out;
 use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{OwnCode, Thread, here};
-use crate::entry::{cancel, errno, report, set_errno};
+use crate::entry::{Inside, cancel, errno, report, set_errno};
+use crate::runtime::{environment, objects};
 use crate::signals::{sigaction, signal};
 
 /// `prctl`: switches it on or off.
@@ -58,8 +61,6 @@ const SI_ARCH: usize = 7;
 
 /// The C library's text: address and bytes; 0: it is not switched on in this process.
 static EXEMPT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-/// Where handlers of signals return to.
-static RESTORER: AtomicUsize = AtomicUsize::new(0);
 /// The program has set a filter of system calls.
 static IS_FILTERED: AtomicBool = AtomicBool::new(false);
 
@@ -68,8 +69,6 @@ static IS_FILTERED: AtomicBool = AtomicBool::new(false);
 /// which a debugger would stop at.
 pub fn begin(armed: &Armed) {
     sigaction::trap_by(trapped);
-    let Some(restorer) = sigaction::restorer() else { return };
-    RESTORER.store(restorer, Ordering::Relaxed);
     // SAFETY: a byte that is read by what is armed below only.
     unsafe { solera_dispatch_compacts = u8::from(is_x86_feature_detected!("xsavec")) };
     EXEMPT[0].store(armed.text.0, Ordering::Relaxed);
@@ -111,9 +110,21 @@ pub fn arm_thread() -> bool {
     is_on
 }
 
-/// The program sets a filter of system calls: threads that begin later are left alone.
-pub fn before_filter() {
+/// The program sets a filter of system calls, or allows itself nothing but reads and writes
+/// (`is_strict`): threads that begin later are left alone. This one needs no other call than those
+/// that it makes itself, and the return from the handler; in strict mode it is let go.
+pub fn before_filter(is_strict: bool) {
     IS_FILTERED.store(true, Ordering::Relaxed);
+    let thread = here();
+    if is_strict {
+        const OFF: usize = 0;
+        let option = PR_SET_SYSCALL_USER_DISPATCH as usize;
+        syscall::kernel(libc::SYS_prctl, [option, OFF, 0, 0, 0, 0]);
+    } else if thread.trap_stack.load(Ordering::Relaxed) == 0
+        && EXEMPT[0].load(Ordering::Relaxed) != 0
+    {
+        thread.trap_stack.store(new_stack().unwrap_or(0), Ordering::Relaxed);
+    }
 }
 
 /// The general registers of a thread, as a signal's context has them.
@@ -145,7 +156,10 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     };
     if code != SYS_USER_DISPATCH {
         // The program's, whose action may add to the mask.
-        change_mask(libc::SIG_BLOCK, sigaction::mask_of_trap());
+        let mask = sigaction::mask_of_trap();
+        if mask != 0 {
+            change_mask(libc::SIG_BLOCK, mask);
+        }
         return signal::arrive(signal, info, context);
     }
     let _own = OwnCode::new();
@@ -155,6 +169,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
         .map(|register| registers[register as usize] as usize);
     if thread.is_inside() || cancel::is_own_code(address) {
+        // Own code that made no word of it.
         let answer = raw(number as c_long, arguments_of(registers));
         registers[libc::REG_RAX as usize] = answer as i64;
     } else if kind != AUDIT_ARCH_X86_64 {
@@ -162,7 +177,9 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
     } else if number as c_long == libc::SYS_rt_sigreturn {
         // It comes back to the C library's instruction, which is exempt.
-        registers[libc::REG_RIP as usize] = RESTORER.load(Ordering::Relaxed) as i64;
+        let _inside = Inside::new();
+        let restorer = sigaction::restorer().unwrap_or(0);
+        registers[libc::REG_RIP as usize] = restorer as i64;
     } else if let Some(slot) = place_of(thread, stack, &interrupted.uc_stack) {
         // SAFETY: room for it on the thread's own stack, of which nothing is used below.
         unsafe { (slot as *mut Slot).write(Slot { registers: *registers, unused: 0 }) };
@@ -318,6 +335,10 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
     let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
         .map(|register| registers[register as usize] as usize);
     let given = arguments_of(registers);
+    if is_of_solera(address) {
+        // The explicit library, SQLite's VFS, commands: they have an engine of their own.
+        return None;
+    }
     door::arm_linker_at(address);
     let mut call = Call::trapped(number as u32, given, address, stack);
     if u32::try_from(number).is_err() || !door::answer(&mut call) {
@@ -327,6 +348,71 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
         registers[libc::REG_RSP as usize] = other as i64;
     }
     Some(call.result)
+}
+
+/// The objects whose calls stay the kernel's, by the names of their files.
+const LIBRARIES: [&[u8]; 4] =
+    [b"libsolera.so", b"solera_vfs.so", b"libsolera_align.so", b"libsolera_profile.so"];
+const PROGRAM: &[u8] = b"solera";
+
+/// What was found of addresses, so that the list of objects is not looked through at each call:
+/// where a piece of code begins and ends, and whether it is one of those. An end of 0: none, or not yet.
+static FOUND: [[AtomicUsize; 3]; 8] = [const { [const { AtomicUsize::new(0) }; 3] }; 8];
+
+/// Whether the code at an address is of this project's own: of another library, or of a command.
+fn is_of_solera(address: usize) -> bool {
+    let known = FOUND.iter().find_map(|[start, end, is]| {
+        let end = end.load(Ordering::Acquire);
+        let is_in = (start.load(Ordering::Relaxed)..end).contains(&address);
+        is_in.then(|| is.load(Ordering::Relaxed) != 0)
+    });
+    known.unwrap_or_else(|| look_for(address))
+}
+
+#[cold]
+fn look_for(address: usize) -> bool {
+    let is_of = |file: &[u8]| {
+        let name = file.rsplit(|&byte| byte == b'/').next().unwrap_or(file);
+        // Libraries have a version behind their names, perhaps.
+        name == PROGRAM || LIBRARIES.iter().any(|own| name.starts_with(own))
+    };
+    let libraries = objects::loaded().filter(|object| !object.file().is_empty());
+    let mut all = libraries
+        .filter_map(|object| {
+            let code = door::code_of(object.base(), door::headers_of(object.base()))?;
+            Some((code, object.file()))
+        })
+        .chain(program());
+    let Some((code, file)) = all.find(|(code, _)| code.contains(&address)) else { return false };
+    let is = is_of(file);
+    for [start, end, is_own] in &FOUND {
+        let (order, other) = (Ordering::AcqRel, Ordering::Relaxed);
+        if start.compare_exchange(0, code.start, order, other).is_ok() {
+            is_own.store(is.into(), Ordering::Relaxed);
+            end.store(code.end, Ordering::Release);
+            break;
+        }
+    }
+    is
+}
+
+/// The program's own code, and its file.
+fn program() -> Option<(Range<usize>, &'static [u8])> {
+    const AT_PHDR: c_ulong = 3;
+    const AT_PHNUM: c_ulong = 5;
+    const AT_EXECFN: c_ulong = 31;
+    let [table, count, file] =
+        [AT_PHDR, AT_PHNUM, AT_EXECFN].map(|kind| environment::auxiliary(kind) as usize);
+    if table == 0 || file == 0 {
+        return None;
+    }
+    // SAFETY: where the kernel says that the program's headers and its file's name are.
+    let (headers, file) = unsafe {
+        let headers = std::slice::from_raw_parts(table as *const ProgramHeader, count);
+        (headers, CStr::from_ptr(file as *const c_char).to_bytes())
+    };
+    let base = ::door::elf::base(table, headers)?;
+    Some((door::code_of(base, headers)?, file))
 }
 
 /// Has the thread make its call itself, below its own stack pointer and red zone.

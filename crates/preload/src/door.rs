@@ -504,17 +504,19 @@ pub fn arm_linker_at(address: usize) {
     static CODE: OnceLock<Range<usize>> = OnceLock::new();
     let code = CODE.get_or_init(|| {
         let linker = objects::linker().map(objects::Object::base);
-        let text =
-            linker.and_then(|base| Some((base, door::elf::Parts::of(headers_of(base)).ok()?)));
-        text.map_or(0..0, |(base, parts)| {
-            let start = base + parts.text.address as usize;
-            start..start + parts.text.size as usize
-        })
+        linker.and_then(|base| code_of(base, headers_of(base))).unwrap_or(0..0)
     });
     if code.contains(&address) {
         let _inside = Inside::new();
         arm_linker();
     }
+}
+
+/// Where the code of an object with these program headers is, whose addresses are from `base` on.
+pub fn code_of(base: usize, headers: &[ProgramHeader]) -> Option<Range<usize>> {
+    let text = door::elf::code(headers)?;
+    let start = base + text.address as usize;
+    Some(start..start + text.size as usize)
 }
 
 /// The dynamic linker has relocated an object: if it is another C library, in a name space of its
@@ -547,7 +549,7 @@ fn arm(base: usize) -> Result<Armed, Refusal> {
 }
 
 /// The program headers of what is loaded there.
-fn headers_of(base: usize) -> &'static [ProgramHeader] {
+pub fn headers_of(base: usize) -> &'static [ProgramHeader] {
     // SAFETY: an object begins with its header, which says where the others are: in its first
     // pages.
     unsafe {

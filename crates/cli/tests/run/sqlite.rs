@@ -224,7 +224,7 @@ fn processes_of_every_kind_work_on_one_database() {
         for child in children {
             let output = child.wait_with_output().expect("a worker");
             let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{file}: {said}");
+            assert!(output.status.success(), "{file}: {}: {said}", output.status);
         }
         if let Some(mounted) = mounted {
             mounted.end();

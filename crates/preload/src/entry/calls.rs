@@ -22,6 +22,9 @@ use crate::interposed::bodies;
 use crate::mappings::{cache_segments, calls as mappings};
 use crate::paths;
 
+/// `PR_SET_SECCOMP`: reads, writes and the end only.
+const STRICT: usize = libc::SECCOMP_MODE_STRICT as usize;
+
 /// Refuses if `path` is a volume's; else the kernel serves.
 fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
     let seen = paths::volume_at(process, path, true).ok_or(Stop::Kernel)?;
@@ -176,7 +179,7 @@ bodies! {
             return Err(Stop::Refused("own-system-call-dispatch", Errno::INVAL));
         }
         if option == libc::PR_SET_SECCOMP {
-            dispatch::before_filter();
+            dispatch::before_filter(a == STRICT);
             flac::program::stop();
         }
         Err(Stop::Kernel)
@@ -184,7 +187,7 @@ bodies! {
     fn seccomp(operation: c_uint, flags: c_uint, arguments: *const c_void) -> c_int = |_, _| {
         let _ = (flags, arguments);
         if operation != libc::SECCOMP_GET_ACTION_AVAIL {
-            dispatch::before_filter();
+            dispatch::before_filter(operation == libc::SECCOMP_SET_MODE_STRICT);
             flac::program::stop();
         }
         Err(Stop::Kernel)
