@@ -356,7 +356,8 @@ const LIBRARIES: [&[u8]; 4] =
 const PROGRAM: &[u8] = b"solera";
 
 /// What was found of addresses, so that the list of objects is not looked through at each call:
-/// where a piece of code begins and ends, and whether it is one of those. An end of 0: none, or not yet.
+/// where a piece of code begins and ends, and whether it is one of those. An end of 0: none, or not
+/// yet.
 static FOUND: [[AtomicUsize; 3]; 8] = [const { [const { AtomicUsize::new(0) }; 3] }; 8];
 
 /// Whether the code at an address is of this project's own: of another library, or of a command.
