@@ -24,8 +24,8 @@
 //! then it is switched on. Not for a thread that a system call of the program's own makes, or that
 //! begins behind a filter of system calls, which may end it for the `prctl`: the report says so.
 //!
-//! A call costs two entries of the kernel more, and a signal: some ten times a short call of the
-//! kernel's. SIGSYS is never blocked in the kernel's mask (see [`crate::signals::sigmask`]).
+//! A call costs two entries of the kernel more, and a signal. SIGSYS is never blocked in the
+//! kernel's mask (see [`crate::signals::sigmask`]).
 
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};

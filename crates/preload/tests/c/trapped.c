@@ -377,6 +377,31 @@ static void threads(void) {
     SAY(count);
 }
 
+static void *calls_once(void *unused) {
+    (void)unused;
+    return (void *)seen();
+}
+
+static int mappings(void) {
+    int lines = 0, byte;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while ((byte = getc(maps)) != EOF)
+        lines += byte == '\n';
+    fclose(maps);
+    return lines;
+}
+
+// Threads that have ended leave no memory behind.
+static void many_threads(void) {
+    int before = mappings();
+    for (int round = 0; round < 300; round++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, calls_once, NULL);
+        pthread_join(thread, NULL);
+    }
+    SAY(mappings() - before < 50);
+}
+
 static long ended(long pid) {
     int status = 0;
     long waited = raw(SYS_wait4, pid, &status, 0, NULL);
@@ -491,6 +516,7 @@ int main(int argc, char **argv) {
     stacks();
     contexts();
     threads();
+    many_threads();
     children();
     filters();
     return 0;
