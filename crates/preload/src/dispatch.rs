@@ -353,7 +353,7 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
 /// The objects whose calls stay the kernel's, by the names of their files.
 const LIBRARIES: [&[u8]; 4] =
     [b"libsolera.so", b"solera_vfs.so", b"libsolera_align.so", b"libsolera_profile.so"];
-const PROGRAM: &[u8] = b"solera";
+const PROGRAMS: [&[u8]; 2] = [b"solera", b"solera-bench"];
 
 /// What was found of addresses, so that the list of objects is not looked through at each call:
 /// where a piece of code begins and ends, and whether it is one of those. An end of 0: none, or not
@@ -375,7 +375,7 @@ fn look_for(address: usize) -> bool {
     let is_of = |file: &[u8]| {
         let name = file.rsplit(|&byte| byte == b'/').next().unwrap_or(file);
         // Libraries have a version behind their names, perhaps.
-        name == PROGRAM || LIBRARIES.iter().any(|own| name.starts_with(own))
+        PROGRAMS.contains(&name) || LIBRARIES.iter().any(|own| name.starts_with(own))
     };
     let libraries = objects::loaded().filter(|object| !object.file().is_empty());
     let mut all = libraries

@@ -33,19 +33,19 @@ if command -v go >/dev/null; then
     printf 'package main\nfunc main() { println("ran") }\n' >hello.go
     CGO_ENABLED=0 go build -o gostatic hello.go
     refused static srun ./gostatic
-    printf 'package main\nimport "net"\nfunc main() { net.LookupHost("localhost"); println("ran") }\n' >hello.go
-    # The usual way, one that is stripped of what can be, and one that gcc links.
+    # Beside the C library it is served (tests/door/cases/go.sh): with the usual links, stripped of what
+    # can be, and linked by gcc.
+    printf 'package main\nimport ("net"; "os")\nfunc main() { net.LookupHost("localhost"); b, err := os.ReadFile(os.Args[1]); if err != nil { panic(err) }; os.Stdout.Write(b) }\n' >hello.go
+    echo there >"$SCRATCH/there"
+    srun cp "$SCRATCH/there" "$AT/there"
     for way in "" "-s -w -buildid=" "-linkmode=external -buildid="; do
         CGO_ENABLED=1 go build -ldflags="$way" -o gocgo hello.go
         ldd gocgo >ldd.log
         grep -q libc.so ldd.log || fail "a Go program with cgo is not linked to the C library"
-        refused "Go program" srun ./gocgo
-        same "$(srun bash -c './gocgo; echo after' 2>&1)" "$(printf 'ran\nafter')" "Go, off the volume"
-        refused "Go program" srun bash -c "./gocgo $AT/file"
-        refused "Go program" srun bash -c "exec 3<$AT/file; ./gocgo"
-        refused "Go program" srun bash -c "cd $AT && $PWD/gocgo"
+        same "$(srun ./gocgo "$AT/there")" there "a file of the volume, to Go"
+        same "$(srun bash -c "./gocgo $AT/there")" there "a file of the volume, to Go, from a shell"
         srun cp gocgo "$AT/gocgo"
-        refused "Go program" srun bash -c "$AT/gocgo $AT/file"
+        same "$(srun bash -c "$AT/gocgo $AT/there")" there "a file of the volume, to Go on the volume"
     done
 else
     echo "there is no go: skipped its part"
