@@ -16,7 +16,7 @@ pub mod interrupt;
 mod paths;
 mod processors;
 
-pub use call_dispatch::has_call_dispatch;
+pub use call_dispatch::{can_host, has_call_dispatch};
 pub use errno::describe;
 pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
 pub use paths::{names_in, real_path, remove_all};

@@ -46,6 +46,8 @@ use crate::entry::pointers::Out;
 use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{OwnCode, Thread, here};
 use crate::entry::{Inside, cancel, errno, report, set_errno};
+use crate::host;
+use crate::runtime::guest::{self, Registers, guest_handler};
 use crate::runtime::{environment, objects};
 use crate::signals::{sigaction, signal};
 
@@ -75,6 +77,19 @@ pub fn begin(armed: &Armed) {
     EXEMPT[1].store(armed.text.1, Ordering::Relaxed);
 }
 
+/// A guest begins: its calls all come from outside the C library. There is one thread. Gives
+/// whether they arrive.
+pub fn begin_guest() -> bool {
+    if !cancel::sees_outside() {
+        return false;
+    }
+    let thread = here();
+    guest::register(&thread.guest, &raw const thread.selector);
+    // The address of the one for guests is known when there is one.
+    sigaction::begin_guest(trapping);
+    true
+}
+
 /// What [`begin`] has left. Called inside.
 pub fn go_on() {
     if EXEMPT[0].load(Ordering::Relaxed) == 0 {
@@ -100,6 +115,9 @@ pub fn arm_thread() -> bool {
     }
     signal::admit_own();
     keep_stack();
+    if guest::is_here() {
+        guest::register(&here().guest, &raw const here().selector);
+    }
     let selector = (&raw const here().selector) as usize;
     let option = PR_SET_SYSCALL_USER_DISPATCH as usize;
     let given = [option, ON, start, bytes, selector, 0];
@@ -127,9 +145,6 @@ pub fn before_filter(is_strict: bool) {
     }
 }
 
-/// The general registers of a thread, as a signal's context has them.
-type Registers = [i64; 23];
-
 /// A call of the program's that has arrived.
 #[repr(C)]
 struct Slot {
@@ -146,6 +161,8 @@ const STATES: u32 = 0b1110_0110;
 const SLOT: usize = size_of::<Slot>();
 const VECTORS: usize = 2816;
 const _: () = assert!(SLOT.is_multiple_of(64) && VECTORS.is_multiple_of(64));
+
+guest_handler!(fn trapping, "solera_guest_trapped" => trapped);
 
 /// The handler of SIGSYS.
 extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -334,14 +351,25 @@ fn serve_here(interrupted: &mut ucontext_t) {
 fn serve_by(registers: &mut Registers) -> Option<isize> {
     let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
         .map(|register| registers[register as usize] as usize);
-    let given = arguments_of(registers);
-    if is_of_solera(address) {
+    let mut given = arguments_of(registers);
+    if !guest::is_here() && is_of_solera(address) {
         // The explicit library, SQLite's VFS, commands: they have an engine of their own.
         return None;
     }
-    door::arm_linker_at(address);
+    if guest::is_here() {
+        if let Some(result) = host::answer(number as c_long, &mut given, registers) {
+            return Some(result);
+        }
+    } else {
+        door::arm_linker_at(address);
+    }
     let mut call = Call::trapped(number as u32, given, address, stack);
     if u32::try_from(number).is_err() || !door::answer(&mut call) {
+        if given != arguments_of(registers) {
+            // The guest's own registers have other ones.
+            let answer = syscall::waiting(number as c_long, given) as isize;
+            return Some(if answer == -1 { -(errno() as isize) } else { answer });
+        }
         return pass_with_stack(number as c_long, &given, registers);
     }
     if let Some(other) = call.other_stack().filter(|other| *other != 0) {
@@ -423,7 +451,12 @@ fn pass_behind(registers: &mut Registers) {
     // SAFETY: below the program's stack, where a signal's frame without a stack of its own is put.
     unsafe { (behind as *mut i64).write_unaligned(registers[libc::REG_RIP as usize]) };
     registers[libc::REG_RSP as usize] = behind as i64;
-    registers[libc::REG_RIP as usize] = (&raw const solera_dispatch_pass).addr() as i64;
+    let pass = if guest::is_here() {
+        &raw const solera_dispatch_pass_guest
+    } else {
+        &raw const solera_dispatch_pass
+    };
+    registers[libc::REG_RIP as usize] = pass.addr() as i64;
 }
 
 /// A call that is the kernel's, whose child goes on with a stack of its own: behind the program's
@@ -466,6 +499,7 @@ unsafe extern "C" {
     fn solera_dispatch_serve();
     /// Where a thread goes on that makes its call itself, with the address behind it on its stack.
     static solera_dispatch_pass: [u8; 0];
+    static solera_dispatch_pass_guest: [u8; 0];
     static solera_dispatch_pass_end: [u8; 0];
     static mut solera_dispatch_compacts: u8;
     /// Makes a call whose child begins with these registers, and with a `ret`.
@@ -522,6 +556,13 @@ global_asm!(
     "solera_dispatch_serve:",
     "mov rbx, rsp",
     "sub rsp, {vectors}",
+    "cmp byte ptr [rip + solera_guest_is_here], 0",
+    "je 5f",
+    "rdfsbase rax",
+    "mov gs:[{pointer}], rax",
+    "mov rax, gs:[{own}]",
+    "wrfsbase rax",
+    "5:",
     "cmp byte ptr [rip + solera_dispatch_compacts], 0",
     "je 4f",
     "xor eax, eax",
@@ -539,7 +580,15 @@ global_asm!(
     "mov eax, {states}",
     "xor edx, edx",
     "xrstor64 [rsp]",
-    "3:",
+    // Goes on with the registers that rbx points at.
+    ".hidden solera_dispatch_go_on",
+    ".globl solera_dispatch_go_on",
+    "solera_dispatch_go_on:",
+    "cmp byte ptr [rip + solera_guest_is_here], 0",
+    "je 6f",
+    "mov rax, gs:[{pointer}]",
+    "wrfsbase rax",
+    "6:",
     "mov rax, [rbx + {rax}]",
     "mov rdi, [rbx + {rdi}]",
     "mov rsi, [rbx + {rsi}]",
@@ -565,7 +614,7 @@ global_asm!(
     "mov rdi, rbx",
     "call {serve}",
     "fxrstor64 [rsp]",
-    "jmp 3b",
+    "jmp solera_dispatch_go_on",
     ".size solera_dispatch_serve, . - solera_dispatch_serve",
     // With the address to go on at on top of the stack, above the red zone of the program's.
     ".hidden solera_dispatch_pass",
@@ -590,6 +639,18 @@ global_asm!(
     ".cfi_def_cfa rsp, 0",
     "jmp rcx",
     ".cfi_endproc",
+    // The same of a guest, whose thread pointer is not the C library's.
+    ".hidden solera_dispatch_pass_guest",
+    ".globl solera_dispatch_pass_guest",
+    "solera_dispatch_pass_guest:",
+    "mov rcx, gs:[{place}]",
+    "mov byte ptr [rcx], 0",
+    "syscall",
+    "mov rcx, gs:[{place}]",
+    "mov byte ptr [rcx], 1",
+    "pop rcx",
+    "lea rsp, [rsp + {red_zone}]",
+    "jmp rcx",
     "solera_dispatch_pass_end:",
     ".size solera_dispatch_pass, . - solera_dispatch_pass",
     ".popsection",
@@ -605,6 +666,9 @@ global_asm!(
     vectors = const VECTORS,
     states = const STATES,
     selector = const offset_of!(Thread, selector),
+    own = const guest::OWN,
+    pointer = const guest::POINTER,
+    place = const guest::SELECTOR,
     red_zone = const RED_ZONE,
     behind = const RED_ZONE + size_of::<usize>(),
     rax = const at(libc::REG_RAX),

@@ -42,7 +42,7 @@ use crate::entry::{Inside, errno, set_errno};
 use crate::mappings::page_faults;
 use crate::paths::standins;
 use crate::processes::{fork, init, lifecycle};
-use crate::runtime::{environment, objects};
+use crate::runtime::{environment, guest, objects};
 use crate::signals::signal;
 use crate::split::engine;
 use crate::start;
@@ -68,10 +68,8 @@ unsafe extern "C-unwind" fn arrived_early(call: &mut Call) -> Verdict {
 unsafe extern "C-unwind" fn arrived(call: &mut Call) -> Verdict {
     let thread = here();
     if thread.is_inside() {
-        if route(call.number()).is_watched() {
-            begins_own(call);
-        }
-        return Verdict::Pass;
+        let is_watched = route(call.number()).is_watched();
+        return if is_watched { begins_own(call) } else { Verdict::Pass };
     }
     // The entry looks once more: a signal may come after this.
     call.again = thread.looked();
@@ -132,13 +130,20 @@ pub fn answer(call: &mut Call) -> bool {
     unsafe { arrived(call) == Verdict::Served }
 }
 
-/// A call of the library's own: it may begin a thread.
+/// A call of the library's own: it may begin a thread. Where a guest runs, the C library installs a
+/// handler then, of a signal that is the guest's.
 #[cold]
-fn begins_own(call: &Call) {
+fn begins_own(call: &mut Call) -> Verdict {
+    let is_action = call.number() == libc::SYS_rt_sigaction as u32;
+    if is_action && guest::is_here() && cancel::is_of_library(call.arguments()[0]) {
+        call.result = 0;
+        return Verdict::Served;
+    }
     let flags = flags_of(call.number().into(), call.arguments()).map_or(0, |(flags, _)| flags);
     if flags & CLONE_VM != 0 {
         thread::second_thread_begins();
     }
+    Verdict::Pass
 }
 
 /// What becomes of the call of a thread that is marked; `None`: it is served as others.
@@ -211,7 +216,9 @@ fn look(call: &mut Call) -> Option<Verdict> {
             }
             return None;
         }
-        libc::SYS_rt_sigaction if cancel::is_of_library(given[0]) && given[1] != 0 => {
+        libc::SYS_rt_sigaction
+            if cancel::is_of_library(given[0]) && given[1] != 0 && !guest::is_here() =>
+        {
             Outcome::Value(cancel::installed(given))
         }
         libc::SYS_rt_sigaction => return None,
@@ -286,7 +293,7 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
         thread::second_thread_begins();
         return Outcome::Passed;
     }
-    if stack != 0 || has(libc::CLONE_FS) {
+    if (stack != 0 || has(libc::CLONE_FS)) && !guest::is_here() {
         engine::before_own_fork();
         fork::before_number(number, given[0]);
         return Outcome::Passed;
@@ -305,14 +312,25 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
     let _inside = Inside::new();
     // What numbers stand for is noted in memory that the child does not share: it gets a copy of a
     // table that it was to share.
+    let mut words = [0; CLONE_WORDS];
+    let (own_number, own_given) = if stack == 0 {
+        (number, *given)
+    } else {
+        // The child comes back from here, on a copy of this stack.
+        match apart(number, given, &mut words) {
+            Ok(apart) => apart,
+            Err(errno) => return Outcome::Value(-c_long::from(errno.raw_os_error())),
+        }
+    };
     let own = || {
-        let pid = syscall::kernel(number, *given) as i32;
+        let pid = syscall::kernel(own_number, own_given) as i32;
         if pid == 0 && has(libc::CLONE_FILES) {
             syscall::kernel(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0]);
         }
         pid
     };
     match fork::arrived(process, own) {
+        Ok(0) if stack != 0 => Outcome::Child(stack),
         Ok(pid) => Outcome::Value(pid.into()),
         Err(error) => {
             lifecycle::wait_if_ending();

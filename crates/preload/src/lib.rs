@@ -2,7 +2,8 @@
 //!
 //! The dynamic linker loads this library with the program (`LD_PRELOAD`). The C library is patched
 //! in the program's memory, so that its system calls arrive here (`door`); those of other code
-//! arrive by a signal (`dispatch`). Calls that concern the
+//! arrive by a signal (`dispatch`), and so do all those of a program that has no C library of the
+//! dynamic linker's (`host`). Calls that concern the
 //! volume are served in the process itself; all others go on to the kernel.
 //!
 //! | room | subject |
@@ -27,6 +28,7 @@ mod dispatch;
 mod door;
 mod entry;
 mod files;
+mod host;
 mod interposed;
 mod mappings;
 mod names;

@@ -119,6 +119,21 @@ impl Libraries {
     }
 }
 
+/// Whether a program, or its interpreter, is one that the preload library has a host run.
+pub fn needs_host(path: &Path) -> bool {
+    needs_host_deep(path, SCRIPT_DEPTH_MAX).unwrap_or(false)
+}
+
+fn needs_host_deep(path: &Path, depth: u32) -> Option<bool> {
+    let mut file = File::open(path).ok()?;
+    let mut head = Vec::new();
+    file.by_ref().take(256).read_to_end(&mut head).ok()?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        return needs_host_deep(script_interpreter(line)?, depth.checked_sub(1)?);
+    }
+    Some(matches!(linkage(&file), Linkage::Static | Linkage::Go))
+}
+
 /// What the dynamic loader, if that is the program at `path`, is told of, and whether it is to
 /// start that.
 pub fn given_to_loader(path: &Path, arguments: &[OsString]) -> Option<(PathBuf, bool)> {
@@ -188,6 +203,7 @@ fn check_elf(file: &File) -> Result<(), Refusal> {
         Linkage::OtherFormat => unrunnable("it is neither a program nor a script with #!"),
         Linkage::Damaged => unrunnable("its ELF header is damaged"),
         Linkage::Foreign => unserved("it is not a 64-bit x86 program"),
+        Linkage::Static | Linkage::Go if os::can_host() => Ok(()),
         Linkage::Static => unserved("it is statically linked, so that nothing can be preloaded"),
         Linkage::GoBesideC if os::has_call_dispatch() => Ok(()),
         Linkage::GoBesideC => unserved(

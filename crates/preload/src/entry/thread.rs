@@ -34,6 +34,7 @@ use vfs::cred::Cred;
 
 use crate::entry::cancel;
 use crate::entry::pending_signals::{self, FAULTS, OWN, PendingSignal};
+use crate::runtime::guest;
 
 /// A signal was kept back, and all but the faults are blocked until it is given.
 pub const PENDING: u32 = 1;
@@ -95,6 +96,8 @@ pub struct Thread {
     /// [`crate::paths::credentials`]).
     pub cred: AtomicPtr<Cred>,
     pub cred_changes: AtomicU32,
+    /// Where a program without the C library runs: what is its own.
+    pub guest: guest::Context,
     /// The kept signal, while `PENDING`.
     pub kept: UnsafeCell<PendingSignal>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.

@@ -15,7 +15,7 @@
 //! the process becomes (`setuid`). No locks are held across the system call.
 
 use std::ffi::{CString, c_char, c_int};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{Access, Mode, OFlags};
@@ -37,6 +37,7 @@ use crate::paths::links;
 use crate::paths::mount;
 use crate::paths::{self, Target};
 use crate::processes::closure::{self, Asked};
+use crate::processes::host_program::{self, Handing};
 use crate::processes::lifecycle;
 use crate::processes::loadable::{self, Looked, Needs, Obstacle};
 use crate::processes::loader_program::{self, LoaderAction};
@@ -162,11 +163,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     let read = |at, to: &mut [u8]| rustix::io::pread(&memory, to, at).unwrap_or(0);
     let obstacle = loadable::obstacle_in(&read);
     let needs = executable::dependencies(&read).map(|said| {
-        let whole = paths::resolve(process, libc::AT_FDCWD, path, true).ok().and_then(|target| {
-            let Target::Volume(found) = target else { return None };
-            paths::name_of(process, &found).ok()
-        });
-        let origin = loadable::directory_of(whole.as_deref().unwrap_or(path)).to_vec();
+        let origin = loadable::directory_of(&whole_name(process, path)).to_vec();
         Needs { said, origin }
     });
     Ok(Image {
@@ -317,6 +314,10 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
         }
         None => LoaderAction::Enters(None),
         Some(Obstacle::Never(reason)) => LoaderAction::Apart(reason),
+        Some(Obstacle::Host(reason)) => match host_program::path(process) {
+            Some(host) => LoaderAction::Hosted(host),
+            None => LoaderAction::Apart(reason),
+        },
         Some(Obstacle::Loader) if image.leading.is_empty() => {
             loader_program::way(process, &own, given)
         }
@@ -326,7 +327,9 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
         own[renamed.at] = Text(renamed.name.as_ptr());
     }
     let result = match way {
-        LoaderAction::Enters(_) => enter(process, image, &own, given),
+        LoaderAction::Hosted(host) => hosted(process, image, host)
+            .and_then(|(image, told)| enter(process, &image, &own, given, Some(&told))),
+        LoaderAction::Enters(_) => enter(process, image, &own, given, None),
         // Programs that it starts may see the volume again.
         LoaderAction::Apart(reason) => match inherits(process, image, &own) {
             Some(what) => return refuse(image, reason, &what),
@@ -361,8 +364,62 @@ fn run_without(process: &Process, image: &Image, own: &[Text], given: List) -> E
     variables.map_or_else(|errno| errno, |all| execute(process, image, None, own, &all))
 }
 
-/// Executes a program that this library goes on in.
-fn enter(process: &Process, image: &Image, own: &[Text], given: List) -> Result<Errno, Errno> {
+/// What is executed in place of a program that a host runs, and what the host is told. The kernel
+/// would find the interpreter of a script of its own itself.
+fn hosted(process: &Process, image: &Image, host: CString) -> Result<(Image, Handing), Errno> {
+    let (mut leading, mut found) = (image.leading.clone(), None);
+    let called = image.leading.last().unwrap_or(&image.path);
+    for _ in 0..=INTERPRETERS_MAX {
+        let image = found.as_ref().unwrap_or(image);
+        let opened = match &image.memory {
+            Some(memory) => memory.try_clone().map_err(|_| Errno::MFILE)?,
+            None if image.path.is_empty() => rustix::io::dup(fdtable::borrow(image.at))?,
+            None => host_program::open(fdtable::borrow_directory(image.at), &image.path)?,
+        };
+        let mut first = [0; SCRIPT_LINE_MAX];
+        let length = rustix::io::pread(&opened, &mut first, 0)?;
+        let Some(line) = interpreter(&first[..length]) else {
+            let name = match image.program {
+                Some(_) => Some(whole_name(process, image.path.as_bytes())),
+                None => None,
+            };
+            let told = host_program::hand_over(opened.as_fd(), name.as_deref(), called)?;
+            let host = Image {
+                at: libc::AT_FDCWD,
+                path: host,
+                flags: 0,
+                memory: None,
+                program: image.program,
+                leading,
+                obstacle: None,
+                needs: None,
+            };
+            return Ok((host, told));
+        };
+        let next = script(find(process, line.0, 1)?, line, image.path.as_bytes())?;
+        leading.clone_from(&next.leading);
+        found = Some(next);
+    }
+    Err(Errno::LOOP)
+}
+
+/// The whole path of a program on a volume.
+fn whole_name(process: &Process, path: &[u8]) -> Vec<u8> {
+    let whole = paths::resolve(process, libc::AT_FDCWD, path, true).ok().and_then(|target| {
+        let Target::Volume(found) = target else { return None };
+        paths::name_of(process, &found).ok()
+    });
+    whole.unwrap_or_else(|| path.to_vec())
+}
+
+/// Executes a program that this library goes on in. `told`: what it is told if it is a host.
+fn enter(
+    process: &Process,
+    image: &Image,
+    own: &[Text],
+    given: List,
+    told: Option<&Handing>,
+) -> Result<Errno, Errno> {
     let token = process.fs.exec_prepare()?;
     let resumed = Some((token.as_str(), image.program));
     if image.program.is_some() {
@@ -378,6 +435,7 @@ fn enter(process: &Process, image: &Image, own: &[Text], given: List) -> Result<
             if let Some((variable, _)) = &table {
                 variables.push(paths::c_text(variable)?);
             }
+            variables.extend(told.iter().flat_map(|told| told.variables.clone()));
             Ok((variables, supply, table))
         });
     let errno = prepared.map(|(variables, supply, _table)| {

@@ -32,6 +32,7 @@ use crate::paths::credentials;
 use crate::paths::cwd;
 use crate::paths::mount;
 use crate::processes::caching;
+use crate::processes::host_program;
 use crate::processes::lifecycle;
 use crate::processes::supply;
 use crate::runtime::{environment, objects};
@@ -83,9 +84,9 @@ pub fn is_asked() -> bool {
 /// executable, whole if the name has a slash.
 pub fn is_bypassed() -> bool {
     let Some(names) = std::env::var_os("SOLERA_BYPASS") else { return false };
-    let Ok(path) = std::fs::read_link("/proc/self/exe") else { return false };
-    let path = path.as_os_str().as_bytes();
-    variable::names_program(names.as_bytes(), path, environment::called_as())
+    let own = || std::fs::read_link("/proc/self/exe").ok().map(|path| path.into_os_string().into_vec());
+    let Some(path) = host_program::file().or_else(own) else { return false };
+    variable::names_program(names.as_bytes(), &path, environment::called_as())
 }
 
 /// A volume that the environment asks for. The variables of another than the first have its number
@@ -207,6 +208,8 @@ fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
                 handover::RESUME,
                 handover::PROGRAM,
                 supply::VARIABLE,
+                host_program::VARIABLE,
+                host_program::CALLED,
             ];
             !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
         })

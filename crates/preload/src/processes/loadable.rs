@@ -12,6 +12,7 @@ use vfs::executable::{self, Dependencies, Linkage};
 
 use crate::entry::cancel;
 use crate::processes::exec::interpreter;
+use crate::processes::host_program;
 
 /// How much of a script's beginning is looked at.
 const HEAD_BYTES: usize = 256;
@@ -31,6 +32,8 @@ pub enum Obstacle {
     Never(&'static str),
     /// It is the dynamic loader: that depends on what it is given.
     Loader,
+    /// A host runs it; else it is not preloaded for this reason.
+    Host(&'static str),
 }
 
 /// What the dynamic linker will do with a program.
@@ -69,7 +72,7 @@ pub fn obstacle_of_contents(path: &CString) -> Option<&'static str> {
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let read = |at, to: &mut [u8]| rustix::io::pread(&file, to, at).unwrap_or(0);
     match obstacle_in(&read)? {
-        Obstacle::Never(reason) => Some(reason),
+        Obstacle::Never(reason) | Obstacle::Host(reason) => Some(reason),
         // It does not load itself.
         Obstacle::Loader => None,
     }
@@ -135,12 +138,16 @@ fn gains(file: &OwnedFd, stat: &Stat) -> Option<&'static str> {
     differs.then_some(DIFFERS)
 }
 
+fn of_host(reason: &'static str) -> Obstacle {
+    if host_program::is_possible() { Obstacle::Host(reason) } else { Obstacle::Never(reason) }
+}
+
 /// Why the program that `read` reads is not preloaded, as far as its contents show.
 pub fn obstacle_in(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<Obstacle> {
     match executable::linkage(read) {
         Linkage::Foreign => Some(Obstacle::Never(FOREIGN)),
-        Linkage::Static => Some(Obstacle::Never(STATIC)),
-        Linkage::Go => Some(Obstacle::Never(GO)),
+        Linkage::Static => Some(of_host(STATIC)),
+        Linkage::Go => Some(of_host(GO)),
         Linkage::GoBesideC => (!cancel::sees_outside()).then_some(Obstacle::Never(GO)),
         Linkage::Loader => Some(Obstacle::Loader),
         // The kernel refuses it, or knows its format by other means.

@@ -31,6 +31,8 @@ const TRACE: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
 pub enum LoaderAction {
     /// This library is loaded into it.
     Enters(Option<Renamed>),
+    /// This host runs it.
+    Hosted(CString),
     /// It only tells something, and leaves alone what it inherits but its output.
     Tells(Option<Renamed>),
     /// This library is not loaded into it, for this reason.

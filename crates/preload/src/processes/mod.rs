@@ -10,6 +10,7 @@ mod loader_program;
 mod announcement;
 pub(crate) mod calls;
 mod closure;
+pub(crate) mod host_program;
 mod loadable;
 mod spawn;
 pub(crate) mod supply;

@@ -7,6 +7,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::runtime::{hidden, objects};
 
@@ -115,6 +116,7 @@ pub fn value(name: &[u8]) -> Option<&'static CStr> {
 
 /// Takes a variable out of the program's list, in place. What [`value`] says of it stays.
 pub fn remove(name: &[u8]) {
+    auxiliary_vector();
     let is_it = |text: *mut c_char| {
         // SAFETY: as above.
         let text = unsafe { CStr::from_ptr(text) }.to_bytes();
@@ -148,18 +150,36 @@ pub fn replace(name: &[u8], text: &'static CStr) {
     }
 }
 
-/// An entry of the auxiliary vector; 0: there is none.
-pub fn auxiliary(kind: c_ulong) -> c_ulong {
-    let mut at = first_variables();
-    if at.is_null() {
-        return 0;
+/// The auxiliary vector: pairs of words, of which the last is 0, 0. NULL: it is not known yet.
+pub fn auxiliary_vector() -> *const [c_ulong; 2] {
+    // Looked for once: the list in front of it becomes shorter where variables are taken out.
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    let found = FOUND.load(Ordering::Relaxed);
+    if found != 0 {
+        return found as *const _;
     }
-    // SAFETY: the kernel's layout: the variables, NULL, pairs of words of which the last is 0, 0.
+    let mut at = first_variables();
+    // SAFETY: the kernel's layout: the variables, NULL, pairs of words.
     unsafe {
-        while !at.read().is_null() {
+        while !at.is_null() && !at.read().is_null() {
             at = at.add(1);
         }
-        let mut pair = at.add(1).cast::<[c_ulong; 2]>();
+    }
+    if at.is_null() {
+        return std::ptr::null();
+    }
+    FOUND.store(at.wrapping_add(1) as usize, Ordering::Relaxed);
+    at.wrapping_add(1).cast()
+}
+
+/// An entry of the auxiliary vector; 0: there is none.
+pub fn auxiliary(kind: c_ulong) -> c_ulong {
+    let mut pair = auxiliary_vector();
+    if pair.is_null() {
+        return 0;
+    }
+    // SAFETY: the kernel's layout.
+    unsafe {
         loop {
             match pair.read() {
                 [0, _] => return 0,

@@ -12,6 +12,7 @@
 //! | `bytes` | copies, fills, comparisons, lengths |
 //! | `environment` | variables, arguments, the auxiliary vector |
 //! | `errors` | texts and names of error numbers |
+//! | `guest` | the two thread pointers where a program without the C library runs |
 //! | `objects` | the functions of other loaded objects |
 //! | `process` | numbers of processes and processors, clocks, sleep, the end |
 //! | `signal_sets` | sets of signals |
@@ -24,6 +25,7 @@ mod allocation;
 mod bytes;
 pub(crate) mod environment;
 pub(crate) mod errors;
+pub(crate) mod guest;
 pub(crate) mod objects;
 mod process;
 mod signal_sets;

@@ -20,8 +20,10 @@ use vfs::Errno;
 use crate::entry::lock::{Guard, Lock};
 use crate::entry::pending_signals::{OWN, OWN_MASK, REALTIME};
 use crate::entry::pointers::Out;
+use crate::entry::syscall;
 use crate::entry::thread::Inside;
 use crate::entry::{Real, Served, Stop};
+use crate::runtime::guest;
 use crate::signals::signal::{self, Handler};
 
 /// Signal numbers are below this.
@@ -98,7 +100,7 @@ fn is_handler(handler: usize) -> bool {
 }
 
 fn arrive() -> usize {
-    signal::arrive as Handler as usize
+    signal::arriving()
 }
 
 fn plain(handler: usize, flags: c_int) -> Action {
@@ -115,6 +117,9 @@ fn kernel(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
     type Function = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int;
     static REAL: Real = Real::new("sigaction\0");
     debug_assert!(Inside::already(), "else the program's action is changed");
+    if is_kept(signal) && guest::is_here() {
+        return kernel_of_kept(signal, new);
+    }
     let mut before = plain(libc::SIG_DFL, 0);
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: glibc's function of this name, and structures of our own.
@@ -122,6 +127,54 @@ fn kernel(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
         std::mem::transmute::<usize, Function>(REAL.address())(signal, new, &raw mut before)
     };
     if result == 0 { Ok(before) } else { Err(Errno::from_raw_os_error(crate::entry::errno())) }
+}
+
+/// A guest begins (see [`crate::runtime::guest`]), in a process of one thread: the kernel's handlers
+/// are from here on those that set the C library's thread pointer. `trap`: gives that of
+/// [`trap_by`].
+pub fn begin_guest(trap: fn() -> usize) {
+    let actions = lock();
+    let stands = |signal: &c_int| kernel(*signal, None).is_ok_and(|found| is_standing(&found));
+    let standing: Vec<c_int> = (1..REALTIME).filter(stands).collect();
+    RESTORER.store(restorer().unwrap_or(0), Ordering::Relaxed);
+    guest::is_to_come();
+    TRAP.store(trap(), Ordering::Relaxed);
+    for signal in REALTIME..REALTIME + 2 {
+        // The C library has one, if this library has begun a thread.
+        let _ = kernel_of_kept(signal, Some(&plain(libc::SIG_DFL, 0)));
+    }
+    for signal in standing {
+        // What was installed before can be installed again.
+        let _ = install(signal, &actions[signal as usize]);
+    }
+}
+
+/// The C library's function that handlers return to, where a guest runs.
+static RESTORER: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the C library keeps this signal for itself, and would not set an action of it.
+fn is_kept(signal: c_int) -> bool {
+    (REALTIME..REALTIME + 2).contains(&signal)
+}
+
+/// As [`kernel`], of a signal that the C library keeps: where there is a guest it is the guest's.
+fn kernel_of_kept(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
+    let new = new.map(|action| KernelAction {
+        handler: action.sa_sigaction,
+        flags: u64::from((action.sa_flags | SA_RESTORER).cast_unsigned()),
+        restorer: RESTORER.load(Ordering::Relaxed),
+        mask: first_word(&action.sa_mask),
+    });
+    let mut before = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new) as usize);
+    let given = [signal as usize, new, (&raw mut before) as usize, size_of::<u64>(), 0, 0];
+    if syscall::kernel(libc::SYS_rt_sigaction, given) != 0 {
+        return Err(Errno::from_raw_os_error(crate::entry::errno()));
+    }
+    let mut found = plain(before.handler, before.flags as c_int);
+    // SAFETY: the structure's first word is the kernel's mask.
+    unsafe { (&raw mut found.sa_mask).cast::<u64>().write(before.mask) };
+    Ok(found)
 }
 
 /// Gives the kernel what stands for the program's action. Lock held.
@@ -320,7 +373,7 @@ pub fn exchange(
     if !(1..NUMBERS as c_int).contains(&signal) {
         return Err(Stop::Errno(Errno::INVAL));
     }
-    if (REALTIME..REALTIME + 2).contains(&signal) {
+    if is_kept(signal) && !guest::is_here() {
         // The C library's own.
         return Err(Stop::Kernel);
     }

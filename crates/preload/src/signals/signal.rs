@@ -27,10 +27,13 @@ use crate::entry::pending_signals::{
 };
 use crate::entry::thread::{CANCELLED, OwnCode, PENDING, SENT, Thread, here};
 use crate::mappings::page_faults;
+use crate::runtime::guest;
 use crate::signals::sigaction;
 
 /// A handler as the kernel calls it; one that takes only the number ignores the rest.
-pub type Handler = extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
+pub type Handler = guest::Handler;
+
+guest::guest_handler!(pub fn arriving, "solera_guest_arrive" => arrive);
 
 /// The mask in a handler's context, which the thread gets when the handler returns: the kernel's
 /// 8 bytes of it.
@@ -188,7 +191,11 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             let held = Pagers::any().then(Pagers::set_aside);
             let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
             let programs = OwnCode::not();
-            handler(signal, info, context);
+            if guest::is_here() {
+                guest::call(handler, signal, info, context);
+            } else {
+                handler(signal, info, context);
+            }
             drop(programs);
             thread.passes_next.store(passes_next, Ordering::Relaxed);
             if let Some(held) = held {

@@ -134,7 +134,8 @@ fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String
                 }
                 checked => checked?,
             }
-            if obstacle.is_none() && needs_volume(&path, alone) {
+            let by_other = needs_volume(&path, alone) || program::needs_host(&path);
+            if obstacle.is_none() && by_other {
                 by_program(name)
             } else {
                 let mut command = Command::new(path);

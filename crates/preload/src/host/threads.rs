@@ -1,0 +1,241 @@
+//! The guest's threads. Each is a thread of the host's, so that the C library and this one have
+//! theirs: it goes on with the registers, the stack and the thread pointer that the guest's call has
+//! given. When it ends, what the kernel would do for the guest is done here: its robust mutexes are
+//! marked, its word is cleared and the waiter woken, in this order.
+//!
+//! The first thread is the process's own, whose end is the kernel's to see to.
+
+use std::ffi::c_long;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::futex;
+use vfs::Errno;
+
+use crate::door;
+use crate::entry::pending_signals::{OWN_MASK, set_mask};
+use crate::entry::pointers::Out;
+use crate::entry::report;
+use crate::entry::syscall::{self, Arguments};
+use crate::entry::thread::{OwnCode, here};
+use crate::entry::{Inside, cached_fd, thread};
+use crate::host::memory;
+use crate::runtime::guest::{self, Registers};
+
+/// The stack on which a thread begins and ends, and that of the C library.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Whether the calling thread is the process's first.
+pub fn is_first() -> bool {
+    let own = rustix::thread::gettid().as_raw_nonzero();
+    own == rustix::process::getpid().as_raw_nonzero()
+}
+
+/// What a new thread begins with.
+struct Birth {
+    registers: Registers,
+    pointer: usize,
+    /// The word that is cleared at its end.
+    clears: usize,
+    /// The words that its number is put into before it runs; 0: none.
+    tells: [usize; 2],
+    mask: u64,
+    blocks: u64,
+    /// Its number, once it has begun.
+    number: AtomicU32,
+}
+
+/// A call that makes a thread. `None`: it makes a process, as those of other programs.
+pub fn clone(number: c_long, given: &Arguments, registers: &Registers) -> Option<isize> {
+    let (flags, stack) = door::flags_of(number, given)?;
+    let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
+    if !has(libc::CLONE_VM) || has(libc::CLONE_VFORK) {
+        return None;
+    }
+    if !has(libc::CLONE_THREAD) || !has(libc::CLONE_SIGHAND) || stack == 0 {
+        report::refused("clone", "process-that-shares-memory", Errno::NOSYS);
+        return Some(-(libc::ENOSYS as isize));
+    }
+    // Flags, where the child's number is put for the parent and for the child, thread pointer.
+    let words = if number == libc::SYS_clone3 {
+        let Ok(words) = Out(given[0] as *mut [u64; 8]).value() else {
+            return Some(-(libc::EFAULT as isize));
+        };
+        [words[3], words[2], words[7]].map(|word| word as usize)
+    } else {
+        [given[2], given[3], given[4]]
+    };
+    Some(match begin(registers, stack, flags, words) {
+        Ok(number) => number as isize,
+        Err(errno) => -(errno.raw_os_error() as isize),
+    })
+}
+
+fn begin(
+    registers: &Registers,
+    stack: usize,
+    flags: u64,
+    [for_parent, for_child, pointer]: [usize; 3],
+) -> Result<u32, Errno> {
+    let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
+    let thread = here();
+    let mut registers = *registers;
+    registers[libc::REG_RAX as usize] = 0;
+    registers[libc::REG_RSP as usize] = stack as i64;
+    let _inside = Inside::new();
+    cached_fd::before_thread();
+    thread::second_thread_begins();
+    // The new thread begins with everything blocked, until it is the guest's.
+    let mask = set_mask(!OWN_MASK);
+    let of_parent = thread.guest.pointer.load(Ordering::Relaxed);
+    let birth = Arc::new(Birth {
+        registers,
+        pointer: if has(libc::CLONE_SETTLS) { pointer } else { of_parent },
+        clears: if has(libc::CLONE_CHILD_CLEARTID) { for_child } else { 0 },
+        tells: [
+            if has(libc::CLONE_CHILD_SETTID) { for_child } else { 0 },
+            if has(libc::CLONE_PARENT_SETTID) { for_parent } else { 0 },
+        ],
+        mask,
+        blocks: thread.blocks.load(Ordering::Relaxed),
+        number: AtomicU32::new(0),
+    });
+    let its = Arc::clone(&birth);
+    let made = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || live(its));
+    let number = made.map(|_detached| {
+        loop {
+            let number = birth.number.load(Ordering::Acquire);
+            if number != 0 {
+                break number;
+            }
+            let _ = futex::wait(&birth.number, futex::Flags::PRIVATE, 0, None);
+        }
+    });
+    set_mask(mask);
+    let number = number.map_err(|error| {
+        error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)
+    })?;
+    Ok(number)
+}
+
+/// A thread's whole life, on its own stack.
+fn live(birth: Arc<Birth>) {
+    let own = OwnCode::new();
+    let thread = here();
+    let number = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    for word in birth.tells.iter().filter(|word| **word != 0) {
+        // As in the kernel: the thread is there even where this fails.
+        let _ = Out(*word as *mut u32).put(number);
+    }
+    thread.blocks.store(birth.blocks, Ordering::Relaxed);
+    thread.guest.pointer.store(birth.pointer, Ordering::Relaxed);
+    thread.guest.clears.store(birth.clears, Ordering::Relaxed);
+    let (registers, mask) = (birth.registers, birth.mask);
+    birth.number.store(number, Ordering::Release);
+    let _ = futex::wake(&birth.number, futex::Flags::PRIVATE, 1);
+    drop(birth);
+    set_mask(mask);
+    drop(own);
+    // SAFETY: the guest's registers behind its call; comes back by `exit`.
+    unsafe { guest::enter(&registers) };
+}
+
+/// `exit`: the thread is over. `None`: it is the first, which the kernel ends.
+pub fn exit() -> Option<isize> {
+    if is_first() {
+        return None;
+    }
+    std::mem::forget(OwnCode::new());
+    set_mask(!OWN_MASK);
+    let context = &here().guest;
+    let number = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    let robust = context.robust.swap(0, Ordering::Relaxed);
+    if robust != 0 {
+        mark_robust(robust, number);
+    }
+    memory::give_back(&context.left);
+    let clears = context.clears.swap(0, Ordering::Relaxed);
+    if clears != 0 && Out(clears as *mut u32).put(0).is_ok() {
+        // The kernel wakes one of another process, too.
+        let wake = libc::FUTEX_WAKE as usize;
+        syscall::kernel(libc::SYS_futex, [clears, wake, 1, 0, 0, 0]);
+    }
+    // SAFETY: `live` is on this thread's own stack. Of the guards that are left behind one says
+    // that own code runs, which stays so until the end.
+    unsafe { guest::leave() }
+}
+
+/// `set_tid_address`. `None`: of the first thread, whose end the kernel sees.
+pub fn clears_at_end(word: usize) -> Option<isize> {
+    if is_first() {
+        return None;
+    }
+    here().guest.clears.store(word, Ordering::Relaxed);
+    Some(rustix::thread::gettid().as_raw_nonzero().get() as isize)
+}
+
+/// The kernel's structure: the list's head, the distance from an entry to its word, an entry that is
+/// not in the list yet.
+type RobustHead = [usize; 3];
+
+/// `set_robust_list`.
+pub fn robust_list(given: &Arguments) -> Result<usize, Errno> {
+    if given[1] != size_of::<RobustHead>() {
+        return Err(Errno::INVAL);
+    }
+    if is_first() {
+        syscall::kernel(libc::SYS_set_robust_list, *given);
+    } else {
+        here().guest.robust.store(given[0], Ordering::Relaxed);
+    }
+    Ok(0)
+}
+
+/// Most entries of a list that the kernel looks at.
+const ROBUST_MAX: usize = 2048;
+const FUTEX_WAITERS: u32 = 0x8000_0000;
+const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
+const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+
+/// Marks the robust mutexes of a thread that ends, as the kernel does.
+fn mark_robust(head: usize, number: u32) {
+    let Ok([first, distance, pending]) = Out(head as *mut RobustHead).value() else { return };
+    let (mut at, mut count) = (first, 0);
+    // The lowest bit marks one with priorities, whose waiters the kernel knows.
+    while at & !1 != head && count < ROBUST_MAX {
+        let next = Out((at & !1) as *mut usize).value();
+        if at != pending {
+            mark((at & !1).wrapping_add(distance), number, false);
+        }
+        let Ok(next) = next else { return };
+        (at, count) = (next, count + 1);
+    }
+    if pending & !1 != 0 {
+        mark((pending & !1).wrapping_add(distance), number, true);
+    }
+}
+
+fn mark(word: usize, number: u32, is_pending: bool) {
+    let Ok(found) = Out(word as *mut u32).value() else { return };
+    if !word.is_multiple_of(size_of::<u32>()) {
+        return;
+    }
+    let wake = || {
+        syscall::kernel(libc::SYS_futex, [word, libc::FUTEX_WAKE as usize, 1, 0, 0, 0]);
+    };
+    if is_pending && found == 0 {
+        // It was unlocked, and the waiter not yet woken.
+        return wake();
+    }
+    // SAFETY: a word of the guest's that was readable, and is a mutex of its own: writable.
+    let shared = unsafe { AtomicU32::from_ptr(word as *mut u32) };
+    let died = |value: u32| {
+        (value & FUTEX_TID_MASK == number).then_some(value & FUTEX_WAITERS | FUTEX_OWNER_DIED)
+    };
+    let order = Ordering::AcqRel;
+    if let Ok(before) = shared.fetch_update(order, Ordering::Acquire, died)
+        && before & FUTEX_WAITERS != 0
+    {
+        wake();
+    }
+}
