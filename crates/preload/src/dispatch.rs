@@ -41,7 +41,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use vfs::Errno;
 
 use crate::door;
-use crate::entry::pending_signals::change_mask;
+use crate::entry::pending_signals::{change_mask, set_mask};
 use crate::entry::pointers::Out;
 use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{OwnCode, Thread, here};
@@ -173,10 +173,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     };
     if code != SYS_USER_DISPATCH {
         // The program's, whose action may add to the mask.
-        let mask = sigaction::mask_of_trap();
-        if mask != 0 {
-            change_mask(libc::SIG_BLOCK, mask);
-        }
+        set_mask(mask_in(interrupted) | sigaction::mask_of_trap());
         return signal::arrive(signal, info, context);
     }
     let _own = OwnCode::new();
@@ -208,6 +205,12 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         serve_here(interrupted);
     }
     set_errno(failed);
+}
+
+/// The mask that the thread has where it was interrupted.
+fn mask_in(interrupted: &ucontext_t) -> u64 {
+    // SAFETY: the kernel's 8 bytes of it.
+    unsafe { (&raw const interrupted.uc_sigmask).cast::<u64>().read() }
 }
 
 /// Calls the kernel here: its answer, or `-errno`.
@@ -334,6 +337,7 @@ extern "C-unwind" fn serve(slot: &mut Slot) {
 #[cold]
 fn serve_here(interrupted: &mut ucontext_t) {
     let number = interrupted.uc_mcontext.gregs[libc::REG_RAX as usize];
+    set_mask(mask_in(interrupted));
     let served = serve_by(&mut interrupted.uc_mcontext.gregs);
     if served.is_some() && number == libc::SYS_rt_sigprocmask {
         let now = change_mask(libc::SIG_BLOCK, 0);

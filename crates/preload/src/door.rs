@@ -39,6 +39,7 @@ use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{self, OwnCode, Thread, has_one_thread, here};
 use crate::entry::{Inside, errno, set_errno};
+use crate::host::lent::{self, Lent};
 use crate::mappings::page_faults;
 use crate::paths::standins;
 use crate::processes::{fork, init, lifecycle};
@@ -229,6 +230,7 @@ fn look(call: &mut Call) -> Option<Verdict> {
         }
         // Behind all that the program and the C library do at the end.
         libc::SYS_exit_group => {
+            lent::leave();
             // No handler runs between the last call that is served and the kernel's.
             if attachment::attached().is_some() || engine::is_here() {
                 pending_signals::block_for_end();
@@ -240,7 +242,7 @@ fn look(call: &mut Call) -> Option<Verdict> {
             }
             Outcome::Passed
         }
-        _ => makes(number, given),
+        _ => makes(number, given, call.stack()),
     };
     Some(match outcome {
         Outcome::Passed => Verdict::Pass,
@@ -282,11 +284,11 @@ pub fn flags_of(number: c_long, given: &Arguments) -> Option<(u64, usize)> {
 }
 
 /// A call that makes a thread or a process.
-fn makes(number: c_long, given: &Arguments) -> Outcome {
+fn makes(number: c_long, given: &Arguments, at: usize) -> Outcome {
     let Some((flags, stack)) = flags_of(number, given) else { return Outcome::Passed };
     let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
     if has(libc::CLONE_VM) && has(libc::CLONE_VFORK) {
-        return lends(number, given, stack);
+        return lends(number, given, stack, at);
     }
     if has(libc::CLONE_VM) {
         cached_fd::before_thread();
@@ -345,7 +347,7 @@ fn makes(number: c_long, given: &Arguments) -> Outcome {
 /// parent, which waits all the same (see [`fork::vfork_by`]). The copy is of this stack, too: the
 /// child goes on here, and with the stack that it was given behind the call. Without a volume
 /// numbers and directories are the kernel's: it serves such a child.
-fn lends(number: c_long, given: &Arguments, stack: usize) -> Outcome {
+fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome {
     let Some(process) = attachment::process() else {
         engine::before_own_fork();
         let own = rustix::thread::gettid().as_raw_nonzero().get();
@@ -356,13 +358,20 @@ fn lends(number: c_long, given: &Arguments, stack: usize) -> Outcome {
     let mask = signal::admit_faults();
     let inside = Inside::new();
     let mut words = [0; CLONE_WORDS];
+    let lent = if guest::is_here() { Lent::new(at) } else { None };
     // Read before the library's own heap is locked for the fork.
     let made = apart(number, given, &mut words).and_then(|(number, given)| {
         fork::vfork_by(process, || syscall::kernel(number, given) as i32)
     });
     let outcome = match made {
-        Ok(0) => Outcome::Child(stack),
-        Ok(pid) => Outcome::Value(pid.into()),
+        Ok(0) => {
+            lent.into_iter().for_each(Lent::is_given);
+            Outcome::Child(stack)
+        }
+        Ok(pid) => {
+            lent.into_iter().for_each(Lent::take_back);
+            Outcome::Value(pid.into())
+        }
         Err(error) => {
             set_errno(error.raw_os_error());
             Outcome::Value(-1)

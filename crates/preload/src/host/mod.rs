@@ -20,6 +20,7 @@
 //! that cannot be mapped ends with a message, and 126.
 
 mod image;
+pub mod lent;
 mod memory;
 mod names;
 mod threads;

@@ -18,7 +18,7 @@ use libc::sigaction as Action;
 use vfs::Errno;
 
 use crate::entry::lock::{Guard, Lock};
-use crate::entry::pending_signals::{OWN, OWN_MASK, REALTIME};
+use crate::entry::pending_signals::{KEEPABLE, OWN, OWN_MASK, REALTIME};
 use crate::entry::pointers::Out;
 use crate::entry::syscall;
 use crate::entry::thread::Inside;
@@ -183,6 +183,9 @@ fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
     let always = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
     if is_trap(signal) {
         stands = plain(TRAP.load(Ordering::Relaxed), always);
+        // No handler of the program's comes between what that one prepares and its return.
+        // SAFETY: the structure's first word is the kernel's mask.
+        unsafe { (&raw mut stands.sa_mask).cast::<u64>().write(KEEPABLE) };
         TRAP_MASK.store(first_word(&action.sa_mask) & !OWN_MASK, Ordering::Relaxed);
     } else if is_handler(action.sa_sigaction) {
         stands.sa_sigaction = arrive();
