@@ -10,8 +10,7 @@ use std::ffi::{c_char, c_int};
 /// The exit code of a program that cannot be executed.
 const EXIT_NOT_RUNNABLE: c_int = 126;
 
-type Start =
-    extern "C" fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
+type Start = extern "C" fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
 
 /// Called by the C library. The name is C's.
 #[unsafe(no_mangle)]

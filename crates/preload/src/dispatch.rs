@@ -141,13 +141,13 @@ pub fn before_filter(is_strict: bool) {
     } else if thread.trap_stack.load(Ordering::Relaxed) == 0
         && EXEMPT[0].load(Ordering::Relaxed) != 0
     {
-        thread.trap_stack.store(new_stack().unwrap_or(0), Ordering::Relaxed);
+        give_stack(thread);
     }
 }
 
 /// A call of the program's that has arrived.
 #[repr(C)]
-struct Slot {
+pub struct Slot {
     /// Where the thread goes on, and with what.
     registers: Registers,
     /// For the alignment that the vector registers ask for.
@@ -158,7 +158,7 @@ struct Slot {
 /// memory (`PKRU`) are not among them.
 const STATES: u32 = 0b1110_0110;
 /// Bytes of a slot, and of the vector registers below it.
-const SLOT: usize = size_of::<Slot>();
+pub const SLOT: usize = size_of::<Slot>();
 const VECTORS: usize = 2816;
 const _: () = assert!(SLOT.is_multiple_of(64) && VECTORS.is_multiple_of(64));
 
@@ -226,7 +226,7 @@ fn arguments_of(registers: &Registers) -> Arguments {
 }
 
 /// Bytes of a thread's own stack: handlers of the program's may run on it, while a call waits.
-const STACK_BYTES: usize = 256 << 10;
+pub const STACK_BYTES: usize = 256 << 10;
 
 /// A stack that a thread has, or had: nothing arrives when a thread ends, so the next one that
 /// needs a stack asks which threads there are.
@@ -249,12 +249,14 @@ fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
     }
     let own = match thread.trap_stack.load(Ordering::Relaxed) {
         0 => {
-            let own = new_stack()?;
-            thread.trap_stack.store(own, Ordering::Relaxed);
-            own
+            give_stack(thread);
+            thread.trap_stack.load(Ordering::Relaxed)
         }
         own => own,
     };
+    if own == 0 {
+        return None;
+    }
     let end = own + STACK_BYTES;
     // In a handler that has interrupted a call which is served; else nothing is in use: a call that
     // was left is over.
@@ -262,8 +264,16 @@ fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
     Some((free - SLOT) & !63)
 }
 
+/// Gives a thread its stack, if there is memory for it.
+fn give_stack(thread: &Thread) {
+    let own = new_stack().unwrap_or(0);
+    thread.trap_stack.store(own, Ordering::Relaxed);
+    let end = if own == 0 { 0 } else { own + STACK_BYTES };
+    thread.guest.stack_end.store(end, Ordering::Relaxed);
+}
+
 /// What a function may use below its stack pointer.
-const RED_ZONE: usize = 128;
+pub const RED_ZONE: usize = 128;
 
 /// A stack for the calling thread: one of a thread that has ended (or of the parent process'), or a
 /// new one. No lock: a place is taken by compare-and-swap.
@@ -324,6 +334,19 @@ const GUARD: usize = 4096;
 /// goes on where that is done.
 extern "C-unwind" fn serve(slot: &mut Slot) {
     let _own = OwnCode::new();
+    if guest::is_here() {
+        host::sites::consider(slot.registers[libc::REG_RIP as usize] as usize);
+    }
+    serve_slot(slot);
+}
+
+/// The same of a place that is patched.
+pub extern "C-unwind" fn serve_patched(slot: &mut Slot) {
+    let _own = OwnCode::new();
+    serve_slot(slot);
+}
+
+fn serve_slot(slot: &mut Slot) {
     let failed = errno();
     if let Some(result) = serve_by(&mut slot.registers) {
         slot.registers[libc::REG_RAX as usize] = result as i64;
@@ -510,7 +533,7 @@ unsafe extern "C" {
     fn solera_dispatch_clone(number: c_long, given: &Arguments, registers: &Registers) -> isize;
 }
 
-const fn at(register: c_int) -> usize {
+pub const fn at(register: c_int) -> usize {
     register as usize * size_of::<i64>()
 }
 

@@ -224,7 +224,8 @@ fn reserve(start: usize, bytes: usize, is_fixed: bool, align: usize) -> Result<u
         made.is_ok_and(|made| made as usize == at)
     };
     if is_fixed {
-        let taken = || format!("something is mapped already between {start:#x} and {:#x}", start + bytes);
+        let taken =
+            || format!("something is mapped already between {start:#x} and {:#x}", start + bytes);
         return place(start).then_some(0).ok_or_else(taken);
     }
     // Somewhere in 16 TiB, by the kernel's random bytes, as the kernel has it.
@@ -265,7 +266,9 @@ impl Segment {
             in_memory: word(header.p_memsz.get(LE))?,
             offset: word(header.p_offset.get(LE))?,
             in_file: word(header.p_filesz.get(LE))?,
-            align: word(header.p_align.get(LE)).filter(|align| align.is_power_of_two()).unwrap_or(PAGE),
+            align: word(header.p_align.get(LE))
+                .filter(|align| align.is_power_of_two())
+                .unwrap_or(PAGE),
             access,
         };
         let is_right =

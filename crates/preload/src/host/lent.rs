@@ -36,9 +36,8 @@ impl Lent {
         let before = Out(at as *mut Frame).value().ok()?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping.
-        let page = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), size_of::<Page>(), access, flags).ok()?
-        };
+        let page =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), size_of::<Page>(), access, flags).ok()? };
         Some(Self { page: page.cast(), at, before })
     }
 

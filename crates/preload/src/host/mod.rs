@@ -23,6 +23,7 @@ mod image;
 pub mod lent;
 mod memory;
 mod names;
+pub mod sites;
 mod threads;
 
 use std::ffi::{CStr, c_char, c_int, c_long};

@@ -75,4 +75,3 @@ pub fn replace(number: c_long, given: &mut Arguments) {
         given[place] = file.as_ptr() as usize;
     }
 }
-

@@ -112,9 +112,8 @@ fn begin(
         }
     });
     set_mask(mask);
-    let number = number.map_err(|error| {
-        error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error)
-    })?;
+    let number = number
+        .map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))?;
     Ok(number)
 }
 

@@ -84,7 +84,8 @@ pub fn is_asked() -> bool {
 /// executable, whole if the name has a slash.
 pub fn is_bypassed() -> bool {
     let Some(names) = std::env::var_os("SOLERA_BYPASS") else { return false };
-    let own = || std::fs::read_link("/proc/self/exe").ok().map(|path| path.into_os_string().into_vec());
+    let own =
+        || std::fs::read_link("/proc/self/exe").ok().map(|path| path.into_os_string().into_vec());
     let Some(path) = host_program::file().or_else(own) else { return false };
     variable::names_program(names.as_bytes(), &path, environment::called_as())
 }

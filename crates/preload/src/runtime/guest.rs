@@ -12,7 +12,7 @@
 use std::arch::{asm, global_asm};
 use std::ffi::c_ulong;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use crate::runtime::environment;
 
@@ -35,6 +35,10 @@ pub struct Context {
     /// The piece of memory, with the stack that the thread stood on, that is given back when it
     /// ends: address and bytes.
     pub left: [AtomicUsize; 2],
+    /// The end of the stack on which the thread's calls are served; 0: it has none yet.
+    pub stack_end: AtomicUsize,
+    /// How many handlers of the guest's run. One that leaves by a jump stays counted.
+    handling: AtomicU32,
 }
 
 unsafe extern "C" {
@@ -142,11 +146,13 @@ global_asm!(
     ".cfi_startproc",
     "sub rsp, 8",
     ".cfi_adjust_cfa_offset 8",
+    "inc dword ptr gs:[{handling}]",
     "mov rax, gs:[{pointer}]",
     "wrfsbase rax",
     "call rcx",
     "mov rax, gs:[{own}]",
     "wrfsbase rax",
+    "dec dword ptr gs:[{handling}]",
     "add rsp, 8",
     ".cfi_adjust_cfa_offset -8",
     "ret",
@@ -182,6 +188,7 @@ global_asm!(
     ".popsection",
     own = const offset_of!(Context, own),
     pointer = const POINTER,
+    handling = const HANDLING,
     returns = const offset_of!(Context, returns),
 );
 
@@ -189,6 +196,8 @@ global_asm!(
 pub const OWN: usize = offset_of!(Context, own);
 pub const POINTER: usize = offset_of!(Context, pointer);
 pub const SELECTOR: usize = offset_of!(Context, selector);
+pub const STACK_END: usize = offset_of!(Context, stack_end);
+pub const HANDLING: usize = offset_of!(Context, handling);
 
 /// Defines a handler for the kernel that calls this one with the C library's thread pointer: its
 /// symbol, and the function that gives its address, or that of the handler itself in a process
