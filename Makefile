@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 # The date of what is built: the last commit's, or today's where there is no git.
 DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
-.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac forks ddmap ddmap-programs baseline support setup setup-tests clean
+.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac forks go-calls ddmap ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -43,6 +43,7 @@ help:
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
 	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
 	@echo 'make split      docs/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
+	@echo 'make go-calls   the calls of a static Go program, on a volume and on tmpfs (a minute; needs go)'
 	@echo 'make forks      waits of threads beside one that forks, on a volume and without it (some minutes)'
 	@echo 'make flac       docs/flac.md: the cache over slow memory, emulated (as root, minutes)'
 	@echo 'make ddmap      docs/ddmap-figures.md: volumes larger than their node, on loopback (a minute or two)'
@@ -69,6 +70,7 @@ build: setup
 install:
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/solera $(BUILT)/solera-bench
 	install -D -m 755 $(BUILT)/libsolera_preload.so $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
+	install -D -m 755 $(BUILT)/solera-host $(DESTDIR)$(PREFIX)/lib/solera-host
 	install -D -m 755 $(BUILT)/libsolera_align.so $(DESTDIR)$(PREFIX)/lib/libsolera_align.so
 	install -D -m 755 $(BUILT)/libsolera_profile.so $(DESTDIR)$(PREFIX)/lib/libsolera_profile.so
 	umask 022 && crates/capi/link.sh $(BUILT)/libsolera.a $(DESTDIR)$(PREFIX)/lib
@@ -94,7 +96,7 @@ install:
 
 uninstall:
 	rm -f $(DESTDIR)$(SBIN)/mount.fuse.solera $(DESTDIR)$(ZSH)/_solera
-	cd $(DESTDIR)$(PREFIX) && rm -f bin/solera bin/solera-bench lib/libsolera_preload.so lib/libsolera_align.so lib/libsolera_profile.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/solera bin/solera-bench lib/libsolera_preload.so lib/solera-host lib/libsolera_align.so lib/libsolera_profile.so lib/libsolera.so lib/libsolera.so.0 lib/libsolera.a \
 		lib/solera_vfs.so include/solera.h include/solera_sqlite.h lib/pkgconfig/solera.pc share/man/man3/solera.3 lib/$(PYTHON)/dist-packages/solera.py \
 		share/man/man1/solera.1 share/man/man1/solera-*.1 share/man/man5/solera-volume.5 share/man/man7/solera.7 \
 		share/bash-completion/completions/solera share/fish/vendor_completions.d/solera.fish lib/systemd/system/solera-mount@.service
@@ -205,6 +207,9 @@ split: build setup-tests
 
 flac: build
 	crates/bench/scripts/flac.py
+
+go-calls: build
+	crates/bench/scripts/go_calls.py
 
 forks: build
 	crates/bench/scripts/forks.py

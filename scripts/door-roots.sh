@@ -152,7 +152,7 @@ for release; do
     make_root "$release" || skip "no root of $release can be made here"
     rm -rf "$root/solera"
     mkdir -p "$root/solera/target/release" "$root/solera/crates/preload/tests" "$root/solera/tests"
-    cp target/release/{solera,libsolera_preload.so,libsolera_align.so,libsolera_profile.so} "$root/solera/target/release/"
+    cp target/release/{solera,solera-host,libsolera_preload.so,libsolera_align.so,libsolera_profile.so} "$root/solera/target/release/"
     cp -r crates/preload/tests/c "$root/solera/crates/preload/tests/"
     cp -r tests/programs tests/for-everyone "$root/solera/tests/"
     unshare -m bash -c 'entered "$1" inside' entered "$root" || failed=1

@@ -183,7 +183,9 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     let [number, address, stack] = [libc::REG_RAX, libc::REG_RIP, libc::REG_RSP]
         .map(|register| registers[register as usize] as usize);
     if thread.is_inside() || cancel::is_own_code(address) {
-        // Own code that made no word of it.
+        // Own code that made no word of it. It may wait, and be interrupted.
+        set_mask(mask_in(interrupted));
+        let registers = &mut interrupted.uc_mcontext.gregs;
         let answer = raw(number as c_long, arguments_of(registers));
         registers[libc::REG_RAX as usize] = answer as i64;
     } else if kind != AUDIT_ARCH_X86_64 {

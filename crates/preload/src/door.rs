@@ -304,12 +304,7 @@ fn makes(number: c_long, given: &Arguments, at: usize) -> Outcome {
         if !engine::is_here() {
             return Outcome::Passed;
         }
-        engine::before_own_fork();
-        let pid = syscall::kernel(number, *given);
-        if pid == 0 {
-            engine::in_own_child(false);
-        }
-        return Outcome::Value(pid);
+        return alone(number, given, stack, false);
     };
     let _inside = Inside::new();
     // What numbers stand for is noted in memory that the child does not share: it gets a copy of a
@@ -319,7 +314,7 @@ fn makes(number: c_long, given: &Arguments, at: usize) -> Outcome {
         (number, *given)
     } else {
         // The child comes back from here, on a copy of this stack.
-        match apart(number, given, &mut words) {
+        match apart(number, given, 0, &mut words) {
             Ok(apart) => apart,
             Err(errno) => return Outcome::Value(-c_long::from(errno.raw_os_error())),
         }
@@ -349,6 +344,9 @@ fn makes(number: c_long, given: &Arguments, at: usize) -> Outcome {
 /// numbers and directories are the kernel's: it serves such a child.
 fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome {
     let Some(process) = attachment::process() else {
+        if guest::is_here() {
+            return lends_alone(number, given, stack, at);
+        }
         engine::before_own_fork();
         let own = rustix::thread::gettid().as_raw_nonzero().get();
         here().lent_by.store(own.cast_unsigned(), Ordering::Relaxed);
@@ -360,7 +358,7 @@ fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome 
     let mut words = [0; CLONE_WORDS];
     let lent = if guest::is_here() { Lent::new(at) } else { None };
     // Read before the library's own heap is locked for the fork.
-    let made = apart(number, given, &mut words).and_then(|(number, given)| {
+    let made = apart(number, given, 0, &mut words).and_then(|(number, given)| {
         fork::vfork_by(process, || syscall::kernel(number, given) as i32)
     });
     let outcome = match made {
@@ -384,28 +382,64 @@ fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome 
     outcome
 }
 
+/// A process of one with the second engine alone, or without any; with a copy of its memory.
+fn alone(number: c_long, given: &Arguments, stack: usize, waits: bool) -> Outcome {
+    let mut words = [0; CLONE_WORDS];
+    let made = if stack == 0 && !waits {
+        Ok((number, *given))
+    } else {
+        // The parent waits all the same.
+        apart(number, given, if waits { libc::CLONE_VFORK as u64 } else { 0 }, &mut words)
+    };
+    let Ok((number, given)) = made else {
+        return Outcome::Value(-c_long::from(libc::EFAULT));
+    };
+    engine::before_own_fork();
+    let pid = syscall::kernel(number, given);
+    if pid != 0 {
+        return Outcome::Value(pid);
+    }
+    engine::in_own_child(waits);
+    dispatch::arm_thread();
+    Outcome::Child(stack)
+}
+
+/// As [`lends`], of a guest in such a process: it is to have a stack of its own.
+fn lends_alone(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome {
+    let inside = Inside::new();
+    let lent = Lent::new(at);
+    let outcome = alone(number, given, stack, true);
+    match outcome {
+        Outcome::Child(_) => lent.into_iter().for_each(Lent::is_given),
+        _ => lent.into_iter().for_each(Lent::take_back),
+    }
+    drop(inside);
+    outcome
+}
+
 /// The same call without what is shared, and without a stack of its own; the structure of `clone3`
-/// is put into `words`. `EFAULT`.
+/// is put into `words`. `kept`: flags that it has all the same. `EFAULT`.
 fn apart(
     number: c_long,
     given: &Arguments,
+    kept: u64,
     words: &mut [u64; CLONE_WORDS],
 ) -> Result<(c_long, Arguments), Errno> {
     const APART: u64 = !(CLONE_VM | libc::CLONE_VFORK as u64);
     let [flags, _, a, b, c, d] = *given;
     match number {
-        libc::SYS_clone => Ok((number, [(flags as u64 & APART) as usize, 0, a, b, c, d])),
+        libc::SYS_clone => Ok((number, [(flags as u64 & APART | kept) as usize, 0, a, b, c, d])),
         libc::SYS_clone3 => {
             let count = (given[1] / size_of::<u64>()).min(CLONE_WORDS);
             let read = Out(given[0] as *mut u64).array(count)?;
             words[..count].copy_from_slice(&read);
-            words[0] &= APART;
+            words[0] = words[0] & APART | kept;
             // Stack and its size.
             [words[5], words[6]] = [0, 0];
             let at = words.as_ptr() as usize;
             Ok((number, [at, count * size_of::<u64>(), 0, 0, 0, 0]))
         }
-        _ => Ok((libc::SYS_fork, [0; 6])),
+        _ => Ok((libc::SYS_clone, [libc::SIGCHLD as usize | kept as usize, 0, 0, 0, 0, 0])),
     }
 }
 

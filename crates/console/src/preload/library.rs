@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 use crate::failure::Failure;
 
 /// The name of the file.
@@ -16,6 +18,8 @@ pub const LIBRARY: &str = "libsolera_preload.so";
 pub const ALIGNING: &str = "libsolera_align.so";
 /// The name of the library that times calls (`--profile`).
 pub const PROFILING: &str = "libsolera_profile.so";
+/// The name of the program that runs programs without a dynamic linker.
+const HOST: &str = "solera-host";
 /// Symbolic links that the kernel follows in a path.
 const LINKS_MAX: u32 = 40;
 
@@ -31,6 +35,12 @@ pub fn find_library() -> Result<PathBuf, Failure> {
     }
     let asked = format!("find the preload library {LIBRARY}");
     find(asked, &places, "set SOLERA_PRELOAD to a copy")
+}
+
+/// The host, which runs programs without a dynamic linker: beside the preload library.
+pub fn find_host() -> Option<PathBuf> {
+    let host = find_library().ok()?.with_file_name(HOST);
+    access(&host, Access::EXEC_OK).is_ok().then_some(host)
 }
 
 /// The library that aligns: beside the preload library.

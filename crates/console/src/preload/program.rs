@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use vfs::executable::{self, Linkage, LoaderTask};
 
+use super::library;
+
 /// Why a program is not run. The exit code tells the shell's three cases apart.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -78,7 +80,7 @@ fn check_deep(path: &Path, depth: u32) -> Result<(), Refusal> {
             other @ Refusal::Unrunnable(_) => other,
         });
     }
-    check_elf(&file)
+    check_elf(&file, has_host())
 }
 
 /// What the dynamic linker looks through for a program, or for its interpreter.
@@ -154,7 +156,7 @@ pub fn given_to_loader(path: &Path, arguments: &[OsString]) -> Option<(PathBuf, 
 /// start at all it says itself.
 pub fn check_loaded(path: &Path) -> Result<(), Refusal> {
     let Ok(file) = File::open(path) else { return Ok(()) };
-    match check_elf(&file) {
+    match check_elf(&file, false) {
         Err(Refusal::Unserved(reason)) => {
             Err(Refusal::Unserved(format!("it would load {}: {reason}", path.display())))
         }
@@ -194,8 +196,13 @@ fn linkage(file: &File) -> Linkage {
     executable::linkage(&|at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0))
 }
 
-/// A program must be started by the dynamic loader, and leave its system calls to the C library.
-fn check_elf(file: &File) -> Result<(), Refusal> {
+/// Whether there is a host, beside the preload library, and the kernel lets it serve.
+fn has_host() -> bool {
+    os::can_host() && library::find_host().is_some()
+}
+
+/// A program must be started by the dynamic loader, or a host runs it (`has_host`).
+fn check_elf(file: &File, has_host: bool) -> Result<(), Refusal> {
     let unrunnable = |found: &str| Err(Refusal::Unrunnable(found.into()));
     let unserved = |found: &str| Err(Refusal::Unserved(found.into()));
     match linkage(file) {
@@ -203,7 +210,7 @@ fn check_elf(file: &File) -> Result<(), Refusal> {
         Linkage::OtherFormat => unrunnable("it is neither a program nor a script with #!"),
         Linkage::Damaged => unrunnable("its ELF header is damaged"),
         Linkage::Foreign => unserved("it is not a 64-bit x86 program"),
-        Linkage::Static | Linkage::Go if os::can_host() => Ok(()),
+        Linkage::Static | Linkage::Go if has_host => Ok(()),
         Linkage::Static => unserved("it is statically linked, so that nothing can be preloaded"),
         Linkage::GoBesideC if os::has_call_dispatch() => Ok(()),
         Linkage::GoBesideC => unserved(

@@ -42,8 +42,8 @@ impl Start {
         arguments: *const *const c_char,
         variables: *const *const c_char,
     ) -> Self {
-        // SAFETY: the kernel's layout: pointers, NULL, pointers, NULL, pairs of which the last is 0.
-        // The C library may have the variables elsewhere.
+        // SAFETY: the kernel's layout: pointers, NULL, pointers, NULL, pairs of which the last is
+        // 0. The C library may have the variables elsewhere.
         unsafe {
             let all = |mut at: *const *const c_char| {
                 std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
 //! What a child that was to share its parent's memory has written before it ended. It got a copy
-//! (see [`crate::door`]); but C libraries have it say in its parent's frame why it could not execute
-//! what it was to (`posix_spawn`). So a child that ends without an exec leaves that frame in memory
-//! that both share, and the parent, which has waited, takes over what is not as it was.
+//! (see [`crate::door`]); but C libraries have it say in its parent's frame why it could not
+//! execute what it was to (`posix_spawn`). So a child that ends without an exec leaves that frame
+//! in memory that both share, and the parent, which has waited, takes over what is not as it was.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -4,14 +4,14 @@
 //!
 //! An exec of a guest executes the host, with the guest's arguments and variables, and tells it an
 //! open descriptor of the guest's file ([`crate::processes::host_program`]). The host calls
-//! [`solera_guest_start`], which maps the file, builds the stack that the kernel would have built,
+//! `solera_guest_start`, which maps the file, builds the stack that the kernel would have built,
 //! and enters it.
 //!
 //! | | |
 //! |---|---|
-//! | system calls | none comes from the host's C library: all arrive by SIGSYS (see [`crate::dispatch`]) |
+//! | system calls | all arrive by SIGSYS ([`crate::dispatch`]), or from patched [`sites`] |
 //! | thread pointer | two of them (see [`crate::runtime::guest`]) |
-//! | threads | a thread of the guest's is one of the host's, which goes on as the guest's ([`threads`]) |
+//! | threads | each is one of the host's, which goes on as the guest's ([`threads`]) |
 //! | handlers | the guest's are called as those of any program, with its thread pointer |
 //! | `brk` | memory behind the guest's image: the kernel's is the host's |
 //! | names | `/proc/self/exe` leads to the guest's file, where a call names it so |
@@ -24,9 +24,11 @@ pub mod lent;
 mod memory;
 mod names;
 pub mod sites;
+mod symbols;
 mod threads;
 
 use std::ffi::{CStr, c_char, c_int, c_long};
+use std::sync::atomic::Ordering;
 
 use vfs::Errno;
 
@@ -39,14 +41,15 @@ use crate::entry::thread::{OwnCode, here};
 use crate::processes::{host_program, init, lifecycle};
 use crate::runtime::guest::{self, Registers};
 
-use std::sync::atomic::Ordering;
-
 /// The exit code of a program that cannot be executed.
 const EXIT_NOT_RUNNABLE: c_int = 126;
 
-/// Called by the host's `main`: becomes the guest. Comes back only if there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn solera_guest_start(
+/// Becomes the guest. Comes back only if there is none.
+///
+/// # Safety
+///
+/// What the C library gave to the host's `main`.
+unsafe fn start(
     count: c_int,
     arguments: *const *const c_char,
     variables: *const *const c_char,
@@ -57,7 +60,7 @@ pub extern "C" fn solera_guest_start(
         return EXIT_NOT_RUNNABLE;
     };
     let inside = Inside::new();
-    // SAFETY: what the C library gave to `main`.
+    // SAFETY: as the caller says.
     let start = unsafe { image::Start::of(count, arguments, variables) };
     let registers = image::load(&guest, &start).and_then(|loaded| {
         if !dispatch::begin_guest() {

@@ -5,9 +5,10 @@
 //!
 //! Patched are two bytes, the `syscall` itself, by one store: other threads find the one or the
 //! other. They become a short jump into the padding behind the function, where a jump leads to a
-//! page near by, and that to [`solera_guest_site`]. It serves the call on the thread's own stack, as
-//! the handler of SIGSYS would have it served. Where that cannot be (a handler of the guest's runs,
-//! perhaps on its signal stack; the thread has no stack of ours) the page's own `syscall` traps.
+//! page near by, and that to [`solera_guest_site`]. It serves the call on the thread's own stack,
+//! as the handler of SIGSYS would have it served. Where that cannot be (a handler of the guest's
+//! runs, perhaps on its signal stack; the thread has no stack of ours) the page's own `syscall`
+//! traps.
 //!
 //! ```text
 //! function:  .. jmp short PADDING   (was: syscall) ..   ret   PADDING: jmp PAGE

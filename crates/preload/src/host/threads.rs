@@ -1,7 +1,7 @@
 //! The guest's threads. Each is a thread of the host's, so that the C library and this one have
-//! theirs: it goes on with the registers, the stack and the thread pointer that the guest's call has
-//! given. When it ends, what the kernel would do for the guest is done here: its robust mutexes are
-//! marked, its word is cleared and the waiter woken, in this order.
+//! theirs: it goes on with the registers, the stack and the thread pointer that the guest's call
+//! has given. When it ends, what the kernel would do for the guest is done here: its robust mutexes
+//! are marked, its word is cleared and the waiter woken, in this order.
 //!
 //! The first thread is the process's own, whose end is the kernel's to see to.
 
@@ -173,8 +173,8 @@ pub fn clears_at_end(word: usize) -> Option<isize> {
     Some(rustix::thread::gettid().as_raw_nonzero().get() as isize)
 }
 
-/// The kernel's structure: the list's head, the distance from an entry to its word, an entry that is
-/// not in the list yet.
+/// The kernel's structure: the list's head, the distance from an entry to its word, an entry that
+/// is not in the list yet.
 type RobustHead = [usize; 3];
 
 /// `set_robust_list`.

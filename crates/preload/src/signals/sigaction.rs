@@ -129,8 +129,8 @@ fn kernel(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
     if result == 0 { Ok(before) } else { Err(Errno::from_raw_os_error(crate::entry::errno())) }
 }
 
-/// A guest begins (see [`crate::runtime::guest`]), in a process of one thread: the kernel's handlers
-/// are from here on those that set the C library's thread pointer. `trap`: gives that of
+/// A guest begins (see [`crate::runtime::guest`]), in a process of one thread: from here on the
+/// kernel's handlers are those that set the C library's thread pointer. `trap`: gives that of
 /// [`trap_by`].
 pub fn begin_guest(trap: fn() -> usize) {
     let actions = lock();

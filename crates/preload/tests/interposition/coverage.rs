@@ -41,8 +41,8 @@ fn rings() -> BTreeSet<&'static str> {
     rows.flat_map(|row| row.symbols).copied().collect()
 }
 
-/// What `solera run` and libsolera ask for by their names.
-const OWN: [&str; 3] = ["solera_preloaded", "solera_serves", "solera_shows"];
+/// What `solera run`, libsolera and the host ask for by their names.
+const OWN: [&str; 4] = ["solera_preloaded", "solera_serves", "solera_shows", "solera_guest_start"];
 
 /// More would be interposed than forks, programs, signals, threads and identities need, and
 /// shortcuts.

@@ -92,14 +92,54 @@ fn a_process_that_is_many_users() {
     check_left_in_order(&place.volume());
 }
 
-/// A statically linked program runs if it would use nothing of the volume. Otherwise it is refused
-/// before it runs, with a message and the shell's code 126.
+/// A static program is run by a host, whoever starts it and from where.
+#[test]
+fn a_static_program_sees_the_volume() {
+    let place = TestDir::new("hosted");
+    format(&place.volume());
+    let program = place.0.join("static");
+    compile("static.c", &program, &["-static"]);
+    let (program, outside) = (program.display(), place.0.display());
+    let there = format!("echo x > {PREFIX}/x");
+    for (script, expected) in [
+        (format!("{program}"), "static\n"),
+        (format!("{there}; {program} {PREFIX}/x"), ""),
+        (format!("{program} {PREFIX}/none; echo $?"), "1\n"),
+        (format!("cd {PREFIX}; {program} x; {program} > out; cat out"), "static\n"),
+        (format!("cp {program} {PREFIX}/copy; {PREFIX}/copy {PREFIX}/x"), ""),
+        (format!("cd {PREFIX}; exec 7< x; exec ./copy /proc/self/fd/7"), ""),
+        (format!("cd {PREFIX}; printf '#!{program}\\n' > s; chmod 755 s; ./s"), ""),
+        (
+            format!(
+                "printf '#!{PREFIX}/copy\\n' > {outside}/s; chmod 755 {outside}/s; {outside}/s"
+            ),
+            "",
+        ),
+        (
+            format!("cd {PREFIX}; ./copy /proc/self/exe && env -i ./copy && nohup ./copy"),
+            "static\nstatic\n",
+        ),
+    ] {
+        let output = shell(&place, &script);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(text(&output), expected, "{script}: {said}");
+    }
+    check_left_in_order(&place.volume());
+}
+
+/// Where there is no host, a static program runs if it would use nothing of the volume. Otherwise
+/// it is refused before it runs, with a message and the shell's code 126.
 #[test]
 fn a_program_that_cannot_be_preloaded() {
     let place = TestDir::new("static");
     format(&place.volume());
     let program = place.0.join("static");
     compile("static.c", &program, &["-static"]);
+    let library = place.library_for_everyone();
+    let shell = |place: &TestDir, script: &str| {
+        let mut bash = on_volume(place, "bash");
+        bash.env("LD_PRELOAD", &library).args(["-c", script]).output().expect("bash runs")
+    };
     let program = program.display();
     let plain = shell(&place, &format!("{program}; {program} /etc; echo $?"));
     assert_eq!(text(&plain), "static\n0\n");
