@@ -105,24 +105,27 @@ fn serve(call: &mut Call, route: &Route) -> Verdict {
         set_errno(failed);
         return verdict;
     }
-    loop {
-        let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
-            standins::serve_linker(|| route.serve(call.number(), call.arguments()))
-        } else {
-            route.serve(call.number(), call.arguments())
-        };
-        call.result = match answer {
-            None => {
-                set_errno(failed);
-                return Verdict::Pass;
-            }
-            Some(-1) if is_no_point(call) => continue,
-            Some(-1) => -(errno() as isize),
-            Some(answer) => answer as isize,
-        };
-        set_errno(failed);
-        return Verdict::Served;
-    }
+    let answer = if standins::has_copies() && is_of_linker(call.return_address()) {
+        standins::serve_linker(|| route.serve(call.number(), call.arguments()))
+    } else {
+        route.serve(call.number(), call.arguments())
+    };
+    let verdict = match answer {
+        None => Verdict::Pass,
+        Some(-1) if is_no_point(call) => serve_again(call, route),
+        Some(answer) => {
+            call.result = if answer == -1 { -(errno() as isize) } else { answer as isize };
+            Verdict::Served
+        }
+    };
+    set_errno(failed);
+    verdict
+}
+
+/// Once more, and apart: else what a call asks for would be kept for it.
+#[cold]
+fn serve_again(call: &mut Call, route: &Route) -> Verdict {
+    serve(call, route)
 }
 
 /// A call that arrived otherwise: whether it is served. Own code runs, outside.
