@@ -366,7 +366,7 @@ fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome 
     });
     let outcome = match made {
         Ok(0) => {
-            lent.into_iter().for_each(Lent::is_given);
+            lent.into_iter().for_each(Lent::give);
             Outcome::Child(stack)
         }
         Ok(pid) => {
@@ -413,7 +413,7 @@ fn lends_alone(number: c_long, given: &Arguments, stack: usize, at: usize) -> Ou
     let lent = Lent::new(at);
     let outcome = alone(number, given, stack, true);
     match outcome {
-        Outcome::Child(_) => lent.into_iter().for_each(Lent::is_given),
+        Outcome::Child(_) => lent.into_iter().for_each(Lent::give),
         _ => lent.into_iter().for_each(Lent::take_back),
     }
     drop(inside);

@@ -176,7 +176,7 @@ fn map(file: BorrowedFd<'_>) -> Result<Mapped, String> {
         .collect::<Option<_>>()
         .ok_or_else(damaged)?;
     let (first, last) = (segments.first().ok_or_else(damaged)?, segments.last());
-    let (start, end) = (first.page(), last.map_or(0, |last| last.end()));
+    let (start, end) = (first.page(), last.map_or(0, Segment::end));
     if segments.windows(2).any(|pair| pair[0].end() > pair[1].start) || end > ADDRESSES_END {
         return Err(damaged());
     }

@@ -42,7 +42,7 @@ impl Lent {
     }
 
     /// In the child.
-    pub fn is_given(self) {
+    pub fn give(self) {
         OWN[1].store(self.at, Ordering::Relaxed);
         OWN[0].store(self.page as usize, Ordering::Relaxed);
         std::mem::forget(self);

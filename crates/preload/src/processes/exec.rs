@@ -379,10 +379,7 @@ fn hosted(process: &Process, image: &Image, host: CString) -> Result<(Image, Han
         let mut first = [0; SCRIPT_LINE_MAX];
         let length = rustix::io::pread(&opened, &mut first, 0)?;
         let Some(line) = interpreter(&first[..length]) else {
-            let name = match image.program {
-                Some(_) => Some(whole_name(process, image.path.as_bytes())),
-                None => None,
-            };
+            let name = image.program.map(|_| whole_name(process, image.path.as_bytes()));
             let told = host_program::hand_over(opened.as_fd(), name.as_deref(), called)?;
             let host = Image {
                 at: libc::AT_FDCWD,

@@ -104,5 +104,5 @@ pub fn hand_over(
 /// Opens a kernel's program.
 pub fn open(at: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, vfs::Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
+    rustix::fs::openat(at, path, flags, Mode::empty())
 }
