@@ -274,6 +274,13 @@ fn give_stack(thread: &Thread) {
     thread.guest.stack_end.store(end, Ordering::Relaxed);
 }
 
+/// A thread has brought its stack, of [`STACK_BYTES`].
+pub fn has_stack(own: usize) {
+    let thread = here();
+    thread.trap_stack.store(own, Ordering::Relaxed);
+    thread.guest.stack_end.store(own + STACK_BYTES, Ordering::Relaxed);
+}
+
 /// What a function may use below its stack pointer.
 pub const RED_ZONE: usize = 128;
 
@@ -349,12 +356,15 @@ pub extern "C-unwind" fn serve_patched(slot: &mut Slot) {
 }
 
 fn serve_slot(slot: &mut Slot) {
+    let serving = &here().guest.serving;
+    let outer = serving.swap((&raw const slot.registers).addr(), Ordering::Relaxed);
     let failed = errno();
     if let Some(result) = serve_by(&mut slot.registers) {
         slot.registers[libc::REG_RAX as usize] = result as i64;
     } else {
         pass_behind(&mut slot.registers);
     }
+    serving.store(outer, Ordering::Relaxed);
     set_errno(failed);
 }
 
@@ -675,9 +685,16 @@ global_asm!(
     "mov rcx, gs:[{place}]",
     "mov byte ptr [rcx], 0",
     "syscall",
+    ".hidden solera_dispatch_pass_guest_made",
+    ".globl solera_dispatch_pass_guest_made",
+    // A signal's handler may put a thread elsewhere from here on, or before (`signals::passing`).
+    "solera_dispatch_pass_guest_made:",
     "mov rcx, gs:[{place}]",
     "mov byte ptr [rcx], 1",
     "pop rcx",
+    ".hidden solera_dispatch_pass_guest_popped",
+    ".globl solera_dispatch_pass_guest_popped",
+    "solera_dispatch_pass_guest_popped:",
     "lea rsp, [rsp + {red_zone}]",
     "jmp rcx",
     "solera_dispatch_pass_end:",

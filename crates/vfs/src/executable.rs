@@ -12,7 +12,8 @@ pub enum Linkage {
     Damaged,
     /// It is no 64-bit x86 program.
     Foreign,
-    /// No dynamic loader starts it (`PT_INTERP` is missing), position-independent or not.
+    /// No dynamic loader starts it (`PT_INTERP` is missing), position-independent or not; or
+    /// another one than glibc's.
     Static,
     /// The dynamic loader itself: what it starts is named by its arguments ([`loader_task`]).
     Loader,
@@ -76,6 +77,16 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
         let is_loader = field(&header, 16, 2) == TYPE_SHARED
             && shared_name(read, &table, size).as_deref() == Some(LOADER);
         return if is_loader { Linkage::Loader } else { Linkage::Static };
+    }
+    let names_other = |one: &[u8]| {
+        let path = part(read, field(one, 8, 8), field(one, 32, 8));
+        path.is_some_and(|path| {
+            let path = path.split(|&byte| byte == 0).next().unwrap_or_default();
+            path.rsplit(|&byte| byte == b'/').next() != Some(LOADER)
+        })
+    };
+    if programs().any(|one| field(one, 0, 4) == PT_INTERP && names_other(one)) {
+        return Linkage::Static;
     }
     let is_go_note = |one: &[u8]| {
         field(one, 0, 4) == PT_NOTE

@@ -61,7 +61,7 @@ pub fn change_mask(how: c_int, mask: u64) -> u64 {
     before
 }
 
-const NO_STACK: libc::stack_t =
+pub const NO_STACK: libc::stack_t =
     libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
 
 /// Tells the thread's signal stack, and sets another.

@@ -4,15 +4,18 @@
 //! Stack, from where it is entered up: the number of arguments, the arguments, NULL, the variables,
 //! NULL, the auxiliary vector. The texts stay where the kernel has put them for the host.
 
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use object::LittleEndian as LE;
-use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use object::elf::{
+    ET_DYN, ET_EXEC, FileHeader64, PF_R, PF_W, PF_X, PT_GNU_STACK, PT_INTERP, PT_LOAD,
+};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect};
 
 use ::door::elf::ProgramHeader;
 
+use crate::processes::exec;
 use crate::processes::host_program::{self, Guest};
 use crate::runtime::guest::Registers;
 
@@ -59,10 +62,35 @@ impl Start {
                 pair = pair.add(1);
                 (next[0] != 0).then_some(next)
             });
-            let (variables, auxiliary) = (all(variables).collect(), auxiliary.collect());
+            let variables = all(variables).filter_map(|text| for_guest(text)).collect();
+            let auxiliary = auxiliary.collect();
             Self { arguments, variables, auxiliary }
         }
     }
+}
+
+/// A variable as the guest has it: not what the host was told, and without this library, which
+/// another dynamic linker would try to load. What the guest executes gets all of it anew. `None`:
+/// the guest has it not.
+///
+/// # Safety
+///
+/// A text that ends with a NUL, and lasts.
+unsafe fn for_guest(text: *const c_char) -> Option<*const c_char> {
+    const PRELOAD: &[u8] = b"LD_PRELOAD=";
+    // SAFETY: as the caller says.
+    let variable = unsafe { CStr::from_ptr(text) }.to_bytes();
+    let told = [host_program::VARIABLE, host_program::CALLED];
+    if told.iter().any(|name| variable.starts_with(name.as_bytes())) {
+        return None;
+    }
+    let Some(libraries) = variable.strip_prefix(PRELOAD) else { return Some(text) };
+    let others = exec::without_ours(libraries);
+    if others.is_empty() {
+        return None;
+    }
+    let whole = CString::new([PRELOAD, &others].concat()).ok()?;
+    Some(Box::leak(whole.into_boxed_c_str()).as_ptr())
 }
 
 /// A guest in memory.
@@ -82,6 +110,8 @@ struct Mapped {
     headers: usize,
     count: usize,
     interpreter: Option<Vec<u8>>,
+    /// It asks for a stack that can be executed: code of nested functions is put there.
+    executes_stack: bool,
 }
 
 /// Maps the guest, and builds its stack. There is one thread.
@@ -98,6 +128,13 @@ pub fn load(guest: &Guest, start: &Start) -> Result<Loaded, String> {
         }
         entry = linker.entry;
         linker_at = linker.base;
+    }
+    if mapped.executes_stack {
+        let page = std::ptr::from_ref(&mapped).addr() / PAGE * PAGE;
+        let all = MprotectFlags::READ | MprotectFlags::WRITE | MprotectFlags::EXEC;
+        // SAFETY: the first thread's stack, from its lowest address on.
+        unsafe { mprotect(page as *mut c_void, PAGE, all | MprotectFlags::GROWSDOWN) }
+            .map_err(|errno| format!("making its stack executable gave: {errno}"))?;
     }
     let called: &'static CStr = Box::leak(guest.called.clone().into_boxed_c_str());
     let changed = |[kind, value]: [c_ulong; 2]| {
@@ -208,6 +245,9 @@ fn map(file: BorrowedFd<'_>) -> Result<Mapped, String> {
         headers: in_memory,
         count,
         interpreter,
+        executes_stack: headers.iter().any(|header| {
+            header.p_type.get(LE) == PT_GNU_STACK && header.p_flags.get(LE) & PF_X != 0
+        }),
     })
 }
 

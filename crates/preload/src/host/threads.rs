@@ -9,11 +9,13 @@ use std::ffi::c_long;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::mm::MprotectFlags;
 use rustix::thread::futex;
 use vfs::Errno;
 
+use crate::dispatch;
 use crate::door;
-use crate::entry::pending_signals::{OWN_MASK, set_mask};
+use crate::entry::pending_signals::{OWN_MASK, set_mask, set_stack};
 use crate::entry::pointers::Out;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
@@ -21,9 +23,54 @@ use crate::entry::thread::{OwnCode, here};
 use crate::entry::{Inside, cached_fd, thread};
 use crate::host::memory;
 use crate::runtime::guest::{self, Registers};
+use crate::signals::altstack;
 
-/// The stack on which a thread begins and ends, and that of the C library.
-const STACK_BYTES: usize = 128 << 10;
+/// The stack of the host's thread, from below: the standing signal stack, a page that nothing may
+/// touch, the stack on which calls are served, the one on which the thread begins and ends.
+const STACK_BYTES: usize = guest::SIGNAL_BYTES + GUARD + dispatch::STACK_BYTES + (128 << 10);
+const GUARD: usize = 4096;
+
+/// The parts of the calling thread's stack, which are in use until dropped.
+///
+/// SIGSYS is never blocked, and the guest's stack may be somebody else's already where the thread
+/// makes its last call (Go frees it before), or too small for a signal's frame. So the kernel has a
+/// signal stack in each thread: the guest's, or the standing one.
+struct Stacks(usize);
+
+impl Stacks {
+    fn new() -> Option<Self> {
+        // SAFETY: an attribute of our own, of this thread; all zeros is a value of it.
+        let lowest = unsafe {
+            let mut found: libc::pthread_attr_t = std::mem::zeroed();
+            if libc::pthread_getattr_np(libc::pthread_self(), &raw mut found) != 0 {
+                return None;
+            }
+            let (mut lowest, mut bytes) = (std::ptr::null_mut(), 0);
+            libc::pthread_attr_getstack(&raw const found, &raw mut lowest, &raw mut bytes);
+            libc::pthread_attr_destroy(&raw mut found);
+            lowest as usize
+        };
+        let stacks = Self(lowest);
+        stacks.protect(MprotectFlags::empty());
+        here().guest.signals.store(lowest, Ordering::Relaxed);
+        altstack::stand(lowest);
+        dispatch::has_stack(lowest + guest::SIGNAL_BYTES + GUARD);
+        Some(stacks)
+    }
+
+    fn protect(&self, access: MprotectFlags) {
+        let guard = (self.0 + guest::SIGNAL_BYTES) as *mut libc::c_void;
+        // SAFETY: a page of this thread's stack, which nothing is put into.
+        let _ = unsafe { rustix::mm::mprotect(guard, GUARD, access) };
+    }
+}
+
+impl Drop for Stacks {
+    fn drop(&mut self) {
+        // The C library gives it to another thread.
+        self.protect(MprotectFlags::READ | MprotectFlags::WRITE);
+    }
+}
 
 /// Whether the calling thread is the process's first.
 pub fn is_first() -> bool {
@@ -129,6 +176,7 @@ fn live(birth: Arc<Birth>) {
     thread.blocks.store(birth.blocks, Ordering::Relaxed);
     thread.guest.pointer.store(birth.pointer, Ordering::Relaxed);
     thread.guest.clears.store(birth.clears, Ordering::Relaxed);
+    let stacks = Stacks::new();
     let (registers, mask) = (birth.registers, birth.mask);
     birth.number.store(number, Ordering::Release);
     let _ = futex::wake(&birth.number, futex::Flags::PRIVATE, 1);
@@ -137,6 +185,7 @@ fn live(birth: Arc<Birth>) {
     drop(own);
     // SAFETY: the guest's registers behind its call; comes back by `exit`.
     unsafe { guest::enter(&registers) };
+    drop(stacks);
 }
 
 /// `exit`: the thread is over. `None`: it is the first, which the kernel ends.
@@ -147,9 +196,14 @@ pub fn exit() -> Option<isize> {
     std::mem::forget(OwnCode::new());
     set_mask(!OWN_MASK);
     let context = &here().guest;
+    context.signals.store(0, Ordering::Relaxed);
+    set_stack(None);
     let number = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
     let robust = context.robust.swap(0, Ordering::Relaxed);
     if robust != 0 {
+        // The list lies in memory that is given back, perhaps.
+        let none = [0, size_of::<RobustHead>(), 0, 0, 0, 0];
+        syscall::kernel(libc::SYS_set_robust_list, none);
         mark_robust(robust, number);
     }
     memory::give_back(&context.left);
@@ -182,9 +236,10 @@ pub fn robust_list(given: &Arguments) -> Result<usize, Errno> {
     if given[1] != size_of::<RobustHead>() {
         return Err(Errno::INVAL);
     }
-    if is_first() {
-        syscall::kernel(libc::SYS_set_robust_list, *given);
-    } else {
+    // The kernel's, which looks at it when the process is killed, ends or executes something. The
+    // host's C library has no such mutexes.
+    syscall::kernel(libc::SYS_set_robust_list, *given);
+    if !is_first() {
         here().guest.robust.store(given[0], Ordering::Relaxed);
     }
     Ok(0)

@@ -226,6 +226,16 @@ fn others<'t>(value: &'t [u8], ours: &[Option<&[u8]>]) -> impl Iterator<Item = &
     libraries.filter(|library| !library.is_empty() && !ours.contains(&Some(library)))
 }
 
+/// The value of `LD_PRELOAD` without our libraries, by their names.
+pub fn without_ours(value: &[u8]) -> Vec<u8> {
+    const OURS: [&[u8]; 3] =
+        [b"libsolera_preload.so", b"libsolera_profile.so", b"libsolera_align.so"];
+    let is_ours = |library: &&[u8]| {
+        OURS.contains(&library.rsplit(|&byte| byte == b'/').next().unwrap_or_default())
+    };
+    others(value, &[]).filter(|library| !is_ours(library)).collect::<Vec<_>>().join(&b':')
+}
+
 /// The program's environment, in which nothing of ours is loaded.
 fn without_libraries(process: &Process, given: List) -> Result<Vec<CString>, Errno> {
     let own = process.environment();

@@ -164,8 +164,9 @@ pub fn without_handlers(
         return Ok(0);
     }
     if let Some(ForkState { locks, ticket, inside }) = HELD.empty() {
-        locks.release();
+        // Before another thread forks: the child may have ended, and its slot be that thread's.
         process.fs.fork_parent(ticket, u32::try_from(pid).ok());
+        locks.release();
         drop(inside);
     }
     if pid < 0 { Err(Errno::from_raw_os_error(failed.max(1))) } else { Ok(pid) }

@@ -37,9 +37,18 @@ pub struct Context {
     pub left: [AtomicUsize; 2],
     /// The end of the stack on which the thread's calls are served; 0: it has none yet.
     pub stack_end: AtomicUsize,
+    /// Where the thread's standing signal stack begins, of [`SIGNAL_BYTES`], which the kernel has
+    /// while the guest has none; 0: there is none.
+    pub signals: AtomicUsize,
+    /// The registers of the call that is served on the thread's own stack, the innermost: where the
+    /// guest goes on; 0: there was none.
+    pub serving: AtomicUsize,
     /// How many handlers of the guest's run. One that leaves by a jump stays counted.
     handling: AtomicU32,
 }
+
+/// Bytes of a thread's standing signal stack.
+pub const SIGNAL_BYTES: usize = 64 << 10;
 
 unsafe extern "C" {
     static mut solera_guest_is_here: u8;

@@ -19,8 +19,11 @@ use os::interrupt::system_call;
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::Errno;
 
+use crate::entry::pending_signals::NO_STACK;
 use crate::entry::pointers::Out;
+use crate::entry::thread::here;
 use crate::entry::{DONE, Served, Stop};
+use crate::runtime::guest;
 
 /// Bytes of a stack of ours.
 const BYTES: usize = 64 << 10;
@@ -125,6 +128,16 @@ fn change(new: Option<&stack_t>) -> Result<stack_t, Errno> {
     Ok(before)
 }
 
+/// The calling thread, of a guest's, has a standing stack from here on, which the kernel has while
+/// the guest has none.
+pub fn stand(start: usize) {
+    let _ = change(Some(&standing(start)));
+}
+
+fn standing(start: usize) -> stack_t {
+    stack_t { ss_sp: start as *mut _, ss_flags: 0, ss_size: guest::SIGNAL_BYTES }
+}
+
 /// `sigaltstack`.
 pub fn exchange(new: Out<stack_t>, old: Out<stack_t>) -> Served<c_int> {
     let mut wanted = new.get()?;
@@ -132,6 +145,14 @@ pub fn exchange(new: Out<stack_t>, old: Out<stack_t>) -> Served<c_int> {
         USED.contains(&stack.ss_flags) && (LEAST..enough()).contains(&stack.ss_size)
     };
     let mut given = None;
+    // Of a thread of a guest's.
+    let stands = here().guest.signals.load(Ordering::Relaxed);
+    if stands != 0
+        && let Some(stack) = &mut wanted
+        && stack.ss_flags == libc::SS_DISABLE
+    {
+        *stack = standing(stands);
+    }
     if let Some(stack) = &mut wanted
         && small(stack)
         && let Some(place) = take()
@@ -141,6 +162,9 @@ pub fn exchange(new: Out<stack_t>, old: Out<stack_t>) -> Served<c_int> {
         stack.ss_size = BYTES;
     }
     let mut before = change(wanted.as_ref()).map_err(Stop::Errno)?;
+    if stands != 0 && before.ss_sp as usize == stands {
+        before = NO_STACK;
+    }
     if let Some(place) = at(before.ss_sp as usize) {
         before.ss_sp = place.given.load(Ordering::Relaxed) as *mut _;
         before.ss_size = place.given_bytes.load(Ordering::Relaxed);

@@ -28,7 +28,7 @@ use crate::entry::pending_signals::{
 use crate::entry::thread::{CANCELLED, OwnCode, PENDING, SENT, Thread, here};
 use crate::mappings::page_faults;
 use crate::runtime::guest;
-use crate::signals::sigaction;
+use crate::signals::{passing, sigaction};
 
 /// A handler as the kernel calls it; one that takes only the number ignores the rest.
 pub type Handler = guest::Handler;
@@ -44,6 +44,10 @@ fn mask_of(context: *mut c_void) -> *mut u64 {
 
 /// The kernel's handler of every signal that the program handles, and of SIGSEGV and SIGBUS.
 pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    if guest::is_here() {
+        // SAFETY: the kernel's context of this handler.
+        unsafe { passing::back_to_guest(context) };
+    }
     let _own = OwnCode::interrupting();
     // SAFETY: the kernel called us with these.
     let code = unsafe { (*info).si_code };
@@ -192,7 +196,10 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
             let programs = OwnCode::not();
             if guest::is_here() {
+                // SAFETY: the kernel's context of this handler.
+                let shown = unsafe { passing::Shown::new(context) };
                 guest::call(handler, signal, info, context);
+                drop(shown);
             } else {
                 handler(signal, info, context);
             }

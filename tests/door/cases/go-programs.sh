@@ -1,0 +1,42 @@
+# Real programs of Go without C, from the module proxy, by a host: restic (a backup, checked, restored,
+# thinned), age, and bbolt's own command.
+needs go
+export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$SCRATCH GOCACHE=${GOPROGRAMS_CACHE:-/var/tmp/solera-go-programs}
+got() { go install "$1" 2>>errors || skip "$1 cannot be had: $(tail -n 1 errors)"; }
+got filippo.io/age/cmd/...@v1.2.1
+got go.etcd.io/bbolt/cmd/bbolt@v1.4.3
+got github.com/restic/restic/cmd/restic@v0.18.1
+go version -m age restic bbolt | awk '$1 == "mod" { print $2, $3 }'
+
+cat >all <<'END'
+set -u
+bin=$1 at=$2
+mkdir "$at" && cd "$at" || exit
+export RESTIC_PASSWORD=word RESTIC_REPOSITORY=$at/store RESTIC_CACHE_DIR=$at/cache HOME=$at
+mkdir data data/a data/b
+for i in $(seq 200); do seq "$i" $((i * 7)) >"data/a/$i"; done
+head -c 3000000 "$bin/age" >data/b/large
+ln data/b/large data/b/second; ln -s large data/b/link; chmod 600 data/a/7; mkfifo data/b/pipe
+sum() { (cd "$1" && tar c --sort=name --mtime=@0 . | sha256sum); }
+restic() { "$bin/restic" -q "$@" || echo "restic $1: $?"; }
+restic init
+restic backup data
+echo more >>data/a/7; rm data/a/8
+restic backup data
+restic check --read-data
+restic restore latest --target restored
+sum data; sum "restored$at/data" 2>/dev/null || sum restored/data
+restic forget --keep-last 1 --prune
+restic check
+"$bin/restic" -q ls latest | wc -l
+"$bin/age-keygen" -o key 2>/dev/null
+"$bin/age" -r "$(sed -n 's/^# public key: //p' key)" -o large.age data/b/large && "$bin/age" -d -i key large.age | cmp - data/b/large && echo decrypted
+"$bin/bbolt" bench -count 2000 -batch-size 100 -path "$at/bolt" -work >/dev/null 2>&1; echo "bbolt: $?"
+"$bin/bbolt" check "$at/bolt"; "$bin/bbolt" buckets "$at/bolt"
+END
+said "all" srun bash ./all "$SCRATCH" "$AT/programs"
+# A writer that is killed at any moment leaves a database that is right.
+for round in 1 2 3; do
+    # shellcheck disable=SC2016
+    said "killed, $round" srun bash -c '"$1/bbolt" bench -count 200000 -batch-size 20 -path "$2" -work >/dev/null 2>&1 & sleep "0.$3"; { kill -9 $!; wait $!; } 2>/dev/null; echo $?; "$1/bbolt" check "$2"' sh "$SCRATCH" "$AT/killed-$round" $((round * 3))
+done
