@@ -1,6 +1,6 @@
 //! Places in a guest's code that are patched, so that their system calls need no signal: those by
 //! which Go programs make nearly all of theirs. A place is looked at when it traps, and is one of
-//! them if all bytes of its function are as Go 1.18 and later have it; every other one goes on to
+//! them if all bytes of its function are as Go 1.21 to 1.26 have it; every other one goes on to
 //! trap, which is as right.
 //!
 //! Patched are two bytes, the `syscall` itself, by one store: other threads find the one or the
