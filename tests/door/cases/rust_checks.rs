@@ -1,3 +1,5 @@
+//! What rust-tools.sh builds: files without a name (tempfile) and a store (fjall), below a directory.
+
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -14,7 +16,10 @@ fn temporary(at: &Path) {
     println!("named: {}", fs::metadata(named.path()).unwrap().len());
     named.persist(at.join("kept")).unwrap();
     let again = tempfile::NamedTempFile::new_in(at).unwrap();
-    println!("noclobber: {:?}", again.persist_noclobber(at.join("kept")).map_err(|e| e.error.kind()).err());
+    println!(
+        "noclobber: {:?}",
+        again.persist_noclobber(at.join("kept")).map_err(|e| e.error.kind()).err()
+    );
     let dir = tempfile::Builder::new().prefix("d-").tempdir_in(at).unwrap();
     for i in 0..50 {
         fs::write(dir.path().join(i.to_string()), vec![b'y'; i * 1000]).unwrap();
@@ -49,7 +54,12 @@ fn database(at: &Path) -> fjall::Result<()> {
                 let items = items.clone();
                 scope.spawn(move || {
                     for i in 0..1500_u32 {
-                        items.insert((round * 10_000 + part * 2000 + i).to_be_bytes(), format!("{round} {part} {i}").repeat(20)).unwrap();
+                        items
+                            .insert(
+                                (round * 10_000 + part * 2000 + i).to_be_bytes(),
+                                format!("{round} {part} {i}").repeat(20),
+                            )
+                            .unwrap();
                     }
                 });
             }
@@ -61,8 +71,15 @@ fn database(at: &Path) -> fjall::Result<()> {
         batch.commit()?;
         items.rotate_memtable_and_wait()?;
         db.persist(fjall::PersistMode::SyncAll)?;
-        let sum: usize = items.iter().map(|kv| kv.into_inner().map_or(0, |(key, value)| key.len() + value.len())).sum();
-        println!("round {round}: {} {sum} {:?}", items.iter().count(), items.get((round * 10_000 + 500).to_be_bytes())?.map(|v| v.len()));
+        let sum: usize = items
+            .iter()
+            .map(|kv| kv.into_inner().map_or(0, |(key, value)| key.len() + value.len()))
+            .sum();
+        println!(
+            "round {round}: {} {sum} {:?}",
+            items.iter().count(),
+            items.get((round * 10_000 + 500).to_be_bytes())?.map(|v| v.len())
+        );
     }
     Ok(())
 }
@@ -72,12 +89,23 @@ fn main() {
     let at = Path::new(&at);
     fs::create_dir_all(at.join("tmp")).unwrap();
     temporary(&at.join("tmp"));
-    if let Err(error) = database(at) { println!("{error:?}"); }
-    let out = std::process::Command::new("sh").arg("-c").arg("cat; pwd | wc -l").current_dir(at).stdin(fs::File::open(at.join("tmp/kept")).unwrap()).output().unwrap();
+    if let Err(error) = database(at) {
+        println!("{error:?}");
+    }
+    let out = std::process::Command::new("sh")
+        .arg("-c")
+        .arg("cat; pwd | wc -l")
+        .current_dir(at)
+        .stdin(fs::File::open(at.join("tmp/kept")).unwrap())
+        .output()
+        .unwrap();
     println!("{} {}", out.status, out.stdout.len());
-    println!("{:?}", std::process::Command::new(at.join("absent")).spawn().map_err(|e| e.kind()).err());
+    println!(
+        "{:?}",
+        std::process::Command::new(at.join("absent")).spawn().map_err(|e| e.kind()).err()
+    );
     println!("{}", std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy());
-    let panicked = std::panic::catch_unwind(|| { fs::read(at.join("none")).unwrap() });
+    let panicked = std::panic::catch_unwind(|| fs::read(at.join("none")).unwrap());
     println!("{}", panicked.is_err());
     fs::copy(at.join("tmp/kept"), at.join("copy")).unwrap();
     println!("{}", fs::read(at.join("copy")).unwrap().len());

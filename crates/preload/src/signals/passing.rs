@@ -1,4 +1,4 @@
-//! A guest's thread that a signal meets in our code, where that makes the guest's call or is about to
+//! A guest's thread that a signal meets in our code, where that makes or serves the guest's call
 //! (see [`crate::dispatch`]).
 //!
 //! C libraries look where a thread was interrupted: musl's cancels one only if it stands at its own
