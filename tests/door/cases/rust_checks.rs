@@ -1,4 +1,4 @@
-//! What rust-tools.sh builds: files without a name (tempfile) and a store (fjall), below a directory.
+//! What rust-tools.sh builds: files without a name (tempfile) and a store (fjall).
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
