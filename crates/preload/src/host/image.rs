@@ -5,16 +5,18 @@
 //! NULL, the auxiliary vector. The texts stay where the kernel has put them for the host.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use object::LittleEndian as LE;
 use object::elf::{
     ET_DYN, ET_EXEC, FileHeader64, PF_R, PF_W, PF_X, PT_GNU_STACK, PT_INTERP, PT_LOAD,
 };
+use rustix::io::FdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect};
 
 use ::door::elf::ProgramHeader;
 
+use crate::entry::{errno, syscall};
 use crate::processes::exec;
 use crate::processes::host_program::{self, Guest};
 use crate::runtime::guest::Registers;
@@ -91,6 +93,21 @@ unsafe fn for_guest(text: *const c_char) -> Option<*const c_char> {
     }
     let whole = CString::new([PRELOAD, &others].concat()).ok()?;
     Some(Box::leak(whole.into_boxed_c_str()).as_ptr())
+}
+
+/// Executes the guest's file without a host and this library: it is to be left alone. Comes back
+/// with the error.
+pub fn execute(guest: &Guest, start: &Start) -> vfs::Errno {
+    let ended = |texts: &[*const c_char]| [texts, &[std::ptr::null()]].concat();
+    let (arguments, variables) = (ended(&start.arguments), ended(&start.variables));
+    let (arguments, variables) = (arguments.as_ptr() as usize, variables.as_ptr() as usize);
+    if let Err(errno) = rustix::io::fcntl_setfd(&guest.program, FdFlags::CLOEXEC) {
+        return errno;
+    }
+    let (file, path) = (guest.program.as_raw_fd() as usize, c"".as_ptr() as usize);
+    let given = [file, path, arguments, variables, libc::AT_EMPTY_PATH as usize, 0];
+    syscall::kernel(libc::SYS_execveat, given);
+    vfs::Errno::from_raw_os_error(errno())
 }
 
 /// A guest in memory.

@@ -62,6 +62,11 @@ unsafe fn start(
     let inside = Inside::new();
     // SAFETY: as the caller says.
     let start = unsafe { image::Start::of(count, arguments, variables) };
+    if init::is_bypassed() {
+        let errno = image::execute(&guest, &start);
+        init::tell(&format!("{} cannot be run: {errno}", guest.shown()));
+        lifecycle::exit_now(EXIT_NOT_RUNNABLE);
+    }
     let registers = image::load(&guest, &start).and_then(|loaded| {
         if !dispatch::begin_guest() {
             return Err("the kernel does not tell of its system calls".to_owned());
@@ -108,6 +113,11 @@ pub fn answer(number: c_long, given: &mut Arguments, registers: &Registers) -> O
         libc::SYS_exit => threads::exit(),
         libc::SYS_set_tid_address => threads::clears_at_end(given[0]),
         libc::SYS_set_robust_list => answered(threads::robust_list(given)),
+        // At its exec: until then the signals of its calls would stop it.
+        libc::SYS_ptrace if given[0] == libc::PTRACE_TRACEME as usize => {
+            here().guest.is_traced.store(true, Ordering::Relaxed);
+            Some(0)
+        }
         // The thread has one, of the host's C library.
         libc::SYS_rseq => answered(Err(Errno::NOSYS)),
         libc::SYS_readlink => names::link(given[0], given[1], given[2]),

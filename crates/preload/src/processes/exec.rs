@@ -30,6 +30,8 @@ use crate::entry::hooks;
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::report;
+use crate::entry::syscall;
+use crate::entry::thread::here;
 use crate::entry::{Served, Stop, outside};
 use crate::files::calls;
 use crate::files::rw::{copy_to_memory, read_at};
@@ -602,6 +604,10 @@ fn execute(
     };
     let _until_it_ends = cached_fd::Closes::new();
     sigaction::before_exec();
+    if here().guest.is_traced.swap(false, Ordering::Relaxed) {
+        // What a guest has asked for before.
+        syscall::kernel(libc::SYS_ptrace, [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0]);
+    }
     // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
     // ends it: the new image must inherit neither the signal nor the mask that keeps it.
     let failed = unsafe { os::interrupt::wait_call(number, arguments) };

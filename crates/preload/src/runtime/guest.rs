@@ -12,7 +12,7 @@
 use std::arch::{asm, global_asm};
 use std::ffi::c_ulong;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use crate::runtime::environment;
 
@@ -43,6 +43,8 @@ pub struct Context {
     /// The registers of the call that is served on the thread's own stack, the innermost: where the
     /// guest goes on; 0: there was none.
     pub serving: AtomicUsize,
+    /// It has asked to be traced (`PTRACE_TRACEME`), which begins at its exec.
+    pub is_traced: AtomicBool,
     /// How many handlers of the guest's run. One that leaves by a jump stays counted.
     handling: AtomicU32,
 }
