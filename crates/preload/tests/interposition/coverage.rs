@@ -322,5 +322,13 @@ fn a_bypassed_program_runs_without_the_volume() {
     assert_eq!(bash("other:env", &script), "x\nx\n0\n", "env starts a cat that sees the volume");
     assert_eq!(bash("cat", &script), "1\n", "no cat sees it");
     assert_eq!(bash("/no/such/cat", &script), "x\nx\n0\n", "a path means one executable");
+    // One that a host would run.
+    let program = place.0.join("static");
+    compile("static.c", &program, &["-static"]);
+    let script = format!("{} {PREFIX}/f; echo $?", program.display());
+    assert_eq!(bash("other", &script), "0\n", "it sees the volume");
+    for name in ["static", &program.display().to_string()] {
+        assert_eq!(bash(name, &script), "1\n", "it does not, by {name}");
+    }
     check_left_in_order(&place.volume());
 }
