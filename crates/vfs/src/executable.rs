@@ -82,7 +82,7 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
         let path = part(read, field(one, 8, 8), field(one, 32, 8));
         path.is_some_and(|path| {
             let path = path.split(|&byte| byte == 0).next().unwrap_or_default();
-            path.rsplit(|&byte| byte == b'/').next() != Some(LOADER)
+            path.starts_with(b"/") && path.rsplit(|&byte| byte == b'/').next() != Some(LOADER)
         })
     };
     if programs().any(|one| field(one, 0, 4) == PT_INTERP && names_other(one)) {
@@ -402,6 +402,8 @@ mod tests {
         assert_eq!(of(&program(&[1], b"")), Linkage::Static);
         assert_eq!(of(&program(&[3, 1], b"")), Linkage::Dynamic);
         assert_eq!(of(&program(&[3, 1], b"")[..100]), Linkage::Damaged);
+        assert_eq!(of(&program(&[3], b"/lib/ld-musl-x86_64.so.1\0")), Linkage::Static);
+        assert_eq!(of(&program(&[3], b"/gnu/ld-linux-x86-64.so.2\0")), Linkage::Dynamic);
         let mut narrow = program(&[3], b"");
         narrow[4] = 1;
         assert_eq!(of(&narrow), Linkage::Foreign);
