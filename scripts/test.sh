@@ -249,7 +249,7 @@ if [ -x tests/door/run ]; then
     cases=("${cases[@]##*/}")
     mapfile -t chosen < <(some 4 "${cases[@]/#/door }")
     chosen=("${chosen[@]#door }")
-    behind=overlay-programs beside door tests/door/run "${chosen[@]%.sh}"
+    behind=overlay-programs LIMIT=${long:+900} beside door tests/door/run "${chosen[@]%.sh}"
     waiting+=(door)
 fi
 if [ -x tests/ddmap/run ]; then

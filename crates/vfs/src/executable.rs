@@ -17,6 +17,8 @@ pub enum Linkage {
     Static,
     /// The dynamic loader itself: what it starts is named by its arguments ([`loader_task`]).
     Loader,
+    /// A tool of Valgrind's: static, and all addresses are its own to give away.
+    Valgrind,
     /// Go's runtime is in it, which makes its system calls itself.
     Go,
     /// The same, beside the C library: the dynamic loader starts it (cgo).
@@ -25,6 +27,8 @@ pub enum Linkage {
     Dynamic,
 }
 
+/// Where Valgrind's tools are linked to lie (`valt_load_address`, 3.x on x86-64).
+const VALGRIND: std::ops::Range<u64> = 0x5800_0000..0x5a00_0000;
 const CLASS_64: u8 = 2;
 const MACHINE_X86_64: u64 = 62;
 const TYPE_SHARED: u64 = 3;
@@ -76,7 +80,12 @@ pub fn linkage(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Linkage {
     if !programs().any(|one| field(one, 0, 4) == PT_INTERP) {
         let is_loader = field(&header, 16, 2) == TYPE_SHARED
             && shared_name(read, &table, size).as_deref() == Some(LOADER);
-        return if is_loader { Linkage::Loader } else { Linkage::Static };
+        let entry = field(&header, 24, 8);
+        return match is_loader {
+            true => Linkage::Loader,
+            false if VALGRIND.contains(&entry) => Linkage::Valgrind,
+            false => Linkage::Static,
+        };
     }
     let names_other = |one: &[u8]| {
         let path = part(read, field(one, 8, 8), field(one, 32, 8));

@@ -1,7 +1,8 @@
 # Real programs of Go without C, from the module proxy, by a host: restic (a backup, checked, restored,
 # thinned), age, and bbolt's own command.
+[ -n "${SOLERA_TEST_LONG:-}" ] || skip "only in make test-long: it builds for minutes"
 needs go
-export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$SCRATCH GOCACHE=${GOPROGRAMS_CACHE:-/var/tmp/solera-go-programs}
+export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$SCRATCH GOCACHE=${GOPROGRAMS_CACHE:-$HERE/../../target/door-go}
 got() { go install "$1" 2>>errors || skip "$1 cannot be had: $(tail -n 1 errors)"; }
 got filippo.io/age/cmd/...@v1.2.1
 got go.etcd.io/bbolt/cmd/bbolt@v1.4.3

@@ -4,7 +4,7 @@ needs go
 cp "$HERE/cases/go_static.go" main.go
 printf 'module checks\n\ngo 1.22\n' >go.mod
 # Built once for both directories.
-export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE=${GO_STATIC_CACHE:-/var/tmp/solera-go-static}
+export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE=${GO_STATIC_CACHE:-$HERE/../../target/door-go}
 go build -o checks . 2>errors || skip "no Go program can be built: $(tail -n 1 errors)"
 # checks VARIABLE=VALUE CHECK...: in the directory, for 20 s at most.
 checks() {

@@ -1,5 +1,6 @@
 # Node's tools that make system calls by their own instructions: pnpm (Rust), vite with rolldown (Rust), bun
 # (Zig and Rust), and node itself; of these versions, with project, store and cache below the directory.
+[ -n "${SOLERA_TEST_LONG:-}" ] || skip "only in make test-long: it fetches 150 MB"
 needs node npm
 tools=$HERE/../../target/door-tools/node
 [ -x "$tools/node_modules/.bin/vite" ] || npm install -s --no-audit --no-fund --no-progress --prefix "$tools" \

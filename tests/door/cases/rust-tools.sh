@@ -1,6 +1,7 @@
 # Rust's tools and crates, of which many make system calls by `rustix` or `linux-raw-sys`: uutils' coreutils,
 # ripgrep, fd and bat (Debian's, or those of DOOR_COREUTILS and PATH), tempfile and fjall (a key-value store),
 # linked with glibc and for musl.
+[ -n "${SOLERA_TEST_LONG:-}" ] || skip "only in make test-long: it builds for a minute"
 needs cargo
 tools=$HERE/../../target/door-tools/rust
 mkdir -p kv/src

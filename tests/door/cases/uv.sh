@@ -7,7 +7,7 @@ tools=$HERE/../../target/door-tools
     python3 -m pip install -q --disable-pip-version-check --no-deps --target "$tools" uv==0.13.9 ruff==0.17.6 \
         >/dev/null 2>&1 || skip "uv and ruff cannot be fetched"
 export PATH="$tools/bin:$PATH" HOME="$AT" UV_CACHE_DIR="$AT/cache" UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1
-export UV_OFFLINE=1 UV_PYTHON
+export UV_OFFLINE=1 UV_PYTHON TMPDIR=$SCRATCH
 UV_PYTHON=$(command -v python3)
 said "a project" srun sh -c 'cd "$0" && uv init -q --name demo --no-workspace project && ls project' "$AT"
 said "an environment" srun sh -c 'cd "$0/project" && uv venv -q && .venv/bin/python -c "import sys; print(sys.prefix)"' "$AT"

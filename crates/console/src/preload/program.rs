@@ -211,6 +211,9 @@ fn check_elf(file: &File, has_host: bool) -> Result<(), Refusal> {
         Linkage::Damaged => unrunnable("its ELF header is damaged"),
         Linkage::Foreign => unserved("it is not a 64-bit x86 program"),
         Linkage::Static | Linkage::Go if has_host => Ok(()),
+        Linkage::Valgrind => {
+            unserved("it is a tool of Valgrind's, which gives all addresses away itself")
+        }
         Linkage::Static => unserved("it is statically linked, so that nothing can be preloaded"),
         Linkage::GoBesideC if os::has_call_dispatch() => Ok(()),
         Linkage::GoBesideC => unserved(

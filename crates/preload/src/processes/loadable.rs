@@ -20,6 +20,7 @@ const HEAD_BYTES: usize = 256;
 const INTERPRETERS_MAX: u32 = 4;
 
 const STATIC: &str = "it is statically linked";
+const VALGRIND: &str = "it is a tool of Valgrind's, which gives all addresses away itself";
 const GO: &str = "it is a Go program, which makes its system calls without the C library";
 const FOREIGN: &str = "it is no 64-bit x86 program";
 const GAINS: &str = "it changes its user or group, or has capabilities";
@@ -147,6 +148,7 @@ pub fn obstacle_in(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<Obstacle> {
     match executable::linkage(read) {
         Linkage::Foreign => Some(Obstacle::Never(FOREIGN)),
         Linkage::Static => Some(of_host(STATIC)),
+        Linkage::Valgrind => Some(Obstacle::Never(VALGRIND)),
         Linkage::Go => Some(of_host(GO)),
         Linkage::GoBesideC => (!cancel::sees_outside()).then_some(Obstacle::Never(GO)),
         Linkage::Loader => Some(Obstacle::Loader),

@@ -41,7 +41,7 @@ pub unsafe fn back_to_guest(context: *mut c_void) {
         &raw const solera_dispatch_pass_guest_popped,
         &raw const solera_dispatch_pass_end,
     ]
-    .map(|symbol| symbol.addr());
+    .map(<*const [u8; 0]>::addr);
     if !(start..end).contains(&at) {
         return;
     }
@@ -102,7 +102,7 @@ impl Shown {
         let registers = unsafe { &mut (*context).uc_mcontext.gregs };
         let stack = registers[libc::REG_RSP as usize] as usize;
         // On the stack below the slot, which is in use then.
-        if !slot.checked_sub(stack).is_some_and(|below| below < BELOW_MAX) {
+        if slot.checked_sub(stack).is_none_or(|below| below >= BELOW_MAX) {
             return None;
         }
         let slot = slot as *mut Registers;
