@@ -28,6 +28,11 @@ fn forks() {
 }
 
 #[test]
+fn forks_beside_forks() {
+    same("beside_forks");
+}
+
+#[test]
 fn a_program_that_runs_is_not_written_to() {
     same("busy");
 }
