@@ -208,9 +208,10 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 /// Programs that are another thing if they are static, and why.
-const NEVER_STATIC: [(&str, &str); 3] = [
+const NEVER_STATIC: [(&str, &str); 4] = [
     ("answers", "musl's and glibc's `getcwd` beyond PATH_MAX looks for names, of which / has none"),
     ("exits", "`exit` takes away the tables that another thread's `pthread_exit` unwinds by"),
+    ("second_libc", "a static program has one name space of libraries"),
     ("forks", "a child that shares memory for good, which the C library's own calls would begin"),
 ];
 
