@@ -44,7 +44,7 @@ use crate::door;
 use crate::entry::pending_signals::{change_mask, set_mask};
 use crate::entry::pointers::Out;
 use crate::entry::syscall::{self, Arguments};
-use crate::entry::thread::{OwnCode, Thread, here};
+use crate::entry::thread::{OwnCode, RED_ZONE, TRAP_STACK_BYTES, Thread, here};
 use crate::entry::{Inside, cancel, errno, report, set_errno};
 use crate::host;
 use crate::runtime::guest::{self, Registers, guest_handler};
@@ -227,9 +227,6 @@ fn arguments_of(registers: &Registers) -> Arguments {
         .map(|register| registers[register as usize] as usize)
 }
 
-/// Bytes of a thread's own stack: handlers of the program's may run on it, while a call waits.
-pub const STACK_BYTES: usize = 256 << 10;
-
 /// A stack that a thread has, or had: nothing arrives when a thread ends, so the next one that
 /// needs a stack asks which threads there are.
 struct Owned {
@@ -259,7 +256,7 @@ fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
     if own == 0 {
         return None;
     }
-    let end = own + STACK_BYTES;
+    let end = own + TRAP_STACK_BYTES;
     // In a handler that has interrupted a call which is served; else nothing is in use: a call that
     // was left is over.
     let free = if (own..end).contains(&at) { at - RED_ZONE } else { end };
@@ -270,19 +267,16 @@ fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
 fn give_stack(thread: &Thread) {
     let own = new_stack().unwrap_or(0);
     thread.trap_stack.store(own, Ordering::Relaxed);
-    let end = if own == 0 { 0 } else { own + STACK_BYTES };
+    let end = if own == 0 { 0 } else { own + TRAP_STACK_BYTES };
     thread.guest.stack_end.store(end, Ordering::Relaxed);
 }
 
-/// A thread has brought its stack, of [`STACK_BYTES`].
+/// A thread has brought its stack, of [`TRAP_STACK_BYTES`].
 pub fn has_stack(own: usize) {
     let thread = here();
     thread.trap_stack.store(own, Ordering::Relaxed);
-    thread.guest.stack_end.store(own + STACK_BYTES, Ordering::Relaxed);
+    thread.guest.stack_end.store(own + TRAP_STACK_BYTES, Ordering::Relaxed);
 }
-
-/// What a function may use below its stack pointer.
-pub const RED_ZONE: usize = 128;
 
 /// A stack for the calling thread: one of a thread that has ended (or of the parent process'), or a
 /// new one. No lock: a place is taken by compare-and-swap.
@@ -328,7 +322,7 @@ fn made_stack() -> Option<usize> {
         ProtFlags::READ | ProtFlags::WRITE,
         MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
     );
-    let bytes = GUARD + STACK_BYTES;
+    let bytes = GUARD + TRAP_STACK_BYTES;
     // SAFETY: a new mapping, whose first page is given away.
     unsafe {
         let made = rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, flags).ok()?;

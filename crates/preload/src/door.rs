@@ -385,7 +385,8 @@ fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome 
     outcome
 }
 
-/// A process of one with the second engine alone, or without any; with a copy of its memory.
+/// Makes a child of a process that has the second engine alone. The child gets a copy of the
+/// memory. `waits`: its parent waits until it executes something or ends.
 fn alone(number: c_long, given: &Arguments, stack: usize, waits: bool) -> Outcome {
     let mut words = [0; CLONE_WORDS];
     let made = if stack == 0 && !waits {
@@ -407,7 +408,7 @@ fn alone(number: c_long, given: &Arguments, stack: usize, waits: bool) -> Outcom
     Outcome::Child(stack)
 }
 
-/// As [`lends`], of a guest in such a process: it is to have a stack of its own.
+/// As [`lends`], of a guest in such a process, whose child may have a stack of its own.
 fn lends_alone(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome {
     let inside = Inside::new();
     let lent = Lent::new(at);

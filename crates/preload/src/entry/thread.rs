@@ -109,6 +109,12 @@ pub struct Thread {
 
 const _: () = assert!(offset_of!(Thread, selector) == offset_of!(Thread, ends_first) + 4);
 
+/// Bytes of the stack on which a thread's calls from outside are served: handlers of the program's
+/// may run on it, while a call waits.
+pub const TRAP_STACK_BYTES: usize = 256 << 10;
+/// What a function may use below its stack pointer.
+pub const RED_ZONE: usize = 128;
+
 /// The kernel serves system calls of any code.
 pub const PASSES: u8 = 0;
 /// The kernel sends SIGSYS where code outside the C library makes a system call.

@@ -17,6 +17,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprot
 use ::door::elf::ProgramHeader;
 
 use crate::entry::{errno, syscall};
+use crate::host::ADDRESSES_END;
 use crate::processes::exec;
 use crate::processes::host_program::{self, Guest};
 use crate::runtime::guest::Registers;
@@ -267,9 +268,6 @@ fn map(file: BorrowedFd<'_>) -> Result<Mapped, String> {
         }),
     })
 }
-
-/// No address of a program lies here or beyond.
-const ADDRESSES_END: usize = 0x7fff_ffff_f000;
 
 /// Finds room for an image whose addresses begin at `start`: what is to be added to them. It is
 /// mapped without access.

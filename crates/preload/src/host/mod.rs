@@ -96,7 +96,7 @@ const ARCH_SET_GS: usize = 0x1001;
 const ARCH_SET_FS: usize = 0x1002;
 const ARCH_GET_FS: usize = 0x1003;
 const ARCH_GET_GS: usize = 0x1004;
-/// No address of a program lies here or beyond, as the kernel has it for a thread pointer.
+/// No address of a program lies here or beyond.
 const ADDRESSES_END: usize = 0x7fff_ffff_f000;
 
 /// What a call of the guest's gives that is not as in other programs; `None`: it is served as

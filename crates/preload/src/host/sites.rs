@@ -27,6 +27,7 @@ use crate::dispatch;
 use crate::entry::Inside;
 use crate::entry::lock::Lock;
 use crate::entry::pointers::Out;
+use crate::entry::thread::{RED_ZONE, TRAP_STACK_BYTES};
 use crate::runtime::guest;
 
 /// A function that makes a system call.
@@ -251,9 +252,9 @@ global_asm!(
     pointer = const guest::POINTER,
     own = const guest::OWN,
     futex = const libc::SYS_futex,
-    stack = const dispatch::STACK_BYTES,
+    stack = const TRAP_STACK_BYTES,
     slot = const dispatch::SLOT,
-    red_zone = const dispatch::RED_ZONE,
+    red_zone = const RED_ZONE,
     serve = sym dispatch::serve_patched,
     rax = const dispatch::at(libc::REG_RAX),
     rdi = const dispatch::at(libc::REG_RDI),

@@ -19,7 +19,7 @@ use crate::entry::pending_signals::{OWN_MASK, set_mask, set_stack};
 use crate::entry::pointers::Out;
 use crate::entry::report;
 use crate::entry::syscall::{self, Arguments};
-use crate::entry::thread::{OwnCode, here};
+use crate::entry::thread::{OwnCode, TRAP_STACK_BYTES, here};
 use crate::entry::{Inside, cached_fd, thread};
 use crate::host::memory;
 use crate::runtime::guest::{self, Registers};
@@ -27,7 +27,7 @@ use crate::signals::altstack;
 
 /// The stack of the host's thread, from below: the standing signal stack, a page that nothing may
 /// touch, the stack on which calls are served, the one on which the thread begins and ends.
-const STACK_BYTES: usize = guest::SIGNAL_BYTES + GUARD + dispatch::STACK_BYTES + (128 << 10);
+const STACK_BYTES: usize = guest::SIGNAL_BYTES + GUARD + TRAP_STACK_BYTES + (128 << 10);
 const GUARD: usize = 4096;
 
 /// The parts of the calling thread's stack, which are in use until dropped.

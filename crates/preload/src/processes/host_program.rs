@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use rustix::fs::{Access, Mode, OFlags};
 
 use crate::entry::cancel;
+use crate::entry::fdtable;
 use crate::entry::process::Process;
 use crate::paths;
 use crate::runtime::guest;
@@ -35,30 +36,32 @@ impl Guest {
     }
 }
 
-/// What the image before this one has told.
-pub fn told() -> Option<Guest> {
-    let text = |name: &str| {
-        let name = name.trim_end_matches('=');
-        std::env::var_os(name).map(OsStringExt::into_vec)
-    };
+fn text(name: &str) -> Option<Vec<u8>> {
+    std::env::var_os(name.trim_end_matches('=')).map(OsStringExt::into_vec)
+}
+
+/// What the image before this one has told: a descriptor's number, and the file's path.
+fn said() -> Option<(i32, Vec<u8>)> {
     let said = text(VARIABLE)?;
     let colon = said.iter().position(|&byte| byte == b':')?;
-    let number = std::str::from_utf8(&said[..colon]).ok()?.parse::<i32>().ok()?;
-    if rustix::io::fcntl_getfd(crate::entry::fdtable::borrow_checked(number).ok()?).is_err() {
-        return None;
-    }
+    let number = std::str::from_utf8(&said[..colon]).ok()?.parse().ok()?;
+    Some((number, said[colon + 1..].to_vec()))
+}
+
+/// The guest that this process is to become. `None`: nobody has told of one.
+pub fn told() -> Option<Guest> {
+    let (number, file) = said()?;
+    rustix::io::fcntl_getfd(fdtable::borrow_checked(number).ok()?).ok()?;
     // SAFETY: the descriptor that was left open for this.
     let program = unsafe { OwnedFd::from_raw_fd(number) };
-    let file = CString::new(&said[colon + 1..]).ok()?;
+    let file = CString::new(file).ok()?;
     let called = text(CALLED).and_then(|called| CString::new(called).ok());
     Some(Guest { program, called: called.unwrap_or_else(|| file.clone()), file })
 }
 
 /// The file of the guest that this process is, or is to become.
 pub fn file() -> Option<Vec<u8>> {
-    let said = std::env::var_os(VARIABLE.trim_end_matches('=')).map(OsStringExt::into_vec)?;
-    let colon = said.iter().position(|&byte| byte == b':')?;
-    Some(said[colon + 1..].to_vec())
+    said().map(|(_, file)| file)
 }
 
 /// Whether a host can serve such a program: its calls arrive here, and it may have a thread pointer

@@ -10,11 +10,9 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use crate::entry::pointers::Out;
-use crate::entry::thread::{TRAPS, here};
+use crate::entry::thread::{RED_ZONE, TRAP_STACK_BYTES, TRAPS, here};
 use crate::runtime::guest::Registers;
 
-/// What a function may use below its stack pointer.
-const RED_ZONE: usize = 128;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JUMP_SHORT: u8 = 0xeb;
 
@@ -102,7 +100,7 @@ impl Shown {
         let registers = unsafe { &mut (*context).uc_mcontext.gregs };
         let stack = registers[libc::REG_RSP as usize] as usize;
         // On the stack below the slot, which is in use then.
-        if slot.checked_sub(stack).is_none_or(|below| below >= BELOW_MAX) {
+        if slot.checked_sub(stack).is_none_or(|below| below >= TRAP_STACK_BYTES) {
             return None;
         }
         let slot = slot as *mut Registers;
@@ -115,9 +113,6 @@ impl Shown {
         Some(Self { context, slot, told: *registers, own })
     }
 }
-
-/// A stack on which calls are served has at most so many bytes.
-const BELOW_MAX: usize = 256 << 10;
 
 impl Drop for Shown {
     fn drop(&mut self) {

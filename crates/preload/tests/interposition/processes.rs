@@ -97,7 +97,7 @@ fn a_process_that_is_many_users() {
     check_left_in_order(&place.volume());
 }
 
-/// A static program is run by a host, whoever starts it and from where.
+/// A host runs a static program, whichever program starts it, in any directory.
 #[test]
 fn a_static_program_sees_the_volume() {
     let place = TestDir::new("hosted");
