@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CRATES = ROOT / "crates"
 # From the lowest up. What lies beside the layers is their top, which may name all of them.
 LAYERS = {
-    "volume": "medium process space inode txn cache data namespace open upkeep recovery check attach",
+    "volume": "medium process space inode txn cache data namespace open watch upkeep recovery check attach",
     "preload": "runtime entry paths descriptors files names mappings signals processes split",
     "ddmap": "protocol wire shared_memory control paging node",
     "pmem": "region access persistence recording",

@@ -286,9 +286,7 @@ macro_rules! for_each_row {
 251 ioprio_set [Number, Number, Number] kernel;
 252 ioprio_get [Number, Number] kernel;
 253 inotify_init [] kernel numbers(Gives);
-254 inotify_add_watch [Fd, Path, AnyFlags]
-    refused(int inotify_add_watch, "EOPNOTSUPP", "nobody is told of changes on a volume")
-    numbers(Takes);
+254 inotify_add_watch [Fd, Path, AnyFlags] volume(int inotify_add_watch) numbers(Takes);
 255 inotify_rm_watch [Fd, Number] kernel numbers(Takes);
 256 migrate_pages [Number, Number, Pointer, Pointer] kernel;
 257 openat [Dir, Path, AnyFlags, Mode] volume(int openat) numbers(Gives) split(Own) kind(Open)

@@ -324,6 +324,10 @@ impl FileSystem for Cached {
         self.under.relink(from, from_offset, to, to_offset, length)
     }
 
+    fn watch(&self, node: Node, mask: u32) -> Result<Vec<u8>> {
+        self.under.watch(node, mask)
+    }
+
     fn is_written(&self, node: Node) -> Result<bool> {
         self.under.is_written(node)
     }

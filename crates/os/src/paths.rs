@@ -2,7 +2,7 @@
 //! `std` for these ask the C library, which allocates in the program's heap.
 
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -12,6 +12,19 @@ use rustix::io::Errno;
 
 /// How many symbolic links one path leads through, as for the kernel.
 const LINKS_MAX: usize = 40;
+
+/// Sets a file's size by its path (`truncate`).
+///
+/// # Errors
+///
+/// What the kernel says; `ENAMETOOLONG` for a path with a NUL.
+pub fn truncate(path: &[u8], size: u64) -> Result<(), Errno> {
+    let path = CString::new(path).map_err(|_| Errno::NAMETOOLONG)?;
+    let size = usize::try_from(size).map_err(|_| Errno::FBIG)?;
+    let arguments = [path.as_ptr() as usize, size, 0, 0, 0, 0];
+    // SAFETY: a text that lives until the call's end.
+    unsafe { crate::interrupt::system_call(libc::SYS_truncate, arguments) }.map(drop)
+}
 
 /// The absolute path of what is there, without symbolic links, `.` and `..`
 /// (`std::fs::canonicalize`).

@@ -371,6 +371,11 @@ impl FileSystem for Composite {
         member.relink(from, from_offset, to.of_member(0), to_offset, length)
     }
 
+    fn watch(&self, node: Node, mask: u32) -> Result<Vec<u8>> {
+        let (member, node) = self.of_node(node)?;
+        member.watch(node, mask)
+    }
+
     fn is_written(&self, node: Node) -> Result<bool> {
         let (member, node) = self.of_node(node)?;
         member.is_written(node)

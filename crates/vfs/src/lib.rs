@@ -203,6 +203,15 @@ pub trait FileSystem: Send + Sync {
         length: u64,
     ) -> Result<()>;
 
+    /// Begins a watch of a node for a process that is to be told of these events (`IN_*`): gives
+    /// the path of what the kernel is to watch, from the anchor directory's part that every
+    /// attached process has open. Whoever changes the node, or what is in it, repeats the change
+    /// there, until the process has ended. `EOPNOTSUPP`; `ENOSPC`: as much is watched as can be.
+    fn watch(&self, node: Node, mask: u32) -> Result<Vec<u8>> {
+        let _ = (node, mask);
+        Err(Errno::OPNOTSUPP)
+    }
+
     /// Whether some process has a file open for writing.
     fn is_written(&self, node: Node) -> Result<bool>;
 

@@ -6,8 +6,8 @@
 //! `docs/design.md` argues the architecture, `docs/format.md` draws the medium.
 //!
 //! From the ground up: `ground`, `process`, `space`, `inode`, `txn`, `cache`, `data`, `namespace`,
-//! `open`, `upkeep`, `recovery`, `check`, `attach`. A module names its own layer and those below it
-//! (`scripts/layers.py`).
+//! `open`, `watch`, `upkeep`, `recovery`, `check`, `attach`. A module names its own layer and those
+//! below it (`scripts/layers.py`).
 
 mod attach;
 mod cache;
@@ -30,6 +30,7 @@ mod testing;
 mod txn;
 mod upkeep;
 mod volume;
+mod watch;
 #[cfg(test)]
 #[path = "../../robust/src/models/words.rs"]
 mod words;

@@ -20,6 +20,8 @@ use crate::recovery::{Recoveries, Recovery};
 use crate::space::Space;
 use crate::txn::Operations;
 use crate::upkeep::Upkeep;
+use crate::watch::openings::Openings;
+use crate::watch::table::Table;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -74,4 +76,10 @@ pub(crate) struct Local {
     pub(crate) at_end: Mutex<Option<AtEnd>>,
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
+    /// The table of what is watched, once this process has needed it.
+    pub(crate) watched: OnceLock<Table>,
+    /// This process, or one that it is the child or the next image of, has begun a watch.
+    pub(crate) watches: AtomicBool,
+    /// What keeps watched files open for the kernel, too.
+    pub(crate) openings: Openings,
 }

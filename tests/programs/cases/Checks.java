@@ -146,13 +146,10 @@ public class Checks {
     }
 
     static void watch(Path dir) throws Exception {
-        // A volume has no inotify: that is refused, and must not hang or lie.
         try (WatchService watcher = dir.getFileSystem().newWatchService()) {
             dir.register(watcher, StandardWatchEventKinds.ENTRY_CREATE);
             Files.writeString(dir.resolve("watched"), "x");
-            is(watcher.poll(10, TimeUnit.SECONDS) != null, true, "an event, if watching is granted");
-        } catch (IOException | UnsupportedOperationException e) {
-            System.out.println("watching is refused: " + e);
+            is(watcher.poll(10, TimeUnit.SECONDS) != null, true, "an event of a watched directory");
         }
     }
 

@@ -66,9 +66,9 @@ fn a_volume_is_no_ordinary_target_by_any_name() {
 fn a_report_is_not_appended_to_a_volume() {
     let place = TestDir::new();
     let (volume, at) = (with_a_file(&place), place.prefix());
-    // A call that is refused.
+    // A call that is refused: F_NOTIFY.
     let script = format!(
-        "import ctypes; c = ctypes.CDLL(None); c.inotify_add_watch(c.inotify_init(), b'{at}', 1)"
+        "import ctypes, os; ctypes.CDLL(None).fcntl(os.open('{at}', os.O_RDONLY), 1026, 1)"
     );
     let library = Path::new(env!("CARGO_BIN_EXE_solera")).with_file_name("libsolera_preload.so");
     let run = |report: &str| {

@@ -11,3 +11,4 @@ mod replacement;
 mod served_mounts;
 #[path = "../support/mod.rs"]
 mod support;
+mod watches;

@@ -13,7 +13,6 @@ use crate::names::{
     HERE, kind_of, link_at, make, move_name, nameless, not_empty, one, read_link, remove_dir,
     take_name, two, unlink_at, watches,
 };
-use crate::paths;
 use crate::paths::flags;
 
 // ---- names
@@ -121,11 +120,9 @@ bodies! {
 // ---- watches
 
 bodies! {
-    fn inotify_add_watch(fd: c_int, path: Text, mask: c_uint) -> c_int = |process, _| {
-        let _ = fd;
-        let path = path.bytes()?;
-        let seen = paths::volume_at(process, path, mask & libc::IN_DONT_FOLLOW == 0);
-        watches::refuse(seen.ok_or(Stop::Kernel)?, path, "inotify")
+    fn inotify_add_watch(fd: c_int, path: Text, mask: c_uint) -> c_int = |process, kernel| {
+        let beneath = mask & !libc::IN_DONT_FOLLOW;
+        watches::add(process, path, mask, |path| kernel(fd, Text(path), beneath))
     }
     fn fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
     = |process, _| {

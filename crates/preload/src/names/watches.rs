@@ -1,20 +1,61 @@
-//! Watches of what lies on a volume: nobody is told of changes there, so each is refused.
+//! Watches of what lies on a volume: `inotify` watches what the engine has in the kernel for it.
+//!
+//! `fanotify`, and `inotify` where the engine tells nobody of changes, is refused.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vfs::Errno;
+use vfs::cred::READ;
+use vfs::{Errno, Kind};
 
 use crate::entry::fdtable;
-use crate::entry::pointers::Bytes;
+use crate::entry::pointers::{Bytes, Text};
 use crate::entry::process::{Process, VolumeView};
 use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::files::calls;
-use crate::paths;
+use crate::paths::{self, Target};
 
 /// Some watch was refused.
 static WATCH_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Adds a watch by `kernel`, which is given the path to watch.
+pub fn add(
+    process: &Process,
+    path: Text,
+    mask: u32,
+    kernel: impl Fn(*const c_char) -> c_int,
+) -> Served<c_int> {
+    let text = path.bytes()?;
+    // What the kernel looks at before the path: it says so of one that leads nowhere.
+    if kernel(c"".as_ptr()) == -1 {
+        let errno = Errno::from_raw_os_error(crate::entry::errno());
+        if errno != Errno::NOENT {
+            return Err(Stop::Errno(errno));
+        }
+    }
+    let follow = mask & libc::IN_DONT_FOLLOW == 0;
+    let target = match paths::resolve(process, libc::AT_FDCWD, text, follow)? {
+        Target::Kernel => return Err(Stop::Kernel),
+        Target::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
+        target => target,
+    };
+    let attr = paths::existing(process, &target)?;
+    process.cred().check(&attr, READ)?;
+    if mask & libc::IN_ONLYDIR != 0 && attr.kind != Kind::Directory {
+        return Err(Stop::Errno(Errno::NOTDIR));
+    }
+    let seen = process.volume_of(attr.node);
+    match process.fs.watch(attr.node, mask & libc::IN_ALL_EVENTS) {
+        Err(Errno::OPNOTSUPP) => refuse(seen, text, "inotify"),
+        shadow => {
+            let anchor = format!("/proc/self/fd/{}/", seen.anchor.as_raw_fd());
+            let shadow = [anchor.as_bytes(), &shadow?].concat();
+            Ok(kernel(paths::c_text(&shadow)?.as_ptr()))
+        }
+    }
+}
 
 /// Refuses a watch of `path`, or of a descriptor, on a volume. The first one is told on standard
 /// error, too: programs drop the error and wait for ever (Node, where it watches a tree).

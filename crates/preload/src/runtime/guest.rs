@@ -40,6 +40,9 @@ pub struct Context {
     /// Where the thread's standing signal stack begins, of [`SIGNAL_BYTES`], which the kernel has
     /// while the guest has none; 0: there is none.
     pub signals: AtomicUsize,
+    /// The signal stack that the guest has asked for, where the kernel has the standing one in its
+    /// place: address and bytes.
+    pub asked: [AtomicUsize; 2],
     /// The registers of the call that is served on the thread's own stack, the innermost: where the
     /// guest goes on; 0: there was none.
     pub serving: AtomicUsize,

@@ -50,7 +50,7 @@ struct StackSlot {
     given_bytes: AtomicUsize,
 }
 
-static PLACES: [StackSlot; 64] = [const {
+static PLACES: [StackSlot; 512] = [const {
     StackSlot {
         thread: AtomicU32::new(0),
         process: AtomicU32::new(0),
@@ -58,7 +58,7 @@ static PLACES: [StackSlot; 64] = [const {
         given: AtomicUsize::new(0),
         given_bytes: AtomicUsize::new(0),
     }
-}; 64];
+}; 512];
 
 /// The size from which on a program's stack will do.
 fn enough() -> usize {
@@ -138,20 +138,29 @@ fn standing(start: usize) -> stack_t {
     stack_t { ss_sp: start as *mut _, ss_flags: 0, ss_size: guest::SIGNAL_BYTES }
 }
 
-/// `sigaltstack`.
+/// `sigaltstack`. A handler that runs on one of our stacks is told of that one: Go's runtime looks
+/// whether the stack that it is on is its own, or the one that the kernel has.
 pub fn exchange(new: Out<stack_t>, old: Out<stack_t>) -> Served<c_int> {
     let mut wanted = new.get()?;
     let small = |stack: &stack_t| {
         USED.contains(&stack.ss_flags) && (LEAST..enough()).contains(&stack.ss_size)
     };
     let mut given = None;
-    // Of a thread of a guest's.
-    let stands = here().guest.signals.load(Ordering::Relaxed);
+    // Of a thread of a guest's: the standing stack is as large as ours.
+    let guest = &here().guest;
+    let stands = guest.signals.load(Ordering::Relaxed);
+    let [known, known_bytes] = guest.asked.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let mut asked = None;
     if stands != 0
         && let Some(stack) = &mut wanted
-        && stack.ss_flags == libc::SS_DISABLE
     {
-        *stack = standing(stands);
+        asked = Some([0, 0]);
+        if stack.ss_flags == libc::SS_DISABLE {
+            *stack = standing(stands);
+        } else if small(stack) {
+            asked = Some([stack.ss_sp as usize, stack.ss_size]);
+            *stack = stack_t { ss_flags: stack.ss_flags, ..standing(stands) };
+        }
     }
     if let Some(stack) = &mut wanted
         && small(stack)
@@ -162,10 +171,20 @@ pub fn exchange(new: Out<stack_t>, old: Out<stack_t>) -> Served<c_int> {
         stack.ss_size = BYTES;
     }
     let mut before = change(wanted.as_ref()).map_err(Stop::Errno)?;
+    let is_on_it = before.ss_flags & libc::SS_ONSTACK != 0;
     if stands != 0 && before.ss_sp as usize == stands {
-        before = NO_STACK;
+        if known_bytes == 0 {
+            before = NO_STACK;
+        } else if !is_on_it {
+            (before.ss_sp, before.ss_size) = (known as *mut _, known_bytes);
+        }
     }
-    if let Some(place) = at(before.ss_sp as usize) {
+    if let Some(asked) = asked {
+        for (word, asked) in guest.asked.iter().zip(asked) {
+            word.store(asked, Ordering::Relaxed);
+        }
+    }
+    if !is_on_it && let Some(place) = at(before.ss_sp as usize) {
         before.ss_sp = place.given.load(Ordering::Relaxed) as *mut _;
         before.ss_size = place.given_bytes.load(Ordering::Relaxed);
     }

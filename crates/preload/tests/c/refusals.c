@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <linux/loop.h>
 #include <sys/fanotify.h>
-#include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/quota.h>
 
@@ -32,7 +31,6 @@ int main(int argc, char **argv) {
     REFUSED(name_to_handle_at, (fd, "", &handle, &id, AT_EMPTY_PATH));
     REFUSED(open_by_handle_at, (fd, &handle, O_RDONLY));
     REFUSED(chroot, ("d"));
-    REFUSED(inotify_add_watch, (inotify_init(), "d", IN_CREATE));
     REFUSED(fanotify_mark, (0, FAN_MARK_ADD, (long)FAN_OPEN, here, "f"));
     REFUSED(fanotify_mark, (0, FAN_MARK_ADD, (long)FAN_OPEN, dir, NULL));
     // No path: the working directory.

@@ -68,6 +68,36 @@ static void with(int size, int flags) {
     SAY(status);
 }
 
+static volatile int is_there;
+
+static void looks(int signal) {
+    stack_t is;
+    char here;
+    syscall(SYS_sigaltstack, NULL, &is);
+    char *start = is.ss_sp;
+    is_there = &here >= start && &here < start + is.ss_size && is.ss_flags == SS_ONSTACK;
+    // Calls work on it.
+    fill("handler");
+}
+
+// A handler is told of the stack on which it runs, whichever that is: Go's runtime ends, or waits for
+// ever, where it is another one. On CPUs whose frame is large that was so of each stack of 32 KiB.
+static void in_a_handler(void) {
+    stack_t new = {.ss_sp = mmap(NULL, 16384, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), .ss_size = 16384}, is;
+    SAY(sigaltstack(&new, NULL));
+    struct sigaction action = {.sa_handler = looks, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR1, &action, NULL);
+    for (int i = 0; i < 2; i++) {
+        raise(SIGUSR1);
+        SAY(is_there);
+        SAY(sigaltstack(NULL, &is));
+        SAY(is.ss_sp == new.ss_sp && is.ss_size == 16384 && is.ss_flags == 0);
+    }
+    new.ss_flags = SS_DISABLE;
+    SAY(sigaltstack(&new, &is));
+    SAY(is.ss_sp == new.ss_sp);
+}
+
 static void *thread(void *unused) {
     (void)unused;
     with(2048, 0);
@@ -92,8 +122,9 @@ int main(int argc, char **argv) {
     new.ss_flags = SS_DISABLE;
     SAY(sigaltstack(&new, NULL));
     fill("without");
+    in_a_handler();
     // More threads, one after another, than there are stacks of any table.
-    for (int i = 0; i < 70; i++) {
+    for (int i = 0; i < 600; i++) {
         pthread_t one;
         pthread_create(&one, NULL, thread, NULL);
         pthread_join(one, NULL);

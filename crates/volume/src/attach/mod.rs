@@ -56,6 +56,7 @@ use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
 use crate::space::backing_store;
 use crate::volume::Volume;
+use crate::watch;
 use pmem::{Class, Hook, Pager, Region};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -470,6 +471,7 @@ impl Attempt<'_> {
         step(&|| volume.note_anchor(), "noting its anchor directory")?;
         if !clean {
             volume.liveness.clear_carriers();
+            watch::clear_left(&volume);
         }
         step(&|| volume.enter(), "taking a process slot")?;
         let crc = state.map_or(0, |state| state.free_map_crc);
@@ -700,6 +702,7 @@ impl Volume {
         self.set_leaving();
         self.wait_for_own_operations()?;
         self.drop_all_holds()?;
+        self.end_watches();
         if self.has_orphans()? {
             self.drop_orphans()?;
         }
@@ -709,6 +712,7 @@ impl Volume {
             self.drop_shadow();
         } else if last && guard.is_ok() {
             self.recover_the_dead()?;
+            self.sweep_watches();
             self.refresh_size()?;
             // What the dead held may have become an orphan.
             if self.has_orphans()? {

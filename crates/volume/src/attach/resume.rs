@@ -54,7 +54,7 @@ impl Volume {
         let file = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(self.region.fd()) })?;
         self.liveness.survive_exec(self.map_descriptors(), true)?;
         Ok(format!(
-            "4:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{path}",
+            "5:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{path}",
             self.liveness.descriptor(),
             self.liveness.lent_anchor(),
             self.region.fd(),
@@ -69,6 +69,7 @@ impl Volume {
             file.st_dev,
             file.st_ino,
             self.region.len(),
+            self.local.openings.survive_exec(),
         ))
     }
 
@@ -76,6 +77,7 @@ impl Volume {
     pub(crate) fn undo_exec(&self) {
         // Setting a flag of an open descriptor cannot fail.
         let _ = self.liveness.survive_exec(self.map_descriptors(), false);
+        self.local.openings.undo_exec();
     }
 
     fn map_descriptors(&self) -> [RawFd; 2] {
@@ -101,13 +103,15 @@ struct Token<'a> {
     file: (u64, u64),
     /// Its bytes.
     length: u64,
+    /// What keeps watched files open for the kernel.
+    openings: &'a str,
     path: &'a Path,
 }
 
 impl<'a> Token<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.splitn(16, ':');
-        if parts.next()? != "4" {
+        let mut parts = text.splitn(17, ':');
+        if parts.next()? != "5" {
             return None;
         }
         Some(Self {
@@ -124,6 +128,7 @@ impl<'a> Token<'a> {
             class: parts.next()?.parse().ok()?,
             file: (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?),
             length: parts.next()?.parse().ok()?,
+            openings: parts.next()?,
             path: Path::new(parts.next()?),
         })
     }
@@ -253,5 +258,7 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     volume.recover_own_operations().map_err(|errno| system("recovering its calls", errno))?;
     volume.set_attached();
     volume.slow_down(model);
+    volume.local.openings.take_over(token.openings);
+    volume.local.watches.store(volume.is_watched(), Ordering::Relaxed);
     Ok(Arc::new(volume))
 }

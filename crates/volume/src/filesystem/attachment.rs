@@ -50,11 +50,15 @@ impl Attached for Volume {
                 return Err(errno);
             }
         }
+        // A child without its parent's watches changes nothing of what its parent is told.
+        self.share_watches(slot);
+        self.local.openings.hold();
         Ok(ForkTicket::new(u64::from(generation) << 32 | u64::from(slot)))
     }
 
     fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>) {
         let (slot, prepared) = slot_of_ticket(ticket);
+        self.local.openings.let_go();
         // If the runtime has vanished, every other call fails too.
         let _ = match child {
             Some(pid) => {

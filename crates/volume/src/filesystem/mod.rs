@@ -6,7 +6,9 @@
 
 mod attachment;
 mod maps;
+mod opening;
 mod paging;
+mod watched;
 
 use crate::Result;
 use crate::cache::Target;
@@ -14,16 +16,16 @@ use crate::data::fallocate::check_request;
 use crate::data::plan::{Plan, Position};
 use crate::inode::references::Opened;
 use crate::inode::references::not_open;
-use crate::medium::call_counters::{BYTES_READ, BYTES_WRITTEN, NAMES, OPENS, READS, SYNCS, WRITES};
-use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
-use crate::namespace::new_inode::inherited;
+use crate::medium::call_counters::{BYTES_READ, BYTES_WRITTEN, NAMES, READS, SYNCS, WRITES};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, HEADER_SIZE};
 use crate::namespace::{Names, alignment};
 use crate::open::Opens;
 use crate::open::close::Promise;
-use crate::open::description::truncates;
 use crate::recovery::Recoveries;
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
+use crate::watch::Named;
+use crate::watch::shadows::Event;
 use pmem::Access;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -148,27 +150,6 @@ impl Volume {
         Ok(done)
     }
 
-    /// Opens a node of this kind, and truncates what is to be truncated.
-    #[inline]
-    fn open_and_truncate(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        let engine = self.engine();
-        let desc = engine.with_orphans_dropped(|| engine.open_node_as(node, kind, flags))?;
-        if truncates(kind, flags) {
-            self.truncate_opened(desc, node)?;
-        }
-        Ok(desc)
-    }
-
-    /// What cannot be truncated is not opened either.
-    #[cold]
-    fn truncate_opened(&self, desc: Desc, node: Node) -> Result<()> {
-        let truncate = || self.with_orphans_dropped(|| self.truncate_file(node, 0));
-        let first = (node, Access::Store);
-        let truncated =
-            self.before_change(node).and_then(|()| self.paged_idle(first, || (0, BLOCK), truncate));
-        truncated.or_else(|errno| self.close_description(desc).and(Err(errno)))
-    }
-
     /// Before this process changes a file's contents, which may have set-id bits or capabilities.
     /// The caller holds no inode's lock.
     #[inline]
@@ -188,6 +169,23 @@ impl Volume {
             act(self, node)?;
         }
         self.look_at_privileges(node)
+    }
+
+    /// As [`FileSystem::read`], and nobody is told.
+    #[expect(clippy::inline_always, reason = "the way of a read")]
+    #[inline(always)]
+    fn read_unwatched(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
+        let engine = self.engine();
+        if let [only] = out
+            && let Some(from) = at.given().or_else(|| engine.resting_position(desc).ok()?)
+            && let Some(read) = engine.read_again(desc, from, only)
+            && (at != IoOffset::POSITION
+                || engine.advance(desc, from, from + read as u64) == Ok(true))
+        {
+            engine.counters.one_and::<READS, BYTES_READ>(read as u64);
+            return Ok(read);
+        }
+        self.read_further(desc, out, at)
     }
 
     /// Reads what was not read there before: apart, so that the other way needs few registers.
@@ -331,24 +329,6 @@ impl Volume {
         Ok(written)
     }
 
-    fn make_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
-        let parent = Names::attributes(self, dir)?;
-        match parent.kind {
-            Kind::Directory if parent.nlink == 0 => return Err(Errno::NOENT),
-            Kind::Directory if new.kind == Kind::File => {}
-            Kind::Directory => return Err(Errno::INVAL),
-            _ => return Err(Errno::NOTDIR),
-        }
-        let mut op = self.begin()?;
-        op.work()?;
-        let linkable = if flags.0 & libc::O_EXCL == 0 { FLAG_LINKABLE } else { 0 };
-        let passed = self.read_steadily(dir, |_, parent| Ok(inherited(new.kind, parent)))?;
-        let node = self.new_unnamed_inode(&mut op, new, linkable | passed)?;
-        let desc = self.open_description(node, new.kind, flags, None)?;
-        op.end()?;
-        Ok(desc)
-    }
-
     #[inline]
     fn place_of_seek(&self, opened: &Opened, now: u64, offset: i64, whence: Whence) -> Result<u64> {
         if opened.flags.path_only() {
@@ -437,7 +417,9 @@ impl FileSystem for Volume {
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
-        self.change_names(|engine| Names::set_attr(engine, node, change))
+        self.change_names(|engine| Names::set_attr(engine, node, change))?;
+        self.tell(|watching| watching.attributes_set(node, change));
+        Ok(())
     }
 
     fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
@@ -445,31 +427,49 @@ impl FileSystem for Volume {
     }
 
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.change_names(|engine| {
-            engine.with_orphans_dropped(|| Names::create(engine, dir, name, new))
+        let create = || {
+            self.change_names(|engine| {
+                engine.with_orphans_dropped(|| Names::create(engine, dir, name, new))
+            })
+        };
+        self.telling_of((dir, name), create, |watching, &node| {
+            watching.created(dir, name, Named { node, kind: new.kind }, false);
         })
     }
 
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
-        self.change_names(|engine| Names::link(engine, node, dir, name))
+        let link = || self.change_names(|engine| Names::link(engine, node, dir, name));
+        self.telling((dir, name), link, |watching| watching.linked(node, dir, name))
     }
 
     fn remove(&self, at: &EntryName<'_>, what: Removes) -> Result<()> {
-        self.change_names(|engine| match what {
-            Removes::Name => engine.unlink_known(at.dir, at.name, at.found.map(target)),
-            Removes::Directory => engine.remove_dir(at.dir, at.name),
-        })
+        let remove = || {
+            self.change_names(|engine| match what {
+                Removes::Name => engine.unlink_known(at.dir, at.name, at.found.map(target)),
+                Removes::Directory => engine.remove_dir(at.dir, at.name),
+            })
+        };
+        if self.is_watched() {
+            return self.remove_watched(at, remove);
+        }
+        self.unwatched([Some((at.dir, at.name)), None], remove)
     }
 
     fn rename(&self, from: &EntryName<'_>, to: &EntryName<'_>, flags: RenameFlags) -> Result<()> {
         let found = from.found.map(|source| (target(source), to.found.map(target)));
         let (from, to) = ((from.dir, from.name), (to.dir, to.name));
-        self.change_names(|engine| {
-            if flags.bits & libc::RENAME_WHITEOUT == 0 {
-                return engine.rename_known(from, to, flags, found);
-            }
-            engine.with_orphans_dropped(|| engine.rename_known(from, to, flags, found))
-        })
+        let rename = || {
+            self.change_names(|engine| {
+                if flags.bits & libc::RENAME_WHITEOUT == 0 {
+                    return engine.rename_known(from, to, flags, found);
+                }
+                engine.with_orphans_dropped(|| engine.rename_known(from, to, flags, found))
+            })
+        };
+        if self.is_watched() {
+            return self.rename_watched(from, to, flags, rename);
+        }
+        self.unwatched([Some(from), Some(to)], rename)
     }
 
     fn read_dir(
@@ -478,7 +478,12 @@ impl FileSystem for Volume {
         cookie: i64,
         each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        Names::read_dir(self.names()?, dir, cookie, each)
+        Names::read_dir(self.names()?, dir, cookie, each)?;
+        self.tell(|watching| {
+            let of = Named { node: dir, kind: Kind::Directory };
+            watching.happened(of, Event::Access);
+        });
+        Ok(())
     }
 
     fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -492,7 +497,9 @@ impl FileSystem for Volume {
                 engine.rewrite_aligned(node);
             }
             Ok(())
-        })
+        })?;
+        self.tell(|watching| watching.happened_to(node, Event::Attributes));
+        Ok(())
     }
 
     fn list_xattr(&self, node: Node, out: &mut [u8]) -> Result<usize> {
@@ -500,30 +507,24 @@ impl FileSystem for Volume {
     }
 
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        self.change_names(|engine| Names::remove_xattr(engine, node, name))
+        self.change_names(|engine| Names::remove_xattr(engine, node, name))?;
+        self.tell(|watching| watching.happened_to(node, Event::Attributes));
+        Ok(())
     }
 
     fn open(&self, what: Open<'_>, flags: OpenFlags, place: Option<Node>) -> Result<Desc> {
-        self.change(|engine| {
-            engine.counters.one::<OPENS>();
-            let desc = match what {
-                Open::Node(node, Some(kind)) => self.open_and_truncate(node, kind, flags)?,
-                Open::New(at, new) => return engine.create_opened(at.dir, at.name, new, flags),
-                Open::Node(node, None) => {
-                    self.open_and_truncate(node, engine.kind_of(node)?, flags)?
-                }
-                Open::Unnamed(dir, new) => {
-                    engine.with_orphans_dropped(|| self.make_temporary(dir, new, flags))?
-                }
-            };
-            if let Some(dir) = place {
-                engine.note_directory(desc, dir);
-            }
-            Ok(desc)
-        })
+        let open = || self.open_unwatched(&what, flags, place);
+        if self.is_watched() {
+            return self.open_watched(&what, flags, open);
+        }
+        let made = if let Open::New(at, _) = what { Some((at.dir, at.name)) } else { None };
+        self.unwatched([made, None], open)
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
+        if self.is_watched() || !self.local.openings.is_empty() {
+            return self.close_watched(desc);
+        }
         self.change(|engine| engine.close_description(desc))
     }
 
@@ -541,17 +542,10 @@ impl FileSystem for Volume {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
-        let engine = self.engine();
-        if let [only] = out
-            && let Some(from) = at.given().or_else(|| engine.resting_position(desc).ok()?)
-            && let Some(read) = engine.read_again(desc, from, only)
-            && (at != IoOffset::POSITION
-                || engine.advance(desc, from, from + read as u64) == Ok(true))
-        {
-            engine.counters.one_and::<READS, BYTES_READ>(read as u64);
-            return Ok(read);
+        if self.is_watched() {
+            return self.read_watched(desc, out, at);
         }
-        self.read_further(desc, out, at)
+        self.read_unwatched(desc, out, at)
     }
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize> {
@@ -560,6 +554,7 @@ impl FileSystem for Volume {
             None => self.write_here_paged(desc, data)?,
         };
         self.counters.one_and::<WRITES, BYTES_WRITTEN>(written as u64);
+        self.tell_of_bytes(desc, written as u64);
         Ok(written)
     }
 
@@ -595,7 +590,9 @@ impl FileSystem for Volume {
                 self.before_change(node)?;
                 engine.truncate_file(node, size)
             })
-        })
+        })?;
+        self.tell(|watching| watching.happened_to(node, Event::Modify));
+        Ok(())
     }
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
@@ -616,6 +613,7 @@ impl FileSystem for Volume {
                 engine.write_through(opened.node, opened.flags)?;
                 Ok(done)
             })?;
+            self.tell_of_bytes(desc, done);
             if done >= length {
                 return Ok(());
             }
@@ -632,7 +630,7 @@ impl FileSystem for Volume {
         length: u64,
     ) -> Result<u64> {
         let range = || self.range_of(to, IoOffset::offset(to_offset), length as usize);
-        self.paged(Access::Store, range, || {
+        let copied = self.paged(Access::Store, range, || {
             let engine = self.call()?;
             // As Linux: what they are counts before how they are open.
             let kinds = [engine.opened(from)?.kind, engine.opened(to)?.kind];
@@ -653,7 +651,12 @@ impl FileSystem for Volume {
             engine.counters.one_and::<READS, BYTES_READ>(done);
             engine.counters.one_and::<WRITES, BYTES_WRITTEN>(done);
             Ok(done)
-        })
+        })?;
+        if copied > 0 {
+            self.tell(|watching| watching.happened_behind(from, Event::Access));
+        }
+        self.tell_of_bytes(to, copied);
+        Ok(copied)
     }
 
     fn relink(
@@ -675,7 +678,14 @@ impl FileSystem for Volume {
             engine.relink_file(source.node, from_offset, target.node, to_offset, length)?;
             engine.keep_up();
             Ok(())
-        })
+        })?;
+        self.tell(|watching| watching.happened_behind(from, Event::Modify));
+        self.tell_of_bytes(to, length);
+        Ok(())
+    }
+
+    fn watch(&self, node: Node, mask: u32) -> Result<Vec<u8>> {
+        self.begin_watch(node, mask)
     }
 
     fn is_written(&self, node: Node) -> Result<bool> {

@@ -400,7 +400,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 17;
+pub const RUNTIME_VERSION: u64 = 18;
 /// Bytes that a new volume's runtime range has beyond what a build needs: room for what builds do
 /// without where it is missing ([`COUNTERS_LENGTH`]), and for what later builds keep there. It is 1
 /// KiB for each process slot, of which there are most; half of it is used.
@@ -426,6 +426,10 @@ pub const HEADER_SHARED: u64 = 48;
 pub const HEADER_SHARED_RUNNING: u64 = 56;
 /// Header word: the gate (an owner word; see `txn/acquire.rs`).
 pub const HEADER_GATE: u64 = 64;
+/// Header word: how many directories and files are watched (`watch/`).
+pub const HEADER_WATCHES: u64 = 72;
+/// Header word: the lock of what is watched (a lock word of processes).
+pub const HEADER_WATCH_LOCK: u64 = 80;
 /// Header word: the lock for renames of directories across directories (a lock word).
 pub const HEADER_RENAME: u64 = 128;
 /// Header word: source of inode generations.

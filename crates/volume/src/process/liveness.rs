@@ -87,10 +87,12 @@ pub(crate) struct Liveness {
 
 /// Excludes the threads of one process. It holds the process's id: another one's (a forked child
 /// sees its parent's) counts as free, so no child waits for a thread that it does not have.
-struct ThreadLock(AtomicU32);
+#[derive(Default)]
+pub(crate) struct ThreadLock(AtomicU32);
 
 impl ThreadLock {
-    fn lock(&'static self) -> ThreadGuard {
+    /// Waits for the other threads. Its own thread must not hold it.
+    pub(crate) fn lock(&self) -> ThreadGuard<'_> {
         let me = own_pid();
         loop {
             let found = self.0.load(Ordering::Relaxed);
@@ -101,14 +103,19 @@ impl ThreadLock {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }
+
+    /// Ends what a guard that was forgotten began.
+    pub(crate) fn unlock(&self) {
+        self.0.store(0, Ordering::Release);
+    }
 }
 
 /// While it lives, the other threads of the process wait.
-pub(crate) struct ThreadGuard(&'static ThreadLock);
+pub(crate) struct ThreadGuard<'a>(&'a ThreadLock);
 
-impl Drop for ThreadGuard {
+impl Drop for ThreadGuard<'_> {
     fn drop(&mut self) {
-        self.0.0.store(0, Ordering::Release);
+        self.0.unlock();
     }
 }
 
@@ -120,7 +127,7 @@ static SLOTS: ThreadLock = ThreadLock(AtomicU32::new(0));
 /// While it lives, no other process or thread attaches or detaches.
 pub(crate) struct AttachGuard {
     file: Option<Arc<LiveFile>>,
-    _threads: ThreadGuard,
+    _threads: ThreadGuard<'static>,
 }
 
 impl Drop for AttachGuard {
@@ -133,7 +140,7 @@ impl Drop for AttachGuard {
 }
 
 /// Keeps the other threads away from slots and their bytes; nothing is waited for under it.
-pub(crate) fn lock_slots() -> ThreadGuard {
+pub(crate) fn lock_slots() -> ThreadGuard<'static> {
     SLOTS.lock()
 }
 
@@ -628,6 +635,11 @@ impl Liveness {
     /// The directory in it for carriers.
     pub(crate) fn handing(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| file.handing.as_path())
+    }
+
+    /// The descriptor of that which was lent.
+    pub(crate) fn lent(&self) -> Option<&InternalFd> {
+        self.file.as_ref()?.anchor.get().map(|fd| &**fd)
     }
 
     /// The descriptor of that which was lent; -1: none.

@@ -32,6 +32,7 @@ use crate::process::{SLOT_DYING, SLOT_FORK, SLOT_FREE, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;
 use crate::txn::gate;
 use crate::txn::record::inode_of_lock;
+use crate::watch;
 use pmem::FenceBatch;
 use robust::owner::{NO_OPERATION, Owner};
 use robust::slot::{self, Claim};
@@ -143,6 +144,7 @@ impl Recoveries {
         }
         self.free_chain_locks(owner.slot(), owner.generation())?;
         self.drop_position_locks(owner.slot(), owner.generation())?;
+        watch::free_lock(self, owner.slot(), owner.generation())?;
         if Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch) == Some(owner) {
             self.recover_operations(false)?;
         }
@@ -220,6 +222,7 @@ impl Recoveries {
         self.free_chain_locks(slot, state.generation)?;
         self.drop_process_locks(slot, state.generation)?;
         self.drop_position_locks(slot, state.generation)?;
+        watch::free_lock(self, slot, state.generation)?;
         self.note_death(slot)?;
         // The next process to find it does the rest: this one may make no other call for long.
         let guard = lock_slots();
@@ -271,6 +274,8 @@ impl Recoveries {
             return Ok(());
         }
         self.drop_holds_of(slot)?;
+        // What it watched costs the others until a later look, if that cannot be done now.
+        let _ = watch::drop_holds(self, slot);
         let _guard = lock_slots();
         slot::finish_recovery(self.process_slots(), slot, state, SLOT_FREE)?;
         self.stop_sharing()
@@ -282,6 +287,7 @@ impl Recoveries {
         self.recover_operations(true)?;
         self.free_chain_locks(slot, generation)?;
         self.drop_position_locks(slot, generation)?;
+        watch::free_lock(self, slot, generation)?;
         self.finish_opens_and_closes(slot)?;
         self.resume_recoveries()
     }
