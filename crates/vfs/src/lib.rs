@@ -17,6 +17,7 @@
 pub mod composite;
 pub mod cred;
 pub mod executable;
+pub mod keeper;
 pub mod lock_waits;
 pub mod mounts;
 pub mod preloaded;

@@ -32,7 +32,7 @@ const fn of(setter: Setter, name: &'static str, meaning: &'static str) -> Variab
 use Setter::{Command, Exec, Process, Trial};
 
 /// All of them.
-pub const VARIABLES: [Variable; 43] = [
+pub const VARIABLES: [Variable; 45] = [
     of(
         Command,
         "SOLERA_PRELOAD",
@@ -123,6 +123,13 @@ pub const VARIABLES: [Variable; 43] = [
     ),
     of(Trial, "SOLERA_FLUSH", "how lines are written back: clwb, clflushopt, clflush [the best]"),
     of(Trial, "SOLERA_COPY", "how bytes are copied: avx512, avx2, sse2 [the widest]"),
+    of(
+        Process,
+        "SOLERA_KEEPER",
+        "the command that mounts the volume for programs that no library can enter, as root; \
+         empty: those are refused [the one that runs]",
+    ),
+    of(Exec, "SOLERA_KEEPER_REQUIRED", "the program is not executed without the volume"),
     of(Exec, "SOLERA_PROGRAM", "the files that the new and the old program are executed from"),
     of(Exec, "SOLERA_MOUNTED", "where the volumes are mounted"),
     of(Exec, "SOLERA_RESUME", "the engine's token for the new program"),

@@ -17,6 +17,7 @@ pub mod generate;
 pub mod grow;
 pub mod import;
 pub mod info;
+pub mod keeper;
 pub mod log;
 pub mod ls;
 pub mod map;
@@ -54,6 +55,7 @@ use self::generate::GenerateArgs;
 use self::grow::GrowArgs;
 use self::import::ImportArgs;
 use self::info::InfoArgs;
+use self::keeper::KeeperArgs;
 use self::log::LogArgs;
 use self::ls::LsArgs;
 use self::map::MapArgs;
@@ -127,6 +129,8 @@ pub enum Command {
     Bench(BenchArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
+    #[command(hide = true)]
+    Keeper(KeeperArgs),
 }
 
 impl Command {
@@ -219,6 +223,7 @@ impl Command {
             Self::Numa(args) => numa::run(args),
             Self::Map(args) => map::run(args),
             Self::Generate(args) => generate::run(args),
+            Self::Keeper(args) => keeper::run(args),
             Self::Age(_) | Self::Bench(_) => bench::run(),
         }
     }

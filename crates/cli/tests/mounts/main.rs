@@ -3,6 +3,7 @@
 mod coherence;
 #[path = "../support/face.rs"]
 mod face;
+mod keeper;
 mod locks;
 mod mount;
 mod permissions;

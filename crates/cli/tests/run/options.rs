@@ -321,22 +321,28 @@ fn the_dynamic_loader_starts_programs_that_see_the_volume() {
     let ran = run(&place, &volume, &[], &script);
     let expected = "text\nown\ntext\ntext\n1\n1\n1\n1\n1\n1\n127\n";
     assert_eq!(ran.out, expected, "{}", ran.err);
-    // It would open these itself.
+    // Without a mount it would open these itself.
+    let run = |script: &str| {
+        let mut command = command();
+        command.args(["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", script, &at]);
+        Ran::of(command.env("SOLERA_KEEPER", ""))
+    };
     for refused in ["$L $0/prog", "cd $0; $L ./prog", "$L --library-path /x:$0 /bin/true"] {
-        let ran = run(&place, &volume, &[], &format!("L={loader}; {refused}; exit $?"));
+        let ran = run(&format!("L={loader}; {refused}; exit $?"));
         assert!(ran.code == 126 && ran.err.contains("it is the dynamic loader"), "{}", ran.err);
         assert!(ran.err.contains("its argument"), "{}", ran.err);
     }
-    let ran = run(&place, &volume, &[], &format!("cd $0; {loader} --list /bin/true > listed"));
+    let ran = run(&format!("cd $0; {loader} --list /bin/true > listed"));
     assert!(ran.code == 126 && ran.err.contains("descriptor 1"), "{}", ran.err);
-    let ran = run(&place, &volume, &[], &format!("cd $0; {loader} --of-tomorrow /bin/true"));
+    let ran = run(&format!("cd $0; {loader} --of-tomorrow /bin/true"));
     assert!(ran.code == 126 && ran.err.contains("option that is not known"), "{}", ran.err);
     let head = ["run", "--volume", &volume, "--at", &at, "--", loader];
     let own = format!("{at}/f");
     assert_eq!(solera(head.iter().chain(&["/bin/cat", &own])).ok(), "text\n");
     assert!(solera(head.iter().chain(&["--version"])).ok().contains("ld.so"));
     let alone = compiled("cli/tests/support/static.c", &["-static"]);
-    solera(head.iter().chain(&[alone.as_str()])).refused(126, &[&alone, "statically linked"]);
+    let ran = Ran::of(command().args(head).arg(&alone).env("SOLERA_KEEPER", ""));
+    ran.refused(126, &[&alone, "statically linked"]);
 }
 
 /// It is static, and is run by a host. It was refused where the working directory is on the volume:

@@ -11,11 +11,11 @@
 //! mount.
 
 use std::ffi::{CString, OsStr, c_int};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom, StatVfsMountFlags};
 use rustix::io::DupFlags;
 use vfs::mounts::{Identity, Mount};
 use vfs::walk::Place;
@@ -124,19 +124,31 @@ pub fn enter(process: &Process, node: Node) -> bool {
             .is_ok_and(|()| leads_to(process, b".", node))
 }
 
-/// Puts a descriptor of the mount in place of a number of ours, for a program that cannot be
-/// preloaded. It stands for the same open file description.
+/// Puts a descriptor of the mount at the prefix in place of a number of ours, for a program that
+/// cannot be preloaded. It stands for the same open file description.
 pub fn give(process: &Process, fd: c_int, desc: Desc) -> Result<(), Errno> {
+    let seen = process.volume_of(desc);
+    let prefix = CString::new(seen.prefix.as_slice()).map_err(|_| Errno::INVAL)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&prefix, flags, Mode::empty())?;
+    give_of(process, (fd, desc), root.as_fd(), seen.device)
+}
+
+/// The same of another mount of the volume, whose root directory and device number these are.
+pub fn give_of(
+    process: &Process,
+    (fd, desc): (c_int, Desc),
+    root: BorrowedFd<'_>,
+    device: u64,
+) -> Result<(), Errno> {
     let (name, _) = process.fs.hand_over(desc)?;
     let (node, flags) = process.fs.describe(desc)?;
-    let seen = process.volume_of(node);
-    let path = [&seen.prefix, b"/".as_slice(), &mounts::description_name(name)].concat();
-    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+    let path = CString::new(mounts::description_name(name)).map_err(|_| Errno::INVAL)?;
     let wanted = flags.0 & PASSED | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY;
     let wanted = OFlags::from_bits_retain(wanted as u32);
-    let own = rustix::fs::openat(CWD, &path, wanted, Mode::empty())?;
+    let own = rustix::fs::openat(root, &path, wanted, Mode::empty())?;
     let stat = rustix::fs::fstat(&own)?;
-    if (stat.st_dev, stat.st_ino) != (seen.device, node.number()) {
+    if (stat.st_dev, stat.st_ino) != (device, node.number()) {
         return Err(Errno::STALE);
     }
     if process.fs.attributes(node)?.kind == Kind::File && !flags.path_only() {

@@ -5,11 +5,8 @@
 //! A file on a volume that is not mounted cannot be executed by the kernel: a script is run by its
 //! interpreter, a binary through a copy in memory.
 //!
-//! A program that cannot be preloaded gets descriptors of the mount in place of ours. Without a
-//! mount it runs if it would inherit nothing of the volume, and is refused before the exec
-//! otherwise, with a message and `EACCES`. This process's place on the volume ends with its image.
-//!
-//! So it is behind a root that does not have this library (`chroot`, another name space of mounts).
+//! A program that cannot be preloaded is executed otherwise (`apart.rs`), and so is any program
+//! behind a root that does not have this library (`chroot`, another name space of mounts).
 //!
 //! The region and the anchor cross it as open descriptors, so they stay within reach whatever user
 //! the process becomes (`setuid`). No locks are held across the system call.
@@ -21,13 +18,13 @@ use std::sync::atomic::{Ordering, fence};
 use rustix::fs::{Access, Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::executable;
-use vfs::{Attr, Desc, Errno, FileSystemExt, Kind, Node};
+use vfs::{Attr, Errno, FileSystemExt, Kind, Node};
 
 use crate::descriptors::handover;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
-use crate::entry::pointers::{Bytes, Out, Text};
+use crate::entry::pointers::{Out, Text};
 use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::syscall;
@@ -38,9 +35,9 @@ use crate::files::rw::{copy_to_memory, read_at};
 use crate::paths::links;
 use crate::paths::mount;
 use crate::paths::{self, Target};
+use crate::processes::apart::{self, Entrance};
 use crate::processes::closure::{self, Asked};
 use crate::processes::host_program::{self, Handing};
-use crate::processes::lifecycle;
 use crate::processes::loadable::{self, Looked, Needs, Obstacle};
 use crate::processes::loader_program::{self, LoaderAction};
 use crate::processes::supply::{self, Supply};
@@ -71,16 +68,16 @@ impl List {
 /// What to give to the kernel.
 pub struct Image {
     /// What a relative path starts from.
-    at: c_int,
-    path: CString,
+    pub at: c_int,
+    pub path: CString,
     /// Of `execveat`.
-    flags: c_int,
+    pub flags: c_int,
     /// A copy of a binary of the volume, to be executed instead of the path.
     memory: Option<OwnedFd>,
     /// That binary.
-    program: Option<Node>,
+    pub program: Option<Node>,
     /// For a script: what stands in place of the first argument: interpreter, its argument, script.
-    leading: Vec<CString>,
+    pub leading: Vec<CString>,
     /// Why the program cannot be preloaded.
     obstacle: Option<Obstacle>,
     /// What it needs, if it is.
@@ -90,6 +87,13 @@ pub struct Image {
 impl Image {
     fn plain(path: CString) -> Self {
         Self::relative(libc::AT_FDCWD, path, 0)
+    }
+
+    /// A program that was looked at already.
+    pub fn known(path: CString, leading: Vec<CString>) -> Self {
+        let (at, flags) = (libc::AT_FDCWD, 0);
+        let (memory, program, obstacle, needs) = (None, None, None, None);
+        Self { at, path, flags, memory, program, leading, obstacle, needs }
     }
 
     fn relative(at: c_int, path: CString, flags: c_int) -> Self {
@@ -239,7 +243,7 @@ pub fn without_ours(value: &[u8]) -> Vec<u8> {
 }
 
 /// The program's environment, in which nothing of ours is loaded.
-fn without_libraries(process: &Process, given: List) -> Result<Vec<CString>, Errno> {
+pub fn without_libraries(process: &Process, given: List) -> Result<Vec<CString>, Errno> {
     let own = process.environment();
     let ours = libraries(process, &own);
     let mut variables = Vec::new();
@@ -258,7 +262,7 @@ fn without_libraries(process: &Process, given: List) -> Result<Vec<CString>, Err
 }
 
 /// The environment of the new image: the program's, with our variables put back.
-fn environment(
+pub fn environment(
     process: &Process,
     given: List,
     resumed: Option<(&str, Option<Node>)>,
@@ -322,7 +326,7 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
     };
     let way = match image.obstacle {
         None | Some(Obstacle::Loader) if !is_library_in_reach(process) => {
-            return run_without(process, image, &own, given);
+            return apart::run_without(process, image, &own, given);
         }
         None => LoaderAction::Enters(None),
         Some(Obstacle::Never(reason)) => LoaderAction::Apart(reason),
@@ -342,18 +346,11 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
         LoaderAction::Hosted(host) => hosted(process, image, host)
             .and_then(|(image, told)| enter(process, &image, &own, given, Some(&told))),
         LoaderAction::Enters(_) => enter(process, image, &own, given, None),
-        // Programs that it starts may see the volume again.
-        LoaderAction::Apart(reason) => match inherits(process, image, &own) {
-            Some(what) => return refuse(image, reason, &what),
-            None => environment(process, given, None, &mut None)
-                .map(|variables| execute(process, image, None, &own, &variables)),
-        },
-        LoaderAction::Refused(reason, what) => return refuse(image, reason, &what),
-        LoaderAction::Tells(_) => match unusable(process, |fd| matches!(fd, 1 | 2)) {
-            Some(what) => return refuse(image, "it is the dynamic loader", &what),
-            None => without_libraries(process, given)
-                .map(|variables| execute(process, image, None, &own, &variables)),
-        },
+        LoaderAction::Apart(reason) => return apart::run(process, image, &own, given, reason),
+        LoaderAction::Refused(reason, what) => {
+            return apart::run_loader(process, image, &own, given, (reason, what));
+        }
+        LoaderAction::Tells(_) => return apart::tell(process, image, &own, given),
     };
     result.unwrap_or_else(|errno| errno)
 }
@@ -363,17 +360,6 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
 fn is_library_in_reach(process: &Process) -> bool {
     let name = CString::new(&*process.library);
     name.is_ok_and(|name| rustix::fs::access(&name, Access::READ_OK).is_ok())
-}
-
-/// Executes a program behind a root that does not have this library: as a mount at the prefix would
-/// be, the volume is out of its sight. One that would inherit something of the volume is refused.
-fn run_without(process: &Process, image: &Image, own: &[Text], given: List) -> Errno {
-    if let Some(what) = inherits(process, image, own) {
-        return refuse(image, "its root does not have the library", &what);
-    }
-    report::fell_back("execve", "library-not-in-root");
-    let variables = without_libraries(process, given);
-    variables.map_or_else(|errno| errno, |all| execute(process, image, None, own, &all))
 }
 
 /// What is executed in place of a program that a host runs, and what the host is told. The kernel
@@ -413,7 +399,7 @@ fn hosted(process: &Process, image: &Image, host: CString) -> Result<(Image, Han
 }
 
 /// The whole path of a program on a volume.
-fn whole_name(process: &Process, path: &[u8]) -> Vec<u8> {
+pub fn whole_name(process: &Process, path: &[u8]) -> Vec<u8> {
     let whole = paths::resolve(process, libc::AT_FDCWD, path, true).ok().and_then(|target| {
         let Target::Volume(found) = target else { return None };
         paths::name_of(process, &found).ok()
@@ -449,7 +435,7 @@ fn enter(
         });
     let errno = prepared.map(|(variables, supply, _table)| {
         let changed = supply.as_ref().and_then(|supply| supply.program.as_ref());
-        execute(process, image, changed, own, &variables)
+        execute(process, image, changed, own, &variables, None)
     });
     process.fs.exec_failed();
     if image.program.is_some() {
@@ -503,83 +489,15 @@ fn still_unwritten(process: &Process, image: &Image) -> Result<(), Errno> {
     }
 }
 
-/// A descriptor, among those asked for, that a program which cannot be preloaded would inherit of
-/// the volume, and cannot use.
-fn unusable(process: &Process, asked: impl Fn(c_int) -> bool) -> Option<String> {
-    let kept = |fd| {
-        rustix::io::fcntl_getfd(fdtable::borrow(fd))
-            .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
-    };
-    let found = |fd, desc: Desc| {
-        let in_mount = process.volume_of(desc).mounted;
-        asked(fd) && kept(fd) && !(in_mount && mount::give(process, fd, desc).is_ok())
-    };
-    let (fd, _) = fdtable::all().find(|&(fd, desc)| found(fd, desc))?;
-    Some(format!("descriptor {fd}, which it would inherit, is a file there"))
-}
-
-/// What a program that cannot be preloaded would inherit of the volume, and cannot use.
-fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<String> {
-    if let Some(what) = unusable(process, |_| true) {
-        return Some(what);
-    }
-    if let Some(node) = process.cwd().node
-        && !mount::leads_to(process, b".", node)
-    {
-        if !is_indifferent(image, arguments) {
-            return Some("its working directory is there".to_owned());
-        }
-        report::about(node.member());
-        report::fell_back("execve", "working-directory-not-seen");
-    }
-    let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
-    let mut texts = image.leading.iter().skip(1).map(CString::as_bytes).chain(given);
-    let text = texts.find(|text| loader_program::is_unseen(process, text))?;
-    Some(format!("its argument {} is there", String::from_utf8_lossy(text)))
-}
-
-/// Options of `ldconfig` that name no file.
-const PATHLESS: [&[u8]; 13] = [
-    b"-p",
-    b"--print-cache",
-    b"-v",
-    b"--verbose",
-    b"-N",
-    b"-X",
-    b"-V",
-    b"--version",
-    b"-i",
-    b"--ignore-aux-cache",
-    b"-?",
-    b"--help",
-    b"--usage",
-];
-
-/// Whether it is `ldconfig`, a static program, and is given no file's name: then it does not look
-/// at its working directory.
-fn is_indifferent(image: &Image, arguments: &[Text]) -> bool {
-    let name = image.path.as_bytes().rsplit(|&byte| byte == b'/').next();
-    let pathless = |text: &Text| text.bytes().is_ok_and(|text| PATHLESS.contains(&text));
-    matches!(name, Some(b"ldconfig" | b"ldconfig.real")) && arguments.iter().skip(1).all(pathless)
-}
-
-/// Says why a program is not run.
-fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
-    lifecycle::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
-    let path = image.path.to_string_lossy();
-    let line = format!("solera: {path}: {reason}, so it cannot use the volume, and {what}\n");
-    // As the program would write it.
-    outside(|| calls::write(2, Bytes(line.as_ptr().cast_mut().cast()), line.len()));
-    Errno::ACCESS
-}
-
-/// The system call. `changed`: what is executed in place of the program.
-fn execute(
+/// The system call. `changed`: what is executed in place of the program; `through`: by which way it
+/// comes to a mount.
+pub fn execute(
     process: &Process,
     image: &Image,
     changed: Option<&OwnedFd>,
     own: &[Text],
     environment: &[CString],
+    through: Option<&Entrance>,
 ) -> Errno {
     let environment = pointers(environment.iter().map(|text| text.as_ptr()));
     let replaced = usize::from(!image.leading.is_empty());
@@ -608,9 +526,19 @@ fn execute(
         // What a guest has asked for before.
         syscall::kernel(libc::SYS_ptrace, [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0]);
     }
+    let outside = match through.map(Entrance::enter).transpose() {
+        Ok(outside) => outside,
+        Err(errno) => {
+            sigaction::after_exec();
+            return errno;
+        }
+    };
     // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
     // ends it: the new image must inherit neither the signal nor the mask that keeps it.
     let failed = unsafe { os::interrupt::wait_call(number, arguments) };
+    if let Some(outside) = outside {
+        outside.come_back();
+    }
     sigaction::after_exec();
     match failed {
         Err(Errno::INTR) => vfs::BEGIN_ANEW,

@@ -37,6 +37,13 @@ pub enum Obstacle {
     Host(&'static str),
 }
 
+/// Whether a program that is not preloaded for this reason would suffer from a library that it, or
+/// what it runs, is told to preload: a linker of 32 bits says that it cannot, and what runs inside
+/// Valgrind's tool does not survive it.
+pub fn suffers(reason: &str) -> bool {
+    [FOREIGN, VALGRIND].contains(&reason)
+}
+
 /// What the dynamic linker will do with a program.
 #[derive(Default)]
 pub struct Looked {

@@ -1,9 +1,11 @@
 //! Processes: how one attaches the volume, forks, executes programs and ends.
 
+mod apart;
 mod caching;
 pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod init;
+mod keeper;
 pub(crate) mod lifecycle;
 mod loader_program;
 

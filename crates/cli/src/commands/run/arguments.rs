@@ -22,7 +22,7 @@ Modes (what holds after a power cut; after the end of a process everything holds
 With --split, posix is what the kernel gives: durable at fsync.
 
 Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run or
-would not see the volume (set-user-id, 32-bit; not mounted), 127 if it was not
+would not see the volume (set-user-id, 32-bit; no mount, and none can be made), 127 if it was not
 found.
 
 ";

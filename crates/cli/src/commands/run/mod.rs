@@ -76,6 +76,7 @@ fn start(args: &RunArgs) -> Outcome {
     let libraries = Libraries::find(args.attach.align, args.profile.is_asked())?;
     let (mut command, obstacle) =
         command(args, &places).map_err(|refusal| refused(&asked, refusal))?;
+    command.envs(keeper());
     let by_mount = |place: &Binding| place.by_mount_only && !args.read_only;
     for place in places.iter().filter(|place| by_mount(place)) {
         let (volume, at) = (place.volume.display(), place.at.display());
@@ -114,12 +115,28 @@ fn start(args: &RunArgs) -> Outcome {
     execute(&asked, command, args, &libraries)
 }
 
+/// What the library reads of the command that mounts the volume for programs which nothing can be
+/// preloaded into; none where they may not have it.
+fn keeper() -> Option<(&'static str, OsString)> {
+    let is_told = std::env::var_os(vfs::keeper::COMMAND).is_some();
+    let own = || std::env::current_exe().ok().map(PathBuf::into_os_string);
+    let own = if is_told || !vfs::keeper::is_permitted() { None } else { own() };
+    own.map(|own| (vfs::keeper::COMMAND, own))
+}
+
+/// Whether a keeper may mount a volume for a program.
+fn may_keep() -> bool {
+    let told = std::env::var_os(vfs::keeper::COMMAND);
+    vfs::keeper::is_permitted() && told.is_none_or(|told| !told.is_empty())
+}
+
 /// The program with its arguments, and why it cannot be preloaded, if mounts serve it.
 fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String>), Refusal> {
     let [name, arguments @ ..] = args.program.as_slice() else { return Err(Refusal::Missing) };
     let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
     let alone = |path: &Path| places.iter().any(|place| place.alone_has(path));
     let mut obstacle = None;
+    let mut kept = false;
     let path = if alone(Path::new(name)) { None } else { Some(program::find(name)?) };
     let loaded = path.as_ref().and_then(|path| program::given_to_loader(path, arguments));
     let mut command = match path {
@@ -132,9 +149,11 @@ fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String
                 Err(Refusal::Unserved(reason)) if all_mounted && !args.read_only => {
                     obstacle = Some(reason);
                 }
+                // A program that is served executes it, where there is a mount then.
+                Err(Refusal::Unserved(_)) if !places.is_empty() && may_keep() => kept = true,
                 checked => checked?,
             }
-            let by_other = needs_volume(&path, alone) || program::needs_host(&path);
+            let by_other = kept || needs_volume(&path, alone) || program::needs_host(&path);
             if obstacle.is_none() && by_other {
                 by_program(name)
             } else {
@@ -145,6 +164,9 @@ fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String
         }
         _ => by_shell(name),
     };
+    if kept {
+        command.env(vfs::keeper::REQUIRED, "1");
+    }
     command.args(arguments);
     Ok((command, obstacle))
 }

@@ -18,7 +18,7 @@ use console::preload::program::{self, Refusal};
 
 use super::binding::Binding;
 use super::split::Split;
-use super::{binding, by_shell, bypassed, not_started, refused};
+use super::{binding, by_program, by_shell, bypassed, not_started, refused};
 use crate::commands::run::RunArgs;
 
 /// What serves this process: volumes, the engine over a kernel file system, or both.
@@ -74,6 +74,7 @@ pub fn start(
     let new_prefixes = new.iter().map(|place| &*place.at).chain(directory);
     let prefixes: Vec<&Path> = served.places().into_iter().chain(new_prefixes).collect();
     binding::require(&args.require, &prefixes)?;
+    let mut kept = false;
     let unseen = new.iter().any(|place| place.alone_has(Path::new(name)));
     match program::find(name) {
         _ if unseen => {}
@@ -81,6 +82,7 @@ pub fn start(
         Ok(path) if served.has_alone(&binding::resolved(&path)) => {}
         Ok(path) => match program::check(&path) {
             Err(Refusal::Unserved(_)) if served.is_mounted() && new.is_empty() => {}
+            Err(Refusal::Unserved(_)) if served.may_keep() => kept = true,
             checked => checked.map_err(|refusal| refused(asked, refusal))?,
         },
         // Not along PATH outside of the volume: the library looks there as well.
@@ -89,7 +91,11 @@ pub fn start(
     if args.volume.is_empty() && args.split.is_none() {
         output::tell(format!("{} goes on with {served}", name.to_string_lossy()));
     }
-    let mut command = if unseen { by_shell(name) } else { Command::new(name) };
+    let mut command = match (unseen, kept) {
+        (true, _) => by_shell(name),
+        (_, true) => by_program(name),
+        _ => Command::new(name),
+    };
     let number_of_first = served.volumes.len() + 1;
     let mut also: Vec<(String, OsString)> = (number_of_first..)
         .zip(&new)
@@ -98,6 +104,9 @@ pub fn start(
     if let Some(split) = &split {
         split.tell_of_memory();
         also.extend(split.variables(true));
+    }
+    if kept {
+        also.push((vfs::keeper::REQUIRED.to_owned(), "1".into()));
     }
     if served.volumes.is_empty() {
         // Nothing puts variables back.
@@ -123,6 +132,12 @@ impl Service {
     /// Whether all of it is mounted.
     fn is_mounted(&self) -> bool {
         !self.volumes.is_empty() && self.volumes.iter().all(|one| one.mounted)
+    }
+
+    /// Whether a keeper may mount its volumes for a program.
+    fn may_keep(&self) -> bool {
+        let told = std::env::var_os(vfs::keeper::COMMAND).is_some();
+        !self.volumes.is_empty() && told && super::may_keep()
     }
 
     /// Whether a path lies on a volume that the kernel does not know.
