@@ -28,13 +28,11 @@
 //! kernel's mask (see [`crate::signals::sigmask`]).
 
 use std::arch::global_asm;
-use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::mem::offset_of;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use ::door::arm::Armed;
-use ::door::elf::ProgramHeader;
 use ::door::entry::Call;
 use libc::{siginfo_t, stack_t, ucontext_t};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -47,8 +45,8 @@ use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{OwnCode, RED_ZONE, TRAP_STACK_BYTES, Thread, here};
 use crate::entry::{Inside, cancel, errno, report, set_errno};
 use crate::host;
+use crate::runtime::code;
 use crate::runtime::guest::{self, Registers, guest_handler};
-use crate::runtime::{environment, objects};
 use crate::signals::{sigaction, signal};
 
 /// `prctl`: switches it on or off.
@@ -98,8 +96,6 @@ pub fn go_on() {
     if arm_thread() {
         let [start, end] = [&raw const solera_dispatch_pass, &raw const solera_dispatch_pass_end];
         cancel::makes_calls_in(start.addr()..end.addr());
-    } else {
-        report::fell_back("prctl", "no-system-call-dispatch");
     }
 }
 
@@ -122,8 +118,9 @@ pub fn arm_thread() -> bool {
     let option = PR_SET_SYSCALL_USER_DISPATCH as usize;
     let given = [option, ON, start, bytes, selector, 0];
     let is_on = syscall::kernel(libc::SYS_prctl, given) == 0;
-    if !is_on {
-        EXEMPT[0].store(0, Ordering::Relaxed);
+    // Said once.
+    if !is_on && EXEMPT[0].swap(0, Ordering::Relaxed) != 0 {
+        report::fell_back("prctl", "no-system-call-dispatch");
     }
     is_on
 }
@@ -133,6 +130,7 @@ pub fn arm_thread() -> bool {
 /// that it makes itself, and the return from the handler; in strict mode it is let go.
 pub fn before_filter(is_strict: bool) {
     IS_FILTERED.store(true, Ordering::Relaxed);
+    code::ask_no_more();
     let thread = here();
     if is_strict {
         const OFF: usize = 0;
@@ -189,7 +187,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         let answer = raw(number as c_long, arguments_of(registers));
         registers[libc::REG_RAX as usize] = answer as i64;
     } else if kind != AUDIT_ARCH_X86_64 {
-        report::refused("int 0x80", "system-call-of-32-bit", Errno::NOSYS);
+        made_at(address, || report::refused("int-0x80", "system-call-of-32-bit", Errno::NOSYS));
         registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
     } else if number as c_long == libc::SYS_rt_sigreturn {
         // It comes back to the C library's instruction, which is exempt.
@@ -390,25 +388,37 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
         return None;
     }
     if guest::is_here() {
-        if let Some(result) = host::answer(number as c_long, &mut given, registers) {
+        let answer = || host::answer(number as c_long, &mut given, registers);
+        if let Some(result) = made_at(address, answer) {
             return Some(result);
         }
     } else {
         door::arm_linker_at(address);
     }
     let mut call = Call::trapped(number as u32, given, address, stack);
-    if u32::try_from(number).is_err() || !door::answer(&mut call) {
+    let is_served = u32::try_from(number).is_ok() && made_at(address, || door::answer(&mut call));
+    if !is_served {
         if given != arguments_of(registers) {
             // The guest's own registers have other ones.
             let answer = syscall::waiting(number as c_long, given) as isize;
             return Some(if answer == -1 { -(errno() as isize) } else { answer });
         }
-        return pass_with_stack(number as c_long, &given, registers);
+        return made_at(address, || pass_with_stack(number as c_long, &given, registers));
     }
     if let Some(other) = call.other_stack().filter(|other| *other != 0) {
         registers[libc::REG_RSP as usize] = other as i64;
     }
     Some(call.result)
+}
+
+/// What is reported meanwhile is of a call that is made there. A child goes on behind it, too.
+fn made_at<T>(address: usize, serve: impl FnOnce() -> T) -> T {
+    let caller = &here().caller;
+    // A handler of the program's that leaves by a jump leaves none behind.
+    let outer = caller.swap(address, Ordering::Relaxed);
+    let served = serve();
+    caller.store(outer, Ordering::Relaxed);
+    served
 }
 
 /// The objects whose calls stay the kernel's, by the names of their files.
@@ -438,14 +448,7 @@ fn look_for(address: usize) -> bool {
         // Libraries have a version behind their names, perhaps.
         PROGRAMS.contains(&name) || LIBRARIES.iter().any(|own| name.starts_with(own))
     };
-    let libraries = objects::loaded().filter(|object| !object.file().is_empty());
-    let mut all = libraries
-        .filter_map(|object| {
-            let code = door::code_of(object.base(), door::headers_of(object.base()))?;
-            Some((code, object.file()))
-        })
-        .chain(program());
-    let Some((code, file)) = all.find(|(code, _)| code.contains(&address)) else { return false };
+    let Some((code, file)) = code::loaded_at(address) else { return false };
     let is = is_of(file);
     for [start, end, is_own] in &FOUND {
         let (order, other) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -456,25 +459,6 @@ fn look_for(address: usize) -> bool {
         }
     }
     is
-}
-
-/// The program's own code, and its file.
-fn program() -> Option<(Range<usize>, &'static [u8])> {
-    const AT_PHDR: c_ulong = 3;
-    const AT_PHNUM: c_ulong = 5;
-    const AT_EXECFN: c_ulong = 31;
-    let [table, count, file] =
-        [AT_PHDR, AT_PHNUM, AT_EXECFN].map(|kind| environment::auxiliary(kind) as usize);
-    if table == 0 || file == 0 {
-        return None;
-    }
-    // SAFETY: where the kernel says that the program's headers and its file's name are.
-    let (headers, file) = unsafe {
-        let headers = std::slice::from_raw_parts(table as *const ProgramHeader, count);
-        (headers, CStr::from_ptr(file as *const c_char).to_bytes())
-    };
-    let base = ::door::elf::base(table, headers)?;
-    Some((door::code_of(base, headers)?, file))
 }
 
 /// Has the thread make its call itself, below its own stack pointer and red zone.

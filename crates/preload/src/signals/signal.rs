@@ -194,6 +194,7 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             }
             let held = Pagers::any().then(Pagers::set_aside);
             let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
+            let caller = thread.caller.swap(0, Ordering::Relaxed);
             let programs = OwnCode::not();
             if guest::is_here() {
                 // SAFETY: the kernel's context of this handler.
@@ -205,6 +206,7 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             }
             drop(programs);
             thread.passes_next.store(passes_next, Ordering::Relaxed);
+            thread.caller.store(caller, Ordering::Relaxed);
             if let Some(held) = held {
                 Pagers::take_back(held);
             }
