@@ -179,6 +179,7 @@ fn keep_sent(thread: &Thread, index: usize, info: *mut siginfo_t) {
 
 /// Calls the program's handler, or does what the kernel would do without one.
 fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let adds = sigaction::mask_of_handler(signal);
     match sigaction::take(signal) {
         libc::SIG_DFL | libc::SIG_IGN => without_handler(signal, info),
         handler => {
@@ -186,6 +187,9 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             // takes fewer arguments may be called with all.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
             let thread = here();
+            if adds != 0 {
+                set_blocked(adds, true);
+            }
             let blocked = thread.blocks.load(Ordering::Relaxed);
             if blocked != 0 && !FAULTS.contains(&signal) {
                 // A wait for signals may have them in the kernel's mask, which the return brings
