@@ -206,6 +206,13 @@ pub fn is_kernels(fd: c_int) -> bool {
         && page_faults::kernel_finds_all()
 }
 
+/// The same of a call by its number.
+pub fn is_kernels_by_number(number: c_long, given: &Arguments) -> bool {
+    !here().is_marked()
+        && u32::try_from(number).is_ok_and(|number| route(number).is_of_descriptor())
+        && is_kernels(given[0] as c_int)
+}
+
 /// Looks at a call that makes or begins a thread or a process, installs a handler, or is a
 /// sign of the dynamic linker's. `None`: it is served as others.
 #[cold]
