@@ -28,13 +28,11 @@
 //! kernel's mask (see [`crate::signals::sigmask`]).
 
 use std::arch::global_asm;
-use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::mem::offset_of;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use ::door::arm::Armed;
-use ::door::elf::ProgramHeader;
 use ::door::entry::Call;
 use libc::{siginfo_t, stack_t, ucontext_t};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -47,9 +45,9 @@ use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{OwnCode, RED_ZONE, TRAP_STACK_BYTES, Thread, here};
 use crate::entry::{Inside, cancel, errno, report, set_errno};
 use crate::host;
+use crate::runtime::code;
 use crate::runtime::guest::{self, Registers, guest_handler};
-use crate::runtime::{environment, objects};
-use crate::signals::{sigaction, signal};
+use crate::signals::{passing, sigaction, signal};
 
 /// `prctl`: switches it on or off.
 pub const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
@@ -98,8 +96,6 @@ pub fn go_on() {
     if arm_thread() {
         let [start, end] = [&raw const solera_dispatch_pass, &raw const solera_dispatch_pass_end];
         cancel::makes_calls_in(start.addr()..end.addr());
-    } else {
-        report::fell_back("prctl", "no-system-call-dispatch");
     }
 }
 
@@ -122,8 +118,9 @@ pub fn arm_thread() -> bool {
     let option = PR_SET_SYSCALL_USER_DISPATCH as usize;
     let given = [option, ON, start, bytes, selector, 0];
     let is_on = syscall::kernel(libc::SYS_prctl, given) == 0;
-    if !is_on {
-        EXEMPT[0].store(0, Ordering::Relaxed);
+    // Said once.
+    if !is_on && EXEMPT[0].swap(0, Ordering::Relaxed) != 0 {
+        report::fell_back("prctl", "no-system-call-dispatch");
     }
     is_on
 }
@@ -133,6 +130,7 @@ pub fn arm_thread() -> bool {
 /// that it makes itself, and the return from the handler; in strict mode it is let go.
 pub fn before_filter(is_strict: bool) {
     IS_FILTERED.store(true, Ordering::Relaxed);
+    code::ask_no_more();
     let thread = here();
     if is_strict {
         const OFF: usize = 0;
@@ -159,7 +157,7 @@ pub struct Slot {
 const STATES: u32 = 0b1110_0110;
 /// Bytes of a slot, and of the vector registers below it.
 pub const SLOT: usize = size_of::<Slot>();
-const VECTORS: usize = 2816;
+const VECTORS: usize = passing::VECTORS;
 const _: () = assert!(SLOT.is_multiple_of(64) && VECTORS.is_multiple_of(64));
 
 guest_handler!(fn trapping, "solera_guest_trapped" => trapped);
@@ -189,7 +187,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         let answer = raw(number as c_long, arguments_of(registers));
         registers[libc::REG_RAX as usize] = answer as i64;
     } else if kind != AUDIT_ARCH_X86_64 {
-        report::refused("int 0x80", "system-call-of-32-bit", Errno::NOSYS);
+        made_at(address, || report::refused("int-0x80", "system-call-of-32-bit", Errno::NOSYS));
         registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
     } else if number as c_long == libc::SYS_rt_sigreturn {
         // It comes back to the C library's instruction, which is exempt.
@@ -199,6 +197,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
     } else if let Some(slot) = place_of(thread, stack, &interrupted.uc_stack) {
         // SAFETY: room for it on the thread's own stack, of which nothing is used below.
         unsafe { (slot as *mut Slot).write(Slot { registers: *registers, unused: 0 }) };
+        stands(slot, guest::STANDS);
         registers[libc::REG_RIP as usize] = solera_dispatch_serve as *const () as i64;
         registers[libc::REG_RSP as usize] = slot as i64;
         // The direction that our code assumes.
@@ -207,6 +206,13 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         serve_here(interrupted);
     }
     set_errno(failed);
+}
+
+/// A guest's call that is to be served has its registers there.
+fn stands(slot: usize, stage: u8) {
+    let context = &here().guest;
+    context.stage.store(stage, Ordering::Relaxed);
+    context.serving.store(slot, Ordering::Relaxed);
 }
 
 /// The mask that the thread has where it was interrupted.
@@ -346,20 +352,36 @@ extern "C-unwind" fn serve(slot: &mut Slot) {
 /// The same of a place that is patched.
 pub extern "C-unwind" fn serve_patched(slot: &mut Slot) {
     let _own = OwnCode::new();
+    stands((&raw const slot.registers).addr(), guest::PATCHED);
     serve_slot(slot);
+    here().guest.serving.store(0, Ordering::Relaxed);
 }
 
 fn serve_slot(slot: &mut Slot) {
-    let serving = &here().guest.serving;
-    let outer = serving.swap((&raw const slot.registers).addr(), Ordering::Relaxed);
     let failed = errno();
     if let Some(result) = serve_by(&mut slot.registers) {
         slot.registers[libc::REG_RAX as usize] = result as i64;
     } else {
         pass_behind(&mut slot.registers);
     }
-    serving.store(outer, Ordering::Relaxed);
     set_errno(failed);
+}
+
+/// Something is done for a guest's call from here on, or nothing was (`false`).
+fn begin_call(is_begun: bool) {
+    let stage = &here().guest.stage;
+    if stage.load(Ordering::Relaxed) != guest::PATCHED {
+        stage.store(if is_begun { guest::BEGUN } else { guest::STANDS }, Ordering::Relaxed);
+    }
+}
+
+/// Nothing was done for a guest's call, which the kernel is to serve: signals whose handlers could
+/// not know that come now.
+fn come_again() {
+    let signals = here().guest.again.swap(0, Ordering::Relaxed);
+    if signals != 0 {
+        signal::unblock(signals);
+    }
 }
 
 /// The same in the handler, of a thread that stands on its signal stack.
@@ -390,25 +412,48 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
         return None;
     }
     if guest::is_here() {
-        if let Some(result) = host::answer(number as c_long, &mut given, registers) {
+        let number = number as c_long;
+        begin_call(host::answers(number));
+        let answer = || host::answer(number, &mut given, registers);
+        if let Some(result) = made_at(address, answer) {
             return Some(result);
         }
+        let is_as_given = given == arguments_of(registers);
+        if is_as_given && door::is_kernels_by_number(number, &given) {
+            begin_call(false);
+            return None;
+        }
+        begin_call(true);
+        here().guest.again.store(0, Ordering::Relaxed);
     } else {
         door::arm_linker_at(address);
     }
     let mut call = Call::trapped(number as u32, given, address, stack);
-    if u32::try_from(number).is_err() || !door::answer(&mut call) {
+    let is_served = u32::try_from(number).is_ok() && made_at(address, || door::answer(&mut call));
+    if !is_served {
         if given != arguments_of(registers) {
             // The guest's own registers have other ones.
             let answer = syscall::waiting(number as c_long, given) as isize;
             return Some(if answer == -1 { -(errno() as isize) } else { answer });
         }
-        return pass_with_stack(number as c_long, &given, registers);
+        let result = made_at(address, || pass_with_stack(number as c_long, &given, registers));
+        begin_call(result.is_some());
+        return result;
     }
     if let Some(other) = call.other_stack().filter(|other| *other != 0) {
         registers[libc::REG_RSP as usize] = other as i64;
     }
     Some(call.result)
+}
+
+/// What is reported meanwhile is of a call that is made there. A child goes on behind it, too.
+fn made_at<T>(address: usize, serve: impl FnOnce() -> T) -> T {
+    let caller = &here().caller;
+    // A handler of the program's that leaves by a jump leaves none behind.
+    let outer = caller.swap(address, Ordering::Relaxed);
+    let served = serve();
+    caller.store(outer, Ordering::Relaxed);
+    served
 }
 
 /// The objects whose calls stay the kernel's, by the names of their files.
@@ -438,14 +483,7 @@ fn look_for(address: usize) -> bool {
         // Libraries have a version behind their names, perhaps.
         PROGRAMS.contains(&name) || LIBRARIES.iter().any(|own| name.starts_with(own))
     };
-    let libraries = objects::loaded().filter(|object| !object.file().is_empty());
-    let mut all = libraries
-        .filter_map(|object| {
-            let code = door::code_of(object.base(), door::headers_of(object.base()))?;
-            Some((code, object.file()))
-        })
-        .chain(program());
-    let Some((code, file)) = all.find(|(code, _)| code.contains(&address)) else { return false };
+    let Some((code, file)) = code::loaded_at(address) else { return false };
     let is = is_of(file);
     for [start, end, is_own] in &FOUND {
         let (order, other) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -458,38 +496,26 @@ fn look_for(address: usize) -> bool {
     is
 }
 
-/// The program's own code, and its file.
-fn program() -> Option<(Range<usize>, &'static [u8])> {
-    const AT_PHDR: c_ulong = 3;
-    const AT_PHNUM: c_ulong = 5;
-    const AT_EXECFN: c_ulong = 31;
-    let [table, count, file] =
-        [AT_PHDR, AT_PHNUM, AT_EXECFN].map(|kind| environment::auxiliary(kind) as usize);
-    if table == 0 || file == 0 {
-        return None;
-    }
-    // SAFETY: where the kernel says that the program's headers and its file's name are.
-    let (headers, file) = unsafe {
-        let headers = std::slice::from_raw_parts(table as *const ProgramHeader, count);
-        (headers, CStr::from_ptr(file as *const c_char).to_bytes())
-    };
-    let base = ::door::elf::base(table, headers)?;
-    Some((door::code_of(base, headers)?, file))
-}
-
 /// Has the thread make its call itself, below its own stack pointer and red zone.
 fn pass_behind(registers: &mut Registers) {
     let stack = registers[libc::REG_RSP as usize] as usize;
     let behind = stack - RED_ZONE - size_of::<usize>();
-    // SAFETY: below the program's stack, where a signal's frame without a stack of its own is put.
-    unsafe { (behind as *mut i64).write_unaligned(registers[libc::REG_RIP as usize]) };
-    registers[libc::REG_RSP as usize] = behind as i64;
     let pass = if guest::is_here() {
         &raw const solera_dispatch_pass_guest
     } else {
         &raw const solera_dispatch_pass
     };
+    // A handler finds the guest before its call with all registers, or where that is made.
+    begin_call(true);
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: below the program's stack, where a signal's frame without a stack of its own is put.
+    unsafe { (behind as *mut i64).write_unaligned(registers[libc::REG_RIP as usize]) };
+    registers[libc::REG_RSP as usize] = behind as i64;
+    compiler_fence(Ordering::SeqCst);
     registers[libc::REG_RIP as usize] = pass.addr() as i64;
+    compiler_fence(Ordering::SeqCst);
+    begin_call(false);
+    come_again();
 }
 
 /// A call that is the kernel's, whose child goes on with a stack of its own: behind the program's
@@ -597,7 +623,7 @@ global_asm!(
     "wrfsbase rax",
     "5:",
     "cmp byte ptr [rip + solera_dispatch_compacts], 0",
-    "je 4f",
+    "je 2f",
     "xor eax, eax",
     "mov [rsp + 528], rax",
     "mov [rsp + 536], rax",
@@ -608,11 +634,30 @@ global_asm!(
     "mov eax, {states}",
     "xor edx, edx",
     "xsavec64 [rsp]",
+    "jmp solera_dispatch_kept",
+    "2:",
+    "fxsave64 [rsp]",
+    // The vectors are put aside: a handler may lead from here on to where they are put back.
+    ".hidden solera_dispatch_kept",
+    ".globl solera_dispatch_kept",
+    "solera_dispatch_kept:",
     "mov rdi, rbx",
     "call {serve}",
+    ".hidden solera_dispatch_served",
+    ".globl solera_dispatch_served",
+    "solera_dispatch_served:",
+    "cmp byte ptr [rip + solera_dispatch_compacts], 0",
+    "je 3f",
     "mov eax, {states}",
     "xor edx, edx",
     "xrstor64 [rsp]",
+    "jmp 4f",
+    "3:",
+    "fxrstor64 [rsp]",
+    "4:",
+    "cmp byte ptr [rip + solera_guest_is_here], 0",
+    "je solera_dispatch_go_on",
+    "mov qword ptr gs:[{serving}], 0",
     // Goes on with the registers that rbx points at.
     ".hidden solera_dispatch_go_on",
     ".globl solera_dispatch_go_on",
@@ -640,14 +685,14 @@ global_asm!(
     "mov rcx, [rbx + {rip}]",
     "mov r11, [rbx + {rsp}]",
     "mov rbx, [rbx + {rbx}]",
+    ".hidden solera_dispatch_last",
+    ".globl solera_dispatch_last",
+    "solera_dispatch_last:",
     "mov rsp, r11",
     "jmp rcx",
-    "4:",
-    "fxsave64 [rsp]",
-    "mov rdi, rbx",
-    "call {serve}",
-    "fxrstor64 [rsp]",
-    "jmp solera_dispatch_go_on",
+    ".hidden solera_dispatch_gone",
+    ".globl solera_dispatch_gone",
+    "solera_dispatch_gone:",
     ".size solera_dispatch_serve, . - solera_dispatch_serve",
     // With the address to go on at on top of the stack, above the red zone of the program's.
     ".hidden solera_dispatch_pass",
@@ -709,6 +754,7 @@ global_asm!(
     own = const guest::OWN,
     pointer = const guest::POINTER,
     place = const guest::SELECTOR,
+    serving = const guest::SERVING,
     red_zone = const RED_ZONE,
     behind = const RED_ZONE + size_of::<usize>(),
     rax = const at(libc::REG_RAX),

@@ -23,7 +23,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use door::arm::{self, Armed, Loaded, Refusal};
-use door::elf::ProgramHeader;
 use door::entry::{Call, Form, Verdict};
 use vfs::Errno;
 
@@ -43,6 +42,7 @@ use crate::host::lent::{self, Lent};
 use crate::mappings::page_faults;
 use crate::paths::standins;
 use crate::processes::{fork, init, lifecycle};
+use crate::runtime::code::{code_of, headers_of};
 use crate::runtime::{environment, guest, objects};
 use crate::signals::signal;
 use crate::split::engine;
@@ -204,6 +204,13 @@ pub fn is_kernels(fd: c_int) -> bool {
         && attachment::attached().is_some()
         && !engine::is_here()
         && page_faults::kernel_finds_all()
+}
+
+/// The same of a call by its number.
+pub fn is_kernels_by_number(number: c_long, given: &Arguments) -> bool {
+    !here().is_marked()
+        && u32::try_from(number).is_ok_and(|number| route(number).is_of_descriptor())
+        && is_kernels(given[0] as c_int)
 }
 
 /// Looks at a call that makes or begins a thread or a process, installs a handler, or is a
@@ -577,13 +584,6 @@ pub fn arm_linker_at(address: usize) {
     }
 }
 
-/// Where the code of an object with these program headers is, whose addresses are from `base` on.
-pub fn code_of(base: usize, headers: &[ProgramHeader]) -> Option<Range<usize>> {
-    let text = door::elf::code(headers)?;
-    let start = base + text.address as usize;
-    Some(start..start + text.size as usize)
-}
-
 /// The dynamic linker has relocated an object: if it is another C library, in a name space of its
 /// own, that one is armed before any code of that name space runs.
 #[cold]
@@ -611,17 +611,6 @@ fn arm(base: usize) -> Result<Armed, Refusal> {
     let own = rustix::process::geteuid().as_raw();
     // SAFETY: an object whose code no other thread executes yet.
     unsafe { door::cache::arm(&loaded, folders(), own) }
-}
-
-/// The program headers of what is loaded there.
-pub fn headers_of(base: usize) -> &'static [ProgramHeader] {
-    // SAFETY: an object begins with its header, which says where the others are: in its first
-    // pages.
-    unsafe {
-        let header = &*(base as *const libc::Elf64_Ehdr);
-        let first = (base + header.e_phoff as usize) as *const ProgramHeader;
-        std::slice::from_raw_parts(first, usize::from(header.e_phnum))
-    }
 }
 
 /// Where patched files may lie. The last is asked for when the others have none.

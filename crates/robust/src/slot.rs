@@ -144,13 +144,14 @@ pub fn take<S: Slots>(slots: &S, range: Range<u32>) -> Result<Option<(u32, u32)>
 }
 
 /// Takes the first free one of some slots for a process to come, in a state of the user's: no
-/// process holds its byte. `prepare` says in it whose it is, before it is taken. The byte is held
+/// process holds its byte. `prepare` says in it, of which it is told the generation that it will
+/// have, whose it is, before it is taken. The byte is held
 /// meanwhile: a process that takes a slot, or prepares one, holds it, and writes in no other.
 pub fn prepare<S: Slots>(
     slots: &S,
     range: Range<u32>,
     state: u64,
-    prepare: impl Fn(u32) -> Result<(), S::Error>,
+    prepare: impl Fn(u32, u32) -> Result<(), S::Error>,
 ) -> Result<Option<(u32, u32)>, S::Error> {
     for slot in range {
         let found = look(slots, slot)?;
@@ -177,14 +178,14 @@ fn prepare_held<S: Slots>(
     slot: u32,
     found: SlotState,
     state: u64,
-    prepare: impl Fn(u32) -> Result<(), S::Error>,
+    prepare: impl Fn(u32, u32) -> Result<(), S::Error>,
 ) -> Result<Option<u32>, S::Error> {
     if !made(Mistake::PreparedUnseen) && look(slots, slot)? != found {
         return Ok(None);
     }
     let generation = found.next_generation();
     slots.recoverer(slot).store(0)?;
-    prepare(slot)?;
+    prepare(slot, generation)?;
     let taken = turn(slots, slot, found, SlotState { state, generation })?;
     Ok(taken.then_some(generation))
 }

@@ -3,7 +3,7 @@
 needs gcc
 # Another user finds the way to the directory.
 chmod 711 "${AT%/*}"
-checks="files threads detached processes again signals mappings robust clocks users beside names stacks"
+checks="files threads detached processes again signals mappings robust cancel clocks users beside names stacks"
 # check KIND NAME: one of musl_checks.c's, in a directory of its own.
 check() {
     srun mkdir "$AT/$1.$2"

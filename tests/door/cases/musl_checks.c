@@ -517,16 +517,24 @@ static void *spins(void *unused) {
     for (;;) __asm__ volatile("pause");
     return 0;
 }
+static void *pauses(void *unused) {
+    pthread_cleanup_push(cleans, 0);
+    __atomic_add_fetch(&turns, 1, __ATOMIC_SEQ_CST);
+    pause();
+    pthread_cleanup_pop(0);
+    return unused;
+}
+// At all moments of a call: the signal comes after so many turns of a loop.
 static void cancel(void) {
     int ends[2];
     pipe(ends);
-    void *(*ways[])(void *) = {waits, writes_ever, spins};
-    for (int round = 0; round < 30; round++) {
+    void *(*ways[])(void *) = {waits, writes_ever, spins, pauses};
+    for (int round = 0; round < 400; round++) {
         pthread_t t;
         turns = 0;
-        pthread_create(&t, 0, ways[round % 3], (void *)(intptr_t)ends[0]);
+        pthread_create(&t, 0, ways[round % 4], (void *)(intptr_t)ends[0]);
         while (!__atomic_load_n(&turns, __ATOMIC_SEQ_CST)) sched_yield();
-        if (round % 2) usleep(1000);
+        for (volatile int turn = round * 37 % 100 * 60; turn > 0; turn--) ;
         pthread_cancel(t);
         void *gives;
         pthread_join(t, &gives);

@@ -400,3 +400,18 @@ fn a_core_file_that_is_lost_is_reported() {
         assert_eq!(told.contains("relative-core-pattern"), lost, "{directory}: {told}");
     }
 }
+
+/// A program that another one executes takes over its attachment. Under a limit of address space it
+/// wanted room to grow in that was not to be had, attached anew, and was told that another copy of
+/// the library had the volume.
+#[test]
+fn a_limit_of_address_space_is_enough_or_named() {
+    let place = TestDir::new();
+    let volume = place.volume("64M");
+    let told = run(&place, &volume, &[], "ulimit -v 500000; echo there > $0/a; cat $0/a; true");
+    assert_eq!(told.ended_with(0).out, "there\n");
+    let told = run(&place, &volume, &[], "ulimit -v 60000; cat $0/a; exit $?").ended_with(125).err;
+    let found = format!("solera: cannot attach {volume}: mapping 67108864 bytes gave: ");
+    let advice = "; raise the limit of address space, which is 60000 KiB (`ulimit -v`)\n";
+    assert!(told.starts_with(&found) && told.ends_with(advice), "{told}");
+}

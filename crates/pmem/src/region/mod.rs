@@ -115,6 +115,18 @@ fn reserve_space(space: usize, align: usize) -> Result<*mut u8, Errno> {
     Ok(base)
 }
 
+/// What to do where nothing can be mapped.
+fn advice_on_space() -> String {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    limit.map_or_else(
+        || "see how much memory and how many mappings (`vm.max_map_count`) there may be".to_owned(),
+        |bytes| {
+            let kib = bytes / 1024;
+            format!("raise the limit of address space, which is {kib} KiB (`ulimit -v`)")
+        },
+    )
+}
+
 /// Rounds up to whole pages.
 pub(crate) fn pages(len: u64) -> usize {
     len.next_multiple_of(PAGE) as usize
@@ -231,13 +243,21 @@ impl Region {
         }
         let fail = |errno: Errno| {
             let found = format!("mapping {} bytes gave: {}", source.len, os::describe(errno));
-            OpenError::new(name, errno, found, "check limits on memory and address space")
+            OpenError::new(name, errno, found, advice_on_space())
         };
         install_fault_handler();
-        let space = source.len.max(1).checked_add(options.reserve);
-        let space = space.and_then(|space| space.checked_next_multiple_of(source.align as u64));
-        let space = space.ok_or_else(|| fail(Errno::NOMEM))? as usize;
-        let base = reserve_space(space, source.align).map_err(fail)?;
+        let reserve = |room: u64| {
+            let space = source.len.max(1).checked_add(room);
+            let space = space.and_then(|space| space.checked_next_multiple_of(source.align as u64));
+            let space = space.ok_or(Errno::NOMEM)? as usize;
+            reserve_space(space, source.align).map(|base| (base, space))
+        };
+        // Where there is no room to grow in, it does not grow.
+        let reserved = match reserve(options.reserve) {
+            Err(Errno::NOMEM) if options.reserve > 0 => reserve(0),
+            reserved => reserved,
+        };
+        let (base, space) = reserved.map_err(fail)?;
         let mut region = Region {
             base,
             len: AtomicU64::new(0),

@@ -72,7 +72,8 @@ pub struct OpenOptions {
     pub flushed: bool,
     /// Accept a plain file ([`Class::Page`]), which may be torn by a power loss.
     pub allow_page: bool,
-    /// Address space to keep behind the region for growth, in bytes.
+    /// Address space to keep behind the region for growth, in bytes; none is kept where so much
+    /// cannot be had.
     pub reserve: u64,
     /// What it is opened as.
     pub purpose: Purpose,

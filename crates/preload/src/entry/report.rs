@@ -1,9 +1,10 @@
 //! Counts the calls that the volume did not serve, with the reasons, and writes them at exit to the
 //! file named by `SOLERA_REPORT`, one line `count reason function outcome` each. The outcome is the
 //! error that the program got, or `fell-back` for what was served in a roundabout way, with `:` and
-//! how many bytes that were, where they are counted. Where the
-//! program has several volumes, the path follows at which the one is seen that the calls concerned,
-//! if that is known.
+//! how many bytes that were, where they are counted. `by=` and a file follow for calls that code
+//! outside the C library makes: where that code is from, with `\` and three digits for blanks and
+//! the like. Where the program has several volumes, the path follows at which the one is seen that
+//! the calls concerned, if that is known.
 //!
 //! With `SOLERA_STRICT_SUPPORT` the first refused call ends the process: no result is better than
 //! one of a program that went another way.
@@ -17,12 +18,13 @@ use rustix::fs::{Mode, OFlags};
 use vfs::Errno;
 
 use crate::entry::thread::here;
-use crate::runtime::errors;
+use crate::runtime::{code, errors};
 
 const ENTRIES: usize = 64;
 
-/// Function, reason and error (none: it fell back), and what [`about`] said.
-type Key = (&'static str, &'static str, Option<Errno>, u8);
+/// Function, reason and error (none: it fell back), what [`about`] said, and the file of the code
+/// that made the call, if it is known (see [`crate::entry::thread::Thread::caller`]).
+type Key = (&'static str, &'static str, Option<Errno>, u8, Option<&'static [u8]>);
 
 struct Entry {
     key: AtomicPtr<Key>,
@@ -87,7 +89,10 @@ fn count(
     reason: &'static str,
     error: Option<Errno>,
 ) -> Option<&'static Entry> {
-    let wanted: Key = (function, reason, error, here().about.swap(0, Ordering::Relaxed));
+    let thread = here();
+    let caller = thread.caller.load(Ordering::Relaxed);
+    let file = (caller != 0).then(|| code::file_at(caller));
+    let wanted: Key = (function, reason, error, thread.about.swap(0, Ordering::Relaxed), file);
     for entry in &TABLE {
         let mut key = entry.key.load(Ordering::Acquire);
         if key.is_null() {
@@ -127,6 +132,14 @@ pub fn reset() {
     OVERFLOW.store(0, Ordering::Relaxed);
 }
 
+/// A byte of a file's name, as lists of the kernel's have it.
+fn written(byte: u8) -> impl Iterator<Item = u8> {
+    let is_plain = byte > b' ' && byte != b'\\' && byte != 0x7f;
+    let digit = |shift: u8| b'0' + (byte >> shift & 7);
+    let all = if is_plain { [byte; 4] } else { [b'\\', digit(6), digit(3), digit(0)] };
+    all.into_iter().take(if is_plain { 1 } else { 4 })
+}
+
 /// Appends the lines to `path` in one write. `seen`: where each of several volumes is seen; `used`:
 /// lines of what was used.
 pub fn write(path: &[u8], seen: &[&[u8]], used: &str) {
@@ -135,13 +148,17 @@ pub fn write(path: &[u8], seen: &[&[u8]], used: &str) {
         let (key, count) = (entry.key.load(Ordering::Acquire), entry.count.load(Ordering::Relaxed));
         if !key.is_null() && count > 0 {
             // SAFETY: published keys live for ever.
-            let (function, reason, errno, about) = unsafe { *key };
+            let (function, reason, errno, about, file) = unsafe { *key };
             let bytes = match entry.bytes.load(Ordering::Relaxed) {
                 0 => String::new(),
                 bytes => format!(":{bytes}"),
             };
             let outcome = errno.map_or_else(|| format!("fell-back{bytes}"), name_of);
             lines.extend_from_slice(format!("{count} {reason} {function} {outcome}").as_bytes());
+            if let Some(file) = file {
+                lines.extend_from_slice(b" by=");
+                lines.extend(file.iter().flat_map(|&byte| written(byte)));
+            }
             if let Some(at) = usize::from(about).checked_sub(1).and_then(|number| seen.get(number))
             {
                 lines.push(b' ');

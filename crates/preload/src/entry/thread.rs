@@ -66,6 +66,9 @@ pub struct Thread {
     /// The volume that what is reported next concerns, from 1 on; 0: not known (see
     /// [`crate::entry::report`]).
     pub about: AtomicU8,
+    /// Where the code outside the C library stands whose call is served; 0: it is none of these
+    /// (see [`crate::dispatch`]).
+    pub caller: AtomicUsize,
     /// It is inside, and makes a call of the program's that the second engine may serve (see
     /// [`crate::split::engine::passing`]).
     pub passes: AtomicBool,
@@ -339,6 +342,11 @@ impl OwnCode {
     #[inline]
     pub fn not() -> Self {
         Self::found().replaced_by(0)
+    }
+
+    /// What was found was left: when this is dropped, the program's code runs.
+    pub fn leave(&mut self) {
+        (self.own, self.selector) = (0, TRAPS);
     }
 
     #[inline]

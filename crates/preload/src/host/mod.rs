@@ -99,6 +99,22 @@ const ARCH_GET_GS: usize = 0x1004;
 /// No address of a program lies here or beyond.
 const ADDRESSES_END: usize = 0x7fff_ffff_f000;
 
+/// Whether [`answer`] does something for calls of this number.
+pub fn answers(number: c_long) -> bool {
+    let all = [
+        libc::SYS_arch_prctl,
+        libc::SYS_brk,
+        libc::SYS_munmap,
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_exit,
+        libc::SYS_set_tid_address,
+        libc::SYS_set_robust_list,
+        libc::SYS_ptrace,
+    ];
+    all.contains(&number)
+}
+
 /// What a call of the guest's gives that is not as in other programs; `None`: it is served as
 /// others, with these arguments. Own code runs, outside.
 pub fn answer(number: c_long, given: &mut Arguments, registers: &Registers) -> Option<isize> {

@@ -20,7 +20,7 @@ use crate::entry::{Served, Stop};
 use crate::mappings::large::{self, unmap};
 use crate::mappings::mapping::{self, MapRequest, extend, release};
 use crate::mappings::mmap::ADDRESSES;
-use crate::paths::identity::Line;
+use crate::runtime::code::Line;
 
 /// To a fixed place.
 const FIXED: MremapFlags = MremapFlags::from_bits_retain(libc::MREMAP_FIXED as u32);

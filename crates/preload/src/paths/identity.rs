@@ -20,6 +20,7 @@ use crate::entry::maptable::Mappings;
 use crate::entry::process::{Process, VolumeView};
 use crate::entry::{Served, Stop};
 use crate::paths;
+use crate::runtime::code::Line;
 
 /// The kernel's mark behind a name that is gone.
 const DELETED: &[u8] = b" (deleted)";
@@ -102,25 +103,6 @@ fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// A line of `maps`, or the first one of each block of `smaps`.
-pub struct Line {
-    pub start: usize,
-    pub end: usize,
-}
-
-impl Line {
-    pub fn parse(line: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(line.get(..line.len().min(60))?).ok()?;
-        let mut words = text.split(' ');
-        let (start, end) = words.next()?.split_once('-')?;
-        words.next().filter(|access| access.len() == 4)?;
-        Some(Self {
-            start: usize::from_str_radix(start, 16).ok()?,
-            end: usize::from_str_radix(end, 16).ok()?,
-        })
-    }
-}
-
 /// The list of mappings with the files of the volume in place of the pieces of the region.
 fn with_files(process: &Process, list: &[u8]) -> Vec<u8> {
     let maps: &Mappings = &process.lock();
@@ -151,7 +133,7 @@ fn file_line(
     else {
         return false;
     };
-    let Line { start, end } = line;
+    let Line { start, end, .. } = line;
     let device = process.volume_of(node).device;
     let (major, minor) = (libc::major(device), libc::minor(device));
     let from = text.len();

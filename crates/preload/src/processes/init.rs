@@ -309,7 +309,7 @@ fn find_pager(path: &std::path::Path) -> Result<Option<Arc<dyn pmem::Pager>>, St
 fn take_over_or_attach(asked: &VolumeRequest) -> Result<(Arc<Volume>, bool), String> {
     let (path, read_only) = (asked.path(), asked.read_only);
     volume::find_pagers_by(find_pager);
-    match asked.token.as_deref().map(volume::resume) {
+    let not_resumed = match asked.token.as_deref().map(volume::resume) {
         Some(Ok(volume)) => {
             RESUMED.store(true, Ordering::Relaxed);
             let lost = volume.lost_name();
@@ -321,12 +321,16 @@ fn take_over_or_attach(asked: &VolumeRequest) -> Result<(Arc<Volume>, bool), Str
         Some(Err(error)) if error.kind() == volume::ErrorKind::Truncated => {
             return Err(error.to_string());
         }
-        _ => {}
-    }
+        other => other.and_then(Result::err),
+    };
     // This may be inside the program's first `malloc`, which a new thread would ask for memory.
     let alone = true;
     let options = AttachOptions { mode: asked.mode, read_only, alone, ..AttachOptions::default() };
-    let volume = volume::attach_permitted(path, &options).map_err(|error| error.to_string())?;
+    let volume = volume::attach_permitted(path, &options).map_err(|error| {
+        // What could not be taken over is in this process's name still.
+        let is_own = error.kind() == volume::ErrorKind::InUse;
+        not_resumed.filter(|_| is_own).unwrap_or(error).to_string()
+    })?;
     if let Err(found) = mount::check(&volume, asked.mounted.as_deref()) {
         // Where that fails, the next one to attach cleans up.
         let _ = volume.leave();

@@ -12,7 +12,7 @@
 use std::arch::{asm, global_asm};
 use std::ffi::c_ulong;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::runtime::environment;
 
@@ -43,14 +43,26 @@ pub struct Context {
     /// The signal stack that the guest has asked for, where the kernel has the standing one in its
     /// place: address and bytes.
     pub asked: [AtomicUsize; 2],
-    /// The registers of the call that is served on the thread's own stack, the innermost: where the
-    /// guest goes on; 0: there was none.
+    /// The registers of the call that is served on the thread's own stack, where the guest goes on;
+    /// 0: none is. While a handler of the guest's runs, those of calls that it makes.
     pub serving: AtomicUsize,
+    /// How far that is: one of the stages below.
+    pub stage: AtomicU8,
+    /// Signals whose handlers have blocked them, since the call that is served was begun: they want
+    /// to come again (musl's of a thread that is cancelled, where it may not end).
+    pub again: AtomicU64,
     /// It has asked to be traced (`PTRACE_TRACEME`), which begins at its exec.
     pub is_traced: AtomicBool,
     /// How many handlers of the guest's run. One that leaves by a jump stays counted.
     handling: AtomicU32,
 }
+
+/// [`Context::stage`]: nothing has been done for the call; the kernel may be asked to serve it.
+pub const STANDS: u8 = 0;
+/// The same: something may have been done, or all of it.
+pub const BEGUN: u8 = 1;
+/// The same, of a call from a place that is patched.
+pub const PATCHED: u8 = 2;
 
 /// Bytes of a thread's standing signal stack.
 pub const SIGNAL_BYTES: usize = 64 << 10;
@@ -211,6 +223,7 @@ pub const OWN: usize = offset_of!(Context, own);
 pub const POINTER: usize = offset_of!(Context, pointer);
 pub const SELECTOR: usize = offset_of!(Context, selector);
 pub const STACK_END: usize = offset_of!(Context, stack_end);
+pub const SERVING: usize = offset_of!(Context, serving);
 pub const HANDLING: usize = offset_of!(Context, handling);
 
 /// Defines a handler for the kernel that calls this one with the C library's thread pointer: its

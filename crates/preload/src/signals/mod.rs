@@ -2,7 +2,7 @@
 
 pub(crate) mod altstack;
 pub(crate) mod calls;
-mod passing;
+pub(crate) mod passing;
 pub(crate) mod sigaction;
 pub(crate) mod sigmask;
 pub(crate) mod signal;

@@ -3,7 +3,8 @@
 //! Where the program has a handler the kernel has [`signal::arrive`] with the program's own flags
 //! and mask, but for these: `SA_SIGINFO` is always set, and `SA_RESETHAND` never (a signal that is
 //! kept back arrives twice), so a one-shot handler is taken away here; SIGBUS is not in the mask
-//! (see [`crate::mappings::page_faults`]), nor is SIGSYS (see [`crate::dispatch`]). For
+//! (see [`crate::mappings::page_faults`]), nor is SIGSYS (see [`crate::dispatch`]). The masks of
+//! SIGSEGV and SIGBUS begin where the program's handlers do ([`mask_of_handler`]). For
 //! SIGSEGV, SIGBUS and SIGSYS the kernel always has ours: the last one's, [`trap_by`], is called
 //! with all that it needs, whatever the program asks for, and gives what is not its own to
 //! [`signal::arrive`] with the program's mask. Everything else, `SIG_IGN` above all, is set as it
@@ -18,7 +19,7 @@ use libc::sigaction as Action;
 use vfs::Errno;
 
 use crate::entry::lock::{Guard, Lock};
-use crate::entry::pending_signals::{KEEPABLE, OWN, OWN_MASK, REALTIME};
+use crate::entry::pending_signals::{KEEPABLE, OWN, OWN_MASK, REALTIME, bit};
 use crate::entry::pointers::Out;
 use crate::entry::syscall;
 use crate::entry::thread::Inside;
@@ -68,9 +69,22 @@ pub fn is_free() -> bool {
 /// The kernel's handler of SIGSYS; 0: as of others.
 static TRAP: AtomicUsize = AtomicUsize::new(0);
 
+/// Those that guarded copies and missing pages raise.
+const FAULTS_OF_OURS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+/// What the program's actions of these add to the mask.
+static FAULT_MASKS: [AtomicU64; FAULTS_OF_OURS.len()] =
+    [const { AtomicU64::new(0) }; FAULTS_OF_OURS.len()];
+
+/// What the mask is to have more while the program's handler of this signal runs, where the kernel
+/// does not see to it.
+pub fn mask_of_handler(signal: c_int) -> u64 {
+    let at = FAULTS_OF_OURS.iter().position(|&fault| fault == signal);
+    at.map_or(0, |at| FAULT_MASKS[at].load(Ordering::Relaxed))
+}
+
 /// Whether signals of this number always come to us.
 fn is_ours(signal: c_int) -> bool {
-    signal == libc::SIGSEGV || signal == libc::SIGBUS || is_trap(signal)
+    FAULTS_OF_OURS.contains(&signal) || is_trap(signal)
 }
 
 /// Whether it has a handler of its own.
@@ -194,6 +208,16 @@ fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
             // SAFETY: a mask of our own. They come while a handler runs, too.
             unsafe { libc::sigdelset(&raw mut stands.sa_mask, own) };
         }
+        if let Some(at) = FAULTS_OF_OURS.iter().position(|&fault| fault == signal) {
+            // A signal that comes while ours runs, before the program's, is kept with the thread's
+            // mask: not with one that has those of the program's handler.
+            let deferred = action.sa_flags & libc::SA_NODEFER == 0;
+            let own = first_word(&action.sa_mask) | if deferred { bit(signal) } else { 0 };
+            FAULT_MASKS[at].store(own & !OWN_MASK, Ordering::Relaxed);
+            stands.sa_flags |= libc::SA_NODEFER;
+            // SAFETY: the structure's first word is the kernel's mask.
+            unsafe { (&raw mut stands.sa_mask).cast::<u64>().write(0) };
+        }
     } else if is_ours(signal) {
         stands = plain(arrive(), always);
     }
@@ -217,14 +241,15 @@ pub fn first_word(mask: &libc::sigset_t) -> u64 {
 }
 
 /// What the program is to be told where the kernel has `found`.
-fn shown(own: &Action, mut found: Action) -> Action {
+fn shown(signal: c_int, own: &Action, mut found: Action) -> Action {
     if !is_standing(&found) {
         return found;
     }
     let has_own_flags = found.sa_sigaction == arrive() && is_handler(own.sa_sigaction);
     found.sa_sigaction = own.sa_sigaction;
     if has_own_flags {
-        let ours = libc::SA_SIGINFO | libc::SA_RESETHAND;
+        let nodefer = if is_ours(signal) { libc::SA_NODEFER } else { 0 };
+        let ours = libc::SA_SIGINFO | libc::SA_RESETHAND | nodefer;
         found.sa_flags = found.sa_flags & !ours | own.sa_flags & ours;
     } else {
         found.sa_flags = own.sa_flags;
@@ -239,7 +264,7 @@ fn change(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
     let mut actions = lock();
     let found = kernel(signal, None)?;
     let own = &mut actions[signal as usize];
-    let before = shown(own, found);
+    let before = shown(signal, own, found);
     if let Some(new) = new {
         install(signal, new)?;
         *own = *new;

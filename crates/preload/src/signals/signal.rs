@@ -48,7 +48,7 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         // SAFETY: the kernel's context of this handler.
         unsafe { passing::back_to_guest(context) };
     }
-    let _own = OwnCode::interrupting();
+    let mut own = OwnCode::interrupting();
     // SAFETY: the kernel called us with these.
     let code = unsafe { (*info).si_code };
     let fault = FAULTS.iter().position(|&fault| fault == signal);
@@ -71,7 +71,7 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         }
         // SAFETY: as above.
         unsafe { pmem::stray::explain(info, context, tell) };
-        return give(signal, info, context);
+        return give(signal, info, context, &mut own);
     }
     let thread = here();
     if thread.blocks.load(Ordering::Relaxed) & bit(signal) != 0
@@ -81,13 +81,13 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         return unsafe { (*thread.held.get())[index] = info.read() };
     }
     if !thread.is_inside() {
-        return give(signal, info, context);
+        return give(signal, info, context, &mut own);
     }
     match fault {
         Some(index) => keep_sent(thread, index, info),
         // `abort`, called by our own code, has unblocked it.
         None if signal == libc::SIGABRT && thread.flags.load(Ordering::Relaxed) & PENDING != 0 => {
-            return give(signal, info, context);
+            return give(signal, info, context, &mut own);
         }
         None => keep(thread, info, context),
     }
@@ -177,8 +177,10 @@ fn keep_sent(thread: &Thread, index: usize, info: *mut siginfo_t) {
     thread.flags.fetch_or(SENT, Ordering::Relaxed);
 }
 
-/// Calls the program's handler, or does what the kernel would do without one.
-fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+/// Calls the program's handler, or does what the kernel would do without one. `own`: what the
+/// signal has interrupted.
+fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void, own: &mut OwnCode) {
+    let adds = sigaction::mask_of_handler(signal);
     match sigaction::take(signal) {
         libc::SIG_DFL | libc::SIG_IGN => without_handler(signal, info),
         handler => {
@@ -186,6 +188,9 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             // takes fewer arguments may be called with all.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
             let thread = here();
+            if adds != 0 {
+                set_blocked(adds, true);
+            }
             let blocked = thread.blocks.load(Ordering::Relaxed);
             if blocked != 0 && !FAULTS.contains(&signal) {
                 // A wait for signals may have them in the kernel's mask, which the return brings
@@ -194,17 +199,25 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             }
             let held = Pagers::any().then(Pagers::set_aside);
             let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
+            let caller = thread.caller.swap(0, Ordering::Relaxed);
             let programs = OwnCode::not();
+            let mut is_left = false;
             if guest::is_here() {
+                // Not from under a lock, nor in a fault.
+                let may_leave = !thread.is_inside() && !FAULTS.contains(&signal);
                 // SAFETY: the kernel's context of this handler.
-                let shown = unsafe { passing::Shown::new(context) };
+                let shown = unsafe { passing::Shown::new(context, may_leave) };
                 guest::call(handler, signal, info, context);
-                drop(shown);
+                is_left = shown.is_some_and(|shown| shown.take_back(signal));
             } else {
                 handler(signal, info, context);
             }
             drop(programs);
             thread.passes_next.store(passes_next, Ordering::Relaxed);
+            thread.caller.store(if is_left { 0 } else { caller }, Ordering::Relaxed);
+            if is_left {
+                own.leave();
+            }
             if let Some(held) = held {
                 Pagers::take_back(held);
             }

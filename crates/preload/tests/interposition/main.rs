@@ -33,3 +33,4 @@ mod support;
 mod symlinks;
 mod two_volumes;
 mod undefined;
+mod unserved;

@@ -13,6 +13,13 @@ fn the_rules_are_the_kernels() {
     same("signals");
 }
 
+/// A signal that met our handler of a fault was kept with that one's mask: from then on the thread
+/// had SIGSEGV blocked, and the next bad pointer ended the process.
+#[test]
+fn signals_at_faults_leave_the_mask() {
+    same("crossed");
+}
+
 /// By the program's own instructions: what arrives by SIGSYS.
 #[test]
 fn calls_outside_the_c_library() {

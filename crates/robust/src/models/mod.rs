@@ -190,7 +190,7 @@ impl Process {
     /// Prepares a slot of these for a child: its number.
     pub(crate) fn prepare(&self, range: std::ops::Range<u32>) -> Result<Option<u32>, Dead> {
         let own = u64::from(self.number) + 1;
-        let say = |slot: u32| self.see(&self.world.parents[slot as usize]).store(own);
+        let say = |slot: u32, _| self.see(&self.world.parents[slot as usize]).store(own);
         let taken = crate::slot::prepare(self, range, PREPARED, say)?;
         Ok(taken.map(|(slot, _)| slot))
     }

@@ -164,10 +164,6 @@ fn attach_for(
     let model = slow_memory::model("attach", path)?;
     let mut open = opening::options(path, options.class, model);
     let region = match Region::open(path, &open) {
-        Err(error) if error.errno() == Errno::NOMEM => {
-            open.reserve = 0;
-            Region::open(path, &open)
-        }
         Err(error) if options.read_only && no_permission(error.errno()) => {
             return read_only::attach(path, options);
         }

@@ -1,7 +1,6 @@
 //! What a process holds of a volume when it forks, executes, hands descriptions over and ends.
 
 use crate::Result;
-use crate::process::liveness;
 use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -63,7 +62,7 @@ impl Attached for Volume {
         let _ = match child {
             Some(pid) => {
                 self.expects.store(true, Ordering::Relaxed);
-                self.set_slot_pid(slot, pid)
+                self.name_child(slot, prepared.generation, pid)
             }
             None => self.drop_fork_slot(slot, prepared),
         };
@@ -77,7 +76,7 @@ impl Attached for Volume {
             // A recoverer looks at it; it will find that the slot is not dead.
             std::hint::spin_loop();
         }
-        self.set_slot_pid(slot, liveness::own_pid())?;
+        self.name_self(slot, prepared.generation)?;
         self.separate_region();
         let live = SlotState { state: SLOT_LIVE, ..prepared };
         if !self.turn_slot(slot, prepared, live)? {

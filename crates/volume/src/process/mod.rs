@@ -3,7 +3,8 @@
 //! | word | what | written by |
 //! |---|---|---|
 //! | state | epoch, generation, `SLOT_*` | see below, by compare-and-swap |
-//! | pid, since, mode | of the process, for people | the process, or its parent |
+//! | pid | the process's number, below the generation that it is of | the process, or its parent |
+//! | since, mode | of the process, for people | the process, or its parent |
 //! | home | its memory node (`numa.rs`) | the process |
 //! | parent | slot owner that prepared a fork slot | the parent |
 //! | recoverer | slot owner that recovers it | the recoverer |
@@ -32,7 +33,7 @@ use robust::slot::{self, Slots};
 pub(crate) use robust::slot::{
     DYING as SLOT_DYING, FREE as SLOT_FREE, LIVE as SLOT_LIVE, SlotState,
 };
-use robust::word::ContendedWord;
+use robust::word::{ContendedWord, Word};
 use rustix::io::Errno;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -143,6 +144,11 @@ impl Slots for Processes {
     }
 }
 
+/// What a slot's word of the process says: in its lower half the number, above the generation.
+fn pid_word(generation: u32, pid: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(pid)
+}
+
 fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
@@ -229,7 +235,7 @@ impl Processes {
     pub(crate) fn take_process_slot(&self) -> Result<(u32, u32)> {
         let _guard = lock_slots();
         let taken = slot::take(self, 0..PROCESS_SLOTS as u32)?.ok_or(Errno::USERS)?;
-        self.describe_slot(taken.0, own_pid(), None)?;
+        self.describe_slot(taken.0, taken.1, own_pid(), None)?;
         Ok(taken)
     }
 
@@ -255,16 +261,23 @@ impl Processes {
     pub(crate) fn take_fork_slot(&self) -> Result<(u32, u32)> {
         self.share_epoch()?;
         let _guard = lock_slots();
-        let describe = |slot| self.describe_slot(slot, 0, Some(self.own()));
+        let parent = Some(self.own());
+        let describe = |slot, generation| self.describe_slot(slot, generation, 0, parent);
         let slots = 0..PROCESS_SLOTS as u32;
         let taken = slot::prepare(self, slots, SLOT_FORK, describe)?.ok_or(Errno::USERS)?;
         self.become_shared()?;
         Ok(taken)
     }
 
-    fn describe_slot(&self, slot: u32, pid: u32, parent: Option<Owner>) -> Result<()> {
+    fn describe_slot(
+        &self,
+        slot: u32,
+        generation: u32,
+        pid: u32,
+        parent: Option<Owner>,
+    ) -> Result<()> {
         let at = self.rt.process(slot);
-        self.rt.store(at + PID, u64::from(pid))?;
+        self.rt.store(at + PID, pid_word(generation, pid))?;
         self.rt.store(at + SINCE, now() as u64)?;
         self.rt.store(at + MODE, self.mode as u64 | u64::from(self.is_read_only()) << 8)?;
         self.rt.store(at + HOME, 0)?;
@@ -291,12 +304,30 @@ impl Processes {
         self.rt.wake(self.rt.process(slot) + STATE);
     }
 
-    /// Says which process a slot is for.
-    pub(crate) fn set_slot_pid(&self, slot: u32, pid: u32) -> Result<()> {
-        Ok(self.rt.store(self.rt.process(slot) + PID, u64::from(pid))?)
+    /// Says of a child for which a slot was prepared which process it is, as its parent sees it.
+    /// Nothing happens if the child has said so, or has gone: the slot may be another process's by
+    /// now, or another child's.
+    pub(crate) fn name_child(&self, slot: u32, generation: u32, pid: u32) -> Result<()> {
+        let word = self.rt.contended(self.rt.process(slot) + PID);
+        let _ = word.cas(pid_word(generation, 0), pid_word(generation, pid))?;
+        Ok(())
     }
 
-    /// The process of a slot, as it sees itself.
+    /// This process says which one it is, in a slot that was prepared for it; nothing happens if
+    /// that is another's by now.
+    pub(crate) fn name_self(&self, slot: u32, generation: u32) -> Result<()> {
+        let word = self.rt.contended(self.rt.process(slot) + PID);
+        let named = pid_word(generation, own_pid());
+        let mut found = word.load()?;
+        while found >> 32 == named >> 32
+            && let Err(now) = word.cas(found, named)?
+        {
+            found = now;
+        }
+        Ok(())
+    }
+
+    /// The process of a slot, as it sees itself; 0: a child's that has not been named.
     pub(crate) fn slot_pid(&self, slot: u32) -> Result<u32> {
         Ok(self.rt.load(self.rt.process(slot) + PID)? as u32)
     }

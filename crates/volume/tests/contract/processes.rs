@@ -161,6 +161,64 @@ fn a_child_that_never_came_is_found_at_the_next_fork() {
     assert!(child(name, "fork-late", &place).wait().expect("waited").success());
 }
 
+/// A parent says which process its child is when the fork has come back. By then the child may have
+/// ended, and its place be another's: that one's number became the dead child's, and its parent
+/// took it for ended, or locks were said to be a process's that there was no more.
+#[test]
+fn a_parent_that_comes_late_names_no_other_process() {
+    if role("fork-named") {
+        let volume = Place::of_parent().attach();
+        let begins = |ticket, pipe: &(std::io::PipeReader, std::io::PipeWriter)| {
+            // SAFETY: the child calls this crate, reads and ends.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let come = volume.fork_child(ticket).is_ok();
+                let done = std::io::Read::read(&mut &pipe.0, &mut [0]).is_ok();
+                let done = come && done && volume.detach().is_ok();
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(i32::from(!done)) };
+            }
+            pid
+        };
+        let ends = |pid, pipe: &(std::io::PipeReader, std::io::PipeWriter)| {
+            std::io::Write::write_all(&mut &pipe.1, b"x").expect("told");
+            assert_eq!(wait(pid), 0);
+        };
+        let pipe = std::io::pipe().expect("a pipe");
+        let first = volume.fork_prepare(&[]).expect("prepared");
+        let gone = begins(first, &pipe);
+        ends(gone, &pipe);
+        // A child that has come to the same place, and one that is still to come.
+        for comes in [true, false] {
+            let second = volume.fork_prepare(&[]).expect("prepared");
+            let there = comes.then(|| begins(second, &pipe));
+            let others = || {
+                let own = std::process::id();
+                let path = Place::of_parent().path().to_owned();
+                let all = info(&path).expect("info").attached;
+                all.into_iter().map(|one| one.pid).filter(|pid| *pid != own).collect::<Vec<_>>()
+            };
+            let expected: Vec<u32> = there.iter().map(|pid| *pid as u32).collect();
+            while others() != expected {
+                std::thread::yield_now();
+            }
+            volume.fork_parent(first, Some(gone as u32));
+            assert_eq!(others(), expected, "named after a process that has ended");
+            // Looks for children that will not come.
+            let third = volume.fork_prepare(&[]).expect("prepared");
+            volume.fork_parent(third, None);
+            let pid = there.unwrap_or_else(|| begins(second, &pipe));
+            volume.fork_parent(second, Some(pid as u32));
+            ends(pid, &pipe);
+        }
+        volume.detach().expect("detached");
+        return;
+    }
+    let place = Place::formatted("fork-named");
+    let name = "a_parent_that_comes_late_names_no_other_process";
+    assert!(child(name, "fork-named", &place).wait().expect("waited").success());
+}
+
 #[test]
 fn a_parent_that_ends_waits_for_a_child_that_comes_late() {
     if role("fork-slow") {

@@ -24,6 +24,8 @@ struct Row {
     bytes: u64,
     /// The error that the program got; none: the call fell back.
     error: Option<String>,
+    /// The file of the code that made the calls, if that was not the C library's.
+    by: Option<String>,
     /// Where the program saw the volume that they concerned, if it had several.
     at: Option<String>,
 }
@@ -61,6 +63,24 @@ fn with_quantiles(used: Vec<(String, u64)>) -> Vec<(String, u64)> {
     told
 }
 
+/// What stands behind the outcome: the file of the code that made the calls, whose blanks and the
+/// like are `\` and three digits, and the path of a volume.
+fn made_by(rest: Option<&str>) -> (Option<String>, Option<String>) {
+    let owned = |text: &str| Some(text.to_owned());
+    let Some(rest) = rest else { return (None, None) };
+    let Some(by) = rest.strip_prefix("by=") else { return (None, owned(rest)) };
+    let (by, at) = by.split_once(' ').map_or((by, None), |(by, at)| (by, owned(at)));
+    let mut bytes = Vec::new();
+    let mut left = by.as_bytes();
+    while let [first, others @ ..] = left {
+        let code = if *first == b'\\' { others.get(..3) } else { None };
+        let code = code.and_then(|code| u8::from_str_radix(str::from_utf8(code).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(*first));
+        left = if code.is_some() { &others[3..] } else { others };
+    }
+    (Some(String::from_utf8_lossy(&bytes).into_owned()), at)
+}
+
 /// The report of one run: all processes of the program.
 #[derive(Debug)]
 pub struct Report {
@@ -95,23 +115,23 @@ impl Report {
         self
     }
 
-    /// Sums up lines of `count reason function outcome`, and perhaps a path.
+    /// Sums up lines of `count reason function outcome`, and perhaps `by=` and a file, and a path.
     pub fn from_lines(lines: &[u8]) -> Self {
-        type Key = (String, String, String, Option<String>);
+        type Key = (String, String, String, Option<String>, Option<String>);
         let mut counts: BTreeMap<Key, (u64, u64)> = BTreeMap::new();
         for line in String::from_utf8_lossy(lines).lines() {
             let words: Vec<&str> = line.splitn(5, ' ').collect();
             let [count, reason, function, outcome, ref at @ ..] = words[..] else { continue };
-            let at = at.first().map(|&at| at.to_owned());
+            let (by, at) = made_by(at.first().copied());
             let (outcome, bytes) = outcome.split_once(':').unwrap_or((outcome, "0"));
-            let key = (function.to_owned(), reason.to_owned(), outcome.to_owned(), at);
+            let key = (function.to_owned(), reason.to_owned(), outcome.to_owned(), by, at);
             let count = count.parse::<u64>().unwrap_or(0);
             let sum = counts.entry(key).or_default();
             sum.0 = if reason.ends_with("-most") { sum.0.max(count) } else { sum.0 + count };
             sum.1 += bytes.parse::<u64>().unwrap_or(0);
         }
         let mut resources = Vec::new();
-        counts.retain(|(_, name, outcome, _), (count, _)| {
+        counts.retain(|(_, name, outcome, ..), (count, _)| {
             if outcome == RESOURCE {
                 resources.push((name.clone(), *count));
             }
@@ -119,9 +139,9 @@ impl Report {
         });
         let mut rows: Vec<Row> = counts
             .into_iter()
-            .map(|((function, reason, outcome, at), (calls, bytes))| {
+            .map(|((function, reason, outcome, by, at), (calls, bytes))| {
                 let error = (outcome != FELL_BACK).then_some(outcome);
-                Row { calls, function, reason, bytes, error, at }
+                Row { calls, function, reason, bytes, error, by, at }
             })
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
@@ -155,6 +175,7 @@ impl Report {
             let what = if without_resources { " on the volume" } else { "" };
             return format!("solera: every call{what} was served\n{used}");
         }
+        let by_file = self.rows.iter().any(|row| row.by.is_some());
         let by_volume = self.rows.iter().any(|row| row.at.is_some());
         let by_bytes = self.rows.iter().any(|row| row.bytes > 0);
         let shown: Vec<Vec<String>> = self
@@ -167,6 +188,9 @@ impl Report {
                     None => "served by a detour".to_owned(),
                 };
                 let mut cells = vec![row.function.clone(), row.reason.clone(), outcome];
+                if by_file {
+                    cells.push(row.by.clone().unwrap_or_default());
+                }
                 if by_volume {
                     cells.push(row.at.clone().unwrap_or_default());
                 }
@@ -179,8 +203,11 @@ impl Report {
             })
             .collect();
         let mut titles = vec!["function", "reason", "outcome", "calls"];
+        if by_file {
+            titles.insert(titles.len() - 1, "made by");
+        }
         if by_volume {
-            titles.insert(3, "volume at");
+            titles.insert(titles.len() - 1, "volume at");
         }
         if by_bytes {
             titles.insert(titles.len() - 1, "bytes");
@@ -211,6 +238,7 @@ impl Report {
                     "reason": row.reason,
                     "refused": row.error.is_some(),
                     "error": row.error,
+                    "by": row.by,
                     "at": row.at,
                     "calls": row.calls,
                     "bytes": row.bytes,
@@ -320,6 +348,25 @@ mod tests {
         assert_eq!(told(0), ("/a".into(), 5.into()));
         assert_eq!(told(1), ("/b c".into(), 2.into()));
         assert_eq!(told(2), (serde_json::Value::Null, 1.into()));
+    }
+
+    /// The file that made a call stands before the volume's path; both may have blanks.
+    #[test]
+    fn who_made_a_call_is_told() {
+        let lines = b"1 ring io_uring_setup ENOSYS by=/a\\040b\\134c /v w\n\
+                      2 ring io_uring_setup ENOSYS by=[anonymous]\n\
+                      4 ring io_uring_setup ENOSYS\n";
+        let report = Report::from_lines(lines);
+        let json = report.json(usize::MAX);
+        let told = |at: usize| {
+            let row = &json["calls"][at];
+            (row["by"].as_str(), row["at"].as_str(), row["calls"].as_u64())
+        };
+        assert_eq!(told(0), (None, None, Some(4)));
+        assert_eq!(told(1), (Some("[anonymous]"), None, Some(2)));
+        assert_eq!(told(2), (Some("/a b\\c"), Some("/v w"), Some(1)));
+        let text = report.text(usize::MAX);
+        assert!(text.contains("made by") && text.contains("/a b\\c"), "{text}");
     }
 
     #[test]
