@@ -121,8 +121,7 @@ bodies! {
 
 bodies! {
     fn inotify_add_watch(fd: c_int, path: Text, mask: c_uint) -> c_int = |process, kernel| {
-        let beneath = mask & !libc::IN_DONT_FOLLOW;
-        watches::add(process, path, mask, |path| kernel(fd, Text(path), beneath))
+        watches::add(process, path, mask, |path, mask| kernel(fd, Text(path), mask))
     }
     fn fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
     = |process, _| {

@@ -20,25 +20,25 @@ use crate::paths::{self, Target};
 /// Some watch was refused.
 static WATCH_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Adds a watch by `kernel`, which is given the path to watch.
+/// Adds a watch by `kernel`, which is given the path to watch and the mask.
 pub fn add(
     process: &Process,
     path: Text,
     mask: u32,
-    kernel: impl Fn(*const c_char) -> c_int,
+    kernel: impl Fn(*const c_char, u32) -> c_int,
 ) -> Served<c_int> {
-    let text = path.bytes()?;
     // What the kernel looks at before the path: it says so of one that leads nowhere.
-    if kernel(c"".as_ptr()) == -1 {
+    if kernel(c"".as_ptr(), mask) == -1 {
         let errno = Errno::from_raw_os_error(crate::entry::errno());
         if errno != Errno::NOENT {
             return Err(Stop::Errno(errno));
         }
     }
+    let text = path.bytes()?;
     let follow = mask & libc::IN_DONT_FOLLOW == 0;
     let target = match paths::resolve(process, libc::AT_FDCWD, text, follow)? {
         Target::Kernel => return Err(Stop::Kernel),
-        Target::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
+        Target::Elsewhere(path) => return Ok(kernel(path.as_ptr(), mask)),
         target => target,
     };
     let attr = paths::existing(process, &target)?;
@@ -52,7 +52,12 @@ pub fn add(
         shadow => {
             let anchor = format!("/proc/self/fd/{}/", seen.anchor.as_raw_fd());
             let shadow = [anchor.as_bytes(), &shadow?].concat();
-            Ok(kernel(paths::c_text(&shadow)?.as_ptr()))
+            // The shadow may have a symlink in front. A mask of no event is none for the kernel.
+            let followed = match mask & !libc::IN_DONT_FOLLOW {
+                0 => libc::IN_EXCL_UNLINK,
+                followed => followed,
+            };
+            Ok(kernel(paths::c_text(&shadow)?.as_ptr(), followed))
         }
     }
 }

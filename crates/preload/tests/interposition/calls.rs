@@ -146,6 +146,42 @@ fn watches() {
     same("watches");
 }
 
+/// Random changes of names, files and attributes, in directories and files of which some are
+/// watched: event by event as on tmpfs. Other seeds at each commit.
+#[test]
+fn random_changes_are_told_as_on_tmpfs() {
+    let place = TestDir::new("watched-random");
+    let program = place.0.join("watched_random");
+    compile("watched_random.c", &program, &["-O1"]);
+    let first = rotation::turn("watched_random", 1_000_000);
+    let count = if rotation::all() { 2000 } else { 40 };
+    for seed in first..first + count {
+        let [reference, here] = ["reference", "here"].map(|name| place.0.join(name));
+        for place in [&reference, &here] {
+            let _ = std::fs::remove_dir_all(place);
+            std::fs::create_dir(place).expect("a directory");
+        }
+        format(&place.volume());
+        let told = |directory: &Path, volume: bool| {
+            let mut command = Command::new(&program);
+            command.arg(directory).arg(seed.to_string());
+            if volume {
+                // The volume is what the directory holds.
+                command.env("SOLERA_VOLUME", place.volume()).env("SOLERA_AT", directory);
+                command.env("LD_PRELOAD", library());
+            }
+            text(&command.output().expect("the program runs"))
+        };
+        let (expected, found) = (told(&reference, false), told(&here, true));
+        assert!(expected.lines().count() > 100, "seed {seed}: {expected}");
+        for (expected, found) in expected.lines().zip(found.lines()) {
+            assert_eq!(expected, found, "seed {seed}: expected (left), found (right)");
+        }
+        assert_eq!(expected.len(), found.len(), "seed {seed}");
+        std::fs::remove_file(place.volume()).expect("the volume");
+    }
+}
+
 /// The events of four processes, replayed in their order, lead to what the directories hold.
 #[test]
 fn events_come_in_the_order_of_the_changes() {

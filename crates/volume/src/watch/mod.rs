@@ -31,6 +31,7 @@ pub(crate) mod shadows;
 pub(crate) mod table;
 
 use crate::Result;
+use crate::inode::Inode;
 use crate::medium::layout::{HEADER_WATCH_LOCK, HEADER_WATCHES};
 use crate::medium::lockword;
 use crate::open::Opens;
@@ -318,11 +319,7 @@ impl<'a> Watching<'a> {
             }
         }
         let exchanges = bits & libc::RENAME_EXCHANGE != 0;
-        if let Some(target) = target
-            && !exchanges
-        {
-            self.loses_name(target);
-        }
+        let replaced = target.filter(|_| !exchanges).and_then(|target| self.is_replaced(target));
         let both = [Some(moved), target.filter(|_| exchanges)];
         for one in both.into_iter().flatten() {
             if let Some(entry) = self.table.find(one.node)
@@ -332,12 +329,30 @@ impl<'a> Watching<'a> {
                 self.shadows.move_own(one.node, one.kind, count);
             }
         }
+        drop(replaced);
+    }
+
+    /// Something has lost a name to what was moved there: its own watches are told so. When what is
+    /// given back is dropped they are told that it is gone.
+    fn is_replaced(&self, target: Named) -> Option<OwnedFd> {
+        if !self.is_watched(target.node) || !self.is_gone(target) {
+            self.happened_to_own(target, Event::Attributes);
+            return None;
+        }
+        if target.is_directory() {
+            self.happened_to_own(target, Event::Attributes);
+        }
+        // As long as it is held the kernel tells of a name less, not of the end.
+        let held = self.shadows.hold(target.node, target.kind);
+        self.end(target);
+        held
     }
 
     /// Whether something has no name any more, and is not open either.
     fn is_gone(&self, node: Named) -> bool {
+        let is_open = || self.engine.opens(Inode(node.node.ino)).is_ok_and(|opens| opens != 0);
         let attr = self.engine.attributes(node.node);
-        attr.map_or(true, |attr| attr.nlink == 0 && node.is_directory())
+        attr.map_or(true, |attr| attr.nlink == 0 && (node.is_directory() || !is_open()))
     }
 
     /// Ends the watches of a file that was open when it lost its last name, and is no more.
@@ -422,25 +437,18 @@ impl<'a> Watching<'a> {
         let Ok(opened) = self.engine.opened(desc) else { return [None, None] };
         let (node, kind) = (opened.node, opened.kind);
         let keeps = self.table.is_asked(OPENINGS);
-        let emptied = flags.has(libc::O_TRUNC);
-        let named = |place: Place<'_>| {
-            if keeps {
-                return self.shadows.opened(place, flags);
-            }
-            if emptied {
-                self.shadows.happens_to_name(place, Event::Modify);
-            }
-            None
-        };
-        let named = if made { None } else { self.with_place(node, named).flatten() };
         let own = self.table.find(node).map_or(0, |entry| entry.mask);
-        if own & OPENINGS != 0 {
-            return [named, self.shadows.opened_own(node, kind, flags)];
+        let emptied = flags.has(libc::O_TRUNC);
+        // Of two shadows both are opened before one is emptied.
+        let at_once = keeps && own == 0;
+        let flags = if at_once { flags } else { OpenFlags(flags.0 & !libc::O_TRUNC) };
+        let open = |place: Place<'_>| self.shadows.opened(place, flags);
+        let named = if made || !keeps { None } else { self.with_place(node, open).flatten() };
+        let own = (own & OPENINGS != 0).then(|| self.shadows.opened_own(node, kind, flags));
+        if emptied && !at_once {
+            self.happened(Named { node, kind }, Event::Modify);
         }
-        if emptied && own & libc::IN_MODIFY != 0 {
-            self.shadows.happens_to_own(node, kind, Event::Modify);
-        }
-        [named, None]
+        [named, own.flatten()]
     }
 }
 

@@ -71,6 +71,9 @@ impl Openings {
     /// Before an exec: they stay open. Gives what the new image is told.
     pub(crate) fn survive_exec(&self) -> String {
         let mut told = String::new();
+        if self.is_empty() {
+            return told;
+        }
         self.changed(|list| {
             for (desc, fd) in list.iter() {
                 if rustix::io::fcntl_setfd(fd, FdFlags::empty()).is_ok() {

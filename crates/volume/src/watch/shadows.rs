@@ -144,6 +144,12 @@ impl Shadows<'_> {
         self.clear(&path);
     }
 
+    /// Keeps the shadow of something that is watched, and tells nobody.
+    pub(crate) fn hold(self, node: Node, kind: Kind) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        rustix::fs::openat(self.0, &*own_path(node, kind), flags, Mode::empty()).ok()
+    }
+
     /// The shadow gets another name, as often as the count says: the kernel tells its watches that
     /// it was moved.
     pub(crate) fn move_own(self, node: Node, kind: Kind, count: u64) {
