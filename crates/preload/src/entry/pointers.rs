@@ -29,7 +29,8 @@ impl Text {
     }
 
     /// The bytes of a text of at most `max`: `EFAULT`, or `too_long`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "the way of each path")]
+    #[inline(always)]
     pub fn within(self, max: usize, too_long: Errno) -> Result<&'static [u8], Errno> {
         if self.0.is_null() {
             // Without the fault that would tell so.

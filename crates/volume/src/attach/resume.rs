@@ -259,6 +259,6 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     volume.set_attached();
     volume.slow_down(model);
     volume.local.openings.take_over(token.openings);
-    volume.local.watches.store(volume.is_watched(), Ordering::Relaxed);
+    volume.local.watches.store(volume.has_watches(), Ordering::Relaxed);
     Ok(Arc::new(volume))
 }

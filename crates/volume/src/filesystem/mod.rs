@@ -17,7 +17,7 @@ use crate::data::plan::{Plan, Position};
 use crate::inode::references::Opened;
 use crate::inode::references::not_open;
 use crate::medium::call_counters::{BYTES_READ, BYTES_WRITTEN, NAMES, READS, SYNCS, WRITES};
-use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, HEADER_SIZE};
+use crate::medium::layout::{BLOCK, CHUNK_BLOCKS, HEADER_SIZE, SIZE_WATCHED};
 use crate::namespace::{Names, alignment};
 use crate::open::Opens;
 use crate::open::close::Promise;
@@ -72,9 +72,12 @@ impl Volume {
         if self.standing.remains() {
             self.finish_recoveries()?;
         }
-        if self.rt.load(HEADER_SIZE)? != self.size() {
+        let word = self.rt.load(HEADER_SIZE)?;
+        if word & !SIZE_WATCHED != self.size() {
             self.refresh_size()?;
         }
+        let kept_open = !self.local.openings.is_empty();
+        self.standing.set_watched(word & SIZE_WATCHED != 0 || kept_open);
         if let Some(pager) = self.region.pager() {
             pager.begin();
         }
@@ -171,23 +174,6 @@ impl Volume {
         self.look_at_privileges(node)
     }
 
-    /// As [`FileSystem::read`], and nobody is told.
-    #[expect(clippy::inline_always, reason = "the way of a read")]
-    #[inline(always)]
-    fn read_unwatched(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
-        let engine = self.engine();
-        if let [only] = out
-            && let Some(from) = at.given().or_else(|| engine.resting_position(desc).ok()?)
-            && let Some(read) = engine.read_again(desc, from, only)
-            && (at != IoOffset::POSITION
-                || engine.advance(desc, from, from + read as u64) == Ok(true))
-        {
-            engine.counters.one_and::<READS, BYTES_READ>(read as u64);
-            return Ok(read);
-        }
-        self.read_further(desc, out, at)
-    }
-
     /// Reads what was not read there before: apart, so that the other way needs few registers.
     #[inline(never)]
     fn read_further(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
@@ -196,6 +182,7 @@ impl Volume {
         if let Some(offset) = at.given() {
             let read = engine.read_opened(desc, &opened, offset_of(offset)?, out)?;
             engine.counters.one_and::<READS, BYTES_READ>(read as u64);
+            self.tell_of_read(desc, read);
             return Ok(read);
         }
         loop {
@@ -204,6 +191,7 @@ impl Volume {
             let read = engine.read_opened(desc, &opened, position, out)?;
             if engine.advance(desc, position, position + read as u64)? {
                 engine.counters.one_and::<READS, BYTES_READ>(read as u64);
+                self.tell_of_read(desc, read);
                 return Ok(read);
             }
         }
@@ -513,16 +501,18 @@ impl FileSystem for Volume {
     }
 
     fn open(&self, what: Open<'_>, flags: OpenFlags, place: Option<Node>) -> Result<Desc> {
-        let open = || self.open_unwatched(&what, flags, place);
         if self.is_watched() {
-            return self.open_watched(&what, flags, open);
+            return self.open_watched(what, flags, place);
         }
-        let made = if let Open::New(at, _) = what { Some((at.dir, at.name)) } else { None };
-        self.unwatched([made, None], open)
+        let desc = self.open_unwatched(what, flags, place)?;
+        if self.is_watched() || matches!(what, Open::New(..)) && self.has_watches() {
+            self.opened_late(desc, what, flags);
+        }
+        Ok(desc)
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
-        if self.is_watched() || !self.local.openings.is_empty() {
+        if self.is_watched() {
             return self.close_watched(desc);
         }
         self.change(|engine| engine.close_description(desc))
@@ -542,10 +532,17 @@ impl FileSystem for Volume {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: IoOffset) -> Result<usize> {
-        if self.is_watched() {
-            return self.read_watched(desc, out, at);
+        let engine = self.engine();
+        if let [only] = out
+            && let Some(from) = at.given().or_else(|| engine.resting_position(desc).ok()?)
+            && let Some(read) = engine.read_again(desc, from, only)
+            && (at != IoOffset::POSITION
+                || engine.advance(desc, from, from + read as u64) == Ok(true))
+        {
+            engine.counters.one_and::<READS, BYTES_READ>(read as u64);
+            return Ok(read);
         }
-        self.read_unwatched(desc, out, at)
+        self.read_further(desc, out, at)
     }
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: IoOffset) -> Result<usize> {

@@ -13,30 +13,32 @@ use vfs::{Desc, Kind, NewNode, Node, Open, OpenFlags};
 
 impl Volume {
     /// As [`FileSystem::open`], and nobody is told.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "what is asked for stays in registers")]
+    #[inline(always)]
     pub(super) fn open_unwatched(
         &self,
-        what: &Open<'_>,
+        what: Open<'_>,
         flags: OpenFlags,
         place: Option<Node>,
     ) -> Result<Desc> {
-        self.change(|engine| {
-            engine.counters.one::<OPENS>();
-            let desc = match *what {
-                Open::Node(node, Some(kind)) => self.open_and_truncate(node, kind, flags)?,
-                Open::New(at, new) => return engine.create_opened(at.dir, at.name, new, flags),
-                Open::Node(node, None) => {
-                    self.open_and_truncate(node, engine.kind_of(node)?, flags)?
-                }
-                Open::Unnamed(dir, new) => {
-                    engine.with_orphans_dropped(|| self.make_temporary(dir, new, flags))?
-                }
-            };
-            if let Some(dir) = place {
-                engine.note_directory(desc, dir);
+        let engine = self.call()?;
+        let _exclusive = engine.exclusive();
+        engine.counters.one::<OPENS>();
+        let desc = match what {
+            Open::Node(node, Some(kind)) => self.open_and_truncate(node, kind, flags)?,
+            Open::New(at, new) => engine.create_opened(at.dir, at.name, new, flags)?,
+            Open::Node(node, None) => self.open_and_truncate(node, engine.kind_of(node)?, flags)?,
+            Open::Unnamed(dir, new) => {
+                engine.with_orphans_dropped(|| self.make_temporary(dir, new, flags))?
             }
-            Ok(desc)
-        })
+        };
+        if let Some(dir) = place
+            && !matches!(what, Open::New(..))
+        {
+            engine.note_directory(desc, dir);
+        }
+        engine.keep_up();
+        Ok(desc)
     }
 
     /// Opens a node of this kind, and truncates what is to be truncated.

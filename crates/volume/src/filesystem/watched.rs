@@ -8,18 +8,17 @@ use crate::watch::{self, Beside, Named, Watching};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use vfs::{
-    Desc, EntryName, FileSystem, IoOffset, Kind, Node, Open, OpenFlags, RenameFlags, UserOut,
-};
+use vfs::{Desc, EntryName, FileSystem, Kind, Node, Open, OpenFlags, RenameFlags};
 
 /// A name in a directory.
 type InDirectory<'n> = (Node, &'n [u8]);
 
 impl Volume {
-    /// Whether anything on this volume is watched.
+    /// Whether this process has seen that something on this volume is watched. Each call sees it
+    /// when it begins.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        watch::count(self) != 0
+        self.standing.is_watched()
     }
 
     /// The table of what is watched.
@@ -69,7 +68,7 @@ impl Volume {
         act: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let done = act()?;
-        if self.is_watched() {
+        if self.has_watches() {
             self.settle(names);
         }
         Ok(done)
@@ -203,10 +202,11 @@ impl Volume {
     #[inline(never)]
     pub(super) fn open_watched(
         &self,
-        what: &Open<'_>,
+        what: Open<'_>,
         flags: OpenFlags,
-        open: impl FnOnce() -> Result<Desc>,
+        place: Option<Node>,
     ) -> Result<Desc> {
+        let open = || self.open_unwatched(what, flags, place);
         let mut made = false;
         let desc = match what {
             Open::New(at, new) => self.told(at.dir, open, |watching, &desc| {
@@ -253,20 +253,23 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads where something is watched.
+    /// Opened while a watch has begun.
     #[cold]
     #[inline(never)]
-    pub(super) fn read_watched(
-        &self,
-        desc: Desc,
-        out: &mut [UserOut<'_>],
-        at: IoOffset,
-    ) -> Result<usize> {
-        let read = self.read_unwatched(desc, out, at)?;
-        if read > 0 {
+    pub(super) fn opened_late(&self, desc: Desc, what: Open<'_>, flags: OpenFlags) {
+        let made = if let Open::New(at, _) = what { Some((at.dir, at.name)) } else { None };
+        self.settle([made, None]);
+        if let Some(opened) = self.with_watching(|watching| watching.opened(desc, flags, false)) {
+            self.local.openings.add(desc, opened);
+        }
+    }
+
+    /// Tells that bytes of an open file were read.
+    #[inline]
+    pub(super) fn tell_of_read(&self, desc: Desc, bytes: usize) {
+        if bytes > 0 {
             self.tell(|watching| watching.happened_behind(desc, Event::Access));
         }
-        Ok(read)
     }
 
     /// Begins a watch: gives where the kernel is to watch, below the directory for carriers.
@@ -293,7 +296,7 @@ impl Volume {
 
     /// This process's table, if it has begun watches and some are left.
     fn own_watches(&self) -> Option<&Table> {
-        if !self.local.watches.load(Ordering::Relaxed) || !self.is_watched() {
+        if !self.local.watches.load(Ordering::Relaxed) || watch::count(self) == 0 {
             return None;
         }
         self.watched(&Beside::of(self)?)
@@ -309,7 +312,7 @@ impl Volume {
 
     /// Nobody else is attached, and the dead hold nothing any more.
     pub(crate) fn sweep_watches(&self) {
-        if self.is_watched() {
+        if watch::count(self) != 0 {
             self.with_watching(|watching| watching.lock().map(drop));
         }
     }

@@ -417,6 +417,9 @@ pub const HEADER_DAMAGED: u64 = 16;
 pub const HEADER_SWEEP: u64 = 24;
 /// Header word: bytes of the volume; attachments that find it larger than they know map the rest.
 pub const HEADER_SIZE: u64 = 32;
+/// Bit of [`HEADER_SIZE`]: something is watched (`watch/`). Calls compare the whole word with the
+/// size that they know: so one look tells of both.
+pub const SIZE_WATCHED: u64 = 1;
 /// Header word: the epoch, while there may be descriptions in flight that nobody holds.
 pub const HEADER_ORPHANS: u64 = 40;
 /// The epoch, if more than the process that began it was, or is about to be, attached in it.

@@ -16,7 +16,7 @@ pub(crate) mod superblock;
 
 use crate::medium::layout::{
     BLOCK, CHUNK, DATA_AREA_MAX, HEADER_DAMAGED, HEADER_SIZE, HEADER_SWEEP, RuntimeLayout,
-    Superblock,
+    SIZE_WATCHED, Superblock,
 };
 use crate::medium::runtime::Runtime;
 use crate::{Mode, Result};
@@ -168,7 +168,7 @@ impl Medium {
 
     /// Maps what another process has grown the volume by.
     pub(crate) fn refresh_size(&self) -> Result<()> {
-        let size = self.rt.load(HEADER_SIZE)?;
+        let size = self.rt.load(HEADER_SIZE)? & !SIZE_WATCHED;
         if size > self.size() {
             if self.region.len() < size {
                 self.region.extend().map_err(|error| error.errno())?;

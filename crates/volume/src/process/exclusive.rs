@@ -40,7 +40,9 @@
 //! slot says [`IDLE`].
 
 use crate::Result;
-use crate::medium::layout::{HEADER_SHARED_RUNNING, HEADER_SIZE, PROCESS_SLOT, PROCESS_SLOTS};
+use crate::medium::layout::{
+    HEADER_SHARED_RUNNING, HEADER_SIZE, PROCESS_SLOT, PROCESS_SLOTS, SIZE_WATCHED,
+};
 use crate::medium::runtime::Runtime;
 use crate::process::Processes;
 use crate::process::{EXCLUSIVE, SLOT_FREE, SLOT_LIVE};
@@ -185,6 +187,16 @@ impl Processes {
             Some(words) => words.header.span().load(HEADER_SIZE as usize / 8) == Ok(size),
             None => self.rt.load(HEADER_SIZE) == Ok(size),
         }
+    }
+
+    /// Whether the header says that something is watched.
+    #[inline]
+    pub(crate) fn has_watches(&self) -> bool {
+        let word = match &self.words {
+            Some(words) => words.header.span().load(HEADER_SIZE as usize / 8),
+            None => self.rt.load(HEADER_SIZE),
+        };
+        word.is_ok_and(|word| word & SIZE_WATCHED != 0)
     }
 
     /// Whether this process has one thread, as far as it has said.

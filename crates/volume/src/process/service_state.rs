@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const ATTACHED: u8 = 1;
 /// It has recovered a process whose descriptions are still to be dropped.
 const REMAINS: u8 = 2;
+/// Something on the volume is watched, as far as this process has seen (`watch/`).
+const WATCHED: u8 = 4;
 
 /// How a process stands to a volume; at first it is not attached.
 #[derive(Default)]
@@ -33,6 +35,21 @@ impl Standing {
     /// From now on it is not; whether it was.
     pub(crate) fn detach(&self) -> bool {
         self.0.fetch_and(!ATTACHED, Ordering::SeqCst) & ATTACHED != 0
+    }
+
+    /// Whether it has seen that something is watched.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & WATCHED != 0
+    }
+
+    /// Says so, or no longer.
+    pub(crate) fn set_watched(&self, watched: bool) {
+        if watched && !self.is_watched() {
+            self.0.fetch_or(WATCHED, Ordering::Relaxed);
+        } else if !watched && self.is_watched() {
+            self.0.fetch_and(!WATCHED, Ordering::Relaxed);
+        }
     }
 
     /// Whether a recovery is to be finished.

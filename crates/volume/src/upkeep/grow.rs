@@ -11,7 +11,7 @@
 
 use crate::Result;
 use crate::medium::error::{ErrorKind, VolumeError};
-use crate::medium::layout::{CHUNK, HEADER_SIZE, Superblock};
+use crate::medium::layout::{CHUNK, HEADER_SIZE, SIZE_WATCHED, Superblock};
 use crate::medium::superblock;
 use crate::upkeep::Upkeep;
 use rustix::io::Errno;
@@ -62,7 +62,13 @@ impl Upkeep {
         let before = self.chunks();
         self.set_size(size);
         self.add_chunks(before..self.chunks())?;
-        self.rt.store(HEADER_SIZE, size)?;
+        loop {
+            let before = self.rt.load(HEADER_SIZE)?;
+            let after = size | before & SIZE_WATCHED;
+            if self.rt.cas(HEADER_SIZE, before, after)?.is_ok() {
+                break;
+            }
+        }
         op.end()
     }
 

@@ -10,10 +10,10 @@
 //! order of the changes. What happens to a file (a write, a change of its attributes) is repeated
 //! behind it, without the lock.
 //!
-//! A call looks at the word before it changes something, and once more after that: a watch that
-//! began in between is told under the lock, of what it may have seen already. The watch's own call
-//! lists the directory after it has set the word, and system calls later: it sees what such a call
-//! has changed, or is told.
+//! A call that changes names looks at the bit before, and once more after that: a watch that began
+//! in between is told under the lock, of what it may have seen already. The watch's own call lists
+//! the directory after it has set the bit, and system calls later: it sees what such a call has
+//! changed, or is told.
 //!
 //! CRASH: a process that dies between a change and its repetition leaves that untold; the next
 //! change of the same name mends the shadow. A watch ends with its process: who gives the process's
@@ -32,7 +32,7 @@ pub(crate) mod table;
 
 use crate::Result;
 use crate::inode::Inode;
-use crate::medium::layout::{HEADER_WATCH_LOCK, HEADER_WATCHES};
+use crate::medium::layout::{HEADER_SIZE, HEADER_WATCH_LOCK, HEADER_WATCHES, SIZE_WATCHED};
 use crate::medium::lockword;
 use crate::open::Opens;
 use os::InternalFd;
@@ -76,9 +76,19 @@ impl<'a> Beside<'a> {
 }
 
 /// How much is watched.
-#[inline]
 pub(crate) fn count(engine: &Opens) -> u64 {
     engine.rt.load(HEADER_WATCHES).unwrap_or(0)
+}
+
+/// So much is from here on: calls see whether there is any. Lock of watches held.
+fn set_count(engine: &Opens, count: u64) -> Result<()> {
+    engine.rt.store(HEADER_WATCHES, count)?;
+    if count == 0 {
+        engine.rt.and(HEADER_SIZE, !SIZE_WATCHED)?;
+    } else {
+        engine.rt.or(HEADER_SIZE, SIZE_WATCHED)?;
+    }
+    Ok(())
 }
 
 /// While it lives, no other process or thread changes what is watched.
@@ -148,7 +158,7 @@ impl<'a> Watching<'a> {
     pub(crate) fn sweep(&self) {
         let left = self.table.left();
         if !left.is_empty() && left.len() as u64 == count(self.engine) {
-            let _ = self.engine.rt.store(HEADER_WATCHES, 0);
+            let _ = set_count(self.engine, 0);
             let _ = self.table.forget_all().and_then(|()| self.shadows.begin());
             return;
         }
@@ -182,7 +192,7 @@ impl<'a> Watching<'a> {
         let entries = count(self.engine);
         let (entry, is_new) = self.table.add(node)?;
         if is_new {
-            self.engine.rt.store(HEADER_WATCHES, entries + 1)?;
+            set_count(self.engine, entries + 1)?;
         }
         // A shadow whose maker died in the middle has no events yet: it is made anew.
         if entry.mask == 0 {
@@ -366,7 +376,7 @@ impl<'a> Watching<'a> {
         self.shadows.remove_own(gone.node, gone.kind);
         let _ = self.table.remove(gone.node);
         let left = count(self.engine).saturating_sub(1);
-        let _ = self.engine.rt.store(HEADER_WATCHES, left);
+        let _ = set_count(self.engine, left);
         if left == 0 {
             let _ = self.table.forget_all().and_then(|()| self.shadows.begin());
         }

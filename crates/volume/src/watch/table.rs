@@ -405,7 +405,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn node(number: u64) -> Node {
-        Node { ino: number % 97 * 512, generation: (number / 97) as u32 + 1 }
+        Node { ino: (number % 97 + 1) * 512, generation: (number / 97) as u32 + 1 }
     }
 
     /// A table in a directory of its own, which is removed.
