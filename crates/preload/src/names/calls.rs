@@ -121,7 +121,7 @@ bodies! {
 
 bodies! {
     fn inotify_add_watch(fd: c_int, path: Text, mask: c_uint) -> c_int = |process, kernel| {
-        watches::add(process, path, mask, |path, mask| kernel(fd, Text(path), mask))
+        watches::add(process, (fd, path), mask, |path, mask| kernel(fd, Text(path), mask))
     }
     fn fanotify_mark(fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
     = |process, _| {

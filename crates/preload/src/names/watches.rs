@@ -17,16 +17,36 @@ use crate::entry::{Served, Stop, outside};
 use crate::files::calls;
 use crate::paths::{self, Target};
 
+/// The bits of a mask that the kernel knows.
+const KNOWN: u32 = libc::IN_ALL_EVENTS
+    | libc::IN_UNMOUNT
+    | libc::IN_Q_OVERFLOW
+    | libc::IN_IGNORED
+    | libc::IN_ONLYDIR
+    | libc::IN_DONT_FOLLOW
+    | libc::IN_EXCL_UNLINK
+    | libc::IN_MASK_CREATE
+    | libc::IN_MASK_ADD
+    | libc::IN_ISDIR
+    | libc::IN_ONESHOT;
+
 /// Some watch was refused.
 static WATCH_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Adds a watch by `kernel`, which is given the path to watch and the mask.
 pub fn add(
     process: &Process,
-    path: Text,
+    (fd, path): (c_int, Text),
     mask: u32,
     kernel: impl Fn(*const c_char, u32) -> c_int,
 ) -> Served<c_int> {
+    if mask != 0
+        && mask & !KNOWN == 0
+        && let Some(desc) = fdtable::get(fd)
+        && process.fs.describe(desc)?.1.path_only()
+    {
+        return Err(Stop::Errno(Errno::BADF));
+    }
     // What the kernel looks at before the path: it says so of one that leads nowhere.
     if kernel(c"".as_ptr(), mask) == -1 {
         let errno = Errno::from_raw_os_error(crate::entry::errno());
