@@ -20,14 +20,15 @@ if gcc -static -o static hello.c 2>/dev/null; then
     same "$(srun ./static-pie)" ran "a static program that is position-independent"
     mkdir alone
     cp "$(dirname "$SOLERA")"/libsolera_preload.so alone/
-    export SOLERA_PRELOAD=$PWD/alone/libsolera_preload.so
+    # Nor is there a mount for it.
+    export SOLERA_PRELOAD=$PWD/alone/libsolera_preload.so SOLERA_KEEPER=
     srun touch "$AT/file"
     same "$(srun bash -c './static; echo after')" "$(printf 'ran\nafter')" "from a shell, off the volume"
     refused static srun bash -c "./static $AT/file"
     srun cp static "$AT/static"
     refused static srun bash -c "$AT/static $AT/file"
     refused static srun bash -c "./static-pie $AT/file"
-    unset SOLERA_PRELOAD
+    unset SOLERA_PRELOAD SOLERA_KEEPER
 else
     echo "there is no static C library"
 fi
