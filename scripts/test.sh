@@ -288,6 +288,7 @@ if [ -n "$long" ]; then
     stage explorer-cached env -u SOLERA_TEST_LONG SOLERA_TEST_CACHE=1 \
         cargo test --release --workspace --features "$INJECT" --test crash campaigns
     stage hazards scripts/hazards.py -n 100
+    stage go-suites tests/go/run
     stage door-libraries scripts/door-libraries.sh target/door-libraries --test
     # Of those whose calls that are cancellation points are made at one place.
     for build in target/door-libraries/libc6_2.4[1-9]*; do
