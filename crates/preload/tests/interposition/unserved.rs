@@ -23,7 +23,8 @@ impl Caller {
         Self { directory, program, report, is_static: options.contains(&"-static") }
     }
 
-    /// Runs the program; `filtered`: where the kernel gives this error to whoever switches it on.
+    /// Runs the program; `filtered`: the kernel gives this error to each call that switches
+    /// dispatch on.
     fn run(&self, filtered: Option<i32>, arguments: &[&str]) -> Output {
         let mut command = Command::new("env");
         if let Some(error) = filtered {
@@ -120,8 +121,8 @@ fn without_dispatch_a_static_program_does_not_run() {
     assert!(said.contains("it is statically linked, so it cannot use the volume"), "{said}");
 }
 
-/// A program sets a filter itself, which may end whoever asks for more: threads that begin behind
-/// it are left alone, those before it are served.
+/// A program sets a filter itself, which may end a process that asks for more: threads that begin
+/// after it are left alone, those before it are served.
 #[test]
 fn threads_behind_a_filter_are_told() {
     let caller = Caller::new("behind", &["-O1"]);

@@ -207,14 +207,14 @@ impl<'a> Watching<'a> {
 
     /// Makes what a directory's shadow has for each name.
     fn fill(&self, dir: Node) -> Result<()> {
-        let mut found: Vec<(Vec<u8>, u64, Kind)> = Vec::new();
+        let mut found: Vec<(Vec<u8>, Kind)> = Vec::new();
         self.engine.read_dir(dir, 0, &mut |entry: &DirEntry<'_>| {
             if entry.name != b"." && entry.name != b".." {
-                found.push((entry.name.to_vec(), entry.ino, entry.kind));
+                found.push((entry.name.to_vec(), entry.kind));
             }
             true
         })?;
-        for (name, _, kind) in &found {
+        for (name, kind) in &found {
             let place = Place { dir, name };
             self.shadows.stands(place, *kind == Kind::Directory)?;
             if let Some(named) = self.meaning(dir, name) {

@@ -283,7 +283,7 @@ impl Shadows<'_> {
         if rustix::fs::utimensat(self.0, path, &times, AtFlags::empty()) == Err(Errno::PERM)
             && event == Event::Modify
         {
-            // Another user's shadow: a size may be set by who may write.
+            // Another user's shadow: to set a size it is enough to be allowed to write.
             let all = format!("/proc/self/fd/{}/", self.0.as_raw_fd());
             let _ = os::truncate(&[all.as_bytes(), path].concat(), 0);
         }

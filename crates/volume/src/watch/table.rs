@@ -116,7 +116,7 @@ impl Table {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let open_to_all = Mode::from_raw_mode(0o666);
         let file = rustix::fs::openat(beside, FILE, flags, open_to_all)?;
-        // Whatever the umask: who has the directory open may.
+        // Whatever the umask: a process that has the directory open may use it.
         rustix::fs::fchmod(&file, open_to_all)?;
         rustix::fs::ftruncate(&file, LENGTH)?;
         rustix::io::pwrite(&file, &u64::from(epoch).to_ne_bytes(), EPOCH)?;
