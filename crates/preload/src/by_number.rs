@@ -41,6 +41,8 @@ const OF_DESCRIPTOR: u8 = 2;
 const UNSERVED: u8 = 4;
 /// The door looks at it first.
 const WATCHED: u8 = 8;
+/// Behind it the volume may be out of this process's reach.
+const PARTS: u8 = 16;
 
 const NONE: Route = Route { body: std::ptr::null(), marks: 0 };
 
@@ -66,6 +68,65 @@ macro_rules! route {
     };
 }
 
+/// Whether a call may take the volume out of this process's reach: it becomes another user, gets
+/// another root, or less room.
+const fn parts(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_setuid
+            | libc::SYS_setgid
+            | libc::SYS_setreuid
+            | libc::SYS_setregid
+            | libc::SYS_setgroups
+            | libc::SYS_setresuid
+            | libc::SYS_setresgid
+            | libc::SYS_setfsuid
+            | libc::SYS_setfsgid
+            | libc::SYS_capset
+            | libc::SYS_unshare
+            | libc::SYS_setns
+            | libc::SYS_chroot
+            | libc::SYS_pivot_root
+            | libc::SYS_mount
+            | libc::SYS_umount2
+            | libc::SYS_move_mount
+            | libc::SYS_seccomp
+            | libc::SYS_landlock_restrict_self
+            | libc::SYS_prctl
+            | libc::SYS_setrlimit
+            | libc::SYS_prlimit64
+    )
+}
+
+/// Attaches the volume before such a call, if that was not needed yet.
+#[cold]
+fn attach_before(number: u32, given: &Arguments) {
+    const SET_MDWE: usize = 65;
+    let narrows = |resource: usize, new: usize| {
+        let Ok([soft, _]) = Out(new as *mut [u64; 2]).value() else { return false };
+        match resource as u32 {
+            libc::RLIMIT_AS | libc::RLIMIT_DATA => soft != libc::RLIM_INFINITY,
+            libc::RLIMIT_NOFILE => soft < NUMBERS_AT_LEAST,
+            _ => false,
+        }
+    };
+    let does = match c_long::from(number) {
+        libc::SYS_prctl => {
+            const BARS: [c_int; 2] = [libc::PR_SET_SECCOMP, libc::PR_CAPBSET_DROP];
+            given[0] == SET_MDWE || BARS.contains(&(given[0] as c_int))
+        }
+        libc::SYS_setrlimit => narrows(given[0], given[1]),
+        libc::SYS_prlimit64 => given[2] != 0 && narrows(given[1], given[2]),
+        _ => true,
+    };
+    if does && let Some(process) = start::process() {
+        process.fs.attach();
+    }
+}
+
+/// So many descriptors a process has as a rule: with fewer there may be none for the volume.
+const NUMBERS_AT_LEAST: u64 = 1024;
+
 /// Makes the dispatcher of the table's rows: one that is served and has no body does not compile.
 macro_rules! routes {
     ($(
@@ -83,7 +144,8 @@ macro_rules! routes {
                 // installs a handler of its own by.
                 let is_sign = matches!($number, libc::SYS_mprotect | libc::SYS_rt_sigaction);
                 let sign = if is_sign { WATCHED } else { 0 };
-                routes[$number] = Route { body, marks: marks | alone | sign };
+                let parts = if parts($number) { PARTS } else { 0 };
+                routes[$number] = Route { body, marks: marks | alone | sign | parts };
             })*
             routes
         };
@@ -117,6 +179,9 @@ impl Route {
     /// Serves it, with the kernel's answer, or -1 and `errno`. `None`: the kernel is to make it.
     #[inline]
     pub fn serve(&self, number: u32, given: &Arguments) -> Option<c_long> {
+        if self.marks & PARTS != 0 {
+            attach_before(number, given);
+        }
         if self.body.is_null() {
             return without_body(number, given, self.marks & UNSERVED != 0);
         }

@@ -17,6 +17,7 @@ use crate::split::engine;
 
 /// What lower rooms ask of upper ones.
 static HOOKS: Hooks = Hooks {
+    attach: init::attach_late,
     adopt,
     supply: page_faults::supply,
     resized: mapping::resized,

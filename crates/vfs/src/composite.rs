@@ -533,6 +533,18 @@ impl Attached for Composite {
         self.each(|number, member| member.fork_child(ticket.of_member(number)))
     }
 
+    fn may_fork_apart(&self) -> bool {
+        self.members.iter().all(|member| member.may_fork_apart())
+    }
+
+    fn fork_apart(&self) {
+        self.members.iter().for_each(|member| member.fork_apart());
+    }
+
+    fn home(&self) -> Option<u32> {
+        self.members.iter().find_map(|member| member.home())
+    }
+
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
         let own = Self::by_member(held);
         let mut kept = Vec::new();

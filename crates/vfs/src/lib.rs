@@ -320,10 +320,24 @@ pub trait Attached: Send + Sync {
     fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>);
     /// In the child, first thing (async-signal-safe: no allocation).
     fn fork_child(&self, ticket: ForkTicket) -> Result<()>;
+    /// Whether a child that holds nothing may be forked without a place.
+    fn may_fork_apart(&self) -> bool {
+        false
+    }
+    /// In such a child, first thing (async-signal-safe: no allocation): lets go of what it shares
+    /// with its parent. It makes no call but [`Attached::fork_unprepared`], if it ever needs a
+    /// place.
+    fn fork_apart(&self) {}
     /// In a child that was forked without [`Attached::fork_prepare`]: takes a place, and hold of
     /// those descriptions of its parent's that are still there; the others leave `held`. `ESTALE`
     /// if no process has the file system attached any more.
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()>;
+
+    /// The memory node that this process allocates from, if it has chosen one: a child that attaches
+    /// late is at home there, too.
+    fn home(&self) -> Option<u32> {
+        None
+    }
 
     /// Before `exec`: makes this process's attachment survive it. Gives a token (an environment
     /// value) for the engine's adopt function in the new image.

@@ -65,6 +65,7 @@ impl Region {
             key: AtomicU32::new(0),
             lent: true,
             own: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             alone: AtomicBool::new(false),
         };
         region.follow(lent.policy);
@@ -131,6 +132,7 @@ impl Region {
             key: AtomicU32::new(0),
             lent: false,
             own: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             alone: AtomicBool::new(false),
         }
     }

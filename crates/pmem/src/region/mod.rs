@@ -74,6 +74,8 @@ pub struct Region {
     lent: bool,
     /// Forked children do not get it.
     own: AtomicBool,
+    /// A forked child has given its mapping up.
+    given_up: AtomicBool,
     pub(crate) alone: AtomicBool, // As `access/shared_words.rs` has it.
 }
 
@@ -282,6 +284,7 @@ impl Region {
             key: AtomicU32::new(0),
             lent: false,
             own: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             alone: AtomicBool::new(false),
         };
         let found = if options.flushed { Class::Page } else { source.found };
@@ -373,6 +376,27 @@ impl Region {
         let len = pages(self.len()).max(self.ahead);
         // SAFETY: this region's own mapping.
         unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::LinuxDontFork) }
+    }
+
+    /// In a forked child that does not use the region now: gives the mapping up, which would keep its
+    /// parent's open description of the file, with its locks. The address space stays reserved.
+    pub fn give_up(&self) -> Result<(), Errno> {
+        let bytes = pages(self.len()).max(self.ahead);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: this region's own mapping, which is used again behind `take_back` only.
+        unsafe {
+            rustix::mm::mmap_anonymous(self.base.cast(), bytes, ProtFlags::empty(), flags)?;
+        }
+        self.given_up.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Maps what was given up.
+    pub fn take_back(&self) -> Result<(), Errno> {
+        if !self.given_up.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.map_pages(0, pages(self.len()).max(self.ahead))
     }
 
     /// In a forked child, before anything else: a region with a pager was not inherited, for the

@@ -28,6 +28,9 @@ use crate::entry::process::{Cwd, Process};
 pub const HELD: &str = "SOLERA_HELD";
 /// Environment variable: inode and generation of the working directory.
 pub const CWD: &str = "SOLERA_CWD";
+/// Environment variable: the process that executes an image which inherits nothing of the volume,
+/// and behind a colon its memory node + 1; 0: it has none.
+pub const LATE: &str = "SOLERA_LATE";
 /// Environment variable: the engine's token for the new image.
 pub const RESUME: &str = "SOLERA_RESUME";
 
@@ -85,6 +88,30 @@ pub fn close_handed(process: &Process) {
     }
 }
 
+/// The variables that tell the new image that it inherits nothing but a working directory, perhaps.
+pub fn late_variables(process: &Process) -> Vec<Vec<u8>> {
+    let own = rustix::process::getpid().as_raw_nonzero();
+    let known = process.fs.known().and_then(|known| known.0.home()).map(|home| home + 1);
+    let home = known.unwrap_or_else(|| process.home.load(Ordering::Relaxed));
+    let mut variables = vec![format!("{LATE}={own}:{home}").into_bytes()];
+    variables.extend(directory_variable(process));
+    variables
+}
+
+fn directory_variable(process: &Process) -> Option<Vec<u8>> {
+    let node = process.cwd().node?;
+    Some(format!("{CWD}={}", said(node)).into_bytes())
+}
+
+fn said(node: Node) -> String {
+    format!("{}.{}", node.ino, node.generation)
+}
+
+/// A node as [`said`].
+pub fn node(text: &str) -> Option<Node> {
+    pair(text).map(|(ino, generation)| Node { ino, generation })
+}
+
 /// The variables that tell the new image what it inherits. `program`: what it is executed from.
 pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<Vec<u8>> {
     let maps = process.lock();
@@ -101,13 +128,10 @@ pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<V
         format!("{RESUME}={token}").into_bytes(),
         format!("{HELD}={}", held.join(",")).into_bytes(),
     ];
-    let said = |node: Node| format!("{}.{}", node.ino, node.generation);
-    if let Some(node) = process.cwd().node {
-        variables.push(format!("{CWD}={}", said(node)).into_bytes());
-    }
-    if program.is_some() || process.program.is_some() {
-        let [now, before] =
-            [program, process.program].map(|node| node.map_or_else(String::new, said));
+    variables.extend(directory_variable(process));
+    let before = process.program.get().copied();
+    if program.is_some() || before.is_some() {
+        let [now, before] = [program, before].map(|node| node.map_or_else(String::new, said));
         variables.push(format!("{PROGRAM}={now},{before}").into_bytes());
     }
     variables
@@ -138,8 +162,7 @@ fn pair(text: &str) -> Option<(u64, u32)> {
 /// variable. Gives its file.
 pub fn take_program(process: &Process, said: &str) -> Option<Node> {
     let (now, before) = said.split_once(',')?;
-    let [now, before] =
-        [now, before].map(|text| pair(text).map(|(ino, generation)| Node { ino, generation }));
+    let [now, before] = [now, before].map(node);
     // If the table of locks is full, the file can be written to.
     let _ = process.fs.execute(before, now);
     now
@@ -169,8 +192,7 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
             }
         }
     }
-    if let Some((ino, generation)) = cwd.and_then(pair) {
-        let node = Node { ino, generation };
+    if let Some(node) = cwd.and_then(node) {
         if process.fs.attributes(node).is_ok() {
             process.set_cwd(Cwd { node: Some(node), path: Vec::new() });
         }

@@ -151,7 +151,8 @@ fn beginning(process: &Process, dirfd: c_int) -> Option<Node> {
     if dirfd == libc::AT_FDCWD {
         return process.cwd().node;
     }
-    process.fs.describe(fdtable::get(dirfd)?).ok().map(|is| is.0)
+    let desc = fdtable::get(dirfd)?;
+    process.fs.describe(desc).ok().map(|is| is.0)
 }
 
 /// A walk under rules.

@@ -18,6 +18,8 @@ pub type Duplicate<'d> = &'d mut dyn FnMut() -> Result<(), Errno>;
 
 /// The functions of the upper rooms.
 pub struct Hooks {
+    /// Attaches the volume of a process that has not yet, or ends it.
+    pub attach: fn(&'static Process),
     /// Gives a child of a raw system call a place of its own, or ends it.
     pub adopt: fn(&'static Process),
     /// Gives the page at an address if a mapping lacks it: whether it did. No lock may be held.
@@ -40,6 +42,7 @@ pub struct Hooks {
 
 /// Before anything is set.
 static NONE: Hooks = Hooks {
+    attach: |_| {},
     adopt: |_| {},
     supply: |_| false,
     resized: |_, _| Ok(()),

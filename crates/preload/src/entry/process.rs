@@ -18,13 +18,13 @@ use vfs::cred::Cred;
 use vfs::walk::{Tree, Walk};
 use vfs::{Desc, Errno, FileRef, FileSystemExt, Node, User};
 
+use crate::entry::attachment::{self, Engine, Late};
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
 use crate::entry::lock::{Guard, Lock};
 use crate::entry::maptable::{Mappings, any};
 use crate::entry::report;
-use crate::entry::thread::here;
 
 /// Where relative paths start.
 pub struct Cwd {
@@ -32,20 +32,6 @@ pub struct Cwd {
     pub node: Option<Node>,
     /// Its absolute path when it was entered.
     pub path: Vec<u8>,
-}
-
-/// The engine. A call that reaches for it opens its memory to the calling thread, until that thread
-/// leaves (see [`crate::entry::thread`]).
-pub struct Engine(&'static dyn vfs::Engine);
-
-impl Deref for Engine {
-    type Target = dyn vfs::Engine;
-
-    #[inline]
-    fn deref(&self) -> &Self::Target {
-        here().open();
-        self.0
-    }
 }
 
 /// A node that is read often and changed seldom, under a lock. The version is odd while it changes.
@@ -85,6 +71,16 @@ impl SharedNode {
 
 /// A volume, and how this process sees it.
 pub struct VolumeView {
+    /// Where it appears.
+    pub prefix: Vec<u8>,
+    /// Its file, as the program was told.
+    pub source: Vec<u8>,
+    /// What is known of it once it is attached, by this process or its parent.
+    pub seen: Late<Seen>,
+}
+
+/// What is known of a volume that is attached.
+pub struct Seen {
     /// Its tree, and where that appears.
     pub tree: Tree,
     /// The anchor directory, at a high number.
@@ -93,8 +89,6 @@ pub struct VolumeView {
     pub device: u64,
     /// The prefix is a mount of the volume.
     pub mounted: bool,
-    /// Its file, as the program was told.
-    pub source: Vec<u8>,
     /// What other libraries of the process are told.
     pub texts: Texts,
 }
@@ -116,6 +110,16 @@ pub struct Texts {
 }
 
 impl Deref for VolumeView {
+    type Target = Seen;
+
+    /// Attaches it, if nobody has.
+    #[inline]
+    fn deref(&self) -> &Seen {
+        self.seen.get().unwrap_or_else(|| self.attach())
+    }
+}
+
+impl Deref for Seen {
     type Target = Tree;
 
     #[inline]
@@ -125,11 +129,25 @@ impl Deref for VolumeView {
 }
 
 impl VolumeView {
+    /// One that is not attached yet.
+    pub fn new(source: Vec<u8>, prefix: Vec<u8>) -> Self {
+        Self { prefix, source, seen: Late::new() }
+    }
+
+    #[cold]
+    fn attach(&self) -> &'static Seen {
+        if let Some(process) = attachment::known() {
+            process.fs.attach();
+        }
+        self.seen.get().unwrap_or_else(|| std::process::abort())
+    }
+}
+
+impl Seen {
     /// What is seen of the file system of `root`. `mount`: the device number of the mount that the
     /// prefix is.
     pub fn new(
         fs: &dyn vfs::Engine,
-        source: Vec<u8>,
         prefix: Vec<u8>,
         anchor: Arc<InternalFd>,
         mount: Option<u64>,
@@ -143,7 +161,7 @@ impl VolumeView {
         }
         let device = mount.map_or_else(|| fs.statistics().map(|stat| stat.device), Ok)?;
         let tree = Tree { root: fs.root(), prefix };
-        Ok(Self { tree, anchor, device, mounted: mount.is_some(), source, texts })
+        Ok(Self { tree, anchor, device, mounted: mount.is_some(), texts })
     }
 }
 
@@ -156,7 +174,7 @@ pub struct Process {
     /// The others; the engine is [`vfs::composite::Several`] then.
     others: Vec<VolumeView>,
     /// The descriptor numbers that the program must not touch.
-    internal: Vec<AtomicI32>,
+    internal: Late<Vec<AtomicI32>>,
     /// The variables that a new image needs, as they stand in the environment: `NAME=value`.
     environment: Vec<Vec<u8>>,
     /// Those of volumes that only the new image sees.
@@ -164,7 +182,7 @@ pub struct Process {
     /// This library's file.
     pub library: Vec<u8>,
     /// The file on the volume that this image is executed from.
-    pub program: Option<Node>,
+    pub program: Late<Node>,
     /// File that the report goes to.
     pub report: Option<Vec<u8>>,
     /// Guards changes of the descriptor table; holds the mappings.
@@ -172,6 +190,8 @@ pub struct Process {
     /// The working directory.
     pub cwd: Lock<Arc<Cwd>>,
     cwd_node: SharedNode,
+    /// The memory node + 1 that the image before this one was at home on; 0: it did not say.
+    pub home: AtomicU32,
     /// The umask: the kernel tells it only by changing it.
     pub umask: AtomicU32,
     /// This process has set a record lock on the volume since it exists.
@@ -182,12 +202,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Puts the parts together. `seen`: the members of the engine, or what it is alone; `engine`:
-    /// the engine's own descriptors; `cred`: what user the process is.
+    /// One that has attached nothing yet. `views`: the volumes, in the order of the engine's
+    /// members; `library`: this library's file; `cred`: what user the process is.
     pub fn new(
-        fs: Arc<dyn vfs::Engine>,
         (first, others): (VolumeView, Vec<VolumeView>),
-        engine: &[i32],
+        library: Vec<u8>,
         environment: Vec<Vec<u8>>,
         report: Option<Vec<u8>>,
         cred: &'static Cred,
@@ -196,29 +215,43 @@ impl Process {
         rustix::process::umask(umask);
         let path = rustix::process::getcwd(Vec::new())
             .map_or_else(|_| Vec::new(), std::ffi::CString::into_bytes);
-        let anchors = std::iter::once(&first).chain(&others).map(|seen| seen.anchor.as_raw_fd());
-        let internal = anchors.chain(engine.iter().copied()).map(AtomicI32::new).collect();
-        // SAFETY: what stands behind this count of an `Arc` is never given back: the attachment
-        // lasts as long as the process.
-        let fs: &'static dyn vfs::Engine = unsafe { &*Arc::into_raw(fs) };
         Self {
-            fs: Engine(fs),
+            fs: Engine::new(),
             first,
             others,
-            internal,
+            internal: Late::new(),
             environment,
             shown: Mutex::default(),
-            library: Vec::new(),
-            program: None,
+            library,
+            program: Late::new(),
             report,
             structure: Lock::new(Mappings::default()),
             cwd: Lock::new(Arc::new(Cwd { node: None, path })),
             cwd_node: SharedNode::default(),
+            home: AtomicU32::new(0),
             umask: AtomicU32::new(umask.as_raw_mode()),
             record_locks: AtomicBool::new(false),
             spare: AtomicI32::new(-1),
             cred: AtomicPtr::new(std::ptr::from_ref(cred).cast_mut()),
         }
+    }
+
+    /// Its volumes are attached: the engine, what is seen of each volume, and the engine's own
+    /// descriptors.
+    pub fn attached(&self, fs: Arc<dyn vfs::Engine>, seen: Vec<Seen>, engine: &[i32]) {
+        let anchors = seen.iter().map(|seen| seen.anchor.as_raw_fd());
+        let internal = anchors.chain(engine.iter().copied()).map(AtomicI32::new).collect();
+        self.internal.set(internal);
+        for (view, seen) in self.volumes().zip(seen) {
+            view.seen.set(seen);
+        }
+        // SAFETY: what stands behind this count of an `Arc` is never given back: the attachment
+        // lasts as long as the process.
+        self.fs.attached(unsafe { &*Arc::into_raw(fs) });
+    }
+
+    fn internal(&self) -> &[AtomicI32] {
+        self.internal.get().map_or(&[], Vec::as_slice)
     }
 
     /// The variables that a new image needs.
@@ -330,7 +363,7 @@ impl Process {
     /// All of those.
     pub fn internal_numbers(&self) -> impl Iterator<Item = i32> {
         let spare = self.spare.load(Ordering::Relaxed);
-        let internal = self.internal.iter().map(|fd| fd.load(Ordering::Relaxed));
+        let internal = self.internal().iter().map(|fd| fd.load(Ordering::Relaxed));
         internal
             .chain((spare >= 0).then_some(spare))
             .chain(flac::descriptors::open())
@@ -355,7 +388,7 @@ impl Process {
             None => self.fs.vacate(number, replace)?,
         };
         fdtable::hide(new);
-        for internal in &self.internal {
+        for internal in self.internal() {
             // The structure lock keeps several changes apart.
             if internal.load(Ordering::Relaxed) == number {
                 internal.store(new, Ordering::Relaxed);

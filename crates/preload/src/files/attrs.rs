@@ -41,7 +41,8 @@ pub fn at_descriptor<T>(
     fd: c_int,
     served: impl FnOnce(&Attr) -> Served<T>,
 ) -> Served<T> {
-    let (node, flags) = process.fs.describe(ours(fd)?)?;
+    let desc = ours(fd)?;
+    let (node, flags) = process.fs.describe(desc)?;
     if flags.path_only() {
         return Err(Stop::Errno(Errno::BADF));
     }

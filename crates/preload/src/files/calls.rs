@@ -199,7 +199,8 @@ bodies! {
     }
     fn readahead(fd: c_int, offset: i64, len: usize) -> isize = |process, _| {
         let _ = offset;
-        let (node, flags) = process.fs.describe(ours(fd)?)?;
+        let desc = ours(fd)?;
+        let (node, flags) = process.fs.describe(desc)?;
         match process.fs.attributes(node)?.kind {
             _ if !flags.reads() => Err(Stop::Errno(Errno::BADF)),
             Kind::File if isize::try_from(len).is_ok() => Ok(0),
@@ -219,11 +220,13 @@ bodies! {
         if (0..=5).contains(&advice) && len >= 0 { DONE } else { Err(Stop::Errno(Errno::INVAL)) }
     }
     fn fsync(fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(Synced::File(ours(fd)?))?;
+        let desc = ours(fd)?;
+        process.fs.sync(Synced::File(desc))?;
         Ok(0)
     }
     fn fdatasync(fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(Synced::Data(ours(fd)?))?;
+        let desc = ours(fd)?;
+        process.fs.sync(Synced::Data(desc))?;
         Ok(0)
     }
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {
@@ -239,7 +242,8 @@ bodies! {
         Ok(0)
     }
     fn syncfs(fd: c_int) -> c_int = |process, _| {
-        if process.fs.describe(ours(fd)?)?.1.path_only() {
+        let desc = ours(fd)?;
+        if process.fs.describe(desc)?.1.path_only() {
             return Err(Stop::Errno(Errno::BADF));
         }
         process.fs.sync(Synced::All)?;

@@ -187,7 +187,8 @@ pub fn attr_of_descriptor(process: &Process, fd: c_int) -> Served<Attr> {
         let node = process.cwd_node().ok_or(Stop::Kernel)?;
         return Ok(process.fs.attributes(node)?);
     }
-    let (node, _) = process.fs.describe(ours(fd)?)?;
+    let desc = ours(fd)?;
+    let (node, _) = process.fs.describe(desc)?;
     Ok(process.fs.attributes(node)?)
 }
 
@@ -208,8 +209,8 @@ pub fn stat_path(
 
 #[inline]
 pub fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
-    let mut attr = Attr::NONE;
-    process.fs.attr(ours(fd)?.into(), &mut attr)?;
+    let (desc, mut attr) = (ours(fd)?, Attr::NONE);
+    process.fs.attr(desc.into(), &mut attr)?;
     out.put_words(&stat_of(process, &attr))?;
     Ok(0)
 }

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering;
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use vfs::Node;
 use vfs::walk::LINKS_MAX;
@@ -39,6 +39,12 @@ pub fn was_left() -> bool {
     here().links.load(Ordering::Relaxed) == LEFT
 }
 
+/// Whether the call is made once more, with its paths walked.
+#[inline]
+pub fn is_walked() -> bool {
+    here().links.load(Ordering::Relaxed) == WALKED
+}
+
 /// Runs `call` with its paths walked.
 pub fn walked<T>(call: impl FnOnce() -> T) -> T {
     here().links.store(WALKED, Ordering::Relaxed);
@@ -55,16 +61,29 @@ pub fn leave(
     whole: impl FnOnce() -> Option<Vec<u8>>,
     follow: bool,
 ) -> Option<(Node, Vec<u8>)> {
-    if here().links.load(Ordering::Relaxed) == WALKED {
+    if is_walked() {
         return through(process, whole()?, follow);
     }
     here().links.store(LEFT, Ordering::Relaxed);
     None
 }
 
-/// Follows an absolute path's symlinks until the rest lies below a prefix.
+/// Whether the kernel meets a symlink on an absolute path, or may: a kernel or sandbox that cannot
+/// be asked does not say.
+fn may_meet_link(path: &[u8], follow: bool) -> bool {
+    let last = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | last;
+    let found = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    matches!(found, Err(Errno::LOOP | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::MFILE))
+}
+
+/// Follows an absolute path's symlinks until the rest lies below a prefix. Most paths that are not
+/// found have none: that takes one system call, not one for each name.
 #[cold]
 pub fn through(process: &Process, path: Vec<u8>, follow: bool) -> Option<(Node, Vec<u8>)> {
+    if !may_meet_link(&path, follow) {
+        return None;
+    }
     let mut pending = path;
     let mut done: Vec<u8> = Vec::new();
     let mut links = 0;

@@ -121,6 +121,10 @@ pub fn plain(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> b
 
 /// As [`plain`], of a path that is not written with the prefix.
 fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
+    // What is walked is walked once, not for this question, too.
+    if links::is_walked() {
+        return false;
+    }
     match start(process, dirfd, path, true) {
         Some(Start::At(node, text)) => process.walk(node).plain(node, &text, attr),
         Some(Start::Descriptor(_)) | None => false,

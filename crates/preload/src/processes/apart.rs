@@ -27,7 +27,9 @@ use crate::entry::report;
 use crate::files::calls;
 use crate::paths;
 use crate::paths::mount;
-use crate::processes::exec::{Image, List, environment, execute, whole_name, without_libraries};
+use crate::processes::exec::{
+    Image, List, Way, environment, execute, whole_name, without_libraries,
+};
 use crate::processes::keeper::{self, Mounted, Mounts};
 use crate::processes::lifecycle;
 use crate::processes::loadable;
@@ -41,7 +43,7 @@ pub fn run(process: &Process, image: &Image, own: &[Text], given: List, reason: 
         if mounted && loadable::suffers(reason) {
             without_libraries(process, given)
         } else {
-            environment(process, given, None, &mut None)
+            environment(process, given, Vec::new(), &mut None)
         }
     };
     let found = match by_keeper(process, image, own, || variables(true)) {
@@ -66,7 +68,7 @@ pub fn run_loader(
     given: List,
     (reason, what): (&str, String),
 ) -> Errno {
-    match by_keeper(process, image, own, || environment(process, given, None, &mut None)) {
+    match by_keeper(process, image, own, || environment(process, given, Vec::new(), &mut None)) {
         Ok(errno) => errno,
         Err(found) => refuse(image, reason, &with(what, found)),
     }
@@ -104,7 +106,10 @@ fn plainly(
     own: &[Text],
     variables: Result<Vec<CString>, Errno>,
 ) -> Errno {
-    variables.map_or_else(|errno| errno, |all| execute(process, image, None, own, &all, None))
+    variables.map_or_else(
+        |errno| errno,
+        |all| execute(process, image, None, own, &all, Way::Mount(None)),
+    )
 }
 
 /// What a program would inherit, and why no mount could be made for it.
@@ -138,7 +143,7 @@ fn by_keeper(
     let errno = match variables {
         Ok(all) => {
             let seen = entrance.program.as_ref().unwrap_or(image);
-            execute(process, seen, None, own, &all, Some(&entrance))
+            execute(process, seen, None, own, &all, Way::Mount(Some(&entrance)))
         }
         Err(errno) => errno,
     };

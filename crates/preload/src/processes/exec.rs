@@ -21,6 +21,7 @@ use vfs::executable;
 use vfs::{Attr, Errno, FileSystemExt, Kind, Node};
 
 use crate::descriptors::handover;
+use crate::entry::attachment::ATTACHING;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::hooks;
@@ -38,6 +39,7 @@ use crate::paths::{self, Target};
 use crate::processes::apart::{self, Entrance};
 use crate::processes::closure::{self, Asked};
 use crate::processes::host_program::{self, Handing};
+use crate::processes::init;
 use crate::processes::loadable::{self, Looked, Needs, Obstacle};
 use crate::processes::loader_program::{self, LoaderAction};
 use crate::processes::supply::{self, Supply};
@@ -261,11 +263,12 @@ pub fn without_libraries(process: &Process, given: List) -> Result<Vec<CString>,
     Ok(variables)
 }
 
-/// The environment of the new image: the program's, with our variables put back.
+/// The environment of the new image: the program's, with our variables put back, and those that say
+/// what it is handed.
 pub fn environment(
     process: &Process,
     given: List,
-    resumed: Option<(&str, Option<Node>)>,
+    handed: Vec<Vec<u8>>,
     supply: &mut Option<Supply>,
 ) -> Result<Vec<CString>, Errno> {
     const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH=";
@@ -306,8 +309,7 @@ pub fn environment(
     for variable in &own {
         variables.push(paths::c_text(variable)?);
     }
-    let handed = resumed.map(|(token, program)| handover::variables(process, token, program));
-    for variable in handed.unwrap_or_default() {
+    for variable in handed {
         variables.push(paths::c_text(&variable)?);
     }
     Ok(variables)
@@ -415,17 +417,24 @@ fn enter(
     given: List,
     told: Option<&Handing>,
 ) -> Result<Errno, Errno> {
+    let supply = supplied(process, image, given)?;
+    let begins_late = supply.is_none() && image.program.is_none() && !process.fs.is_attached();
+    if begins_late && init::can_begin_late(process) {
+        let mut variables =
+            environment(process, given, handover::late_variables(process), &mut None)?;
+        variables.extend(told.iter().flat_map(|told| told.variables.clone()));
+        return Ok(execute(process, image, None, own, &variables, Way::Late));
+    }
     let token = process.fs.exec_prepare()?;
-    let resumed = Some((token.as_str(), image.program));
     if image.program.is_some() {
         // From the system call on no process may write to it.
         process.fs.execute(None, image.program)?;
     }
-    let prepared = still_unwritten(process, image)
-        .and_then(|()| handover::prepare(process))
-        .and_then(|()| supplied(process, image, given))
-        .and_then(|mut supply| {
-            let mut variables = environment(process, given, resumed, &mut supply)?;
+    let prepared =
+        still_unwritten(process, image).and_then(|()| handover::prepare(process)).and_then(|()| {
+            let mut supply = supply;
+            let handed = handover::variables(process, &token, image.program);
+            let mut variables = environment(process, given, handed, &mut supply)?;
             let table = supply.as_ref().map(Supply::hand_over).transpose()?;
             if let Some((variable, _)) = &table {
                 variables.push(paths::c_text(variable)?);
@@ -435,11 +444,11 @@ fn enter(
         });
     let errno = prepared.map(|(variables, supply, _table)| {
         let changed = supply.as_ref().and_then(|supply| supply.program.as_ref());
-        execute(process, image, changed, own, &variables, None)
+        execute(process, image, changed, own, &variables, Way::Served)
     });
     process.fs.exec_failed();
     if image.program.is_some() {
-        process.fs.execute(image.program, process.program)?;
+        process.fs.execute(image.program, process.program.get().copied())?;
     }
     errno
 }
@@ -489,15 +498,25 @@ fn still_unwritten(process: &Process, image: &Image) -> Result<(), Errno> {
     }
 }
 
-/// The system call. `changed`: what is executed in place of the program; `through`: by which way it
-/// comes to a mount.
+/// How a new image comes to the volume.
+#[derive(Clone, Copy)]
+pub enum Way<'w> {
+    /// This library serves it, and hands over what this image has.
+    Served,
+    /// The same, and there is nothing to hand over.
+    Late,
+    /// By a mount.
+    Mount(Option<&'w Entrance>),
+}
+
+/// The system call. `changed`: what is executed in place of the program.
 pub fn execute(
     process: &Process,
     image: &Image,
     changed: Option<&OwnedFd>,
     own: &[Text],
     environment: &[CString],
-    through: Option<&Entrance>,
+    way: Way<'_>,
 ) -> Errno {
     let environment = pointers(environment.iter().map(|text| text.as_ptr()));
     let replaced = usize::from(!image.leading.is_empty());
@@ -521,6 +540,12 @@ pub fn execute(
         (libc::SYS_execveat, all)
     };
     let _until_it_ends = cached_fd::Closes::new();
+    // No other thread attaches from here on: its place would stay behind.
+    let _unattached = matches!(way, Way::Late).then(|| ATTACHING.lock());
+    if matches!(way, Way::Late) && process.fs.is_attached() {
+        return vfs::BEGIN_ANEW;
+    }
+    let through = if let Way::Mount(through) = way { through } else { None };
     sigaction::before_exec();
     if here().guest.is_traced.swap(false, Ordering::Relaxed) {
         // What a guest has asked for before.

@@ -1,7 +1,8 @@
 //! New processes: `fork` and its kin, `vfork`, `clone`, and children made by raw system calls.
 //!
 //! A forked child holds every description that its parent held, under a place of its own in the
-//! engine, prepared before the fork. A `fork` of the C library's is prepared when its system call
+//! engine, prepared before the fork. One that would hold none gets no place: it takes one at its
+//! first call that needs the volume, and most execute something first. A `fork` of the C library's is prepared when its system call
 //! arrives (see [`crate::door`]): after all handlers of `pthread_atfork`, with the C library's
 //! locks held, so that its locks come first and this library's second, always.
 //!
@@ -26,9 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use os::interrupt::system_call;
 use rustix::pipe::PipeFlags;
-use vfs::{Errno, ForkTicket};
+use vfs::{Desc, Errno, ForkTicket};
 
-use crate::entry::attachment;
+use crate::entry::attachment::{self, ATTACHING};
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::heap;
@@ -38,6 +39,7 @@ use crate::entry::maptable::Mappings;
 use crate::entry::pointers::Out;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
+use crate::entry::thread::here;
 use crate::entry::{Inside, Real, Served, Stop, errno, outside};
 use crate::mappings::mapping;
 use crate::paths::credentials;
@@ -47,6 +49,7 @@ use crate::{entry::thread, signals::sigaction, signals::signal};
 /// The locks that are held from before a fork until after it, in parent and child.
 struct Locks {
     heap: Guard<'static, heap::Heap>,
+    attaching: Guard<'static, ()>,
     cwd: Guard<'static, Arc<Cwd>>,
     maps: Guard<'static, Mappings>,
     actions: Guard<'static, sigaction::Actions>,
@@ -55,21 +58,85 @@ struct Locks {
 
 impl Locks {
     /// Takes all, and prepares the child's place.
-    fn take(process: &'static Process) -> Result<(Self, ForkTicket), Errno> {
+    fn take(process: &'static Process) -> Result<(Self, Place), Errno> {
         let turn = TURN.lock();
         let maps = process.lock();
         let cwd = process.cwd.lock();
-        let ticket = process.fs.fork_prepare(&Process::held(&maps))?;
+        let attaching = ATTACHING.lock();
+        let place = Place::prepare(process, &Process::held(&maps))?;
         let actions = sigaction::lock();
         let heap = heap::lock();
-        Ok((Self { heap, cwd, maps, actions, turn }, ticket))
+        Ok((Self { heap, attaching, cwd, maps, actions, turn }, place))
     }
 
     /// Gives all back.
     fn release(self) {
-        let Self { heap, cwd, maps, actions, turn } = self;
-        drop((heap, actions, cwd, maps, turn));
+        let Self { heap, attaching, cwd, maps, actions, turn } = self;
+        drop((heap, actions, attaching, cwd, maps, turn));
     }
+}
+
+/// The place that a child will have in the volume.
+#[derive(Clone, Copy)]
+enum Place {
+    /// The parent has none, nor has the child until it needs one.
+    None,
+    /// The same of a child that holds nothing. It lets go of what it would share with its parent.
+    Apart,
+    /// It is prepared: the child holds what its parent holds.
+    Prepared(ForkTicket),
+}
+
+impl Place {
+    /// Before the fork.
+    fn prepare(process: &Process, held: &[Desc]) -> Result<Self, Errno> {
+        if !process.fs.is_attached() {
+            return Ok(Self::None);
+        }
+        if held.is_empty() && may_be_apart(process, &*process.fs) {
+            return Ok(Self::Apart);
+        }
+        Ok(Self::Prepared(process.fs.fork_prepare(held)?))
+    }
+
+    /// In the parent, or where no child was made.
+    fn in_parent(self, process: &Process, child: Option<u32>) {
+        if let Self::Prepared(ticket) = self {
+            process.fs.fork_parent(ticket, child);
+        }
+    }
+
+    /// In the child.
+    fn in_child(self, process: &Process) -> Result<(), Errno> {
+        let Some(known) = process.fs.known() else { return Ok(()) };
+        match self {
+            Self::None => return Ok(()),
+            Self::Apart => {
+                go_apart(known.0);
+                return Ok(());
+            }
+            Self::Prepared(ticket) => {
+                here().open();
+                known.0.fork_child(ticket)?;
+            }
+        }
+        process.fs.attached(known.0);
+        Ok(())
+    }
+}
+
+/// In a child that holds nothing.
+fn go_apart(engine: &dyn vfs::Engine) {
+    engine.fork_apart();
+    attachment::went_apart();
+}
+
+/// Whether a child that holds no description needs no place at once.
+fn may_be_apart(process: &Process, engine: &dyn vfs::Engine) -> bool {
+    attachment::is_wiped()
+        && process.program.get().is_none()
+        && !ddmap::Pagers::any()
+        && engine.may_fork_apart()
 }
 
 /// The holder of this is the one thread that forks.
@@ -78,7 +145,7 @@ static TURN: Lock<()> = Lock::new(());
 /// A fork that is under way.
 struct ForkState {
     locks: Locks,
-    ticket: ForkTicket,
+    place: Place,
     inside: Inside,
 }
 
@@ -106,13 +173,13 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 /// In the child: its place, and its locks.
 fn in_child() {
     let Some(process) = attachment::known() else { return };
-    let Some(ForkState { locks, ticket, inside }) = HELD.empty() else { return };
+    let Some(ForkState { locks, place, inside }) = HELD.empty() else { return };
     if ddmap::Pagers::any()
         && let Err(errno) = mapping::keep_paged(&locks.maps)
     {
         fail_loudly("a forked process cannot keep the places of its mappings", errno);
     }
-    if let Err(errno) = process.fs.fork_child(ticket) {
+    if let Err(errno) = place.in_child(process) {
         fail_loudly("a forked process cannot attach the volume", errno);
     }
     attachment::publish(process);
@@ -131,9 +198,9 @@ fn new_process(process: &Process) {
     thread::forked();
     cached_fd::forked();
     signal::forked();
-    if process.program.is_some() {
+    if let Some(&program) = process.program.get() {
         // If the table of locks is full, the file can be written to.
-        let _ = process.fs.execute(None, process.program);
+        let _ = process.fs.execute(None, Some(program));
     }
     process.record_locks.store(false, Ordering::Relaxed);
     report::reset();
@@ -153,19 +220,19 @@ pub fn without_handlers(
 ) -> Result<c_int, Errno> {
     (hooks::get().hand_over_all)();
     let inside = Inside::new();
-    let (locks, ticket) = Locks::take(process)
+    let (locks, place) = Locks::take(process)
         // All places of the volume are taken: what the kernel says where it has none.
         .map_err(|errno| if errno == Errno::USERS { Errno::AGAIN } else { errno })?;
-    HELD.fill(ForkState { locks, ticket, inside });
+    HELD.fill(ForkState { locks, place, inside });
     let pid = real();
     let failed = errno();
     if pid == 0 {
         in_child();
         return Ok(0);
     }
-    if let Some(ForkState { locks, ticket, inside }) = HELD.empty() {
+    if let Some(ForkState { locks, place, inside }) = HELD.empty() {
         // Before another thread forks: the child may have ended, and its slot be that thread's.
-        process.fs.fork_parent(ticket, u32::try_from(pid).ok());
+        place.in_parent(process, u32::try_from(pid).ok());
         locks.release();
         drop(inside);
     }
@@ -278,7 +345,7 @@ pub fn adopt(process: &'static Process) {
     // The C library blocks all signals where it makes such a child.
     signal::admit_faults();
     let free = heap::is_free() && sigaction::is_free() && TURN.try_lock().is_some();
-    if !free || process.cwd.try_lock().is_none() {
+    if !free || process.cwd.try_lock().is_none() || ATTACHING.try_lock().is_none() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     }
     let Some(maps) = process.structure.try_lock() else {
@@ -290,7 +357,7 @@ pub fn adopt(process: &'static Process) {
         fail_loudly("a process cannot keep the places of its mappings", errno);
     }
     let mut held = Process::held(&maps);
-    if let Err(errno) = process.fs.fork_unprepared(&mut held) {
+    if let Err(errno) = join(process, &mut held) {
         fail_loudly("a process made by a raw system call cannot attach the volume", errno);
     }
     let lost = fdtable::all().filter(|(_, desc)| !held.contains(desc));
@@ -307,6 +374,22 @@ pub fn adopt(process: &'static Process) {
         fail_loudly("a process made by a raw system call cannot map what lies elsewhere", errno);
     }
     drop(inside);
+}
+
+/// Takes a place in the volume, where the parent may have had one, and hold of what is still there.
+fn join(process: &Process, held: &mut Vec<Desc>) -> Result<(), Errno> {
+    let Some(known) = process.fs.known() else { return Ok(()) };
+    if attachment::is_apart() {
+        return Ok(());
+    }
+    here().open();
+    if held.is_empty() && may_be_apart(process, known.0) {
+        go_apart(known.0);
+        return Ok(());
+    }
+    known.0.fork_unprepared(held)?;
+    process.fs.attached(known.0);
+    Ok(())
 }
 
 // ---- clone --------------------------------------------------------------------------------------
@@ -351,6 +434,7 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     // SAFETY: the parent's variable, as `clone` was given it.
     let Start { main, argument, told, elsewhere } = unsafe { std::ptr::read(start.cast()) };
     if let Some(process) = attachment::known().filter(|_| elsewhere) {
+        process.fs.attach();
         credentials::cloned_elsewhere(process);
     }
     if let Some(process) = attachment::known().filter(|_| told >= 0) {

@@ -1,5 +1,9 @@
 //! Attaches the volume before the program's own code runs, or takes over what the image before this
-//! one had.
+//! one had; or puts that off until a call needs the volume, where the image before this one held
+//! nothing of it. (Most children of a shell or of `make` need none.)
+//!
+//! The first program of `solera run` attaches at once: so the command fails if it cannot, and the
+//! volume is in use as long as the program runs.
 //!
 //! The environment (`solera run` sets it) says what to do: `SOLERA_VOLUME`, `SOLERA_AT`,
 //! `SOLERA_MODE`, `SOLERA_READ_ONLY`, `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`,
@@ -11,22 +15,23 @@
 use std::ffi::{CString, OsStr, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use os::InternalFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use vfs::composite::{Composite, MEMBERS_MAX, SEPARATOR};
-use vfs::variable;
+use vfs::{Errno, variable};
 use volume::{AttachOptions, Volume};
 
 use crate::descriptors::handover;
-use crate::entry::attachment;
+use crate::entry::attachment::{self, ATTACHING};
 use crate::entry::fdtable;
 use crate::entry::limit;
-use crate::entry::process::{Process, Texts, VolumeView};
+use crate::entry::process::{Cwd, Process, Seen, Texts, VolumeView};
 use crate::entry::report;
-use crate::entry::thread;
+use crate::entry::thread::{self, here};
 use crate::files::kernel_aio;
 use crate::paths::credentials;
 use crate::paths::cwd;
@@ -38,30 +43,122 @@ use crate::processes::supply;
 use crate::runtime::{environment, objects};
 use crate::signals::signal;
 
-/// Attaches the volume that the environment names. Inside.
+/// Begins to serve the volume that the environment names. Inside.
 pub fn begin(volume: &[u8]) -> Option<&'static Process> {
     if is_bypassed() {
         step_aside(volume);
         return None;
     }
-    let attached = obey_variables().and_then(|()| {
+    let begun = obey_variables().and_then(|()| {
         signal::start();
         limit::learn();
-        attach(&VolumeRequest::all(volume)?)
-    });
-    match attached {
-        Ok(process) => {
-            let process: &'static Process = Box::leak(Box::new(process));
+        let asked = VolumeRequest::all(volume)?;
+        let process: &'static Process = Box::leak(Box::new(record(&asked)));
+        let asked = ASKED.get_or_init(|| asked);
+        attachment::mark_page();
+        if let Some(home) = inherits_nothing(asked) {
+            process.home.store(home, Ordering::Relaxed);
+            enter_inherited_directory(process);
+        } else {
+            attach(process, asked, true)?;
             inherit(process);
-            attachment::mark_page();
+        }
+        forget_handover();
+        Ok(process)
+    });
+    match begun {
+        Ok(process) => {
             attachment::publish(process);
             Some(process)
         }
-        Err(message) => {
-            tell(&message);
-            lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME);
+        Err(message) => end(&message),
+    }
+}
+
+fn end(message: &str) -> ! {
+    tell(message);
+    lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME)
+}
+
+/// What was asked for at the start.
+static ASKED: OnceLock<Vec<VolumeRequest>> = OnceLock::new();
+
+/// Whether the image before this one held nothing of the volume, and this one may attach it at the
+/// first call that needs it. It says so itself: another one that comes between, and does not know
+/// of this library, may have got descriptors of ours.
+///
+/// Not one that asks for more than a volume, nor one that may lie in the volume itself. Gives what
+/// it says of its home.
+fn inherits_nothing(asked: &[VolumeRequest]) -> Option<u32> {
+    let said = text(handover::LATE)?;
+    let (process, home) = said.split_once(':')?;
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let nothing = process.parse() == Ok(own) && asked.iter().all(|asked| asked.token.is_none());
+    home.parse().ok().filter(|_| nothing && may_be_late())
+}
+
+/// Whether an image may attach late that asks for what this one asks for.
+fn may_be_late() -> bool {
+    const MORE: [&str; 6] = [
+        mount::VARIABLE,
+        supply::VARIABLE,
+        vfs::keeper::REQUIRED,
+        "SOLERA_CACHE",
+        "SOLERA_DDMAP",
+        "SOLERA_SPLIT",
+    ];
+    MORE.iter().all(|name| environment::value(name.as_bytes()).is_none())
+}
+
+/// Attaches the volume of a process that has none yet: an image that has inherited nothing, or a
+/// forked child that has held nothing since. While all places are taken it waits: most processes
+/// end soon. A volume that cannot be attached ends the process, as at the start: no call can say
+/// why.
+pub fn attach_late(process: &'static Process) {
+    let _turn = ATTACHING.lock();
+    if process.fs.is_attached() {
+        return;
+    }
+    let mut waits = 0;
+    // By what the parent had. If nobody has it attached by now, the volume may have another runtime.
+    while let Some(known) = process.fs.known() {
+        here().open();
+        match known.0.fork_unprepared(&mut Vec::new()) {
+            Ok(()) => return process.fs.attached(known.0),
+            Err(Errno::USERS) if waits < WAITS_MAX => {
+                waits += 1;
+                std::thread::sleep(WAIT);
+            }
+            Err(_) => break,
         }
     }
+    let Some(asked) = ASKED.get() else { return };
+    if let Err(message) = attach(process, asked, false) {
+        end(&message);
+    }
+    for fd in process.internal_numbers() {
+        fdtable::hide(fd);
+    }
+}
+
+/// How long a process waits for a place in the volume, and how often.
+const WAIT: Duration = Duration::from_millis(5);
+const WAITS_MAX: u32 = 6_000;
+
+/// Whether a new image of this process could attach what this one has not attached: it has the
+/// rights, and the path still leads there.
+pub fn can_begin_late(process: &Process) -> bool {
+    let is_there = |asked: &VolumeRequest, view: &VolumeView| {
+        let access =
+            if asked.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
+        let flags = AtFlags::EACCESS;
+        let known = view.seen.get().map(|seen| seen.texts.file);
+        let found = rustix::fs::stat(asked.path()).map(|stat| (stat.st_dev, stat.st_ino));
+        found.is_ok_and(|found| known.is_none_or(|known| known == found))
+            && rustix::fs::accessat(CWD, asked.path(), access, flags).is_ok()
+    };
+    let asked = ASKED.get().map_or(&[][..], Vec::as_slice);
+    may_be_late() && asked.iter().zip(process.volumes()).all(|(asked, view)| is_there(asked, view))
 }
 
 /// Reads the variables that ask for more than a volume. An unknown value is refused.
@@ -160,7 +257,8 @@ fn step_aside(path: &[u8]) {
         return;
     };
     if asked.iter().any(|asked| asked.mount(None).is_some()) {
-        if let Ok(process) = attach(&asked) {
+        let process = record(&asked);
+        if attach(&process, &asked, true).is_ok() {
             inherit(&process);
             for (fd, desc) in fdtable::all() {
                 // A number that the mount does not give stays a placeholder.
@@ -184,21 +282,8 @@ fn text(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
-    let guarded = !variable::is("SOLERA_GUARD", "off", &["on"])?;
-    let (mut volumes, mut seen) = (Vec::<Arc<Volume>>::new(), Vec::new());
-    for asked in asked {
-        let attached = attach_one(asked);
-        if attached.is_err() {
-            // Where that fails, the next one to attach cleans up.
-            for volume in &volumes {
-                let _ = Volume::leave(volume);
-            }
-        }
-        let (volume, one) = attached?;
-        volumes.push(volume);
-        seen.push(one);
-    }
+/// A record of this process, which has attached nothing.
+fn record(asked: &[VolumeRequest]) -> Process {
     let environment = environment::settings()
         .iter()
         .map(|variable| variable.to_bytes().to_vec())
@@ -206,6 +291,7 @@ fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
             let passing = [
                 handover::HELD,
                 handover::CWD,
+                handover::LATE,
                 handover::RESUME,
                 handover::PROGRAM,
                 supply::VARIABLE,
@@ -217,30 +303,60 @@ fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
         })
         .collect();
     let report = std::env::var_os("SOLERA_REPORT").map(OsStringExt::into_vec);
+    let mut views =
+        asked.iter().map(|asked| VolumeView::new(asked.volume.clone(), asked.at.clone()));
+    let first = views.next().unwrap_or_else(|| VolumeView::new(Vec::new(), Vec::new()));
+    Process::new(
+        (first, views.collect()),
+        library_path(),
+        environment,
+        report,
+        credentials::learn(),
+    )
+}
+
+/// Attaches what is asked for. `resumes`: as the image before this one had it, if there was one.
+/// Nothing here may reach for the engine by the record.
+fn attach(process: &Process, asked: &[VolumeRequest], resumes: bool) -> Result<(), String> {
+    let guarded = !variable::is("SOLERA_GUARD", "off", &["on"])?;
+    let (mut volumes, mut seen) = (Vec::<Arc<Volume>>::new(), Vec::new());
+    for asked in asked {
+        let attached = attach_one(asked, resumes);
+        if attached.is_err() {
+            // Where that fails, the next one to attach cleans up.
+            for volume in &volumes {
+                let _ = Volume::leave(volume);
+            }
+        }
+        let (volume, one) = attached?;
+        volumes.push(volume);
+        seen.push(one);
+    }
     let mut internal: Vec<c_int> =
         volumes.iter().flat_map(|volume| volume.internal_descriptors()).collect();
     let in_flight = volumes.iter().any(|volume| volume.anything_in_flight());
     let engines = caching::over(&volumes, guarded, &mut internal)?;
     let engine = engine_of(engines)?;
-    let cred = credentials::learn();
     for (number, one) in seen.iter_mut().enumerate() {
         one.tree.root = one.tree.root.of_member(number);
     }
-    let others = seen.split_off(1);
-    let first = seen.pop().ok_or("no volume is asked for")?;
-    let mut process = Process::new(engine, (first, others), &internal, environment, report, cred);
     for (number, volume) in volumes.iter().enumerate() {
         if guarded && volume.guard().is_err() {
             report::about(number);
             report::fell_back("(attach)", "no-protection-key");
         }
     }
-    process.fs.on_privileged_change(credentials::before_write);
-    process.library = library_path();
-    process.program =
-        text(handover::PROGRAM).and_then(|said| handover::take_program(&process, &said));
+    if let Some(home) = process.home.load(Ordering::Relaxed).checked_sub(1) {
+        volumes.iter().for_each(|volume| volume.inherit_home(home));
+    }
+    engine.on_privileged_change(credentials::before_write);
+    process.attached(engine, seen, &internal);
+    let program = if resumes { text(handover::PROGRAM) } else { None };
+    if let Some(node) = program.and_then(|said| handover::take_program(process, &said)) {
+        process.program.set(node);
+    }
     IN_FLIGHT.store(in_flight, Ordering::Relaxed);
-    Ok(process)
+    Ok(())
 }
 
 /// The engine of the one volume, or what stands for several.
@@ -256,8 +372,8 @@ fn engine_of(engines: Vec<Arc<dyn vfs::Engine>>) -> Result<Arc<dyn vfs::Engine>,
 }
 
 /// Attaches one volume, and says how it is seen.
-fn attach_one(asked: &VolumeRequest) -> Result<(Arc<Volume>, VolumeView), String> {
-    let (volume, is_lost) = take_over_or_attach(asked)?;
+fn attach_one(asked: &VolumeRequest, resumes: bool) -> Result<(Arc<Volume>, Seen), String> {
+    let (volume, is_lost) = take_over_or_attach(asked, resumes)?;
     volume.set_numa(asked.numa);
     volume.may_run_exclusively(thread::single());
     let mount = asked.mount(is_lost.then_some(&*volume));
@@ -269,8 +385,7 @@ fn attach_one(asked: &VolumeRequest) -> Result<(Arc<Volume>, VolumeView), String
             format!("anchor directory {}: {errno}; it must be readable", anchor.display())
         })?;
     volume.lend_anchor(Arc::clone(&anchor));
-    let (source, at, texts) = (asked.volume.clone(), asked.at.clone(), texts(&volume, asked));
-    let seen = VolumeView::new(&*volume, source, at, anchor, mount, texts)
+    let seen = Seen::new(&*volume, asked.at.clone(), anchor, mount, texts(&volume, asked))
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
     Ok((volume, seen))
 }
@@ -306,10 +421,14 @@ fn find_pager(path: &std::path::Path) -> Result<Option<Arc<dyn pmem::Pager>>, St
 
 /// The attachment of the image before this one, or a new one; and whether the volume's path leads
 /// to it no more.
-fn take_over_or_attach(asked: &VolumeRequest) -> Result<(Arc<Volume>, bool), String> {
+fn take_over_or_attach(
+    asked: &VolumeRequest,
+    resumes: bool,
+) -> Result<(Arc<Volume>, bool), String> {
     let (path, read_only) = (asked.path(), asked.read_only);
     volume::find_pagers_by(find_pager);
-    let not_resumed = match asked.token.as_deref().map(volume::resume) {
+    let token = asked.token.as_deref().filter(|_| resumes);
+    let not_resumed = match token.map(volume::resume) {
         Some(Ok(volume)) => {
             RESUMED.store(true, Ordering::Relaxed);
             let lost = volume.lost_name();
@@ -326,7 +445,16 @@ fn take_over_or_attach(asked: &VolumeRequest) -> Result<(Arc<Volume>, bool), Str
     // This may be inside the program's first `malloc`, which a new thread would ask for memory.
     let alone = true;
     let options = AttachOptions { mode: asked.mode, read_only, alone, ..AttachOptions::default() };
-    let volume = volume::attach_permitted(path, &options).map_err(|error| {
+    let mut attached = volume::attach_permitted(path, &options);
+    let mut waits = if resumes { WAITS_MAX } else { 0 };
+    while waits < WAITS_MAX
+        && attached.as_ref().err().is_some_and(|error| error.errno() == Errno::USERS)
+    {
+        waits += 1;
+        std::thread::sleep(WAIT);
+        attached = volume::attach_permitted(path, &options);
+    }
+    let volume = attached.map_err(|error| {
         // What could not be taken over is in this process's name still.
         let is_own = error.kind() == volume::ErrorKind::InUse;
         not_resumed.filter(|_| is_own).unwrap_or(error).to_string()
@@ -336,8 +464,8 @@ fn take_over_or_attach(asked: &VolumeRequest) -> Result<(Arc<Volume>, bool), Str
         let _ = volume.leave();
         return Err(format!("cannot attach {}: {found}", path.display()));
     }
-    if let Some(why) = volume.unchangeable().filter(|_| !read_only) {
-        // A caller that asked for read-only is not told.
+    if let Some(why) = volume.unchangeable().filter(|_| !read_only && resumes) {
+        // A caller that asked for read-only is not told, nor is it said again by each child.
         tell(&format!("{} can only be read, every change gives EROFS: {why}", path.display()));
     }
     Ok((volume, false))
@@ -383,12 +511,20 @@ fn inherit(process: &Process) {
         cwd::entered_kernel_directory(process);
     }
     supply::take_over(Some(process));
-    forget_handover();
+}
+
+/// The working directory that the image before this one had, if that is on the volume.
+fn enter_inherited_directory(process: &Process) {
+    if let Some(node) = text(handover::CWD).and_then(|said| handover::node(&said)) {
+        process.set_cwd(Cwd { node: Some(node), path: Vec::new() });
+    }
 }
 
 /// A child that slips past us (a raw `clone` and `execve`) must not take over this image's slot.
 fn forget_handover() {
-    for name in [&b"SOLERA_HELD"[..], b"SOLERA_CWD", b"SOLERA_RESUME", b"SOLERA_PROGRAM"] {
-        environment::remove(name);
+    const ALL: [&str; 5] =
+        [handover::HELD, handover::CWD, handover::LATE, handover::RESUME, handover::PROGRAM];
+    for name in ALL {
+        environment::remove(name.as_bytes());
     }
 }

@@ -83,6 +83,10 @@ pub fn wait_if_ending() {
 /// Leaves the volume in order: the report, then every hold.
 pub fn leave(process: &Process) {
     process.write_report();
+    // A child that was made by a system call of the program's own may have called nothing since.
+    if !process.fs.is_attached() {
+        return;
+    }
     handover::close_handed(process);
     // A detach that fails is a death: the next attacher cleans up.
     let _ = process.fs.detach();

@@ -1,4 +1,5 @@
-// Counts the system calls of a program: `calls PROGRAM [NAME=VALUE ...]`, which are its environment.
+// Counts the system calls of a program: `calls PROGRAM [NAME=VALUE ...]`, which are its environment;
+// with INHERITS it has this one's.
 #include <stdio.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -11,7 +12,11 @@ int main(int argc, char **argv) {
         char *arguments[] = {argv[1], NULL};
         ptrace(PTRACE_TRACEME, 0, NULL, NULL);
         raise(SIGSTOP);
+#ifdef INHERITS
+        execv(argv[1], arguments);
+#else
         execve(argv[1], arguments, argv + 2);
+#endif
         _exit(127);
     }
     int status, stops = 0;

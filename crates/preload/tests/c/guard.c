@@ -191,6 +191,7 @@ static void cancel(void) {
 static void image(void) {
     char own[4096] = "";
     CHECK(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
+    setenv("EXECUTED", "1", 1);
     execl(own, own, directory, "store", (char *)NULL);
 }
 static void wide_rights(void) {
@@ -330,6 +331,8 @@ static const struct {
 int main(int argc, char **argv) {
     CHECK(argc == 3);
     directory = argv[1];
+    // A program attaches at its first call that needs the volume.
+    CHECK(access(directory, F_OK) == 0);
     find_region();
     put("kept", "kept");
     for (size_t index = 0; index < sizeof cases / sizeof *cases; index++)

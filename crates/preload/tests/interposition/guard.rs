@@ -57,16 +57,19 @@ impl Guarded {
     }
 
     fn run(&self, case: &str) -> Output {
-        let mut preload = library().into_os_string();
-        if let Some(early) = &self.early {
-            preload.push(":");
-            preload.push(early);
-        }
         let mut command = Command::new("timeout");
         command.args(["-k", "5", "60", "env"]);
         let mut variable = std::ffi::OsString::from("LD_PRELOAD=");
-        variable.push(preload);
-        command.arg(variable).arg(&self.program).arg(PREFIX).arg(case);
+        variable.push(library());
+        command.arg(variable);
+        if let Some(early) = &self.early {
+            // A child attaches at its first call that needs the volume: what is preloaded besides is
+            // initialised by then. The shell ends as the child does.
+            let script = "LD_PRELOAD=$0 \"$@\"; code=$?
+                          [ $code -lt 128 ] || kill -$((code - 128)) $$; exit $code";
+            command.args(["sh", "-c", script]).arg(early);
+        }
+        command.arg(&self.program).arg(PREFIX).arg(case);
         command.env("SOLERA_VOLUME", self.place.volume()).env("SOLERA_AT", PREFIX);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.output().expect("the program runs")

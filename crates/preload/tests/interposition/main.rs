@@ -16,6 +16,7 @@ mod functions;
 mod guard;
 mod identity;
 mod kernel_aio;
+mod late;
 mod lines;
 mod locks;
 mod mapping_table;

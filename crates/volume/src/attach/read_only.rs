@@ -369,6 +369,16 @@ impl Volume {
         liveness::separate_region(self.region.fd(), self.region_byte());
     }
 
+    /// A forked child's hold of it is no more.
+    pub(crate) fn leave_parents_region(&self) {
+        liveness::leave_parents_region(self.region.fd(), self.region_byte());
+    }
+
+    /// Whether a forked child could do that.
+    pub(crate) fn may_reopen_region(&self) -> bool {
+        liveness::may_reopen(self.region.fd())
+    }
+
     /// The shadow's descriptor; -1 if there is none.
     pub(crate) fn shadow_descriptor(&self) -> RawFd {
         if self.is_reader() { self.volatile_map().fd() } else { -1 }

@@ -91,7 +91,25 @@ impl Attached for Volume {
         Ok(())
     }
 
+    fn may_fork_apart(&self) -> bool {
+        // A child without its parent's watches changes nothing of what its parent is told.
+        let watches = self.has_watches() || !self.local.openings.is_empty();
+        !self.is_reader() && !watches && self.anchor().is_some() && self.may_reopen_region()
+    }
+
+    fn fork_apart(&self) {
+        self.forget_parent();
+        self.leave_parents_region();
+        // Else it goes on sharing its parent's description.
+        let _ = self.region.give_up();
+    }
+
+    fn home(&self) -> Option<u32> {
+        self.numa_use().home
+    }
+
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
+        self.region.take_back()?;
         self.region.born()?;
         self.forget_parent();
         self.rejoin()?;

@@ -25,7 +25,7 @@ use crate::medium::error::{ErrorKind, VolumeError};
 use crate::medium::layout::PROCESS_SLOTS;
 use os::InternalFd;
 use robust::bytes::{self, Hold, Kind};
-use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -176,20 +176,42 @@ pub(crate) fn stays_read(fd: RawFd) -> Result<bool, Errno> {
 /// that its parent's detach does not unlock the byte for it too. Where that is impossible (no
 /// `/proc`, no permission any more) they go on sharing one.
 pub(crate) fn separate_region(fd: RawFd, at: i64) {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(own) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
-    let access = if at == REGION_READERS { OFlags::RDONLY } else { OFlags::RDWR };
-    let flags = access | OFlags::CLOEXEC;
-    let name = rustix::path::DecInt::new(fd);
-    let Ok(new) = rustix::fs::openat(&own, name, flags, Mode::empty()) else { return };
+    let Ok(new) = another_description(fd, at) else { return };
     if share_region(new.as_raw_fd(), at).is_ok() {
-        // SAFETY: the region's descriptor is open as long as the region; its owner stays its owner.
-        let mut old = std::mem::ManuallyDrop::new(unsafe {
-            <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd)
-        });
         // On failure the shared description stays in place.
-        let _ = rustix::io::dup3(&new, &mut old, rustix::io::DupFlags::CLOEXEC);
+        let _ = put_in_place(&new, fd);
     }
+}
+
+/// Gives a forked child that has no place an open description of the region, under the same number,
+/// that holds no byte: its parent may be killed, and the child live long. Where that is impossible
+/// they go on sharing one.
+pub(crate) fn leave_parents_region(fd: RawFd, at: i64) {
+    let _ = another_description(fd, at).and_then(|new| put_in_place(&new, fd));
+}
+
+/// Whether this process has the right to open the region again, for reading and writing.
+pub(crate) fn may_reopen(fd: RawFd) -> bool {
+    let access = Access::READ_OK | Access::WRITE_OK;
+    let name = format!("/proc/self/fd/{fd}");
+    rustix::fs::accessat(rustix::fs::CWD, name, access, AtFlags::EACCESS).is_ok()
+}
+
+/// Another open description of the region, as `at` says for reading alone or for writing, too.
+fn another_description(fd: RawFd, at: i64) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let own = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?;
+    let access = if at == REGION_READERS { OFlags::RDONLY } else { OFlags::RDWR };
+    let name = rustix::path::DecInt::new(fd);
+    rustix::fs::openat(&own, name, access | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn put_in_place(new: &OwnedFd, fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: the region's descriptor is open as long as the region; its owner stays its owner.
+    let mut old = std::mem::ManuallyDrop::new(unsafe {
+        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd)
+    });
+    rustix::io::dup3(new, &mut old, rustix::io::DupFlags::CLOEXEC)
 }
 
 /// Gives it back.
@@ -262,6 +284,19 @@ fn open_file(directory: &Path, openness: Openness) -> Result<OwnedFd, Errno> {
     // Who may read and write the region may enter; the owner always.
     let enter = [0o600, 0o060, 0o006].iter().filter(|&&both| shared & both == both);
     let bits = enter.fold(0o700, |bits, both| bits | both | (both & 0o444) >> 2);
+    let name = directory.join("live");
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // It is made last: most often all is there.
+    if let Ok(fd) = rustix::fs::open(&name, flags, Mode::empty()) {
+        let found = rustix::fs::lstat(directory)?;
+        // Not a symlink that somebody has put there.
+        let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        if !is_directory || !is_open_enough(&found, bits, openness) {
+            catch_up(&open_directory(directory)?, bits, openness)?;
+        }
+        catch_up(&fd, bits & 0o666, openness)?;
+        return Ok(fd);
+    }
     if let Some(parent) = directory.parent()
         && parent == Path::new("/run/solera")
     {
@@ -270,23 +305,18 @@ fn open_file(directory: &Path, openness: Openness) -> Result<OwnedFd, Errno> {
             Err(errno) => return Err(errno),
         }
     }
-    let made = rustix::fs::mkdir(directory, Mode::from_raw_mode(bits));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
-    match made {
-        Ok(()) => resemble(&open(directory)?, bits, openness)?,
+    match rustix::fs::mkdir(directory, Mode::from_raw_mode(bits)) {
+        Ok(()) => resemble(&open_directory(directory)?, bits, openness)?,
         // The region's mode may have changed since.
-        Err(Errno::EXIST) => catch_up(&open(directory)?, bits, openness)?,
+        Err(Errno::EXIST) => catch_up(&open_directory(directory)?, bits, openness)?,
         Err(errno) => return Err(errno),
     }
     let handing = directory.join(HANDING);
     match rustix::fs::mkdir(&handing, Mode::from_raw_mode(0o700)) {
-        Ok(()) => resemble(&open(&handing)?, HANDING_MODE, openness)?,
+        Ok(()) => resemble(&open_directory(&handing)?, HANDING_MODE, openness)?,
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
-    let name = directory.join("live");
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::from_raw_mode(bits & 0o666);
     match rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
         Ok(fd) => {
@@ -300,6 +330,11 @@ fn open_file(directory: &Path, openness: Openness) -> Result<OwnedFd, Errno> {
         }
         Err(errno) => Err(errno),
     }
+}
+
+fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
 }
 
 /// Gives a part of the anchor its mode, and the region's owner and group as far as may be: only
@@ -323,12 +358,18 @@ fn resemble(fd: &OwnedFd, mode: u32, whose: Openness) -> Result<(), Errno> {
 fn catch_up(fd: &OwnedFd, mode: u32, whose: Openness) -> Result<(), Errno> {
     let found = fstat(fd)?;
     let own = rustix::process::geteuid().as_raw();
-    let same = (found.st_mode & 0o7777, found.st_gid) == (mode, whose.gid)
-        && (own != 0 || found.st_uid == whose.uid);
-    if same || found.st_uid != own && (own != 0 || found.st_uid != whose.uid) {
+    if is_open_enough(&found, mode, whose)
+        || found.st_uid != own && (own != 0 || found.st_uid != whose.uid)
+    {
         return Ok(());
     }
     resemble(fd, mode, whose)
+}
+
+/// Whether there is nothing to catch up with.
+fn is_open_enough(found: &Stat, mode: u32, whose: Openness) -> bool {
+    (found.st_mode & 0o7777, found.st_gid) == (mode, whose.gid)
+        && (found.st_uid == whose.uid || !rustix::process::geteuid().is_root())
 }
 
 impl LiveFile {

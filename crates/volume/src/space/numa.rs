@@ -261,6 +261,14 @@ impl Space {
         Ok(node)
     }
 
+    /// This process's home is that of the one that has executed it, which said so.
+    pub fn inherit_home(&self, node: u32) {
+        if self.numa_on() && node < self.nodes() {
+            // The slot keeps it for the next image alone.
+            let _ = self.set_home(node);
+        }
+    }
+
     fn set_home(&self, node: u32) -> Result<()> {
         self.numa.home.store(node + 1, Ordering::Relaxed);
         self.note_home()

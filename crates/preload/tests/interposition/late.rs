@@ -1,0 +1,186 @@
+//! Programs that attach the volume at the first call that needs it, and those that never do.
+
+use std::process::{Command, Stdio};
+
+use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library, text};
+
+fn shell(place: &TestDir, script: &str) -> String {
+    let mut command = Command::new("bash");
+    command.args(["-c", script]).env("PLACE", &place.0);
+    command
+        .env("SOLERA_VOLUME", place.volume())
+        .env("SOLERA_AT", PREFIX)
+        .env("LD_PRELOAD", library());
+    text(&command.output().expect("bash runs"))
+}
+
+fn volume(name: &str) -> TestDir {
+    let place = TestDir::new(name);
+    format(&place.volume());
+    place
+}
+
+/// Whether a process has the volume mapped, as a function of the shell's.
+const MAPPED: &str =
+    "mapped() { if grep -q \"$PLACE\" /proc/$1/maps; then echo yes; else echo no; fi; }; ";
+
+#[test]
+fn a_child_that_needs_no_volume_has_none() {
+    let place = volume("late-none");
+    let script = format!(
+        "{MAPPED} cd {PREFIX}; echo text > file
+         begun() {{ until [ \"$(cat /proc/$1/comm)\" = \"$2\" ]; do :; done; mapped $1; kill $1; }}
+         # By its whole name: the shell looks at the directory first, if it has to search.
+         /bin/sleep 100 & begun $! sleep
+         /bin/sleep 100 < file & begun $! sleep
+         /usr/bin/env /bin/sleep 100 & begun $! sleep
+         /bin/cat file"
+    );
+    // The first and the third inherit nothing but the working directory.
+    assert_eq!(shell(&place, &script), "no\nyes\nno\ntext\n");
+    check_left_in_order(&place.volume());
+}
+
+/// What a child makes of it that was forked without a place.
+#[test]
+fn a_child_takes_a_place_when_it_needs_one() {
+    let place = volume("late-fork");
+    let script = format!(
+        "cd {PREFIX}; echo one > file
+         (cat file; echo two >> file); cat file
+         (cd /; sh -c 'cd {PREFIX}; cat file; pwd'; cat {PREFIX}/file)
+         python3 -c '
+import os, threading
+def add(): open(\"many\", \"a\").write(\"x\")
+if os.fork() == 0:
+    threads = [threading.Thread(target=add) for _ in range(8)]
+    [thread.start() for thread in threads]; [thread.join() for thread in threads]
+    if os.fork() == 0:
+        os.execvp(\"cat\", [\"cat\", \"many\"])
+    os._exit(os.wait()[1])
+print(os.wait()[1])'"
+    );
+    let expected = format!("one\none\ntwo\none\ntwo\n{PREFIX}\none\ntwo\nxxxxxxxx0\n");
+    assert_eq!(shell(&place, &script), expected);
+    check_left_in_order(&place.volume());
+}
+
+/// Children without a place outlive all that had one, killed or not: they attach anew, and nobody
+/// waits for them.
+#[test]
+fn a_child_outlives_all_that_are_attached() {
+    let place = volume("late-alone");
+    let plain = |script: &str| {
+        let output = Command::new("bash").args(["-c", script]).current_dir(&place.0).output();
+        text(&output.expect("bash runs"))
+    };
+    for end in ["exit", "kill -9 $$"] {
+        plain("rm -f fork exec done; mkfifo fork exec done");
+        let script = format!(
+            "(read < \"$PLACE/fork\"; echo forked >> {PREFIX}/file; echo > \"$PLACE/done\") &
+             sh -c 'read x < \"$PLACE/exec\"; echo executed >> {PREFIX}/file; echo > \"$PLACE/done\"' &
+             {end}"
+        );
+        let mut first = Command::new("bash");
+        first.args(["-c", &script]).env("PLACE", &place.0).stdout(Stdio::null());
+        first.env("SOLERA_VOLUME", place.volume()).env("SOLERA_AT", PREFIX);
+        first.env("LD_PRELOAD", library()).status().expect("bash runs");
+        // Both children wait. Whoever attaches now waits for neither.
+        assert_eq!(shell(&place, &format!("echo new > {PREFIX}/file; cat {PREFIX}/file")), "new\n");
+        assert_eq!(plain("echo > fork; cat done; echo > exec; cat done"), "\n\n");
+        let expected = "new\nforked\nexecuted\n";
+        assert_eq!(shell(&place, &format!("cat {PREFIX}/file")), expected, "{end}");
+        check_left_in_order(&place.volume());
+    }
+}
+
+/// The user that a program becomes may not open the volume: it attaches before.
+#[test]
+fn another_user_before_the_first_call() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not tested: only root becomes other users");
+        return;
+    }
+    let place = volume("late-user");
+    let script = format!(
+        "cd /; umask 0; echo text > {PREFIX}/file
+         setpriv --reuid 12345 --clear-groups sh -c 'id -u; cat {PREFIX}/file; sh -c \"cat {PREFIX}/file\"'
+         sh -c 'setpriv --reuid 12345 --clear-groups cat {PREFIX}/file; echo $?'
+         python3 -c '
+import os
+if os.fork() == 0:
+    os.setuid(12345)
+    print(open(\"{PREFIX}/file\").read(), end=\"\", flush=True)
+    os.execvp(\"cat\", [\"cat\", \"{PREFIX}/file\"])
+os.wait()'"
+    );
+    assert_eq!(shell(&place, &script), "12345\ntext\ntext\ntext\n0\ntext\ntext\n");
+    check_left_in_order(&place.volume());
+}
+
+/// The volume's file has another name by now: what is executed then inherits it.
+#[test]
+fn the_volume_is_renamed_while_in_use() {
+    let place = volume("late-renamed");
+    let script = format!(
+        "cd {PREFIX}; echo text > file; mv {volume} {volume}.other
+         cat file; (cat file); sh -c 'cat file'; mv {volume}.other {volume}; cat file",
+        volume = place.volume().display()
+    );
+    assert_eq!(shell(&place, &script), "text\n".repeat(4));
+    check_left_in_order(&place.volume());
+}
+
+/// Threads that attach at once, beside one that forks and executes.
+#[test]
+fn threads_attach_beside_forks() {
+    let place = volume("late-threads");
+    let script = format!(
+        "cat > \"$PLACE/threads.py\" <<'END'
+import os, subprocess, sys, threading
+go = threading.Event()
+def use(number):
+    go.wait()
+    with open(f'{PREFIX}/{{number}}', 'w') as file: file.write('x')
+def fork():
+    go.wait()
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if os.path.isdir('{PREFIX}') else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert subprocess.run(['true']).returncode == 0
+threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+threads.append(threading.Thread(target=fork))
+[thread.start() for thread in threads]
+go.set()
+[thread.join() for thread in threads]
+END
+         for i in $(seq 10); do python3 \"$PLACE/threads.py\" || echo failed; rm {PREFIX}/[0-3]; done
+         ls {PREFIX}"
+    );
+    assert_eq!(shell(&place, &script), "");
+    check_left_in_order(&place.volume());
+}
+
+/// System calls that a program without use of the volume may make more than one without this
+/// library: before the exec, to see what it needs and whether the volume is where it was (23); the
+/// dynamic linker's for the library (7), the C library's patched file (12), handlers and their
+/// masks, what user and what directory this is, the page that forks empty (26).
+const CALLS_MAX: u64 = 68;
+
+/// A program that is executed by one that holds nothing makes few system calls more.
+#[test]
+fn the_calls_of_a_program_without_use_are_counted() {
+    let place = volume("late-calls");
+    let count = place.0.join("calls");
+    compile("calls.c", &count, &["-O1", "-DINHERITS"]);
+    let plain = Command::new(&count).arg("/bin/true").env_clear().output().expect("it runs");
+    let plain: u64 = text(&plain).trim().parse().expect("a number");
+    let found: u64 = shell(&place, &format!("cd /; {} /bin/true", count.display()))
+        .trim()
+        .parse()
+        .expect("a number");
+    eprintln!("system calls of a program: {plain}, without use of the volume {found}");
+    assert!(found - plain <= CALLS_MAX, "{found} instead of {plain}");
+}
