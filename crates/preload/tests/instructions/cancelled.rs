@@ -34,7 +34,7 @@ const BYTES: usize = 6000;
 const INTERRUPTED: &str = "value -1, failed 4, at 0, has contents, piped pipe,";
 
 /// The calls, as `cancelled.c` names them.
-const CASES: [(char, &str); 10] = [
+const CASES: [(char, &str); 15] = [
     ('r', "read"),
     ('w', "write"),
     ('p', "read of an empty pipe"),
@@ -44,6 +44,11 @@ const CASES: [(char, &str); 10] = [
     ('g', "fgetc"),
     ('s', "splice of an empty pipe"),
     ('S', "splice"),
+    ('v', "writev"),
+    ('V', "preadv"),
+    ('e', "sendfile"),
+    ('d', "getdents64"),
+    ('P', "poll of an empty pipe"),
     ('k', "read and fork"),
 ];
 
@@ -63,6 +68,8 @@ enum Deed {
     SetUser,
     /// A signal comes first, whose handler makes calls.
     Signalled,
+    /// The same, and it is cancelled in the handler.
+    InHandler,
     /// It is stopped, while another one makes calls.
     Stopped,
 }
@@ -143,8 +150,9 @@ impl Runs {
                     program.act("s", "set", true)?;
                     program.settle()?;
                 }
-                Deed::Signalled => {
-                    program.act("u", "sent", false)?;
+                Deed::Signalled | Deed::InHandler => {
+                    let handler = if deed == Deed::Signalled { "u" } else { "h" };
+                    program.act(handler, "sent", false)?;
                     program.settle()?;
                 }
                 // In the library it may hold what the other one needs.
@@ -264,6 +272,7 @@ fn compare(plain: &mut Runs, found: &mut Runs, command: &str, deed: Deed) -> Vec
         Deed::Cancelled => "cancelled",
         Deed::SetUser => "user",
         Deed::Signalled => "signalled",
+        Deed::InHandler => "handler",
         Deed::Stopped => "stopped",
     };
     let what = format!("{command}/{what}");
@@ -297,8 +306,9 @@ fn compare_all(name: &str, letters: &str, deed: Deed) {
     for (letter, name) in CASES {
         let wanted = std::env::var("SOLERA_CALL").map(|wanted| wanted == name);
         let turn = || rotation::chosen(&format!("instructions/{letters}/{name}"), PARTS);
-        // A thread that may be cancelled at any time must not make a child.
-        let is_sound = letter != 'k' || letters.starts_with('D');
+        // A thread that may be cancelled at any time must not make a child, nor one whose handler
+        // is left with the C library's locks held.
+        let is_sound = letter != 'k' || letters.starts_with('D') && deed != Deed::InHandler;
         if !is_sound || !wanted.unwrap_or_else(|_| turn()) {
             continue;
         }
@@ -333,6 +343,17 @@ fn the_user_changes_at_any_instruction() {
 #[test]
 fn a_signal_comes_at_any_instruction() {
     compare_all("signalled", "Dn", Deed::Signalled);
+}
+
+/// Its process ended where the call was served, and not inside.
+#[test]
+fn a_handler_is_cancelled_at_any_instruction_that_it_has_interrupted() {
+    compare_all("handler", "Dn", Deed::InHandler);
+}
+
+#[test]
+fn a_handler_of_the_asynchronous_type_is_cancelled_at_any_instruction() {
+    compare_all("asynchronous-handler", "An", Deed::InHandler);
 }
 
 #[test]
