@@ -142,10 +142,9 @@ fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr
     }
     match start(process, dirfd, path, true) {
         Some(Start::At(node, text)) => Plain::of(process.walk(node).plain(node, &text, attr)),
-        Some(Start::Descriptor(_)) => Plain::Unknown,
         // Where a symlink at the end is followed, more leads to the volume.
         None if working_directory_link(process, path).is_none() => Plain::Kernel,
-        None => Plain::Unknown,
+        Some(Start::Descriptor(_)) | None => Plain::Unknown,
     }
 }
 
@@ -311,9 +310,9 @@ fn is_winding(path: &[u8]) -> bool {
     const WORD: usize = size_of::<u64>();
     const ONES: u64 = u64::from_ne_bytes([1; WORD]);
     const SLASHES: u64 = u64::from_ne_bytes([b'/'; WORD]);
-    const _: () = assert!(b'.' | 1 == b'/');
     let winds = |one: &[u8; WORD], next: &[u8; WORD]| {
         let (one, next) = (u64::from_ne_bytes(*one), u64::from_ne_bytes(*next));
+        // With its lowest bit a dot is a slash, and so is a slash.
         let differs = (one ^ SLASHES) | ((next | ONES) ^ SLASHES);
         // A byte of it is zero.
         differs.wrapping_sub(ONES) & !differs & ONES << 7 != 0
