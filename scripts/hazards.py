@@ -54,11 +54,6 @@ HAZARDS = {
 }
 # As in crates/preload/tests/support: programs that are another thing if they are static.
 NEVER_STATIC = {"exits", "forks"}
-# What fails in up to so many of a hundred runs, and why: told, and not counted.
-KNOWN = {
-    ("signals", "dynamic"): (10, "a thread of the asynchronous type that is cancelled in a handler which has "
-                             "interrupted a served call ends its process (docs/caveats.md)"),
-}
 FORMS = {"dynamic": ["-O2"], "static": ["-O1", "-static"]}
 SECONDS_MAX = 60
 
@@ -124,10 +119,6 @@ def hazard(name, form, count, seed, folder):
     seconds = time.monotonic() - began
     of_its_own = f", {own} on tmpfs, too" if own else ""
     print(f"{name:16} {form:8} {count} runs, {failed} failed{of_its_own}  {seconds:.0f} s", flush=True)
-    share, why = KNOWN.get((name, form), (0, ""))
-    if 0 < failed <= max(1, count * share // 100):
-        print(f"    known: {why}", flush=True)
-        return 0
     return failed
 
 

@@ -15,7 +15,7 @@ use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
 use crate::paths::identity;
 use crate::paths::standins;
-use crate::paths::{self, Target};
+use crate::paths::{self, Plain, Target};
 
 /// Flags with which `open` does more than find what is there and open it.
 const MORE: c_int =
@@ -38,11 +38,12 @@ pub fn open_at(
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
     let mut attr = Attr::NONE;
-    if taken.is_ok()
-        && flags & MORE == 0
-        && paths::plain(process, dirfd, text, &mut attr)
-        && matches!(attr.kind, Kind::File | Kind::Directory)
-    {
+    let is_simple = taken.is_ok() && flags & MORE == 0;
+    let plain = is_simple.then(|| paths::plain(process, dirfd, text, &mut attr));
+    if plain == Some(Plain::Kernel) {
+        return identity::open(process, text, flags);
+    }
+    if plain == Some(Plain::Attributes) && matches!(attr.kind, Kind::File | Kind::Directory) {
         if let Some(copy) = standins::loaded_copy(attr.node) {
             return Ok(kernel(libc::AT_FDCWD, copy.as_ptr()));
         }

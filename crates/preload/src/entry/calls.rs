@@ -21,6 +21,7 @@ use crate::entry::{Served, Stop, outside};
 use crate::interposed::bodies;
 use crate::mappings::{cache_segments, calls as mappings};
 use crate::paths;
+use crate::paths::links;
 
 /// `PR_SET_SECCOMP`: reads, writes and the end only.
 const STRICT: usize = libc::SECCOMP_MODE_STRICT as usize;
@@ -180,6 +181,7 @@ bodies! {
         }
         if option == libc::PR_SET_SECCOMP {
             dispatch::before_filter(a == STRICT);
+            links::before_filter();
             flac::program::stop();
         }
         Err(Stop::Kernel)
@@ -188,6 +190,7 @@ bodies! {
         let _ = (flags, arguments);
         if operation != libc::SECCOMP_GET_ACTION_AVAIL {
             dispatch::before_filter(operation == libc::SECCOMP_SET_MODE_STRICT);
+            links::before_filter();
             flac::program::stop();
         }
         Err(Stop::Kernel)

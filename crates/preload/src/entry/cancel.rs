@@ -282,6 +282,20 @@ fn is_ours(rip: usize) -> bool {
     is_own_code(rip) || ARMED.iter().filter_map(OnceLock::get).any(|armed| armed.is_added(rip))
 }
 
+/// In a signal's handler: a thread that it has found in padding, where a call of the C library's
+/// is on its way to the entry, goes on there. No table of unwinding knows the padding.
+///
+/// # Safety
+///
+/// `context` is what the kernel gave to the handler.
+pub unsafe fn go_to_entry(context: *mut c_void) {
+    // SAFETY: as the caller says.
+    let rip = unsafe { &mut registers(context)[libc::REG_RIP as usize] };
+    if ARMED.iter().filter_map(OnceLock::get).any(|armed| armed.is_jump(*rip as usize)) {
+        *rip = door::entry::entry().start as libc::greg_t;
+    }
+}
+
 /// Whether the thread that the signal has found may end where it stands, as far as our code is
 /// concerned.
 fn may_end(registers: &mut [libc::greg_t; 23], is_own: bool) -> bool {

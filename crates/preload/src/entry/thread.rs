@@ -349,6 +349,13 @@ impl OwnCode {
         (self.own, self.selector) = (0, TRAPS);
     }
 
+    /// Own code is left for ever without what dropping this would have done: the program's runs.
+    pub fn is_left() {
+        let thread = here();
+        thread.own.store(0, Ordering::Relaxed);
+        thread.selector.store(TRAPS, Ordering::Relaxed);
+    }
+
     #[inline]
     fn found() -> Self {
         let thread = here();

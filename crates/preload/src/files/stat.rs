@@ -14,7 +14,7 @@ use crate::entry::process::{Process, VolumeView};
 use crate::entry::{Served, Stop};
 use crate::paths::credentials;
 use crate::paths::flags;
-use crate::paths::{self, Target};
+use crate::paths::{self, Plain, Target};
 
 const SECOND: i64 = 1_000_000_000;
 /// The unit in which programs should read and write.
@@ -157,8 +157,12 @@ pub fn ask(
         let none = path.0.is_null() && flags & libc::AT_EMPTY_PATH != 0;
         if none { Ok(b"".as_slice()) } else { Err(errno) }
     })?;
-    if !text.is_empty() && paths::plain(process, dirfd, text, attr) {
-        return Ok(None);
+    if !text.is_empty() {
+        match paths::plain(process, dirfd, text, attr) {
+            Plain::Attributes => return Ok(None),
+            Plain::Kernel => return Err(Stop::Kernel),
+            Plain::Unknown => {}
+        }
     }
     ask_further(process, (dirfd, text, flags), attr)
 }

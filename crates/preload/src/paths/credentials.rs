@@ -106,8 +106,29 @@ fn groups() -> Vec<u32> {
     many.iter().map(|gid| gid.as_raw()).collect()
 }
 
-/// Asks the kernel for the calling thread's identity.
+/// The process's identity is that of its real user and group, too.
+static IS_REAL: AtomicBool = AtomicBool::new(false);
+
+/// Asks the kernel for the process's identity, which the calling thread has.
 pub fn learn() -> &'static Cred {
+    let cred = learn_own();
+    let (uid, gid) = real_ids();
+    IS_REAL.store(acts_as(cred, uid, gid), Ordering::Relaxed);
+    cred
+}
+
+fn real_ids() -> (u32, u32) {
+    (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+}
+
+/// Whether `access` by these ids asks of the same identity. A privileged user 0 is bound by no
+/// group.
+fn acts_as(cred: &Cred, uid: u32, gid: u32) -> bool {
+    uid == 0 && cred.privileged() || cred.is_simply(uid, gid)
+}
+
+/// Asks the kernel for the calling thread's identity.
+fn learn_own() -> &'static Cred {
     let (mut uid, mut gid) =
         (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if FOR_FILES.load(Ordering::Relaxed) {
@@ -127,7 +148,7 @@ fn own() -> &'static Cred {
         // SAFETY: not null beside a number that is not 0; what is kept stays.
         return unsafe { &*known };
     }
-    let cred = learn();
+    let cred = learn_own();
     thread.cred.store(std::ptr::from_ref(cred).cast_mut(), Ordering::Relaxed);
     thread.cred_changes.store(changes, Ordering::Relaxed);
     cred
@@ -136,15 +157,14 @@ fn own() -> &'static Cred {
 /// The real user, with what user 0 may do, for `access`; `None`: the thread acts as that anyway.
 #[inline]
 pub fn real(process: &Process) -> Option<&'static Cred> {
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let cred = process.cred();
-    // A privileged user 0 is bound by no group.
-    if uid == 0 && cred.privileged() { None } else { other(cred, uid, gid) }
+    if IS_REAL.load(Ordering::Relaxed) && !cred.is_of_threads() { None } else { other(cred) }
 }
 
 #[cold]
-fn other(cred: &Cred, uid: u32, gid: u32) -> Option<&'static Cred> {
-    if cred.is_simply(uid, gid) || ELSEWHERE.load(Ordering::Relaxed) {
+fn other(cred: &Cred) -> Option<&'static Cred> {
+    let (uid, gid) = real_ids();
+    if acts_as(cred, uid, gid) || ELSEWHERE.load(Ordering::Relaxed) {
         return None;
     }
     Some(kept(cred.with(uid, gid, if uid == 0 { capabilities().1 } else { 0 })))

@@ -3,21 +3,22 @@
 //! A path that does not name the prefix is the kernel's, which follows its own symlinks; where one
 //! leads into the prefix, it finds nothing there. So a call whose path was left to the kernel, and
 //! which then fails with `ENOENT`, is made once more ([`crate::entry::serve`]): this time the path
-//! is walked here, link by link, to see whether it reaches the volume. A call that succeeds pays
-//! nothing for this. A path that a symlink on the volume leads out of it is walked at once: that is
-//! rare, and the kernel's answer to it ends the call.
+//! is walked here, link by link, to see whether it reaches the volume; but first the kernel is
+//! asked whether it meets a link at all. A call that succeeds pays nothing for this. A path that a
+//! symlink on the volume leads out of it is walked at once: that is rare, and the kernel's answer
+//! to it ends the call.
 //!
 //! Locks: none.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use vfs::Node;
 use vfs::walk::LINKS_MAX;
 
 use crate::entry::process::Process;
-use crate::entry::thread::here;
+use crate::entry::thread::{has_one_thread, here};
 use crate::paths;
 
 /// No path was left to the kernel.
@@ -39,18 +40,23 @@ pub fn was_left() -> bool {
     here().links.load(Ordering::Relaxed) == LEFT
 }
 
-/// Whether the call is made once more, with its paths walked.
-#[inline]
-pub fn is_walked() -> bool {
-    here().links.load(Ordering::Relaxed) == WALKED
-}
-
 /// Runs `call` with its paths walked.
 pub fn walked<T>(call: impl FnOnce() -> T) -> T {
     here().links.store(WALKED, Ordering::Relaxed);
     let value = call();
     begin();
     value
+}
+
+/// A path of the call is left to the kernel, whatever it leads to, unless this is the second time.
+#[inline]
+pub fn is_left() -> bool {
+    let links = &here().links;
+    let is_left = links.load(Ordering::Relaxed) != WALKED;
+    if is_left {
+        links.store(LEFT, Ordering::Relaxed);
+    }
+    is_left
 }
 
 /// A path that is the kernel's by its text: where it leads below a volume's prefix, and its root,
@@ -61,27 +67,35 @@ pub fn leave(
     whole: impl FnOnce() -> Option<Vec<u8>>,
     follow: bool,
 ) -> Option<(Node, Vec<u8>)> {
-    if is_walked() {
-        return through(process, whole()?, follow);
+    if is_left() { None } else { through(process, whole()?, follow) }
+}
+
+/// The process has a filter of system calls, which may know fewer than this library.
+static IS_FILTERED: AtomicBool = AtomicBool::new(false);
+
+/// It is about to set one.
+pub fn before_filter() {
+    IS_FILTERED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the kernel finds nothing at an absolute path, and met no symlink on the way there.
+///
+/// One call instead of one for each name. The kernel takes a number for the time of it, which no
+/// other thread must miss.
+fn meets_no_link(path: &[u8]) -> bool {
+    if !has_one_thread() || IS_FILTERED.load(Ordering::Relaxed) {
+        return false;
     }
-    here().links.store(LEFT, Ordering::Relaxed);
-    None
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let found = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve);
+    found.err() == Some(Errno::NOENT)
 }
 
-/// Whether the kernel meets a symlink on an absolute path, or may: a kernel or sandbox that cannot
-/// be asked does not say.
-fn may_meet_link(path: &[u8], follow: bool) -> bool {
-    let last = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = OFlags::PATH | OFlags::CLOEXEC | last;
-    let found = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-    matches!(found, Err(Errno::LOOP | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::MFILE))
-}
-
-/// Follows an absolute path's symlinks until the rest lies below a prefix. Most paths that are not
-/// found have none: that takes one system call, not one for each name.
+/// Follows an absolute path's symlinks until the rest lies below a prefix.
 #[cold]
 pub fn through(process: &Process, path: Vec<u8>, follow: bool) -> Option<(Node, Vec<u8>)> {
-    if !may_meet_link(&path, follow) {
+    if meets_no_link(&path) {
         return None;
     }
     let mut pending = path;

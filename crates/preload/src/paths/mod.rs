@@ -103,32 +103,70 @@ enum Start<'a> {
     Descriptor(c_int),
 }
 
+/// What [`plain`] found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Plain {
+    /// Its attributes.
+    Attributes,
+    /// The path is the kernel's: [`resolve`] would say the same.
+    Kernel,
+    Unknown,
+}
+
+impl Plain {
+    fn of(found: bool) -> Self {
+        if found { Self::Attributes } else { Self::Unknown }
+    }
+}
+
 /// Writes to `attr` the attributes of what `path` leads to, if that is on the volume and reached
-/// the plain way; `false` says nothing.
+/// the plain way.
 #[inline]
-pub fn plain(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
+pub fn plain(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> Plain {
     if let Some((seen, rest)) = below_prefix(process, path) {
-        return process.walk_in(seen).plain(seen.root, &rest[1..], attr);
+        return Plain::of(process.walk_in(seen).plain(seen.root, &rest[1..], attr));
     }
     if path.first() != Some(&b'/')
         && let Some(desc) = fdtable::get(dirfd)
     {
         // Which volume's surroundings these are makes no difference: a plain path meets no prefix.
-        return process.walk_in(process.first()).plain_at(desc, path, attr);
+        return Plain::of(process.walk_in(process.first()).plain_at(desc, path, attr));
     }
     plain_elsewhere(process, dirfd, path, attr)
 }
 
 /// As [`plain`], of a path that is not written with the prefix.
-fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
-    // What is walked is walked once, not for this question, too.
-    if links::is_walked() {
-        return false;
+fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> Plain {
+    if is_elsewhere(process, path) && links::is_left() {
+        return Plain::Kernel;
     }
     match start(process, dirfd, path, true) {
-        Some(Start::At(node, text)) => process.walk(node).plain(node, &text, attr),
-        Some(Start::Descriptor(_)) | None => false,
+        Some(Start::At(node, text)) => Plain::of(process.walk(node).plain(node, &text, attr)),
+        // Where a symlink at the end is followed, more leads to the volume.
+        None if working_directory_link(process, path).is_none() => Plain::Kernel,
+        Some(Start::Descriptor(_)) | None => Plain::Unknown,
     }
+}
+
+/// Whether an absolute path is outside by its text alone: no link of `/proc` or `/dev`, and none
+/// that begins with a prefix or would after its dots and slashes.
+#[inline]
+fn is_elsewhere(process: &Process, path: &[u8]) -> bool {
+    path.first() == Some(&b'/')
+        && !path.starts_with(b"/proc/")
+        && !path.starts_with(b"/dev/")
+        && !begins_as_prefix(process, path)
+        && !is_winding(path)
+}
+
+/// Whether a path begins with the text of a prefix. Most differ at its last byte.
+#[inline]
+fn begins_as_prefix(process: &Process, path: &[u8]) -> bool {
+    let begins = |seen: &VolumeView| {
+        let last = seen.prefix.len().wrapping_sub(1);
+        path.get(last) == seen.prefix.last() && path.starts_with(&seen.prefix)
+    };
+    begins(process.first()) || process.others().iter().any(begins)
 }
 
 /// The volume with whose prefix a path begins as it is, and what follows there, from its slash on:
@@ -259,16 +297,35 @@ fn absolute_elsewhere<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>
         }
         return at_descriptor(process, fd, Cow::Borrowed(rest));
     }
-    let as_written = process.volumes().any(|seen| path.starts_with(&seen.prefix));
-    // All pairs are looked at, several at once.
-    let is_winding = |pair: [&u8; 2]| matches!(pair, [b'/', b'.' | b'/']);
-    let pairs = || path.iter().zip(path.iter().skip(1));
-    let winding = || pairs().fold(false, |found, (one, next)| found | is_winding([one, next]));
-    if !as_written && !winding() {
+    if !begins_as_prefix(process, path) && !is_winding(path) {
         return None;
     }
     let (root, rest) = strip(process, path)?;
     Some(Start::At(root, Cow::Borrowed(rest)))
+}
+
+/// Whether a slash in a path is followed by another one, or by a dot: eight places at once, the
+/// bytes there and those behind them.
+fn is_winding(path: &[u8]) -> bool {
+    const WORD: usize = size_of::<u64>();
+    const ONES: u64 = u64::from_ne_bytes([1; WORD]);
+    const SLASHES: u64 = u64::from_ne_bytes([b'/'; WORD]);
+    let winds = |one: &[u8; WORD], next: &[u8; WORD]| {
+        let (one, next) = (u64::from_ne_bytes(*one), u64::from_ne_bytes(*next));
+        // With its lowest bit a dot is a slash, and so is a slash.
+        let differs = (one ^ SLASHES) | ((next | ONES) ^ SLASHES);
+        // A byte of it is zero.
+        differs.wrapping_sub(ONES) & !differs & ONES << 7 != 0
+    };
+    let behind = path.get(1..).unwrap_or_default();
+    let before = &path[..behind.len()];
+    if before.as_chunks().0.iter().zip(behind.as_chunks().0).any(|(one, next)| winds(one, next)) {
+        return true;
+    }
+    match (before.last_chunk(), behind.last_chunk()) {
+        (Some(one), Some(next)) => winds(one, next),
+        _ => path.windows(2).any(|pair| matches!(pair, [b'/', b'.' | b'/'])),
+    }
 }
 
 /// A relative path below a directory of the kernel's: it can reach the prefix only by way of one of
@@ -415,5 +472,24 @@ pub fn volume_at<'p>(process: &'p Process, path: &[u8], follow: bool) -> Option<
             Some((root, _)) => process.volume_of(root),
             None => process.first(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_path_winds_at_any_place() {
+        let plain = b"/usr/lib/x86_64-linux-gnu/libc.so.6";
+        for length in 0..=plain.len() {
+            assert!(!super::is_winding(&plain[..length]), "{length}");
+            for at in 0..length.saturating_sub(1) {
+                for pair in [b"//", b"/."] {
+                    let mut path = plain[..length].to_vec();
+                    path[at..at + 2].copy_from_slice(pair);
+                    assert!(super::is_winding(&path), "{length}, {at}");
+                }
+            }
+        }
+        assert!(super::is_winding(b"/usr/.") && !super::is_winding(b"/a.b/c/d-e/"));
     }
 }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::siginfo_t;
 use os::interrupt::{Watched, redirect, watch};
 
+use crate::entry::cancel;
 use crate::entry::pending_signals::{
     FAULTS, KEEPABLE, OWN, OWN_MASK, bit, change_mask, change_stack, queue, set_mask,
 };
@@ -81,6 +82,9 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         return unsafe { (*thread.held.get())[index] = info.read() };
     }
     if !thread.is_inside() {
+        // The handler may end the thread.
+        // SAFETY: the kernel's context of this handler.
+        unsafe { cancel::go_to_entry(context) };
         return give(signal, info, context, &mut own);
     }
     match fault {

@@ -5,16 +5,21 @@
 // A command: the letter of a call; D or A, the type of cancellation; n or m, the stack of the usual size
 // or the least. The thread marks "victim" before its call and "returned" behind it. Then come, as often
 // as wanted, s (this thread changes the user, which all threads take part in; marks "set"), u (it sends
-// the thread a signal, whose handler makes calls; marks "sent"), b (it makes calls itself; marks
-// "worked"), and once c (it cancels the thread, marks "cancelled", joins it and marks what it sees).
+// the thread a signal, whose handler makes calls; marks "sent"), h (the same, and the handler stays),
+// b (it makes calls itself; marks "worked"), and once c (it cancels the thread, marks "cancelled", joins
+// it and marks what it sees).
 #include "say.h"
+#include <dirent.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
 
 #define MARK(text) asm volatile("int3" : : "a"(text) : "memory")
 
 enum { BYTES = 6000 };
 
-static int file, base, ends[2], fifo, mine;
+static int file, base, ends[2], fifo, mine, directory;
 static FILE *stream;
 static char buffer[4096], call, type, stack_of, order[16];
 static volatile int begun, steps;
@@ -38,6 +43,9 @@ static void destroy(int *object) {
 static __attribute__((noinline)) void make(void) {
     char bytes[8] = "....";
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 10};
+    struct iovec parts[2] = {{"wo", 2}, {"rd", 2}}, rooms[2] = {{bytes, 2}, {bytes + 2, 2}};
+    struct pollfd polled = {ends[0], POLLIN, 0};
+    char names[1024];
     begun = 1;
     MARK("victim");
     switch (call) {
@@ -71,6 +79,21 @@ static __attribute__((noinline)) void make(void) {
         if (child == 0)
             _exit(0);
         value = child > 0 ? 1 : child;
+        break;
+    case 'v':
+        value = writev(file, parts, 2);
+        break;
+    case 'V':
+        value = preadv(file, rooms, 2, 1);
+        break;
+    case 'e':
+        value = sendfile(ends[1], file, NULL, 4);
+        break;
+    case 'd':
+        value = getdents64(directory, names, sizeof names);
+        break;
+    case 'P':
+        value = poll(&polled, 1, -1);
         break;
     default:
         value = splice(ends[0], NULL, file, NULL, 4, 0);
@@ -114,6 +137,12 @@ static void handle(int number) {
     errno = before;
 }
 
+static void stay(int number) {
+    handle(number);
+    for (;;)
+        pause();
+}
+
 static int lowest(void) {
     int fd = dup(0);
     close(fd);
@@ -130,6 +159,7 @@ static void prepare(void) {
     fcntl(mine, F_OFD_SETLK, &lock);
     stream = fdopen(open("file", O_RDONLY), "r");
     setvbuf(stream, buffer, _IOFBF, sizeof buffer);
+    directory = open(".", O_RDONLY | O_DIRECTORY);
     base = lowest();
     order[0] = begun = steps = value = failed = 0;
 }
@@ -159,7 +189,7 @@ static const char *judged(void *result) {
              (long)lseek(file, 0, SEEK_CUR), bytes, piped, lock.l_type != F_UNLCK, left,
              taken ? "locked" : "free", at, (long)lseek(fileno(stream), 0, SEEK_CUR),
              all_is_free() ? "all free" : "NOT free");
-    close(ends[0]), close(ends[1]);
+    close(ends[0]), close(ends[1]), close(directory);
     if (child > 0)
         waitpid(child, NULL, 0);
     child = 0;
@@ -187,6 +217,8 @@ int main(int argc, char **argv) {
     sigprocmask(SIG_BLOCK, &set, NULL);
     struct sigaction action = {.sa_handler = handle};
     sigaction(SIGUSR1, &action, NULL);
+    action.sa_handler = stay;
+    sigaction(SIGUSR2, &action, NULL);
     for (char letters[3]; read(0, letters, 3) == 3;) {
         call = letters[0], type = letters[1], stack_of = letters[2];
         prepare();
@@ -202,8 +234,8 @@ int main(int argc, char **argv) {
             if (how == 's') {
                 setuid(getuid());
                 MARK("set");
-            } else if (how == 'u') {
-                pthread_kill(thread, SIGUSR1);
+            } else if (how == 'u' || how == 'h') {
+                pthread_kill(thread, how == 'u' ? SIGUSR1 : SIGUSR2);
                 MARK("sent");
             } else {
                 MARK(all_is_free() ? "worked" : "NOT worked");

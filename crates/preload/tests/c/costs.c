@@ -119,6 +119,12 @@ static void names(void) {
     OPERATION("stat, 8 deep", MUST(stat(deep, &is)));
     OPERATION("open, close", MUST(close(open(path, O_RDWR))));
     OPERATION("access", MUST(access(path, R_OK)));
+    // Those that the kernel serves.
+    const char *outside = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+    OPERATION("stat, outside", MUST(stat(outside, &is)));
+    OPERATION("access, outside", MUST(access(outside, R_OK)));
+    OPERATION("open, close, outside", MUST(close(open(outside, O_RDONLY))));
+    OPERATION("access, nothing outside", access("/usr/lib/x86_64-linux-gnu/none", R_OK));
     OPERATION("rename", MUST(rename(i % 2 ? "two" : "small", i % 2 ? "small" : "two")));
 }
 

@@ -34,7 +34,7 @@ const BYTES: usize = 6000;
 const INTERRUPTED: &str = "value -1, failed 4, at 0, has contents, piped pipe,";
 
 /// The calls, as `cancelled.c` names them.
-const CASES: [(char, &str); 10] = [
+const CASES: [(char, &str); 15] = [
     ('r', "read"),
     ('w', "write"),
     ('p', "read of an empty pipe"),
@@ -44,6 +44,11 @@ const CASES: [(char, &str); 10] = [
     ('g', "fgetc"),
     ('s', "splice of an empty pipe"),
     ('S', "splice"),
+    ('v', "writev"),
+    ('V', "preadv"),
+    ('e', "sendfile"),
+    ('d', "getdents64"),
+    ('P', "poll of an empty pipe"),
     ('k', "read and fork"),
 ];
 
@@ -63,6 +68,8 @@ enum Deed {
     SetUser,
     /// A signal comes first, whose handler makes calls.
     Signalled,
+    /// The same, and it is cancelled in the handler.
+    InHandler,
     /// It is stopped, while another one makes calls.
     Stopped,
 }
@@ -143,8 +150,9 @@ impl Runs {
                     program.act("s", "set", true)?;
                     program.settle()?;
                 }
-                Deed::Signalled => {
-                    program.act("u", "sent", false)?;
+                Deed::Signalled | Deed::InHandler => {
+                    let handler = if deed == Deed::Signalled { "u" } else { "h" };
+                    program.act(handler, "sent", false)?;
                     program.settle()?;
                 }
                 // In the library it may hold what the other one needs.
@@ -264,6 +272,7 @@ fn compare(plain: &mut Runs, found: &mut Runs, command: &str, deed: Deed) -> Vec
         Deed::Cancelled => "cancelled",
         Deed::SetUser => "user",
         Deed::Signalled => "signalled",
+        Deed::InHandler => "handler",
         Deed::Stopped => "stopped",
     };
     let what = format!("{command}/{what}");
@@ -277,9 +286,10 @@ fn compare(plain: &mut Runs, found: &mut Runs, command: &str, deed: Deed) -> Vec
         rotation::chosen(&format!("instructions/{what}/{at}"), (same as u32 / wanted).max(1))
     };
     let outcomes = found.outcomes(command, deed, chosen).expect("on a volume");
-    // The kernel looks for signals before it moves something, too.
-    let is_splice = command.starts_with('S') && deed == Deed::Signalled;
-    let is_interrupted = |text: &str| is_splice && text.contains(INTERRUPTED);
+    // The kernel looks for signals before it moves something, too; for `sendfile` into a pipe only
+    // while that is full (docs/caveats.md).
+    let moves = command.starts_with(['S', 'e']) && deed == Deed::Signalled;
+    let is_interrupted = |text: &str| moves && text.contains(INTERRUPTED);
     let is_new = |text: &str| !allowed.contains_key(text) && !is_interrupted(text);
     let new = outcomes.iter().filter(|(text, _)| is_new(text));
     let new: Vec<_> = new.map(|(text, at)| format!("{what}, at {at}: {text}")).collect();
@@ -297,8 +307,9 @@ fn compare_all(name: &str, letters: &str, deed: Deed) {
     for (letter, name) in CASES {
         let wanted = std::env::var("SOLERA_CALL").map(|wanted| wanted == name);
         let turn = || rotation::chosen(&format!("instructions/{letters}/{name}"), PARTS);
-        // A thread that may be cancelled at any time must not make a child.
-        let is_sound = letter != 'k' || letters.starts_with('D');
+        // A thread that may be cancelled at any time must not make a child, nor one whose handler
+        // is left with the C library's locks held.
+        let is_sound = letter != 'k' || letters.starts_with('D') && deed != Deed::InHandler;
         if !is_sound || !wanted.unwrap_or_else(|_| turn()) {
             continue;
         }
@@ -333,6 +344,17 @@ fn the_user_changes_at_any_instruction() {
 #[test]
 fn a_signal_comes_at_any_instruction() {
     compare_all("signalled", "Dn", Deed::Signalled);
+}
+
+/// Its process ended where the call was served, and not inside.
+#[test]
+fn a_handler_is_cancelled_at_any_instruction_that_it_has_interrupted() {
+    compare_all("handler", "Dn", Deed::InHandler);
+}
+
+#[test]
+fn a_handler_of_the_asynchronous_type_is_cancelled_at_any_instruction() {
+    compare_all("asynchronous-handler", "An", Deed::InHandler);
 }
 
 #[test]

@@ -15,6 +15,10 @@ const CODE_STILL: u8 = 3;
 const SAID: Duration = Duration::from_secs(5);
 /// Within that time the first node has heard that one has given its pages up.
 const HEARD: Duration = Duration::from_secs(5);
+/// So much later than expected a node is silent for a second more, if it is gone.
+const LATE: Duration = Duration::from_secs(2);
+/// One that was heard of anew so many times is there: one that is says something each second.
+const HEARD_TIMES: u32 = 4;
 /// Within that time hosts have heard that a node gets no more pages, and have sent what they were
 /// at.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -202,7 +206,7 @@ pub fn leave(name: &str, node: u16, patience: Duration) -> Outcome {
 fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
     let registry = Registry::find()?;
     let found = || member(&domains::status(&registry, name)?, name, node);
-    let (begun, first) = (Instant::now(), found()?);
+    let (mut since, mut first) = (Instant::now(), found()?);
     let mut now = first.clone();
     if domains::is_there(&now) {
         let text = format!(
@@ -212,13 +216,20 @@ fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
         );
         output::tell(text);
     }
+    let mut heard = 0;
     while domains::is_there(&now) {
         std::thread::sleep(LOOK);
         let before = now.silent;
         now = found()?;
-        // One that is gone is silent for a second more each second.
-        let expected = Duration::from_secs(first.silent) + begun.elapsed();
-        if now.silent < before || Duration::from_secs(now.silent) + HEARD < expected {
+        // One that is gone is silent for a second more each second. But what it said last may be
+        // heard late; another node may answer, which hears of it later; and where that had no
+        // processor for a while, it is no silence of others.
+        let expected = Duration::from_secs(first.silent) + since.elapsed();
+        if now.silent < before || Duration::from_secs(now.silent) + LATE < expected {
+            heard += 1;
+            (since, first) = (Instant::now(), now.clone());
+        }
+        if heard == HEARD_TIMES {
             let advice = format!("have it give its pages up: solera domain leave {name} {node}");
             return Err(Failure::new(asked, "it is there", &advice));
         }
