@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprot
 use ::door::elf::ProgramHeader;
 
 use crate::entry::{errno, syscall};
-use crate::host::ADDRESSES_END;
+use crate::host::{ADDRESSES_END, wrappers};
 use crate::processes::exec;
 use crate::processes::host_program::{self, Guest};
 use crate::runtime::guest::Registers;
@@ -239,6 +239,10 @@ fn map(file: BorrowedFd<'_>) -> Result<Mapped, String> {
     let base = reserve(start, end.next_multiple_of(PAGE) - start, is_fixed, align)?;
     for segment in &segments {
         segment.map(file, base).map_err(|errno| format!("mapping it gave: {errno}"))?;
+        if segment.access.contains(ProtFlags::EXEC) && !segment.access.contains(ProtFlags::WRITE) {
+            let start = base.wrapping_add(segment.start);
+            wrappers::has_code(&(start..start + segment.in_file));
+        }
     }
     let offset = header.e_phoff.get(LE) as usize;
     // The headers lie in the segment that has them in the file.

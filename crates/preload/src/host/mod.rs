@@ -9,7 +9,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | system calls | all arrive by SIGSYS ([`crate::dispatch`]), or from patched [`sites`] |
+//! | system calls | all arrive by SIGSYS ([`crate::dispatch`]), or from patched [`sites`] and
+//! | | [`wrappers`] |
 //! | thread pointer | two of them (see [`crate::runtime::guest`]) |
 //! | threads | each is one of the host's, which goes on as the guest's ([`threads`]) |
 //! | handlers | the guest's are called as those of any program, with its thread pointer |
@@ -26,6 +27,7 @@ mod names;
 pub mod sites;
 mod symbols;
 mod threads;
+pub mod wrappers;
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::sync::atomic::Ordering;

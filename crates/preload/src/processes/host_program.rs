@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
 use rustix::fs::{Access, Mode, OFlags};
+use vfs::executable;
 
 use crate::entry::cancel;
 use crate::entry::fdtable;
@@ -15,10 +16,10 @@ use crate::runtime::guest;
 
 /// The host's name, which lies beside this library.
 const HOST: &[u8] = b"solera-host";
-/// `DESCRIPTOR:FILE`: the guest's open file, and by which name its process knows it.
-pub const VARIABLE: &str = "SOLERA_GUEST=";
+/// The guest's open file, and by which name its process knows it.
+pub const VARIABLE: &str = executable::GUEST;
 /// The name that it was executed by.
-pub const CALLED: &str = "SOLERA_GUEST_CALLED=";
+pub const CALLED: &str = executable::GUEST_CALLED;
 
 /// A guest that this process is to become.
 pub struct Guest {
@@ -37,7 +38,7 @@ impl Guest {
 }
 
 fn text(name: &str) -> Option<Vec<u8>> {
-    std::env::var_os(name.trim_end_matches('=')).map(OsStringExt::into_vec)
+    std::env::var_os(name).map(OsStringExt::into_vec)
 }
 
 /// What the image before this one has told: a descriptor's number, and the file's path.
@@ -98,8 +99,8 @@ pub fn hand_over(
     };
     let file = file.map_or_else(link, |file| Ok(file.to_vec()))?;
     let number = program.as_raw_fd().to_string();
-    let said = [VARIABLE.as_bytes(), number.as_bytes(), b":", &file].concat();
-    let called = [CALLED.as_bytes(), called.to_bytes()].concat();
+    let said = [VARIABLE.as_bytes(), b"=", number.as_bytes(), b":", &file].concat();
+    let called = [CALLED.as_bytes(), b"=", called.to_bytes()].concat();
     let variables = [paths::c_text(&said)?, paths::c_text(&called)?];
     Ok(Handing { variables, _program: program })
 }
