@@ -27,6 +27,7 @@ mod names;
 pub mod sites;
 mod symbols;
 mod threads;
+mod traced;
 pub mod wrappers;
 
 use std::ffi::{CStr, c_char, c_int, c_long};
@@ -75,6 +76,7 @@ unsafe fn start(
         }
         memory::begin(loaded.end);
         names::begin(&guest);
+        traced::begin(&loaded.auxiliary);
         Ok(loaded.registers)
     });
     match registers {

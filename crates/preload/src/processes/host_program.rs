@@ -4,6 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Access, Mode, OFlags};
 use vfs::executable;
@@ -11,6 +12,7 @@ use vfs::executable;
 use crate::entry::cancel;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
+use crate::entry::thread::here;
 use crate::paths;
 use crate::runtime::guest;
 
@@ -20,6 +22,9 @@ const HOST: &[u8] = b"solera-host";
 pub const VARIABLE: &str = executable::GUEST;
 /// The name that it was executed by.
 pub const CALLED: &str = executable::GUEST_CALLED;
+
+/// Set: its starter traces it from its first instruction on.
+pub const TRACED: &str = "SOLERA_GUEST_TRACED";
 
 /// A guest that this process is to become.
 pub struct Guest {
@@ -65,6 +70,11 @@ pub fn file() -> Option<Vec<u8>> {
     said().map(|(_, file)| file)
 }
 
+/// Whether the image before this one has asked to be traced.
+pub fn is_traced() -> bool {
+    text(TRACED).is_some()
+}
+
 /// Whether a host can serve such a program: its calls arrive here, and it may have a thread pointer
 /// of its own.
 pub fn is_possible() -> bool {
@@ -81,7 +91,7 @@ pub fn path(process: &Process) -> Option<CString> {
 
 /// What the host is told: variables, and the open file, which it inherits.
 pub struct Handing {
-    pub variables: [CString; 2],
+    pub variables: Vec<CString>,
     _program: OwnedFd,
 }
 
@@ -101,7 +111,11 @@ pub fn hand_over(
     let number = program.as_raw_fd().to_string();
     let said = [VARIABLE.as_bytes(), b"=", number.as_bytes(), b":", &file].concat();
     let called = [CALLED.as_bytes(), b"=", called.to_bytes()].concat();
-    let variables = [paths::c_text(&said)?, paths::c_text(&called)?];
+    let mut variables = vec![paths::c_text(&said)?, paths::c_text(&called)?];
+    // The host stops when the guest is mapped.
+    if here().guest.is_traced.swap(false, Ordering::Relaxed) {
+        variables.push(paths::c_text(&[TRACED.as_bytes(), b"=1"].concat())?);
+    }
     Ok(Handing { variables, _program: program })
 }
 

@@ -211,6 +211,7 @@ fn attach(asked: &[VolumeRequest]) -> Result<Process, String> {
                 supply::VARIABLE,
                 host_program::VARIABLE,
                 host_program::CALLED,
+                host_program::TRACED,
                 vfs::keeper::REQUIRED,
             ];
             !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
