@@ -1,5 +1,5 @@
-//! A guest whose starter traces it (`PTRACE_TRACEME`): to that one its exec seems to be over when it
-//! is mapped. Then it stops as at an exec, and the kernel tells its auxiliary vector, not the
+//! A guest whose starter traces it (`PTRACE_TRACEME`): to that one its exec seems to be over when
+//! it is mapped. Then it stops as at an exec, and the kernel tells its auxiliary vector, not the
 //! host's: a debugger finds by that where the program lies, and sets breakpoints.
 
 use std::ffi::c_ulong;

@@ -63,8 +63,8 @@ const MOVE_BYTES: usize = 5;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JUMP: u8 = 0xe9;
 
-/// A place in the guest's code has trapped, with a call of this number; `behind`: the address behind
-/// its `syscall`. Own code runs.
+/// A place in the guest's code has trapped, with a call of this number; `behind`: the address
+/// behind its `syscall`. Own code runs.
 pub fn consider(behind: usize, number: c_long) {
     // Its stack is that of a handler which is left.
     let is_return = number == libc::SYS_rt_sigreturn;

@@ -201,8 +201,8 @@ impl Runs {
         Ok((Way::new(path), kinds))
     }
 
-    /// The instructions of a way that are tried; in long tests all of the ways into the library, and
-    /// a tenth of the rest, in which preloaded programs die, too.
+    /// The instructions of a way that are tried; in long tests all of the ways into the library,
+    /// and a tenth of the rest, in which preloaded programs die, too.
     fn chosen(what: &str, kinds: &[bool]) -> Vec<usize> {
         let tried = |at: &usize| {
             if rotation::all() {

@@ -126,8 +126,8 @@ fn registers(thread: c_int) -> Result<libc::user_regs_struct, String> {
     }
 }
 
-/// What a stepped thread has put aside of its flags (`pushf`) says that it is stepped; it is not any
-/// more.
+/// What a stepped thread has put aside of its flags (`pushf`) says that it is stepped; it is not
+/// any more.
 fn steps_no_more(thread: c_int) -> Result<(), String> {
     const TRAP_FLAG: u64 = 1 << 8;
     let mut registers = registers(thread)?;
