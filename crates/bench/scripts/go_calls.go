@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"runtime"
 	"sort"
@@ -32,6 +34,26 @@ func must(err error) {
 	}
 }
 
+// A byte there and back over TCP, within this process.
+func roundTrip() func() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	go func() {
+		server, err := listener.Accept()
+		must(err)
+		io.Copy(server, struct{ io.Reader }{server})
+	}()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	must(err)
+	one := make([]byte, 1)
+	return func() {
+		_, err := client.Write(one)
+		must(err)
+		_, err = io.ReadFull(client, one)
+		must(err)
+	}
+}
+
 func main() {
 	path, other := os.Args[1]+"/file", os.Args[1]+"/other"
 	must(os.WriteFile(path, make([]byte, 1<<20), 0o644))
@@ -56,6 +78,7 @@ func main() {
 		syscall.Close(fd)
 		must(syscall.Unlink(other))
 	})
+	timed("a byte there and back over TCP", 5000, roundTrip())
 	there, back := make(chan int), make(chan int)
 	go func() {
 		runtime.LockOSThread()

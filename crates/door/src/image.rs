@@ -335,7 +335,21 @@ struct File<'a> {
 }
 
 impl<'a> File<'a> {
+    /// Of a whole file.
     fn parse(bytes: &'a [u8]) -> Result<Self, Unfit> {
+        let file = Self::begins(bytes)?;
+        // All that is loaded is there: a file that ends early is found before it is patched.
+        for program in file.programs.iter().filter(|program| program.p_type.get(LE) == PT_LOAD) {
+            let end = program.p_offset.get(LE).checked_add(program.p_filesz.get(LE));
+            if end.is_none_or(|end| end > bytes.len() as u64) {
+                return Err(Unfit::NotElf);
+            }
+        }
+        Ok(file)
+    }
+
+    /// Of a file's first bytes, with its headers.
+    fn begins(bytes: &'a [u8]) -> Result<Self, Unfit> {
         use object::elf::{EM_X86_64, ET_DYN};
         let header = FileHeader64::<LE>::parse(bytes).map_err(|_| Unfit::NotElf)?;
         let programs = header.program_headers(LE, bytes).map_err(|_| Unfit::NotElf)?;
@@ -344,13 +358,6 @@ impl<'a> File<'a> {
             && header.is_little_endian();
         if !fits {
             return Err(Unfit::NotElf);
-        }
-        // All that is loaded is there: a file that ends early is found before it is patched.
-        for program in programs.iter().filter(|program| program.p_type.get(LE) == PT_LOAD) {
-            let end = program.p_offset.get(LE).checked_add(program.p_filesz.get(LE));
-            if end.is_none_or(|end| end > bytes.len() as u64) {
-                return Err(Unfit::NotElf);
-            }
         }
         Ok(Self { bytes, header, programs })
     }
@@ -547,8 +554,8 @@ fn changed_pages(parts: &Parts, before: &[u8], after: &[u8]) -> Result<[u8; CHAN
     Ok(changed)
 }
 
-/// The build-id of a shared object's bytes.
+/// The build-id of a shared object's bytes; the first ones, with its notes, will do.
 pub fn build_id_of(file: &[u8]) -> Result<Vec<u8>, Failed> {
-    let elf = File::parse(file)?;
+    let elf = File::begins(file)?;
     Ok(build_id(elf.programs, &|address, size| elf.read(address, size))?.to_vec())
 }

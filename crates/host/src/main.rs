@@ -5,12 +5,27 @@
 
 #![no_main]
 
+use std::arch::global_asm;
 use std::ffi::{c_char, c_int};
 
 /// The exit code of a program that cannot be executed.
 const EXIT_NOT_RUNNABLE: c_int = 126;
 
 type Start = extern "C" fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
+
+// Nothing unwinds here. What Rust's runtime calls for that would make the dynamic linker load
+// `libgcc_s.so.1` at each start, which takes half a millisecond in a virtual machine.
+global_asm!(
+    ".pushsection .text.solera_unwind,\"ax\",@progbits",
+    ".irp name, RaiseException, Resume, DeleteException, Backtrace, GetIP, GetIPInfo, \
+     GetLanguageSpecificData, GetRegionStart, GetTextRelBase, GetDataRelBase, SetGR, SetIP",
+    ".globl _Unwind_\\name",
+    ".hidden _Unwind_\\name",
+    "_Unwind_\\name:",
+    ".endr",
+    "ud2",
+    ".popsection",
+);
 
 /// Called by the C library. The name is C's.
 #[unsafe(no_mangle)]

@@ -284,6 +284,13 @@ pub fn has_stack(own: usize) {
     thread.guest.stack_end.store(own + TRAP_STACK_BYTES, Ordering::Relaxed);
 }
 
+/// It has taken it away: no call of the program's arrives any more.
+pub fn has_no_stack() {
+    let thread = here();
+    thread.guest.stack_end.store(0, Ordering::Relaxed);
+    thread.trap_stack.store(0, Ordering::Relaxed);
+}
+
 /// A stack for the calling thread: one of a thread that has ended (or of the parent process'), or a
 /// new one. No lock: a place is taken by compare-and-swap.
 fn new_stack() -> Option<usize> {
@@ -343,8 +350,12 @@ const GUARD: usize = 4096;
 /// goes on where that is done.
 extern "C-unwind" fn serve(slot: &mut Slot) {
     let _own = OwnCode::new();
-    if guest::is_here() {
-        host::sites::consider(slot.registers[libc::REG_RIP as usize] as usize);
+    // Not of a place that is patched already.
+    if guest::is_here() && here().guest.stage.load(Ordering::Relaxed) == guest::STANDS {
+        let [behind, number] =
+            [libc::REG_RIP, libc::REG_RAX].map(|register| slot.registers[register as usize]);
+        host::sites::consider(behind as usize);
+        host::wrappers::consider(behind as usize, number);
     }
     serve_slot(slot);
 }

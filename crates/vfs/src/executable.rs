@@ -27,6 +27,12 @@ pub enum Linkage {
     Dynamic,
 }
 
+/// Environment variable of a process that is to run a program which no dynamic linker starts, or
+/// that has another C library: `DESCRIPTOR:FILE`, the program's open file, and its path.
+pub const GUEST: &str = "SOLERA_GUEST";
+/// The same: the name that the program was executed by.
+pub const GUEST_CALLED: &str = "SOLERA_GUEST_CALLED";
+
 /// Where Valgrind's tools are linked to lie (`valt_load_address`, 3.x on x86-64).
 const VALGRIND: std::ops::Range<u64> = 0x5800_0000..0x5a00_0000;
 const CLASS_64: u8 = 2;

@@ -4,11 +4,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::fs::{Access, access};
+use rustix::io::FdFlags;
 use vfs::executable::{self, Linkage, LoaderTask};
 
 use super::library;
@@ -134,6 +137,24 @@ fn needs_host_deep(path: &Path, depth: u32) -> Option<bool> {
         return needs_host_deep(script_interpreter(line)?, depth.checked_sub(1)?);
     }
     Some(matches!(linkage(&file), Linkage::Static | Linkage::Go))
+}
+
+/// The host, told to run the program; `None`: the program is a script, or no host can run it. The
+/// host inherits the program's open file.
+pub fn by_host(path: &Path) -> Option<Command> {
+    let host = library::find_host()?;
+    let program = File::open(path).ok()?;
+    if !matches!(linkage(&program), Linkage::Static | Linkage::Go) {
+        return None;
+    }
+    let link = format!("/proc/self/fd/{}", program.as_raw_fd());
+    let file = std::fs::read_link(link).ok()?;
+    rustix::io::fcntl_setfd(&program, FdFlags::empty()).ok()?;
+    let mut told = OsString::from(format!("{}:", program.into_raw_fd()));
+    told.push(file);
+    let mut command = Command::new(host);
+    command.env(executable::GUEST, told).env(executable::GUEST_CALLED, path);
+    Some(command)
 }
 
 /// What the dynamic loader, if that is the program at `path`, is told of, and whether it is to

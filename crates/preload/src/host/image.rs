@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprot
 use ::door::elf::ProgramHeader;
 
 use crate::entry::{errno, syscall};
-use crate::host::ADDRESSES_END;
+use crate::host::{ADDRESSES_END, wrappers};
 use crate::processes::exec;
 use crate::processes::host_program::{self, Guest};
 use crate::runtime::guest::Registers;
@@ -83,7 +83,7 @@ unsafe fn for_guest(text: *const c_char) -> Option<*const c_char> {
     const PRELOAD: &[u8] = b"LD_PRELOAD=";
     // SAFETY: as the caller says.
     let variable = unsafe { CStr::from_ptr(text) }.to_bytes();
-    let told = [host_program::VARIABLE, host_program::CALLED];
+    let told = [host_program::VARIABLE, host_program::CALLED, host_program::TRACED];
     if told.iter().any(|name| variable.starts_with(name.as_bytes())) {
         return None;
     }
@@ -117,6 +117,8 @@ pub struct Loaded {
     pub end: usize,
     /// What it begins with.
     pub registers: Registers,
+    /// Its auxiliary vector, with the end.
+    pub auxiliary: Vec<usize>,
 }
 
 /// An ELF file in memory.
@@ -172,14 +174,15 @@ pub fn load(guest: &Guest, start: &Start) -> Result<Loaded, String> {
     words.push(0);
     words.extend(start.variables.iter().map(|text| *text as usize));
     words.push(0);
-    words.extend(start.auxiliary.iter().flat_map(|pair| changed(*pair)).map(|word| word as usize));
-    words.extend([0, 0]);
+    let pairs = start.auxiliary.iter().flat_map(|pair| changed(*pair)).map(|word| word as usize);
+    let auxiliary: Vec<usize> = pairs.chain([0, 0]).collect();
+    words.extend_from_slice(&auxiliary);
     let mut registers: Registers = [0; 23];
     registers[libc::REG_RIP as usize] = entry as i64;
     registers[libc::REG_RSP as usize] = place_on_stack(&words) as i64;
     // Interrupts on, and the bit that is always set.
     registers[libc::REG_EFL as usize] = 0x202;
-    Ok(Loaded { end: mapped.end, registers })
+    Ok(Loaded { end: mapped.end, registers, auxiliary })
 }
 
 /// Copies the words to the first thread's stack, below all that is in use there.
@@ -239,6 +242,10 @@ fn map(file: BorrowedFd<'_>) -> Result<Mapped, String> {
     let base = reserve(start, end.next_multiple_of(PAGE) - start, is_fixed, align)?;
     for segment in &segments {
         segment.map(file, base).map_err(|errno| format!("mapping it gave: {errno}"))?;
+        if segment.access.contains(ProtFlags::EXEC) && !segment.access.contains(ProtFlags::WRITE) {
+            let start = base.wrapping_add(segment.start);
+            wrappers::has_code(&(start..start + segment.in_file));
+        }
     }
     let offset = header.e_phoff.get(LE) as usize;
     // The headers lie in the segment that has them in the file.

@@ -9,7 +9,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | system calls | all arrive by SIGSYS ([`crate::dispatch`]), or from patched [`sites`] |
+//! | system calls | all arrive by SIGSYS ([`crate::dispatch`]), or from patched [`sites`] and
+//! | | [`wrappers`] |
 //! | thread pointer | two of them (see [`crate::runtime::guest`]) |
 //! | threads | each is one of the host's, which goes on as the guest's ([`threads`]) |
 //! | handlers | the guest's are called as those of any program, with its thread pointer |
@@ -26,6 +27,8 @@ mod names;
 pub mod sites;
 mod symbols;
 mod threads;
+mod traced;
+pub mod wrappers;
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::sync::atomic::Ordering;
@@ -73,6 +76,7 @@ unsafe fn start(
         }
         memory::begin(loaded.end);
         names::begin(&guest);
+        traced::begin(&loaded.auxiliary);
         Ok(loaded.registers)
     });
     match registers {

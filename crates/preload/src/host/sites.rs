@@ -103,9 +103,9 @@ fn place_of(behind: usize) -> Option<usize> {
     is_it.then_some(behind + length)
 }
 
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 /// How far a jump may lead, with room to spare.
-const NEAR: usize = 1 << 30;
+pub const NEAR: usize = 1 << 30;
 
 /// Patches it. `None`: nothing has changed.
 fn patch(behind: usize, padding: usize) -> Option<()> {
@@ -154,7 +154,7 @@ fn patch(behind: usize, padding: usize) -> Option<()> {
 }
 
 /// A new page within reach of a jump.
-fn near(site: usize) -> Option<usize> {
+pub fn near(site: usize) -> Option<usize> {
     const STEP: usize = 64 << 10;
     let start = site / STEP * STEP;
     let below = (1..NEAR / STEP).map_while(|step| start.checked_sub(step * STEP));

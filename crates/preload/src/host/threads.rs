@@ -9,7 +9,7 @@ use std::ffi::c_long;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::MprotectFlags;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
 use vfs::Errno;
 
@@ -25,50 +25,50 @@ use crate::host::memory;
 use crate::runtime::guest::{self, Registers};
 use crate::signals::altstack;
 
-/// The stack of the host's thread, from below: the standing signal stack, a page that nothing may
-/// touch, the stack on which calls are served, the one on which the thread begins and ends.
-const STACK_BYTES: usize = guest::SIGNAL_BYTES + GUARD + TRAP_STACK_BYTES + (128 << 10);
+/// The stack of the host's thread, on which it begins and ends.
+const STACK_BYTES: usize = 128 << 10;
 const GUARD: usize = 4096;
+/// The other stacks of the thread, from below: the standing signal stack, a page that nothing may
+/// touch, the stack on which calls are served.
+const STACKS_BYTES: usize = guest::SIGNAL_BYTES + GUARD + TRAP_STACK_BYTES;
 
-/// The parts of the calling thread's stack, which are in use until dropped.
+/// The calling thread's other stacks, which are in use until dropped.
 ///
 /// SIGSYS is never blocked, and the guest's stack may be somebody else's already where the thread
 /// makes its last call (Go frees it before), or too small for a signal's frame. So the kernel has a
 /// signal stack in each thread: the guest's, or the standing one.
+///
+/// They lie apart from the host's: to be told where that lies, the C library wants memory of its
+/// own allocator, which begins with 128 MiB of addresses for each thread.
 struct Stacks(usize);
 
 impl Stacks {
+    /// `None`: there is no memory. The guest then has no signal stack but its own.
     fn new() -> Option<Self> {
-        // SAFETY: an attribute of our own, of this thread; all zeros is a value of it.
+        let (access, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
+        );
+        // SAFETY: a new mapping, one page of which is given away.
         let lowest = unsafe {
-            let mut found: libc::pthread_attr_t = std::mem::zeroed();
-            if libc::pthread_getattr_np(libc::pthread_self(), &raw mut found) != 0 {
-                return None;
-            }
-            let (mut lowest, mut bytes) = (std::ptr::null_mut(), 0);
-            libc::pthread_attr_getstack(&raw const found, &raw mut lowest, &raw mut bytes);
-            libc::pthread_attr_destroy(&raw mut found);
-            lowest as usize
+            let made = mmap_anonymous(std::ptr::null_mut(), STACKS_BYTES, access, flags).ok()?;
+            let guard = made.byte_add(guest::SIGNAL_BYTES);
+            let _ = mprotect(guard, GUARD, MprotectFlags::empty());
+            made as usize
         };
         let stacks = Self(lowest);
-        stacks.protect(MprotectFlags::empty());
         here().guest.signals.store(lowest, Ordering::Relaxed);
         altstack::stand(lowest);
         dispatch::has_stack(lowest + guest::SIGNAL_BYTES + GUARD);
         Some(stacks)
     }
-
-    fn protect(&self, access: MprotectFlags) {
-        let guard = (self.0 + guest::SIGNAL_BYTES) as *mut libc::c_void;
-        // SAFETY: a page of this thread's stack, which nothing is put into.
-        let _ = unsafe { rustix::mm::mprotect(guard, GUARD, access) };
-    }
 }
 
 impl Drop for Stacks {
     fn drop(&mut self) {
-        // The C library gives it to another thread.
-        self.protect(MprotectFlags::READ | MprotectFlags::WRITE);
+        dispatch::has_no_stack();
+        // SAFETY: the mapping of `new`, which nothing stands on: the thread ends.
+        let _ = unsafe { munmap(self.0 as *mut _, STACKS_BYTES) };
     }
 }
 

@@ -4,21 +4,27 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Access, Mode, OFlags};
+use vfs::executable;
 
 use crate::entry::cancel;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
+use crate::entry::thread::here;
 use crate::paths;
 use crate::runtime::guest;
 
 /// The host's name, which lies beside this library.
 const HOST: &[u8] = b"solera-host";
-/// `DESCRIPTOR:FILE`: the guest's open file, and by which name its process knows it.
-pub const VARIABLE: &str = "SOLERA_GUEST=";
+/// The guest's open file, and by which name its process knows it.
+pub const VARIABLE: &str = executable::GUEST;
 /// The name that it was executed by.
-pub const CALLED: &str = "SOLERA_GUEST_CALLED=";
+pub const CALLED: &str = executable::GUEST_CALLED;
+
+/// Set: its starter traces it from its first instruction on.
+pub const TRACED: &str = "SOLERA_GUEST_TRACED";
 
 /// A guest that this process is to become.
 pub struct Guest {
@@ -37,7 +43,7 @@ impl Guest {
 }
 
 fn text(name: &str) -> Option<Vec<u8>> {
-    std::env::var_os(name.trim_end_matches('=')).map(OsStringExt::into_vec)
+    std::env::var_os(name).map(OsStringExt::into_vec)
 }
 
 /// What the image before this one has told: a descriptor's number, and the file's path.
@@ -64,6 +70,11 @@ pub fn file() -> Option<Vec<u8>> {
     said().map(|(_, file)| file)
 }
 
+/// Whether the image before this one has asked to be traced.
+pub fn is_traced() -> bool {
+    text(TRACED).is_some()
+}
+
 /// Whether a host can serve such a program: its calls arrive here, and it may have a thread pointer
 /// of its own.
 pub fn is_possible() -> bool {
@@ -80,7 +91,7 @@ pub fn path(process: &Process) -> Option<CString> {
 
 /// What the host is told: variables, and the open file, which it inherits.
 pub struct Handing {
-    pub variables: [CString; 2],
+    pub variables: Vec<CString>,
     _program: OwnedFd,
 }
 
@@ -98,9 +109,13 @@ pub fn hand_over(
     };
     let file = file.map_or_else(link, |file| Ok(file.to_vec()))?;
     let number = program.as_raw_fd().to_string();
-    let said = [VARIABLE.as_bytes(), number.as_bytes(), b":", &file].concat();
-    let called = [CALLED.as_bytes(), called.to_bytes()].concat();
-    let variables = [paths::c_text(&said)?, paths::c_text(&called)?];
+    let said = [VARIABLE.as_bytes(), b"=", number.as_bytes(), b":", &file].concat();
+    let called = [CALLED.as_bytes(), b"=", called.to_bytes()].concat();
+    let mut variables = vec![paths::c_text(&said)?, paths::c_text(&called)?];
+    // The host stops when the guest is mapped.
+    if here().guest.is_traced.swap(false, Ordering::Relaxed) {
+        variables.push(paths::c_text(&[TRACED.as_bytes(), b"=1"].concat())?);
+    }
     Ok(Handing { variables, _program: program })
 }
 

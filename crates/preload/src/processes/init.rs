@@ -297,6 +297,7 @@ fn record(asked: &[VolumeRequest]) -> Process {
                 supply::VARIABLE,
                 host_program::VARIABLE,
                 host_program::CALLED,
+                host_program::TRACED,
                 vfs::keeper::REQUIRED,
             ];
             !passing.iter().any(|name| variable.starts_with(name.as_bytes()))

@@ -224,6 +224,7 @@ pub const POINTER: usize = offset_of!(Context, pointer);
 pub const SELECTOR: usize = offset_of!(Context, selector);
 pub const STACK_END: usize = offset_of!(Context, stack_end);
 pub const SERVING: usize = offset_of!(Context, serving);
+pub const STAGE: usize = offset_of!(Context, stage);
 pub const HANDLING: usize = offset_of!(Context, handling);
 
 /// Defines a handler for the kernel that calls this one with the C library's thread pointer: its

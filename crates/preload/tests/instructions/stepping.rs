@@ -94,6 +94,10 @@ pub struct Program {
     pub thread: c_int,
     /// It is stopped.
     held: bool,
+    /// Other threads go on while this one is in a system call, which may have begun them.
+    pub follows_threads: bool,
+    /// Another thread that stands at a mark.
+    marked: Option<(c_int, String)>,
     /// Where its instructions were, from the mark on.
     pub path: Vec<u64>,
     /// Where this thread ran before: with all of the program it keeps to one processor, since each
@@ -120,6 +124,23 @@ fn registers(thread: c_int) -> Result<libc::user_regs_struct, String> {
         }
         Ok(registers)
     }
+}
+
+/// What a stepped thread has put aside of its flags (`pushf`) says that it is stepped; it is not
+/// any more.
+fn steps_no_more(thread: c_int) -> Result<(), String> {
+    const TRAP_FLAG: u64 = 1 << 8;
+    let mut registers = registers(thread)?;
+    if registers.eflags & TRAP_FLAG == 0 {
+        return Ok(());
+    }
+    registers.eflags &= !TRAP_FLAG;
+    // SAFETY: the kernel reads exactly this structure.
+    let set = unsafe {
+        let at = (&raw mut registers).cast::<c_void>();
+        libc::ptrace(libc::PTRACE_SETREGS, thread, 0, at)
+    };
+    if set < 0 { Err(std::io::Error::last_os_error().to_string()) } else { Ok(()) }
 }
 
 fn at_mark(thread: c_int) -> bool {
@@ -158,7 +179,17 @@ impl Program {
         let memory = File::open(format!("/proc/{main}/mem")).map_err(|e| e.to_string())?;
         let input = child.stdin.take();
         ask(libc::PTRACE_CONT, main, 0)?;
-        Ok(Self { input, main, memory, thread: 0, held: false, path: Vec::new(), before })
+        Ok(Self {
+            input,
+            main,
+            memory,
+            thread: 0,
+            held: false,
+            follows_threads: false,
+            marked: None,
+            path: Vec::new(),
+            before,
+        })
     }
 
     /// Where this file is mapped.
@@ -171,6 +202,39 @@ impl Program {
         };
         let maps = maps.unwrap_or_default();
         maps.lines().filter(|line| line.ends_with(file)).filter_map(range).collect()
+    }
+
+    /// Goes on with the thread that the one that is held makes, which has not begun yet.
+    pub fn follow_new(&mut self) -> Result<(), String> {
+        let known = [self.main, self.thread];
+        self.let_go()?;
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let Some((found, stop)) = self.look(-1, libc::WNOHANG)? else {
+                std::thread::sleep(Duration::from_micros(10));
+                continue;
+            };
+            let signal = match stop {
+                Stop::Other if !known.contains(&found) => {
+                    (self.thread, self.held) = (found, true);
+                    return Ok(());
+                }
+                Stop::Mark(text) => return Err(text),
+                // One of before.
+                Stop::Ended(_) => continue,
+                Stop::Signal(signal) => signal,
+                _ => 0,
+            };
+            ask(libc::PTRACE_CONT, found, signal as usize)?;
+        }
+        Err(self.hang("before a thread"))
+    }
+
+    /// Sends the thread a signal, which it finds before its next instruction.
+    pub fn signal(&self, signal: c_int) -> Result<(), String> {
+        // SAFETY: no memory is given.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, self.main, self.thread, signal) };
+        if sent == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().to_string()) }
     }
 
     /// Gives a command.
@@ -218,8 +282,11 @@ impl Program {
         mut ends: impl FnMut(c_int, &str) -> bool,
     ) -> Result<Option<(c_int, String)>, String> {
         let begun = Instant::now();
+        let mut marked = self.marked.take();
         loop {
-            let Some((found, stop)) = self.look(-1, libc::WNOHANG)? else {
+            let met = marked.take().map(|(found, text)| (found, Stop::Mark(text)));
+            let met = met.map_or_else(|| self.look(-1, libc::WNOHANG), |met| Ok(Some(met)));
+            let Some((found, stop)) = met? else {
                 if begun.elapsed() > patience {
                     return Ok(None);
                 }
@@ -233,6 +300,10 @@ impl Program {
                 }
                 Stop::Ended(_) => continue,
                 Stop::Signal(signal) => signal,
+                Stop::Trap => {
+                    steps_no_more(found)?;
+                    0
+                }
                 _ => 0,
             };
             ask(libc::PTRACE_CONT, found, signal as usize)?;
@@ -252,7 +323,8 @@ impl Program {
         }
         (self.thread, self.held) = (thread, true);
         self.path.clear();
-        Ok(())
+        // One that it has not come to last time.
+        self.break_at(None)
     }
 
     /// Brings the thread to the instruction of this number of its way, as it was last: it runs to
@@ -264,14 +336,13 @@ impl Program {
         }
         for _ in 0..start.times {
             ask(libc::PTRACE_CONT, self.thread, 0)?;
-            match self.look_into_call()? {
+            match self.look_into_call(libc::PTRACE_CONT)? {
                 None => {
                     self.held = false;
                     return Ok(Reached::Waits);
                 }
                 Some(Stop::Trap) => {}
-                Some(Stop::Mark(_)) => return Ok(Reached::Returned),
-                Some(stop) => return Err(format!("while it runs: {stop:?}")),
+                Some(stop) => return self.is_behind(&stop),
             }
         }
         self.break_at(None)?;
@@ -309,7 +380,7 @@ impl Program {
             let length = self.memory.read_at(&mut code, at).unwrap_or(0);
             ask(libc::PTRACE_SINGLESTEP, self.thread, 0)?;
             let stop = if length == 2 && code == [0x0f, 0x05] {
-                self.look_into_call()?
+                self.look_into_call(libc::PTRACE_SINGLESTEP)?
             } else {
                 self.look(self.thread, 0)?.map(|(_, stop)| stop)
             };
@@ -319,19 +390,48 @@ impl Program {
                     return Ok(Reached::Waits);
                 }
                 Some(Stop::Trap) => {}
-                Some(Stop::Mark(_)) => return Ok(Reached::Returned),
-                Some(stop) => return Err(format!("while it is stepped: {stop:?}")),
+                Some(stop) => return self.is_behind(&stop),
             }
         }
         Ok(Reached::Instruction)
     }
 
-    /// The thread is in a system call. `None`: it waits in there.
-    fn look_into_call(&self) -> Result<Option<Stop>, String> {
+    /// Its call is over: it is at its mark, or has ended.
+    fn is_behind(&mut self, stop: &Stop) -> Result<Reached, String> {
+        match stop {
+            Stop::Mark(_) => Ok(Reached::Returned),
+            Stop::Ended(_) if self.thread != self.main => {
+                self.held = false;
+                Ok(Reached::Returned)
+            }
+            stop => Err(format!("while it is stepped: {stop:?}")),
+        }
+    }
+
+    /// The thread is in a system call. `None`: it waits in there. Where the kernel tells the
+    /// library of the call instead (SIGSYS), it goes on into the handler in this way.
+    fn look_into_call(&mut self, way: u32) -> Result<Option<Stop>, String> {
         let mut asleep: Option<Instant> = None;
         loop {
-            if let Some((_, stop)) = self.look(self.thread, libc::WNOHANG)? {
-                return Ok(Some(stop));
+            let whom = if self.follows_threads { -1 } else { self.thread };
+            match self.look(whom, libc::WNOHANG)? {
+                Some((found, stop)) if found == self.thread => match stop {
+                    Stop::Signal(libc::SIGSYS) => ask(way, found, libc::SIGSYS as usize)?,
+                    // It has made a thread.
+                    Stop::Other => ask(way, found, 0)?,
+                    stop => return Ok(Some(stop)),
+                },
+                Some((found, stop)) => match stop {
+                    // It has seen the end of this one before we have.
+                    Stop::Mark(text) => {
+                        self.marked = Some((found, text));
+                        return Ok(Some(Stop::Ended(0)));
+                    }
+                    Stop::Signal(signal) => ask(libc::PTRACE_CONT, found, signal as usize)?,
+                    Stop::Ended(_) => {}
+                    _ => ask(libc::PTRACE_CONT, found, 0)?,
+                },
+                None => {}
             }
             if !self.sleeps(self.thread) {
                 asleep = None;
@@ -444,7 +544,13 @@ impl Program {
                 return Err("the program is gone".into());
             }
             if libc::WIFSTOPPED(status) {
-                ask(libc::PTRACE_CONT, found, 0)?;
+                let stopped = libc::WSTOPSIG(status);
+                let is_own = status >> 16 != 0 || [libc::SIGTRAP, libc::SIGSTOP].contains(&stopped);
+                if stopped == libc::SIGTRAP {
+                    steps_no_more(found)?;
+                }
+                let signal = if is_own { 0 } else { stopped };
+                ask(libc::PTRACE_CONT, found, signal as usize)?;
             } else if found == main {
                 return if status == 0 { Ok(()) } else { Err(format!("status {status:#x}")) };
             }

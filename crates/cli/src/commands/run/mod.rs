@@ -74,10 +74,11 @@ fn start(args: &RunArgs) -> Outcome {
         check_medium(args, place)?;
     }
     let libraries = Libraries::find(args.attach.align, args.profile.is_asked())?;
-    let (mut command, obstacle) =
-        command(args, &places).map_err(|refusal| refused(&asked, refusal))?;
-    command.envs(keeper());
     let by_mount = |place: &Binding| place.by_mount_only && !args.read_only;
+    let is_served = split.is_some() || !places.iter().all(by_mount);
+    let (mut command, obstacle) =
+        command(args, &places, is_served).map_err(|refusal| refused(&asked, refusal))?;
+    command.envs(keeper());
     for place in places.iter().filter(|place| by_mount(place)) {
         let (volume, at) = (place.volume.display(), place.at.display());
         output::tell(format!(
@@ -130,8 +131,13 @@ fn may_keep() -> bool {
     vfs::keeper::is_permitted() && told.is_none_or(|told| !told.is_empty())
 }
 
-/// The program with its arguments, and why it cannot be preloaded, if mounts serve it.
-fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String>), Refusal> {
+/// The program with its arguments, and why it cannot be preloaded, if mounts serve it. `is_served`:
+/// the library is to be preloaded.
+fn command(
+    args: &RunArgs,
+    places: &[Binding],
+    is_served: bool,
+) -> Result<(Command, Option<String>), Refusal> {
     let [name, arguments @ ..] = args.program.as_slice() else { return Err(Refusal::Missing) };
     let all_mounted = !places.is_empty() && places.iter().all(|place| place.mounted);
     let alone = |path: &Path| places.iter().any(|place| place.alone_has(path));
@@ -153,11 +159,15 @@ fn command(args: &RunArgs, places: &[Binding]) -> Result<(Command, Option<String
                 Err(Refusal::Unserved(_)) if !places.is_empty() && may_keep() => kept = true,
                 checked => checked?,
             }
-            let by_other = kept || needs_volume(&path, alone) || program::needs_host(&path);
-            if obstacle.is_none() && by_other {
+            let is_able = obstacle.is_none();
+            let by_other = is_able && (kept || needs_volume(&path, alone));
+            let is_hosted = is_able && !by_other && program::needs_host(&path);
+            let host = if is_hosted && is_served { program::by_host(&path) } else { None };
+            // The library finds the host of a script's interpreter.
+            if by_other || is_hosted && host.is_none() {
                 by_program(name)
             } else {
-                let mut command = Command::new(path);
+                let mut command = host.unwrap_or_else(|| Command::new(path));
                 command.arg0(name);
                 command
             }
