@@ -467,11 +467,6 @@ fn made_at<T>(address: usize, serve: impl FnOnce() -> T) -> T {
     served
 }
 
-/// The objects whose calls stay the kernel's, by the names of their files.
-const LIBRARIES: [&[u8]; 4] =
-    [b"libsolera.so", b"solera_vfs.so", b"libsolera_align.so", b"libsolera_profile.so"];
-const PROGRAMS: [&[u8]; 2] = [b"solera", b"solera-bench"];
-
 /// What was found of addresses, so that the list of objects is not looked through at each call:
 /// where a piece of code begins and ends, and whether it is one of those. An end of 0: none, or not
 /// yet.
@@ -489,13 +484,8 @@ fn is_of_solera(address: usize) -> bool {
 
 #[cold]
 fn look_for(address: usize) -> bool {
-    let is_of = |file: &[u8]| {
-        let name = file.rsplit(|&byte| byte == b'/').next().unwrap_or(file);
-        // Libraries have a version behind their names, perhaps.
-        PROGRAMS.contains(&name) || LIBRARIES.iter().any(|own| name.starts_with(own))
-    };
     let Some((code, file)) = code::loaded_at(address) else { return false };
-    let is = is_of(file);
+    let is = code::is_of_solera(file);
     for [start, end, is_own] in &FOUND {
         let (order, other) = (Ordering::AcqRel, Ordering::Relaxed);
         if start.compare_exchange(0, code.start, order, other).is_ok() {

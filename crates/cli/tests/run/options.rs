@@ -111,7 +111,7 @@ fn the_volume_lies_under_a_protection_key_unless_it_is_not_wanted() {
     let place = TestDir::new();
     let volume = place.volume("64M");
     let script = format!(
-        "awk -v file={volume} 'index($0, file) {{ r = 1 }} \
+        "exec awk -v file={volume} 'index($0, file) {{ r = 1 }} \
          r && /^ProtectionKey:/ {{ print $2; exit }}' /proc/self/smaps"
     );
     let json = solera(["info", "--json", &volume]).json();

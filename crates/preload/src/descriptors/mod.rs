@@ -1,5 +1,6 @@
 //! Descriptors of the volume: the calls that make, copy and send them, and what crosses an exec.
 
+pub(crate) mod announcement;
 pub(crate) mod calls;
 mod fcntl;
 pub(crate) mod handover;

@@ -2,6 +2,7 @@
 
 mod aio;
 mod attrs;
+pub(crate) mod caching;
 pub(crate) mod calls;
 pub(crate) mod kernel_aio;
 pub(crate) mod lost_pages;

@@ -32,15 +32,16 @@ use crate::entry::limit;
 use crate::entry::process::{Cwd, Process, Seen, Texts, VolumeView};
 use crate::entry::report;
 use crate::entry::thread::{self, here};
+use crate::files::caching;
 use crate::files::kernel_aio;
 use crate::paths::credentials;
 use crate::paths::cwd;
 use crate::paths::mount;
-use crate::processes::caching;
+
 use crate::processes::host_program;
 use crate::processes::lifecycle;
 use crate::processes::supply;
-use crate::runtime::{environment, objects};
+use crate::runtime::{code, environment, objects};
 use crate::signals::signal;
 
 /// Begins to serve the volume that the environment names. Inside.
@@ -108,6 +109,8 @@ fn may_be_late() -> bool {
         "SOLERA_SPLIT",
     ];
     MORE.iter().all(|name| environment::value(name.as_bytes()).is_none())
+        // An engine that is the program's own is to find that this one has the volume attached.
+        && !code::has_own_engine()
 }
 
 /// Attaches the volume of a process that has none yet: an image that has inherited nothing, or a

@@ -1,7 +1,6 @@
 //! Processes: how one attaches the volume, forks, executes programs and ends.
 
 mod apart;
-mod caching;
 pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod init;
@@ -9,7 +8,6 @@ mod keeper;
 pub(crate) mod lifecycle;
 mod loader_program;
 
-mod announcement;
 pub(crate) mod calls;
 mod closure;
 pub(crate) mod host_program;

@@ -6,12 +6,12 @@ use std::ffi::{c_int, c_void};
 
 use vfs::preloaded::Preloaded;
 
+use crate::descriptors::announcement;
 use crate::door;
 use crate::entry::Inside;
 use crate::entry::Real;
 use crate::entry::pointers::{Out, Text};
 use crate::interposed::interpose;
-use crate::processes::announcement;
 use crate::processes::exec::List;
 use crate::processes::fork::{Main, Start, clone_by, real_clone, real_fork, vfork_by};
 use crate::processes::spawn::{Actions, Attributes, Program, by_descriptor, posix};

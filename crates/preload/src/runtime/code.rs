@@ -86,6 +86,29 @@ pub fn loaded_at(address: usize) -> Option<(Range<usize>, &'static [u8])> {
     all.find(|(code, _)| code.contains(&address))
 }
 
+/// The objects whose calls stay the kernel's, by the names of their files.
+const LIBRARIES: [&[u8]; 4] =
+    [b"libsolera.so", b"solera_vfs.so", b"libsolera_align.so", b"libsolera_profile.so"];
+const PROGRAMS: [&[u8]; 2] = [b"solera", b"solera-bench"];
+
+/// Whether a file is one of those.
+pub fn is_of_solera(file: &[u8]) -> bool {
+    let name = file.rsplit(|&byte| byte == b'/').next().unwrap_or(file);
+    // Libraries have a version behind their names, perhaps.
+    PROGRAMS.contains(&name) || LIBRARIES.iter().any(|own| name.starts_with(own))
+}
+
+/// Whether an engine of their own is in the program, as far as it was loaded.
+pub fn has_own_engine() -> bool {
+    const OF_THE_PROGRAM: [&[u8]; 2] = [b"libsolera_align.so", b"libsolera_profile.so"];
+    let is_one = |file: &[u8]| {
+        let name = file.rsplit(|&byte| byte == b'/').next().unwrap_or(file);
+        is_of_solera(file) && !OF_THE_PROGRAM.iter().any(|own| name.starts_with(own))
+    };
+    objects::loaded().any(|object| is_one(object.file()))
+        || program().is_some_and(|one| is_one(one.1))
+}
+
 /// The program's own code, and its file.
 fn program() -> Option<(Range<usize>, &'static [u8])> {
     const AT_PHDR: c_ulong = 3;

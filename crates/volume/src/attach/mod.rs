@@ -612,6 +612,8 @@ impl Volume {
         self.share_epoch()?;
         self.enter()?;
         self.join_others()?;
+        // As each one that comes: where children get killed, nobody else may.
+        self.recover_the_dead()?;
         self.note_home()?;
         self.set_attached();
         Ok(())

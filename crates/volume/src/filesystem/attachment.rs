@@ -94,7 +94,10 @@ impl Attached for Volume {
     fn may_fork_apart(&self) -> bool {
         // A child without its parent's watches changes nothing of what its parent is told.
         let watches = self.has_watches() || !self.local.openings.is_empty();
-        !self.is_reader() && !watches && self.anchor().is_some() && self.may_reopen_region()
+        // Where none is free, the dead may have them: this process recovers those.
+        let is_free = self.has_free_slot().unwrap_or(false);
+        let is_plain = !self.is_reader() && self.anchor().is_some();
+        is_plain && !watches && is_free && self.may_reopen_region()
     }
 
     fn fork_apart(&self) {

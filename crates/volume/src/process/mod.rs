@@ -239,6 +239,16 @@ impl Processes {
         Ok(taken)
     }
 
+    /// Whether a slot is free.
+    pub(crate) fn has_free_slot(&self) -> Result<bool> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            if self.slot_state(slot)?.state == SLOT_FREE {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether all slots but this process's are free.
     pub(crate) fn is_alone(&self) -> Result<bool> {
         for slot in 0..PROCESS_SLOTS as u32 {
