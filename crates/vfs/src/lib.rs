@@ -333,8 +333,8 @@ pub trait Attached: Send + Sync {
     /// if no process has the file system attached any more.
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()>;
 
-    /// The memory node that this process allocates from, if it has chosen one: a child that attaches
-    /// late is at home there, too.
+    /// The memory node that this process allocates from, if it has chosen one: a child that
+    /// attaches late is at home there, too.
     fn home(&self) -> Option<u32> {
         None
     }

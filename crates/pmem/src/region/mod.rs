@@ -378,8 +378,8 @@ impl Region {
         unsafe { rustix::mm::madvise(self.base.cast(), len, Advice::LinuxDontFork) }
     }
 
-    /// In a forked child that does not use the region now: gives the mapping up, which would keep its
-    /// parent's open description of the file, with its locks. The address space stays reserved.
+    /// In a forked child that does not use the region now: gives the mapping up, which would keep
+    /// its parent's open description of the file, with its locks. The address space stays reserved.
     pub fn give_up(&self) -> Result<(), Errno> {
         let bytes = pages(self.len()).max(self.ahead);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;

@@ -2,9 +2,10 @@
 //!
 //! A forked child holds every description that its parent held, under a place of its own in the
 //! engine, prepared before the fork. One that would hold none gets no place: it takes one at its
-//! first call that needs the volume, and most execute something first. A `fork` of the C library's is prepared when its system call
-//! arrives (see [`crate::door`]): after all handlers of `pthread_atfork`, with the C library's
-//! locks held, so that its locks come first and this library's second, always.
+//! first call that needs the volume, and most execute something first. A `fork` of the C library's
+//! is prepared when its system call arrives (see [`crate::door`]): after all handlers of
+//! `pthread_atfork`, with the C library's locks held, so that its locks come first and this
+//! library's second, always.
 //!
 //! `vfork`, and `clone` with memory but not descriptors shared, are served by a fork whose parent
 //! waits until the child has executed something or ended: programs edit descriptors in the child,
@@ -16,8 +17,8 @@
 //! copy: what the numbers stand for is noted in memory that it does not share.
 //!
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
-//! a thread that it does not have: the turn to fork, structure, working directory, signal actions,
-//! heap.
+//! a thread that it does not have: the turn to fork, structure, working directory, the one to
+//! attach, signal actions, heap.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_long, c_void};

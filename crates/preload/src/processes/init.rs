@@ -123,7 +123,7 @@ pub fn attach_late(process: &'static Process) {
         return;
     }
     let mut waits = 0;
-    // By what the parent had. If nobody has it attached by now, the volume may have another runtime.
+    // By what the parent had; if nobody has it attached by now, anew.
     while let Some(known) = process.fs.known() {
         here().open();
         match known.0.fork_unprepared(&mut Vec::new()) {

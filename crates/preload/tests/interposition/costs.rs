@@ -1,7 +1,7 @@
 //! The regression guard: what key operations execute, beside the figures in `costs.txt`, or in
 //! `costs.avx2.txt` where the CPU has no vectors of 512 bits: sums take more instructions there.
-//! These are of class `cache-line`; in `costs.volatile.txt` and `costs.volatile.avx2.txt` is what is
-//! executed in memory that a reboot empties: no flush, and fences around streams only.
+//! These are of class `cache-line`; in `costs.volatile.txt` and `costs.volatile.avx2.txt` is what
+//! is executed in memory that a reboot empties: no flush, and fences around streams only.
 //!
 //! Fences, flushed and streamed lines, locked instructions and system calls must be exactly those;
 //! instructions at most 3 % more. They depend on the compiler and the C library: with others than

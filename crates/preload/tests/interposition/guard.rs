@@ -63,8 +63,8 @@ impl Guarded {
         variable.push(library());
         command.arg(variable);
         if let Some(early) = &self.early {
-            // A child attaches at its first call that needs the volume: what is preloaded besides is
-            // initialised by then. The shell ends as the child does.
+            // A child attaches at its first call that needs the volume: what is preloaded besides
+            // is initialised by then. The shell ends as the child does.
             let script = "LD_PRELOAD=$0 \"$@\"; code=$?
                           [ $code -lt 128 ] || kill -$((code - 128)) $$; exit $code";
             command.args(["sh", "-c", script]).arg(early);

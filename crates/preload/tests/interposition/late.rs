@@ -78,7 +78,7 @@ fn a_child_outlives_all_that_are_attached() {
         plain("rm -f fork exec done; mkfifo fork exec done");
         let script = format!(
             "(read < \"$PLACE/fork\"; echo forked >> {PREFIX}/file; echo > \"$PLACE/done\") &
-             sh -c 'read x < \"$PLACE/exec\"; echo executed >> {PREFIX}/file; echo > \"$PLACE/done\"' &
+             sh -c 'cd \"$PLACE\"; read x < exec; echo executed >> {PREFIX}/file; echo > done' &
              {end}"
         );
         let mut first = Command::new("bash");
@@ -104,7 +104,8 @@ fn another_user_before_the_first_call() {
     let place = volume("late-user");
     let script = format!(
         "cd /; umask 0; echo text > {PREFIX}/file
-         setpriv --reuid 12345 --clear-groups sh -c 'id -u; cat {PREFIX}/file; sh -c \"cat {PREFIX}/file\"'
+         export FILE={PREFIX}/file
+         setpriv --reuid 12345 --clear-groups sh -c 'id -u; cat $FILE; sh -c \"cat $FILE\"'
          sh -c 'setpriv --reuid 12345 --clear-groups cat {PREFIX}/file; echo $?'
          python3 -c '
 import os
@@ -156,7 +157,9 @@ threads.append(threading.Thread(target=fork))
 go.set()
 [thread.join() for thread in threads]
 END
-         for i in $(seq 10); do python3 \"$PLACE/threads.py\" || echo failed; rm {PREFIX}/[0-3]; done
+         for i in $(seq 10)
+         do python3 \"$PLACE/threads.py\" || echo failed; rm {PREFIX}/[0-3]
+         done
          ls {PREFIX}"
     );
     assert_eq!(shell(&place, &script), "");
