@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 # The date of what is built: the last commit's, or today's where there is no git.
 DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
-.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac forks go-calls watches ddmap ddmap-programs baseline support setup setup-tests clean
+.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac forks go-calls watches starts ddmap ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -44,6 +44,7 @@ help:
 	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
 	@echo 'make split      docs/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
 	@echo 'make go-calls   the calls of a static Go program, on a volume and on tmpfs (a minute; needs go)'
+	@echo 'make starts     programs that start as children, on a volume and natively (a minute)'
 	@echo 'make watches    changes in watched directories, on a volume and on tmpfs (a minute)'
 	@echo 'make forks      waits of threads beside one that forks, on a volume and without it (some minutes)'
 	@echo 'make flac       docs/flac.md: the cache over slow memory, emulated (as root, minutes)'
@@ -214,6 +215,9 @@ go-calls: build
 
 watches: build
 	crates/bench/scripts/watches.py
+
+starts: build
+	crates/bench/scripts/starts.py
 
 forks: build
 	crates/bench/scripts/forks.py

@@ -192,10 +192,10 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
             }
         }
     }
-    if let Some(node) = cwd.and_then(node) {
-        if process.fs.attributes(node).is_ok() {
-            process.set_cwd(Cwd { node: Some(node), path: Vec::new() });
-        }
+    if let Some(node) = cwd.and_then(node)
+        && process.fs.attributes(node).is_ok()
+    {
+        process.set_cwd(Cwd { node: Some(node), path: Vec::new() });
     }
 }
 

@@ -95,7 +95,7 @@ impl Engine {
     /// Whether this process has a place in the volume.
     #[inline]
     pub fn is_attached(&self) -> bool {
-        !PAGE.engine.load(Ordering::Acquire).is_null()
+        self.known().is_some() && !PAGE.engine.load(Ordering::Acquire).is_null()
     }
 
     /// Attaches the volume, if this process has not.

@@ -243,7 +243,8 @@ pub fn grow(
 
 /// Whether there can be any: without the lock.
 pub fn possible(process: &Process) -> bool {
-    process.volumes().any(|seen| process.fs.can_map(seen.root.into()).0 > PAGE)
+    process.fs.is_attached()
+        && process.volumes().any(|seen| process.fs.can_map(seen.root.into()).0 > PAGE)
 }
 
 /// Whether a range lies in mappings by large pages.

@@ -238,7 +238,8 @@ pub fn guard(process: &Process, (start, end): (usize, usize)) -> Result<(), Stop
 
 /// Whether a volume's pages cannot be mapped privately, so that such mappings have copies.
 pub fn any_copied(process: &Process) -> bool {
-    process.volumes().any(|seen| !process.fs.can_map(seen.root.into()).1)
+    process.fs.is_attached()
+        && process.volumes().any(|seen| !process.fs.can_map(seen.root.into()).1)
 }
 
 /// After `madvise(MADV_DONTNEED)` where private mappings are copies: they show the file again.

@@ -351,7 +351,9 @@ fn attach(process: &Process, asked: &[VolumeRequest], resumes: bool) -> Result<(
         }
     }
     if let Some(home) = process.home.load(Ordering::Relaxed).checked_sub(1) {
-        volumes.iter().for_each(|volume| volume.inherit_home(home));
+        for volume in &volumes {
+            volume.inherit_home(home);
+        }
     }
     engine.on_privileged_change(credentials::before_write);
     process.attached(engine, seen, &internal);
