@@ -9,6 +9,8 @@ use std::ffi::c_void;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use vfs::Desc;
+
 use crate::entry::hooks;
 use crate::entry::lock::Lock;
 use crate::entry::process::Process;
@@ -96,6 +98,20 @@ impl Engine {
     #[inline]
     pub fn is_attached(&self) -> bool {
         self.known().is_some() && !PAGE.engine.load(Ordering::Acquire).is_null()
+    }
+
+    /// The same as by dereference, in a call of a number of ours: the process is attached, for none
+    /// holds a description before. So nothing is looked at, nor kept for a call that attaches.
+    #[inline]
+    #[expect(clippy::unused_self, reason = "there is one engine, which is this one")]
+    pub fn of(&self, _held: Desc) -> &dyn vfs::Engine {
+        here().open();
+        let engine = PAGE.engine.load(Ordering::Acquire);
+        debug_assert!(!engine.is_null(), "a description is held by an attached process");
+        // SAFETY: what is held is held by a process that has published its engine. (Descriptions
+        // are opened, adopted or inherited by an engine that is attached; a child that has
+        // inherited one has a place before its first call.)
+        unsafe { (*engine).0 }
     }
 
     /// Attaches the volume, if this process has not.

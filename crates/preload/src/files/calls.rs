@@ -85,7 +85,8 @@ bodies! {
         let first = |errno| rw::first_of(process, desc, true, errno);
         let from = from.check(len).map_err(first)?;
         let room = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
-        let written = process.fs.write(desc, &[from.source(room)], IoOffset::POSITION);
+        let from = [from.source(room)];
+        let written = process.fs.of(desc).write(desc, &from, IoOffset::POSITION);
         Ok(written.map_err(|errno| rw::why_not(process, (desc, None), len, errno))? as isize)
     }
     #[exported(pwrite, pwrite64, __pwrite64)]
@@ -102,7 +103,8 @@ bodies! {
         }
         let at = at.cast_unsigned();
         let room = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
-        let written = process.fs.write(desc, &[from.source(room)], IoOffset::offset(at));
+        let from = [from.source(room)];
+        let written = process.fs.of(desc).write(desc, &from, IoOffset::offset(at));
         Ok(written.map_err(|errno| rw::why_not(process, (desc, Some(at)), len, errno))? as isize)
     }
     #[exported(readv)]
@@ -158,7 +160,7 @@ bodies! {
                 return Err(Stop::Errno(open.err().unwrap_or(Errno::INVAL)));
             }
         };
-        let place = process.fs.seek(desc, offset, whence);
+        let place = process.fs.of(desc).seek(desc, offset, whence);
         // The kernel's sum is negative then.
         let wrapped = |errno| if errno == Errno::OVERFLOW { Errno::INVAL } else { errno };
         Ok(place.map_err(wrapped)? as i64)
@@ -221,12 +223,12 @@ bodies! {
     }
     fn fsync(fd: c_int) -> c_int = |process, _| {
         let desc = ours(fd)?;
-        process.fs.sync(Synced::File(desc))?;
+        process.fs.of(desc).sync(Synced::File(desc))?;
         Ok(0)
     }
     fn fdatasync(fd: c_int) -> c_int = |process, _| {
         let desc = ours(fd)?;
-        process.fs.sync(Synced::Data(desc))?;
+        process.fs.of(desc).sync(Synced::Data(desc))?;
         Ok(0)
     }
     fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {

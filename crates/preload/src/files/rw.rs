@@ -113,7 +113,7 @@ pub fn first_of(process: &Process, desc: Desc, writes: bool, errno: Errno) -> Er
 pub fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
     let to = to.check(len).map_err(|errno| first_of(process, desc, false, errno))?;
     let mut sink = [to.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink, IoOffset::POSITION)? as isize)
+    Ok(process.fs.of(desc).read(desc, &mut sink, IoOffset::POSITION)? as isize)
 }
 
 #[inline]
@@ -128,7 +128,8 @@ pub fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64
     }
     let memory = memory.map_err(|errno| first_of(process, desc, false, errno))?;
     let mut sink = [memory.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink, IoOffset::offset(at.cast_unsigned()))? as isize)
+    let at = IoOffset::offset(at.cast_unsigned());
+    Ok(process.fs.of(desc).read(desc, &mut sink, at)? as isize)
 }
 
 /// Why nothing was written of `len` bytes at `at`, or where `desc` stands: what reaches beyond the
@@ -162,7 +163,7 @@ pub fn read_vectors(
     let sink = |piece: &Vector| Bytes(piece.iov_base).sink(piece.iov_len);
     let mut sinks: Vec<UserOut<'static>> = pieces.iter().map(sink).collect();
     let at = if at == -1 { IoOffset::POSITION } else { IoOffset::offset(offset_of(at)?) };
-    let bytes = process.fs.read(desc, &mut sinks, at).map_err(|errno| {
+    let bytes = process.fs.of(desc).read(desc, &mut sinks, at).map_err(|errno| {
         // A directory has no call that could have flags.
         let flagged = errno == Errno::ISDIR && flags & !libc::RWF_HIPRI != 0;
         if flagged { Errno::OPNOTSUPP } else { errno }
@@ -192,7 +193,7 @@ pub fn write_vectors(
         write_as(process, (desc, how), &pieces, at)?
     } else {
         let sources = sources(process, (desc, place), &pieces)?;
-        process.fs.write(desc, &sources, place.into())?
+        process.fs.of(desc).write(desc, &sources, place.into())?
     };
     if flags & durable != 0 {
         process.fs.sync(Synced::file(desc, flags & libc::RWF_SYNC == 0))?;

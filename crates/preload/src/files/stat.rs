@@ -214,7 +214,7 @@ pub fn stat_path(
 #[inline]
 pub fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
     let (desc, mut attr) = (ours(fd)?, Attr::NONE);
-    process.fs.attr(desc.into(), &mut attr)?;
+    process.fs.of(desc).attr(desc.into(), &mut attr)?;
     out.put_words(&stat_of(process, &attr))?;
     Ok(0)
 }
