@@ -95,20 +95,15 @@ fn inherits_nothing(asked: &[VolumeRequest]) -> Option<u32> {
     let (process, home) = said.split_once(':')?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let nothing = process.parse() == Ok(own) && asked.iter().all(|asked| asked.token.is_none());
-    home.parse().ok().filter(|_| nothing && may_be_late())
+    home.parse().ok().filter(|_| nothing && may_be_late(asked))
 }
 
 /// Whether an image may attach late that asks for what this one asks for.
-fn may_be_late() -> bool {
-    const MORE: [&str; 6] = [
-        mount::VARIABLE,
-        supply::VARIABLE,
-        vfs::keeper::REQUIRED,
-        "SOLERA_CACHE",
-        "SOLERA_DDMAP",
-        "SOLERA_SPLIT",
-    ];
+fn may_be_late(asked: &[VolumeRequest]) -> bool {
+    const MORE: [&str; 5] =
+        [supply::VARIABLE, vfs::keeper::REQUIRED, "SOLERA_CACHE", "SOLERA_DDMAP", "SOLERA_SPLIT"];
     MORE.iter().all(|name| environment::value(name.as_bytes()).is_none())
+        && asked.iter().all(|asked| asked.mounted.is_none())
         // An engine that is the program's own is to find that this one has the volume attached.
         && !code::has_own_engine()
 }
@@ -161,7 +156,8 @@ pub fn can_begin_late(process: &Process) -> bool {
             && rustix::fs::accessat(CWD, asked.path(), access, flags).is_ok()
     };
     let asked = ASKED.get().map_or(&[][..], Vec::as_slice);
-    may_be_late() && asked.iter().zip(process.volumes()).all(|(asked, view)| is_there(asked, view))
+    may_be_late(asked)
+        && asked.iter().zip(process.volumes()).all(|(asked, view)| is_there(asked, view))
 }
 
 /// Reads the variables that ask for more than a volume. An unknown value is refused.
