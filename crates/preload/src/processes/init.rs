@@ -508,6 +508,9 @@ fn inherit(process: &Process) {
         // The old image's locks are this one's.
         process.record_locks.store(resumed, Ordering::Relaxed);
         handover::take_over(process, resumed, &held.unwrap_or_default(), cwd.as_deref());
+    } else {
+        // The image before this one held nothing, and this one cannot attach late.
+        enter_inherited_directory(process);
     }
     if process.volumes().any(|seen| seen.mounted) && process.cwd().node.is_none() {
         cwd::entered_kernel_directory(process);
