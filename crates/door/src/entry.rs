@@ -533,7 +533,7 @@ pub unsafe fn kernel(
 /// can be unwound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Its call has not been made.
+    /// Its call has not been made, or the kernel has given it up for a signal.
     Before,
     /// It is served, or the kernel has made it.
     Behind,
@@ -549,8 +549,10 @@ pub fn progress(rip: usize, rax: usize) -> Option<Progress> {
         &raw const solera_door_in_place,
     ]
     .map(<*const [u8; 0]>::addr);
+    // The kernel gave up what waited (`poll`, which it does not restart) for this very signal.
+    let is_given_up = rip == called && rax as isize == -(libc::EINTR as isize);
     let is_behind = (served..other).contains(&rip)
-        || (called..in_place).contains(&rip)
+        || (called..in_place).contains(&rip) && !is_given_up
         || (answered..served).contains(&rip) && rax as u32 == Verdict::Served as u32;
     let progress = if is_behind { Progress::Behind } else { Progress::Before };
     (start..end).contains(&rip).then_some(progress)

@@ -136,6 +136,10 @@ pub const VARIABLES: [Variable; 45] = [
     of(Exec, "SOLERA_HELD", "the descriptions that the old program held"),
     of(Exec, "SOLERA_START", "the table of the libraries that the program gets as copies"),
     of(Exec, "SOLERA_CWD", "inode and generation of the working directory"),
+    of(Exec, "SOLERA_LATE", "that nothing was held, which process says so, and its memory node"),
+    of(Exec, "SOLERA_GUEST", "the file of the program that a host is to run, and its name"),
+    of(Exec, "SOLERA_GUEST_CALLED", "what that program was called as"),
+    of(Exec, "SOLERA_GUEST_TRACED", "that a debugger waits for it"),
 ];
 
 #[cfg(test)]

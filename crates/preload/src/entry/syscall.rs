@@ -50,7 +50,13 @@ pub fn waiting(number: c_long, arguments: Arguments) -> c_long {
     loop {
         // SAFETY: the program's own call.
         match unsafe { door::entry::kernel(number, &arguments, here().looked()) } {
-            Some(answer) => return told(answer as c_long),
+            Some(answer) => {
+                // A wait that the kernel does not restart has ended for the cancellation, perhaps.
+                if answer as c_long == -c_long::from(libc::EINTR) {
+                    cancel::end_if_due();
+                }
+                return told(answer as c_long);
+            }
             None if cancel::end_if_due() => return told(-c_long::from(libc::EINTR)),
             None => {}
         }

@@ -31,7 +31,7 @@ const PARTS: u32 = 3;
 const BYTES: usize = 6000;
 
 /// What is told of a call that was interrupted and has moved nothing.
-const INTERRUPTED: &str = "value -1, failed 4, at 0, has contents, piped pipe,";
+const INTERRUPTED: &str = "value -1, failed 4, at 0, has contents, piped ";
 
 /// The calls, as `cancelled.c` names them.
 const CASES: [(char, &str); 15] = [
