@@ -32,7 +32,7 @@ const fn of(setter: Setter, name: &'static str, meaning: &'static str) -> Variab
 use Setter::{Command, Exec, Process, Trial};
 
 /// All of them.
-pub const VARIABLES: [Variable; 45] = [
+pub const VARIABLES: [Variable; 49] = [
     of(
         Command,
         "SOLERA_PRELOAD",
