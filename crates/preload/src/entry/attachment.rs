@@ -40,7 +40,7 @@ static IS_WIPED: AtomicBool = AtomicBool::new(false);
 /// with its own parent, and has not attached since.
 static IS_APART: AtomicBool = AtomicBool::new(false);
 
-/// Held by a thread that attaches, and across a fork or an exec of a process that has not.
+/// Held by a thread that attaches, across a fork, and across an exec of a process that has not.
 pub static ATTACHING: Lock<()> = Lock::new(());
 
 /// An engine that has attached.
