@@ -94,7 +94,8 @@ fn a_child_outlives_all_that_are_attached() {
     }
 }
 
-/// The user that a program becomes may not open the volume: it attaches before.
+/// The user that a program becomes may not open the volume, and another root does not have it: the
+/// program attaches before.
 #[test]
 fn another_user_before_the_first_call() {
     if !rustix::process::geteuid().is_root() {
@@ -113,9 +114,11 @@ if os.fork() == 0:
     os.setuid(12345)
     print(open(\"{PREFIX}/file\").read(), end=\"\", flush=True)
     os.execvp(\"cat\", [\"cat\", \"{PREFIX}/file\"])
-os.wait()'"
+os.wait()
+os.chroot(\"/proc\")
+print(open(\"{PREFIX}/file\").read(), end=\"\")'"
     );
-    assert_eq!(shell(&place, &script), "12345\ntext\ntext\ntext\n0\ntext\ntext\n");
+    assert_eq!(shell(&place, &script), "12345\ntext\ntext\ntext\n0\ntext\ntext\ntext\n");
     check_left_in_order(&place.volume());
 }
 
