@@ -7,7 +7,7 @@
 
 use std::ffi::c_long;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
@@ -45,28 +45,41 @@ struct Stacks(usize);
 impl Stacks {
     /// `None`: there is no memory. The guest then has no signal stack but its own.
     fn new() -> Option<Self> {
-        let (access, flags) = (
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
-        );
-        // SAFETY: a new mapping, one page of which is given away.
-        let lowest = unsafe {
-            let made = mmap_anonymous(std::ptr::null_mut(), STACKS_BYTES, access, flags).ok()?;
-            let guard = made.byte_add(guest::SIGNAL_BYTES);
-            let _ = mprotect(guard, GUARD, MprotectFlags::empty());
-            made as usize
-        };
+        let mut spare = SPARE.iter().map(|place| place.swap(0, Ordering::Acquire));
+        let lowest = spare.find(|spare| *spare != 0).or_else(Self::made)?;
         let stacks = Self(lowest);
         here().guest.signals.store(lowest, Ordering::Relaxed);
         altstack::stand(lowest);
         dispatch::has_stack(lowest + guest::SIGNAL_BYTES + GUARD);
         Some(stacks)
     }
+
+    fn made() -> Option<usize> {
+        let (access, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
+        );
+        // SAFETY: a new mapping, one page of which is given away.
+        unsafe {
+            let made = mmap_anonymous(std::ptr::null_mut(), STACKS_BYTES, access, flags).ok()?;
+            let guard = made.byte_add(guest::SIGNAL_BYTES);
+            let _ = mprotect(guard, GUARD, MprotectFlags::empty());
+            Some(made as usize)
+        }
+    }
 }
+
+/// Stacks of threads that have ended, with the pages that they have got: a page fault costs more
+/// than the rest of a thread's begin. 0: none.
+static SPARE: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
 impl Drop for Stacks {
     fn drop(&mut self) {
         dispatch::has_no_stack();
+        let (order, other) = (Ordering::Release, Ordering::Relaxed);
+        if SPARE.iter().any(|place| place.compare_exchange(0, self.0, order, other).is_ok()) {
+            return;
+        }
         // SAFETY: the mapping of `new`, which nothing stands on: the thread ends.
         let _ = unsafe { munmap(self.0 as *mut _, STACKS_BYTES) };
     }
