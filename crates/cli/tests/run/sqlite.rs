@@ -1,7 +1,7 @@
 //! The VFS of SQLite on volumes: by the library's own engine and by that of `solera run`, beside
 //! SQLite's own programs that know nothing of it, through names of each kind.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -250,10 +250,15 @@ fn what_was_committed_outlives_a_killed_writer() {
             let beside = (round % 3 == 0)
                 .then(|| start(&mut sqlite.alone(worker), &["solera", &own, "900", "1", "40"]));
             let mut child = start(&mut sqlite.alone(worker), &arguments);
-            std::thread::sleep(Duration::from_millis(25 + (round as u64 * 37) % 60));
-            child.kill().expect("killed");
+            let mut said = BufReader::new(child.stdout.take().expect("its output"));
             let mut text = String::new();
-            child.stdout.take().expect("its output").read_to_string(&mut text).expect("lines");
+            // As far as a slow machine comes, too, and then at any point.
+            for _ in 0..12 + round * 7 % 30 {
+                said.read_line(&mut text).expect("a line");
+            }
+            std::thread::sleep(Duration::from_millis((round as u64 * 37) % 60));
+            child.kill().expect("killed");
+            said.read_to_string(&mut text).expect("lines");
             child.wait().expect("it has ended");
             if let Some(beside) = beside {
                 let output = beside.wait_with_output().expect("it ends");
