@@ -28,11 +28,6 @@ pub const COMPOSED: &[Function] = &[
         Split::Passed,
     ),
     alike(
-        &["posix_spawn", "posix_spawnp", "pidfd_spawn", "pidfd_spawnp"],
-        Numbers::Unchanged,
-        Split::HandedOver,
-    ),
-    alike(
         &[
             "aio_fsync",
             "aio_fsync64",

@@ -80,7 +80,7 @@ macro_rules! for_each_row {
 56 clone [AnyFlags, Address, Pointer, Pointer, Address] watched(Processes) numbers(Thread)
     split(Own) as [clone __clone];
 57 fork [] watched(Processes) numbers(HandsOn) split(HandedOver);
-58 vfork [] watched(Processes) numbers(HandsOn) split(Own) as [vfork __vfork];
+58 vfork [] watched(Processes) numbers(HandsOn) split(Own);
 59 execve [Path, Texts, Texts] volume(int execve) numbers(HandsOn) split(HandedOver);
 60 exit [Number] kernel;
 61 wait4 [Number, Writes(4), Flags(0xe000000b), Writes(144)] kernel;

@@ -13,7 +13,7 @@
 //!
 //! Processes. A call that makes a thread is passed on: its site makes it, for the thread goes on at
 //! the site on another stack. A fork is prepared here, and so is a child that shares the memory of
-//! its parent, which waits: it gets a copy (see [`lends`]).
+//! its parent, which waits: it shares it indeed, or gets a copy (see [`lends`]).
 
 use std::arch::global_asm;
 use std::borrow::Cow;
@@ -41,7 +41,7 @@ use crate::entry::{Inside, errno, set_errno};
 use crate::host::lent::{self, Lent};
 use crate::mappings::page_faults;
 use crate::paths::standins;
-use crate::processes::{fork, init, lifecycle};
+use crate::processes::{fork, init, lending, lifecycle};
 use crate::runtime::code::{code_of, headers_of};
 use crate::runtime::{environment, guest, objects};
 use crate::signals::signal;
@@ -153,6 +153,10 @@ fn begins_own(call: &mut Call) -> Verdict {
 /// What becomes of the call of a thread that is marked; `None`: it is served as others.
 #[cold]
 fn look_at_marks(thread: &Thread, call: &mut Call) -> Option<Verdict> {
+    if thread.is_lent() {
+        thread.passes_next.store(false, Ordering::Relaxed);
+        return lending::arrived(call);
+    }
     if cancel::end_if_due() {
         thread.ends_first.store(0, Ordering::Relaxed);
         if is_point(call) {
@@ -293,6 +297,15 @@ pub fn flags_of(number: c_long, given: &Arguments) -> Option<(u64, usize)> {
     }
 }
 
+/// What such a child tells its parent by at its end.
+fn exit_signal_of(number: c_long, given: &Arguments) -> Option<u64> {
+    match number {
+        libc::SYS_clone => Some(given[0] as u64 & 0xff),
+        libc::SYS_clone3 => Some(Out(given[0] as *mut [u64; 5]).value().ok()?[4]),
+        _ => Some(libc::SIGCHLD as u64),
+    }
+}
+
 /// A call that makes a thread or a process.
 fn makes(number: c_long, given: &Arguments, at: usize) -> Outcome {
     let Some((flags, stack)) = flags_of(number, given) else { return Outcome::Passed };
@@ -347,8 +360,8 @@ fn makes(number: c_long, given: &Arguments, at: usize) -> Outcome {
     }
 }
 
-/// A call that makes a child which shares its parent's memory until it executes something: it gets
-/// a copy of the memory, so that what it does to numbers and its directory is not done to its
+/// A call that makes a child which shares its parent's memory until it executes something. If it
+/// cannot be lent that memory (see [`lending`]), it gets a copy, so that what it does to numbers and its directory is not done to its
 /// parent, which waits all the same (see [`fork::vfork_by`]). The copy is of this stack, too: the
 /// child goes on here, and with the stack that it was given behind the call. Without a volume
 /// numbers and directories are the kernel's: it serves such a child.
@@ -362,11 +375,23 @@ fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome 
         here().lent_by.store(own.cast_unsigned(), Ordering::Relaxed);
         return Outcome::Passed;
     };
+    if let Some(asked) = flags_of(number, given).zip(exit_signal_of(number, given))
+        && let Some(made) = lending::make(process, (asked.0.0, asked.1), at)
+    {
+        return match made {
+            Ok(0) => Outcome::Child(stack),
+            Ok(pid) => Outcome::Value(pid.into()),
+            Err(errno) => {
+                set_errno(errno.raw_os_error());
+                Outcome::Value(-1)
+            }
+        };
+    }
     // The C library has blocked all signals.
     let mask = signal::admit_faults();
     let inside = Inside::new();
     let mut words = [0; CLONE_WORDS];
-    let lent = if guest::is_here() { Lent::new(at) } else { None };
+    let lent = Lent::new(at);
     // Read before the library's own heap is locked for the fork.
     let made = apart(number, given, 0, &mut words).and_then(|(number, given)| {
         fork::vfork_by(process, || syscall::kernel(number, given) as i32)

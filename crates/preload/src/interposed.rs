@@ -37,6 +37,7 @@ pub fn serve<T: Answer>(
     anew: impl Fn() -> Option<T>,
 ) -> T {
     if !here().is_inside()
+        && !here().is_lent()
         && let Some(process) = start::process()
     {
         loop {
@@ -343,7 +344,7 @@ macro_rules! bodies {
                     // In the C library's function the thread could be cancelled.
                     return raw($($arg),*);
                 }
-                if thread.is_due() {
+                if thread.is_due() || thread.is_lent() {
                     return point($($arg),*);
                 }
                 let is_raw = || {

@@ -89,13 +89,18 @@ pub fn close_handed(process: &Process) {
 }
 
 /// The variables that tell the new image that it inherits nothing but a working directory, perhaps.
-pub fn late_variables(process: &Process) -> Vec<Vec<u8>> {
+/// `home`: see [`home`].
+pub fn late_variables(process: &Process, home: u32) -> Vec<Vec<u8>> {
     let own = rustix::process::getpid().as_raw_nonzero();
-    let known = process.fs.known().and_then(|known| known.0.home()).map(|home| home + 1);
-    let home = known.unwrap_or_else(|| process.home.load(Ordering::Relaxed));
     let mut variables = vec![format!("{LATE}={own}:{home}").into_bytes()];
     variables.extend(directory_variable(process));
     variables
+}
+
+/// The memory node + 1 that this process is at home on, as far as is known; else 0.
+pub fn home(process: &Process) -> u32 {
+    let known = process.fs.known().and_then(|known| known.0.home()).map(|home| home + 1);
+    known.unwrap_or_else(|| process.home.load(Ordering::Relaxed))
 }
 
 fn directory_variable(process: &Process) -> Option<Vec<u8>> {

@@ -225,7 +225,7 @@ fn flags_change(process: &Process, first: c_uint, last: c_uint) {
 }
 
 /// Calls `kernel` for the runs between the internal numbers.
-fn in_runs(
+pub fn in_runs(
     process: &Process,
     first: c_uint,
     last: c_uint,

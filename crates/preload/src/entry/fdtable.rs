@@ -124,6 +124,15 @@ pub fn hide(fd: c_int) {
     }
 }
 
+/// The program has put something else at an internal number.
+pub fn show(fd: c_int) {
+    if is_hidden(fd)
+        && let Some(slot) = slot(fd)
+    {
+        slot.store(0, Ordering::Release);
+    }
+}
+
 /// Whether `fd` is hidden.
 #[inline]
 pub fn is_hidden(fd: c_int) -> bool {

@@ -3,14 +3,20 @@
 //! Its lock is the last one taken before a fork and the first given back after it (see `fork`):
 //! nothing is allocated in between. It is taken inside only: no handler of the program's finds it
 //! held by the thread that it interrupted.
+//!
+//! A child that shares its parent's memory allocates from an [`Arena`] of its own, and gives
+//! nothing back: wherever it dies, the heap is as its parent left it.
 
 use std::alloc::{GlobalAlloc, Layout};
 
+use std::sync::atomic::Ordering;
+
 use dlmalloc::Dlmalloc;
 use os::interrupt::system_call;
+use vfs::Errno;
 
 use crate::entry::lock::{Guard, Lock};
-use crate::entry::thread::Inside;
+use crate::entry::thread::{Inside, Thread, here};
 
 /// What the allocator of this heap is.
 pub type Heap = Dlmalloc<Pages>;
@@ -77,27 +83,97 @@ pub fn is_free() -> bool {
     HEAP.try_lock().is_some()
 }
 
-// SAFETY: as `Dlmalloc`, which is used by one thread at a time.
+/// Memory from which a child that shares its parent's allocates. Unmapped when dropped.
+pub struct Arena(usize);
+
+/// More than an image's arguments and variables may have, twice. What is not touched costs nothing.
+const ARENA_BYTES: usize = 32 << 20;
+
+impl Arena {
+    /// The kernel's error.
+    pub fn new() -> Result<Self, Errno> {
+        let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
+        // SAFETY: new pages, where the kernel finds room.
+        unsafe { system_call(libc::SYS_mmap, [0, ARENA_BYTES, access, kind, usize::MAX, 0]) }
+            .map(Self)
+    }
+
+    /// From here on the thread allocates there, from its beginning on: what it allocated before is
+    /// no longer used.
+    pub fn begin(&self, thread: &Thread) {
+        thread.arena[0].store(self.0, Ordering::Relaxed);
+        thread.arena[1].store(self.0 + ARENA_BYTES, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: pages that nothing uses any more.
+        let _ = unsafe { system_call(libc::SYS_munmap, [self.0, ARENA_BYTES, 0, 0, 0, 0]) };
+    }
+}
+
+/// Memory of the thread's arena; `None`: it has none.
+#[inline]
+fn in_arena(layout: Layout) -> Option<*mut u8> {
+    let thread = here();
+    if thread.arena[1].load(Ordering::Relaxed) == 0 { None } else { Some(bump(thread, layout)) }
+}
+
+#[cold]
+fn bump(thread: &Thread, layout: Layout) -> *mut u8 {
+    let [next, end] = [0, 1].map(|at: usize| thread.arena[at].load(Ordering::Relaxed));
+    let at = next.next_multiple_of(layout.align());
+    if layout.size() > end.saturating_sub(at) {
+        return std::ptr::null_mut();
+    }
+    thread.arena[0].store(at + layout.size(), Ordering::Relaxed);
+    at as *mut u8
+}
+
+// SAFETY: as `Dlmalloc`, which is used by one thread at a time; of an arena, which is one thread's,
+// each piece is given once until it begins again.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let Some(at) = in_arena(layout) {
+            return at;
+        }
         let _inside = Inside::new();
         // SAFETY: the caller's contract, here and below.
         unsafe { lock().malloc(layout.size(), layout.align()) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        if here().is_lent() {
+            return;
+        }
         let _inside = Inside::new();
         // SAFETY: as above.
         unsafe { lock().free(at, layout.size(), layout.align()) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if let Some(at) = in_arena(layout) {
+            // SAFETY: what was just given, which may have been used before.
+            unsafe { at.write_bytes(0, if at.is_null() { 0 } else { layout.size() }) };
+            return at;
+        }
         let _inside = Inside::new();
         // SAFETY: as above.
         unsafe { lock().calloc(layout.size(), layout.align()) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's contract: the alignment is a valid one, and the size.
+        let larger = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        if let Some(new) = in_arena(larger) {
+            if !new.is_null() {
+                // SAFETY: two pieces that do not overlap, each at least so long.
+                unsafe { new.copy_from_nonoverlapping(at, layout.size().min(size)) };
+            }
+            return new;
+        }
         let _inside = Inside::new();
         // SAFETY: as above.
         unsafe { lock().realloc(at, layout.size(), layout.align(), size) }

@@ -2,6 +2,9 @@
 //! thread that it does not have, so a fork takes them all: behind the C library's own (see
 //! [`crate::processes::fork`]).
 //!
+//! A child that shares its parent's memory finds them all held, for it: it takes none, and so
+//! leaves none behind, wherever it dies (see [`crate::processes::lending`]).
+//!
 //! Nothing here allocates: the heap's lock is one of them. They are taken inside only.
 
 use std::cell::UnsafeCell;
@@ -10,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-use crate::entry::thread;
+use crate::entry::thread::{self, here};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -44,6 +47,9 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        if here().is_lent() {
+            return Some(Guard(self));
+        }
         if thread::has_one_thread() {
             // Nothing comes between: signals wait until the thread leaves.
             let free = self.state.load(Ordering::Relaxed) == FREE;
@@ -94,7 +100,9 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if thread::has_one_thread() {
+        if here().is_lent() {
+            // Its parent's.
+        } else if thread::has_one_thread() {
             // No thread waits.
             self.0.state.store(FREE, Ordering::Release);
         } else if self.0.state.swap(FREE, Ordering::AcqRel) == AWAITED {

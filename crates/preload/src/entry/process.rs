@@ -9,8 +9,8 @@ use std::ffi::CString;
 use std::fmt::Write as _;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use os::InternalFd;
 use rustix::fs::Mode;
@@ -178,7 +178,7 @@ pub struct Process {
     /// The variables that a new image needs, as they stand in the environment: `NAME=value`.
     environment: Vec<Vec<u8>>,
     /// Those of volumes that only the new image sees.
-    shown: Mutex<Vec<Vec<u8>>>,
+    shown: Late<Vec<Vec<u8>>>,
     /// This library's file.
     pub library: Vec<u8>,
     /// The file on the volume that this image is executed from.
@@ -221,7 +221,7 @@ impl Process {
             others,
             internal: Late::new(),
             environment,
-            shown: Mutex::default(),
+            shown: Late::new(),
             library,
             program: Late::new(),
             report,
@@ -256,13 +256,16 @@ impl Process {
 
     /// The variables that a new image needs.
     pub fn environment(&self) -> Vec<Vec<u8>> {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        self.environment.iter().chain(shown.iter()).cloned().collect()
+        let shown = self.shown.get().into_iter().flatten();
+        self.environment.iter().chain(shown).cloned().collect()
     }
 
     /// Adds a variable for the new image.
     pub fn show(&self, variable: &[u8]) {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).push(variable.to_vec());
+        // One at a time. What was shown before stays: a child may be reading it.
+        let _lock = self.lock();
+        let shown = self.shown.get().into_iter().flatten().cloned();
+        self.shown.set(shown.chain([variable.to_vec()]).collect());
     }
 
     /// The volume that the program was given first, if not alone.
@@ -388,6 +391,7 @@ impl Process {
             None => self.fs.vacate(number, replace)?,
         };
         fdtable::hide(new);
+        fdtable::show(number);
         for internal in self.internal() {
             // The structure lock keeps several changes apart.
             if internal.load(Ordering::Relaxed) == number {
@@ -395,6 +399,11 @@ impl Process {
             }
         }
         Ok(())
+    }
+
+    /// Whether there is such a one.
+    pub fn has_spare(&self) -> bool {
+        self.spare.load(Ordering::Relaxed) >= 0
     }
 
     /// Protects one number more from the program; -1: no longer.

@@ -78,6 +78,12 @@ pub struct Thread {
     /// The thread that waits until a child which shares its memory executes something, whose record
     /// this is; 0: none.
     pub lent_by: AtomicU32,
+    /// What such a child has of a parent that is served (see [`crate::processes::lending`]); 0: the
+    /// parent's own calls, or there is none.
+    pub lending: AtomicUsize,
+    /// Where such a child allocates from, and up to where (see [`crate::entry::heap`]); 0: from the
+    /// heap.
+    pub arena: [AtomicUsize; 2],
     /// Not 0: the thread was cancelled where its call arrived, before the kernel was asked to serve
     /// it; it may end before that (see [`crate::entry::cancel`]).
     pub ends_first: AtomicU32,
@@ -123,7 +129,8 @@ pub const PASSES: u8 = 0;
 /// The kernel sends SIGSYS where code outside the C library makes a system call.
 pub const TRAPS: u8 = 1;
 
-const BYTES: usize = size_of::<Thread>();
+/// Of a record.
+pub const BYTES: usize = size_of::<Thread>();
 
 global_asm!(
     ".pushsection .tbss.solera_thread,\"awT\",@nobits",
@@ -215,6 +222,29 @@ impl Thread {
             | self.lent_by.load(Ordering::Relaxed)
             | u32::from(self.passes_next.load(Ordering::Relaxed))
             != 0
+    }
+
+    /// Whether it runs as a child that shares its parent's memory: its parent's locks are held for
+    /// it, and nothing that it leaves behind may be its own.
+    #[inline]
+    pub fn is_lent(&self) -> bool {
+        self.lending.load(Ordering::Relaxed) != 0
+    }
+
+    /// The record as it is, to be put back once a child that it is lent to has gone.
+    pub fn save(&self) -> [u8; BYTES] {
+        // SAFETY: the thread's own record.
+        unsafe { std::ptr::from_ref(self).cast::<[u8; BYTES]>().read() }
+    }
+
+    /// Puts a record back, but for what other threads have said meanwhile.
+    pub fn restore(&self, saved: &[u8; BYTES]) {
+        let told = self.flags.load(Ordering::Relaxed) & CANCELLED;
+        // SAFETY: the thread's own record, as it was.
+        unsafe {
+            std::ptr::from_ref(self).cast_mut().cast::<[u8; BYTES]>().write(*saved);
+        }
+        self.flags.fetch_or(told, Ordering::Relaxed);
     }
 
     /// What the entry of the door looks at before it makes a call ([`door::entry::Call::again`]).

@@ -151,7 +151,7 @@ fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr
 /// Whether an absolute path is outside by its text alone: no link of `/proc` or `/dev`, and none
 /// that begins with a prefix or would after its dots and slashes.
 #[inline]
-fn is_elsewhere(process: &Process, path: &[u8]) -> bool {
+pub fn is_elsewhere(process: &Process, path: &[u8]) -> bool {
     path.first() == Some(&b'/')
         && !path.starts_with(b"/proc/")
         && !path.starts_with(b"/dev/")
@@ -306,7 +306,7 @@ fn absolute_elsewhere<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>
 
 /// Whether a slash in a path is followed by another one, or by a dot: eight places at once, the
 /// bytes there and those behind them.
-fn is_winding(path: &[u8]) -> bool {
+pub fn is_winding(path: &[u8]) -> bool {
     const WORD: usize = size_of::<u64>();
     const ONES: u64 = u64::from_ne_bytes([1; WORD]);
     const SLASHES: u64 = u64::from_ne_bytes([b'/'; WORD]);

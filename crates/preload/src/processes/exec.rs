@@ -30,8 +30,7 @@ use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::syscall;
 use crate::entry::thread::here;
-use crate::entry::{Served, Stop, outside};
-use crate::files::calls;
+use crate::entry::{Served, Stop};
 use crate::files::rw::{copy_to_memory, read_at};
 use crate::paths::links;
 use crate::paths::mount;
@@ -43,7 +42,7 @@ use crate::processes::init;
 use crate::processes::loadable::{self, Looked, Needs, Obstacle};
 use crate::processes::loader_program::{self, LoaderAction};
 use crate::processes::supply::{self, Supply};
-use crate::signals::sigaction;
+use crate::signals::{sigaction, signal};
 
 /// A NULL-terminated list of strings of the program's.
 #[repr(transparent)]
@@ -271,10 +270,20 @@ pub fn environment(
     handed: Vec<Vec<u8>>,
     supply: &mut Option<Supply>,
 ) -> Result<Vec<CString>, Errno> {
+    environment_with(process, &process.environment(), given, handed, supply)
+}
+
+/// As [`environment`], with these variables of ours.
+fn environment_with(
+    process: &Process,
+    own: &[Vec<u8>],
+    given: List,
+    handed: Vec<Vec<u8>>,
+    supply: &mut Option<Supply>,
+) -> Result<Vec<CString>, Errno> {
     const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH=";
     let mut variables = Vec::new();
-    let own = process.environment();
-    let ours = libraries(process, &own);
+    let ours = libraries(process, own);
     let library_path = supply.as_ref().and_then(|supply| supply.library_path.clone());
     let mut theirs = Vec::new();
     for text in given.texts()? {
@@ -306,7 +315,7 @@ pub fn environment(
         preload = whole.join(&b':');
     }
     variables.push(paths::c_text(&[b"LD_PRELOAD=", preload.as_slice()].concat())?);
-    for variable in &own {
+    for variable in own {
         variables.push(paths::c_text(variable)?);
     }
     for variable in handed {
@@ -417,11 +426,11 @@ fn enter(
     given: List,
     told: Option<&Handing>,
 ) -> Result<Errno, Errno> {
-    let supply = supplied(process, image, given)?;
+    let supply = supplied(process, &process.environment(), image, given)?;
     let begins_late = supply.is_none() && image.program.is_none() && !process.fs.is_attached();
     if begins_late && init::can_begin_late(process) {
-        let mut variables =
-            environment(process, given, handover::late_variables(process), &mut None)?;
+        let handed = handover::late_variables(process, handover::home(process));
+        let mut variables = environment(process, given, handed, &mut None)?;
         variables.extend(told.iter().flat_map(|told| told.variables.clone()));
         return Ok(execute(process, image, None, own, &variables, Way::Late));
     }
@@ -454,10 +463,14 @@ fn enter(
 }
 
 /// What the linker is to find in place of libraries on a volume.
-fn supplied(process: &Process, image: &Image, given: List) -> Result<Option<Supply>, Errno> {
+fn supplied(
+    process: &Process,
+    own: &[Vec<u8>],
+    image: &Image,
+    given: List,
+) -> Result<Option<Supply>, Errno> {
     let Some(needs) = &image.needs else { return Ok(None) };
-    let own = process.environment();
-    let ours = libraries(process, &own);
+    let ours = libraries(process, own);
     let (mut library_path, mut preload) = (None, Vec::new());
     for text in given.texts()? {
         let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
@@ -572,6 +585,34 @@ pub fn execute(
     }
 }
 
+/// The same in a child that shares its parent's memory, of a path outside. `own`: the variables that
+/// the new image needs; `home`: see [`handover::home`]. `None`: not without memory of its own.
+pub fn lent(
+    process: &Process,
+    (own, home): (&[Vec<u8>], u32),
+    path: &[u8],
+    (arguments, given): (List, List),
+) -> Option<Errno> {
+    let image = Image::plain(paths::c_text(path).ok()?);
+    if image.obstacle.is_some() || !is_library_in_reach(process) {
+        return None;
+    }
+    if supplied(process, own, &image, given).ok()?.is_some() {
+        return None;
+    }
+    let handed = handover::late_variables(process, home);
+    let environment = environment_with(process, own, given, handed, &mut None).ok()?;
+    let environment = pointers(environment.iter().map(|text| text.as_ptr()));
+    let arguments = pointers(arguments.texts().ok()?.iter().map(|text| text.0));
+    let lists = [arguments.as_ptr(), environment.as_ptr()].map(|list| list as usize);
+    signal::block_own(true);
+    let given = [image.path.as_ptr() as usize, lists[0], lists[1], 0, 0, 0];
+    // SAFETY: as in `execute`.
+    let failed = unsafe { os::interrupt::wait_call(libc::SYS_execve, given) };
+    signal::block_own(false);
+    Some(failed.err().unwrap_or(Errno::NOSYS))
+}
+
 /// `execve`; comes back only with the error.
 pub fn exec(process: &Process, path: &[u8], arguments: List, environment: List) -> Errno {
     let image = match find(process, path, 0) {
@@ -586,55 +627,6 @@ pub fn exec(process: &Process, path: &[u8], arguments: List, environment: List) 
         return run(process, &image, arguments, environment);
     }
     errno
-}
-
-/// `execvpe`: along `PATH` unless the name has a slash; a file of no known format is a shell
-/// script.
-pub fn exec_search(process: &Process, file: &[u8], arguments: List, environment: List) -> Errno {
-    if file.is_empty() {
-        return Errno::NOENT;
-    }
-    if file.contains(&b'/') {
-        return exec_or_shell(process, file, arguments, environment);
-    }
-    // SAFETY: a text of the environment, copied at once.
-    let path = Text(unsafe { libc::getenv(c"PATH".as_ptr()) });
-    let path = path.within(ARGUMENT_MAX, Errno::TOOBIG).unwrap_or(b"/bin:/usr/bin").to_vec();
-    let mut denied = false;
-    for directory in path.split(|&byte| byte == b':') {
-        let mut whole = directory.to_vec();
-        if !whole.is_empty() {
-            whole.push(b'/');
-        }
-        whole.extend_from_slice(file);
-        // Much cheaper than preparing for an exec that fails.
-        let absent = outside(|| {
-            let Ok(text) = paths::c_text(&whole) else { return true };
-            calls::access(Text(text.as_ptr()), libc::F_OK) != 0
-        });
-        if absent {
-            denied |= crate::entry::errno() == libc::EACCES;
-            continue;
-        }
-        match exec_or_shell(process, &whole, arguments, environment) {
-            Errno::ACCESS => denied = true,
-            Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => {}
-            errno => return errno,
-        }
-    }
-    if denied { Errno::ACCESS } else { Errno::NOENT }
-}
-
-fn exec_or_shell(process: &Process, path: &[u8], arguments: List, environment: List) -> Errno {
-    let errno = exec(process, path, arguments, environment);
-    if errno != Errno::NOEXEC {
-        return errno;
-    }
-    let Ok(script) = paths::c_text(path) else { return errno };
-    let Ok(rest) = arguments.texts() else { return Errno::FAULT };
-    let shell = [c"/bin/sh".as_ptr(), script.as_ptr()];
-    let all = pointers(shell.into_iter().chain(rest.iter().skip(1).map(|text| text.0)));
-    exec(process, b"/bin/sh", List(all.as_ptr()), environment)
 }
 
 /// An open file as a program.

@@ -72,8 +72,15 @@ impl Locks {
 
     /// Gives all back.
     fn release(self) {
+        self.release_after(|| {});
+    }
+
+    /// Gives all back, but the heap before this is done, which allocates.
+    fn release_after(self, done: impl FnOnce()) {
         let Self { heap, attaching, cwd, maps, actions, turn } = self;
-        drop((heap, actions, attaching, cwd, maps, turn));
+        drop((heap, actions));
+        done();
+        drop((attaching, cwd, maps, turn));
     }
 }
 
@@ -213,6 +220,46 @@ fn new_process(process: &Process) {
     }
 }
 
+/// Around a child by `real` that shares the memory of this process until it executes something: all
+/// is held, and prepared, as for a fork, on behalf of the child, which takes nothing. Tells who has
+/// gone on in its place, if anyone. `None`: it would hand something of the volume on, or cannot be.
+pub fn shared<T>(process: &'static Process, real: impl FnOnce() -> (T, Option<u32>)) -> Option<T> {
+    let inside = Inside::new();
+    let (locks, place) = Locks::take(process).ok()?;
+    if hands_on() {
+        locks.release_after(|| place.in_parent(process, None));
+        return None;
+    }
+    HELD.fill(ForkState { locks, place, inside });
+    let (made, parted) = real();
+    if here().is_lent() {
+        return Some(made);
+    }
+    if let Some(ForkState { locks, place, inside }) = HELD.empty() {
+        locks.release_after(|| place.in_parent(process, parted));
+        drop(inside);
+    }
+    Some(made)
+}
+
+/// Whether a number of ours would be open behind an exec. Structure lock held.
+fn hands_on() -> bool {
+    let is_kept = |fd| {
+        let flags = rustix::io::fcntl_getfd(fdtable::borrow(fd));
+        flags.is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+    };
+    fdtable::all().any(|(fd, _)| is_kept(fd))
+}
+
+/// In a child that such a child has made: it has memory of its own, and goes on in its place.
+/// `told`: the end of a pipe by which who waits for it learns of its exec or its end.
+pub fn goes_on_apart(process: &'static Process, told: c_int) {
+    in_child();
+    TOLD.store(told, Ordering::Relaxed);
+    process.set_spare(told);
+    (hooks::get().born)(false);
+}
+
 /// A fork by `real`, which runs no handlers. The child must not use glibc's heap if the parent has
 /// threads; it tells the second engine that it is born.
 pub fn without_handlers(
@@ -233,8 +280,7 @@ pub fn without_handlers(
     }
     if let Some(ForkState { locks, place, inside }) = HELD.empty() {
         // Before another thread forks: the child may have ended, and its slot be that thread's.
-        place.in_parent(process, u32::try_from(pid).ok());
-        locks.release();
+        locks.release_after(|| place.in_parent(process, u32::try_from(pid).ok()));
         drop(inside);
     }
     if pid < 0 { Err(Errno::from_raw_os_error(failed.max(1))) } else { Ok(pid) }
@@ -249,12 +295,6 @@ pub fn arrived(process: &'static Process, real: impl FnOnce() -> c_int) -> Resul
     Ok(pid)
 }
 
-pub fn real_fork() -> c_int {
-    static REAL: Real = Real::new("_Fork\0");
-    // SAFETY: glibc's function of that name and type.
-    unsafe { std::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(REAL.address())() }
-}
-
 /// A descriptor at a high number, out of the program's way.
 fn high(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -263,56 +303,27 @@ fn high(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
 }
 
 /// A pipe that ends with an exec, at high numbers.
-fn high_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn high_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     Ok((high(&read)?, high(&write)?))
 }
 
-/// What a child that is about to execute something can tell its parent.
-pub enum ChildReport {
-    /// In the child: where a failure is told, before it ends.
-    Child(OwnedFd),
-    /// In the parent: the child has executed something or ended; what it told.
-    Parent(c_int, Option<c_int>),
-}
-
-/// Forks by `real` a child that only prepares an exec, by itself or, after a `vfork`, by the
-/// program, and waits for it. It runs no handlers.
-fn fork_to_exec(
-    process: &'static Process,
-    real: impl FnOnce() -> c_int,
-    by_itself: bool,
-) -> Result<ChildReport, Errno> {
+/// A `vfork` by `real`, a fork, whose parent waits until the child has executed something or ended:
+/// 0 in the child. It runs no handlers.
+pub fn vfork_by(process: &'static Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
     let (read, write) = high_pipe()?;
     let pid = without_handlers(process, real)?;
     if pid == 0 {
-        (hooks::get().born)(by_itself);
+        (hooks::get().born)(false);
         drop(read);
-        TOLD.store(write.as_raw_fd(), Ordering::Relaxed);
         process.set_spare(write.as_raw_fd());
-        return Ok(ChildReport::Child(write));
+        // Open until the child executes something or ends.
+        TOLD.store(write.into_raw_fd(), Ordering::Relaxed);
+        return Ok(0);
     }
     drop(write);
-    let mut told = [0; 4];
-    let got = rustix::io::retry_on_intr(|| rustix::io::read(read.as_fd(), &mut told));
-    Ok(ChildReport::Parent(pid, (got == Ok(4)).then(|| i32::from_ne_bytes(told))))
-}
-
-/// Forks for `posix_spawn` and its kin.
-pub fn fork_for_spawn(process: &'static Process) -> Result<ChildReport, Errno> {
-    fork_to_exec(process, real_fork, true)
-}
-
-/// A `vfork` by `real`: 0 in the child.
-pub fn vfork_by(process: &'static Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
-    match fork_to_exec(process, real, false)? {
-        ChildReport::Child(end) => {
-            // Open until the child executes something or ends.
-            let _ = end.into_raw_fd();
-            Ok(0)
-        }
-        ChildReport::Parent(pid, _) => Ok(pid),
-    }
+    let _ = rustix::io::retry_on_intr(|| rustix::io::read(read.as_fd(), &mut [0; 1]));
+    Ok(pid)
 }
 
 // ---- children made by raw system calls ----------------------------------------------------------

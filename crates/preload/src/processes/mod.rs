@@ -5,6 +5,7 @@ pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod init;
 mod keeper;
+pub(crate) mod lending;
 pub(crate) mod lifecycle;
 mod loader_program;
 
@@ -12,6 +13,5 @@ pub(crate) mod calls;
 mod closure;
 pub(crate) mod host_program;
 mod loadable;
-mod spawn;
 pub(crate) mod supply;
 mod symbols;

@@ -1,5 +1,5 @@
-//! The exported functions of this room: processes made that share memory with their parent until
-//! they execute something, libraries loaded; what serves this process.
+//! The exported functions of this room: processes made with a stack of their own, libraries loaded;
+//! what serves this process.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
@@ -10,11 +10,9 @@ use crate::descriptors::announcement;
 use crate::door;
 use crate::entry::Inside;
 use crate::entry::Real;
-use crate::entry::pointers::{Out, Text};
+use crate::entry::pointers::Text;
 use crate::interposed::interpose;
-use crate::processes::exec::List;
-use crate::processes::fork::{Main, Start, clone_by, real_clone, real_fork, vfork_by};
-use crate::processes::spawn::{Actions, Attributes, Program, by_descriptor, posix};
+use crate::processes::fork::{Main, Start, clone_by, real_clone};
 use crate::split::engine;
 use crate::start;
 
@@ -48,10 +46,6 @@ pub extern "C" fn solera_preloaded() -> *const Preloaded {
 // ---- new processes
 
 interpose! {
-    /// Never glibc's: its child would return through this library's frame, which is the parent's.
-    fn [vfork, __vfork]() -> c_int = |process, _| {
-        Ok(vfork_by(process, real_fork)?)
-    }
     /// The last three are there only if the flags say so.
     fn [clone, __clone](
         main: Main, stack: *mut c_void, flags: c_int, argument: *mut c_void,
@@ -61,39 +55,6 @@ interpose! {
             real_clone(start, (stack, flags), (parent_id, tls, child_id))
         };
         clone_by(process, (main, argument), (stack, flags), own)
-    }
-}
-
-// ---- spawned
-
-interpose! {
-    fn [posix_spawn](
-        pid: Out<c_int>, path: Text, actions: *const Actions, attributes: *const Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: path.bytes()?, search: false, arguments, environment };
-        posix(process, pid, program, (actions, attributes))
-    }
-    fn [posix_spawnp](
-        pid: Out<c_int>, file: Text, actions: *const Actions, attributes: *const Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: file.bytes()?, search: true, arguments, environment };
-        posix(process, pid, program, (actions, attributes))
-    }
-    fn [pidfd_spawn](
-        pidfd: Out<c_int>, path: Text, actions: *const Actions, attributes: *const Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: path.bytes()?, search: false, arguments, environment };
-        by_descriptor(process, pidfd, program, (actions, attributes))
-    }
-    fn [pidfd_spawnp](
-        pidfd: Out<c_int>, file: Text, actions: *const Actions, attributes: *const Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: file.bytes()?, search: true, arguments, environment };
-        by_descriptor(process, pidfd, program, (actions, attributes))
     }
 }
 

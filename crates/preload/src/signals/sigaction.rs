@@ -332,6 +332,26 @@ pub fn start() {
 
 // ---- for new images
 
+/// Whether the program ignores one of those that come to us: what an exec is to be told.
+pub fn ignores_own() -> bool {
+    let _inside = Inside::new();
+    let actions = lock();
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGSYS]
+        .iter()
+        .any(|signal| actions[*signal as usize].sa_sigaction == libc::SIG_IGN)
+}
+
+/// In a child that shares its parent's memory: no handler of the program's runs in it.
+pub fn clear_in_kernel() {
+    let _inside = Inside::new();
+    for signal in (1..NUMBERS as c_int).filter(|signal| !is_ours(*signal)) {
+        let found = kernel_of_kept(signal, None);
+        if found.is_ok_and(|found| is_handler(found.sa_sigaction)) {
+            let _ = kernel_of_kept(signal, Some(&plain(libc::SIG_DFL, 0)));
+        }
+    }
+}
+
 /// Before an exec: signals that the program ignores must be ignored in the new image.
 pub fn before_exec() {
     let _inside = Inside::new();
@@ -353,18 +373,6 @@ pub fn after_exec() {
     for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGSYS] {
         let own = &actions[signal as usize];
         if own.sa_sigaction == libc::SIG_IGN {
-            let _ = install(signal, own);
-        }
-    }
-}
-
-/// In a child that is to become another program: no handler runs any more.
-pub fn drop_handlers() {
-    let _inside = Inside::new();
-    let mut actions = lock();
-    for (signal, own) in (0..).zip(actions.iter_mut()) {
-        if is_handler(own.sa_sigaction) {
-            own.sa_sigaction = libc::SIG_DFL;
             let _ = install(signal, own);
         }
     }
@@ -413,16 +421,6 @@ pub fn exchange(
         old.put(KernelAction { handler, flags, restorer, mask })?;
     }
     Ok(0)
-}
-
-/// In a child that is to become another program: a signal gets its default action.
-pub fn set_default(signal: c_int) {
-    let _inside = Inside::new();
-    let mut actions = lock();
-    let action = plain(libc::SIG_DFL, 0);
-    if install(signal, &action).is_ok() {
-        actions[signal as usize] = action;
-    }
 }
 
 /// The C library's function that handlers return to.

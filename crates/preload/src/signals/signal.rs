@@ -312,24 +312,6 @@ pub fn forked() {
     }
 }
 
-/// Blocks everything around a fork whose child becomes another program. Gives what the thread is
-/// to have afterwards, and the program's own mask.
-pub fn block_all() -> (u64, u64) {
-    let before = set_mask(u64::MAX);
-    let thread = here();
-    let kept = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
-    (before, if kept { thread.mask.load(Ordering::Relaxed) } else { before })
-}
-
-/// In a child that is to become another program, forked after [`block_all`]: no handler of the
-/// program's runs any more. `mask`: the program's own.
-pub fn leave_program(mask: u64) {
-    set_mask(u64::MAX);
-    sigaction::drop_handlers();
-    here().flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
-    set_mask(mask);
-}
-
 /// What ends a wait of the calling thread.
 fn watched() -> Watched {
     let word = &here().flags;

@@ -191,7 +191,6 @@ macro_rules! arm {
         $crate::split::engine::entries($to, || $h($fd, $to, $len))
     };
     // The process.
-    (vfork $h:ident ()) => { $crate::split::engine::vfork() };
     (clone $h:ident
         ($main:ident, $stack:ident, $flags:ident, $a:ident, $p:ident, $tls:ident, $c:ident)) => {{
         if $flags & libc::CLONE_VM == 0 || $flags & libc::CLONE_FILES == 0 {

@@ -22,11 +22,11 @@ use vfs::{Errno, variable};
 
 use crate::entry::hooks::Duplicate;
 use crate::entry::thread::here;
-use crate::entry::{Inside, errno, fail, set_errno};
+use crate::entry::{Inside, errno, set_errno};
 use crate::processes::init::tell;
 pub(crate) use crate::split::arms::{arm, call};
 pub use crate::split::serve::*;
-use crate::{entry::heap, entry::report, processes::fork, processes::lifecycle};
+use crate::{entry::heap, entry::report, processes::lifecycle};
 use crate::{signals::sigaction, signals::signal};
 
 const PAGE_BYTES: usize = 4096;
@@ -386,44 +386,6 @@ fn in_child() {
         report::reset();
         PAGE.engine.store(DUE, Ordering::Release);
     }
-}
-
-/// As [`crate::processes::fork`] does: by a fork whose parent waits until the child has executed
-/// something or ended, because programs edit descriptors in the child, which would be the parent's
-/// table. Also where nothing is served (a program that is bypassed): the child of glibc's `vfork`
-/// would return through this library's frame, which is the parent's.
-pub fn vfork() -> c_int {
-    let serves = engine().is_some();
-    if serves {
-        hand_over_all();
-    }
-    let made = inside(|| {
-        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        Ok((os::InternalFd::new(read), os::InternalFd::new(write)))
-    });
-    let (read, write) = match made {
-        Ok(ends) => ends,
-        Err(errno) => return fail(errno),
-    };
-    // None of the program's handlers runs in between, as with `vfork`.
-    let pid = inside(fork::real_fork);
-    if pid == 0 {
-        if serves {
-            in_child();
-        }
-        // It ends with the exec, or with the child.
-        std::mem::forget(write);
-        return 0;
-    }
-    inside(|| {
-        drop(write);
-        if pid > 0 {
-            // The end of the pipe is all there is to be read.
-            let _ = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut [0; 1]));
-        }
-        drop(read);
-    });
-    pid
 }
 
 /// Limits have changed: those on the size of files are the kernel's to enforce.

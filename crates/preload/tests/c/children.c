@@ -1,8 +1,9 @@
 // The C library's own functions, past those that this library exports, make children that share their
 // parent's memory, at work on the directory until they execute something. Who traces this program kills
-// them wherever it likes; the parent must be unharmed. Usage: children DIRECTORY. A letter on standard
-// input makes a child: p by posix_spawn, s by system, o by popen, w by wordexp; t begins a thread that
-// works beside; e ends. After each comes a mark, `int3`, with a text in rax: "right", or what is wrong.
+// them wherever it likes; the parent must be unharmed. Usage: children DIRECTORY inherited|kept. What it
+// has open is inherited by what a child executes, or not. A letter on standard input makes a child: p by
+// posix_spawn, q by one whose actions are all outside, s by system, o by popen, w by wordexp; t begins a
+// thread that works beside; e ends. After each comes a mark, `int3`, with a text in rax: "right", or what is wrong.
 #include "say.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -45,6 +46,17 @@ static const char *spawned(char how) {
         posix_spawn_file_actions_addclose(&actions, file);
         posix_spawn_file_actions_addchdir_np(&actions, "below");
         posix_spawn_file_actions_addopen(&actions, 10, "../file", O_RDONLY, 0);
+        MUST(spawn(&pid, "/bin/true", &actions, NULL, arguments, environ) == 0);
+        posix_spawn_file_actions_destroy(&actions);
+        MUST(waitpid(pid, &status, 0) == pid);
+    } else if (how == 'q') {
+        int (*spawn)() = dlsym(libc, "posix_spawn");
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_addopen(&actions, 7, "/dev/null", O_RDWR, 0);
+        posix_spawn_file_actions_adddup2(&actions, 7, 8);
+        posix_spawn_file_actions_addclose(&actions, 7);
+        posix_spawn_file_actions_addclosefrom_np(&actions, 9);
         MUST(spawn(&pid, "/bin/true", &actions, NULL, arguments, environ) == 0);
         posix_spawn_file_actions_destroy(&actions);
         MUST(waitpid(pid, &status, 0) == pid);
@@ -130,11 +142,12 @@ int main(int argc, char **argv) {
     enter(argc, argv);
     libc = dlopen("libc.so.6", RTLD_NOW);
     mkdir("below", 0700);
-    file = open("file", O_RDWR | O_CREAT, 0600);
+    int kept = argc > 2 && strcmp(argv[2], "kept") == 0 ? O_CLOEXEC : 0;
+    file = open("file", O_RDWR | O_CREAT | kept, 0600);
     write(file, "contents", 8);
     lseek(file, 3, SEEK_SET);
     getcwd(here, sizeof here);
-    own = open("own", O_RDWR | O_CREAT, 0600);
+    own = open("own", O_RDWR | O_CREAT | kept, 0600);
     sigprocmask(SIG_BLOCK, NULL, &mask);
     lowest = next_number();
     const char *told = looked();

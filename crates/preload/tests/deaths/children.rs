@@ -3,8 +3,8 @@
 //! They open, move numbers and change their directory on the volume, and are killed there, at each
 //! point from their birth to their exec. The parent must be unharmed, and no lock be left.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
@@ -16,11 +16,17 @@ use crate::{one_of, some_of, text, watch};
 /// Points of each way that are tried by default.
 const POINTS: usize = 12;
 /// The ways, as `children.c` names them: the first, and one of the others by rotation.
-const WAYS: [(char, &str); 4] =
-    [('p', "posix_spawn"), ('s', "system"), ('o', "popen"), ('w', "wordexp")];
+const WAYS: [(char, &str); 5] = [
+    ('p', "posix_spawn"),
+    ('q', "posix_spawn outside"),
+    ('s', "system"),
+    ('o', "popen"),
+    ('w', "wordexp"),
+];
 
-/// An instruction to die at: what it does, and where (see [`Tracee::place`]).
-type Point = (Kind, (u64, u64, u64));
+/// An instruction to die at: what it does, where (see [`Tracee::place`]), and whether the child that
+/// shares its parent's memory has made another one by then, which goes on in its place.
+type Point = (Kind, (u64, u64, u64), bool);
 
 /// The process whose children are killed.
 struct Parent {
@@ -30,9 +36,9 @@ struct Parent {
 
 impl Parent {
     /// Before it has made any; with a thread that works `beside`.
-    fn start(program: &Path, volume: &Path, beside: bool) -> Result<Self, String> {
+    fn start(program: &Path, volume: &Path, (open, beside): (&str, bool)) -> Result<Self, String> {
         let mut command = Command::new(program);
-        command.arg(PREFIX).env("SOLERA_VOLUME", volume).env("SOLERA_AT", PREFIX);
+        command.args([PREFIX, open]).env("SOLERA_VOLUME", volume).env("SOLERA_AT", PREFIX);
         command.env("LD_PRELOAD", library()).stdin(Stdio::piped());
         let (tracee, mut child) = Tracee::start(&mut command, volume).map_err(text)?;
         let input = child.stdin.take().ok_or("no input")?;
@@ -83,11 +89,16 @@ impl Parent {
     fn points(&mut self, way: char) -> Result<Vec<Point>, String> {
         let mut child = self.make(way)?;
         let together = OneProcessor::new(&child).map_err(text)?;
-        let mut points = Vec::new();
+        let (mut points, mut has_parted) = (Vec::new(), false);
         loop {
             match child.step_to_point(!points.is_empty()).map_err(text)? {
-                Event::Point(kind) => points.push((kind, child.place())),
+                Event::Point(kind) => points.push((kind, child.place(), has_parted)),
                 Event::Executed => break,
+                Event::Child(pid) if !has_parted => {
+                    has_parted = true;
+                    let next = self.tracee.child(pid).map_err(text)?;
+                    std::mem::replace(&mut child, next).release(0).map_err(text)?;
+                }
                 event => return Err(format!("the child: {event:?}")),
             }
         }
@@ -105,14 +116,41 @@ impl Parent {
 
     /// A child is killed at a point; `false`: it did not come there.
     fn lose(&mut self, way: char, point: &Point) -> Result<bool, String> {
+        let &(_, place, has_parted) = point;
+        let mut memory = OpenOptions::new();
+        let memory = memory
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{}/mem", self.tracee.pid))
+            .map_err(text)?;
+        let mut before = [0];
+        memory.read_exact_at(&mut before, place.0).map_err(text)?;
         let mut child = self.make(way)?;
-        let event = child.run_to(point.1, &mut |_| Err(io::Error::other("a child of it")));
-        let event = event.map_err(text)?;
+        while has_parted {
+            let Event::Child(pid) = child.run().map_err(text)? else { continue };
+            let next = self.tracee.child(pid).map_err(text)?;
+            std::mem::replace(&mut child, next).release(0).map_err(text)?;
+            break;
+        }
+        let mut next = None;
+        let mut parts = |started| {
+            next = Some(started);
+            Ok(())
+        };
+        let event = child.run_to(place, &mut parts).map_err(text)?;
         let died = event.is_none();
+        if !died && !has_parted {
+            // The breakpoint that it shares with its parent.
+            memory.write_all_at(&before, place.0).map_err(text)?;
+        }
+        if let Some(next) = next {
+            next.release(0).map_err(text)?;
+        }
         match event {
             None => child.kill().map_err(text)?,
             // It took another way, past that instruction.
             Some(Event::Executed) => child.release(0).map(drop).map_err(text)?,
+            Some(Event::Ended) => {}
             Some(event) => return Err(format!("the child: {event:?}")),
         }
         self.is_right()?;
@@ -134,16 +172,24 @@ fn in_use(volume: &Path) -> (u64, u64) {
 
 #[test]
 fn children_that_share_memory_die_anywhere() {
-    die_anywhere("children", false);
+    die_anywhere("children", ("kept", false));
+}
+
+/// The same of children that get a copy of the memory: what they execute inherits something.
+#[test]
+fn children_that_hand_something_on_die_anywhere() {
+    die_anywhere("inherited", ("inherited", false));
 }
 
 /// The same, of a process with a thread that works on the volume meanwhile.
 #[test]
 fn children_of_a_process_with_threads_die_anywhere() {
-    die_anywhere("threaded", true);
+    for &open in one_of("threaded", &["kept", "inherited"]) {
+        die_anywhere("threaded", (open, true));
+    }
 }
 
-fn die_anywhere(test: &str, beside: bool) {
+fn die_anywhere(test: &str, how: (&str, bool)) {
     let place = TestDir::new(test);
     let program = place.0.join("children");
     compile("children.c", &program, &["-O1", "-g"]);
@@ -152,7 +198,7 @@ fn die_anywhere(test: &str, beside: bool) {
     let mut deaths = 0;
     let start = || {
         watch("children", &["start"]);
-        Parent::start(&program, &place.volume(), beside).expect("a parent")
+        Parent::start(&program, &place.volume(), how).expect("a parent")
     };
     start().end().expect("it ends in order");
     let before = in_use(&place.volume());
@@ -166,7 +212,7 @@ fn die_anywhere(test: &str, beside: bool) {
                 continue;
             }
         };
-        let calls = points.iter().filter(|(kind, _)| *kind == Kind::Call).count();
+        let calls = points.iter().filter(|(kind, ..)| *kind == Kind::Call).count();
         eprintln!("{name}: {} points, {calls} of them system calls", points.len());
         for at in some_of(&format!("{test}/{name}"), points.len(), POINTS) {
             watch("children", &[name, &at.to_string()]);

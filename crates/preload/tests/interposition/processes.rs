@@ -37,6 +37,12 @@ fn a_program_that_runs_is_not_written_to() {
     same("busy");
 }
 
+/// Children that share their parent's memory until they execute something.
+#[test]
+fn lends() {
+    same("lends");
+}
+
 #[test]
 fn executes() {
     same("executes");

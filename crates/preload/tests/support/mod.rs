@@ -208,10 +208,11 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 /// Programs that are another thing if they are static, and why.
-const NEVER_STATIC: [(&str, &str); 4] = [
+const NEVER_STATIC: [(&str, &str); 5] = [
     ("answers", "musl's and glibc's `getcwd` beyond PATH_MAX looks for names, of which / has none"),
     ("exits", "`exit` takes away the tables that another thread's `pthread_exit` unwinds by"),
     ("second_libc", "a static program has one name space of libraries"),
+    ("lends", "a guest's child gets a copy of the memory that natively it shares until its exec"),
     ("forks", "a child that shares memory for good, which the C library's own calls would begin"),
 ];
 
