@@ -697,8 +697,7 @@ impl Opens {
             let at = self.rt.lock_record(index);
             let state = self.rt.load(at + STATE)?;
             if state == own | WAITS {
-                let chain = self.rt.lock_record(self.chain_of(self.rt.load(at + INO)?));
-                self.rt.add(chain + CHANGE, WAITER.wrapping_neg())?;
+                self.count_waiter_out(self.rt.load(at + INO)?)?;
             }
             if state == own | CLAIMED || state == own | WAITS {
                 self.free_lock(index)?;
@@ -775,3 +774,5 @@ impl Opens {
 
 #[cfg(test)]
 mod lock_table_tests;
+#[cfg(test)]
+mod wait_graph_tests;
