@@ -10,6 +10,7 @@
 //! Locks: one chain at a time; the waiting room with no chain held.
 
 use crate::Result;
+use crate::inode::references::Phase;
 use crate::medium::call_counters::LOCK_WAITS;
 use crate::open::Opens;
 use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who, unlocks};
@@ -226,8 +227,8 @@ impl Opens {
         self.slot_pid(slot).ok()
     }
 
-    /// `EDEADLK` if the refuser waits, over others, for the holder that waits by `entry`, which then
-    /// waits no more.
+    /// `EDEADLK` if the one for which `entry` waits does so, over others, for the holder that waits
+    /// there, which then waits no more.
     fn refuse_circle(&self, entry: u32) -> Result<()> {
         let _room = self.waiting_room()?;
         if !self.closes_circle(entry)? {
@@ -265,6 +266,12 @@ impl Opens {
                 Ok(dead)
             }
             Who::Description(desc) | Who::Flock(desc) => {
+                let state = self.desc_state(desc.index())?;
+                if state.phase == Phase::Free || state.generation != desc.generation() {
+                    // A thread was locking when another one closed it, or ended the process.
+                    self.drop_locks_of(|other| other == holder)?;
+                    return Ok(true);
+                }
                 let holders = self.holders(desc.index())?;
                 let mut any = false;
                 for &slot in &holders {
