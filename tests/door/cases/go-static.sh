@@ -6,10 +6,10 @@ printf 'module checks\n\ngo 1.22\n' >go.mod
 # Built once for both directories.
 export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE=${GO_STATIC_CACHE:-$HERE/../../target/door-go}
 go build -o checks . 2>errors || skip "no Go program can be built: $(tail -n 1 errors)"
-# checks VARIABLE=VALUE CHECK...: in the directory, for 20 s at most.
+# checks VARIABLE=VALUE CHECK...: in the directory, for 60 s at most.
 checks() {
     # shellcheck disable=SC2016 # The program's own environment.
-    srun env "$1" timeout -k 5 20 sh -c 'mkdir -p "$1"; exec ./checks "$@"' sh "$AT/checks" "${@:2}"
+    srun env "$1" timeout -k 5 60 sh -c 'mkdir -p "$1"; exec ./checks "$@"' sh "$AT/checks" "${@:2}"
 }
 # ended COMMAND...: the last line that it says, which is not a trace of thousands.
 ended() { "$@" >ended 2>&1 || echo "exit code $?"; tail -n 1 ended; }

@@ -7,7 +7,7 @@ checks="files threads detached processes again signals mappings robust cancel cl
 # check KIND NAME: one of musl_checks.c's, in a directory of its own.
 check() {
     srun mkdir "$AT/$1.$2"
-    said "$1: $2" srun timeout -k 5 20 "./$1/musl_checks" "$2" "$AT/$1.$2"
+    said "$1: $2" srun timeout -k 5 60 "./$1/musl_checks" "$2" "$AT/$1.$2"
 }
 # built KIND COMPILER...: builds it. (The name is the same, which programs tell.)
 built() {
@@ -64,7 +64,7 @@ sed -i '1i #include <fcntl.h>' nested.c
 long=$(head -c 120000 /dev/zero | tr '\0' x)
 for compiler in gcc musl-gcc; do
     command -v $compiler >/dev/null && $compiler -static -O0 -w -pthread -o nested nested.c 2>/dev/null || continue
-    said "stack and threads: $compiler" srun timeout -k 5 20 ./nested "$AT" "$long"
+    said "stack and threads: $compiler" srun timeout -k 5 60 ./nested "$AT" "$long"
 done
 # Busybox: a shell that runs itself, and its tools.
 cat >busy <<'END'

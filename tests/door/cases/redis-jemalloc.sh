@@ -8,15 +8,15 @@ for round in 1 2 3; do
         --appendfsync always --save "" >log 2>&1 & pid=$!
     for ((try = 0; try < 100; try++)); do
         sleep 0.1
-        timeout 2 redis-cli -s s ping 2>/dev/null | grep -q PONG && break
+        timeout 30 redis-cli -s s ping 2>/dev/null | grep -q PONG && break
     done
-    echo "round $round: $(timeout 5 redis-cli -s s incr n 2>&1)"
-    echo "$(timeout 5 redis-cli -s s bgsave 2>&1) $(timeout 5 redis-cli -s s set k$round v 2>&1)"
+    echo "round $round: $(timeout 30 redis-cli -s s incr n 2>&1)"
+    echo "$(timeout 30 redis-cli -s s bgsave 2>&1) $(timeout 30 redis-cli -s s set k$round v 2>&1)"
     for ((try = 0; try < 50; try++)); do
-        timeout 2 redis-cli -s s info persistence 2>/dev/null | grep -q bgsave_in_progress:0 && break
+        timeout 30 redis-cli -s s info persistence 2>/dev/null | grep -q bgsave_in_progress:0 && break
         sleep 0.1
     done
-    timeout 5 redis-cli -s s info persistence 2>&1 | grep last_bgsave_status
+    timeout 30 redis-cli -s s info persistence 2>&1 | grep last_bgsave_status
     kill -9 $pid
     wait $pid 2>/dev/null
 done

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use crate::support::{TestDir, can_mount, cleanup, command, shell, solera};
 
@@ -174,11 +175,57 @@ fn writing_asks_for_the_class_and_says_the_whole_line() {
     assert_eq!(solera(["cat", &format!("{made}:/second")]).ok(), "y\n");
 }
 
-/// Files that change in all ways, until the process is killed.
+/// A reader that has just seen that nobody has the volume, and reads it then: a writer that came in
+/// between kept it out (`EACCES`).
+#[test]
+fn a_writer_may_begin_beside_a_reader_that_begins() {
+    let place = TestDir::new();
+    let Some(disk) = DiskDir::new("begins") else { return };
+    let (volume, at, log) = (disk.text("v.pm"), place.prefix(), place.text("log"));
+    solera(["format", "--class", "page", "--size", "64M", &volume]).ok();
+    let reader = |inject: &[&str]| {
+        let mut strace = std::process::Command::new("strace");
+        strace.args(["-f", "-qq", "-o", &log, "-e", "trace=fcntl"]).args(inject);
+        strace.args([env!("CARGO_BIN_EXE_solera"), "ls", &volume]);
+        strace.stdout(Stdio::piped()).stderr(Stdio::piped());
+        strace
+    };
+    let said = reader(&[]).output();
+    let Ok(traced) = fs::read_to_string(&log) else {
+        eprintln!("strace cannot be had: nothing tested");
+        return;
+    };
+    assert!(said.unwrap().status.success());
+    // The lock of those that write it: looked at first, then beside its own.
+    let looks = traced.lines().position(|line| line.contains("l_start=4611686018427387904"));
+    let looks = looks.expect("it looks for a writer") + 1;
+    let inject = format!("inject=fcntl:delay_exit=1500000:when={looks}");
+    fs::remove_file(&log).unwrap();
+    let begun = Instant::now();
+    let begins = reader(&["-e", &inject]).spawn().unwrap();
+    while fs::read_to_string(&log).unwrap_or_default().lines().count() < looks {
+        assert!(begun.elapsed() < Duration::from_mins(1), "it does not look");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut writer = command()
+        .args(["run", "--class", "page", "--volume", &volume, "--at", &at, "--", "sh", "-c"])
+        .arg(format!("echo x > {at}/file; read line; true"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let reads = begins.wait_with_output().unwrap();
+    assert!(reads.status.success(), "{}", String::from_utf8_lossy(&reads.stderr));
+    drop(writer.stdin.take());
+    assert!(writer.wait().unwrap().success());
+}
+
+/// Files that change in all ways, until the process is killed. It is when it has done some of that.
 const WORK: &str = r"
 import os, random, sys
-os.chdir(sys.argv[1]); random.seed(int(sys.argv[2])); os.mkdir('d'); print('ready', flush=True)
+os.chdir(sys.argv[1]); random.seed(int(sys.argv[2])); os.mkdir('d'); done = 0
 while True:
+    done += 1
+    if done == 300: print('ready', flush=True)
     name, kind = 'd/%d' % random.randrange(40), random.randrange(6)
     try:
         if kind == 0: open(name, 'wb').write(os.urandom(random.randrange(60000)))
@@ -209,7 +256,7 @@ fn what_is_recovered_in_memory_is_what_is_recovered_in_place() {
             .unwrap();
         let mut ready = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(100));
         child.kill().unwrap();
         child.wait().unwrap();
         let before = content(&volume);

@@ -24,7 +24,7 @@ fn fifo_of(place: &TestDir, name: &str) -> String {
 /// Runs a command that would never end if it waited.
 fn in_time(line: &[&str]) -> Ran {
     let mut limited = Command::new("timeout");
-    limited.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_solera")]).args(line);
+    limited.args(["-s", "KILL", "600", env!("CARGO_BIN_EXE_solera")]).args(line);
     Ran::of(limited.stdin(Stdio::null()))
 }
 

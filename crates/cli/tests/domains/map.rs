@@ -94,7 +94,7 @@ fn a_file_is_where_its_node_is_and_then_on_all_nodes() {
         if mapped == kept(&machine) {
             break [small, large];
         }
-        let late = begun.elapsed() > Duration::from_mins(1);
+        let late = begun.elapsed() > Duration::from_mins(2);
         assert!(!late, "{small:?}, {large:?}; kept: {:?}", kept(&machine));
         std::thread::sleep(Duration::from_millis(200));
     };
@@ -112,7 +112,7 @@ fn a_file_is_where_its_node_is_and_then_on_all_nodes() {
     let begun = Instant::now();
     // It is taken for gone when it was not heard of for 8 s.
     while machine.solera(&["domain", "forget", "dm", "3"]).code != 0 {
-        assert!(begun.elapsed() < Duration::from_mins(1));
+        assert!(begun.elapsed() < Duration::from_mins(2));
         std::thread::sleep(Duration::from_millis(200));
     }
     // A page is found lost by the first touch of it.

@@ -92,7 +92,7 @@ impl Faces {
     /// The command line that runs `line` on a face, for 60 s at most.
     pub fn command(&self, face: Face, line: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "60"]).env_remove("LD_PRELOAD").env("LC_ALL", "C.UTF-8");
+        command.args(["-k", "5", "600"]).env_remove("LD_PRELOAD").env("LC_ALL", "C.UTF-8");
         command.stdin(std::process::Stdio::null());
         if face.has_door() {
             command.arg(built("solera")).arg("run");

@@ -81,7 +81,7 @@ fn programs_see_what_they_see_on_tmpfs() {
         let run = |directory: &Path| {
             fs::create_dir(directory).expect("a directory for the program");
             let output = Command::new("timeout")
-                .args(["-k", "5", "60"])
+                .args(["-k", "5", "600"])
                 .args([&program, directory])
                 .stdin(Stdio::null())
                 .output()

@@ -128,7 +128,7 @@ fn a_process_without_its_first_thread_ends() {
     let Some(stage) = Stage::new("256M") else { return };
     let run = stage.run(&["--cache", "32M", "--miss", "ahead"]);
     let mut command = Command::new("timeout");
-    command.env_remove("LD_PRELOAD").args(["-k", "1", "120"]).arg(run.get_program());
+    command.env_remove("LD_PRELOAD").args(["-k", "1", "600"]).arg(run.get_program());
     command.args(run.get_args());
     let ran = Ran::of(command.args(["--", &stage.program, "without-first", &stage.place.prefix()]));
     assert_eq!(ran.ok(), "right\n");

@@ -6,8 +6,10 @@
 //! The first thread is the process's own, whose end is the kernel's to see to.
 
 use std::ffi::c_long;
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
@@ -97,12 +99,44 @@ struct Birth {
     pointer: usize,
     /// The word that is cleared at its end.
     clears: usize,
-    /// The words that its number is put into before it runs; 0: none.
-    tells: [usize; 2],
+    /// The words that its number is put into before it runs, for itself and for its parent; 0:
+    /// none.
+    for_child: usize,
+    for_parent: usize,
+    told: AtomicU32,
     mask: u64,
     blocks: u64,
     /// Its number, once it has begun.
     number: AtomicU32,
+}
+
+/// Whether the parent's word has the number.
+const UNTOLD: u32 = 0;
+const BEING_TOLD: u32 = 1;
+const AWAITED: u32 = 2;
+const TOLD: u32 = 3;
+
+impl Birth {
+    /// Puts the number where the parent wants it. Whoever comes first does, the parent or the
+    /// thread, and neither goes on before that: the word may be the one that is cleared when the
+    /// thread ends, and the parent does not wait until the thread gets a CPU.
+    fn tell(&self, number: u32) {
+        let (both, one) = (Ordering::AcqRel, Ordering::Acquire);
+        if self.told.compare_exchange(UNTOLD, BEING_TOLD, both, one).is_ok() {
+            if self.for_parent != 0 {
+                // As in the kernel: the thread is there even where this fails.
+                let _ = Out(self.for_parent as *mut u32).put(number);
+            }
+            if self.told.swap(TOLD, both) == AWAITED {
+                let _ = futex::wake(&self.told, futex::Flags::PRIVATE, 1);
+            }
+            return;
+        }
+        while self.told.load(one) != TOLD {
+            let _ = self.told.compare_exchange(BEING_TOLD, AWAITED, both, one);
+            let _ = futex::wait(&self.told, futex::Flags::PRIVATE, AWAITED, None);
+        }
+    }
 }
 
 /// A call that makes a thread. `None`: it makes a process, as those of other programs.
@@ -152,24 +186,19 @@ fn begin(
         registers,
         pointer: if has(libc::CLONE_SETTLS) { pointer } else { of_parent },
         clears: if has(libc::CLONE_CHILD_CLEARTID) { for_child } else { 0 },
-        tells: [
-            if has(libc::CLONE_CHILD_SETTID) { for_child } else { 0 },
-            if has(libc::CLONE_PARENT_SETTID) { for_parent } else { 0 },
-        ],
+        for_child: if has(libc::CLONE_CHILD_SETTID) { for_child } else { 0 },
+        for_parent: if has(libc::CLONE_PARENT_SETTID) { for_parent } else { 0 },
+        told: AtomicU32::new(UNTOLD),
         mask,
         blocks: thread.blocks.load(Ordering::Relaxed),
         number: AtomicU32::new(0),
     });
     let its = Arc::clone(&birth);
     let made = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || live(its));
-    let number = made.map(|_detached| {
-        loop {
-            let number = birth.number.load(Ordering::Acquire);
-            if number != 0 {
-                break number;
-            }
-            let _ = futex::wait(&birth.number, futex::Flags::PRIVATE, 0, None);
-        }
+    let number = made.map(|thread| {
+        let number = number_of(&thread).unwrap_or_else(|| birth.number.load(Ordering::Acquire));
+        birth.tell(number);
+        number
     });
     set_mask(mask);
     let number = number
@@ -177,22 +206,32 @@ fn begin(
     Ok(number)
 }
 
+/// The number of a thread that may not have run yet, as the C library got it from the kernel: the
+/// clock of its processor time is named by it. `None`: it has ended, so it had begun.
+fn number_of(thread: &JoinHandle<()>) -> Option<u32> {
+    let mut clock = 0;
+    // SAFETY: a thread that is neither joined nor detached; a place for the answer.
+    let failed = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) };
+    // All bits but the lowest three are the number's, turned.
+    let number = !(clock >> 3);
+    (failed == 0 && number > 0).then_some(number.cast_unsigned())
+}
+
 /// A thread's whole life, on its own stack.
 fn live(birth: Arc<Birth>) {
     let own = OwnCode::new();
     let thread = here();
     let number = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-    for word in birth.tells.iter().filter(|word| **word != 0) {
-        // As in the kernel: the thread is there even where this fails.
-        let _ = Out(*word as *mut u32).put(number);
+    birth.number.store(number, Ordering::Release);
+    if birth.for_child != 0 {
+        let _ = Out(birth.for_child as *mut u32).put(number);
     }
+    birth.tell(number);
     thread.blocks.store(birth.blocks, Ordering::Relaxed);
     thread.guest.pointer.store(birth.pointer, Ordering::Relaxed);
     thread.guest.clears.store(birth.clears, Ordering::Relaxed);
     let stacks = Stacks::new();
     let (registers, mask) = (birth.registers, birth.mask);
-    birth.number.store(number, Ordering::Release);
-    let _ = futex::wake(&birth.number, futex::Flags::PRIVATE, 1);
     drop(birth);
     set_mask(mask);
     drop(own);

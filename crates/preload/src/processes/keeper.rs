@@ -35,6 +35,9 @@ use crate::runtime::environment;
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 /// How often a keeper that ends in the moment in which it is asked is followed by another one.
 const TRIES: u32 = 4;
+/// How often, once a millisecond, it is asked for by its name where nobody listens yet.
+const LOOKS: u32 = 200;
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The name space that a keeper keeps.
 pub struct Mounts {
@@ -116,24 +119,27 @@ impl Service {
     /// A connection to the keeper, which is started if there is none. `None`: it does not start.
     fn connect(&self) -> Result<Option<OwnedFd>, Errno> {
         let listener = socket()?;
-        match rustix::net::bind(&listener, &self.address) {
-            Ok(()) => return self.start(&listener),
-            Err(Errno::ADDRINUSE) => {}
-            Err(errno) => return Err(errno),
-        }
-        let connection = socket()?;
-        match rustix::net::connect(&connection, &self.address) {
-            Ok(()) => {}
-            // It has just been given this name, or is about to end.
-            Err(Errno::CONNREFUSED) => {
-                rustix::net::bind(&listener, &SocketAddrUnix::new_unnamed())?;
-                return self.start(&listener);
+        for _ in 0..LOOKS {
+            match rustix::net::bind(&listener, &self.address) {
+                Ok(()) => return self.start(&listener),
+                Err(Errno::ADDRINUSE) => {}
+                Err(errno) => return Err(errno),
             }
-            Err(errno) => return Err(errno),
-        }
-        let own = rustix::process::geteuid();
-        if sockopt::socket_peercred(&connection)?.uid == own {
-            return Ok(Some(connection));
+            let connection = socket()?;
+            match rustix::net::connect(&connection, &self.address) {
+                Ok(()) => {
+                    let own = rustix::process::geteuid();
+                    if sockopt::socket_peercred(&connection)?.uid == own {
+                        return Ok(Some(connection));
+                    }
+                    break;
+                }
+                // It has just been given this name and listens in a moment, or is about to end.
+                Err(Errno::CONNREFUSED) => {
+                    let _ = rustix::thread::nanosleep(&LOOK);
+                }
+                Err(errno) => return Err(errno),
+            }
         }
         rustix::net::bind(&listener, &SocketAddrUnix::new_unnamed())?;
         self.start(&listener)

@@ -17,7 +17,7 @@ pub const ROUND: u64 = 23;
 const PATIENCE: Duration = Duration::from_mins(1);
 /// How long a slot may stay that a dead parent prepared for a child: a second, on a machine that is
 /// not busy.
-const CHILD_PATIENCE: Duration = Duration::from_secs(20);
+const CHILD_PATIENCE: Duration = Duration::from_mins(1);
 const VOLUME_SIZE: u64 = 64 << 20;
 
 /// What a survivor can be told.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// What takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How long the others are given while the thread is kept where it is: it may hold what they want.
 const COURTESY: Duration = Duration::from_millis(200);
 /// How long a thread sleeps in the kernel until it is said to wait there.

@@ -154,7 +154,7 @@ fn compare(name: &str, directory: &Path, with: &[String], more: &[Difference]) {
         let seed = rotation::turn(&format!("arguments/{at}"), u32::MAX);
         let run = |directory: &Path, with: &[String]| {
             let mut command = Command::new("timeout");
-            command.args(["-k", "5", "300", "env"]).args(with);
+            command.args(["-k", "5", "900", "env"]).args(with);
             let arguments = [program.as_os_str(), directory.as_os_str(), list.as_os_str()];
             command.args(arguments).args([seed.to_string(), "40".to_owned()]);
             text(&command.output().expect("the program runs"))

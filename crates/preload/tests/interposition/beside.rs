@@ -72,7 +72,7 @@ fn all_that_takes_the_c_librarys_locks_under_a_timer_until_it_is_killed() {
         let signal = ExitStatusExt::signal(&killed.status);
         assert_eq!(signal, Some(9), "it ended by itself: {said}");
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "100"]);
+        command.args(["-k", "5", "600"]);
         let checked = in_place(&mut command, &[&[OsStr::new("check")], &paths[..2]].concat());
         eprint!("{}: {}", directory.display(), text(&checked));
     };

@@ -46,7 +46,7 @@ fn seldom_answers_over_a_kernel_file_system() {
         std::fs::create_dir(&directory).expect("a directory");
         let expected = text(&run(&program, &place.0.join("reference"), None));
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "120", "env"]).arg(&program).arg(&directory);
+        command.args(["-k", "5", "600", "env"]).arg(&program).arg(&directory);
         command.env("SOLERA_SPLIT", &directory).env("SOLERA_MODE", "posix");
         let found = command.env("LD_PRELOAD", library()).output().expect("the program runs");
         assert_same(name, &expected, &text(&found));
@@ -205,7 +205,7 @@ fn watched(name: &str) -> String {
     let program = place.0.join(name);
     compile(&format!("{name}.c"), &program, &["-O1"]);
     let output = Command::new("timeout")
-        .args(["-k", "5", "120"])
+        .args(["-k", "5", "600"])
         .arg(&program)
         .arg(format!("{PREFIX}/here"))
         .env("SOLERA_VOLUME", place.volume())

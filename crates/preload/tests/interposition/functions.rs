@@ -32,7 +32,7 @@ impl Counted {
         preload.push(":");
         preload.push(second);
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "60", "env"]).arg(preload).arg(&self.program);
+        command.args(["-k", "5", "600", "env"]).arg(preload).arg(&self.program);
         command.arg(PREFIX).args((!how.is_empty()).then_some(how));
         command.env("SOLERA_VOLUME", self.place.volume()).env("SOLERA_AT", PREFIX);
         command.output().expect("it runs")

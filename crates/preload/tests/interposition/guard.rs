@@ -58,7 +58,7 @@ impl Guarded {
 
     fn run(&self, case: &str) -> Output {
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "60", "env"]);
+        command.args(["-k", "5", "600", "env"]);
         let mut variable = std::ffi::OsString::from("LD_PRELOAD=");
         variable.push(library());
         command.arg(variable);

@@ -18,7 +18,7 @@ fn locks_are_the_kernels() {
         compile("locks.c", &program, &["-O1"]);
         format(&place.volume());
         let output = Command::new("timeout")
-            .args(["-k", "5", "100"])
+            .args(["-k", "5", "600"])
             .arg("env")
             .arg(format!("LD_PRELOAD={}", library().display()))
             .arg(&program)

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{
-    PREFIX, TestDir, check_left_in_order, compile, format, library, run, run_with, same, text,
+    PREFIX, TestDir, check_left_in_order, compile, format, library, run, run_hosted, run_with,
+    same, text,
 };
 
 /// A command that runs on the place's volume.
@@ -135,6 +136,19 @@ fn a_static_program_sees_the_volume() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(text(&output), expected, "{script}: {said}");
     }
+    check_left_in_order(&place.volume());
+}
+
+/// A program that a host runs waited at each thread that it made until that had run.
+#[test]
+fn a_static_programs_threads_begin_in_their_own_time() {
+    let place = TestDir::new("makes-threads");
+    format(&place.volume());
+    let program = place.0.join("makes_threads");
+    compile("makes_threads.c", &program, &["-O1", "-static"]);
+    let expected = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run_hosted(&program, Path::new(PREFIX), &place.volume()));
+    assert_eq!(expected, found, "the kernel (left), a host (right)");
     check_left_in_order(&place.volume());
 }
 
@@ -340,7 +354,7 @@ fn allocator(place: &TestDir) -> std::path::PathBuf {
 /// Runs it in `directory`, with these words in its environment.
 fn allocates(program: &Path, directory: &Path, part: &str, words: &[(&str, &Path)]) -> Output {
     let mut command = Command::new("timeout");
-    command.args(["-k", "5", "120", "env"]);
+    command.args(["-k", "5", "600", "env"]);
     // Of these two none attaches.
     for (name, word) in words.iter().copied().chain([("LD_PRELOAD", &*library())]) {
         command.arg(format!("{name}={}", word.display()));

@@ -169,8 +169,10 @@ fn attach_for(
         }
         Err(error) if options.read_only && error.needs_class() => {
             // A reader disturbs no process; beside writers, it reads what they see.
-            if purpose == Purpose::Use && !is_attached(path) {
-                return read_only::attach(path, options);
+            if purpose == Purpose::Use
+                && let Some(volume) = read_only::attach_alone(path, options)?
+            {
+                return Ok(volume);
             }
             open.allow_page = true;
             Region::open(path, &open)

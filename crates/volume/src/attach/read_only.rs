@@ -21,7 +21,7 @@
 //! leave is replaced by the next first one.
 
 use crate::Result;
-use crate::attach::{AttachOptions, TRIES, real_path, slow_memory};
+use crate::attach::{AttachOptions, TRIES, is_attached, real_path, slow_memory};
 use crate::medium::Parts;
 use crate::medium::error::{ErrorKind, VolumeError};
 use crate::medium::layout::{
@@ -41,6 +41,7 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Where users' directories are: the first that can be used.
 const BASES: [&str; 2] = ["/dev/shm", "/tmp"];
@@ -50,6 +51,29 @@ const SHADOW: &str = "shadow";
 const RECOVERED: &str = "recovered";
 /// Bytes of an entry of it.
 const RECOVERED_ENTRY: usize = 8 + BLOCK as usize;
+
+/// How often, once a millisecond, a reader that a beginning writer has kept out looks again.
+const REFUSED: u32 = 50;
+
+/// As [`attach`], if no process has the volume attached for writing. `None`: one has. It may have
+/// come since this began to look: it waits for readers that came first, and they for nobody.
+pub(crate) fn attach_alone(
+    path: &Path,
+    options: &AttachOptions,
+) -> std::result::Result<Option<Arc<Volume>>, VolumeError> {
+    for _ in 0..REFUSED {
+        if is_attached(path) {
+            return Ok(None);
+        }
+        match attach(path, options) {
+            Err(error) if error.kind() == ErrorKind::InUse => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            attached => return attached.map(Some),
+        }
+    }
+    attach(path, options).map(Some)
+}
 
 /// Attaches the volume at `path` to read it. `EACCES` while it is attached for writing.
 pub(crate) fn attach(

@@ -10,20 +10,18 @@
 //! Locks: one chain at a time; the waiting room with no chain held.
 
 use crate::Result;
+use crate::inode::references::Phase;
 use crate::medium::call_counters::LOCK_WAITS;
 use crate::open::Opens;
 use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who, unlocks};
 use crate::process::SLOT_FREE;
 use rustix::io::Errno;
-use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vfs::{Desc, LockKind, LockOwner, Node, RecordLock};
 
 /// How long a waiter sleeps before it asks whether the holder lives.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Longest circle of processes waiting for each other that is found, as on Linux.
-const HOPS: u32 = 10;
 
 /// What the table says of a call that waits: the entry, the holder it waits for, and how often
 /// something had been unlocked in the chain by then. It waits no more when this is dropped.
@@ -182,11 +180,15 @@ impl Opens {
             let index = chain.say_waiting(ino, me, refuser).ok();
             said.entry = index.map(|index| (index, refuser, unlocks));
         }
-        let seen = self.rt.add(change, WAITER)?;
+        // One that says so is counted as long as it does.
+        let is_unsaid = said.entry.is_none();
+        if is_unsaid {
+            self.rt.add(change, WAITER)?;
+        }
         drop(chain);
         let circle = match said.entry {
             Some((entry, ..)) if !stands && wait == Wait::InCircles && refuser.is_process() => {
-                let near = self.refuse_circle(me, refuser, entry);
+                let near = self.refuse_circle(entry);
                 near.and_then(|()| self.refuse_wider_circle(entry))
             }
             _ => Ok(()),
@@ -197,12 +199,14 @@ impl Opens {
         let wait = |()| {
             let _waiting = self.stay_idle();
             vfs::lock_waits::begin();
-            let waited = self.rt.wait_interruptible(change, seen as u32, PATIENCE);
+            let waited = self.rt.wait_interruptible(change, unlocks as u32, PATIENCE);
             vfs::lock_waits::end_part(first, || self.process_of_holder(refuser));
             waited
         };
         let waited = circle.and_then(wait);
-        self.rt.add(change, WAITER.wrapping_neg())?;
+        if is_unsaid {
+            self.rt.add(change, WAITER.wrapping_neg())?;
+        }
         // Also after a signal: where they come often, no wait lasts until the end of patience.
         if waited != Ok(true) {
             self.recover_holder(refuser)?;
@@ -223,25 +227,15 @@ impl Opens {
         self.slot_pid(slot).ok()
     }
 
-    /// `EDEADLK` if the refuser waits, over others, for `me`, which then waits no more.
-    fn refuse_circle(&self, me: Holder, refuser: Holder, entry: u32) -> Result<()> {
+    /// `EDEADLK` if the one for which `entry` waits does so, over others, for the holder that waits
+    /// there, which then waits no more.
+    fn refuse_circle(&self, entry: u32) -> Result<()> {
         let _room = self.waiting_room()?;
-        let mut next: SmallVec<[Holder; 4]> = smallvec::smallvec![refuser];
-        for _ in 0..HOPS {
-            let mut further = SmallVec::new();
-            for holder in next {
-                if holder == me {
-                    self.unsay_waiting(entry)?;
-                    return Err(Errno::DEADLK);
-                }
-                further.extend(self.waits_for(holder)?);
-            }
-            if further.is_empty() {
-                break;
-            }
-            next = further;
+        if !self.closes_circle(entry)? {
+            return Ok(());
         }
-        Ok(())
+        self.unsay_waiting(entry)?;
+        Err(Errno::DEADLK)
     }
 
     /// The same over other volumes. Nothing is held: they are looked at there, one after the other,
@@ -272,6 +266,12 @@ impl Opens {
                 Ok(dead)
             }
             Who::Description(desc) | Who::Flock(desc) => {
+                let state = self.desc_state(desc.index())?;
+                if state.phase == Phase::Free || state.generation != desc.generation() {
+                    // A thread was locking when another one closed it, or ended the process.
+                    self.drop_locks_of(|other| other == holder)?;
+                    return Ok(true);
+                }
                 let holders = self.holders(desc.index())?;
                 let mut any = false;
                 for &slot in &holders {

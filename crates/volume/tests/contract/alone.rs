@@ -313,7 +313,7 @@ fn who_waits_for_a_lock_lets_others_in() {
         scope.spawn(move || tell.send(place.attach()));
         // While it is there the two threads of this process, which says it has one, do not work
         // alone.
-        let other = told.recv_timeout(Duration::from_secs(5));
+        let other = told.recv_timeout(Duration::from_mins(2));
         volume.flock(first, LockKind::Unlock, false).expect("unlocked");
         waits.join().expect("no panic").expect("locked in the end");
         assert!(other.is_ok(), "a wait for a lock keeps nobody out");

@@ -26,7 +26,7 @@ const SYNCS_UNTIL_BRIEF: usize = 4;
 fn run(program: &Path, directory: &Path, mode: Option<&str>) -> Output {
     std::fs::create_dir_all(directory).expect("a directory");
     let mut command = Command::new("timeout");
-    command.args(["-k", "5", "120", "env"]);
+    command.args(["-k", "5", "600", "env"]);
     if let Some(mode) = mode {
         let mut preload = std::ffi::OsString::from("LD_PRELOAD=");
         preload.push(library());
@@ -273,7 +273,7 @@ fn at_the_edge(
         // What cannot be made is there, or is not to be.
         let _ = std::fs::create_dir_all(directory);
         let mut command = Command::new("timeout");
-        command.args(["-k", "5", "120"]).arg(&program).arg(directory).arg(part);
+        command.args(["-k", "5", "600"]).arg(&program).arg(directory).arg(part);
         if served {
             command.env("LD_PRELOAD", library()).env("SOLERA_SPLIT", directory);
             command.env("SOLERA_MODE", mode).env("SOLERA_EMULATE", "1");

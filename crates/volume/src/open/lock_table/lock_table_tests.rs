@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::Volume;
+use crate::open::record_lock::Wait;
 use crate::testing::{file, fresh};
+use vfs::{FileSystem, LockKind, LockOwner, Locks, OpenFlags, RecordLock};
 
 fn order(volume: &Volume, ino: u64) -> Vec<(u64, u64)> {
     let locks = volume.chain(ino).unwrap().locks(ino).unwrap();
@@ -50,6 +52,42 @@ fn a_chain_whose_holder_died_keeps_its_order() {
     let mut after = before;
     after.insert(3, (half.holder.0, half.start));
     assert_eq!(order(&volume, ino), after);
+}
+
+/// One thread ends its process, which drops what it holds, while another one is about to lock: that
+/// lock stood there for ever, of a description that is gone or is another one by now.
+#[test]
+fn a_lock_of_a_description_that_is_gone_is_no_lock() {
+    let (volume, root) = fresh();
+    let node = volume.create(root, b"f", &file()).unwrap();
+    let open = || volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
+    let (desc, other) = (open(), open());
+    let record = RecordLock { kind: LockKind::Write, start: 0, end: 9, pid: 0 };
+    let whole = RecordLock { end: u64::MAX, ..record };
+    let late = || {
+        let set = |holder, lock| volume.set_lock(node.ino, holder, lock, Wait::No);
+        (set(Holder::flock(desc), &whole), set(Holder::description(desc), &record))
+    };
+    assert_eq!(late(), (Ok(()), Ok(())));
+    let locks = || {
+        let owner = LockOwner::Description;
+        (
+            volume.flock(other, LockKind::Write, false),
+            volume.record_lock(other, owner, &record, false),
+        )
+    };
+    assert_eq!(locks(), (Err(Errno::AGAIN), Err(Errno::AGAIN)));
+    volume.close(desc).unwrap();
+    assert_eq!(late(), (Ok(()), Ok(())), "it was about to");
+    assert_eq!(volume.test_lock(other, LockOwner::Description, &record).unwrap(), None);
+    assert_eq!(locks(), (Ok(()), Ok(())));
+    let unlock = RecordLock { kind: LockKind::Unlock, ..record };
+    volume.flock(other, LockKind::Unlock, false).unwrap();
+    volume.record_lock(other, LockOwner::Description, &unlock, false).unwrap();
+    assert_eq!(late(), (Ok(()), Ok(())));
+    let again = open();
+    assert_eq!(again.index(), desc.index(), "another one in its place");
+    assert_eq!(locks(), (Ok(()), Ok(())));
 }
 
 /// Whoever waited for a process that has ended, and finds its slot in its next life, frees what the

@@ -676,12 +676,17 @@ impl Opens {
             Holder::hosted_execution(slot, generation),
         ];
         let is_own = |holder: Holder| own.contains(&holder) || holder.is_guest_of(slot, generation);
+        self.drop_locks_of(is_own)
+    }
+
+    /// Drops all locks of holders that are gone, or going.
+    pub(crate) fn drop_locks_of(&self, is_own: impl Fn(Holder) -> bool) -> Result<()> {
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             let used = matches!(self.lock_kind(at)?, READ | WRITE);
             if used && is_own(Holder(self.rt.load(at + HOLDER)?)) {
                 let ino = self.rt.load(at + INO)?;
-                self.chain(ino)?.drop_all(ino, is_own)?;
+                self.chain(ino)?.drop_all(ino, &is_own)?;
             }
         }
         Ok(())
@@ -697,8 +702,7 @@ impl Opens {
             let at = self.rt.lock_record(index);
             let state = self.rt.load(at + STATE)?;
             if state == own | WAITS {
-                let chain = self.rt.lock_record(self.chain_of(self.rt.load(at + INO)?));
-                self.rt.add(chain + CHANGE, WAITER.wrapping_neg())?;
+                self.count_waiter_out(self.rt.load(at + INO)?)?;
             }
             if state == own | CLAIMED || state == own | WAITS {
                 self.free_lock(index)?;
@@ -775,3 +779,5 @@ impl Opens {
 
 #[cfg(test)]
 mod lock_table_tests;
+#[cfg(test)]
+mod wait_graph_tests;

@@ -8,20 +8,49 @@
 //! that was given meanwhile to a waiter that has not run since.
 
 use super::{
-    CHANGE, Chain, END, HOLDER, Holder, INO, READ, START, STATE, WAITS, WRITE, Who, claiming_slot,
+    CHANGE, Chain, END, HOLDER, Holder, INO, READ, START, STATE, WAITER, WAITS, WRITE, Who,
+    claiming_slot,
 };
 use crate::Result;
 use crate::open::Opens;
 use smallvec::SmallVec;
 use vfs::Wait;
 
+/// Longest circle of processes waiting for each other that is found, as on Linux.
+const HOPS: u32 = 10;
+
+/// A wait, as an entry tells it: with the count of unlocks in the chain when it began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    entry: u32,
+    unlocks: u64,
+    waiter: Holder,
+    awaited: Holder,
+}
+
+/// Whether the holder for which an entry waits does so, over others, for the one that waits there.
+pub(super) fn told_circle(waits: &[Told], entry: u32) -> bool {
+    let Some(own) = waits.iter().find(|told| told.entry == entry) else { return false };
+    let mut next: SmallVec<[Holder; 4]> = smallvec::smallvec![own.awaited];
+    for _ in 0..HOPS {
+        if next.contains(&own.waiter) {
+            return true;
+        }
+        let further = waits.iter().filter(|told| next.contains(&told.waiter));
+        next = further.map(|told| told.awaited).collect();
+    }
+    false
+}
+
 impl Chain<'_> {
-    /// Says that `me` waits for `other`. Gives the entry that says so.
+    /// Says that `me` waits for `other`. Gives the entry that says so. As long as it does, the
+    /// chain counts a waiter, so that what is unlocked there is counted, too.
     pub(crate) fn say_waiting(&self, ino: u64, me: Holder, other: Holder) -> Result<u32> {
         let volume = self.volume;
         let index = volume.claim_lock(self.index)?;
         let (rt, at) = (&volume.rt, volume.rt.lock_record(index));
         rt.store(at + INO, ino)?;
+        rt.add(self.at + CHANGE, WAITER)?;
         rt.store(at + HOLDER, me.0)?;
         rt.store(at + START, other.0)?;
         rt.store(at + END, unlocks(rt.load(self.at + CHANGE)?))?;
@@ -34,15 +63,38 @@ impl Chain<'_> {
 impl Opens {
     /// Waits no more.
     pub(crate) fn unsay_waiting(&self, index: u32) -> Result<()> {
-        self.free_lock(index)
+        let ino = self.rt.load(self.rt.lock_record(index) + INO)?;
+        // Freed first: a death in between leaves a waiter too many, not one too few.
+        self.free_lock(index)?;
+        self.count_waiter_out(ino)
     }
 
-    /// The processes (and guests) for which one waits, by any of its threads.
-    pub(crate) fn waits_for(&self, holder: Holder) -> Result<SmallVec<[Holder; 4]>> {
-        let mut found = SmallVec::new();
-        self.each_wait(|_, waiter, awaited| {
-            if waiter == holder && awaited.is_process() {
-                found.push(awaited);
+    /// A chain has one waiter less.
+    pub(super) fn count_waiter_out(&self, ino: u64) -> Result<()> {
+        let chain = self.rt.lock_record(self.chain_of(ino));
+        Ok(self.rt.add(chain + CHANGE, WAITER.wrapping_neg()).map(drop)?)
+    }
+
+    /// Whether the wait of an entry closes a circle of processes (and guests). Waits are looked at
+    /// one after the other: by the time that one is seen, another may be over. So all are looked at
+    /// twice: one that is seen both times, with the same count of unlocks, stood in between, as all
+    /// others did that are.
+    pub(crate) fn closes_circle(&self, entry: u32) -> Result<bool> {
+        let first = self.told_waits()?;
+        if !told_circle(&first, entry) {
+            return Ok(false);
+        }
+        let mut both = self.told_waits()?;
+        both.retain(|told| first.contains(told));
+        Ok(told_circle(&both, entry))
+    }
+
+    /// All waits for processes.
+    pub(super) fn told_waits(&self) -> Result<Vec<Told>> {
+        let mut found = Vec::new();
+        self.each_told(|_, told| {
+            if told.awaited.is_process() {
+                found.push(told);
             }
             Ok(())
         })?;
@@ -80,17 +132,21 @@ impl Opens {
         &self,
         mut see: impl FnMut(u32, Holder, Holder) -> Result<()>,
     ) -> Result<()> {
-        for index in 0..self.locks_used()? {
-            let at = self.rt.lock_record(index);
+        self.each_told(|slot, told| see(slot, told.waiter, told.awaited))
+    }
+
+    fn each_told(&self, mut see: impl FnMut(u32, Told) -> Result<()>) -> Result<()> {
+        for entry in 0..self.locks_used()? {
+            let at = self.rt.lock_record(entry);
             if self.lock_kind(at)? != WAITS {
                 continue;
             }
             let slot = claiming_slot(self.rt.load(at + STATE)?);
             let (waiter, ino) = (Holder(self.rt.load(at + HOLDER)?), self.rt.load(at + INO)?);
             let awaited = Holder(self.rt.load(at + START)?);
-            let chain = self.rt.lock_record(self.chain_of(ino));
-            if unlocks(self.rt.load(chain + CHANGE)?) == self.rt.load(at + END)? {
-                see(slot, waiter, awaited)?;
+            let (count, chain) = (self.rt.load(at + END)?, self.rt.lock_record(self.chain_of(ino)));
+            if unlocks(self.rt.load(chain + CHANGE)?) == count {
+                see(slot, Told { entry, unlocks: count, waiter, awaited })?;
             }
         }
         Ok(())
