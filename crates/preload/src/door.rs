@@ -39,9 +39,10 @@ use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{self, OwnCode, Thread, has_one_thread, here};
 use crate::entry::{Inside, errno, set_errno};
 use crate::host::lent::{self, Lent};
+use crate::lending;
 use crate::mappings::page_faults;
 use crate::paths::standins;
-use crate::processes::{fork, init, lending, lifecycle};
+use crate::processes::{fork, init, lifecycle};
 use crate::runtime::code::{code_of, headers_of};
 use crate::runtime::{environment, guest, objects};
 use crate::signals::signal;
@@ -361,10 +362,11 @@ fn makes(number: c_long, given: &Arguments, at: usize) -> Outcome {
 }
 
 /// A call that makes a child which shares its parent's memory until it executes something. If it
-/// cannot be lent that memory (see [`lending`]), it gets a copy, so that what it does to numbers and its directory is not done to its
-/// parent, which waits all the same (see [`fork::vfork_by`]). The copy is of this stack, too: the
-/// child goes on here, and with the stack that it was given behind the call. Without a volume
-/// numbers and directories are the kernel's: it serves such a child.
+/// cannot be lent that memory (see [`lending`]), it gets a copy, so that what it does to numbers
+/// and its directory is not done to its parent, which waits all the same (see [`fork::vfork_by`]).
+/// The copy is of this stack, too: the child goes on here, and with the stack that it was given
+/// behind the call. Without a volume numbers and directories are the kernel's: it serves such a
+/// child.
 fn lends(number: c_long, given: &Arguments, stack: usize, at: usize) -> Outcome {
     let Some(process) = attachment::process() else {
         if guest::is_here() {

@@ -30,6 +30,7 @@ mod entry;
 mod files;
 mod host;
 mod interposed;
+mod lending;
 mod mappings;
 mod names;
 mod paths;

@@ -3,7 +3,7 @@
 //! [`crate::processes::fork`]).
 //!
 //! A child that shares its parent's memory finds them all held, for it: it takes none, and so
-//! leaves none behind, wherever it dies (see [`crate::processes::lending`]).
+//! leaves none behind, wherever it dies (see [`crate::lending`]).
 //!
 //! Nothing here allocates: the heap's lock is one of them. They are taken inside only.
 

@@ -78,7 +78,7 @@ pub struct Thread {
     /// The thread that waits until a child which shares its memory executes something, whose record
     /// this is; 0: none.
     pub lent_by: AtomicU32,
-    /// What such a child has of a parent that is served (see [`crate::processes::lending`]); 0: the
+    /// What such a child has of a parent that is served (see [`crate::lending`]); 0: the
     /// parent's own calls, or there is none.
     pub lending: AtomicUsize,
     /// Where such a child allocates from, and up to where (see [`crate::entry::heap`]); 0: from the

@@ -585,8 +585,8 @@ pub fn execute(
     }
 }
 
-/// The same in a child that shares its parent's memory, of a path outside. `own`: the variables that
-/// the new image needs; `home`: see [`handover::home`]. `None`: not without memory of its own.
+/// The same in a child that shares its parent's memory, of a path outside. `own`: the variables
+/// that the new image needs; `home`: see [`handover::home`]. `None`: not without memory of its own.
 pub fn lent(
     process: &Process,
     (own, home): (&[Vec<u8>], u32),

@@ -5,7 +5,6 @@ pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod init;
 mod keeper;
-pub(crate) mod lending;
 pub(crate) mod lifecycle;
 mod loader_program;
 

@@ -24,8 +24,8 @@ const WAYS: [(char, &str); 5] = [
     ('w', "wordexp"),
 ];
 
-/// An instruction to die at: what it does, where (see [`Tracee::place`]), and whether the child that
-/// shares its parent's memory has made another one by then, which goes on in its place.
+/// An instruction to die at: what it does, where (see [`Tracee::place`]), and whether the child
+/// that shares its parent's memory has made another one by then, which goes on in its place.
 type Point = (Kind, (u64, u64, u64), bool);
 
 /// The process whose children are killed.
