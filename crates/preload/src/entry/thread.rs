@@ -113,8 +113,8 @@ pub struct Thread {
 const _: () = assert!(offset_of!(Thread, selector) == offset_of!(Thread, ends_first) + 4);
 
 /// Bytes of the stack on which a thread's calls from outside are served: handlers of the program's
-/// may run on it, while a call waits.
-pub const TRAP_STACK_BYTES: usize = 256 << 10;
+/// may run on it, while a call waits, and interrupt each other.
+pub const TRAP_STACK_BYTES: usize = 1 << 20;
 /// What a function may use below its stack pointer.
 pub const RED_ZONE: usize = 128;
 

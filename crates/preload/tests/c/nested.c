@@ -1,0 +1,97 @@
+// Handlers that interrupt each other, forty deep, each of which uses a file: of a signal that is sent, of one
+// that ends a wait, of one whose handler asks for a signal stack that the thread has not. In the first
+// thread and in another.
+#include "say.h"
+#include <pthread.h>
+
+enum { DEEP = 40, BYTES = 1000 };
+
+static int file;
+static volatile int depth, wrong, is_over;
+
+static void on_signal(int signal) {
+    (void)signal;
+    // Half of what a handler with a buffer of its own needs.
+    char bytes[BYTES], found[BYTES];
+    int own = depth++;
+    memset(bytes, 'a' + own % 26, BYTES);
+    wrong += pwrite(file, bytes, BYTES, (off_t)own * BYTES) != BYTES;
+    if (own + 1 < DEEP)
+        pthread_kill(pthread_self(), SIGUSR1);
+    wrong += pread(file, found, BYTES, (off_t)own * BYTES) != BYTES || memcmp(bytes, found, BYTES);
+}
+
+static void *interrupted(void *signal) {
+    depth = 0;
+    SAY(pthread_kill(pthread_self(), *(int *)signal));
+    SAY(depth);
+    SAY(wrong);
+    return NULL;
+}
+
+static pthread_t waiter;
+
+static void *interrupts(void *unused) {
+    while (!is_over) {
+        pthread_kill(waiter, SIGUSR1);
+        usleep(100000);
+    }
+    return unused;
+}
+
+static void *waits(void *unused) {
+    sigset_t one;
+    pthread_t other;
+    struct flock lock = {.l_type = F_WRLCK};
+    depth = is_over = 0;
+    waiter = pthread_self();
+    // The other one's, in its calls: this one's only.
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+    pthread_create(&other, NULL, interrupts, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    SAY(fcntl(file, F_SETLKW, &lock));
+    is_over = 1;
+    pthread_join(other, NULL);
+    SAY(depth >= DEEP);
+    SAY(wrong);
+    return unused;
+}
+
+static void in_all_ways(void) {
+    static int sent = SIGUSR1, on_stack = SIGUSR2;
+    pthread_t other;
+    void *(*const ways[])(void *) = {interrupted, interrupted, waits};
+    void *const given[] = {&sent, &on_stack, NULL};
+    for (int way = 0; way < 3; way++) {
+        ways[way](given[way]);
+        SAY(pthread_create(&other, NULL, ways[way], given[way]));
+        SAY(pthread_join(other, NULL));
+    }
+}
+
+int main(int argc, char **argv) {
+    enter(argc, argv);
+    file = open("file", O_RDWR | O_CREAT, 0600);
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_NODEFER};
+    SAY(sigaction(SIGUSR1, &action, NULL));
+    action.sa_flags |= SA_ONSTACK;
+    SAY(sigaction(SIGUSR2, &action, NULL));
+    int ends[2];
+    char byte;
+    SAY(pipe(ends));
+    pid_t holder = fork();
+    if (holder == 0) {
+        alarm(60);
+        struct flock lock = {.l_type = F_WRLCK};
+        fcntl(file, F_SETLK, &lock);
+        (void)!write(ends[1], "", 1);
+        pause();
+    }
+    SAY(read(ends[0], &byte, 1));
+    in_all_ways();
+    SAY(kill(holder, SIGKILL));
+    SAY(wait(NULL) == holder);
+    return 0;
+}
