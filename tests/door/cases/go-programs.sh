@@ -68,7 +68,8 @@ mkdir -p data/a data/b/c data/empty
 for i in $(seq 300); do seq "$i" $((i * 7)) >"data/a/$i"; done
 head -c 20000000 "$bin/rclone" >data/b/large; ln -s ../a/7 data/b/link; : >data/b/c/nothing
 find data -type f -exec touch -d '2024-05-06 07:08:09.123456789' {} +
-rclone() { "$bin/rclone" -q "$@" || echo "rclone $1: $?"; }
+# What it says has the time in front.
+rclone() { "$bin/rclone" -q "$@" 2>errors || echo "rclone $1: $?"; sed 's,^[0-9/]* [0-9:]* ,,' errors >&2; }
 # Names, sizes, times and bytes.
 told() { rclone lsf -R --format pst --time-format RFC3339 "$1" | LC_ALL=C sort | grep -v '/;' | sha256sum; }
 rclone copy --links --transfers 8 --multi-thread-cutoff 1M --create-empty-src-dirs data copied

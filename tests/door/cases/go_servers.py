@@ -16,11 +16,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 ROUNDS = 3
 SECONDS_MAX = 60
 # Servers that are killed: as long as they are written to before that.
 SECONDS_WRITTEN = 1.5
+ERRORS = "errors-of-servers"
 
 
 def free_port():
@@ -39,7 +41,8 @@ class Server:
     def start(self):
         run = os.environ["RUN"].split()
         under = [os.environ["SOLERA"], "run", *run, "--"] if run else []
-        self.process = subprocess.Popen([*under, *self.arguments], stdout=subprocess.DEVNULL, stderr=sys.stderr)
+        with open(ERRORS, "ab") as errors:
+            self.process = subprocess.Popen([*under, *self.arguments], stdout=subprocess.DEVNULL, stderr=errors)
         until = time.monotonic() + SECONDS_MAX
         while True:
             try:
@@ -125,7 +128,7 @@ def victoria(program, directory):
     port = free_port()
     server = Server([
         program, f"-storageDataPath={directory}", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=100y",
-        "-inmemoryDataFlushInterval=1s", "-search.latencyOffset=0s", "-loggerLevel=FATAL",
+        "-search.latencyOffset=0s", "-loggerLevel=FATAL",
     ], port, "OK")
     now = int(time.time()) * 1000
     promised = {}
@@ -146,25 +149,37 @@ def victoria(program, directory):
                     found.setdefault(name, set()).add(value)
         return sum(set(range(promised[name] * 10)) != found.get(name, set()) for name in names)
 
+    def snapshot():
+        name = json.loads(server.ask("/snapshot/create"))["snapshot"]
+        return json.loads(server.ask(f"/snapshot/delete?snapshot={name}"))["status"]
+
     for turn in range(ROUNDS):
         server.start()
         for count in range(100):
             send(f"kept_{turn}", count)
-        # What is older than its interval is on the medium.
-        time.sleep(4)
+        # What a snapshot has is on the medium; the rest a few seconds later.
+        snapshot()
         server.killed_while(lambda count, turn=turn: send(f"beside_{turn}", count))
         server.start()
         print(f"killed, missing: {missing([f'kept_{turn}' for turn in range(turn + 1)])}")
         server.end(signal.SIGINT)
     server.start()
     server.ask("/internal/force_merge")
-    name = json.loads(server.ask("/snapshot/create"))["snapshot"]
     print(f"merged, missing: {missing([f'kept_{turn}' for turn in range(ROUNDS)])}")
-    print("its snapshot is deleted:", json.loads(server.ask(f"/snapshot/delete?snapshot={name}"))["status"])
+    print("its snapshot is deleted:", snapshot())
     print("ended by SIGINT:", server.end(signal.SIGINT))
     server.start()
     print(f"started again, missing: {missing([f'kept_{turn}' for turn in range(ROUNDS)])}")
     server.end(signal.SIGINT)
 
 
-{"etcd": etcd, "victoria": victoria}[sys.argv[1]](*sys.argv[2:])
+def main():
+    Path(ERRORS).write_bytes(b"")
+    {"etcd": etcd, "victoria": victoria}[sys.argv[1]](*sys.argv[2:])
+    for line in Path(ERRORS).read_text(errors="replace").splitlines():
+        # What it wants to be known has a time.
+        if " INFO: " not in line:
+            print(line)
+
+
+main()
