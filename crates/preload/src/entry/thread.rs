@@ -88,6 +88,9 @@ pub struct Thread {
     /// The stack on which calls from outside the C library are served (see [`crate::dispatch`]); 0:
     /// there was none yet.
     pub trap_stack: AtomicUsize,
+    /// The signal stack of a handler that runs on it, or ran, while the kernel has it switched off
+    /// (`SS_AUTODISARM`): address and bytes.
+    pub disarmed: [AtomicUsize; 2],
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many calls of it let the kernel close or replace numbers (see

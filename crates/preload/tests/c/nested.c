@@ -1,13 +1,13 @@
 // Handlers that interrupt each other, forty deep, each of which uses a file: of a signal that is sent, of one
-// that ends a wait, of one whose handler asks for a signal stack that the thread has not. In the first
-// thread and in another.
+// that ends a wait, of one whose handler asks for a signal stack that the thread has not, of one that ends a
+// wait and runs on a signal stack that is switched off meanwhile. In the first thread and in another.
 #include "say.h"
 #include <pthread.h>
 
 enum { DEEP = 40, BYTES = 1000 };
 
 static int file;
-static volatile int depth, wrong, is_over;
+static volatile int depth, wrong, is_over, ends_wait;
 
 static void on_signal(int signal) {
     (void)signal;
@@ -33,21 +33,22 @@ static pthread_t waiter;
 
 static void *interrupts(void *unused) {
     while (!is_over) {
-        pthread_kill(waiter, SIGUSR1);
+        pthread_kill(waiter, ends_wait);
         usleep(100000);
     }
     return unused;
 }
 
-static void *waits(void *unused) {
+static void *waits(void *signal) {
     sigset_t one;
     pthread_t other;
     struct flock lock = {.l_type = F_WRLCK};
     depth = is_over = 0;
+    ends_wait = *(int *)signal;
     waiter = pthread_self();
     // The other one's, in its calls: this one's only.
     sigemptyset(&one);
-    sigaddset(&one, SIGUSR1);
+    sigaddset(&one, ends_wait);
     pthread_sigmask(SIG_BLOCK, &one, NULL);
     pthread_create(&other, NULL, interrupts, NULL);
     pthread_sigmask(SIG_UNBLOCK, &one, NULL);
@@ -60,15 +61,24 @@ static void *waits(void *unused) {
     SAY(waited);
     SAY(depth >= DEEP);
     SAY(wrong);
-    return unused;
+    return NULL;
+}
+
+static void *waits_disarmed(void *signal) {
+    static char room[1 << 20];
+    stack_t stack = {.ss_sp = room, .ss_size = sizeof room, .ss_flags = 1 << 31}, none = {.ss_flags = SS_DISABLE};
+    SAY(sigaltstack(&stack, NULL));
+    waits(signal);
+    SAY(sigaltstack(&none, NULL));
+    return NULL;
 }
 
 static void in_all_ways(void) {
     static int sent = SIGUSR1, on_stack = SIGUSR2;
     pthread_t other;
-    void *(*const ways[])(void *) = {interrupted, interrupted, waits};
-    void *const given[] = {&sent, &on_stack, NULL};
-    for (int way = 0; way < 3; way++) {
+    void *(*const ways[])(void *) = {interrupted, interrupted, waits, waits_disarmed};
+    void *const given[] = {&sent, &on_stack, &sent, &on_stack};
+    for (int way = 0; way < 4; way++) {
         ways[way](given[way]);
         SAY(pthread_create(&other, NULL, ways[way], given[way]));
         SAY(pthread_join(other, NULL));
