@@ -80,8 +80,10 @@ static void in_all_ways(void) {
     void *const given[] = {&sent, &on_stack, &sent, &on_stack};
     for (int way = 0; way < 4; way++) {
         ways[way](given[way]);
-        SAY(pthread_create(&other, NULL, ways[way], given[way]));
+        // What it says, the thread says meanwhile.
+        int made = pthread_create(&other, NULL, ways[way], given[way]);
         SAY(pthread_join(other, NULL));
+        SAY(made);
     }
 }
 
