@@ -34,6 +34,7 @@ HAZARDS = {
     "threads": "threads",
     "least_stacks": "threads with the least stack",
     "small_stack": "handlers on small signal stacks",
+    "nested": "handlers that interrupt each other",
     "processes": "forks, execs, spawns",
     "forks": "children of all kinds",
     "beside_forks": "forks beside spawns",

@@ -248,9 +248,11 @@ static STACKS: [Owned; 256] =
 /// Where the slot of a thread with this stack pointer is to be: on its own stack, below what is in
 /// use. `None`: it stands on its signal stack, or there is no memory.
 fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
-    let start = signals.ss_sp as usize;
-    if signals.ss_size != 0 && (start..start + signals.ss_size).contains(&at) {
-        return None;
+    let disarmed = thread.disarmed.each_ref().map(|word| word.load(Ordering::Relaxed));
+    for [start, bytes] in [[signals.ss_sp as usize, signals.ss_size], disarmed] {
+        if bytes != 0 && (start..start + bytes).contains(&at) {
+            return None;
+        }
     }
     let own = match thread.trap_stack.load(Ordering::Relaxed) {
         0 => {
@@ -263,6 +265,12 @@ fn place_of(thread: &Thread, at: usize, signals: &stack_t) -> Option<usize> {
         return None;
     }
     let end = own + TRAP_STACK_BYTES;
+    // The handler has come upon another one, of a signal that was there as well, which had not yet
+    // noted that the stack is switched off. The call which both have interrupted is still served.
+    let is_served = thread.guest.serving.load(Ordering::Relaxed) != 0;
+    if guest::is_here() && is_served && signals.ss_size == 0 && !(own..end).contains(&at) {
+        return None;
+    }
     // In a handler that has interrupted a call which is served; else nothing is in use: a call that
     // was left is over.
     let free = if (own..end).contains(&at) { at - RED_ZONE } else { end };

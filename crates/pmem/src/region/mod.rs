@@ -504,7 +504,7 @@ impl Region {
 
     /// Whether neither flushes nor fences are needed.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.policy == Policy::Plain
     }
 

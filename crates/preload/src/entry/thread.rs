@@ -94,6 +94,9 @@ pub struct Thread {
     /// The stack on which calls from outside the C library are served (see [`crate::dispatch`]); 0:
     /// there was none yet.
     pub trap_stack: AtomicUsize,
+    /// The signal stack of a handler that runs on it, or ran, while the kernel has it switched off
+    /// (`SS_AUTODISARM`): address and bytes.
+    pub disarmed: [AtomicUsize; 2],
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many calls of it let the kernel close or replace numbers (see
@@ -119,8 +122,8 @@ pub struct Thread {
 const _: () = assert!(offset_of!(Thread, selector) == offset_of!(Thread, ends_first) + 4);
 
 /// Bytes of the stack on which a thread's calls from outside are served: handlers of the program's
-/// may run on it, while a call waits.
-pub const TRAP_STACK_BYTES: usize = 256 << 10;
+/// may run on it, while a call waits, and interrupt each other.
+pub const TRAP_STACK_BYTES: usize = 1 << 20;
 /// What a function may use below its stack pointer.
 pub const RED_ZONE: usize = 128;
 

@@ -30,9 +30,9 @@ use crate::signals::altstack;
 /// The stack of the host's thread, on which it begins and ends.
 const STACK_BYTES: usize = 128 << 10;
 const GUARD: usize = 4096;
-/// The other stacks of the thread, from below: the standing signal stack, a page that nothing may
-/// touch, the stack on which calls are served.
-const STACKS_BYTES: usize = guest::SIGNAL_BYTES + GUARD + TRAP_STACK_BYTES;
+/// The other stacks of the thread, from below: the standing signal stack, the stack on which calls
+/// are served, each behind a page that nothing may touch.
+const STACKS_BYTES: usize = GUARD + guest::SIGNAL_BYTES + GUARD + TRAP_STACK_BYTES;
 
 /// The calling thread's other stacks, which are in use until dropped.
 ///
@@ -50,9 +50,10 @@ impl Stacks {
         let mut spare = SPARE.iter().map(|place| place.swap(0, Ordering::Acquire));
         let lowest = spare.find(|spare| *spare != 0).or_else(Self::made)?;
         let stacks = Self(lowest);
-        here().guest.signals.store(lowest, Ordering::Relaxed);
-        altstack::stand(lowest);
-        dispatch::has_stack(lowest + guest::SIGNAL_BYTES + GUARD);
+        let standing = lowest + GUARD;
+        here().guest.signals.store(standing, Ordering::Relaxed);
+        altstack::stand(standing);
+        dispatch::has_stack(standing + guest::SIGNAL_BYTES + GUARD);
         Some(stacks)
     }
 
@@ -61,11 +62,12 @@ impl Stacks {
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK,
         );
-        // SAFETY: a new mapping, one page of which is given away.
+        // SAFETY: a new mapping, two pages of which are given away.
         unsafe {
             let made = mmap_anonymous(std::ptr::null_mut(), STACKS_BYTES, access, flags).ok()?;
-            let guard = made.byte_add(guest::SIGNAL_BYTES);
-            let _ = mprotect(guard, GUARD, MprotectFlags::empty());
+            for guard in [made, made.byte_add(GUARD + guest::SIGNAL_BYTES)] {
+                let _ = mprotect(guard, GUARD, MprotectFlags::empty());
+            }
             Some(made as usize)
         }
     }

@@ -64,8 +64,9 @@ pub const BEGUN: u8 = 1;
 /// The same, of a call from a place that is patched.
 pub const PATCHED: u8 = 2;
 
-/// Bytes of a thread's standing signal stack.
-pub const SIGNAL_BYTES: usize = 64 << 10;
+/// Bytes of a thread's standing signal stack. Handlers that interrupt each other stand on it, where
+/// the kernel would have put them on the thread's own stack: so it is no small one.
+pub const SIGNAL_BYTES: usize = 512 << 10;
 
 unsafe extern "C" {
     static mut solera_guest_is_here: u8;

@@ -36,7 +36,7 @@ const LEAST: usize = libc::MINSIGSTKSZ;
 /// The flags of a stack that is used: each alone, or none.
 const USED: [c_int; 4] = [0, libc::SS_ONSTACK, AUTODISARM, libc::SS_ONSTACK | AUTODISARM];
 /// The stack is switched off while a handler runs on it.
-const AUTODISARM: c_int = c_int::MIN;
+pub const AUTODISARM: c_int = c_int::MIN;
 
 /// A stack of ours. What the program was to have is written by the thread that has it.
 struct StackSlot {

@@ -29,6 +29,7 @@ use crate::entry::pending_signals::{
 use crate::entry::thread::{CANCELLED, OwnCode, PENDING, SENT, Thread, here};
 use crate::mappings::page_faults;
 use crate::runtime::guest;
+use crate::signals::altstack::AUTODISARM;
 use crate::signals::{passing, sigaction};
 
 /// A handler as the kernel calls it; one that takes only the number ignores the rest.
@@ -204,6 +205,8 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void, own: &mut Own
             let held = Pagers::any().then(Pagers::set_aside);
             let passes_next = thread.passes_next.swap(false, Ordering::Relaxed);
             let caller = thread.caller.swap(0, Ordering::Relaxed);
+            // SAFETY: the kernel's context of this handler.
+            let disarmed = unsafe { disarm(thread, context) };
             let programs = OwnCode::not();
             let mut is_left = false;
             if guest::is_here() {
@@ -217,6 +220,9 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void, own: &mut Own
                 handler(signal, info, context);
             }
             drop(programs);
+            for (word, before) in thread.disarmed.iter().zip(disarmed) {
+                word.store(before, Ordering::Relaxed);
+            }
             thread.passes_next.store(passes_next, Ordering::Relaxed);
             thread.caller.store(if is_left { 0 } else { caller }, Ordering::Relaxed);
             if is_left {
@@ -231,6 +237,25 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void, own: &mut Own
             }
         }
     }
+}
+
+/// The handler of the program's may stand on a signal stack that the kernel switches off meanwhile:
+/// its calls are to know that they come from there. Gives what was known of one before.
+///
+/// # Safety
+///
+/// The kernel's context of the handler that runs.
+unsafe fn disarm(thread: &Thread, context: *mut c_void) -> [usize; 2] {
+    // SAFETY: as the caller says.
+    let stack = unsafe { (*context.cast::<libc::ucontext_t>()).uc_stack };
+    let known = thread.disarmed.each_ref().map(|word| word.load(Ordering::Relaxed));
+    if stack.ss_flags & AUTODISARM != 0 && stack.ss_size != 0 {
+        let is = [stack.ss_sp as usize, stack.ss_size];
+        for (word, is) in thread.disarmed.iter().zip(is) {
+            word.store(is, Ordering::Relaxed);
+        }
+    }
+    known
 }
 
 /// SIGSEGV or SIGBUS where the program has no handler (or has just lost a one-shot one).

@@ -104,6 +104,27 @@ fn a_process_that_is_many_users() {
     check_left_in_order(&place.volume());
 }
 
+/// A place that makes a call again and again is patched if a move of the number stands before it,
+/// with nothing but moves of arguments between; so is musl's function that is given the number. All
+/// of musl's trapped.
+#[test]
+fn places_of_a_static_program_are_patched() {
+    let place = TestDir::new("patched");
+    let program = place.0.join("patched");
+    compile("patched.c", &program, &["-O1", "-static"]);
+    format(&place.volume());
+    let native = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run_hosted(&program, Path::new(PREFIX), &place.volume()));
+    let names = ["bare", "registers", "constants", "memory", "jumps", "other", "given"];
+    let said = |is_patched: fn(&str) -> bool| -> String {
+        let end = |name| if is_patched(name) { "patched" } else { "as it was" };
+        names.map(|name| format!("{name}: right, {}\n", end(name))).concat()
+    };
+    assert_eq!(native, said(|_| false));
+    assert_eq!(found, said(|name| !matches!(name, "jumps" | "other")));
+    check_left_in_order(&place.volume());
+}
+
 /// A host runs a static program, whichever program starts it, in any directory.
 #[test]
 fn a_static_program_sees_the_volume() {

@@ -1,7 +1,7 @@
 //! Signals and threads: handlers that use the volume at any moment, the rules of `sigaction` line
 //! by line against the kernel, waits that signals end, faults of the program's own, cancellation.
 
-use crate::support::same;
+use crate::support::{same, same_hosted};
 
 #[test]
 fn every_call_is_interrupted() {
@@ -49,4 +49,11 @@ fn a_lone_thread_that_cancels_itself_ends_in_its_next_call_that_may_wait() {
 #[test]
 fn what_moves_bytes_and_waits_is_interrupted() {
     same("moving");
+}
+
+/// A thread of a static program that has no signal stack of its own got one of 64 KiB: handlers
+/// that interrupted each other there wrote over what lay below, or ended the program by SIGSEGV.
+#[test]
+fn handlers_that_interrupt_each_other_have_room() {
+    same_hosted("nested");
 }

@@ -231,25 +231,34 @@ pub fn same(name: &str) {
         |variant: &str| variant != "static" || NEVER_STATIC.iter().all(|one| one.0 != name);
     let variants: Vec<_> = variants.into_iter().filter(|(variant, _)| is_one(variant)).collect();
     for (variant, options) in one_of(&format!("same/{name}"), &variants) {
-        let place = TestDir::new(&format!("{name}-{variant}"));
-        let program = place.0.join(name);
-        compile(&format!("{name}.c"), &program, options);
-        format(&place.volume());
-        let expected = text(&run(&program, &place.0.join("reference"), None));
-        let (volume, directory) = (place.volume(), Path::new(PREFIX));
-        let found = if *variant == "static" {
-            run_hosted(&program, directory, &volume)
-        } else {
-            run(&program, directory, Some(&volume))
-        };
-        let found = text(&found);
-        assert!(!expected.is_empty(), "{name} says nothing");
-        for (expected, found) in expected.lines().zip(found.lines()) {
-            assert_eq!(expected, found, "{name}, {variant}: expected (left), found (right)");
-        }
-        assert_eq!(expected.lines().count(), found.lines().count(), "{name}, {variant}");
-        check_left_in_order(&place.volume());
+        compare(name, variant, options);
     }
+}
+
+/// The same of the static one, in each run.
+pub fn same_hosted(name: &str) {
+    compare(name, "static", &["-O1", "-static"]);
+}
+
+fn compare(name: &str, variant: &str, options: &[&str]) {
+    let place = TestDir::new(&format!("{name}-{variant}"));
+    let program = place.0.join(name);
+    compile(&format!("{name}.c"), &program, options);
+    format(&place.volume());
+    let expected = text(&run(&program, &place.0.join("reference"), None));
+    let (volume, directory) = (place.volume(), Path::new(PREFIX));
+    let found = if variant == "static" {
+        run_hosted(&program, directory, &volume)
+    } else {
+        run(&program, directory, Some(&volume))
+    };
+    let found = text(&found);
+    assert!(!expected.is_empty(), "{name} says nothing");
+    for (expected, found) in expected.lines().zip(found.lines()) {
+        assert_eq!(expected, found, "{name}, {variant}: expected (left), found (right)");
+    }
+    assert_eq!(expected.lines().count(), found.lines().count(), "{name}, {variant}");
+    check_left_in_order(&place.volume());
 }
 
 /// The programs detached: no process is left, and the check finds nothing.
