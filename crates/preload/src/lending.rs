@@ -73,8 +73,9 @@ struct Lending {
     is_outside: bool,
     /// Whether the process has one thread, which waits.
     is_alone: bool,
-    /// Ends with the exec or the end of who has parted.
-    end: OwnedFd,
+    /// Of a pipe, where one is read and the other ends with the exec or the end of who has parted.
+    /// Both are there only while all is held: no other child has them.
+    ends: Option<(OwnedFd, Option<OwnedFd>)>,
     arena: Arena,
     /// Who goes on in its place; 0: nobody.
     parted: AtomicI32,
@@ -91,7 +92,6 @@ pub fn make(process: &'static Process, (flags, exit): (u64, u64), at: usize) -> 
         return None;
     }
     cached_fd::give_back();
-    let (read, end) = fork::high_pipe().ok()?;
     let lending = Box::into_raw(Box::new(Lending {
         process,
         own: process.environment(),
@@ -99,31 +99,31 @@ pub fn make(process: &'static Process, (flags, exit): (u64, u64), at: usize) -> 
         at,
         is_outside: is_directory_outside(process),
         is_alone: has_one_thread(),
-        end,
+        ends: None,
         arena: Arena::new().ok()?,
         parted: AtomicI32::new(0),
         frame: None,
     }));
     let mut frames: Vec<u8> = Vec::with_capacity(below + FRAMES_BEYOND);
-    let (number, at) = (read.as_raw_fd(), frames.as_mut_ptr());
+    let at = frames.as_mut_ptr();
     // None finds the parent with the child's record, nor is kept there.
     let mask = pending_signals::set_mask(u64::MAX);
     let made = fork::shared(process, || {
-        let made = lend(lending, (number, mask), flags, at);
-        // SAFETY: of above; once it is made there, the child is gone.
-        let parted = unsafe { (*lending).parted.load(Ordering::Acquire) };
+        // SAFETY: of above. Where this comes back in the parent, the child is gone.
+        let lending = unsafe { &mut *lending };
+        let made = lending.lend(mask, flags, at);
+        let parted = lending.parted.load(Ordering::Acquire);
         (made, u32::try_from(parted).ok().filter(|parted| *parted != 0))
     });
-    if made == Some(Ok(0)) {
+    if made == Some(Some(Ok(0))) {
         // All of this is the parent's.
-        std::mem::forget((read, frames));
+        std::mem::forget(frames);
         return Some(Ok(0));
     }
     // SAFETY: of above; the child is gone.
     let lending = unsafe { Box::from_raw(lending) };
-    process.set_spare(-1);
     pending_signals::set_mask(mask);
-    Some(made?.map(|pid| lending.settle(pid, &read)))
+    Some(made??.map(|pid| lending.settle(pid)))
 }
 
 /// A child, or why there is none.
@@ -137,7 +137,6 @@ fn may_lend(process: &Process) -> bool {
         && !Pagers::any()
         && attachment::is_wiped()
         && process.program.get().is_none()
-        && !process.has_spare()
         && !sigaction::ignores_own()
         && init::can_begin_late(process)
 }
@@ -154,34 +153,45 @@ fn is_directory_outside(process: &Process) -> bool {
     cwd.node.is_none() && !odd && !process.volumes().any(|seen| below(&seen.prefix))
 }
 
-/// The child, and its parent once the child is gone. Everything is held.
-fn lend(lending: *mut Lending, (read, mask): (c_int, u64), flags: u64, frames: *mut u8) -> Made {
-    let thread = here();
-    let saved = thread.save();
-    // SAFETY: what the caller has made; the child ends before it is freed.
-    let own = unsafe { &*lending };
-    own.process.set_spare(own.end.as_raw_fd());
-    let id = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-    thread.lent_by.store(id, Ordering::Relaxed);
-    thread.lending.store(lending as usize, Ordering::Relaxed);
-    own.arena.begin(thread);
-    // SAFETY: the frames from here to the caller's stack pointer, and room for them.
-    let pid = unsafe { solera_lend(frames, own.at, libc::SYS_clone) };
-    if pid == 0 {
-        // In the program's place: its parent's locks are not this one's to leave.
-        thread.depth.store(0, Ordering::Relaxed);
-        // The C library may have blocked all: the faults that our own code serves arrive.
-        pending_signals::set_mask(mask & !(OWN_MASK | bit(libc::SIGSEGV)));
-        signal::forked();
-        raw(libc::SYS_close, [read as usize, 0, 0]);
-        if flags & CLEARS_HANDLERS != 0 {
-            sigaction::clear_in_kernel();
+impl Lending {
+    /// The child, and its parent once the child is gone. Everything is held. `None`: it is to be
+    /// made otherwise.
+    fn lend(&mut self, mask: u64, flags: u64, frames: *mut u8) -> Option<Made> {
+        if self.process.has_spare() {
+            return None;
         }
-        dispatch::arm_thread();
-        return Ok(0);
+        let (read, end) = fork::high_pipe().ok()?;
+        self.process.set_spare(end.as_raw_fd());
+        let number = read.as_raw_fd();
+        self.ends = Some((read, Some(end)));
+        let thread = here();
+        let saved = thread.save();
+        let id = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        thread.lent_by.store(id, Ordering::Relaxed);
+        thread.lending.store(std::ptr::from_mut(self) as usize, Ordering::Relaxed);
+        self.arena.begin(thread);
+        // SAFETY: the frames from here to the caller's stack pointer, and room for them.
+        let pid = unsafe { solera_lend(frames, self.at, libc::SYS_clone) };
+        if pid == 0 {
+            // The C library may have blocked all: the faults that our own code serves arrive.
+            pending_signals::set_mask(mask & !(OWN_MASK | bit(libc::SIGSEGV)));
+            signal::forked();
+            // In the program's place: its parent's locks are not this one's to leave.
+            thread.leave_all();
+            raw(libc::SYS_close, [number as usize, 0, 0]);
+            if flags & CLEARS_HANDLERS != 0 {
+                sigaction::clear_in_kernel();
+            }
+            dispatch::arm_thread();
+            return Some(Ok(0));
+        }
+        thread.restore(&saved);
+        self.process.set_spare(-1);
+        if let Some((_, end)) = &mut self.ends {
+            *end = None;
+        }
+        Some(if pid < 0 { Err(Errno::from_raw_os_error(-pid as i32)) } else { Ok(pid as c_int) })
     }
-    thread.restore(&saved);
-    if pid < 0 { Err(Errno::from_raw_os_error(-pid as i32)) } else { Ok(pid as c_int) }
 }
 
 /// `clone` of a child that shares the memory, on the caller's stack, whose frames up to `top` are
@@ -241,14 +251,15 @@ fn raw(number: c_long, given: [usize; 3]) -> isize {
 
 impl Lending {
     /// The child is gone: which one the program has.
-    fn settle(self, pid: c_int, read: &OwnedFd) -> c_int {
-        let Self { end, parted, frame, .. } = self;
-        drop(end);
+    fn settle(self, pid: c_int) -> c_int {
+        let Self { ends, parted, frame, .. } = self;
         let parted = parted.into_inner();
         let mut child = pid;
         if parted != 0 {
             reap(pid);
-            let _ = rustix::io::retry_on_intr(|| rustix::io::read(read, &mut [0_u8; 1]));
+            if let Some((read, _)) = ends {
+                let _ = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut [0_u8; 1]));
+            }
             frame.into_iter().for_each(Lent::take_back);
             child = parted;
         }
@@ -490,7 +501,8 @@ impl Lending {
     /// Makes a process that goes on in this one's place, which ends: comes back there alone.
     fn part(&mut self) -> Result<(), Errno> {
         self.frame = Lent::new(self.at);
-        let told = self.end.as_raw_fd();
+        let end = self.ends.as_ref().and_then(|(_, end)| end.as_ref());
+        let told = end.map_or(-1, AsRawFd::as_raw_fd);
         // The parent's, whose image is left by it.
         std::mem::forget(Inside::new());
         // The kernel tells the parent before the new process runs: no death comes between.

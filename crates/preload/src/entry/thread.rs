@@ -280,6 +280,11 @@ impl Thread {
         }
     }
 
+    /// However deep it is inside: it is not.
+    pub fn leave_all(&self) {
+        self.take_depth(self.depth.load(Ordering::Relaxed));
+    }
+
     /// Opens the engine's memory to the thread, which is inside.
     #[inline]
     pub fn open(&self) {

@@ -41,7 +41,7 @@ use crate::entry::pointers::Out;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
 use crate::entry::thread::here;
-use crate::entry::{Inside, Real, Served, Stop, errno, outside};
+use crate::entry::{Inside, Real, Served, Stop, errno, outside, set_errno};
 use crate::mappings::mapping;
 use crate::paths::credentials;
 use crate::processes::lifecycle::{fail_loudly, leave};
@@ -311,9 +311,26 @@ pub fn high_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// A `vfork` by `real`, a fork, whose parent waits until the child has executed something or ended:
 /// 0 in the child. It runs no handlers.
 pub fn vfork_by(process: &'static Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
-    let (read, write) = high_pipe()?;
-    let pid = without_handlers(process, real)?;
-    if pid == 0 {
+    let mut ends = Err(Errno::AGAIN);
+    let pid = without_handlers(process, || {
+        ends = high_pipe().map(|(read, write)| (read, Some(write)));
+        match &mut ends {
+            Ok((_, write)) => {
+                let pid = real();
+                if pid != 0 {
+                    // While no other child is made, which would have it, too.
+                    *write = None;
+                }
+                pid
+            }
+            Err(errno) => {
+                set_errno(errno.raw_os_error());
+                -1
+            }
+        }
+    })?;
+    let (read, write) = ends?;
+    if let Some(write) = write {
         (hooks::get().born)(false);
         drop(read);
         process.set_spare(write.as_raw_fd());
@@ -321,7 +338,6 @@ pub fn vfork_by(process: &'static Process, real: impl FnOnce() -> c_int) -> Resu
         TOLD.store(write.into_raw_fd(), Ordering::Relaxed);
         return Ok(0);
     }
-    drop(write);
     let _ = rustix::io::retry_on_intr(|| rustix::io::read(read.as_fd(), &mut [0; 1]));
     Ok(pid)
 }
