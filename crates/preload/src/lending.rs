@@ -42,12 +42,13 @@ use crate::entry::pointers::{Out, Text};
 use crate::entry::process::Process;
 use crate::entry::syscall::Arguments;
 use crate::entry::thread::{has_one_thread, here};
-use crate::entry::{Inside, attachment, cached_fd, fdtable};
+use crate::entry::{Inside, Stop, attachment, cached_fd, fdtable};
 use crate::host::lent::Lent;
 use crate::paths;
 use crate::processes::exec::{self, List};
 use crate::processes::{fork, init};
 use crate::runtime::guest;
+use crate::signals::sigmask::{self, Mask};
 use crate::signals::{sigaction, signal};
 use crate::split::engine;
 
@@ -530,13 +531,22 @@ impl Lending {
 }
 
 impl Step {
-    /// A change of the mask: the record is put back.
+    /// A change of the mask: of the child's, and of the record, which is put back.
     fn mask(given: &Arguments) -> Self {
-        let route = crate::by_number::route(libc::SYS_rt_sigprocmask as u32);
-        match route.serve(libc::SYS_rt_sigprocmask as u32, given) {
-            None => Self::Pass,
-            Some(-1) => Self::Answer(-(crate::entry::errno() as isize)),
-            Some(answer) => Self::Answer(answer as isize),
+        let [how, new, old, size, ..] = *given;
+        let _inside = Inside::new();
+        let kernel = |new: Out<Mask>, old: Out<Mask>| {
+            let given = [how, new.0 as usize, old.0 as usize, size, 0, 0];
+            // SAFETY: words of this library's own.
+            match unsafe { system_call(libc::SYS_rt_sigprocmask, given) } {
+                Ok(_) => 0,
+                Err(errno) => -errno.raw_os_error(),
+            }
+        };
+        match sigmask::change(how as c_int, Out(new as *mut _), Out(old as *mut _), size, kernel) {
+            Ok(answer) => Self::Answer(answer as isize),
+            Err(Stop::Errno(errno)) => Self::Answer(-(errno.raw_os_error() as isize)),
+            Err(_) => Self::Pass,
         }
     }
 }
