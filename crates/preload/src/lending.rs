@@ -40,9 +40,9 @@ use crate::entry::heap::Arena;
 use crate::entry::pending_signals::{self, OWN_MASK, bit};
 use crate::entry::pointers::{Out, Text};
 use crate::entry::process::Process;
-use crate::entry::syscall::Arguments;
+use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{has_one_thread, here};
-use crate::entry::{Inside, Stop, attachment, cached_fd, fdtable};
+use crate::entry::{Inside, Stop, attachment, cached_fd, errno, fdtable};
 use crate::host::lent::Lent;
 use crate::paths;
 use crate::processes::exec::{self, List};
@@ -132,13 +132,17 @@ pub type Made = Result<c_int, Errno>;
 
 /// Whether a child of this process that executes something begins with nothing of the volume.
 fn may_lend(process: &Process) -> bool {
-    !here().is_inside()
-        && !guest::is_here()
+    if here().is_inside() {
+        return false;
+    }
+    let _inside = Inside::new();
+    !guest::is_here()
         && !engine::is_here()
         && !Pagers::any()
         && attachment::is_wiped()
         && process.program.get().is_none()
         && !sigaction::ignores_own()
+        && (!process.fs.is_attached() || process.fs.may_fork_apart())
         && init::can_begin_late(process)
 }
 
@@ -537,14 +541,11 @@ impl Step {
         let _inside = Inside::new();
         let kernel = |new: Out<Mask>, old: Out<Mask>| {
             let given = [how, new.0 as usize, old.0 as usize, size, 0, 0];
-            // SAFETY: words of this library's own.
-            match unsafe { system_call(libc::SYS_rt_sigprocmask, given) } {
-                Ok(_) => 0,
-                Err(errno) => -errno.raw_os_error(),
-            }
+            syscall::waiting(libc::SYS_rt_sigprocmask, given) as c_int
         };
         match sigmask::change(how as c_int, Out(new as *mut _), Out(old as *mut _), size, kernel) {
-            Ok(answer) => Self::Answer(answer as isize),
+            Ok(0) => Self::Answer(0),
+            Ok(_) => Self::Answer(-(errno() as isize)),
             Err(Stop::Errno(errno)) => Self::Answer(-(errno.raw_os_error() as isize)),
             Err(_) => Self::Pass,
         }
