@@ -38,7 +38,9 @@ impl Days {
     }
 
     fn run(&self, case: &str) -> Ran {
-        Ran::of(&mut self.command(&["--patience", "5s"], case))
+        // No page is missing while the file is made.
+        let patience = if case == "make" { "120s" } else { "5s" };
+        Ran::of(&mut self.command(&["--patience", patience], case))
     }
 
     /// How many pages the program sees, and how many it cannot have; all others are right.
