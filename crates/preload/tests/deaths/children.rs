@@ -126,11 +126,16 @@ impl Parent {
         let mut before = [0];
         memory.read_exact_at(&mut before, place.0).map_err(text)?;
         let mut child = self.make(way)?;
-        while has_parted {
-            let Event::Child(pid) = child.run().map_err(text)? else { continue };
+        if has_parted {
+            let pid = loop {
+                match child.run().map_err(text)? {
+                    Event::Child(pid) => break pid,
+                    Event::Ended => return Err("the child has ended before it parted".into()),
+                    _ => {}
+                }
+            };
             let next = self.tracee.child(pid).map_err(text)?;
             std::mem::replace(&mut child, next).release(0).map_err(text)?;
-            break;
         }
         let mut next = None;
         let mut parts = |started| {
