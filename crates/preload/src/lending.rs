@@ -1,11 +1,10 @@
 //! Children that share their parent's memory until they execute something: `vfork`, and what the C
 //! library spawns by (`posix_spawn`, `system`, `popen`).
 //!
-//! Where nothing of the volume would be open behind an exec, such a child is made as it was asked
-//! for. It
-//! costs no copy of page tables, and its parent no fault for each page that it goes on to use. It
-//! runs with its parent's record, and its parent waits in the kernel. So what it does must be right
-//! in memory that is not its own:
+//! Where nothing of the volume would be open after an exec, such a child is made as it was asked
+//! for. It costs no copy of page tables, and its parent no fault for each page that it goes on to
+//! use. It runs with its parent's record, and its parent waits in the kernel. So what it does must
+//! be right in memory that is not its own:
 //!
 //! - The parent has taken all locks as for a fork; the child finds them held for it. It allocates
 //!   from an arena, and gives nothing back. So wherever it dies, nothing is half done. The parent
@@ -74,8 +73,9 @@ struct Lending {
     is_outside: bool,
     /// Whether the process has one thread, which waits.
     is_alone: bool,
-    /// Of a pipe, where one is read and the other ends with the exec or the end of who has parted.
-    /// Both are there only while all is held: no other child has them.
+    /// The ends of a pipe: the one that the parent reads, and the one that closes when the process
+    /// that goes on in the child's place executes something or ends. The parent has the second only
+    /// while all is held: no other child gets it.
     ends: Option<(OwnedFd, Option<OwnedFd>)>,
     arena: Arena,
     /// Who goes on in its place; 0: nobody.

@@ -8,8 +8,9 @@
 //! library's second, always.
 //!
 //! `vfork`, and `clone` with memory but not descriptors shared, are served by a fork whose parent
-//! waits until the child has executed something or ended: programs edit descriptors in the child,
-//! which would be the parent's table.
+//! waits until the child has executed something or ended, where such a child may not share the
+//! memory (see [`crate::lending`]): programs edit descriptors in the child, which would be the
+//! parent's table.
 //!
 //! A child that a raw system call made finds the page with the attachment's address empty
 //! (`MADV_WIPEONFORK`, see `init`): its first call gives it a place of its own, or ends it with a
@@ -220,9 +221,10 @@ fn new_process(process: &Process) {
     }
 }
 
-/// Around a child by `real` that shares the memory of this process until it executes something: all
-/// is held, and prepared, as for a fork, on behalf of the child, which takes nothing. Tells who has
-/// gone on in its place, if anyone. `None`: it would hand something of the volume on, or cannot be.
+/// Makes, by `real`, a child that shares the memory of this process until it executes something. All
+/// locks are held, and a place is prepared, as for a fork; the child takes nothing. `real` also
+/// gives the process that goes on in the child's place, if there is one. `None`: the child would
+/// hand something of the volume on, or there is no place.
 pub fn shared<T>(process: &'static Process, real: impl FnOnce() -> (T, Option<u32>)) -> Option<T> {
     let inside = Inside::new();
     let (locks, place) = Locks::take(process).ok()?;
