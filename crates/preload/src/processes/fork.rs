@@ -221,8 +221,8 @@ fn new_process(process: &Process) {
     }
 }
 
-/// Makes, by `real`, a child that shares the memory of this process until it executes something. All
-/// locks are held, and a place is prepared, as for a fork; the child takes nothing. `real` also
+/// Makes, by `real`, a child that shares the memory of this process until it executes something.
+/// All locks are held, and a place is prepared, as for a fork; the child takes nothing. `real` also
 /// gives the process that goes on in the child's place, if there is one. `None`: the child would
 /// hand something of the volume on, or there is no place.
 pub fn shared<T>(process: &'static Process, real: impl FnOnce() -> (T, Option<u32>)) -> Option<T> {
