@@ -201,29 +201,37 @@ pub fn is_unmarked(start: usize, length: usize) -> bool {
 }
 
 /// Reads are credited with their bytes, a look at all marks is charged by its time: twice as many
-/// bytes as are to be attached to win it (2 MiB: 43 us, so 48 bytes a ns).
-struct Debt(AtomicI64);
+/// bytes as are to be attached to win it (2 MiB: 43 us, so 48 bytes a ns). A process's first looks
+/// are never charged more than it has: it learns of its marks also where a look takes long.
+struct Debt {
+    bytes: AtomicI64,
+    looks: AtomicI64,
+}
 
-static DEBT: Debt = Debt(AtomicI64::new(-Debt::CREDIT));
+static DEBT: Debt = Debt { bytes: AtomicI64::new(-Debt::CREDIT), looks: AtomicI64::new(0) };
 
 impl Debt {
     /// What a process has at its start, and at most.
     const CREDIT: i64 = 1 << 30;
     const BYTES_PER_NS: i64 = 2 * 48;
+    const FIRST: i64 = 8;
 
     fn pay(&self, bytes: usize) {
-        let before = self.0.fetch_sub(bytes as i64, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
         if before < -Self::CREDIT {
-            self.0.store(-Self::CREDIT, Ordering::Relaxed);
+            self.bytes.store(-Self::CREDIT, Ordering::Relaxed);
         }
     }
 
     fn is_paid(&self) -> bool {
-        self.0.load(Ordering::Relaxed) <= 0
+        self.bytes.load(Ordering::Relaxed) <= 0
     }
 
     fn charge(&self, since: i64) {
-        self.0.fetch_add((now() - since).saturating_mul(Self::BYTES_PER_NS), Ordering::Relaxed);
+        let is_first = self.looks.fetch_add(1, Ordering::Relaxed) < Self::FIRST;
+        let most = if is_first { Self::CREDIT / Self::FIRST } else { i64::MAX };
+        let bytes = (now() - since).saturating_mul(Self::BYTES_PER_NS);
+        self.bytes.fetch_add(bytes.min(most), Ordering::Relaxed);
     }
 }
 
@@ -588,3 +596,22 @@ pub(crate) fn too_many() {
 
 /// So many refusals are followed by a look at all pages (16,384: 6 ms).
 const LOOKED_AT: u64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_looks_are_affordable_however_long_they_take() {
+        let debt = Debt { bytes: AtomicI64::new(-Debt::CREDIT), looks: AtomicI64::new(0) };
+        for _ in 0..Debt::FIRST {
+            assert!(debt.is_paid());
+            debt.charge(now() - 10_000_000_000);
+        }
+        assert!(debt.is_paid());
+        debt.charge(now() - 10_000_000_000);
+        assert!(!debt.is_paid());
+        debt.pay(10_000_000_000 * 96);
+        assert!(debt.is_paid());
+    }
+}
