@@ -170,7 +170,7 @@ impl Loaded<'_> {
 
     /// Its build-id.
     pub fn build_id(&self) -> Result<&'static [u8], Unfit> {
-        build_id(self.headers, &|address, size| self.read(address, size))
+        build_id(self.headers, |address, size| self.read(address, size))
     }
 
     /// The pages of a part: address and bytes.

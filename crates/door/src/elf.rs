@@ -114,7 +114,10 @@ pub fn base(table: usize, headers: &[ProgramHeader]) -> Option<usize> {
 pub type Read<'a, 'b> = &'b dyn Fn(u64, usize) -> Option<&'a [u8]>;
 
 /// The build-id among the notes.
-pub fn build_id<'a>(headers: &[ProgramHeader], read: Read<'a, '_>) -> Result<&'a [u8], Unfit> {
+pub fn build_id<'a>(
+    headers: &[ProgramHeader],
+    read: impl Fn(u64, usize) -> Option<&'a [u8]>,
+) -> Result<&'a [u8], Unfit> {
     for header in headers.iter().filter(|header| header.p_type.get(LE) == PT_NOTE) {
         let size = header.p_filesz.get(LE).min(PAGE) as usize;
         let Some(mut notes) = read(header.p_vaddr.get(LE), size) else { continue };

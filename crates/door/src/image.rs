@@ -457,7 +457,7 @@ impl Image {
         }
         let elf = File::parse(file)?;
         let parts = Parts::of(elf.programs)?;
-        let id = build_id(elf.programs, &|address, size| elf.read(address, size))?;
+        let id = build_id(elf.programs, |address, size| elf.read(address, size))?;
         let slot = elf.slot(&parts).ok_or(Failed::Slot)?;
         let slot_before = elf.in_memory(&parts, slot).ok_or(Failed::Slot)?;
         let (text, text_size) = (parts.text_offset as usize, parts.text.size as usize);
@@ -557,5 +557,5 @@ fn changed_pages(parts: &Parts, before: &[u8], after: &[u8]) -> Result<[u8; CHAN
 /// The build-id of a shared object's bytes; the first ones, with its notes, will do.
 pub fn build_id_of(file: &[u8]) -> Result<Vec<u8>, Failed> {
     let elf = File::begins(file)?;
-    Ok(build_id(elf.programs, &|address, size| elf.read(address, size))?.to_vec())
+    Ok(build_id(elf.programs, |address, size| elf.read(address, size))?.to_vec())
 }

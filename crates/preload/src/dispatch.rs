@@ -45,8 +45,8 @@ use crate::entry::syscall::{self, Arguments};
 use crate::entry::thread::{OwnCode, RED_ZONE, TRAP_STACK_BYTES, Thread, here};
 use crate::entry::{Inside, cancel, errno, report, set_errno};
 use crate::host;
-use crate::runtime::code;
 use crate::runtime::guest::{self, Registers, guest_handler};
+use crate::runtime::{code, relocation};
 use crate::signals::{passing, sigaction, signal};
 
 /// `prctl`: switches it on or off.
@@ -69,8 +69,6 @@ static IS_FILTERED: AtomicBool = AtomicBool::new(false);
 /// which a debugger would stop at.
 pub fn begin(armed: &Armed) {
     sigaction::trap_by(trapped);
-    // SAFETY: a byte that is read by what is armed below only.
-    unsafe { solera_dispatch_compacts = u8::from(is_x86_feature_detected!("xsavec")) };
     EXEMPT[0].store(armed.text.0, Ordering::Relaxed);
     EXEMPT[1].store(armed.text.1, Ordering::Relaxed);
 }
@@ -130,6 +128,7 @@ pub fn arm_thread() -> bool {
 /// that it makes itself, and the return from the handler; in strict mode it is let go.
 pub fn before_filter(is_strict: bool) {
     IS_FILTERED.store(true, Ordering::Relaxed);
+    relocation::finish();
     code::ask_no_more();
     let thread = here();
     if is_strict {
@@ -195,6 +194,10 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         let restorer = sigaction::restorer().unwrap_or(0);
         registers[libc::REG_RIP as usize] = restorer as i64;
     } else if let Some(slot) = place_of(thread, stack, &interrupted.uc_stack) {
+        // Asked here and not at the start: a virtual machine takes microseconds for each answer.
+        let compacts = u8::from(is_x86_feature_detected!("xsavec"));
+        // SAFETY: a byte, always the same; only what this thread goes on with reads it.
+        unsafe { (&raw mut solera_dispatch_compacts).write_volatile(compacts) };
         // SAFETY: room for it on the thread's own stack, of which nothing is used below.
         unsafe { (slot as *mut Slot).write(Slot { registers: *registers, unused: 0 }) };
         stands(slot, guest::STANDS);

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use door::arm::{self, Armed, Loaded, Refusal};
 use door::entry::{Call, Form, Verdict};
+use once_cell::race::OnceBox;
 use vfs::Errno;
 
 use crate::by_number::{Route, route};
@@ -44,7 +45,7 @@ use crate::mappings::page_faults;
 use crate::paths::standins;
 use crate::processes::{fork, init, lifecycle};
 use crate::runtime::code::{code_of, headers_of};
-use crate::runtime::{environment, guest, objects};
+use crate::runtime::{environment, guest, objects, relocation};
 use crate::signals::signal;
 use crate::split::engine;
 use crate::start;
@@ -492,13 +493,13 @@ pub fn begun() {
 }
 
 /// What came of it, once it was tried: nothing, or why not.
-static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
+static OPENED: OnceBox<Result<(), String>> = OnceBox::new();
 
 /// Arms the C library, if something is to be served. A program that cannot be armed does not run.
 pub fn open() {
     // SAFETY: a word that the dynamic linker has filled in.
     std::hint::black_box(unsafe { solera_door_opened });
-    if let Err(why) = OPENED.get_or_init(try_to_open) {
+    if let Err(why) = OPENED.get_or_init(|| Box::new(try_to_open())) {
         init::tell(why);
         lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME);
     }
@@ -519,6 +520,7 @@ global_asm!(
     ".type solera_door_resolver, @gnu_indirect_function",
     "solera_door_resolver:",
     "sub rsp, 8",
+    "call solera_relocate_early",
     "call {opens}",
     "add rsp, 8",
     "ret",
@@ -542,9 +544,14 @@ unsafe extern "C" {
 
 extern "C" fn opens() -> usize {
     let _inside = Inside::new();
+    if init::may_begin_late() {
+        relocation::put_off();
+    } else {
+        relocation::apply_now();
+    }
     // Else the constructor does it.
     if environment::is_readable() {
-        OPENED.get_or_init(try_to_open);
+        OPENED.get_or_init(|| Box::new(try_to_open()));
     }
     opens as *const () as usize
 }

@@ -190,6 +190,7 @@ impl Lending {
             dispatch::arm_thread();
             return Some(Ok(0));
         }
+        self.arena.end(thread);
         thread.restore(&saved);
         self.process.set_spare(-1);
         if let Some((_, end)) = &mut self.ends {

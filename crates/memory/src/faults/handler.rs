@@ -15,7 +15,7 @@ use os::interrupt::system_call;
 use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Serves a SIGBUS or SIGSEGV if it came from a guarded instruction of this crate.
 ///
@@ -162,11 +162,15 @@ fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
 }
 
 static INSTALLED: Once = Once::new();
+static IS_CALLERS: AtomicBool = AtomicBool::new(false);
 
 /// Installs [`handle_fault`] for SIGBUS and SIGSEGV, in front of the handlers that are there now.
 ///
 /// Does so once a process; opening a region calls it.
 pub fn install_fault_handler() {
+    if IS_CALLERS.load(Ordering::Acquire) {
+        return;
+    }
     INSTALLED.call_once(|| {
         for (signal, previous) in [(libc::SIGBUS, &PREVIOUS_BUS), (libc::SIGSEGV, &PREVIOUS_SEGV)] {
             let old = exchange_action(signal, None);
@@ -187,5 +191,5 @@ pub fn install_fault_handler() {
 /// first: none is installed here. For a face that owns the program's `sigaction`, before it opens
 /// a region.
 pub fn own_fault_handler() {
-    INSTALLED.call_once(|| {});
+    IS_CALLERS.store(true, Ordering::Release);
 }

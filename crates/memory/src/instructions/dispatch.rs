@@ -7,7 +7,8 @@
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::ffi::c_uint;
 use std::fmt;
-use std::sync::OnceLock;
+
+use once_cell::race::OnceBox;
 
 /// How a cache line is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +89,8 @@ pub(crate) struct Features {
 /// What this CPU has: from the dynamic linker, which has asked it already (a virtual machine takes
 /// microseconds for each answer); else from the CPU.
 pub(crate) fn features() -> Features {
-    static FOUND: OnceLock<Features> = OnceLock::new();
-    *FOUND.get_or_init(|| told().unwrap_or_else(asked))
+    static FOUND: OnceBox<Features> = OnceBox::new();
+    *FOUND.get_or_init(|| Box::new(told().unwrap_or_else(asked)))
 }
 
 /// glibc's answer, from version 2.33 on (`sys/platform/x86.h`).
@@ -188,12 +189,12 @@ impl Dispatch {
 
     /// The choice of this process, made at the first call, or what is wrong with the environment.
     pub fn of_process() -> Result<Dispatch, String> {
-        static CHOICE: OnceLock<Result<Dispatch, String>> = OnceLock::new();
+        static CHOICE: OnceBox<Result<Dispatch, String>> = OnceBox::new();
         CHOICE
             .get_or_init(|| {
                 let word = |name| std::env::var_os(name).map(|w| w.to_string_lossy().into_owned());
                 let (flush, copy) = (word("SOLERA_FLUSH"), word("SOLERA_COPY"));
-                Dispatch::choose(flush.as_deref(), copy.as_deref())
+                Box::new(Dispatch::choose(flush.as_deref(), copy.as_deref()))
             })
             .clone()
     }
@@ -207,7 +208,7 @@ pub fn streams_cold(len: usize) -> bool {
     const INTEL: usize = 4096;
     const OTHERS: usize = 32 << 10;
     // Asked only where it matters: in a virtual machine the answer takes a microsecond.
-    static FOUND: OnceLock<usize> = OnceLock::new();
+    static FOUND: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     let least = || {
         let name = __cpuid(0);
         let name = [name.ebx, name.edx, name.ecx].map(u32::to_le_bytes).concat();
@@ -219,15 +220,15 @@ pub fn streams_cold(len: usize) -> bool {
 /// The instructions for callers without a region: the process's choice, or what always works.
 #[inline]
 pub fn dispatch() -> Dispatch {
-    static CHOICE: OnceLock<Dispatch> = OnceLock::new();
+    static CHOICE: OnceBox<Dispatch> = OnceBox::new();
     *CHOICE.get_or_init(|| {
-        Dispatch::of_process().unwrap_or(Dispatch {
+        Box::new(Dispatch::of_process().unwrap_or(Dispatch {
             flush: FlushKind::Clflush,
             copy: CopyKind::Sse2,
             string_copy: false,
             direct_line: false,
             folded_sum: false,
-        })
+        }))
     })
 }
 

@@ -27,11 +27,11 @@
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use door::arm::Armed;
 use door::entry::Progress;
+use once_cell::race::OnceBox;
 
 use crate::entry::Real;
 use crate::entry::pointers::{Out, Text};
@@ -254,12 +254,12 @@ pub fn sees_outside() -> bool {
 }
 
 /// The C libraries whose calls arrive: of each name space one.
-static ARMED: [OnceLock<Armed>; 16] = [const { OnceLock::new() }; 16];
+static ARMED: [OnceBox<Armed>; 16] = [const { OnceBox::new() }; 16];
 
 /// Calls arrive from there, too.
 pub fn arrives_from(armed: &Armed) {
     // As many as the C library knows name spaces.
-    let _ = ARMED.iter().any(|place| place.set(*armed).is_ok());
+    let _ = ARMED.iter().any(|place| place.set(Box::new(*armed)).is_ok());
 }
 
 /// The registers that a signal's handler looks at, and may change.
@@ -279,7 +279,7 @@ pub fn is_own_code(rip: usize) -> bool {
 
 /// Whether it is, or was put into the C library's padding.
 fn is_ours(rip: usize) -> bool {
-    is_own_code(rip) || ARMED.iter().filter_map(OnceLock::get).any(|armed| armed.is_added(rip))
+    is_own_code(rip) || ARMED.iter().filter_map(OnceBox::get).any(|armed| armed.is_added(rip))
 }
 
 /// In a signal's handler: a thread that it has found in padding, where a call of the C library's
@@ -291,7 +291,7 @@ fn is_ours(rip: usize) -> bool {
 pub unsafe fn go_to_entry(context: *mut c_void) {
     // SAFETY: as the caller says.
     let rip = unsafe { &mut registers(context)[libc::REG_RIP as usize] };
-    if ARMED.iter().filter_map(OnceLock::get).any(|armed| armed.is_jump(*rip as usize)) {
+    if ARMED.iter().filter_map(OnceBox::get).any(|armed| armed.is_jump(*rip as usize)) {
         *rip = door::entry::entry().start as libc::greg_t;
     }
 }
@@ -300,7 +300,7 @@ pub unsafe fn go_to_entry(context: *mut c_void) {
 /// concerned.
 fn may_end(registers: &mut [libc::greg_t; 23], is_own: bool) -> bool {
     let [rip, rax] = [libc::REG_RIP, libc::REG_RAX].map(|at| registers[at as usize] as usize);
-    let mut from = ARMED.iter().filter_map(OnceLock::get);
+    let mut from = ARMED.iter().filter_map(OnceBox::get);
     if let Some(armed) = from.find(|armed| armed.is_added(rip)) {
         // In padding, which no table of unwinding knows. The jump leads to the entry at once.
         let jumps = armed.is_jump(rip);

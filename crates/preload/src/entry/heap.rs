@@ -9,7 +9,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlmalloc::Dlmalloc;
 use os::interrupt::system_call;
@@ -83,8 +83,20 @@ pub fn is_free() -> bool {
     HEAP.try_lock().is_some()
 }
 
-/// Memory from which a child that shares its parent's allocates. Unmapped when dropped.
-pub struct Arena(usize);
+/// Memory from which a child that shares its parent's allocates. The process keeps one for the next
+/// child; what the last one has used is overwritten, so that nobody goes on with it unseen.
+pub struct Arena {
+    start: usize,
+    used: usize,
+}
+
+/// The one that is kept; 0: none.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// One that was used further than this is given back to the kernel.
+const KEPT_MAX: usize = 64 << 10;
+/// No address, and no text.
+const GONE: u8 = 0xa5;
 
 /// More than an image's arguments and variables may have, twice. What is not touched costs nothing.
 const ARENA_BYTES: usize = 32 << 20;
@@ -92,25 +104,42 @@ const ARENA_BYTES: usize = 32 << 20;
 impl Arena {
     /// The kernel's error.
     pub fn new() -> Result<Self, Errno> {
+        let kept = KEPT.swap(0, Ordering::Acquire);
+        if kept != 0 {
+            return Ok(Self { start: kept, used: 0 });
+        }
         let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
         let kind = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
         // SAFETY: new pages, where the kernel finds room.
         unsafe { system_call(libc::SYS_mmap, [0, ARENA_BYTES, access, kind, usize::MAX, 0]) }
-            .map(Self)
+            .map(|start| Self { start, used: 0 })
     }
 
     /// From here on the thread allocates there, from its beginning on: what it allocated before is
     /// no longer used.
     pub fn begin(&self, thread: &Thread) {
-        thread.arena[0].store(self.0, Ordering::Relaxed);
-        thread.arena[1].store(self.0 + ARENA_BYTES, Ordering::Relaxed);
+        thread.arena[0].store(self.start, Ordering::Relaxed);
+        thread.arena[1].store(self.start + ARENA_BYTES, Ordering::Relaxed);
+    }
+
+    /// The child is gone that has allocated there, by this record.
+    pub fn end(&mut self, thread: &Thread) {
+        self.used = thread.arena[0].load(Ordering::Relaxed).saturating_sub(self.start);
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: pages that nothing uses any more.
-        let _ = unsafe { system_call(libc::SYS_munmap, [self.0, ARENA_BYTES, 0, 0, 0, 0]) };
+        if self.used <= KEPT_MAX {
+            // SAFETY: pages that nothing uses any more.
+            unsafe { (self.start as *mut u8).write_bytes(GONE, self.used) };
+            let (order, other) = (Ordering::AcqRel, Ordering::Relaxed);
+            if KEPT.compare_exchange(0, self.start, order, other).is_ok() {
+                return;
+            }
+        }
+        // SAFETY: as above.
+        let _ = unsafe { system_call(libc::SYS_munmap, [self.start, ARENA_BYTES, 0, 0, 0, 0]) };
     }
 }
 

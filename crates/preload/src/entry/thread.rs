@@ -34,7 +34,7 @@ use vfs::cred::Cred;
 
 use crate::entry::cancel;
 use crate::entry::pending_signals::{self, FAULTS, OWN, PendingSignal};
-use crate::runtime::guest;
+use crate::runtime::{guest, relocation};
 
 /// A signal was kept back, and all but the faults are blocked until it is given.
 pub const PENDING: u32 = 1;
@@ -196,6 +196,7 @@ pub fn has_one_thread() -> bool {
 
 /// Before a second thread begins.
 pub fn second_thread_begins() {
+    relocation::finish();
     ONE.store(0, Ordering::Relaxed);
 }
 

@@ -43,6 +43,7 @@ use crate::entry::syscall::Arguments;
 use crate::entry::thread::{OwnCode, here};
 use crate::processes::{host_program, init, lifecycle};
 use crate::runtime::guest::{self, Registers};
+use crate::runtime::relocation;
 
 /// The exit code of a program that cannot be executed.
 const EXIT_NOT_RUNNABLE: c_int = 126;
@@ -58,6 +59,8 @@ unsafe fn start(
     variables: *const *const c_char,
 ) -> c_int {
     let own = OwnCode::new();
+    // Its threads and signals are of a kind of their own.
+    relocation::finish();
     let Some(guest) = host_program::told() else {
         init::tell("this program is started by others, to run one that has no dynamic linker");
         return EXIT_NOT_RUNNABLE;

@@ -15,10 +15,11 @@
 use std::ffi::{CString, OsStr, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use once_cell::race::OnceBox;
 use os::InternalFd;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use vfs::composite::{Composite, MEMBERS_MAX, SEPARATOR};
@@ -41,7 +42,7 @@ use crate::paths::mount;
 use crate::processes::host_program;
 use crate::processes::lifecycle;
 use crate::processes::supply;
-use crate::runtime::{code, environment, objects};
+use crate::runtime::{code, environment, objects, relocation};
 use crate::signals::signal;
 
 /// Begins to serve the volume that the environment names. Inside.
@@ -55,7 +56,7 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
         limit::learn();
         let asked = VolumeRequest::all(volume)?;
         let process: &'static Process = Box::leak(Box::new(record(&asked)));
-        let asked = ASKED.get_or_init(|| asked);
+        let asked = ASKED.get_or_init(|| Box::new(asked));
         attachment::mark_page();
         if let Some(home) = inherits_nothing(asked) {
             process.home.store(home, Ordering::Relaxed);
@@ -82,7 +83,12 @@ fn end(message: &str) -> ! {
 }
 
 /// What was asked for at the start.
-static ASKED: OnceLock<Vec<VolumeRequest>> = OnceLock::new();
+static ASKED: OnceBox<Vec<VolumeRequest>> = OnceBox::new();
+
+/// Whether this image is one that may begin late, for all that can be said before anything else.
+pub fn may_begin_late() -> bool {
+    environment::is_there(handover::LATE.as_bytes())
+}
 
 /// Whether the image before this one held nothing of the volume, and this one may attach it at the
 /// first call that needs it. It says so itself: another one that comes between, and does not know
@@ -113,6 +119,7 @@ fn may_be_late(asked: &[VolumeRequest]) -> bool {
 /// end soon. A volume that cannot be attached ends the process, as at the start: no call can say
 /// why.
 pub fn attach_late(process: &'static Process) {
+    relocation::finish();
     let _turn = ATTACHING.lock();
     if process.fs.is_attached() {
         return;
@@ -206,8 +213,8 @@ impl VolumeRequest {
         let tokens = text(handover::RESUME).unwrap_or_default();
         let mut tokens = tokens.split(SEPARATOR).filter(|token| !token.is_empty());
         let mut all = vec![Self::one(volume.to_vec(), "", tokens.next())?];
-        while let number = format!("_{}", all.len() + 1)
-            && let Some(volume) = std::env::var_os(format!("SOLERA_VOLUME{number}"))
+        while let number = ["_", &(all.len() + 1).to_string()].concat()
+            && let Some(volume) = std::env::var_os(["SOLERA_VOLUME", &number].concat())
         {
             all.push(Self::one(volume.into_vec(), &number, tokens.next())?);
         }
@@ -215,7 +222,7 @@ impl VolumeRequest {
     }
 
     fn one(volume: Vec<u8>, number: &str, token: Option<&str>) -> Result<Self, String> {
-        let name = |name: &str| format!("{name}{number}");
+        let name = |name: &str| [name, number].concat();
         let at = std::env::var_os(name("SOLERA_AT"))
             .map(OsStringExt::into_vec)
             .filter(|prefix| prefix.first() == Some(&b'/') && prefix.len() > 1)

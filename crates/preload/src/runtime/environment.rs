@@ -6,8 +6,9 @@
 //! variables are those of the moment.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use once_cell::race::OnceBox;
 
 use crate::runtime::{hidden, objects};
 
@@ -22,7 +23,7 @@ unsafe extern "C" {
 const OWN: &[u8] = b"SOLERA_";
 
 /// `NAME=VALUE`, each with its NUL, of what is this library's.
-static SETTINGS: OnceLock<Vec<&'static CStr>> = OnceLock::new();
+static SETTINGS: OnceBox<Vec<&'static CStr>> = OnceBox::new();
 
 /// Where the number of arguments is; NULL: it is not known yet.
 ///
@@ -92,13 +93,27 @@ fn variables() -> impl Iterator<Item = *mut c_char> {
 /// What is this library's: `NAME=VALUE`.
 pub fn settings() -> &'static [&'static CStr] {
     SETTINGS.get_or_init(|| {
-        variables()
+        let found = variables()
             // SAFETY: each is a text that ends with a NUL.
             .map(|text| unsafe { CStr::from_ptr(text) })
             .filter(|text| text.to_bytes().starts_with(OWN))
             .map(|text| &*Box::leak(Box::<CStr>::from(text)))
-            .collect()
+            .collect();
+        Box::new(found)
     })
+}
+
+/// Whether a variable is there, said before anything else: nothing that is relocated late is used,
+/// and nothing kept.
+pub fn is_there(name: &[u8]) -> bool {
+    // SAFETY: as in `stack_end` and `variables`: each is a text that ends with a NUL.
+    let can_be_read = unsafe { !__libc_stack_end.is_null() };
+    let is_it = |text: *mut c_char| {
+        // SAFETY: as above.
+        let text = unsafe { CStr::from_ptr(text) }.to_bytes();
+        text.len() > name.len() && text.starts_with(name) && text[name.len()] == b'='
+    };
+    can_be_read && variables().any(is_it)
 }
 
 /// The value of a variable.

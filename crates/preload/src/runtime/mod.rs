@@ -16,6 +16,7 @@
 //! | `guest` | the two thread pointers where a program without the C library runs |
 //! | `objects` | the functions of other loaded objects |
 //! | `process` | numbers of processes and processors, clocks, sleep, the end |
+//! | `relocation` | the addresses within the library, at the start or later |
 //! | `signal_sets` | sets of signals |
 //! | `system_calls` | those on the library's own files, sockets and memory |
 //! | `thread_locals` | variables of a thread |
@@ -30,6 +31,7 @@ pub(crate) mod errors;
 pub(crate) mod guest;
 pub(crate) mod objects;
 mod process;
+pub(crate) mod relocation;
 mod signal_sets;
 mod system_calls;
 mod thread_locals;

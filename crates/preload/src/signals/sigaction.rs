@@ -24,7 +24,7 @@ use crate::entry::pointers::Out;
 use crate::entry::syscall;
 use crate::entry::thread::Inside;
 use crate::entry::{Real, Served, Stop};
-use crate::runtime::guest;
+use crate::runtime::{guest, relocation};
 use crate::signals::signal::{self, Handler};
 
 /// Signal numbers are below this.
@@ -202,6 +202,9 @@ fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
         unsafe { (&raw mut stands.sa_mask).cast::<u64>().write(KEEPABLE) };
         TRAP_MASK.store(first_word(&action.sa_mask) & !OWN_MASK, Ordering::Relaxed);
     } else if is_handler(action.sa_sigaction) {
+        if first_word(&action.sa_mask) & bit(libc::SIGSEGV) != 0 {
+            relocation::finish();
+        }
         stands.sa_sigaction = arrive();
         stands.sa_flags = action.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
         for own in OWN {
@@ -323,7 +326,8 @@ pub fn make_default(signal: c_int) {
 pub fn start() {
     let mut actions = lock();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        if let Ok(found) = kernel(signal, None) {
+        let known = relocation::found(signal).map(|handler| Ok(plain(handler, 0)));
+        if let Ok(found) = known.unwrap_or_else(|| kernel(signal, None)) {
             actions[signal as usize] = found;
             let _ = install(signal, &found);
         }

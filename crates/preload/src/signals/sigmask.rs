@@ -13,10 +13,11 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use crate::entry::pending_signals::OWN_MASK;
+use crate::entry::pending_signals::{OWN_MASK, bit};
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
 use crate::entry::{Served, Stop, outside};
+use crate::runtime::relocation;
 use crate::signals::signal;
 
 pub type Mask = u64;
@@ -41,6 +42,9 @@ pub fn change(
         return Err(Stop::Kernel);
     }
     let wanted = new.get()?;
+    if how != libc::SIG_UNBLOCK && wanted.is_some_and(|mask| mask & bit(libc::SIGSEGV) != 0) {
+        relocation::finish();
+    }
     // Unblocking goes through: in a handler of SIGBUS the kernel has blocked it itself.
     let hidden = if how == libc::SIG_UNBLOCK { 0 } else { OWN_MASK };
     let (mut given, mut found) = (wanted.map_or(0, |mask| mask & !hidden), 0);
@@ -111,6 +115,9 @@ pub fn with_mask<T>(
         return Err(Stop::Kernel);
     }
     let wanted = mask.get()?.ok_or(Stop::Kernel)?;
+    if wanted & bit(libc::SIGSEGV) != 0 {
+        relocation::finish();
+    }
     let thread = here();
     let (before, during) = (thread.blocks.load(Ordering::Relaxed), wanted & OWN_MASK);
     if before | during == 0 {

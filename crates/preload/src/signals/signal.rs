@@ -28,7 +28,7 @@ use crate::entry::pending_signals::{
 };
 use crate::entry::thread::{CANCELLED, OwnCode, PENDING, SENT, Thread, here};
 use crate::mappings::page_faults;
-use crate::runtime::guest;
+use crate::runtime::{guest, relocation};
 use crate::signals::altstack::AUTODISARM;
 use crate::signals::{passing, sigaction};
 
@@ -55,6 +55,10 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     let code = unsafe { (*info).si_code };
     let fault = FAULTS.iter().position(|&fault| fault == signal);
     if fault.is_some() && code > 0 {
+        // SAFETY: as above.
+        if relocation::touched(unsafe { (*info).si_addr() } as usize) {
+            return;
+        }
         // SAFETY: as above.
         if unsafe { pmem::handle_fault(signal, info, context) } {
             return;
