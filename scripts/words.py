@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Counts the words of the pages that people read in order: those that docs/SUMMARY.md lists before its
-head "Figures". A word is what stands between blanks, in tables and code too. Fails if a page, or all of
+head "Figures". A word stands between blanks and has a letter or a digit: so tables and code count, their
+bars do not. Fails if a page, or all of
 them together, are longer than a reader reads; and if a page of figures stands elsewhere than in
 docs/figures/, or one of the others there, so that nothing is left uncounted.
 
@@ -32,7 +33,7 @@ def listed(text):
 
 
 def words(name):
-    return len((ROOT / name).read_text().split())
+    return sum(any(map(str.isalnum, word)) for word in (ROOT / name).read_text().split())
 
 
 def main(arguments):
