@@ -172,6 +172,7 @@ lint: setup
 	scripts/layers.py
 	scripts/crates.py --check
 	scripts/links.py
+	scripts/words.py
 	$(CARGO) clippy --release --workspace --features solera-explorer/inject,solera-flac/inject --all-targets -- -D warnings
 
 deny: setup
