@@ -39,16 +39,16 @@ help:
 	@echo 'make benchmarks whole programs and single calls beside tmpfs, ext4 and XFS; a page: target/benchmarks.html (as root, an hour)'
 	@echo 'make bench-guard  programs on this build and on an older one, in turns; fails if one is slower (BASE=revision or folder, ONLY=names)'
 	@echo 'make baseline   crates/preload/tests/costs*.txt: what key operations execute, which a test guards'
-	@echo 'make servers    docs/servers.md: PostgreSQL, MariaDB, redis, processes beside each other (as root, minutes)'
-	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
-	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
-	@echo 'make split      docs/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
+	@echo 'make servers    docs/figures/servers.md: PostgreSQL, MariaDB, redis, processes beside each other (as root, minutes)'
+	@echo 'make ageing     docs/figures/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
+	@echo 'make mapped     docs/figures/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
+	@echo 'make split      docs/figures/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
 	@echo 'make go-calls   the calls of a static Go program, on a volume and on tmpfs (a minute; needs go)'
 	@echo 'make starts     programs that start as children, on a volume and natively (a minute)'
 	@echo 'make watches    changes in watched directories, on a volume and on tmpfs (a minute)'
 	@echo 'make forks      waits of threads beside one that forks, on a volume and without it (some minutes)'
-	@echo 'make flac       docs/flac.md: the cache over slow memory, emulated (as root, minutes)'
-	@echo 'make ddmap      docs/ddmap-figures.md: volumes larger than their node, on loopback (a minute or two)'
+	@echo 'make flac       docs/figures/flac.md: the cache over slow memory, emulated (as root, minutes)'
+	@echo 'make ddmap      docs/figures/ddmap.md: volumes larger than their node, on loopback (a minute or two)'
 	@echo 'make ddmap-programs  the same page: stores of keys and values, half local, beside sshfs (as root; half an hour)'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
@@ -172,6 +172,7 @@ lint: setup
 	scripts/layers.py
 	scripts/crates.py --check
 	scripts/links.py
+	scripts/words.py
 	$(CARGO) clippy --release --workspace --features solera-explorer/inject,solera-flac/inject --all-targets -- -D warnings
 
 deny: setup

@@ -24,6 +24,7 @@ scripts/style.sh
 scripts/layers.py
 scripts/crates.py --check
 scripts/links.py
+scripts/words.py
 cargo clippy --release --workspace --features solera-explorer/inject,solera-flac/inject --all-targets -- -D warnings
 for manifest in "${manifests[@]}"; do
     name=$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)

@@ -95,8 +95,8 @@ def main():
                     listed.add((BOOK / link).resolve())
                 if why := dead(page, link):
                     broken.append(f"{page.relative_to(ROOT)}:{number}: {link}: {why}")
-    for page in sorted(set(BOOK.glob("*.md")) - listed - {BOOK / "SUMMARY.md"}):
-        broken.append(f"docs/SUMMARY.md: {page.name} is not listed")
+    for page in sorted(set(BOOK.rglob("*.md")) - listed - {BOOK / "SUMMARY.md"}):
+        broken.append(f"docs/SUMMARY.md: {page.relative_to(BOOK)} is not listed")
     broken.extend(unnamed())
     print("\n".join(broken) if broken else f"{links} links of {len(pages)} pages lead somewhere")
     return 1 if broken else 0

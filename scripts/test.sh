@@ -191,11 +191,12 @@ behind=format beside style scripts/style.sh
 behind=style beside layers scripts/layers.py
 behind=layers beside crates scripts/crates.py --check
 behind=crates beside links scripts/links.py
-behind=links beside dependencies scripts/deny.sh ${long:+--always}
+behind=links beside words scripts/words.py
+behind=words beside dependencies scripts/deny.sh ${long:+--always}
 # The tests with it: so that one crate's wait for another leaves no processor idle. One profile for
 # everything: what is tested is what is used, and it is built once.
 stage build scripts/units.py --build
-for name in format style layers crates links dependencies; do joined "$name"; done
+for name in format style layers crates links words dependencies; do joined "$name"; done
 # Beside the tests, for it builds nothing that they use; before the other stages that ask cargo.
 beside lint cargo clippy --release --workspace --features "$INJECT" --all-targets -- -D warnings
 # These suites wait for clocks and files, and some are a single program that is long; so do programs.

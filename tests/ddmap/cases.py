@@ -1,4 +1,4 @@
-"""What fails, and what is promised there: each row of docs/ddmap.md, "What fails, and what happens".
+"""What fails, and what is promised there: each row of docs/ddmap.md, "What is promised", and more.
 
 A case makes a domain, lets programs use it, breaks something, and looks at three things: who waits
 and who goes on meanwhile; that all go on once it is mended; that then every byte is what was

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints what the guest of `tests/vm/run nfs` and `tests/vm/run swap` has counted, as tables, and holds
-it against what docs/ddmap.md promises. usage: peers.py nfs|swap LOG
+it against what docs/figures/ddmap-guest.md promises. usage: peers.py nfs|swap LOG
 
 Bytes and faults only: the guest is emulated, so its times say nothing.
 """

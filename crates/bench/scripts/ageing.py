@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Ages a volume, ext4 and XFS by the same traces, and writes docs/ageing.md: `make ageing` (as root).
+"""Ages a volume, ext4 and XFS by the same traces, and writes docs/figures/ageing.md: `make ageing` (as root).
 
 Each file system lies in a sparse image of the same size, a tmpfs's for those that are written to, and
 is aged by `solera age` with the same seed and the same capacity (the smallest of the three), so that
 the trace is the same. With --quick everything is small: to see that it works, not for figures.
 
-What was found is kept in docs/ageing/figures.json, and the page is written from that alone
+What was found is kept in docs/figures/ageing/figures.json, and the page is written from that alone
 (`--part render` does nothing else): a row at a time can be taken anew. Of several rows of one profile the
 longest life on the largest images is shown, once all three file systems have gone through it.
 """
@@ -213,7 +213,7 @@ def arguments():
     parser.add_argument("--part", choices=PARTS, action="append", help="only this; the others are kept from the last time")
     parser.add_argument("--scratch", type=pathlib.Path, default=pathlib.Path("/dev/shm"),
                         help="where the images lie that get no bytes written (default /dev/shm)")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/figures")
     return parser.parse_args()
 
 
@@ -309,8 +309,8 @@ In small images the last few chunks weigh more: a volume of 2 GiB at 90 % has so
 TABLE
 
 (–: there is no such file, or no free space to make one in.) "moved" is what the volume copied to keep chunks whole, beside what it was asked to do. For appends in turns that is
-every byte of a file of 2 MiB and more, once: the appends that fill a chunk of the file gather it ([design.md](design.md), "Allocation"). Of the database (d) is that of its tables: its
-logs, opened for each append, lie in few long pieces that begin in the middle of a chunk ([caveats.md](caveats.md)).
+every byte of a file of 2 MiB and more, once: the appends that fill a chunk of the file gather it ([design.md](../design.md), "Allocation"). Of the database (d) is that of its tables: its
+logs, opened for each append, lie in few long pieces that begin in the middle of a chunk ([volumes.md](../volumes.md)).
 
 Measure (a) of prop by how full the file system is, in images of 2 GiB at most, 10 creates and deletes for each file:
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/ddmap-figures.md, between its markers: `make ddmap` (a minute or two).
+"""Takes the figures of docs/figures/ddmap.md, between its markers: `make ddmap` (a minute or two).
 
 `solera bench ddmap` measures; this puts what it finds into a table. With --quick everything is
 smaller: to see that it works, not for figures.
@@ -71,7 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
-    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/ddmap-figures.md")
+    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/figures/ddmap.md")
     options = parser.parse_args()
     about = measuring.machine()
     words = ["--rounds", 1, "--size", "8M"] if options.quick else ["--rounds", options.rounds]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of programs in docs/ddmap-figures.md: `make ddmap-programs` (as root).
+"""Takes the figures of programs in docs/figures/ddmap.md: `make ddmap-programs` (as root).
 
 Stores of keys and values are mapped from a volume of a domain with half of their bytes on its host,
 from a plain volume, and from a network file system with a cache of the same size: a memory control
@@ -346,7 +346,7 @@ def main():
     parser.add_argument("--ycsb", action="store_true", help="YCSB's A to F on LMDB, too")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
     parser.add_argument("--json", action="store_true", help="print JSON, and leave the page alone")
-    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/ddmap-figures.md")
+    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/figures/ddmap.md")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("ddmap_programs: it takes root: mounts, and a limit for their cache")

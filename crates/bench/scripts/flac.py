@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/flac.md, between its markers: `make flac` (as root, minutes).
+"""Takes the figures of docs/figures/flac.md, between its markers: `make flac` (as root, minutes).
 
 `solera bench flac` measures; this puts what it finds into one table, a column for each model of slow
 memory. With --quick everything is smaller: to see that it works, not for figures.
@@ -74,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=9, help="rounds that count, of each row")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
-    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/flac.md")
+    parser.add_argument("--page", type=pathlib.Path, default=measuring.ROOT / "docs/figures/flac.md")
     options = parser.parse_args()
     about = measuring.machine()
     words = ["--repeat", 1, "--size", "16M"] if options.quick else ["--repeat", options.repeat]

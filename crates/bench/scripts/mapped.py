@@ -4,7 +4,7 @@
 Needs root (it mounts two tmpfs of its own: one of huge pages for the volumes, one of 4 KiB pages),
 a C and a C++ compiler, and for the programs liblmdb-dev, librocksdb-dev and libpmemobj-dev
 (scripts/setup.sh --tests), without which their rows are missing. Memory: the size of the aged volume and
-2.5 GiB. Writes docs/mapped.md and its picture (`make mapped`), or with --json prints the figures."""
+2.5 GiB. Writes docs/figures/mapped.md and its picture (`make mapped`), or with --json prints the figures."""
 
 import argparse
 import contextlib
@@ -290,7 +290,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--part", type=int, default=1, help="only this part of what programs do: 10 for a tenth")
     parser.add_argument("--prefix", default="", help="a command before each timed one (taskset -c 1)")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/figures")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/servers.md: `make servers` (as root, some ten minutes).
+"""Takes the figures of docs/figures/servers.md: `make servers` (as root, some ten minutes).
 
 Servers and processes beside each other, on a volume and on a tmpfs with 4 KiB pages, in turns: what
 PostgreSQL, MariaDB and redis do in a second, what two processes do in the time of one, and what a
@@ -253,7 +253,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="short, not for figures")
     parser.add_argument("--repeat", type=int, default=5, help="runs that count, of each row")
     parser.add_argument("--seconds", type=int, default=5, help="of each run of a server")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/figures")
     options = parser.parse_args()
     own_namespaces("--mount")
     about, begun = machine(), time.monotonic()
@@ -280,7 +280,7 @@ def main():
              f"{datetime.date.today()}: medians of {options.repeat}, of {options.seconds} seconds each for "
              f"servers, peers in turns. Machine: {about}. Mode strict. The column *reached* says what of the "
              "target was reached, and whether that meets it; why some are missed: "
-             f"[performance.md](performance.md). Taken in {seconds / 60:.0f} minutes.\n",
+             f"[decisions.md](../decisions.md). Taken in {seconds / 60:.0f} minutes.\n",
              f"## Servers\n\nMore is better. Clients and sockets are outside.\n\n{server_table(told)}\n",
              "## Processes\n\nLess is better. A step on names makes, closes, renames and removes a file.\n\n"
              f"{beside_table(together)}\n",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/split.md: `solera run --split` beside the kernel alone: `make split` (as root, minutes).
+"""Writes docs/figures/split.md: `solera run --split` beside the kernel alone: `make split` (as root, minutes).
 
 Single calls come from `solera bench split`. Whole programs run on tmpfs, ext4 and XFS (made with
 exchange-range, if mkfs.xfs knows it; both in files of a tmpfs, by loop devices), in a mount namespace
@@ -284,7 +284,7 @@ def main():
     parser.add_argument("--size", default="32M", help="working set of the single calls")
     parser.add_argument("--large", default="128M", help="the same, so large that it is written back")
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
-    parser.add_argument("--output", type=pathlib.Path, default=measuring.ROOT / "docs")
+    parser.add_argument("--output", type=pathlib.Path, default=measuring.ROOT / "docs/figures")
     options = parser.parse_args()
     if MOUNTED not in os.environ:
         os.environ[MOUNTED] = "1"

@@ -3,7 +3,7 @@
 //! Files, names and permissions are the kernel's; every descriptor is a real one of the real file.
 //! What is served here is data: reads and overwrites are copies to and from mapped windows of the
 //! file, appends go to *staging files* and are *relinked* into the file at `fsync`, at the last
-//! `close`, and before another process could miss them. The design: `docs/design.md`, "split".
+//! `close`, and before another process could miss them. The design: `docs/engines.md`, "split".
 //!
 //! | file | subject |
 //! |---|---|

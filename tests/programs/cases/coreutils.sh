@@ -2,7 +2,7 @@
 mkdir -p plain/tree/deep/er; cd plain
 for i in $(seq 200); do head -c $((i * 97 % 5000)) /dev/urandom >tree/f$i; done
 head -c 3000000 /dev/urandom >tree/deep/big
-# An overlay loses the other name of a file with the first (docs/caveats.md).
+# An overlay loses the other name of a file with the first (docs/mounts.md).
 [ -n "$OVERLAY" ] || ln tree/f2 tree/deep/er/hard
 ln -s ../f1 tree/deep/link; mkfifo tree/fifo; chmod 640 tree/f3; touch -d '2001-02-03 04:05:06.789' tree/f4
 seq 200000 | awk '{ print ($1 * 7919) % 1000003 }' >numbers

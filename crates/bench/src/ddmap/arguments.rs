@@ -58,7 +58,7 @@ Examples:
   solera bench ddmap
   solera bench ddmap --peers thread --rounds 15 --json
   solera bench ddmap --json | jq '.rows[] | select(.peers[].met == false) | .row'
-  make ddmap                                         docs/ddmap-figures.md anew")]
+  make ddmap                                         docs/figures/ddmap.md again")]
 pub struct DdmapBenchArgs {
     /// What it is compared with; several with commas [default: all].
     #[arg(long, value_delimiter = ',')]

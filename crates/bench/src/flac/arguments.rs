@@ -22,7 +22,7 @@ Models of --memory: dram, cxl-ssd, optane6, cxl, optane (all of them without it)
 Examples:
   solera bench flac
   solera bench flac --memory cxl-ssd --repeat 15 --json
-  make flac                                          docs/flac.md anew")]
+  make flac                                          docs/figures/flac.md again")]
 pub struct FlacBenchArgs {
     /// The model of the volume's memory.
     #[arg(long, value_name = "MODEL", value_parser = |text: &str| text.parse::<Model>())]

@@ -39,9 +39,9 @@ pub struct AttachArg {
     /// Map what is cached into the program's buffers instead of copying it, where that can be done:
     /// reads of 2 MiB and more into private memory of the program's, which it does not change
     /// afterwards, at addresses that are congruent to the file's offsets modulo 2 MiB. Needs a
-    /// cache with huge pages (`solera cache create`) and Linux 6.12. Read "Attaching" in the
-    /// caveats first: memory that a device, or `io_uring` by fixed buffers, uses is not to be read
-    /// into.
+    /// cache with huge pages (`solera cache create`) and Linux 6.12. Read "Attaching" in
+    /// docs/flac.md first: memory that a device, or `io_uring` by fixed buffers, uses is not to be
+    /// read into.
     #[arg(long, requires = "cache")]
     pub attach: bool,
     /// Copy reads of fewer bytes [default: 2M].

@@ -96,7 +96,7 @@ fn programs_see_what_they_see_on_tmpfs() {
         let expected = run(&place.path(&format!("{name}-dir")));
         let mut found = run(&mounted.path(name));
         if name == "buffers" && found != expected {
-            // What was stored by a mapping may be read some milliseconds late there (caveats).
+            // What was stored by a mapping may be read milliseconds late there (docs/mounts.md).
             fs::remove_dir_all(mounted.path(name)).expect("what it left can be removed");
             found = run(&mounted.path(name));
         }

@@ -234,7 +234,7 @@ fn pinned_buffers_are_left_alone() {
     let Some(stage) = Stage::new("256M") else { return };
     let told = stage.case(&CACHE, &["ring"]);
     assert!(told.iter().any(|(reason, _)| reason == "attach:pinned"), "{told:?}");
-    // What is registered behind the first look nobody can see ("Attaching" in the caveats): the
+    // What is registered behind the first look nobody can see (docs/flac.md, "Attaching"): the
     // kernel has the old pages then.
     stage.case(&CACHE, &["ring-later"]);
     // Without `--attach`, as with explicit buffers, nothing of it happens.

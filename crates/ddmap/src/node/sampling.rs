@@ -1,4 +1,4 @@
-//! Looking: cold pages are asked about before they leave (`docs/ddmap.md`, "Looking").
+//! Looking: cold pages are asked about before they leave (`docs/engines.md`, "Looking").
 //!
 //! A page that is mapped and used traps no more, so it looks cold. So the node asks all processes
 //! to take its entries away, and waits while as many pages come as a part of the capacity: who uses

@@ -1,5 +1,5 @@
 //! The pager of a process that has a region attached: serves its touches of pages that are not
-//! there (`docs/ddmap.md`, "A fault").
+//! there (`docs/engines.md`, "How a touch is served").
 //!
 //! What can be done here and now is done in the signal handler, where the touch happened: a page
 //! that is in the file and not mapped, one that was protected for a while, the first touch of a

@@ -1,5 +1,5 @@
 //! Looking: a page's entry is taken away in this process, and who wants the page traps and says so
-//! (`docs/ddmap.md`, "Looking").
+//! (`docs/engines.md`, "Looking").
 //!
 //! What a call of this process holds stays mapped, since the kernel's own access to a page without
 //! an entry fails. Either who holds waits for the look, or the look sees the hold: both say what

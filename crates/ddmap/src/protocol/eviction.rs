@@ -1,4 +1,4 @@
-//! How the host's node sends pages to a holder, to make room (`docs/ddmap.md`, "Eviction";
+//! How the host's node sends pages to a holder, to make room (`docs/engines.md`, "How pages leave";
 //! dissertation, 6.4.2).
 //!
 //! Persistence order: the holder has the bytes, then the directory says so, then the page is a hole

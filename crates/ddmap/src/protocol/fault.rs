@@ -1,5 +1,5 @@
 //! What a thread does that has touched a page: it finds out what there is to do, and brings the
-//! page here if it is elsewhere (`docs/ddmap.md`, "A fault"; dissertation, 6.4.2).
+//! page here if it is elsewhere (`docs/engines.md`, "How a touch is served"; dissertation, 6.4.2).
 //!
 //! Persistence order of a move: the bytes are in the page file, then the directory says so, then
 //! the word does; the old owner is told behind all that.

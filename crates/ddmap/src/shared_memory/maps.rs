@@ -11,7 +11,7 @@
 //! mapping is gone, or the node finds its process dead. The kernel has looked at the locks of a
 //! dead process before it closes the descriptors by which that is found.
 //!
-//! Beside it is a ring of pages at which the process is to *look* (`docs/ddmap.md`, "Looking").
+//! Beside it is a ring of pages at which the process is to *look* (`docs/engines.md`, "Looking").
 //!
 //! Locks: changes are made by one thread at a time (`Maps::changing`).
 

@@ -202,7 +202,7 @@ impl Dispatch {
 
 /// Whether a stream of `len` bytes, with its fences, takes less time than a copy through the cache,
 /// of memory that is in no cache. A stream saves the read of each line; what it takes besides
-/// depends on who made the CPU (`docs/performance.md`, "In DRAM").
+/// depends on who made the CPU (`docs/figures/costs.md`, "In DRAM").
 #[inline]
 pub fn streams_cold(len: usize) -> bool {
     const INTEL: usize = 4096;

@@ -1,7 +1,6 @@
 //! Tells whether the dynamic linker will load this library into a program. Asked before `exec`, so
 //! that a program that would see a directory's descriptor instead of a file, or nothing where the
-//! volume is, does not run at all (docs/caveats.md, "What a preloaded library cannot
-//! see").
+//! volume is, does not run at all (docs/differences.md, "Which programs see the volume").
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -2,8 +2,8 @@
 // the kernel gives without it.
 //
 // Usage: random DIRECTORY SEED STEPS. The coordinator asks three actors in turn: 0 and 1 run as it
-// does, 2 always past the engine (without LD_PRELOAD), before whose turns the others have synced what they have open, as the
-// caveats say. So do they before anybody looks through a mapping. Each line of output is one order
+// does, 2 always past the engine (without LD_PRELOAD), before whose turns the others have synced what they have open, as
+// docs/split.md says. So do they before anybody looks through a mapping. Each line of output is one order
 // and its answer.
 #include "random.h"
 #include "random_actor.h"

@@ -287,7 +287,7 @@ fn compare(plain: &mut Runs, found: &mut Runs, command: &str, deed: Deed) -> Vec
     };
     let outcomes = found.outcomes(command, deed, chosen).expect("on a volume");
     // The kernel looks for signals before it moves something, too; for `sendfile` into a pipe only
-    // while that is full (docs/caveats.md).
+    // while that is full (docs/differences.md).
     let moves = command.starts_with(['S', 'e']) && deed == Deed::Signalled;
     let is_interrupted = |text: &str| moves && text.contains(INTERRUPTED);
     let is_new = |text: &str| !allowed.contains_key(text) && !is_interrupted(text);

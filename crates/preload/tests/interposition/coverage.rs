@@ -147,7 +147,8 @@ fn page() -> String {
     let exported: BTreeSet<&str> = exported.collect();
     let mut text = format!(
         "# What is supported\n\n\
-         Made by `make support` from the table of system calls (`crates/calls`). {}\n\n\
+         Which system calls a volume serves, refuses, or leaves to the kernel; made by `make \
+         support` from their table (`crates/calls`). {}\n\n\
          - **served**: on the volume the call does what Linux does on a local file system;\n\
          - **passed**: the kernel serves it;\n\
          - **refused**: on the volume the call gives the error named; `solera run --report` \
@@ -163,11 +164,11 @@ fn page() -> String {
          begins them gives `ENOSYS`, and is counted: {} (liburing, libaio). Programs then use \
          threads. `SOLERA_KERNEL_AIO=allow` leaves them to the kernel.\n\n\
          By name the library has {} functions: what forks, programs, signals, threads and \
-         identities need, and shortcuts of the most frequent calls. {}\n",
+         identities need, and shortcuts of the most frequent calls (`symbols` in that \
+         table).\n",
         sentence(),
         in_code(rings()),
         exported.len(),
-        in_code(exported.iter().copied()),
     );
     text.push_str(&calls_page());
     text

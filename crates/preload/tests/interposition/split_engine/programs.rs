@@ -131,7 +131,7 @@ fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
     let bytes = std::fs::read(directory.join("killed")).expect("the file");
     assert!(bytes.len() >= calls * 100, "{mode}: {calls} calls returned, {} bytes", bytes.len());
     // In `posix` a file that was synced after few appends each time has the kernel append, which a
-    // kill can stop at the edge of a page (docs/caveats.md).
+    // kill can stop at the edge of a page (docs/engines.md).
     let by_kernel = mode == "posix" && bytes.len() >= SYNCS_UNTIL_BRIEF * 40 * 100;
     let torn = !bytes.len().is_multiple_of(100);
     assert!(
