@@ -19,7 +19,7 @@ mod tree;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use console::{attachment, command_line, output};
 
 use commands::Cli;
@@ -27,7 +27,7 @@ use commands::Cli;
 fn main() -> ExitCode {
     let line = arguments();
     command_line::remember(&line, Cli::command);
-    let mut cli = match Cli::try_parse_from(line) {
+    let mut cli = match Cli::of(line) {
         Ok(cli) => cli,
         Err(error) => {
             let code = usage_code(error.exit_code());

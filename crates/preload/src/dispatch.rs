@@ -46,7 +46,7 @@ use crate::entry::thread::{OwnCode, RED_ZONE, TRAP_STACK_BYTES, Thread, here};
 use crate::entry::{Inside, cancel, errno, report, set_errno};
 use crate::host;
 use crate::runtime::guest::{self, Registers, guest_handler};
-use crate::runtime::{code, relocation};
+use crate::runtime::{code, cpu, relocation};
 use crate::signals::{passing, sigaction, signal};
 
 /// `prctl`: switches it on or off.
@@ -194,8 +194,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         let restorer = sigaction::restorer().unwrap_or(0);
         registers[libc::REG_RIP as usize] = restorer as i64;
     } else if let Some(slot) = place_of(thread, stack, &interrupted.uc_stack) {
-        // Asked here and not at the start: a virtual machine takes microseconds for each answer.
-        let compacts = u8::from(is_x86_feature_detected!("xsavec"));
+        let compacts = u8::from(cpu::has_xsavec());
         // SAFETY: a byte, always the same; only what this thread goes on with reads it.
         unsafe { (&raw mut solera_dispatch_compacts).write_volatile(compacts) };
         // SAFETY: room for it on the thread's own stack, of which nothing is used below.

@@ -46,7 +46,7 @@ use crate::host::lent::Lent;
 use crate::paths;
 use crate::processes::exec::{self, List};
 use crate::processes::{fork, init};
-use crate::runtime::guest;
+use crate::runtime::{guest, relocation};
 use crate::signals::sigmask::{self, Mask};
 use crate::signals::{sigaction, signal};
 use crate::split::engine;
@@ -92,6 +92,8 @@ pub fn make(process: &'static Process, (flags, exit): (u64, u64), at: usize) -> 
     if !asked || !may_lend(process) {
         return None;
     }
+    // A child that is killed on the way would leave half of it to its parent.
+    relocation::finish();
     cached_fd::give_back();
     let lending = Box::into_raw(Box::new(Lending {
         process,

@@ -34,6 +34,7 @@ pub mod trim;
 pub mod umount;
 pub mod upgrade;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -80,6 +81,30 @@ use ::bench::{AgeArgs, BenchArgs};
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// What a command line says, or why it says nothing.
+    pub fn of(line: Vec<OsString>) -> Result<Self, clap::Error> {
+        // It starts a program each time: nothing of other commands is described for it.
+        if line.get(1).is_some_and(|name| name == "run") {
+            let OnlyRun { command: Alone::Run(args) } = OnlyRun::try_parse_from(line)?;
+            return Ok(Self { command: Command::Run(args) });
+        }
+        Self::try_parse_from(line)
+    }
+}
+
+#[derive(Parser)]
+#[command(name = "solera", version)]
+struct OnlyRun {
+    #[command(subcommand)]
+    command: Alone,
+}
+
+#[derive(Subcommand)]
+enum Alone {
+    Run(Box<RunArgs>),
 }
 
 const EXAMPLES: &str = "\

@@ -12,6 +12,8 @@
 //!
 //! No locks.
 
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
 use crate::region::Region;
 use crate::region::source::PAGE;
 use memory::faults::region_table;
@@ -47,6 +49,26 @@ impl BackingSpace {
         let idle = self.allocated.saturating_sub(len.saturating_sub(unused));
         unused.min(idle.saturating_add(self.free.unwrap_or(u64::MAX)))
     }
+}
+
+/// `cachestat` (Linux 6.5): pages of a range in memory, dirty, being written back, in swap, and
+/// those of them not long ago.
+const SYS_CACHESTAT: i64 = 451;
+const TMPFS: i64 = 0x0102_1994;
+
+/// How many pages from `off` to `end` a file of a tmpfs has. `None`: it is none, or the kernel does
+/// not say.
+fn cached_pages(fd: BorrowedFd<'_>, off: u64, end: u64) -> Option<u64> {
+    if rustix::fs::fstatfs(fd).ok()?.f_type != TMPFS {
+        return None;
+    }
+    let (range, mut found) = ([off, end.saturating_sub(off)], [0_u64; 5]);
+    let [range, to] = [(&raw const range) as usize, (&raw mut found) as usize];
+    let given = [fd.as_raw_fd() as usize, range, to, 0, 0, 0];
+    // SAFETY: two structures of the kernel's sizes.
+    unsafe { os::interrupt::system_call(SYS_CACHESTAT, given) }.ok()?;
+    let [in_memory, _, _, in_swap, _] = found;
+    Some(in_memory + in_swap)
 }
 
 /// Whether a file system without memory left gives this errno.
@@ -89,6 +111,20 @@ impl Region {
         let Some(fd) = self.fd.as_ref().filter(|_| !self.device) else { return self.len() };
         let found = rustix::fs::seek(fd, SeekFrom::Hole(off));
         found.map_or(self.len(), |found| found.clamp(off, self.len().max(off)))
+    }
+
+    /// As [`Self::next_hole`], before `end`: that, if there is none.
+    ///
+    /// The first hole may be as far away as all that a volume holds, and a tmpfs looks at each page
+    /// on the way (50 ms for a GiB, on Linux 6.18): so it is asked for the range.
+    pub fn next_hole_before(&self, off: u64, end: u64) -> u64 {
+        let file = self.fd.as_ref().filter(|_| !self.device && self.pager().is_none());
+        let pages = end.div_ceil(PAGE).saturating_sub(off / PAGE);
+        let is_whole = |fd: BorrowedFd<'_>| cached_pages(fd, off, end) == Some(pages);
+        if end <= self.len() && file.is_some_and(|fd| is_whole(fd.as_fd())) {
+            return end;
+        }
+        self.next_hole(off).min(end)
     }
 
     /// Whether the file reaches as far as that.

@@ -134,6 +134,13 @@ fn memory_is_given_whole_or_not_at_all() {
         (region.next_data(PAGE), region.next_hole(SIZE / 2)),
         (SIZE / 2, SIZE / 2 + 16 * PAGE)
     );
+    for off in [0, 8, PAGE, SIZE / 2, SIZE / 2 + 3 * PAGE + 8] {
+        for end in [off + 8, off + PAGE, SIZE / 2 + 16 * PAGE, SIZE / 2 + 17 * PAGE, SIZE] {
+            let end = end.max(off);
+            let hole = region.next_hole(off).min(end);
+            assert_eq!(region.next_hole_before(off, end), hole, "{off} {end}");
+        }
+    }
     small.fill();
     let _ = region.write(SIZE / 2, &vec![1; 16 * PAGE as usize]).unwrap().flush().fence();
     region.punch(SIZE / 2, 16 * PAGE).unwrap();

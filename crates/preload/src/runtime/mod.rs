@@ -11,6 +11,7 @@
 //! | `allocation` | what `std` allocates past the library's heap |
 //! | `bytes` | copies, fills, comparisons, lengths |
 //! | `code` | which file the code at an address is from |
+//! | `cpu` | what the CPU knows |
 //! | `environment` | variables, arguments, the auxiliary vector |
 //! | `errors` | texts and names of error numbers |
 //! | `guest` | the two thread pointers where a program without the C library runs |
@@ -26,6 +27,7 @@
 mod allocation;
 mod bytes;
 pub(crate) mod code;
+pub(crate) mod cpu;
 pub(crate) mod environment;
 pub(crate) mod errors;
 pub(crate) mod guest;

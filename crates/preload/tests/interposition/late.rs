@@ -191,3 +191,19 @@ fn the_calls_of_a_program_without_use_are_counted() {
     eprintln!("system calls of a program: {plain}, without use of the volume {found}");
     assert!(found - plain <= CALLS_MAX, "{found} instead of {plain}");
 }
+
+/// A child that needs nothing of the volume relocates few of the library's tables; the others are
+/// there before anybody could miss them, also where the library does not know that they are needed.
+#[test]
+fn tables_that_were_put_off_are_there_when_they_are_needed() {
+    let place = volume("late-tables");
+    compile("closed_pages.c", &place.0.join("closed"), &["-O1", "-pthread"]);
+    let ways = ["read", "fault", "block", "handler", "wait", "thread", "open", "fork", "spawn"];
+    let script = format!(
+        "echo text > {PREFIX}/file; cd /
+         for way in {}; do \"$PLACE/closed\" $way {PREFIX}/file || echo $way; done",
+        ways.join(" ")
+    );
+    assert_eq!(shell(&place, &script), "right\n".repeat(ways.len()));
+    check_left_in_order(&place.volume());
+}

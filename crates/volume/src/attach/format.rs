@@ -351,7 +351,7 @@ fn write_volume(
     let mut pending = region.stream_zero(superblock.pool, INODE_EXTENT)?;
     let mut at = region.next_data(STATE);
     while at < superblock.pool {
-        let end = region.next_hole(at).min(superblock.pool);
+        let end = region.next_hole_before(at, superblock.pool);
         pending = pending.and(region.stream_zero(at, end - at)?);
         at = region.next_data(end);
     }

@@ -576,7 +576,7 @@ impl Volume {
         let end = base + self.superblock.runtime_length;
         let mut at = map.next_data(base + RUNTIME_HEADER);
         while at < end {
-            let piece = map.next_hole(at).min(end);
+            let piece = map.next_hole_before(at, end);
             map.shared_zero(at, piece - at)?;
             at = map.next_data(piece);
         }

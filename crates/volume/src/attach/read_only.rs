@@ -335,7 +335,7 @@ impl Reader<'_> {
         let end = at + chunks * CHUNK_RECORD;
         let mut from = region.next_data(at);
         while from < end {
-            let to = region.next_hole(from).min(end);
+            let to = region.next_hole_before(from, end);
             let mut records = vec![0; (to - from) as usize];
             region.read(from, &mut records)?;
             shadow.shared_write(from, &records)?;

@@ -52,7 +52,8 @@ pub(crate) fn provide_fixed(region: &Region, superblock: &Superblock) -> Result<
     }
     for range in ranges {
         let (start, end) = (range.start / BLOCK * BLOCK, range.end.next_multiple_of(BLOCK));
-        if region.next_hole(start) < end && region.populate(start, end - start).is_err() {
+        if region.next_hole_before(start, end) < end && region.populate(start, end - start).is_err()
+        {
             return Err(Errno::NOSPC);
         }
     }
@@ -113,7 +114,7 @@ impl Space {
         let mut ranges = Vec::new();
         let mut at = map.next_data(start);
         while at < end {
-            let hole = map.next_hole(at);
+            let hole = map.next_hole_before(at, end);
             ranges.push((at - start) / CHUNK_RECORD..(hole - start).div_ceil(CHUNK_RECORD));
             at = if hole < end { map.next_data(hole) } else { end };
         }
