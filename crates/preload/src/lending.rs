@@ -304,7 +304,13 @@ impl Ended {
         rustix::io::retry_on_intr(wait).ok()?;
         // SAFETY: filled in by a wait.
         let number = unsafe { info.si_status() };
-        Some(Self { number, by_signal: info.si_code != libc::CLD_EXITED })
+        let by_signal = match info.si_code {
+            libc::CLD_EXITED => false,
+            libc::CLD_KILLED | libc::CLD_DUMPED => true,
+            // Who traces it is told of its exec by a stop.
+            _ => return None,
+        };
+        Some(Self { number, by_signal })
     }
 
     /// A child that has ended in the same way, instead of that one. `None`: there can be none.

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <sched.h>
+#include <sys/ptrace.h>
 
 extern char **environ;
 static volatile int told;
@@ -147,6 +148,22 @@ static void executes(void) {
     SAY_TEXT(contents("made"));
     chdir(here);
     SAY_TEXT(contents("made"));
+}
+
+// As debuggers start a program: they are told of its exec by a stop.
+static void traced(void) {
+    pid_t pid = vfork();
+    if (pid == 0) {
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        execve("/bin/true", (char *[]){"true", NULL}, environ);
+        _exit(98);
+    }
+    int status = -1;
+    SAY(waitpid(pid, &status, 0) == pid);
+    SAY(WIFSTOPPED(status) ? WSTOPSIG(status) : -1);
+    SAY(ptrace(PTRACE_CONT, pid, NULL, NULL));
+    SAY(waitpid(pid, &status, 0) == pid);
+    SAY(status);
 }
 
 static void numbers_move(void) {
@@ -354,6 +371,7 @@ int main(int argc, char **argv) {
     signal(SIGCHLD, on_child);
     ends();
     executes();
+    traced();
     numbers_move();
     masks();
     spawns();
