@@ -134,7 +134,8 @@ enum Run<'t> {
 impl Walk<'_> {
     /// Walks `path` from `start`. `follow`: also a symlink at the end. A leading slash is the root
     /// of the tree. `ENOENT` for an empty path.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is found is long, and made where it stays")]
     pub fn walk<'t>(&self, start: Node, path: &'t [u8], follow: bool) -> Result<Place<'t>> {
         if path.is_empty() {
             return Err(Errno::NOENT);

@@ -220,7 +220,8 @@ pub fn strip<'a>(process: &Process, path: &'a [u8]) -> Option<(Node, &'a [u8])> 
     })
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is found is long, and made where it stays")]
 fn walk_text<'t>(
     process: &Process,
     from: Node,

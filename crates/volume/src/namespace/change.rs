@@ -248,7 +248,7 @@ impl<const N: usize> Named<'_, N> {
             Some(after) => names.region.commit64(word.at, word.value, after)?,
             None => names.region.store64(word.at, word.value)?,
         };
-        let word = (!injected(Bug::NameNotFlushed)).then(|| word.flush());
+        let word = if injected(Bug::NameNotFlushed) { None } else { Some(word.flush()) };
         let _ = stored.and_any(word).fence();
         if flags & LIVE_DIRTY != 0 {
             cold_path();

@@ -109,10 +109,17 @@ impl Names {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let asked = self.ask_for(dir, name);
-        if let Some(found) = asked.as_ref().and_then(|asked| self.remembered(asked)) {
+        if let Some(asked) = self.ask_for(dir, name)
+            && let Some(found) = self.remembered(&asked)
+        {
             return found;
         }
+        self.look_up(dir, name)
+    }
+
+    /// As [`Names::lookup_target`], on the medium.
+    #[inline(never)]
+    fn look_up(&self, dir: Node, name: &[u8]) -> Result<Target> {
         let hash = self.name_hash(name);
         let before = self.sequence_of(dir);
         let (found, place) = self.read_steadily(dir, |inode, identity| {
@@ -124,8 +131,8 @@ impl Names {
             };
             Ok((Some(Target { node, kind: Kind::Directory }), None))
         })?;
-        if let Some(asked) = &asked {
-            self.remember(asked, before, found, place);
+        if let Some(asked) = self.ask_for(dir, name) {
+            self.remember(&asked, before, found, place);
         }
         found.ok_or(Errno::NOENT)
     }

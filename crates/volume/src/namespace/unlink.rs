@@ -35,7 +35,7 @@ use crate::txn::locked_inodes::Held;
 use crate::txn::locked_inodes::Store;
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
-use pmem::Durable;
+use pmem::{Durable, Span};
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
@@ -167,8 +167,7 @@ impl Names {
     ) -> Result<Option<usize>> {
         let inode = looked.seen.inode;
         let words = self.region.span::<{ 2 * LINE_WORDS }>(inode.at(WORDS))?;
-        let (first, second) = (words.eight(0)?, words.eight(LINE_WORDS)?);
-        let [a, b, c, d, root, attributes, ..] = second;
+        let [root, attributes, ..] = words.four(DIRECT as usize)?;
         if root | attributes != 0 {
             return Ok(None);
         }
@@ -176,18 +175,34 @@ impl Names {
             // Its target lies there, or in a block.
             return Ok((looked.size <= INLINE_MAX as u64).then_some(0));
         }
+        let mut any = 0;
+        for at in (0..DIRECT as usize).step_by(4) {
+            any = words.four(at)?.iter().fold(any, |any, word| any | word);
+        }
+        if any == 0 {
+            return Ok(Some(0));
+        }
+        self.leaves((inode, target.node.generation), words, blocks)
+    }
+
+    /// The blocks of these direct words, and how many; `None`: one is no leaf's.
+    #[inline(never)]
+    fn leaves(
+        &self,
+        (inode, generation): (Inode, u32),
+        words: Span<'_, { 2 * LINE_WORDS }>,
+        blocks: &mut [u64; DIRECT as usize],
+    ) -> Result<Option<usize>> {
         let mut count = 0;
-        if first.iter().chain(&[a, b, c, d]).any(|&word| word != 0) {
-            let key = |position| key_of(inode, target.node.generation, position);
-            for (logical, &word) in first.iter().chain(&[a, b, c, d]).enumerate() {
-                match self.open_word(word, key(logical as u64))? {
-                    None => {}
-                    Some(word) if word.kind == KIND_LEAF => {
-                        blocks[count] = word.block;
-                        count += 1;
-                    }
-                    Some(_) => return Ok(None),
+        for logical in 0..DIRECT {
+            let word = words.load(logical as usize)?;
+            match self.open_word(word, key_of(inode, generation, logical))? {
+                None => {}
+                Some(word) if word.kind == KIND_LEAF => {
+                    blocks[count] = word.block;
+                    count += 1;
                 }
+                Some(_) => return Ok(None),
             }
         }
         Ok(Some(count))
