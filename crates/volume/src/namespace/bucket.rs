@@ -250,16 +250,12 @@ pub(crate) type Keys = SmallVec<[Result<(usize, u64)>; 8]>;
 /// Keys of a bucket, each with its slot in the bits that a key leaves: filled where it stands, as
 /// it is long.
 #[derive(Default)]
-pub(crate) struct SortedKeys(SmallVec<[u64; 64]>);
+pub(crate) struct SortedKeys(pub(crate) SmallVec<[u64; 64]>);
 
 const SLOT_BITS: u32 = u64::BITS - KEY_BITS;
 const _: () = assert!(BUCKET_SLOTS <= 1 << SLOT_BITS);
 
 impl SortedKeys {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Key and slot of each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
         self.0.iter().map(|&both| (both >> SLOT_BITS, (both & ((1 << SLOT_BITS) - 1)) as usize))

@@ -1,10 +1,9 @@
 //! Slots of a directory: where the entry of a name of one slot lies, or may be put, as the calls
 //! find it that change names without waiting.
 //!
-//! The cache of names tells a place that the search for the name has found, or the call that
-//! changed it ([`EntryPlace`]). It stands as long as the directory's sequence number says so; then
-//! the bucket's occupancy word and the entry's hash word are all that is looked at. Else the name's
-//! bucket is searched.
+//! A place that the cache of names tells ([`EntryPlace`]) stands as long as the directory's
+//! sequence number says so: then only the bucket's occupancy word and the entry's hash word are
+//! looked at. Else the name's bucket is searched.
 //!
 //! Locks: none; a call compares the directory's sequence number under its lock.
 

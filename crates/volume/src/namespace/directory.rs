@@ -277,7 +277,7 @@ impl Names {
         let bucket = self.read_bucket(dir, place.bucket)?;
         let mut keys = SortedKeys::default();
         bucket.keys_from(key, place.cell, &mut keys)?;
-        let mut listing = Listing::with_room(keys.len());
+        let mut listing = Listing::with_room(keys.0.len());
         for found in keys.iter() {
             self.list_entry(&bucket, found, &mut listing)?;
         }
