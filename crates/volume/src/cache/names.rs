@@ -277,6 +277,32 @@ impl Asked {
         same || self.entry.put(&self.words(sequence, meaning, place), || true)
     }
 
+    /// What the name leads to while the directory's number is `now`, and where its entry lies, or
+    /// would; `None` if either is not known. (Another new name may have taken the key of one that
+    /// leads nowhere: its place is only known from a moment since when nothing has changed.)
+    #[inline]
+    pub(crate) fn known_at(&self, now: u64) -> Option<(Option<Target>, EntryPlace)> {
+        let used = self.length.div_ceil(8) as usize;
+        let (ino, told, sequence, place) = self.entry.look(self.head, |words| {
+            let told = words.at(4);
+            let same = told >> 40 == self.length
+                && self.length <= PLACED_MAX
+                && words.are(NAME, &self.name[..used]);
+            same.then(|| (words.at(3), told, words.at(2), [words.at(PLACE), words.at(PLACE + 1)]))
+        })?;
+        let place = EntryPlace::of_words(place)?;
+        let kind = kind_of((told >> 32) as u8);
+        let own = || {
+            let since = Caches::own_since(self.head, now);
+            kind.is_some() && since.is_some_and(|[_, _, base]| base <= sequence && sequence < now)
+        };
+        if sequence != now && !own() {
+            return None;
+        }
+        let node = Node { ino, generation: told as u32 };
+        Some((kind.map(|kind| Target { node, kind }), place))
+    }
+
     /// An entry's words that say what the name means.
     #[inline]
     fn told(&self, found: Option<Target>) -> (u64, u64) {
@@ -376,32 +402,6 @@ impl Caches {
             Some(kind) => Ok(Target { node, kind }),
             None => Err(Errno::NOENT),
         })
-    }
-
-    /// What the name leads to while the directory's number is `now`, and where its entry lies, or
-    /// would; `None` if either is not known. (Another new name may have taken the key of one that
-    /// leads nowhere: its place is only known from a moment since when nothing has changed.)
-    #[inline]
-    pub(crate) fn known_at(&self, asked: &Asked, now: u64) -> Option<(Option<Target>, EntryPlace)> {
-        let used = asked.length.div_ceil(8) as usize;
-        let (ino, told, sequence, place) = asked.entry.look(asked.head, |words| {
-            let told = words.at(4);
-            let same = told >> 40 == asked.length
-                && asked.length <= PLACED_MAX
-                && words.are(NAME, &asked.name[..used]);
-            same.then(|| (words.at(3), told, words.at(2), [words.at(PLACE), words.at(PLACE + 1)]))
-        })?;
-        let place = EntryPlace::of_words(place)?;
-        let kind = kind_of((told >> 32) as u8);
-        let own = || {
-            let since = Self::own_since(asked.head, now);
-            kind.is_some() && since.is_some_and(|[_, _, base]| base <= sequence && sequence < now)
-        };
-        if sequence != now && !own() {
-            return None;
-        }
-        let node = Node { ino, generation: told as u32 };
-        Some((kind.map(|kind| Target { node, kind }), place))
     }
 
     /// Remembers what was found while the directory's sequence number was `sequence`, and where.

@@ -1,6 +1,6 @@
 //! Where the entry of a name lies in its directory, or would be put, as it is remembered beside
 //! what the name means (`cache/names.rs`). What it tells is right for as long as the directory's
-//! names are and no bucket is split, merged, or left ([`crate::cache::Caches::known_at`]).
+//! names are and no bucket is split, merged, or left ([`crate::cache::Asked::known_at`]).
 //!
 //! Locks: none. Persistence: none.
 

@@ -74,12 +74,12 @@ impl Names {
         check_new(new)?;
         let Some((parent, flags)) = self.see_directory(dir) else { return Ok(None) };
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
-        let slot = match self.known_at(&asked, parent.seen.sequence) {
-            Some((None, place)) => self.slot_at(at, place),
-            _ => {
-                let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
-                self.new_slot(at, self.name_hash(asked.name()), absent)
-            }
+        let known = asked.known_at(parent.seen.sequence);
+        let slot = if let Some((None, place)) = known {
+            self.slot_at(at, place)
+        } else {
+            let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
+            self.new_slot(at, self.name_hash(asked.name()), absent)
         };
         let Ok(Some(dir_slot)) = slot else { return Ok(None) };
         let (index, record) = self.record_here()?;

@@ -156,7 +156,7 @@ impl Names {
         }
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let now_at = parent.seen.sequence;
-        let slots = match (self.known_at(&from, now_at), self.known_at(&to, now_at)) {
+        let slots = match (from.known_at(now_at), to.known_at(now_at)) {
             (Some((Some(known), old)), Some((None, new))) if known == source => {
                 self.entry_and_slot_at(old, new)
             }

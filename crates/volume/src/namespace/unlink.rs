@@ -71,7 +71,7 @@ impl Names {
             return Ok(false);
         };
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
-        let slot = match self.known_at(&asked, parent.seen.sequence) {
+        let slot = match asked.known_at(parent.seen.sequence) {
             Some((Some(known), place)) if known == target => self.entry_at(place),
             _ => {
                 check_asked(&asked)?;
