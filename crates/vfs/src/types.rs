@@ -185,17 +185,29 @@ impl Kind {
     /// From the `S_IFMT` bits of a mode; `None` for none of the seven.
     #[inline]
     pub const fn from_mode(mode: u32) -> Option<Self> {
-        Some(match mode & libc::S_IFMT {
-            libc::S_IFREG => Self::File,
-            libc::S_IFDIR => Self::Directory,
-            libc::S_IFLNK => Self::Symlink,
-            libc::S_IFIFO => Self::Fifo,
-            libc::S_IFSOCK => Self::Socket,
-            libc::S_IFCHR => Self::CharDevice,
-            libc::S_IFBLK => Self::BlockDevice,
-            _ => return None,
-        })
+        // By one load: nearly every call asks several times.
+        const KINDS: [Option<Kind>; 16] = {
+            let mut kinds = [None; 16];
+            let mut at = 0;
+            while at < Kind::ALL.len() {
+                let kind = Kind::ALL[at];
+                kinds[kind.d_type() as usize] = Some(kind);
+                at += 1;
+            }
+            kinds
+        };
+        KINDS[(mode >> 12 & 0xF) as usize]
     }
+
+    const ALL: [Self; 7] = [
+        Self::File,
+        Self::Directory,
+        Self::Symlink,
+        Self::Fifo,
+        Self::Socket,
+        Self::CharDevice,
+        Self::BlockDevice,
+    ];
 
     /// The `d_type` of a directory entry.
     #[inline]

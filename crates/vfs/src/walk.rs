@@ -134,16 +134,31 @@ enum Run<'t> {
 impl Walk<'_> {
     /// Walks `path` from `start`. `follow`: also a symlink at the end. A leading slash is the root
     /// of the tree. `ENOENT` for an empty path.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "what is found is long, and made where it stays")]
     pub fn walk<'t>(&self, start: Node, path: &'t [u8], follow: bool) -> Result<Place<'t>> {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
-        if let Some(found) = self.find(start, path) {
-            let link = found.attr.is_some_and(|attr| attr.kind == Kind::Symlink);
+        let mut at = LastName { dir: start, attr: None };
+        if let Some(name) = self.find(path, &mut at) {
+            let link = at.attr.as_ref().is_some_and(|attr| attr.kind == Kind::Symlink);
             if !(link && follow) {
-                return Ok(Place::Inside(found));
+                let LastName { dir, attr } = at;
+                return Ok(Place::Inside(Found {
+                    dir,
+                    last: Last::Name(name),
+                    attr,
+                    slash: false,
+                }));
             }
         }
+        self.walk_by_names(start, path, follow)
+    }
+
+    /// As [`Walk::walk`], name by name.
+    #[inline(never)]
+    fn walk_by_names<'t>(&self, start: Node, path: &'t [u8], follow: bool) -> Result<Place<'t>> {
         let dir = if path[0] == b'/' { self.tree.root } else { start };
         match self.run(dir, path, follow)? {
             Run::Done(place) => Ok(place),
@@ -219,23 +234,22 @@ impl Walk<'_> {
         self.fs.attributes(node).ok().filter(|attr| attr.kind != Kind::Symlink)
     }
 
-    /// Where `path` leads, if the engine knows and everything on the way is plain.
+    /// The last name of `path` and where it leads (`at`, which begins where the walk does), if the
+    /// engine knows and everything on the way is plain.
     #[inline]
-    fn find<'t>(&self, start: Node, path: &'t [u8]) -> Option<Found<'t>> {
+    fn find<'t>(&self, path: &'t [u8], at: &mut LastName) -> Option<Name<'t>> {
         if !self.cred.privileged() || path.len() > PATH_BYTES_MAX {
             return None;
         }
-        let node = if path.first() == Some(&b'/') { self.tree.root } else { start };
-        let rest = path.strip_prefix(b"/").unwrap_or(path);
-        let mut found = LastName { dir: node, attr: None };
-        let walked = self.fs.walk(node, rest, WalkOutput::Change(&mut found)).ok()?;
-        if walked == 0 {
+        let (start, rest) = match path.strip_prefix(b"/") {
+            Some(rest) => (self.tree.root, rest),
+            None => (at.dir, path),
+        };
+        if self.fs.walk(start, rest, WalkOutput::Change(at)).ok()? == 0 {
             return None;
         }
-        let LastName { dir, attr } = found;
         let cut = rest.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        let last = Last::Name(Name::new(&rest[cut..]).ok()?);
-        Some(Found { dir, last, attr, slash: false })
+        Name::new(&rest[cut..]).ok()
     }
 
     /// The directory of the last name of `text`, and that name, if the engine knows the way to it.

@@ -59,24 +59,23 @@ pub fn open_at(
     } else {
         paths::resolve(process, dirfd, text, follow)
     };
-    if let Err(errno) = resolved {
-        return Err(Stop::Errno(first(errno)));
-    }
-    let target = match resolved? {
-        Target::Kernel => return identity::open(process, text, flags),
-        Target::Elsewhere(path) => {
+    // Where it stands: it is long.
+    let target = match &resolved {
+        Err(errno) => return Err(Stop::Errno(first(*errno))),
+        Ok(Target::Kernel) => return identity::open(process, text, flags),
+        Ok(Target::Elsewhere(path)) => {
             cached_fd::give_back();
             return Ok(kernel(libc::AT_FDCWD, path.as_ptr()));
         }
-        target => target,
+        Ok(target) => target,
     };
     taken?;
-    if let Target::Volume(found) = &target
+    if let Target::Volume(found) = target
         && let Some(copy) = found.attr.and_then(|attr| standins::loaded_copy(attr.node))
     {
         return Ok(kernel(libc::AT_FDCWD, copy.as_ptr()));
     }
-    match open_found(process, &target, flags, mode)? {
+    match open_found(process, target, flags, mode)? {
         Ok(fd) => Ok(fd),
         Err(path) => {
             cached_fd::give_back();

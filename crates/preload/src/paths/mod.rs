@@ -50,6 +50,21 @@ pub fn resolve<'t>(
     path: &'t [u8],
     follow: bool,
 ) -> Result<Target<'t>, Errno> {
+    if let Some((node, text)) = plain_start(process, dirfd, path) {
+        return walk_text(process, node, text, follow);
+    }
+    resolve_further(process, dirfd, path, follow)
+}
+
+/// As [`resolve`], of a path that begins neither with a prefix nor in a working directory on a
+/// volume.
+#[inline(never)]
+fn resolve_further<'t>(
+    process: &Process,
+    dirfd: c_int,
+    path: &'t [u8],
+    follow: bool,
+) -> Result<Target<'t>, Errno> {
     if let Some(rest) = working_directory_link(process, path)
         && (follow || rest.contains(&b'/'))
     {
@@ -205,15 +220,25 @@ pub fn strip<'a>(process: &Process, path: &'a [u8]) -> Option<(Node, &'a [u8])> 
     })
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "what is found is long, and made where it stays")]
+fn walk_text<'t>(
+    process: &Process,
+    from: Node,
+    text: &'t [u8],
+    follow: bool,
+) -> Result<Target<'t>, Errno> {
+    match process.walk(from).walk(from, text, follow) {
+        Ok(Place::Inside(found)) => Ok(Target::Volume(found)),
+        Ok(Place::Outside(outside)) => come_back(process, outside, follow),
+        Err(errno) => Err(begins(process, from, errno)),
+    }
+}
+
 fn walk<'t>(process: &Process, start: Start<'t>, follow: bool) -> Result<Target<'t>, Errno> {
     let outside = match start {
         Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
-        Start::At(node, Cow::Borrowed(text)) => match process.walk(node).walk(node, text, follow) {
-            Ok(Place::Inside(found)) => return Ok(Target::Volume(found)),
-            Ok(Place::Outside(outside)) => outside,
-            Err(errno) => return Err(begins(process, node, errno)),
-        },
+        Start::At(node, Cow::Borrowed(text)) => return walk_text(process, node, text, follow),
         Start::At(node, Cow::Owned(text)) => match process.walk(node).walk(node, &text, follow)? {
             Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
             Place::Outside(outside) => outside,
@@ -246,16 +271,26 @@ fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target
     Err(Errno::LOOP)
 }
 
-/// Decides whether a path is the volume's.
+/// Where a path begins that is written with a prefix, or goes on from the working directory, and
+/// its text from there. `None` says nothing.
 #[inline]
+fn plain_start<'a>(process: &Process, dirfd: c_int, path: &'a [u8]) -> Option<(Node, &'a [u8])> {
+    if path.first() == Some(&b'/') {
+        return below_prefix(process, path).map(|(seen, rest)| (seen.root, rest));
+    }
+    let here = if dirfd == libc::AT_FDCWD { process.cwd_node() } else { None };
+    here.map(|node| (node, path))
+}
+
+/// Decides whether a path is the volume's.
 fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> Option<Start<'a>> {
     if path.first() == Some(&b'/') {
         return absolute(process, path)
             .or_else(|| links::leave(process, || Some(path.to_vec()), follow).map(owned));
     }
     if dirfd == libc::AT_FDCWD {
-        if let Some(node) = process.cwd_node() {
-            return Some(Start::At(node, Cow::Borrowed(path)));
+        if let Some((node, text)) = plain_start(process, dirfd, path) {
+            return Some(Start::At(node, Cow::Borrowed(text)));
         }
         let cwd = process.cwd();
         return joined(process, path, follow, || Some(cwd.path.clone()));

@@ -5,6 +5,7 @@ pub(crate) mod extents;
 pub(crate) mod fsync_predictor;
 mod names;
 pub(crate) mod path;
+mod place;
 pub(crate) mod prefix;
 
 use crate::txn::Operations;
@@ -13,6 +14,7 @@ use std::ops::Deref;
 pub(crate) use names::{
     Asked, Entry, Instance, Looked, PACKED, Padded, Table, Target, mix, packed, unpack,
 };
+pub(crate) use place::EntryPlace;
 
 /// The operations, and what this process remembers.
 pub struct Caches {

@@ -18,6 +18,7 @@
 
 use crate::Result;
 use crate::cache::Caches;
+use crate::cache::place::EntryPlace;
 use crate::inode::Inode;
 use crate::medium::layout::{BLOCK, Identity};
 use crate::medium::subword::{halves, padded};
@@ -33,6 +34,10 @@ type Words = [u64; WORDS];
 const HEAD: usize = 3;
 /// Words of a name's entry before the name.
 const NAME: usize = HEAD + 2;
+/// In the entry of a name that leaves room for them: the two words of its [`EntryPlace`].
+const PLACE: usize = WORDS - 2;
+/// Longest name beside which a place is kept.
+const PLACED_MAX: u64 = (PLACE - NAME) as u64 * 8;
 /// A name by words, padded with zeros.
 pub(crate) type Padded = [u64; NAME_MAX / 8];
 /// Longest name that is remembered.
@@ -41,7 +46,7 @@ const NAME_MAX: usize = (WORDS - NAME) * 8;
 const ENTRIES: usize = 512;
 const OWN_ENTRIES: usize = 32;
 /// Words of such an entry beside its version.
-const OWN_WORDS: usize = HEAD + 2;
+const OWN_WORDS: usize = HEAD + 3;
 
 /// Two cache lines, or more.
 #[repr(align(128))]
@@ -59,7 +64,7 @@ const NAME_ENTRIES: usize = 2048;
 static NAMES: Table<NAME_ENTRIES> = Table([const { Entry::new() }; NAME_ENTRIES]);
 /// Of directories that this process changes: the number that its last change left, the one from
 /// which on every change was its own and is in [`NAMES`], the one from which on none of them took a
-/// directory's name.
+/// directory's name, the one from which on no entry moved but those of names that changed.
 static OWN: Table<OWN_ENTRIES, OWN_WORDS> = Table([const { Entry::new() }; OWN_ENTRIES]);
 static ATTRIBUTES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
 
@@ -243,8 +248,14 @@ impl Asked {
     }
 
     /// Enters what the name means while the directory's number is `sequence`; whether it did.
+    /// `place`: where its entry lies, or would.
     #[inline]
-    pub(crate) fn enter(&self, sequence: u64, meaning: Option<Target>) -> bool {
+    pub(crate) fn enter(
+        &self,
+        sequence: u64,
+        meaning: Option<Target>,
+        place: Option<EntryPlace>,
+    ) -> bool {
         let (ino, told) = self.told(meaning);
         let used = self.length.div_ceil(8) as usize;
         let mut same = false;
@@ -256,9 +267,40 @@ impl Asked {
                 for (at, word) in [(2, sequence), (3, ino), (4, told)] {
                     words[at].store(word, Ordering::Release);
                 }
+                if self.length <= PLACED_MAX {
+                    let [first, second] = EntryPlace::words(place);
+                    words[PLACE].store(first, Ordering::Release);
+                    words[PLACE + 1].store(second, Ordering::Release);
+                }
             }
         });
-        same || self.entry.put(&self.words(sequence, meaning), || true)
+        same || self.entry.put(&self.words(sequence, meaning, place), || true)
+    }
+
+    /// What the name leads to while the directory's number is `now`, and where its entry lies, or
+    /// would; `None` if either is not known. (Another new name may have taken the key of one that
+    /// leads nowhere: its place is only known from a moment since when nothing has changed.)
+    #[inline]
+    pub(crate) fn known_at(&self, now: u64) -> Option<(Option<Target>, EntryPlace)> {
+        let used = self.length.div_ceil(8) as usize;
+        let (ino, told, sequence, place) = self.entry.look(self.head, |words| {
+            let told = words.at(4);
+            let same = told >> 40 == self.length
+                && self.length <= PLACED_MAX
+                && words.are(NAME, &self.name[..used]);
+            same.then(|| (words.at(3), told, words.at(2), [words.at(PLACE), words.at(PLACE + 1)]))
+        })?;
+        let place = EntryPlace::of_words(place)?;
+        let kind = kind_of((told >> 32) as u8);
+        let own = || {
+            let since = Caches::own_since(self.head, now);
+            kind.is_some() && since.is_some_and(|[_, _, base]| base <= sequence && sequence < now)
+        };
+        if sequence != now && !own() {
+            return None;
+        }
+        let node = Node { ino, generation: told as u32 };
+        Some((kind.map(|kind| Target { node, kind }), place))
     }
 
     /// An entry's words that say what the name means.
@@ -273,12 +315,15 @@ impl Asked {
 
     /// An entry's words.
     #[inline]
-    fn words(&self, sequence: u64, found: Option<Target>) -> Words {
+    fn words(&self, sequence: u64, found: Option<Target>, place: Option<EntryPlace>) -> Words {
         let mut words = [0; WORDS];
         [words[0], words[1]] = self.head;
         words[2] = sequence;
         (words[3], words[4]) = self.told(found);
         words[NAME..].copy_from_slice(&self.name);
+        if self.length <= PLACED_MAX {
+            words[PLACE..].copy_from_slice(&EntryPlace::words(place));
+        }
         words
     }
 }
@@ -297,13 +342,13 @@ impl Caches {
     /// Whether what was entered about a directory's names under `sequence` is right.
     #[inline]
     pub(crate) fn names_stand(&self, head: [u64; 2], sequence: u64) -> bool {
-        self.stands_since(head, sequence, |[base, _]| base)
+        self.stands_since(head, sequence, |[base, ..]| base)
     }
 
     /// Whether the names of directories in a directory mean what they did under `sequence`.
     #[inline]
     pub(crate) fn subdirectories_stand(&self, head: [u64; 2], sequence: u64) -> bool {
-        self.stands_since(head, sequence, |[_, base]| base)
+        self.stands_since(head, sequence, |[_, base, _]| base)
     }
 
     #[inline]
@@ -311,19 +356,20 @@ impl Caches {
         &self,
         head: [u64; 2],
         sequence: u64,
-        base: impl FnOnce([u64; 2]) -> u64,
+        base: impl FnOnce([u64; 3]) -> u64,
     ) -> bool {
         let Ok(now) = self.sequence(Inode(head[1])) else { return false };
         let own = || Self::own_since(head, now).is_some_and(|since| base(since) <= sequence);
         now & 1 == 0 && (now == sequence || sequence < now && own())
     }
 
-    /// The number from which on every move of this directory was this process's own, and the one
-    /// from which on none of them took a directory's name, if that goes up to `now`.
+    /// The number from which on every move of this directory was this process's own, the one from
+    /// which on none of them took a directory's name, and the one from which on none of them moved
+    /// other entries, if that goes up to `now`.
     #[inline]
-    fn own_since(head: [u64; 2], now: u64) -> Option<[u64; 2]> {
+    fn own_since(head: [u64; 2], now: u64) -> Option<[u64; 3]> {
         OWN.entry(mix(&[head[1]])).look([instance(head), head[1]], |words| {
-            (words.at(2) == now).then(|| [words.at(3), words.at(4)])
+            (words.at(2) == now).then(|| [words.at(3), words.at(4), words.at(5)])
         })
     }
 
@@ -358,12 +404,18 @@ impl Caches {
         })
     }
 
-    /// Remembers what was found while the directory's sequence number was `sequence`.
-    pub(crate) fn remember(&self, asked: &Asked, sequence: u64, found: Option<Target>) {
+    /// Remembers what was found while the directory's sequence number was `sequence`, and where.
+    pub(crate) fn remember(
+        &self,
+        asked: &Asked,
+        sequence: u64,
+        found: Option<Target>,
+        place: Option<EntryPlace>,
+    ) {
         // Asked once the entry is taken: a thread that changes the name enters that later, or not
         // at all.
         let still = || self.unmoved(asked.head[1], sequence);
-        asked.entry.put(&asked.words(sequence, found), still);
+        asked.entry.put(&asked.words(sequence, found, place), still);
     }
 
     /// Notes a change of names by this process, once it is durable and before its locks go: the
@@ -379,14 +431,14 @@ impl Caches {
         let mut known = true;
         for &(name, meaning) in changed {
             if let Some(asked) = self.ask_for(dir, name) {
-                known &= asked.enter(after, meaning);
+                known &= asked.enter(after, meaning, None);
             }
         }
-        self.carry_own(dir, (before, after), known, takes);
+        self.carry_own(dir, (before, after), known, takes, false);
     }
 
     /// Notes that the directory's next number is this process's own; `known`: all names that change
-    /// with it were entered.
+    /// with it were entered; `keeps`: the entries of all other names stay where they are.
     #[inline]
     pub(crate) fn carry_own(
         &self,
@@ -394,9 +446,10 @@ impl Caches {
         (before, after): (u64, u64),
         known: bool,
         takes: bool,
+        keeps: bool,
     ) {
         let head = self.head(dir);
-        let since = Self::own_since(head, before).unwrap_or([before; 2]);
+        let since = Self::own_since(head, before).unwrap_or([before; 3]);
         let mut words = [0; OWN_WORDS];
         // The numbers alone tell this object from others that had the inode.
         [words[0], words[1]] = [instance(head), dir.ino];
@@ -404,6 +457,7 @@ impl Caches {
         // If not all were entered, what stands there about a changed name may be old.
         words[3] = if known { since[0] } else { after };
         words[4] = if takes { after } else { since[1] };
+        words[5] = if known && keeps { since[2] } else { after };
         OWN.entry(mix(&[dir.ino])).put(&words, || true);
     }
 
@@ -425,30 +479,33 @@ impl Caches {
         known.is_some()
     }
 
-    /// Kind and number of names of a node, as they were read under this sequence number.
+    /// Kind and number of names of a node, and its `FLAG_*`, as they were read under this sequence
+    /// number.
     #[inline]
-    pub(crate) fn remembered_kind(&self, node: Node, sequence: u64) -> Option<(Kind, u32)> {
+    pub(crate) fn remembered_kind(&self, node: Node, sequence: u64) -> Option<(Kind, u32, u16)> {
         ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
-            let first = words.at(HEAD);
+            let (first, flags) = (words.at(HEAD), words.at(HEAD + PACKED) as u16);
             let kind = kind_of(first as u8).filter(|_| words.at(2) == sequence);
-            kind.map(|kind| (kind, (first >> 32) as u32))
+            kind.map(|kind| (kind, (first >> 32) as u32, flags))
         })
     }
 
-    /// Remembers attributes that were read while the inode's sequence number was `sequence`.
-    pub(crate) fn remember_attributes(&self, attr: &Attr, sequence: u64) {
+    /// Remembers attributes that were read, with the inode's `FLAG_*`, while its sequence number
+    /// was `sequence`.
+    pub(crate) fn remember_attributes(&self, attr: &Attr, flags: u16, sequence: u64) {
         if self.unmoved(attr.node.ino, sequence) {
-            self.enter_attributes(attr, sequence);
+            self.enter_attributes(attr, flags, sequence);
         }
     }
 
     /// Enters attributes that are right while the inode's sequence number is `sequence`.
-    pub(crate) fn enter_attributes(&self, attr: &Attr, sequence: u64) {
+    pub(crate) fn enter_attributes(&self, attr: &Attr, flags: u16, sequence: u64) {
         let node = attr.node;
         let mut words = [0; WORDS];
         [words[0], words[1]] = self.head(node);
         words[2] = sequence;
         words[HEAD..HEAD + PACKED].copy_from_slice(&packed(attr));
+        words[HEAD + PACKED] = u64::from(flags);
         ATTRIBUTES.entry(mix(&[node.ino])).put(&words, || true);
     }
 
@@ -498,7 +555,9 @@ impl Caches {
             | u64::from(identity.nlink) << 32;
         let owners = halves(identity.uid, identity.gid);
         let [head, number] = self.head(node);
-        let words = [head, number, sequence, first, owners, 0, 0, 0, time, time, time, 0, 0, 0, 0];
+        let mut words =
+            [head, number, sequence, first, owners, 0, 0, 0, time, time, time, 0, 0, 0, 0];
+        words[HEAD + PACKED] = u64::from(identity.flags);
         ATTRIBUTES.entry(mix(&[ino])).put(&words, || true);
     }
 
@@ -508,11 +567,12 @@ impl Caches {
     }
 
     /// Enters anew, under the number `after`, attributes that were right under `before`, as
-    /// `change` makes them.
+    /// `change` makes them, with these `FLAG_*`.
     pub(crate) fn carry_attributes(
         &self,
         node: Node,
         (before, after): (u64, u64),
+        flags: u16,
         change: impl FnOnce(&mut Attr),
     ) {
         let known = ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
@@ -520,7 +580,7 @@ impl Caches {
         });
         if let Some(mut attr) = known {
             change(&mut attr);
-            self.enter_attributes(&attr, after);
+            self.enter_attributes(&attr, flags, after);
         }
     }
 }
@@ -531,7 +591,7 @@ fn attributes_of(node: Node, words: Looked<'_, WORDS>) -> Option<Attr> {
     unpack(node, |index| words.at(HEAD + index), &mut attr).then_some(attr)
 }
 
-/// Words that attributes take, node and access time left out.
+/// Words that attributes take, node and access time left out. In an entry the flags are behind.
 pub(crate) const PACKED: usize = 8;
 
 /// The places of the size and of the modification time among them; the change time follows.

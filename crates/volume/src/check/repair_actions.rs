@@ -14,6 +14,7 @@ use crate::cache::Target;
 use crate::check::Checks;
 use crate::data::map::MapItem;
 use crate::inode::Inode;
+use crate::medium::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
 use crate::medium::layout::{
     BLOCK, BUCKET_SLOTS, COMMIT, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LANE, SLOT, SLOT_NAME,
     Slot,
@@ -21,7 +22,6 @@ use crate::medium::layout::{
 use crate::medium::now;
 use crate::namespace::bucket::{Bucket, Cell, Dir, Entry, header, occupancy_at, slot_at};
 use crate::namespace::directory::{NODE, NODE_BITS, NODE_WORDS};
-use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
 use crate::namespace::dirwalk::DirItem;
 use crate::recovery::fault::{Action, EntryAt};
 use crate::recovery::reachability::Reached;

@@ -34,6 +34,7 @@ use crate::medium::layout::{
 use crate::medium::now;
 use crate::txn::acquire::{Anchor, Locked, Seen};
 use crate::txn::op::Op;
+use crate::txn::record::Record;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::txn::release::Freed;
 use crate::{Mode, Result};
@@ -102,7 +103,9 @@ impl Files {
         }
         let inode = Inode(node.ino);
         let seen = Seen { inode, live: self.live_lines(inode)?, sequence };
-        let Some(locked) = self.try_acquire(record, anchor, [seen])? else {
+        let Some(locked) =
+            self.try_acquire((record, Record::new(self, record)?), anchor, [seen])?
+        else {
             cold_path();
             return Ok(None);
         };

@@ -30,9 +30,9 @@ use pmem::Access;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    Attr, Desc, DirEntry, EntryName, FileRef, FileSystem, FsStat, IoOffset, Kind, LastName,
-    LockKind, LockOwner, Locks, NewNode, Node, NodeOrDesc, Open, OpenFlags, RecordLock, Removes,
-    RenameFlags, SetAttr, Synced, UserIn, UserOut, WalkOutput, Whence,
+    Attr, Desc, DirEntry, EntryName, FileRef, FileSystem, FsStat, IoOffset, Kind, LockKind,
+    LockOwner, Locks, NewNode, Node, NodeOrDesc, Open, OpenFlags, RecordLock, Removes, RenameFlags,
+    SetAttr, Synced, UserIn, UserOut, WalkOutput, Whence,
 };
 
 /// An offset that a file may have.
@@ -387,10 +387,11 @@ impl FileSystem for Volume {
                 Some(found) => *node = found,
                 None => return Ok(0),
             },
-            WalkOutput::Change(last) => match engine.walk_path(dir, names) {
-                Some((dir, attr)) => *last = LastName { dir, attr },
-                None => return Ok(0),
-            },
+            WalkOutput::Change(last) => {
+                if !engine.walk_path(dir, names, last) {
+                    return Ok(0);
+                }
+            }
         }
         Ok(names.len())
     }
@@ -728,7 +729,7 @@ impl Locks for Volume {
         let engine = self.call()?;
         let node = match of.which() {
             NodeOrDesc::Node(node) => node,
-            NodeOrDesc::Desc(desc) => match engine.opened(desc)? {
+            NodeOrDesc::Desc(desc) => match engine.opened_here(desc)? {
                 opened if opened.flags.path_only() => return Ok(()),
                 opened => opened.node,
             },

@@ -73,7 +73,7 @@ impl Volume {
         let mut op = self.begin()?;
         op.work()?;
         let linkable = if flags.0 & libc::O_EXCL == 0 { FLAG_LINKABLE } else { 0 };
-        let passed = self.read_steadily(dir, |_, parent| Ok(inherited(new.kind, parent)))?;
+        let passed = self.read_steadily(dir, |_, parent| Ok(inherited(new.kind, parent.flags)))?;
         let node = self.new_unnamed_inode(&mut op, new, linkable | passed)?;
         let desc = self.open_description(node, new.kind, flags, None)?;
         op.end()?;

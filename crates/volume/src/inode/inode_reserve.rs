@@ -28,9 +28,11 @@
 //! Locks: none. Persistence: none, all of this is volatile.
 
 use crate::Result;
-use crate::inode::Inodes;
 use crate::inode::inode_slots::{EMPTY, Extent};
-use crate::medium::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
+use crate::inode::{Inode, Inodes};
+use crate::medium::layout::{
+    CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES, HEADER_GENERATION, HEADER_SEQUENCE,
+};
 use crate::medium::record_words::{
     RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_LEFT, RECORD_SEQUENCES, Record, index,
 };
@@ -152,16 +154,20 @@ impl Inodes {
         if !record.keep_freed(ino)? && !record.keep(ino)? {
             self.release_inode(ino)?;
         }
-        let [kept, freed] = self.kept_by(op)?;
-        let alone = |one: &Option<Kept>, other: &Option<Kept>| match (one, other) {
-            (None, _) => Ok(false),
-            (Some(one), Some(other)) if one.extent == other.extent => {
-                Ok(self.slots(one.extent)? == EMPTY | one.slots | other.slots)
+        // The extents of what it keeps, by the numbers of their headers; 0: none.
+        let (word, freed) =
+            (record.0.load(index(RECORD_INODES))?, record.0.load(index(RECORD_FREED))?);
+        let first = |ino: u64| ino / EXTENT_INODES * EXTENT_INODES;
+        let (group, own) = ((word >> KEPT) * KEPT, word & SLOTS);
+        let mut kept = (if own == 0 { 0 } else { first(group) }, own << (group % EXTENT_INODES));
+        let mut one = (first(freed), 1 << (freed % EXTENT_INODES));
+        if kept.0 == one.0 {
+            (kept.1, one.0) = (kept.1 | one.1, 0);
+        }
+        for (header, slots) in [kept, one] {
+            if header != 0 && self.slots_of(Inode(header))? == EMPTY | slots {
+                return self.return_kept_by(op).map(drop);
             }
-            (Some(one), _) => Ok::<_, Errno>(self.slots(one.extent)? == EMPTY | one.slots),
-        };
-        if alone(&freed, &kept)? || alone(&kept, &freed)? {
-            self.return_kept_by(op)?;
         }
         Ok(())
     }
@@ -179,17 +185,16 @@ impl Inodes {
     }
 
     /// The slots that a record keeps, and the one freed last, as far as there are any.
-    #[inline]
     fn kept_by(&self, op: u32) -> Result<[Option<Kept>; 2]> {
-        let record = self.rt.op(op);
-        let word = self.rt.load(record + RECORD_INODES)?;
+        let record = Record::new(self, op)?;
+        let word = record.0.load(index(RECORD_INODES))?;
         // What a crash left in the record of an image that is only looked at may be anything.
         let place = |ino| self.extent_of(ino).ok();
         let kept = inodes_of(word).next().and_then(place).map(|(extent, slot)| {
             let slots = (word & SLOTS) << (slot / KEPT * KEPT);
             Kept { extent, slots }
         });
-        let freed = Some(self.rt.load(record + RECORD_FREED)?).filter(|&ino| ino != 0);
+        let freed = Some(record.0.load(index(RECORD_FREED))?).filter(|&ino| ino != 0);
         let freed = freed.and_then(place);
         Ok([kept, freed.map(|(extent, slot)| Kept { extent, slots: 1 << slot })])
     }

@@ -19,7 +19,7 @@ use crate::Result;
 use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::inode::inode_reserve::{KEPT, SLOTS};
-use crate::medium::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};
+use crate::medium::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES, VOLATILE};
 use crate::medium::record_words::Record;
 use crate::space::chunk::{Group, Kind, Mask, free_extent};
 use crate::space::fullness::ROOM;
@@ -86,6 +86,24 @@ impl Inodes {
     pub(crate) fn inode_in_use(&self, ino: u64) -> Result<bool> {
         let Ok((extent, slot)) = self.extent_of(ino) else { return Ok(false) };
         Ok(self.is_extent(extent)? && self.slots(extent)? >> slot & 1 != 0)
+    }
+
+    /// The same, of one that was found to be inside the pool ([`Inodes::inode`]).
+    #[expect(clippy::inline_always, reason = "each call that takes a lock asks")]
+    #[inline(always)]
+    pub(crate) fn is_used(&self, inode: Inode) -> Result<bool> {
+        let (extent, slot) = (inode.0 / EXTENT_INODES, inode.0 % EXTENT_INODES);
+        let (chunk, first) = self.chunk_of(extent * EXTENT_BLOCKS);
+        if !self.is_extent(Extent { chunk, index: first / EXTENT_BLOCKS })? {
+            return Ok(false);
+        }
+        Ok(self.slots_of(Inode(extent * EXTENT_INODES))? >> slot & 1 != 0)
+    }
+
+    /// The bitmap of the extent whose header has this number.
+    #[inline]
+    pub(crate) fn slots_of(&self, header: Inode) -> Result<u64> {
+        Ok(self.region.shared_load(header.at(VOLATILE))?)
     }
 
     /// Takes a free inode for an operation, of this record. `ENOSPC` if there is none and no room

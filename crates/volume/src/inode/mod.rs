@@ -361,8 +361,8 @@ impl Inodes {
     /// one.
     #[inline(always)]
     pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
-        let offset = ino.checked_mul(INODE).ok_or(Errno::IO)?;
-        let inside = offset >= self.pool() && offset < u64::MAX && self.reaches(offset + 1);
+        let reaches = || ino < u64::MAX / INODE && self.reaches((ino + 1) * INODE);
+        let inside = ino >= self.pool() / INODE && (ino < self.size() / INODE || reaches());
         if inside && !ino.is_multiple_of(EXTENT_INODES) { Ok(Inode(ino)) } else { Err(Errno::IO) }
     }
 

@@ -11,8 +11,8 @@
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
-use crate::inode::{Inode, Inodes, OPENS, index};
-use robust::word::{RegionWord, SpanWord, Word};
+use crate::inode::{Inode, Inodes, Live, OPENS, index};
+use robust::word::{SpanWord, Word};
 use rustix::io::Errno;
 use std::hint::cold_path;
 use vfs::{Desc, Kind, Node, OpenFlags};
@@ -99,7 +99,7 @@ impl Maker {
 
 /// Adds the reference of the description that `maker` names, or gives it back (`drops`); gives the
 /// number then. `None`: the inode is being freed. `confirm` moves a description to its next phase.
-#[inline]
+#[inline(always)]
 pub(crate) fn change<W: Word, E: From<W::Error>>(
     opens: W,
     maker: Maker,
@@ -143,7 +143,7 @@ pub(crate) fn close_for_good<W: Word, E: From<W::Error>>(
 
 /// Moves a description whose reference is taken (or given back: `drops`) to the phase that says so,
 /// whatever slot's it is. Mostly it has moved already.
-#[inline]
+#[inline(always)]
 pub(crate) fn confirm<W: Word>(
     state: W,
     epoch: u32,
@@ -214,7 +214,7 @@ impl Inodes {
 
     /// Moves the description that an `opens` word names to the phase that this implies; before that
     /// word is changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn confirm(&self, maker: Maker) -> crate::Result<()> {
         let Some((desc, drops)) = maker.desc() else { return Ok(()) };
         if u64::from(desc.index()) >= self.rt.layout.description_count {
@@ -224,20 +224,16 @@ impl Inodes {
         Ok(confirm(state, self.epoch, desc, drops)?)
     }
 
-    /// Drops the reference of the description that `maker` names; gives the number left.
-    pub(crate) fn drop_open(&self, inode: Inode, maker: Maker) -> crate::Result<u64> {
-        self.change_opens(inode, maker, true)
-    }
-
     /// Adds the reference of the description that `maker` names, or gives it back; gives the number
     /// then. `ESTALE` if the inode is being freed.
+    #[inline(always)]
     pub(crate) fn change_opens(
         &self,
-        inode: Inode,
+        live: &Live<'_>,
         maker: Maker,
         drops: bool,
     ) -> crate::Result<u64> {
-        let opens = SpanWord(self.live_line(inode)?, index(OPENS));
+        let opens = SpanWord(live.0, index(OPENS));
         change(opens, maker, drops, |last| self.confirm(last))?.ok_or(Errno::STALE)
     }
 
@@ -248,9 +244,9 @@ impl Inodes {
 
     /// If no description has the inode open, closes it for opens for good and gives `true`: the
     /// caller, which is working on it, frees it.
-    pub(crate) fn close_for_good(&self, inode: Inode) -> crate::Result<bool> {
-        let opens = RegionWord(self.volatile_map(), inode.at(OPENS));
-        close_for_good(opens, |last| self.confirm(last))
+    #[inline]
+    pub(crate) fn close_for_good(&self, live: &Live<'_>) -> crate::Result<bool> {
+        close_for_good(SpanWord(live.0, index(OPENS)), |last| self.confirm(last))
     }
 
     /// The object stays after all: it may be opened again. Lock holder only.

@@ -5,6 +5,7 @@
 //! to it (`volume.rs`).
 
 pub(crate) mod call_counters;
+pub(crate) mod dirhash;
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod lockword;

@@ -17,15 +17,20 @@ pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
         return None;
     }
     let mut words = [0; N];
+    if bytes.len() < 8 {
+        if let Some(first) = words.first_mut() {
+            *first = few(bytes);
+        }
+        return Some(words);
+    }
     let (chunks, rest) = bytes.as_chunks::<8>();
     for (word, chunk) in words.iter_mut().zip(chunks) {
         *word = u64::from_le_bytes(*chunk);
     }
     if let Some(word) = words.get_mut(chunks.len()) {
         *word = match bytes.last_chunk::<8>() {
-            Some(_) if rest.is_empty() => 0,
-            Some(last) => u64::from_le_bytes(*last) >> (64 - rest.len() * 8),
-            None => few(rest),
+            Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - rest.len() * 8),
+            _ => 0,
         };
     }
     Some(words)
@@ -34,15 +39,15 @@ pub(crate) fn padded<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
 /// Less than eight bytes.
 #[inline]
 fn few(bytes: &[u8]) -> u64 {
-    let at = |index: usize| u64::from(bytes[index]) << (index * 8);
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        (Some(first), Some(last)) => {
-            let last = u64::from(u32::from_le_bytes(*last));
-            u64::from(u32::from_le_bytes(*first)) | last << ((bytes.len() - 4) * 8)
-        }
-        _ if bytes.is_empty() => 0,
-        _ => at(0) | at(bytes.len() / 2) | at(bytes.len() - 1),
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let last = u64::from(u32::from_le_bytes(*last));
+        return u64::from(u32::from_le_bytes(*first)) | last << ((bytes.len() - 4) * 8);
     }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<2>(), bytes.last_chunk::<2>()) {
+        let last = u64::from(u16::from_le_bytes(*last));
+        return u64::from(u16::from_le_bytes(*first)) | last << ((bytes.len() - 2) * 8);
+    }
+    bytes.first().map_or(0, |&only| u64::from(only))
 }
 
 #[cfg(test)]

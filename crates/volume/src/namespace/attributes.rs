@@ -67,12 +67,13 @@ impl Names {
 
     /// The same, as they are now.
     fn read_attributes(&self, node: Node, attr: &mut Attr) -> Result<()> {
-        let mut counted = false;
+        let (mut counted, mut flags) = (false, 0);
         let before = self.sequence_of(node);
         // Written where they are wanted: a copy would wait for the stores of their parts.
         self.read_steadily(node, |inode, identity| {
             let kind = identity.kind().ok_or(Errno::IO)?;
             counted = self.known_blocks(inode)?.is_none();
+            flags = identity.flags;
             let current = self.current(inode)?;
             let nlink = match kind {
                 Kind::Directory if identity.nlink > 0 => {
@@ -104,7 +105,7 @@ impl Names {
                 other => Err(other),
             })?;
         }
-        self.remember_attributes(attr, before);
+        self.remember_attributes(attr, flags, before);
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use crate::Result;
 use crate::cache::Padded;
 use crate::cache::Target;
 use crate::inode::Inode;
+use crate::medium::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, KEY_MASK, checked, unchecked};
 use crate::medium::layout::{
     BLOCK, BUCKET_HASHES, BUCKET_MAGIC, BUCKET_OCCUPANCY, BUCKET_SLOT, BUCKET_SLOTS, BucketHeader,
     Identity, LINE, NAME_MAX, SLOT, SLOT_NAME, Slot, checksum,
@@ -28,7 +29,6 @@ use crate::medium::layout::{
 use crate::medium::map_word::{Key, Word};
 use crate::medium::subword::padded;
 use crate::namespace::Names;
-use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, KEY_MASK, checked, unchecked};
 use crate::txn::op::Op;
 use pmem::{InFlight, checksum_words};
 use rustix::io::Errno;
@@ -247,6 +247,21 @@ impl PartialEq for Bucket<'_> {
 /// First slots of entries and their keys; `EIO` for a damaged hash word.
 pub(crate) type Keys = SmallVec<[Result<(usize, u64)>; 8]>;
 
+/// Keys of a bucket, each with its slot in the bits that a key leaves: filled where it stands, as
+/// it is long.
+#[derive(Default)]
+pub(crate) struct SortedKeys(pub(crate) SmallVec<[u64; 64]>);
+
+const SLOT_BITS: u32 = u64::BITS - KEY_BITS;
+const _: () = assert!(BUCKET_SLOTS <= 1 << SLOT_BITS);
+
+impl SortedKeys {
+    /// Key and slot of each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.0.iter().map(|&both| (both >> SLOT_BITS, (both & ((1 << SLOT_BITS) - 1)) as usize))
+    }
+}
+
 /// Offset of a bucket's occupancy word.
 pub(crate) fn occupancy_at(block: u64) -> u64 {
     block * BLOCK + BUCKET_OCCUPANCY
@@ -299,18 +314,18 @@ impl Bucket<'_> {
         Ok(keys)
     }
 
-    /// The keys of `cell` from `key` on, sorted, each with its slot. `EIO` for a damaged hash word.
-    pub(crate) fn keys_from(&self, key: u64, cell: Cell) -> Result<SmallVec<[(u64, usize); 64]>> {
-        let mut keys = SmallVec::new();
+    /// Adds the keys of `cell` from `key` on to `keys`, sorted, each with its slot. `EIO` for a
+    /// damaged hash word.
+    pub(crate) fn keys_from(&self, key: u64, cell: Cell, keys: &mut SortedKeys) -> Result<()> {
         self.each_word(|slot, word| {
             let found = unchecked(word)?;
             if found != 0 && found >= key && cell.holds(found) {
-                keys.push((found, slot));
+                keys.0.push(found << SLOT_BITS | slot as u64);
             }
             Ok(())
         })?;
-        keys.sort_unstable();
-        Ok(keys)
+        keys.0.sort_unstable();
+        Ok(())
     }
 
     /// The slots of the entries whose keys lie in `cell`.

@@ -22,18 +22,19 @@
 
 use crate::Result;
 use crate::cache::Asked;
-use crate::cache::Target;
+use crate::cache::{EntryPlace, Target};
 use crate::inject::{self, Bug, injected};
 use crate::inode::commit::{SLOT_WORDS, newest_slot, next_sequence};
 use crate::inode::{Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_WRITTEN};
-use crate::medium::layout::{COMMIT, COMMIT_WRITTEN, Commit, Identity, LINE};
+use crate::medium::dirhash::checked;
+use crate::medium::layout::{COMMIT, COMMIT_WRITTEN, Commit, LINE};
 use crate::namespace::Names;
 use crate::namespace::bucket::Dir;
 use crate::namespace::directory::Hit;
-use crate::namespace::dirhash::checked;
 use crate::txn::acquire::{Anchor, Locked, Seen};
 use crate::txn::locked_inodes::{Held, SlotStore, Store};
 use crate::txn::op::Op;
+use crate::txn::record::Record;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use std::hint::cold_path;
@@ -48,7 +49,7 @@ pub(crate) struct Named<'v, const N: usize> {
     flags: u64,
 }
 
-/// What a look told of an inode, beside its identity.
+/// What a look told of an inode, beside what it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Looked<'v> {
     pub(crate) seen: Seen<'v>,
@@ -85,11 +86,13 @@ impl Names {
     #[inline]
     pub(crate) fn try_names<'v, const N: usize>(
         &'v self,
-        index: u32,
+        record: (u32, Record<'v>),
         seen: [Seen<'v>; N],
         flags: u64,
     ) -> Result<Option<Named<'v, N>>> {
-        let Some(locked) = self.try_acquire(index, Anchor::InUse, seen)? else { return Ok(None) };
+        let Some(locked) = self.try_acquire(record, Anchor::InUse, seen)? else {
+            return Ok(None);
+        };
         if (0..N).any(|at| locked.seen[at].sequence != seen[at].sequence) {
             cold_path();
             // One of them may be free by now, and its extent wait for this call to look elsewhere.
@@ -98,15 +101,7 @@ impl Names {
         Ok(Some(Named { names: self, locked, flags }))
     }
 
-    /// A look at an inode that is at rest and sound; `None` says nothing.
-    #[inline]
-    pub(crate) fn see(&self, node: Node) -> Option<(Looked<'_>, Identity)> {
-        let looked = self.look_at_inode(node)?;
-        let identity = self.identity_of(node).ok()?.1;
-        Some((looked, identity))
-    }
-
-    /// The same, without its identity.
+    /// A look at an inode that is at rest and sound, without its identity; `None` says nothing.
     #[inline(always)]
     fn look_at_inode(&self, node: Node) -> Option<Looked<'_>> {
         let inode = self.inode(node.ino).ok()?;
@@ -117,24 +112,30 @@ impl Names {
         (rests && flags & LIVE_DAMAGED == 0).then_some(Looked { seen, flags, opens, size })
     }
 
-    /// As [`Names::see`], of a directory that has a name.
-    #[inline]
-    pub(crate) fn see_directory(&self, node: Node) -> Option<(Looked<'_>, Identity)> {
-        self.see(node).filter(|(looked, identity)| {
-            let directory = identity.kind() == Some(Kind::Directory) && identity.nlink != 0;
-            directory && looked.flags & LIVE_DIRTY == 0
-        })
+    /// A look at an inode that is at rest and sound: and its kind, its number of names (of a
+    /// directory: whether it has one), and its `FLAG_*`. `None` says nothing.
+    #[inline(always)]
+    pub(crate) fn see(&self, node: Node) -> Option<(Looked<'_>, (Kind, u32, u16))> {
+        let looked = self.look_at_inode(node)?;
+        let known = match self.remembered_kind(node, looked.seen.sequence) {
+            Some(known) => known,
+            None => self.kind_on_medium(node)?,
+        };
+        Some((looked, known))
     }
 
-    /// As [`Names::see`], with kind and number of names of what was seen.
-    #[inline]
-    pub(crate) fn see_kind(&self, node: Node) -> Option<(Looked<'_>, (Kind, u32))> {
-        let looked = self.look_at_inode(node)?;
-        if let Some(known) = self.remembered_kind(node, looked.seen.sequence) {
-            return Some((looked, known));
-        }
+    #[cold]
+    fn kind_on_medium(&self, node: Node) -> Option<(Kind, u32, u16)> {
         let identity = self.identity_of(node).ok()?.1;
-        Some((looked, (identity.kind()?, identity.nlink)))
+        Some((identity.kind()?, identity.nlink, identity.flags))
+    }
+
+    /// As [`Names::see`], of a directory that has a name; with its `FLAG_*`.
+    #[inline(always)]
+    pub(crate) fn see_directory(&self, node: Node) -> Option<(Looked<'_>, u16)> {
+        let (looked, (kind, names, flags)) = self.see(node)?;
+        let stays = kind == Kind::Directory && names != 0 && looked.flags & LIVE_DIRTY == 0;
+        stays.then_some((looked, flags))
     }
 
     /// Finds `name` again under the locks: `None` if it does not mean `target` any more.
@@ -163,7 +164,7 @@ pub(crate) fn gone(error: Errno) -> Errno {
 impl<const N: usize> Named<'_, N> {
     /// What the directory's commit line becomes with so many entries and blocks more. Before the
     /// first store: nothing of it is made behind a fence, where it would wait for that.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&self, step: &Step<'_>, (entries, blocks): (i64, i64)) -> Result<Next> {
         let (Locked { seen, .. }, names) = (self.locked, self.names);
         let Seen { inode, live, .. } = seen[0];
@@ -190,21 +191,32 @@ impl<const N: usize> Named<'_, N> {
 
     /// Enters what the directory's attributes are, from this operation's end on; `known`: so are
     /// all names that change. `takes`: a directory's name is among them that means something else
-    /// now.
-    #[inline]
-    pub(crate) fn carry(&self, step: &Step<'_>, known: bool, takes: bool, next: &Next) {
+    /// now. `keeps`: the entries of all other names stay where they are.
+    #[inline(always)]
+    pub(crate) fn carry(
+        &self,
+        step: &Step<'_>,
+        known: bool,
+        (takes, keeps): (bool, bool),
+        next: &Next,
+    ) {
         let (Locked { seen, .. }, names) = (self.locked, self.names);
         let numbers = (seen[0].sequence, seen[0].sequence + 2);
-        names.carry_own(step.dir, numbers, known, takes);
+        names.carry_own(step.dir, numbers, known, takes, keeps);
         names.carry_directory(step.dir, numbers, (next.size, next.blocks, step.time));
     }
 
-    /// Enters what a name means from this operation's end on; whether it did, or such names are
-    /// never remembered.
-    #[inline]
-    pub(crate) fn enter(&self, asked: Option<&Asked>, meaning: Option<Target>) -> bool {
+    /// Enters what a name means from this operation's end on, and where its entry lies then, or
+    /// would; whether it did, or such names are never remembered.
+    #[inline(always)]
+    pub(crate) fn enter(
+        &self,
+        asked: Option<&Asked>,
+        meaning: Option<Target>,
+        place: Option<EntryPlace>,
+    ) -> bool {
         let after = self.locked.seen[0].sequence + 2;
-        asked.is_none_or(|asked| asked.enter(after, meaning))
+        asked.is_none_or(|asked| asked.enter(after, meaning, place))
     }
 
     /// Stores the directory's commit line and the word that changes its names, durably. `after`:
@@ -212,7 +224,7 @@ impl<const N: usize> Named<'_, N> {
     ///
     /// CRASH: the commit line (times, number of entries) has no fence of its own: a crash may
     /// forget or foresee it, never tear it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(
         &self,
         step: &Step<'_>,
@@ -236,7 +248,7 @@ impl<const N: usize> Named<'_, N> {
             Some(after) => names.region.commit64(word.at, word.value, after)?,
             None => names.region.store64(word.at, word.value)?,
         };
-        let word = (!injected(Bug::NameNotFlushed)).then(|| word.flush());
+        let word = if injected(Bug::NameNotFlushed) { None } else { Some(word.flush()) };
         let _ = stored.and_any(word).fence();
         if flags & LIVE_DIRTY != 0 {
             cold_path();
@@ -311,7 +323,7 @@ impl Names {
         let &Held { inode, identity, commit, current, .. } = held;
         let node = Node { ino: inode.0, generation: identity.generation };
         let odd = self.sequence(inode)?;
-        self.carry_attributes(node, (odd - 1, odd + 1), |attr| {
+        self.carry_attributes(node, (odd - 1, odd + 1), identity.flags, |attr| {
             let subdirectories = held.is_directory() && identity.nlink > 0;
             attr.nlink = if subdirectories { 2 + commit.aux } else { identity.nlink };
             attr.mode = identity.mode & 0o7777;

@@ -226,7 +226,7 @@ fn nothing_of_an_operation_that_fails_is_remembered() {
     op.lock(&[volume.inode_of(root).unwrap()]).unwrap();
     op.work().unwrap();
     let named = volume.named(&op, [volume.inode_of(root).unwrap()]).unwrap();
-    assert!(named.enter(Some(&asked), Some(first)));
+    assert!(named.enter(Some(&asked), Some(first), None));
     drop(op);
     assert_eq!(volume.sequence_of(root), before + 4);
     assert_eq!(volume.remembered(&asked), None);
@@ -242,10 +242,10 @@ fn nothing_of_an_operation_that_dies_is_remembered() {
     for dies in [true, false] {
         let looked = volume.see_directory(root).unwrap().0;
         let step = Step { dir: root, asked: Some(&asked), time: now() };
-        let index = volume.own_record();
+        let index = volume.record_here().unwrap();
         let named = volume.try_names(index, [looked.seen], looked.flags).unwrap().unwrap();
-        let known = named.enter(step.asked, None);
-        named.carry(&step, known, false, &named.next(&step, (0, 0)).unwrap());
+        let known = named.enter(step.asked, None, None);
+        named.carry(&step, known, (false, false), &named.next(&step, (0, 0)).unwrap());
         if dies {
             volume.after_owner_died(looked.seen.inode).unwrap();
             named.locked.release().unwrap();
@@ -273,10 +273,10 @@ fn a_lock_that_cannot_be_read_leaves_nothing_taken() {
     let at = volume.region.base().wrapping_add((page(far) * BLOCK) as usize);
     // SAFETY: a page of the region's own mapping, which only guarded copies touch.
     unsafe { rustix::mm::mprotect(at.cast(), BLOCK as usize, MprotectFlags::empty()) }.unwrap();
-    let index = volume.own_record();
+    let index = volume.record_here().unwrap();
     assert!(matches!(volume.try_names(index, seen, 0), Err(Errno::IO)));
-    assert_eq!(volume.operation_owner(index), Ok(None));
-    assert_eq!(volume.operation_works(index), Ok(false));
+    assert_eq!(volume.operation_owner(index.0), Ok(None));
+    assert_eq!(volume.operation_works(index.0), Ok(false));
     let now = seen[0].live.0.eight(0).unwrap();
     assert_eq!(now[..2], [u64::from(volume.epoch) << 32, seen[0].sequence], "free, and even");
     volume.create(root, b"new", &file()).unwrap();

@@ -15,7 +15,7 @@
 //! Locks: the directory's inode, and that of a file that gets a further name.
 
 use crate::Result;
-use crate::cache::Target;
+use crate::cache::{EntryPlace, Target};
 use crate::inject::Bug;
 use crate::inode::Inode;
 use crate::medium::layout::{BLOCK, FLAG_LINKABLE, INODE, Identity, SLOT_NAME};
@@ -24,12 +24,11 @@ use crate::namespace::Names;
 use crate::namespace::bucket::{Dir, slots_of};
 use crate::namespace::change::{LINES, Named, Next, Step, fence_unless, gone};
 use crate::namespace::check_asked;
-use crate::namespace::directory::DirSlot;
+use crate::namespace::dir_slot::DirSlot;
 use crate::namespace::new_inode::{NewInode, check_new, inherited, is_inline};
 use crate::namespace::{LINKS_MAX, own_name};
 use crate::txn::acquire::Locked;
 use crate::txn::locked_inodes::Store;
-use crate::txn::record::Record;
 use crate::txn::release::Freed;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
@@ -73,21 +72,25 @@ impl Names {
         let Some(asked) = self.ask_for(dir, name) else { return Ok(None) };
         check_asked(&asked)?;
         check_new(new)?;
-        let Some((parent, identity)) = self.see_directory(dir) else { return Ok(None) };
+        let Some((parent, flags)) = self.see_directory(dir) else { return Ok(None) };
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
-        let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
-        let hash = self.name_hash(asked.name());
-        let Ok(Some(dir_slot)) = self.new_slot(at, hash, absent) else { return Ok(None) };
-        let index = self.own_record();
-        let record = Record::new(self, index)?;
+        let known = asked.known_at(parent.seen.sequence);
+        let slot = if let Some((None, place)) = known {
+            self.slot_at(at, place)
+        } else {
+            let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
+            self.new_slot(at, self.name_hash(asked.name()), absent)
+        };
+        let Ok(Some(dir_slot)) = slot else { return Ok(None) };
+        let (index, record) = self.record_here()?;
         if !self.keeps_at_home(&record)? || dir_slot.is_first() && !record.keeps_bucket()? {
             return Ok(None);
         }
-        let Some(named) = self.try_names(index, [parent.seen], parent.flags)? else {
+        let Some(named) = self.try_names((index, record), [parent.seen], parent.flags)? else {
             return Ok(None);
         };
         let step = Step { dir, asked: Some(&asked), time: now() };
-        match named.create(&step, dir_slot, new, inherited(new.kind, &identity)) {
+        match named.create(&step, dir_slot, new, inherited(new.kind, flags)) {
             Ok(Some(node)) => {
                 let value = then(node);
                 named.locked.end(LINES, Freed::default())?;
@@ -140,9 +143,9 @@ impl Names {
             let named = self.named(&op, [at.inode])?;
             let next = named.next(&step, (1, 0))?;
             let mut may_be_named = false;
-            let brought = named.bring(&step, (word, next), &made, &mut may_be_named, |stored| {
-                Ok(op.fence_with(stored))
-            });
+            let change = (word, next, None);
+            let brought = named
+                .bring(&step, change, &made, &mut may_be_named, |stored| Ok(op.fence_with(stored)));
             if may_be_named {
                 op.keep_allocated();
             }
@@ -241,7 +244,7 @@ impl<'v> Named<'v, 1> {
             let Some(block) = block else {
                 return names.give_back_inode(&record, owner.op(), ino).map(|()| None);
             };
-            dir_slot.bucket = block;
+            dir_slot.place.bucket = block;
         }
         let mut named = false;
         let made = self.make(step, dir_slot, new, (Inode(ino), flags), &mut named);
@@ -274,9 +277,10 @@ impl<'v> Named<'v, 1> {
         let target = made.target();
         let word = dir_slot.insertion(dir);
         let next = self.next(step, (1, i64::from(dir_slot.is_first())))?;
-        self.bring(step, (word, next), &made, named, |stored| {
+        let place = dir_slot.place;
+        self.bring(step, (word, next, Some(place)), &made, named, |stored| {
             let asked = step.asked.ok_or(Errno::IO)?;
-            let DirSlot { bucket, slot, key, .. } = dir_slot;
+            let EntryPlace { bucket, slot, key, .. } = place;
             let name = (asked.padded(), asked.name().len());
             let mut stored = stored.and(names.store_entry((bucket, slot, key), name, target)?);
             if dir_slot.is_first() {
@@ -287,20 +291,21 @@ impl<'v> Named<'v, 1> {
         Ok(target.node)
     }
 
-    /// Stores the new inode, and publishes its name by `word`. `prepare` stores what else the word
-    /// publishes, and fences. `named`: there may be such a name now.
+    /// Stores the new inode, and publishes its name by `word`: in an entry whose place is given if
+    /// all others stay where they are. `prepare` stores what else the word publishes, and fences.
+    /// `named`: there may be such a name now.
     #[inline]
     fn bring(
         &self,
         step: &Step<'_>,
-        (word, next): (Store, Next),
+        (word, next, place): (Store, Next, Option<EntryPlace>),
         made: &NewInode<'_>,
         named: &mut bool,
         prepare: impl FnOnce(InFlight<'v>) -> Result<Durable<'v>>,
     ) -> Result<()> {
         let names = self.names;
-        let known = self.enter(step.asked, Some(made.target()));
-        self.carry(step, known, false, &next);
+        let known = self.enter(step.asked, Some(made.target()), place);
+        self.carry(step, known, (false, place.is_some()), &next);
         // PERSIST: inode and entry before the word that makes them count.
         // CRASH: until that is durable, the inode is not reachable, so not allocated.
         let durable = prepare(made.store(names)?)?;

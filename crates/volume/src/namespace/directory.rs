@@ -1,4 +1,4 @@
-//! Directories: extendible hashing in a tree of nodes, after the keys of `dirhash.rs`.
+//! Directories: extendible hashing in a tree of nodes, after the keys of `medium/dirhash.rs`.
 //!
 //! The inode's root word is empty, or names a bucket, or a node of 512 words that the next nine
 //! bits of the key index. A bucket of local depth `l` stands in `2^(9-l)` equal consecutive words
@@ -14,16 +14,16 @@
 
 use crate::Result;
 use crate::cache::Caches;
-use crate::cache::Target;
+use crate::cache::{EntryPlace, Target};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
+use crate::medium::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
 use crate::medium::layout::{BLOCK, ROOT_WORD};
 use crate::medium::map_word::Word;
 use crate::namespace::Names;
 use crate::namespace::bucket::{
-    Bucket, Cell, Dir, Entry, Listing, clear_dead, occupancy_at, slots_of,
+    Bucket, Cell, Dir, Entry, Listing, SortedKeys, clear_dead, occupancy_at, slots_of,
 };
-use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
 use crate::txn::locked_inodes::Store;
 use crate::txn::op::Op;
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ pub(crate) const NODE_WORDS: usize = 1 << NODE_BITS;
 pub(crate) const LEVELS_MAX: usize = (KEY_BITS / NODE_BITS) as usize;
 
 /// All keys.
-const ALL: Cell = Cell { lo: 0, depth: 0 };
+pub(super) const ALL: Cell = Cell { lo: 0, depth: 0 };
 
 /// A word of a directory, decoded.
 pub(crate) struct DirWord {
@@ -77,51 +77,6 @@ impl Hit<'_> {
     }
 }
 
-/// Where an entry of one slot lies, or may be put.
-#[derive(Clone, Copy)]
-pub(crate) struct DirSlot {
-    /// The bucket's block, and its slots in use. Of an entry to come: none are, if it is the
-    /// directory's first bucket, whose block is still to be had.
-    pub(crate) bucket: u64,
-    pub(crate) occupancy: u64,
-    pub(crate) slot: usize,
-    pub(crate) key: u64,
-    /// The directory has no other bucket.
-    only: bool,
-}
-
-impl DirSlot {
-    /// Whether an entry that comes brings its directory's first bucket.
-    pub(crate) fn is_first(&self) -> bool {
-        self.occupancy == 0
-    }
-
-    /// Whether an entry that goes takes its directory's only bucket along.
-    pub(crate) fn is_last(&self) -> bool {
-        self.only && self.occupancy == 1 << self.slot
-    }
-
-    /// The store that brings the entry.
-    #[inline]
-    pub(crate) fn insertion(&self, dir: Dir) -> Store {
-        if self.is_first() {
-            return Store { at: dir.inode.at(ROOT_WORD), value: dir.seal(ALL, self.bucket, 0) };
-        }
-        let value = checked(self.occupancy | 1 << self.slot);
-        Store { at: occupancy_at(self.bucket), value }
-    }
-
-    /// The store that takes it away.
-    #[inline]
-    pub(crate) fn removal(&self, dir: Dir) -> Store {
-        if self.is_last() {
-            return Store { at: dir.inode.at(ROOT_WORD), value: 0 };
-        }
-        let value = checked(self.occupancy & !(1 << self.slot));
-        Store { at: occupancy_at(self.bucket), value }
-    }
-}
-
 /// What a search found.
 pub(crate) struct Search<'v> {
     pub(crate) hit: Option<Hit<'v>>,
@@ -129,6 +84,15 @@ pub(crate) struct Search<'v> {
     pub(crate) vacant: Option<u64>,
     /// The bucket to which that key belongs, if there is one and all keys of the name belong there.
     pub(crate) bucket: Option<Bucket<'v>>,
+}
+
+/// Where all keys of a hash belong.
+enum Only<'v> {
+    Bucket(Bucket<'v>, Cell),
+    /// The directory has no bucket.
+    Nothing,
+    /// To several buckets, or to one that is still to come.
+    Unknown,
 }
 
 /// The occupancy bits that an entry of this name takes in slot 0.
@@ -142,7 +106,7 @@ fn word_cell(key: u64, level: usize) -> Cell {
 }
 
 /// Index in the node below `level` words, the root word included, at which `key` goes on.
-fn word_index(key: u64, level: usize) -> usize {
+pub(super) fn word_index(key: u64, level: usize) -> usize {
     let below = KEY_BITS - level as u32 * NODE_BITS;
     (key >> below) as usize & (NODE_WORDS - 1)
 }
@@ -219,17 +183,35 @@ impl Names {
                 hit = Some(Hit { slot, key, target, bucket, cell, mask: mask << slot });
                 Ok(())
             })?;
+        let bucket = if let Only::Bucket(bucket, _) = bucket { Some(bucket) } else { None };
         Ok(Search { hit, vacant, bucket })
     }
 
-    /// What `name` leads to.
-    pub(crate) fn find(&self, dir: Dir, hash: u64, name: &[u8]) -> Result<Option<Target>> {
-        let mut target = None;
-        self.search_for(dir, hash, name, |_, _, _, found| {
-            target = Some(found);
+    /// What `name` leads to, and where its entry lies, or would: if it takes one slot, and all of
+    /// its keys belong to one bucket.
+    pub(crate) fn find(
+        &self,
+        dir: Dir,
+        hash: u64,
+        name: &[u8],
+    ) -> Result<(Option<Target>, Option<EntryPlace>)> {
+        let mut found = None;
+        let place = |block, (key, cell): (u64, Cell), slot| {
+            let place = EntryPlace { bucket: block, depth: cell.depth, key, slot };
+            (slots_of(name.len()) == 1).then_some(place)
+        };
+        let (vacant, bucket) = self.search_for(dir, hash, name, |bucket, slot, at, target| {
+            found = Some((target, place(bucket.block, at, slot)));
             Ok(())
         })?;
-        Ok(target)
+        Ok(match (found, vacant, bucket) {
+            (Some((target, place)), ..) => (Some(target), place),
+            (None, Some(key), Only::Bucket(bucket, cell)) => {
+                (None, place(bucket.block, (key, cell), 0))
+            }
+            (None, Some(key), Only::Nothing) => (None, place(0, (key, ALL), 0)),
+            _ => (None, None),
+        })
     }
 
     /// Calls `found` with the entry of `name`, if there is one; else gives a key for it, and its
@@ -241,17 +223,20 @@ impl Names {
         hash: u64,
         name: &[u8],
         found: impl FnOnce(Bucket<'v>, usize, (u64, Cell), Target) -> Result<()>,
-    ) -> Result<(Option<u64>, Option<Bucket<'v>>)> {
+    ) -> Result<(Option<u64>, Only<'v>)> {
         let first = hash << EXTRA_BITS;
         let last = first + (EXTRAS - 1);
         let mut taken = 0_u64;
         let mut key = first;
         loop {
             let place = self.locate(dir, key)?;
-            let mut only = None;
+            let mut only = if place.cell == ALL { Only::Nothing } else { Only::Unknown };
             if place.bucket != 0 {
                 let bucket = self.read_bucket(dir, place.bucket)?;
-                only = Some(bucket).filter(|_| key == first);
+                only = Only::Unknown;
+                if key == first {
+                    only = Only::Bucket(bucket, place.cell);
+                }
                 let mut candidates = bucket.candidates(hash)?;
                 while candidates != 0 {
                     let slot = candidates.trailing_zeros() as usize;
@@ -266,7 +251,7 @@ impl Names {
                     }
                     if let Some(target) = bucket.target(slot, name)? {
                         found(bucket, slot, (key, place.cell), target)?;
-                        return Ok((None, None));
+                        return Ok((None, Only::Unknown));
                     }
                     taken |= 1 << (key - first);
                 }
@@ -282,90 +267,6 @@ impl Names {
         }
     }
 
-    /// The bucket of all keys of a hash, and what it covers; `None` if there is none, or several.
-    #[inline]
-    fn only_bucket(&self, dir: Dir, hash: u64) -> Result<Option<(Bucket<'_>, Cell)>> {
-        let key = hash << EXTRA_BITS;
-        let mut at = dir.inode.at(ROOT_WORD);
-        for level in 0..=LEVELS_MAX {
-            let raw = self.region.load64(at)?;
-            let Some(word) = self.open_dir_word(dir, raw, key, level)? else { return Ok(None) };
-            if word.kind != NODE {
-                let bucket = self.read_bucket(dir, word.block)?;
-                let all = word.cell.last() >= key + (EXTRAS - 1);
-                return Ok(all.then_some((bucket, word.cell)));
-            }
-            at = word.block * BLOCK + word_index(key, level + 1) as u64 * 8;
-        }
-        Err(Errno::IO)
-    }
-
-    /// Where the usual new entry of one slot goes: its bucket has room, and no entry has its hash;
-    /// or the directory has no bucket. `None`, and any error, says nothing. `absent`: it is known
-    /// that the directory has no such name.
-    pub(crate) fn new_slot(&self, dir: Dir, hash: u64, absent: bool) -> Result<Option<DirSlot>> {
-        let key = hash << EXTRA_BITS;
-        let Some((bucket, cell)) = self.only_bucket(dir, hash)? else {
-            let none = self.region.load64(dir.inode.at(ROOT_WORD))? == 0;
-            let first = DirSlot { bucket: 0, occupancy: 0, slot: 0, key, only: true };
-            return Ok(none.then_some(first));
-        };
-        let taken = bucket.candidates(hash)? != 0 || !(absent || bucket.is_sound()?);
-        if taken || bucket.occupancy == 0 {
-            return Ok(None);
-        }
-        let Bucket { block, occupancy, .. } = bucket;
-        let dir_slot = |slot| DirSlot { bucket: block, occupancy, slot, key, only: cell == ALL };
-        Ok(bucket.free_slots(1).map(dir_slot))
-    }
-
-    /// Where the entry of `name`, of one slot, lies that leads to `target`, if no other has its
-    /// hash and its bucket has more, or is the only one. `None`, and any error, says nothing.
-    pub(crate) fn entry_slot(
-        &self,
-        dir: Dir,
-        hash: u64,
-        name: &[u8],
-        target: Target,
-    ) -> Result<Option<DirSlot>> {
-        let Some((bucket, cell)) = self.only_bucket(dir, hash)? else { return Ok(None) };
-        let candidates = bucket.candidates(hash)?;
-        if candidates.count_ones() != 1 {
-            return Ok(None);
-        }
-        let slot = candidates.trailing_zeros() as usize;
-        let key = bucket.key(slot)?;
-        let found = cell.holds(key)
-            && bucket.target(slot, name)? == Some(target)
-            && bucket.is_sound()?
-            && (cell == ALL || bucket.keeps(cell, candidates)?);
-        let Bucket { block, occupancy, .. } = bucket;
-        Ok(found.then_some(DirSlot { bucket: block, occupancy, slot, key, only: cell == ALL }))
-    }
-
-    /// As [`Names::entry_slot`], and where an entry of another hash goes that has no entry, if
-    /// both lie in one bucket. `entry`: the words of the entry under a key.
-    pub(crate) fn entry_and_new_slot(
-        &self,
-        dir: Dir,
-        [hash, other]: [u64; 2],
-        entry: impl FnOnce(u64) -> [u64; 8],
-    ) -> Result<Option<(DirSlot, DirSlot)>> {
-        let Some((bucket, cell)) = self.only_bucket(dir, hash)? else { return Ok(None) };
-        let first = other << EXTRA_BITS;
-        if !cell.holds(first) || !cell.holds(first + (EXTRAS - 1)) {
-            return Ok(None);
-        }
-        let (candidates, others) = bucket.candidates_of([hash, other])?;
-        let (slot, free) = (candidates.trailing_zeros() as usize, bucket.free_slots(1));
-        let (1, 0, Some(free)) = (candidates.count_ones(), others, free) else { return Ok(None) };
-        let key = bucket.key(slot)?;
-        let found = cell.holds(key) && bucket.holds(slot, &entry(key))?;
-        let Bucket { block, occupancy, .. } = bucket;
-        let old = DirSlot { bucket: block, occupancy, slot, key, only: cell == ALL };
-        Ok(found.then_some((old, DirSlot { slot: free, key: first, ..old })))
-    }
-
     /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left
     /// out.
     pub(crate) fn entries_from(&self, dir: Dir, key: u64) -> Result<(Cell, Listing)> {
@@ -374,9 +275,10 @@ impl Names {
             return Ok((place.cell, Listing::default()));
         }
         let bucket = self.read_bucket(dir, place.bucket)?;
-        let keys = bucket.keys_from(key, place.cell)?;
-        let mut listing = Listing::with_room(keys.len());
-        for found in keys {
+        let mut keys = SortedKeys::default();
+        bucket.keys_from(key, place.cell, &mut keys)?;
+        let mut listing = Listing::with_room(keys.0.len());
+        for found in keys.iter() {
             self.list_entry(&bucket, found, &mut listing)?;
         }
         Ok((place.cell, listing))

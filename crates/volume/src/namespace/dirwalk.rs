@@ -82,7 +82,7 @@ impl Names {
                 let at = block * BLOCK + index as u64 * 8;
                 let key = lo
                     | (index as u64)
-                        << (crate::namespace::dirhash::KEY_BITS - level as u32 * NODE_BITS);
+                        << (crate::medium::dirhash::KEY_BITS - level as u32 * NODE_BITS);
                 match self.open_dir_word(dir, raw, key, level) {
                     Ok(None) => {}
                     Ok(Some(word)) if covered == Some((word.block, word.cell)) => {}
@@ -122,8 +122,7 @@ impl Names {
             }
             match self.read_entry(&bucket, slot) {
                 Ok(entry)
-                    if self.name_hash(entry.name())
-                        == crate::namespace::dirhash::hash_of_key(key) =>
+                    if self.name_hash(entry.name()) == crate::medium::dirhash::hash_of_key(key) =>
                 {
                     visitor(DirItem::Entry { name: entry.name(), target: entry.target, slot })?;
                 }

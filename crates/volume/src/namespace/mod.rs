@@ -12,10 +12,10 @@ pub(crate) mod change;
 #[cfg(test)]
 mod change_tests;
 mod create;
+pub(crate) mod dir_slot;
 pub(crate) mod directory;
 #[cfg(test)]
 mod directory_tests;
-pub(crate) mod dirhash;
 pub(crate) mod dirwalk;
 #[cfg(test)]
 mod namespace_tests;
@@ -109,23 +109,30 @@ impl Names {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let asked = self.ask_for(dir, name);
-        if let Some(found) = asked.as_ref().and_then(|asked| self.remembered(asked)) {
+        if let Some(asked) = self.ask_for(dir, name)
+            && let Some(found) = self.remembered(&asked)
+        {
             return found;
         }
+        self.look_up(dir, name)
+    }
+
+    /// As [`Names::lookup_target`], on the medium.
+    #[inline(never)]
+    fn look_up(&self, dir: Node, name: &[u8]) -> Result<Target> {
         let hash = self.name_hash(name);
         let before = self.sequence_of(dir);
-        let found = self.read_steadily(dir, |inode, identity| {
+        let (found, place) = self.read_steadily(dir, |inode, identity| {
             let at = Dir::of(inode, identity)?;
             let node = match name {
                 b"." => dir,
                 b".." => Node { ino: identity.parent, generation: identity.parent_generation },
                 _ => return self.find(at, hash, name),
             };
-            Ok(Some(Target { node, kind: Kind::Directory }))
+            Ok((Some(Target { node, kind: Kind::Directory }), None))
         })?;
-        if let Some(asked) = &asked {
-            self.remember(asked, before, found);
+        if let Some(asked) = self.ask_for(dir, name) {
+            self.remember(&asked, before, found, place);
         }
         found.ok_or(Errno::NOENT)
     }
@@ -190,7 +197,7 @@ impl Names {
     #[inline]
     fn expect_question(&self, (dir, sequence): (Node, u64), name: &[u8], target: Target) {
         if let Some(asked) = self.ask_for(dir, name) {
-            self.remember(&asked, sequence, Some(target));
+            self.remember(&asked, sequence, Some(target), None);
         }
         let Ok(inode) = self.inode(target.node.ino) else { return };
         for line in [IDENTITY, WORDS, WORDS + LINE, VOLATILE, VOLATILE + LINE] {

@@ -84,8 +84,8 @@ fn target_key(inode: Inode, generation: u32) -> Key {
 }
 
 /// The flags that a new node has from the directory in which it is made.
-pub(crate) fn inherited(kind: Kind, parent: &Identity) -> u16 {
-    if kind == Kind::File { parent.flags & FLAG_ALIGNED } else { 0 }
+pub(crate) fn inherited(kind: Kind, parent: u16) -> u16 {
+    if kind == Kind::File { parent & FLAG_ALIGNED } else { 0 }
 }
 
 /// Checks what is to be made.
@@ -205,7 +205,7 @@ impl Names {
         new: &NewNode<'a>,
         parent: &Held,
     ) -> Result<NewInode<'a>> {
-        let flags = inherited(new.kind, &parent.identity);
+        let flags = inherited(new.kind, parent.identity.flags);
         let mut like = Identity { nlink: 1, flags, ..Identity::default() };
         if new.kind == Kind::Directory {
             like.parent = parent.inode.0;

@@ -14,9 +14,10 @@
 
 use crate::Result;
 use crate::cache::Asked;
-use crate::cache::Target;
+use crate::cache::{EntryPlace, Target};
 use crate::inject::{Bug, injected};
 use crate::inode::{CTIME, Inode, LIVE_DIRTY, index};
+use crate::medium::dirhash::checked;
 use crate::medium::layout::{MOVED, SLOT_NAME};
 use crate::medium::now;
 use crate::namespace::Names;
@@ -24,7 +25,6 @@ use crate::namespace::bucket::{Dir, occupancy_at, slot_at, slot_words, slots_of}
 use crate::namespace::change::{LINES, Named, Step, fence_unless, gone};
 use crate::namespace::check_asked;
 use crate::namespace::directory::{Hit, Search};
-use crate::namespace::dirhash::checked;
 use crate::namespace::{LINKS_MAX, RETRIES, check_name, own_name};
 use crate::txn::acquire::Locked;
 use crate::txn::locked_inodes::Store;
@@ -146,25 +146,35 @@ impl Names {
         let Some(to) = self.ask_for(dir, to) else { return Ok(false) };
         check_asked(&from)?;
         check_asked(&to)?;
-        let Some((parent, directory)) = self.see_kind(dir) else { return Ok(false) };
-        let Some((child, (kind, _))) = self.see_kind(source.node) else { return Ok(false) };
-        let is_parent = matches!(directory, (Kind::Directory, 1..));
-        let busy = (parent.flags | child.flags) & LIVE_DIRTY;
-        if !is_parent || kind != source.kind || busy != 0 || child.seen.inode == parent.seen.inode {
+        let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
+        let Some((child, (kind, ..))) = self.see(source.node) else { return Ok(false) };
+        if kind != source.kind
+            || child.flags & LIVE_DIRTY != 0
+            || child.seen.inode == parent.seen.inode
+        {
             return Ok(false);
         }
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
-        let hashes = [self.name_hash(from.name()), self.name_hash(to.name())];
-        let entry = |key| slot_words(key, from.padded(), from.name().len(), source);
-        let Ok(Some((old, new))) = self.entry_and_new_slot(at, hashes, entry) else {
-            return Ok(false);
+        let now_at = parent.seen.sequence;
+        let slots = match (from.known_at(now_at), to.known_at(now_at)) {
+            (Some((Some(known), old)), Some((None, new))) if known == source => {
+                self.entry_and_slot_at(old, new)
+            }
+            _ => {
+                let hashes = [self.name_hash(from.name()), self.name_hash(to.name())];
+                let entry = |key| slot_words(key, from.padded(), from.name().len(), source);
+                self.entry_and_new_slot(at, hashes, entry)
+            }
         };
-        let (own, seen) = (self.own_record(), [parent.seen, child.seen]);
+        let Ok(Some((old, new))) = slots else { return Ok(false) };
+        let (own, seen) = (self.record_here()?, [parent.seen, child.seen]);
         let Some(named) = self.try_names(own, seen, parent.flags)? else { return Ok(false) };
         let step = Step { dir, asked: Some(&to), time: now() };
-        let left = (new.occupancy | 1 << new.slot) & !(1 << old.slot);
+        let (old, new, in_use) = (old.place, new.place, old.occupancy);
+        let left = (in_use | 1 << new.slot) & !(1 << old.slot);
         let word = Store { at: occupancy_at(new.bucket), value: checked(left) };
-        let done = named.rename(&step, (Some(&from), source), word, |moved| {
+        let places = Some((old, new));
+        let done = named.rename(&step, (Some(&from), source), (word, places), |moved| {
             let place = (new.bucket, new.slot, new.key);
             let entry = self.store_entry(place, (to.padded(), to.name().len()), source)?;
             Ok(fence_unless(entry.and(moved), Bug::NameBeforeInode))
@@ -394,25 +404,27 @@ impl<'v, const N: usize> Named<'v, N> {
     ///
     /// Nothing else of the moved inode changes but its change time, which has a word of its own for
     /// this: a crash may forget or foresee it, as it may a directory's times. So a redo record of
-    /// it stays right.
+    /// it stays right. `places`: where old and new name belong, if all other entries stay.
     #[inline]
     fn rename(
         &self,
         step: &Step<'_>,
         (from, source): (Option<&Asked>, Target),
-        word: Store,
+        (word, places): (Store, Option<(EntryPlace, EntryPlace)>),
         prepare: impl FnOnce(InFlight<'v>) -> Result<Durable<'v>>,
     ) -> Result<bool> {
         let (Locked { seen, .. }, names) = (self.locked, self.names);
-        let (child, gone) = (seen[1], seen.get(2).map(|gone| gone.inode));
+        let (child, gone) = (seen[1], seen.get(2));
         if let Some(gone) = gone
-            && !names.close_for_good(gone)?
+            && !names.close_for_good(&gone.live)?
         {
             return Ok(false);
         }
         let done = self.next(step, (-i64::from(gone.is_some()), 0)).and_then(|next| {
-            let known = self.enter(from, None) & self.enter(step.asked, Some(source));
-            self.carry(step, known, source.kind == Kind::Directory, &next);
+            let known = self.enter(from, None, places.map(|(old, _)| old))
+                & self.enter(step.asked, Some(source), places.map(|(_, new)| new));
+            let takes = source.kind == Kind::Directory;
+            self.carry(step, known, (takes, places.is_some()), &next);
             names.carry_moved(source.node, (child.sequence, child.sequence + 2), step.time);
             let time = step.time.cast_unsigned();
             let moved = names.region.store64(child.inode.at(MOVED), time)?;
@@ -423,9 +435,9 @@ impl<'v, const N: usize> Named<'v, N> {
             self.publish(step, word, &next, Some(&durable))
         });
         match (done, gone) {
-            (Err(errno), Some(gone)) => return names.allow_opens(gone).and(Err(errno)),
+            (Err(errno), Some(gone)) => return names.allow_opens(gone.inode).and(Err(errno)),
             (done, None) => done?,
-            (Ok(()), Some(gone)) => names.forget_identity(gone)?,
+            (Ok(()), Some(gone)) => names.forget_identity(gone.inode)?,
         }
         child.live.0.store(index(CTIME), step.time.cast_unsigned())?;
         child.live.keep_run(child.sequence, child.sequence + 2)?;
@@ -538,11 +550,11 @@ impl Names {
         let done = match gone {
             None => {
                 let named = self.named(op, [parent, child])?;
-                named.rename(&step, from, word, |stored| Ok(op.fence_with(stored)))?
+                named.rename(&step, from, (word, None), |stored| Ok(op.fence_with(stored)))?
             }
             Some(gone) => {
                 let named = self.named(op, [parent, child, gone.inode])?;
-                named.rename(&step, from, word, |stored| Ok(op.fence_with(stored)))?
+                named.rename(&step, from, (word, None), |stored| Ok(op.fence_with(stored)))?
             }
         };
         if done {

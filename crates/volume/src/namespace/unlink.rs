@@ -17,8 +17,8 @@
 //! Locks: the directory's inode, and that of what loses its name.
 
 use crate::Result;
-use crate::cache::Target;
-use crate::data::map::{KIND_LEAF, Map};
+use crate::cache::{EntryPlace, Target};
+use crate::data::map::{KIND_LEAF, key_of};
 use crate::inode::references::OPENS_COUNT;
 use crate::inode::{Inode, LIVE_REDO};
 use crate::medium::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
@@ -35,7 +35,7 @@ use crate::txn::locked_inodes::Held;
 use crate::txn::locked_inodes::Store;
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
-use pmem::Durable;
+use pmem::{Durable, Span};
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
@@ -60,33 +60,37 @@ impl Names {
         }
         self.check_writable()?;
         let Some(asked) = self.ask_for(dir, name) else { return Ok(false) };
-        check_asked(&asked)?;
         let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
-        let Some((child, identity)) = self.see(target.node) else { return Ok(false) };
-        let only = identity.kind() == Some(target.kind) && identity.nlink == 1;
+        let Some((child, (kind, names, _))) = self.see(target.node) else { return Ok(false) };
+        let only = kind == target.kind && names == 1;
         if !only || child.flags & LIVE_REDO != 0 || child.opens & OPENS_COUNT != 0 {
             return Ok(false);
         }
         let mut blocks = [0; DIRECT as usize];
-        let Ok(Some(count)) = self.direct_blocks(&child, &identity, &mut blocks) else {
+        let Ok(Some(count)) = self.direct_blocks(&child, target, &mut blocks) else {
             return Ok(false);
         };
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
-        let hash = self.name_hash(asked.name());
-        let Ok(Some(dir_slot)) = self.entry_slot(at, hash, asked.name(), target) else {
-            return Ok(false);
+        let slot = match asked.known_at(parent.seen.sequence) {
+            Some((Some(known), place)) if known == target => self.entry_at(place),
+            _ => {
+                check_asked(&asked)?;
+                self.entry_slot(at, self.name_hash(asked.name()), asked.name(), target)
+            }
         };
+        let Ok(Some(dir_slot)) = slot else { return Ok(false) };
         let seen = [parent.seen, child.seen];
-        let index = self.own_record();
-        let Some(named) = self.try_names(index, seen, parent.flags)? else { return Ok(false) };
+        let record = self.record_here()?;
+        let Some(named) = self.try_names(record, seen, parent.flags)? else { return Ok(false) };
         let step = Step { dir, asked: Some(&asked), time: now() };
-        let word = (dir_slot.removal(at), -i64::from(dir_slot.is_last()));
+        let blocks_more = -i64::from(dir_slot.is_last());
+        let word = (dir_slot.removal(at), blocks_more, Some(dir_slot.vacated()));
         match named.take(&step, word, None) {
             Ok(true) => {
                 let mut freed =
                     Freed { blocks: &blocks[..count], bucket: 0, inode: Some(target.node.ino) };
                 if dir_slot.is_last() {
-                    freed.bucket = dir_slot.bucket;
+                    freed.bucket = dir_slot.place.bucket;
                 }
                 named.locked.end(LINES, freed).map(|()| true)
             }
@@ -158,32 +162,47 @@ impl Names {
     fn direct_blocks(
         &self,
         looked: &Looked<'_>,
-        identity: &Identity,
+        target: Target,
         blocks: &mut [u64; DIRECT as usize],
     ) -> Result<Option<usize>> {
         let inode = looked.seen.inode;
         let words = self.region.span::<{ 2 * LINE_WORDS }>(inode.at(WORDS))?;
-        let (first, second) = (words.eight(0)?, words.eight(LINE_WORDS)?);
-        let [a, b, c, d, root, attributes, ..] = second;
+        let [root, attributes, ..] = words.four(DIRECT as usize)?;
         if root | attributes != 0 {
             return Ok(None);
         }
-        if identity.kind() == Some(Kind::Symlink) {
+        if target.kind == Kind::Symlink {
             // Its target lies there, or in a block.
             return Ok((looked.size <= INLINE_MAX as u64).then_some(0));
         }
+        let mut any = 0;
+        for at in (0..DIRECT as usize).step_by(4) {
+            any = words.four(at)?.iter().fold(any, |any, word| any | word);
+        }
+        if any == 0 {
+            return Ok(Some(0));
+        }
+        self.leaves((inode, target.node.generation), words, blocks)
+    }
+
+    /// The blocks of these direct words, and how many; `None`: one is no leaf's.
+    #[inline(never)]
+    fn leaves(
+        &self,
+        (inode, generation): (Inode, u32),
+        words: Span<'_, { 2 * LINE_WORDS }>,
+        blocks: &mut [u64; DIRECT as usize],
+    ) -> Result<Option<usize>> {
         let mut count = 0;
-        if first.iter().chain(&[a, b, c, d]).any(|&word| word != 0) {
-            let map = Map::new(self, inode, identity);
-            for (logical, &word) in first.iter().chain(&[a, b, c, d]).enumerate() {
-                match self.open_word(word, map.key(logical as u64))? {
-                    None => {}
-                    Some(word) if word.kind == KIND_LEAF => {
-                        blocks[count] = word.block;
-                        count += 1;
-                    }
-                    Some(_) => return Ok(None),
+        for logical in 0..DIRECT {
+            let word = words.load(logical as usize)?;
+            match self.open_word(word, key_of(inode, generation, logical))? {
+                None => {}
+                Some(word) if word.kind == KIND_LEAF => {
+                    blocks[count] = word.block;
+                    count += 1;
                 }
+                Some(_) => return Ok(None),
             }
         }
         Ok(Some(count))
@@ -237,22 +256,23 @@ impl Names {
 
 impl<const N: usize> Named<'_, N> {
     /// Takes the only name of the second inode, which goes with it, by `word`, and as many blocks
-    /// from the directory as `blocks` tells; `after`: what the word publishes. `false`: it has been
-    /// opened, and nothing has been done.
+    /// from the directory as `blocks` tells; `after`: what the word publishes. `vacated`: where the
+    /// name belongs, if all other entries stay where they are. `false`: it has been opened, and
+    /// nothing has been done.
     pub(super) fn take(
         &self,
         step: &Step<'_>,
-        (word, blocks): (Store, i64),
+        (word, blocks, vacated): (Store, i64, Option<EntryPlace>),
         after: Option<&Durable<'_>>,
     ) -> Result<bool> {
         let (Locked { seen, .. }, names) = (self.locked, self.names);
         let child = seen[1].inode;
-        if !names.close_for_good(child)? {
+        if !names.close_for_good(&seen[1].live)? {
             return Ok(false);
         }
         let done = self.next(step, (-1, blocks)).and_then(|next| {
-            let known = self.enter(step.asked, None);
-            self.carry(step, known, false, &next);
+            let known = self.enter(step.asked, None, vacated);
+            self.carry(step, known, (false, vacated.is_some()), &next);
             self.publish(step, word, &next, after)
         });
         if let Err(errno) = done {
@@ -280,7 +300,7 @@ impl Names {
             let asked = self.ask_for(dir, name);
             let step = Step { dir, asked: asked.as_ref(), time: now() };
             let named = self.named(op, [parent.inode, child.inode])?;
-            if named.take(&step, (word, 0), after.as_ref())? {
+            if named.take(&step, (word, 0, None), after.as_ref())? {
                 self.published(op)?;
                 self.free_forgotten(op, child)?;
                 return self.prune_after(op, at, hit, word.value);
@@ -304,7 +324,7 @@ impl Names {
 
     /// Frees an inode of which nothing but open descriptions is left, if there are none.
     pub(crate) fn drop_if_closed<'v>(&'v self, op: &mut Op<'v>, held: &Held) -> Result<()> {
-        if held.identity.nlink == 0 && self.close_for_good(held.inode)? {
+        if held.identity.nlink == 0 && self.close_for_good(&self.live_lines(held.inode)?)? {
             self.drop_unlinked(op, held.inode, &held.identity)?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::inode::Inode;
 use crate::namespace::Names;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::{Attr, Kind, Node};
+use vfs::{Attr, Kind, LastName, Node};
 
 impl Names {
     /// Writes to `attr` the attributes of what the text leads to from `start`. `false` says
@@ -55,15 +55,21 @@ impl Names {
         Some(Walked { dir, node, attr: self.attributes(node.0).ok()?, way })
     }
 
-    /// What `path` leads to from `start` by plain names: the directory of the last name, and what
-    /// has that name. `None` says nothing.
+    /// Writes to `last` what `path` leads to from `start` by plain names. `false` says nothing.
     #[inline]
-    pub(crate) fn walk_path(&self, start: Node, path: &[u8]) -> Option<(Node, Option<Attr>)> {
-        let (dir, name) = self.walk_to_last(start, path)?;
-        match self.lookup_target(dir, name) {
-            Ok(target) => Some((dir, Some(self.attributes(target.node).ok()?))),
-            Err(Errno::NOENT) => Some((dir, None)),
-            Err(_) => None,
+    pub(crate) fn walk_path(&self, start: Node, path: &[u8], last: &mut LastName) -> bool {
+        let Some((dir, name)) = self.walk_to_last(start, path) else { return false };
+        let found = self.lookup_target(dir, name);
+        last.dir = dir;
+        match found {
+            // Written where it is wanted: it is long.
+            Ok(Target { node, .. }) => {
+                self.attributes_to(node, last.attr.insert(Attr::NONE)).is_ok()
+            }
+            Err(errno) => {
+                last.attr = None;
+                errno == Errno::NOENT
+            }
         }
     }
 

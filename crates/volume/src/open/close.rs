@@ -10,7 +10,7 @@ use crate::data::file::File;
 use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
-    LIVE_STORED, LIVE_WRITTEN, SEQUENCE, index,
+    LIVE_STORED, LIVE_WRITTEN, Live, SEQUENCE, index,
 };
 use crate::medium::layout::{COMMIT, COMMIT_WRITTEN, FLAG_KEEP};
 use crate::open::Opens;
@@ -112,20 +112,26 @@ impl Opens {
     /// The sequence number under which, by a look, a node has none of these volatile flags; `None`
     /// says nothing.
     fn without(&self, node: Node, flags: u64) -> Result<Option<u64>> {
-        Ok(self.looked_at(node, flags)?.map(|(sequence, _)| sequence))
+        let inode = self.inode(node.ino)?;
+        let at = (inode, &self.live_lines(inode)?);
+        Ok(self.looked_at(at, node.generation, flags)?.map(|(sequence, _)| sequence))
     }
 
-    /// Whether, by a look, a node has a name and nothing that waits for its last close; `false`
-    /// says nothing.
-    pub(crate) fn is_at_rest(&self, node: Node) -> Result<bool> {
-        Ok(self.looked_at(node, LAZY)?.is_some_and(|(_, names)| names != 0))
+    /// Whether, by a look, the inode is of this generation and has a name, and nothing of it waits
+    /// for its last close; `false` says nothing.
+    #[inline]
+    pub(crate) fn is_at_rest(&self, at: (Inode, &Live<'_>), generation: u32) -> Result<bool> {
+        Ok(self.looked_at(at, generation, LAZY)?.is_some_and(|(_, names)| names != 0))
     }
 
     /// As [`Opens::without`], with the number of the node's names.
     #[inline]
-    fn looked_at(&self, node: Node, flags: u64) -> Result<Option<(u64, u32)>> {
-        let inode = self.inode(node.ino)?;
-        let live = self.live_lines(inode)?;
+    fn looked_at(
+        &self,
+        (inode, live): (Inode, &Live<'_>),
+        generation: u32,
+        flags: u64,
+    ) -> Result<Option<(u64, u32)>> {
         let sequence = live.0.load(index(SEQUENCE))?;
         let lacks = sequence & 1 == 0
             && live.is_ready(self.epoch)?
@@ -133,7 +139,7 @@ impl Opens {
         if !lacks {
             return Ok(None);
         }
-        let names = self.names_of(inode, node.generation)?;
+        let names = self.names_of(inode, generation)?;
         // A change begun since may have cleared a flag before what that says is durable.
         let same = live.0.load(index(SEQUENCE))? == sequence;
         Ok(names.filter(|_| same).map(|names| (sequence, names)))

@@ -87,6 +87,7 @@ const DESCRIPTIONS: u32 = 64;
 impl Opens {
     /// Where this CPU looks for a free description first, as the distance from what is given beside
     /// it. So two that open and close files do not pass the same entries to each other.
+    #[inline]
     fn description_hint(&self) -> (&AtomicU32, u32) {
         let cpu = current_cpu() as usize % HINTS;
         let first = self.slot() * DESCRIPTIONS + cpu as u32 * (DESCRIPTIONS / HINTS as u32);
@@ -148,13 +149,13 @@ impl Opens {
     ) -> Result<Desc> {
         self.with_orphans_dropped(|| {
             // As in the kernel: without a description nothing is made.
-            let claim = self.claim_description()?;
+            let (claim, lines) = self.claim_description()?;
             // Nobody finds it before the operation ends: nobody can be executing it.
-            let open = |node| self.open_claimed(claim, node, new.kind, flags, Some(dir));
+            let open = |node| self.open_claimed((claim, &lines), node, new.kind, flags, Some(dir));
             match self.create_and(dir, name, new, &open) {
                 Ok((_, opened)) => opened,
                 Err(errno) => {
-                    self.free_description(claim, self.claimed(claim))?;
+                    self.free_description(claim, &lines, self.claimed(claim))?;
                     Err(errno)
                 }
             }
@@ -170,8 +171,8 @@ impl Opens {
         flags: OpenFlags,
         place: Option<Node>,
     ) -> Result<Desc> {
-        let claim = self.claim_description()?;
-        self.open_claimed(claim, node, kind, flags, place)
+        let (claim, lines) = self.claim_description()?;
+        self.open_claimed((claim, &lines), node, kind, flags, place)
     }
 
     /// The state of an entry that this process has claimed, for what it is about to open.
@@ -181,22 +182,23 @@ impl Opens {
     }
 
     /// As above, with a claimed entry, which is free again if that fails.
+    #[inline]
     pub(crate) fn open_claimed(
         &self,
-        desc: Desc,
+        (desc, lines): (Desc, &Lines<'_>),
         node: Node,
         kind: Kind,
         flags: OpenFlags,
         place: Option<Node>,
     ) -> Result<Desc> {
         let inode = self.inode(node.ino)?;
-        let (claimed, lines) = (self.claimed(desc), self.description_lines(desc.index())?);
+        let (claimed, live) = (self.claimed(desc), self.live_lines(inode)?);
         let named = u64::from(node.generation) | u64::from(kind.d_type()) << 32;
         let flags = u64::from((flags.0 & !OPEN_ONLY) as u32);
         let place = place.map_or(0, |dir| dir.ino);
         lines.store_four(index(STATE), [claimed.word(self.epoch), node.ino, named, flags])?;
         lines.store_four(index(POSITION), [0, 0, 0, place])?;
-        let counted = self.add_open(inode, Maker::new(desc, false));
+        let counted = self.add_open((inode, &live), Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
         let same = counted.and_then(|()| self.is_still(inode, node.generation));
         // Another process may have confirmed it already: to the same word. None moves it
@@ -210,7 +212,7 @@ impl Opens {
                 Err(errno)
             }
             (Err(errno), _) => {
-                self.free_description(desc, open)?;
+                self.free_description(desc, lines, open)?;
                 Err(errno)
             }
         }
@@ -223,8 +225,8 @@ impl Opens {
         self.read_steadily(node, |_, identity| identity.kind().ok_or(Errno::IO))
     }
 
-    /// Finds a free entry and makes it this process's, which holds it.
-    pub(crate) fn claim_description(&self) -> Result<Desc> {
+    /// Finds a free entry and makes it this process's, which holds it; gives its lines, too.
+    pub(crate) fn claim_description(&self) -> Result<(Desc, Lines<'_>)> {
         let count = self.rt.layout.description_count as u32;
         let (hint, first) = self.description_hint();
         let start = hint.load(Ordering::Relaxed).wrapping_add(first);
@@ -252,7 +254,7 @@ impl Opens {
             if index_at != start {
                 hint.store(index_at.wrapping_sub(first), Ordering::Relaxed);
             }
-            return Ok(desc);
+            return Ok((desc, lines));
         }
         Err(Errno::NFILE)
     }
@@ -265,10 +267,15 @@ impl Opens {
 
     /// Puts an entry back whose reference is given back (or was never taken): it is in `state` and
     /// this process's to free, so another process moves it only to confirm that.
-    pub(crate) fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
-        let lines = self.description_lines(desc.index())?;
-        Self::clear_holders(&lines)?;
-        if self.was_handed(desc, &lines)? {
+    #[inline]
+    pub(crate) fn free_description(
+        &self,
+        desc: Desc,
+        lines: &Lines<'_>,
+        state: DescState,
+    ) -> Result<()> {
+        Self::clear_holders(lines)?;
+        if self.was_handed(desc, lines)? {
             self.dismiss_carrier(desc)?;
         }
         let free = DescState { phase: Phase::Free, ..state };
@@ -292,7 +299,12 @@ impl Opens {
             cold_path();
             return Err(Errno::BADF);
         }
-        let lines = self.rt.span::<8>(self.rt.description(desc.index()))?;
+        self.opened_in(desc, &self.rt.span::<8>(self.rt.description(desc.index()))?)
+    }
+
+    /// The same, with the first line of its entry, or both.
+    #[inline(always)]
+    fn opened_in<const WORDS: usize>(&self, desc: Desc, lines: &Span<'_, WORDS>) -> Result<Opened> {
         let [state, ino, node, flags] = loop {
             let words = lines.four(index(STATE))?;
             // The others are another description's, or in part, if this one was closed meanwhile.
@@ -381,8 +393,11 @@ impl Opens {
 
     /// Drops this process's hold.
     pub(crate) fn close_description(&self, desc: Desc) -> Result<()> {
-        let opened = self.opened(desc)?;
+        if u64::from(desc.index()) >= self.rt.layout.description_count {
+            return Err(Errno::BADF);
+        }
         let lines = self.description_lines(desc.index())?;
+        let opened = self.opened_in(desc, &lines)?;
         if self.is_own(desc, &lines)? {
             let dropping = DescState {
                 phase: Phase::Dropping,
@@ -392,7 +407,7 @@ impl Opens {
             let word = dropping.word(self.epoch);
             if lines.cas(index(STATE), opened.state, word)?.is_ok() {
                 if self.is_own(desc, &lines)? {
-                    return self.finish_dropping(desc, dropping, opened.node);
+                    return self.finish_dropping((desc, &lines), dropping, opened.node);
                 }
                 // Another process took hold, or handed it over, in between.
                 lines.store(index(STATE), opened.state)?;
@@ -422,24 +437,33 @@ impl Opens {
             self.turn_desc(desc.index(), dropping, state)?;
             return if self.is_held(desc.index())? { Ok(()) } else { self.drop_description(desc) };
         }
-        self.finish_dropping(desc, dropping, self.node_of_entry(desc.index())?)
+        let lines = self.description_lines(desc.index())?;
+        self.finish_dropping((desc, &lines), dropping, self.node_of_entry(desc.index())?)
     }
 
     /// The rest of a drop, from `state` on: phase dropping (or, after a death, dropped).
-    fn finish_dropping(&self, desc: Desc, state: DescState, node: Node) -> Result<()> {
+    #[inline]
+    fn finish_dropping(
+        &self,
+        (desc, lines): (Desc, &Lines<'_>),
+        state: DescState,
+        node: Node,
+    ) -> Result<()> {
         self.drop_description_locks(desc, node.ino)?;
         let finished = self.give_back(desc, state, node);
-        self.free_description(desc, state)?;
+        self.free_description(desc, lines, state)?;
         finished
     }
 
     /// Gives the reference of a description back, unless that has happened, and finishes the inode
     /// if it was the last.
+    #[inline]
     fn give_back(&self, desc: Desc, state: DescState, node: Node) -> Result<()> {
         let inode = self.inode(node.ino)?;
+        let live = self.live_lines(inode)?;
         let left = if state.phase == Phase::Dropping {
             // It says so itself when the inode's word names another one: `Opens::confirm`.
-            self.drop_open(inode, Maker::new(desc, true))?
+            self.change_opens(&live, Maker::new(desc, true), true)?
         } else {
             match self.opens(inode) {
                 // Freed already.
@@ -447,7 +471,10 @@ impl Opens {
                 left => left?,
             }
         };
-        if left == 0 { self.finish_inode(node) } else { Ok(()) }
+        if left != 0 || self.is_at_rest((inode, &live), node.generation)? {
+            return Ok(());
+        }
+        self.finish_inode(node)
     }
 
     /// The node that an entry names.
@@ -457,10 +484,8 @@ impl Opens {
     }
 
     /// The node is not open any more: does what waited for that.
+    #[inline(never)]
     fn finish_inode(&self, node: Node) -> Result<()> {
-        if self.is_at_rest(node)? {
-            return Ok(());
-        }
         let nameless = match self.read_steadily(node, |_, identity| Ok(identity.nlink == 0)) {
             // Freed already, by the process that unlinked it.
             Err(Errno::STALE) => return Ok(()),
@@ -568,7 +593,8 @@ impl Opens {
         let state = DescState { phase: self.desc_state(desc.index())?.phase, ..state };
         let mine = DescState { slot: self.slot(), ..state };
         if self.turn_desc(desc.index(), state, mine)? {
-            self.finish_dropping(desc, mine, self.node_of_entry(desc.index())?)
+            let lines = self.description_lines(desc.index())?;
+            self.finish_dropping((desc, &lines), mine, self.node_of_entry(desc.index())?)
         } else {
             Ok(())
         }

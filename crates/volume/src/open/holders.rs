@@ -65,7 +65,8 @@ impl Opens {
     }
 
     /// Whether this process holds an entry, no other does, and it is not in flight.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "each last close asks twice")]
     pub(crate) fn is_own(&self, desc: Desc, lines: &Lines<'_>) -> Result<bool> {
         let (own, bit) = self.own_hold();
         let [first, a, b, c] = lines.four(index(HOLDERS))?;

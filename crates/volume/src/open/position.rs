@@ -238,10 +238,10 @@ mod tests {
         let mut moving = volume.moving(desc).unwrap();
         moving.begin().unwrap();
         volume.close_description(desc).unwrap();
-        let claimed = volume.claim_description().unwrap();
+        let (claimed, lines) = volume.claim_description().unwrap();
         let state = volume.claimed(claimed);
         assert_eq!(claimed.index(), desc.index());
-        volume.free_description(claimed, state).unwrap();
+        volume.free_description(claimed, &lines, state).unwrap();
         drop(moving);
         assert_eq!(holder(&volume, desc), None);
     }

@@ -335,6 +335,7 @@ impl Opens {
     }
 
     /// Any close of a file drops the process's POSIX locks on it.
+    #[inline]
     pub(crate) fn release_process_locks(&self, node: Node) -> Result<()> {
         if !self.has_locked.load(Ordering::Relaxed) || self.chain_is_empty(node.ino)? {
             return Ok(());
@@ -346,6 +347,7 @@ impl Opens {
     // ---- at the end, and after a death ----------------------------------------------------------
 
     /// Drops the locks of a description that is being dropped.
+    #[inline]
     pub(crate) fn drop_description_locks(&self, desc: Desc, ino: u64) -> Result<()> {
         if self.chain_is_empty(ino)? {
             return Ok(());

@@ -176,6 +176,7 @@ impl Space {
     // ----------------------------------------------------------------------------------
 
     /// The chunk that holds a block of the pool, and the block's index in it.
+    #[inline]
     pub(crate) fn chunk_of(&self, block: u64) -> (u64, u64) {
         let index = block - self.pool() / BLOCK;
         (index / CHUNK_BLOCKS, index % CHUNK_BLOCKS)
@@ -283,6 +284,7 @@ impl Space {
         Ok(CHUNK_BLOCKS.wrapping_sub(self.rt.load(self.rt.chunk(chunk) + USED)?))
     }
 
+    #[inline]
     pub(crate) fn mask(&self, chunk: u64, mask: Mask) -> Result<u64> {
         Ok(self.rt.load(self.rt.chunk(chunk) + mask as u64)?)
     }

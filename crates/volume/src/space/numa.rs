@@ -200,7 +200,16 @@ pub struct NumaUse {
 }
 
 impl Space {
+    #[inline]
     fn topology(&self) -> &Topology {
+        match self.numa.topology.get() {
+            Some(topology) => topology,
+            None => self.detect_topology(),
+        }
+    }
+
+    #[cold]
+    fn detect_topology(&self) -> &Topology {
         let topology = &self.numa.topology;
         if topology.get().is_none() {
             // Looked at before it is set: a child forked meanwhile does not wait for who looked.

@@ -99,7 +99,14 @@ impl Operations {
         Ok(())
     }
 
-    /// This CPU's operation record.
+    /// This CPU's operation record, and its number.
+    #[inline(always)]
+    pub(crate) fn record_here(&self) -> Result<(u32, Record<'_>)> {
+        let index = self.own_record();
+        Ok((index, Record::new(self, index)?))
+    }
+
+    /// The number of this CPU's operation record.
     #[inline(always)]
     pub(crate) fn own_record(&self) -> u32 {
         let (cpu, count) = (current_cpu(), self.rt.layout.op_count as u32);
@@ -127,16 +134,15 @@ impl Operations {
         Ok(Some(owner))
     }
 
-    /// Takes the record of this index, the locks of what was seen, and the right to work. `None`:
+    /// Takes the record of this number, the locks of what was seen, and the right to work. `None`:
     /// something of that is not to be had at once, and nothing is taken.
     #[inline(always)]
     pub(crate) fn try_acquire<'v, const N: usize>(
         &'v self,
-        index: u32,
+        (index, record): (u32, Record<'v>),
         anchor: Anchor,
         seen: [Seen<'v>; N],
     ) -> Result<Option<Locked<'v, N>>> {
-        let record = Record::new(self, index)?;
         let Some(owner) = self.try_claim(&record, index)? else {
             cold_path();
             return Ok(None);
@@ -159,7 +165,7 @@ impl Operations {
             Anchor::Open(desc, state) => Ok(self.state_word(desc)? == state),
             Anchor::InUse => {
                 for one in inodes {
-                    if !self.inode_in_use(one.inode.0)? {
+                    if !self.is_used(one.inode)? {
                         return Ok(false);
                     }
                 }

@@ -5,7 +5,7 @@
 
 use crate::Result;
 use crate::inode::references::{Maker, OPENS_COUNT, OPENS_DEAD};
-use crate::inode::{Current, Inode, LIVE_DAMAGED, READY, SEQUENCE, index};
+use crate::inode::{Current, Inode, LIVE_DAMAGED, Live, READY, SEQUENCE, index};
 use crate::medium::layout::Identity;
 use crate::txn::Operations;
 use rustix::io::Errno;
@@ -75,9 +75,12 @@ impl Operations {
 
     /// Adds the reference of the description that `maker` names; `ESTALE` if the inode is being
     /// freed.
-    pub(crate) fn add_open(&self, inode: Inode, maker: Maker) -> Result<()> {
-        self.ensure_used(inode)?;
-        self.change_opens(inode, maker, false).map(drop)
+    #[inline]
+    pub(crate) fn add_open(&self, (inode, live): (Inode, &Live<'_>), maker: Maker) -> Result<()> {
+        if !live.is_ready(self.epoch)? {
+            self.ensure_used(inode)?;
+        }
+        self.change_opens(live, maker, false).map(drop)
     }
 
     /// The description that changed the references last.

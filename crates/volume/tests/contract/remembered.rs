@@ -3,7 +3,7 @@
 //! Two attachments change one tree in turns, by runs of calls of one of them and of both, and each
 //! is asked for everything after every call. What is there is read from the directories themselves.
 
-use crate::common::Place;
+use crate::common::{Place, new_file};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use vfs::{
@@ -157,4 +157,55 @@ fn what_is_remembered_is_what_is_there() {
     }
     first.detach().expect("detached");
     second.detach().expect("detached");
+}
+
+/// Who remembers where names belong makes and takes them there, also when buckets were split and
+/// merged since, by this one or another.
+#[test]
+fn names_come_and_go_where_they_belong() {
+    let place = Place::formatted("remembered-places");
+    let first = place.attach();
+    let other = place.attach();
+    let volumes = [&*first, &*other];
+    let (root, new) = (first.root(), new_file());
+    let mut random = Random(0x9E37_79B9);
+    let mut there: BTreeMap<Vec<u8>, Node> = BTreeMap::new();
+    let name_of = |at: usize| format!("name {at}").into_bytes();
+    // First there are more and more of them, then fewer and fewer.
+    for step in 0..4000 {
+        let volume = volumes[usize::from(random.below(9) == 0)];
+        let name = name_of(random.below(300));
+        let grows = random.below(10) < if step < 2000 { 8 } else { 2 };
+        assert_eq!(volume.lookup(root, &name).ok(), there.get(&name).copied());
+        match there.get(&name).copied() {
+            None if grows => {
+                there.insert(name.clone(), volume.create(root, &name, &new).unwrap());
+            }
+            Some(node) if !grows => {
+                let at = EntryName { dir: root, name: &name, found: Some((node, Kind::File)) };
+                volume.remove(&at, Removes::Name).unwrap();
+                there.remove(&name);
+            }
+            Some(node) => {
+                let to = name_of(random.below(300));
+                if volume.lookup(root, &to).is_ok() {
+                    continue;
+                }
+                let from = EntryName { dir: root, name: &name, found: Some((node, Kind::File)) };
+                volume.rename(&from, &EntryName::new(root, &to), RenameFlags::new(0)).unwrap();
+                there.remove(&name);
+                there.insert(to, node);
+            }
+            None => {}
+        }
+        if step % 50 == 0 {
+            for volume in volumes {
+                let told = entries(volume, root);
+                assert_eq!(told.len(), there.len() + 2, "step {step}");
+                assert!(there.iter().all(|(name, node)| told[name].0 == node.ino));
+            }
+        }
+    }
+    first.detach().expect("detached");
+    other.detach().expect("detached");
 }

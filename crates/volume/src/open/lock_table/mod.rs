@@ -543,11 +543,13 @@ impl Chain<'_> {
 
 impl Opens {
     /// How many entries carry chains.
+    #[inline]
     fn chains_of_locks(&self) -> u64 {
         (self.rt.layout.lock_count / 16).clamp(2, CHAINS_MAX)
     }
 
     /// Index of the chain of an inode.
+    #[inline]
     fn chain_of(&self, ino: u64) -> u32 {
         let hash = ino.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         ((hash * (self.chains_of_locks() - 1)) >> 32) as u32 + 1
@@ -580,6 +582,7 @@ impl Opens {
     }
 
     /// First entry of a chain, index + 1; 0: none.
+    #[inline]
     fn chain_head(&self, at: u64) -> Result<u64> {
         let word = self.rt.load(at + HEAD)?;
         Ok(if (word >> 32) as u32 == self.epoch { word & u64::from(u32::MAX) } else { 0 })

@@ -10,8 +10,8 @@
 //! ones.
 
 use crate::Result;
+use crate::medium::Medium;
 use crate::medium::map_word::MIX;
-use crate::namespace::Names;
 use rustix::io::Errno;
 use siphasher::sip::SipHasher13;
 
@@ -44,7 +44,7 @@ pub(crate) fn hash_of_key(key: u64) -> u64 {
     (key & KEY_MASK) >> EXTRA_BITS
 }
 
-impl Names {
+impl Medium {
     /// The 52 hash bits of a name; never 0.
     #[inline]
     pub(crate) fn name_hash(&self, name: &[u8]) -> u64 {
