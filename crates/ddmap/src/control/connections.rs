@@ -12,7 +12,7 @@
 use crate::control::interruption;
 use crate::control::node_messages::{self, NodeReply};
 use crate::control::transport::{Carrier, Fetch, GivenUp, Unreached};
-use crate::protocol::messages::{Answer, Request};
+use crate::protocol::messages::{Answer, KeptPage, Request};
 use crate::protocol::{NodeId, PAGE, Version};
 use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::store::{Listed, Standing, Store};
@@ -220,7 +220,7 @@ impl Links {
     }
 
     /// Asks for pages that nobody waits for, and puts the connection back.
-    fn leave(&self, node: NodeId, mut link: Link, releases: Vec<(u64, Version)>, fetch: Fetch) {
+    fn leave(&self, node: NodeId, mut link: Link, releases: Vec<KeptPage>, fetch: Fetch) {
         let (pages, releases_any) = (fetch.next, !releases.is_empty());
         if pages.is_empty() && !releases_any {
             return self.idle().push(Idle { node, link, coming: None });

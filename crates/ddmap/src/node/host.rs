@@ -7,8 +7,8 @@ use crate::control::status::VolumeStatus;
 use crate::control::transport::Carrier;
 use crate::node::eviction::{Evictor, Made};
 use crate::node::whole_batches;
-use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{NodeId, Version, reconcile};
+use crate::protocol::messages::{Answer, KeptPage, PAGES, Request};
+use crate::protocol::{NodeId, Verdict, reconcile};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::Store;
 use crate::shared_memory::view::{Mapper, SharedRegion, View};
@@ -60,11 +60,11 @@ pub struct Hosts {
 struct NoHands;
 
 impl Mapper for NoHands {
-    fn install(&self, _: u64, _: Option<&[u8]>) -> crate::protocol::Installed {
+    fn install(&self, _: u64, _: Option<&[u8]>, _: bool) -> crate::protocol::Installed {
         unreachable!("nothing is brought")
     }
 
-    fn show(&self, _: u64) -> crate::protocol::Shown {
+    fn show(&self, _: u64, _: bool, _: bool) -> crate::protocol::Shown {
         unreachable!("nothing is shown")
     }
 
@@ -152,19 +152,24 @@ impl Hosted {
         loop {
             let answer = self.ask(holder, &Request::Claims { from }, PATIENCE).ok()?;
             let Answer::Claims { claims, next } = answer else { return None };
-            let in_vain = |claim: &(u64, Version)| {
-                let mut steps = reconcile(claim.0, claim.1);
+            let told = |claim: KeptPage| {
+                let mut steps = reconcile(claim);
                 loop {
-                    if let Some(drop) = steps.step(holder, &view) {
-                        return drop;
+                    match steps.step(holder, &view) {
+                        None => {}
+                        Some(Verdict::Right) => return None,
+                        Some(Verdict::InVain) => {
+                            return Some(KeptPage { is_spare: false, ..claim });
+                        }
+                        Some(Verdict::Spare) => return Some(KeptPage { is_spare: true, ..claim }),
                     }
                 }
             };
-            let pages: Vec<_> = claims.into_iter().filter(in_vain).collect();
+            let pages: Vec<_> = claims.into_iter().filter_map(told).collect();
             for pages in pages.chunks(PAGES) {
                 let request = Request::Release { pages: pages.to_vec() };
                 self.ask(holder, &request, PATIENCE).ok()?;
-                dropped += pages.len() as u64;
+                dropped += pages.iter().filter(|one| !one.is_spare).count() as u64;
             }
             from = match next {
                 Some(next) if next > from => next,
@@ -261,6 +266,7 @@ impl Hosts {
             session: ground.table.life(),
             volume: about.uuid,
             term: about.term,
+            store: 0,
         };
         let links =
             Links::new(self.store.clone(), hello, about.pages, self.wire.clone()).blocking();

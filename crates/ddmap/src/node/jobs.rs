@@ -221,7 +221,7 @@ impl Shared {
         let ground = hosted.evictor.ground();
         let stays = |page: &u64| ground.table.word(*page).flags().has(Flags::STAYS);
         let owner = |page: u64| match ground.place(page) {
-            Ok(Location::Held(owner, _)) => owner.number(),
+            Ok(Location::Held(owner, ..)) => owner.number(),
             _ => 0,
         };
         let there = |page: &u64| owner(*page) == to;
@@ -389,7 +389,7 @@ impl Shared {
         let table = &hosted.evictor.ground().table;
         let is_missing = |page: &u64| {
             let word = table.word(*page);
-            word.flags().has(Flags::STAYS) && word.state() != State::Owned
+            word.flags().has(Flags::STAYS) && !word.state().is_here()
         };
         let pages: Vec<u64> = table.touched().filter(is_missing).collect();
         let total = pages.len() as u64;

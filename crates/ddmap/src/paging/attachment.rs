@@ -148,6 +148,7 @@ pub fn pager_of(
         session: ground.table.life(),
         volume: about.uuid,
         term: about.term,
+        store: 0,
     };
     await_node(&store, wishes.patience);
     let wire = wire(&store, &asked)?;

@@ -113,7 +113,8 @@ impl<'g> Tables<'g> {
     fn place(&self, page: u64) -> Result<u64, u64> {
         let word = self.ground.table.word(page);
         let place = match word.state() {
-            State::Owned => Location::Held(self.ground.here(), word.version()),
+            // Behind the move it has no spare: that is told by who the host is.
+            State::Owned | State::Clean => Location::Held(self.ground.here(), word.version(), None),
             _ => self.ground.place(page).map_err(|_| page)?,
         };
         Ok(place.word(page))
@@ -260,7 +261,7 @@ impl Store {
         let none = Flags::default();
         for page in table.touched() {
             let word = table.word(page);
-            if matches!(word.state(), State::Owned | State::Kept) {
+            if word.state().is_here() || word.state() == State::Kept {
                 table.put(page, Word::new(State::Kept, none, word.version()));
             } else if word.0 != 0 {
                 table.put(page, Word(0));
@@ -306,7 +307,7 @@ impl Store {
         let pages = parts.filter(|first| places.has_memory(*first));
         let pages = pages.flat_map(|first| first..(first + PLACES).min(moved.pages));
         let owner = |page| match places.get(page) {
-            Ok(Location::Held(owner, _)) => Some(owner),
+            Ok(Location::Held(owner, ..)) => Some(owner),
             _ => None,
         };
         Ok(pages.filter_map(owner).collect())
@@ -331,7 +332,7 @@ impl Store {
             if word.state() == State::Kept {
                 // In a later version than the directory's, perhaps.
                 places
-                    .set(page, Location::Held(here, word.version()))
+                    .set(page, Location::Held(here, word.version(), None))
                     .map_err(|errno| text(&format!("its directory: {}", os::describe(errno))))?;
             } else if !places.has_memory(page) {
                 continue;
@@ -451,7 +452,7 @@ fn word_at_arrival(here: NodeId, place: Location, kept: Option<Word>) -> Word {
     let version = place.version();
     let none = Flags::default();
     let is_here = kept.is_some_and(|kept| {
-        place == Location::Held(here, version)
+        place == Location::Held(here, version, None)
             && (kept.state(), kept.version()) == (State::Kept, version)
     });
     match place {

@@ -43,7 +43,7 @@ const LIVE_NAME: &str = "live";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolTable");
 /// Changes when the structures do: builds of different layouts do not share a table.
-const LAYOUT: u64 = 3;
+const LAYOUT: u64 = 4;
 
 const HEADER_MAGIC: u64 = 0;
 const HEADER_LAYOUT: u64 = 8;
@@ -415,13 +415,13 @@ impl Table {
     /// A page of this word is wanted now. It is a hint: it is lost if the word changes meanwhile.
     pub fn heat(&self, page: u64, word: Word, now: u16) {
         let wanted = word.wanted(now);
-        if word.state() == State::Owned && word != wanted {
+        if word.state().is_here() && word != wanted {
             // As said.
             let _ = self.region.shared_cas(Self::at(page), word.0, wanted.0);
         }
     }
 
-    /// Its node asks about a page of this word, which is owned: gives its word from now on. `None`:
+    /// Its node asks about a page of this word, which is here: gives its word from now on. `None`:
     /// it was another one.
     pub fn ask(&self, page: u64, word: Word) -> Option<Word> {
         let asked = word.asked();

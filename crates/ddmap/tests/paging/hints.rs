@@ -27,7 +27,7 @@ fn away(local: u64, ahead: PrefetchMode) -> (World, Region, Region) {
         .unwrap();
     for page in 0..PAGES {
         while engine.shared_store(page * PAGE, page + 1).is_err() {
-            world.pager.serve(engine.base() as usize + (page * PAGE) as usize).unwrap();
+            world.pager.serve(engine.base() as usize + (page * PAGE) as usize, true).unwrap();
         }
         if world.pager.ground().room.missing() > 0 {
             world.evict(8);
@@ -61,7 +61,7 @@ fn touch(world: &World, mapping: &Region, pages: impl Iterator<Item = u64>) -> (
     let before = counts();
     for page in pages {
         while mapping.load64(page * PAGE).is_err() {
-            world.pager.serve(mapping.base() as usize + (page * PAGE) as usize).unwrap();
+            world.pager.serve(mapping.base() as usize + (page * PAGE) as usize, true).unwrap();
         }
         assert_eq!(mapping.load64(page * PAGE), Ok(page + 1));
     }
