@@ -90,11 +90,12 @@ impl Links {
         self.idle.lock()
     }
 
-    fn address(&self, node: NodeId) -> Result<SocketAddr, Unreached> {
+    /// Where a node is reached, and which store it has: another one under its number is not it.
+    fn address(&self, node: NodeId) -> Result<(SocketAddr, u64), Unreached> {
         self.learn();
         match self.listed.lock().iter().find(|member| member.0 == node) {
-            Some((_, _, Standing::Gone)) => Err(Unreached::Gone),
-            Some((_, address, _)) => Ok(*address),
+            Some((_, _, Standing::Gone, _)) => Err(Unreached::Gone),
+            Some((_, address, _, store)) => Ok((*address, *store)),
             None => Err(Unreached::Silent),
         }
     }
@@ -105,9 +106,9 @@ impl Links {
     }
 
     fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
-        let address = self.address(node)?;
+        let (address, store) = self.address(node)?;
         let (process, session) = *self.own.lock();
-        let hello = Hello { process, session, ..self.hello };
+        let hello = Hello { process, session, store, ..self.hello };
         let goes_on = || interruption::interrupted().is_none();
         let link = Link::connect_while(address, CONNECT, &hello, &self.wire, &goes_on);
         let mut link = link.map_err(|_| Unreached::Silent)?;

@@ -68,7 +68,7 @@ impl Shared {
         for (folder, about) in self.store.discarded() {
             let volume = Some((about.uuid, about.term));
             let before = silent.len();
-            for (node, address, standing) in self.members.addresses() {
+            for (node, address, standing, _) in self.members.addresses() {
                 if node == self.here() || standing == Standing::Gone {
                     continue;
                 }

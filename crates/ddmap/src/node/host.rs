@@ -11,6 +11,7 @@ use crate::protocol::messages::{Answer, KeptPage, PAGES, Request};
 use crate::protocol::{NodeId, Verdict, reconcile};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::Store;
+use crate::shared_memory::table;
 use crate::shared_memory::view::{Mapper, SharedRegion, View};
 use crate::wire::{Hello, Wire};
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,12 +112,8 @@ impl Hosted {
         let table = &self.evictor.ground().table;
         let others = table.processes().into_iter();
         let living = others.filter(|one| *one != table.me() && !table.is_dead(*one));
-        let name = |claimant| {
-            let pid = table.published(claimant)?.pid;
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            Some(format!("{pid} ({})", name.trim()))
-        };
-        living.map(|one| name(one).unwrap_or_else(|| "one without a number".to_owned())).collect()
+        let pid = |claimant| table.published(claimant).map_or(0, |published| published.pid);
+        living.map(|one| table::process_name(pid(one))).collect()
     }
 
     /// Those that are not left alone.

@@ -105,7 +105,7 @@ impl Shared {
     pub(super) fn may_be_hosted(&self, uuid: [u8; 16]) -> bool {
         let others = self.members.addresses().into_iter();
         let mut others = others.filter(|one| one.0 != self.here() && one.2 != Standing::Gone);
-        others.any(|(_, address, _)| {
+        others.any(|(_, address, ..)| {
             let asked = NodeRequest::Where { name: None };
             let told = say(address, &self.about, Some((uuid, 1)), &asked, &self.wire);
             !matches!(told, Ok(NodeReply::Refused { .. }))
@@ -355,7 +355,7 @@ impl Shared {
         let asked = || format!("reach node {}", moved.node);
         let all = self.members.addresses();
         let found = all.into_iter().find(|one| one.0.number() == moved.node);
-        let (_, address, _) =
+        let (_, address, ..) =
             found.ok_or_else(|| DomainError::new(asked(), "the domain has no such node", ""))?;
         let volume = Some((moved.uuid, moved.term - 1));
         let ask = NodeRequest::TakeOver { attempt: moved.attempt };
@@ -402,7 +402,7 @@ impl Shared {
     /// does not answer.
     pub(super) fn knows_attempt(&self, moved: &Moved) -> Option<bool> {
         let all = self.members.addresses();
-        let (_, address, _) = all.into_iter().find(|one| one.0.number() == moved.node)?;
+        let (_, address, ..) = all.into_iter().find(|one| one.0.number() == moved.node)?;
         let ask = NodeRequest::Attempt { attempt: moved.attempt };
         match say(address, &self.about, None, &ask, &self.wire) {
             Ok(NodeReply::Done) => Some(true),

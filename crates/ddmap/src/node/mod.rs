@@ -41,6 +41,7 @@ use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::store::{Listed, Lock, Store};
+use crate::shared_memory::table::LAYOUT;
 use crate::shared_memory::uffd::{self, Uffd};
 use crate::wire::link::Link;
 use crate::wire::server::Server;
@@ -307,6 +308,7 @@ impl Node {
         check_page_size(&asked, rustix::param::page_size() as u64)?;
         let store = Store::create(&options.store)?;
         let lock = store.lock()?;
+        store.convert()?;
         check_capacity(&store, options.capacity)?;
         options
             .wire
@@ -589,7 +591,10 @@ impl Shared {
             LocalRequest::Ordered { volume } => self.ordered(&volume),
             LocalRequest::Where { volume } => self.host_of(&volume),
             LocalRequest::Status => LocalReply::Status(self.status()),
-            LocalRequest::Attached { volume, slot, life, wish } => {
+            LocalRequest::Attached { layout, .. } if layout != LAYOUT => LocalReply::Refused {
+                text: "it is of another release than its node; start it by the node's".to_owned(),
+            },
+            LocalRequest::Attached { volume, slot, life, wish, .. } => {
                 let claimant = Claimant { slot, life };
                 match self.attached(&volume, (claimant, wish), descriptors) {
                     Ok(()) => {

@@ -73,14 +73,21 @@ impl RegionPager {
     }
 
     /// Maps so many pages, at most, as far as they are here, and not mapped already, in a mapping
-    /// (`None`: the engine's own). Clean ones are protected; but where pages are to stay, since the
-    /// kernel looks at them, a clean one is left to its own touch.
+    /// (`None`: the engine's own). Clean ones are protected; but where the kernel may store, a
+    /// clean one is left to its own touch.
     pub(super) fn map_run(&self, first: u64, most: u64, map: Option<PagedMapping>) {
         let table = &self.ground.table;
         let map = map.unwrap_or_else(|| {
             let bytes = self.main.1.load(Ordering::Relaxed);
             let start = self.main.0.load(Ordering::Relaxed);
-            PagedMapping { start, page: 0, pages: bytes / PAGE, shared: true, stays: false }
+            PagedMapping {
+                start,
+                page: 0,
+                pages: bytes / PAGE,
+                shared: true,
+                stays: false,
+                writes: false,
+            }
         });
         let Some((at, most)) = map.part_of(first, most) else { return };
         let first = first.max(map.page);
@@ -94,7 +101,7 @@ impl RegionPager {
         let mut page = first;
         while let Some(found) = (page < end).then(|| state(page)).flatten() {
             let is_clean = found == State::Clean;
-            if !found.is_here() || is_clean && map.stays {
+            if !found.is_here() || is_clean && map.opens() {
                 break;
             }
             let run = 1 + (page + 1..end).take_while(|next| state(*next) == Some(found)).count();

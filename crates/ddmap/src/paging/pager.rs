@@ -278,7 +278,14 @@ impl RegionPager {
         let maps = Maps::new().map_err(|error| error.errno())?;
         let (start, bytes) =
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(PagedMapping { start, page: 0, pages: bytes / PAGE, shared: true, stays: false });
+        maps.add(PagedMapping {
+            start,
+            page: 0,
+            pages: bytes / PAGE,
+            shared: true,
+            stays: false,
+            writes: false,
+        });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
@@ -304,11 +311,11 @@ impl RegionPager {
     }
 
     /// Whether a touch in a mapping is as one that stores to the page, which is not clean then. In a
-    /// private mapping a store copies it. Where pages are to stay the kernel looks at them, and finds
-    /// none that is protected.
+    /// private mapping a store copies it. Where pages are to stay, and where the program may store,
+    /// the kernel may be about to: it finds no page that is protected.
     fn is_store(&self, map: Option<PagedMapping>, stores: bool) -> bool {
-        let (shared, stays) = map.map_or((true, false), |map| (map.shared, map.stays));
-        stores && shared || stays || !self.keeps_clean
+        let of_map = |map: PagedMapping| stores && map.shared || map.opens();
+        map.map_or(stores, of_map) || !self.keeps_clean
     }
 
     /// In a signal handler: does what a touch needs, if that takes no message and no wait. `false`:
@@ -607,7 +614,14 @@ impl Pager for RegionPager {
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
         let pages = whole / PAGE;
-        let map = PagedMapping { start: address, page: 0, pages, shared: true, stays: false };
+        let map = PagedMapping {
+            start: address,
+            page: 0,
+            pages,
+            shared: true,
+            stays: false,
+            writes: false,
+        };
         let registered = if self.is_unsettled.load(Ordering::Relaxed) {
             self.register(map)
         } else {

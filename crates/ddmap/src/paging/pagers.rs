@@ -383,6 +383,13 @@ impl Pagers {
         outcome.get()
     }
 
+    /// From here on the program may store to what it has mapped in a range of addresses.
+    pub fn may_store(start: usize, end: usize) {
+        if Self::any() {
+            each(|pager| pager.may_store(&(start..end)));
+        }
+    }
+
     /// What was mapped in a range of addresses is there no more: touches of it are not for a pager.
     pub fn unmap(start: usize, end: usize) {
         if !Self::any() {

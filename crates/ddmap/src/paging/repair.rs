@@ -94,11 +94,28 @@ struct HeldRegion {
     latest: HashMap<u64, (NodeId, Version)>,
     all: HashMap<(u64, NodeId), Version>,
     silent: Vec<NodeId>,
+    /// The nodes that the domain has, or had.
+    known: Vec<NodeId>,
+}
+
+impl HeldRegion {
+    /// What the directory says; a word that names a node of no domain fits its check by chance.
+    fn checked(&self, page: u64, place: Location) -> Result<Location, DamagedPlace> {
+        let is_known = |node: Option<NodeId>| node.is_none_or(|node| self.known.contains(&node));
+        match place {
+            Location::Held(owner, _, other) if !is_known(Some(owner)) || !is_known(other) => {
+                Err(DamagedPlace(place.word(page)))
+            }
+            place => Ok(place),
+        }
+    }
 }
 
 fn ask_all(store: &Store, links: &Links, here: NodeId) -> HeldRegion {
-    let mut kept = HeldRegion { latest: HashMap::new(), all: HashMap::new(), silent: Vec::new() };
-    for (node, _, standing) in store.members() {
+    let (latest, all, silent) = (HashMap::new(), HashMap::new(), Vec::new());
+    let mut kept = HeldRegion { latest, all, silent, known: vec![here] };
+    for (node, _, standing, _) in store.members() {
+        kept.known.push(node);
         if node == here || standing == Standing::Gone {
             continue;
         }
@@ -188,7 +205,8 @@ fn look(
     repaired: &mut RepairReport,
 ) {
     repaired.looked_at += 1;
-    let (word, place) = (ground.table.word(page), ground.place(page));
+    let word = ground.table.word(page);
+    let place = ground.place(page).and_then(|place| kept.checked(page, place));
     let claimed = matches!(word.state(), State::Busy | State::Leaving);
     if claimed && !ground.table.is_dead(word.claimant()) {
         // What becomes of it is decided there.

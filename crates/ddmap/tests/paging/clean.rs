@@ -60,7 +60,7 @@ impl World {
         }
         // No more than may stay.
         let pages = if stays { 16 } else { 256 };
-        pager.map(PagedMapping { start, page: 0, pages, shared, stays }).unwrap();
+        pager.map(PagedMapping { start, page: 0, pages, shared, stays, writes: false }).unwrap();
         region
     }
 }
@@ -122,6 +122,35 @@ fn the_first_store_takes_the_spare_away_in_whichever_mapping_it_is() {
     world.pager.release_owed(true);
     second.release_owed(true);
     assert_eq!(world.kept.pages_in_file(), 4);
+}
+
+/// Where the program may store the kernel may, too, for a call of which nobody hears: no page that
+/// it shows is clean.
+#[test]
+fn a_page_is_not_clean_where_the_program_may_store() {
+    let (world, region) = away(4);
+    world.pager.ready(&[(0, 4 * PAGE)], Access::Load);
+    let own = world.mapped(&world.pager, true, false);
+    let start = own.base() as usize;
+    let at = |page: u64| start + (page * PAGE) as usize;
+    world.pager.serve(at(0), false).unwrap();
+    assert!(crate::tests::support::pair::is_mapped(at(0)));
+    world.pager.may_store(&(start..at(4)));
+    assert!(!crate::tests::support::pair::is_mapped(at(0)), "its entry was protected");
+    for page in [0, 1] {
+        assert_eq!(world.state(page), State::Clean);
+        world.pager.serve(at(page), false).unwrap();
+        Pagers::map_others();
+        assert_eq!(world.state(page), State::Owned);
+    }
+    assert!(!crate::tests::support::pair::is_mapped(at(2)), "it is left to its own touch");
+    let (mut from, mut into) = std::io::pipe().unwrap();
+    into.write_all(&[5; 8]).unwrap();
+    // SAFETY: memory of this test's own.
+    assert_eq!(unsafe { libc::read(from.as_raw_fd(), at(1) as *mut _, 8) }, 8);
+    assert_eq!(region.load64(PAGE), Ok(0x0505_0505_0505_0505));
+    drop(into);
+    assert_eq!(std::io::Read::read(&mut from, &mut [0]).unwrap(), 0);
 }
 
 /// Two threads load one page: the second one finds it mapped. It opened it, and the next store was

@@ -235,7 +235,8 @@ fn a_fault_where_a_mapping_was_is_not_served() {
         page: 0,
         pages: 1,
         shared: true,
-        stays: false
+        stays: false,
+        writes: false,
     }));
     assert_eq!(pager.page_at(start), Some(0));
     assert_eq!(pager.serve(start, true), Err(rustix::io::Errno::FAULT));
@@ -344,7 +345,10 @@ fn scan_beside_hot(ahead: PrefetchMode, by: By, looks: bool) -> u64 {
     let world = World::with(pages, 2 << 10, ahead);
     let (engine, second) = (world.region(), world.region_alone());
     let start = second.base() as usize;
-    world.pager.map(PagedMapping { start, page: 0, pages, shared: true, stays: false }).unwrap();
+    world
+        .pager
+        .map(PagedMapping { start, page: 0, pages, shared: true, stays: false, writes: false })
+        .unwrap();
     let region = if by == By::Calls { &engine } else { &second };
     let mut again = 0;
     let mut touch = |page: u64, counts: bool| {
@@ -422,7 +426,7 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     }
     world
         .pager
-        .map(PagedMapping { start, page: 0, pages: 64, shared: false, stays: false })
+        .map(PagedMapping { start, page: 0, pages: 64, shared: false, stays: false, writes: false })
         .unwrap();
     world.pager.serve(start, true).unwrap();
     copied.shared_store(0, 8).unwrap();
@@ -431,7 +435,8 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     let [_, maps] = world.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
     let maps = Maps::of_other(maps).unwrap();
     let start = (other.as_ptr() as usize).next_multiple_of(PAGE as usize);
-    let stale = PagedMapping { start, page: 0, pages: 1, shared: true, stays: false };
+    let stale =
+        PagedMapping { start, page: 0, pages: 1, shared: true, stays: false, writes: false };
     assert!(maps.add(stale));
     maps.ask(0);
     world.pager.look_everywhere();
@@ -451,7 +456,8 @@ fn pages_behind_one_that_is_here_are_mapped_with_it_but_for_those_that_are_asked
     let (engine, second) = (world.region(), world.region_alone());
     // Pages 8 to 60 of the region: of them, 50 is a hole.
     let (start, first) = (second.base() as usize + 8 * PAGE as usize, 8);
-    let map = PagedMapping { start, page: first, pages: 52, shared: true, stays: false };
+    let map =
+        PagedMapping { start, page: first, pages: 52, shared: true, stays: false, writes: false };
     world.pager.map(map).unwrap();
     // Not in ascending order, in which the next ones would be there, too.
     for page in (0..64).rev().filter(|page| *page != 50) {
@@ -490,7 +496,7 @@ fn left(world: &World) -> Vec<u64> {
     let start = second.base() as usize;
     world
         .pager
-        .map(PagedMapping { start, page: 0, pages: 64, shared: true, stays: false })
+        .map(PagedMapping { start, page: 0, pages: 64, shared: true, stays: false, writes: false })
         .unwrap();
     for page in 0..64 {
         engine.shared_store(page * PAGE, page + 1).unwrap();

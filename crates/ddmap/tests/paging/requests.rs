@@ -95,7 +95,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let service = Arc::clone(&self.holder) as Arc<dyn Service>;
         let server = Server::start(listener, Wire::Plain, 1, service).unwrap();
-        self.store.set_members(&[(self.to, server.address(), Standing::There)]).unwrap();
+        self.store.set_members(&[(self.to, server.address(), Standing::There, 0)]).unwrap();
         self.server = Some(server);
     }
 

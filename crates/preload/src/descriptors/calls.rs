@@ -211,11 +211,19 @@ const WAITS_OTHERWISE: c_int =
 /// Makes the pages of all messages' buffers ready: of what is not there, a datagram would be lost.
 fn ready_messages(list: *mut mmsghdr, count: c_uint) -> Result<(), Stop> {
     if page_faults::may_lack() {
+        page_faults::ready(list.cast(), (count as usize).saturating_mul(size_of::<mmsghdr>()));
         for one in messages::listed(list, count)? {
             page_faults::ready_all(Out(one.msg_hdr.msg_iov), one.msg_hdr.msg_iovlen as c_int);
+            ready_beside(&one.msg_hdr);
         }
     }
     Ok(())
+}
+
+/// The same of what a message has besides its buffers: an address, and control messages.
+fn ready_beside(message: &msghdr) {
+    page_faults::ready(message.msg_name, message.msg_namelen as usize);
+    page_faults::ready(message.msg_control, message.msg_controllen);
 }
 
 bodies! {
@@ -241,6 +249,8 @@ bodies! {
         } else {
             page_faults::ready_all(list, count);
         }
+        page_faults::ready(message.cast(), size_of::<msghdr>());
+        ready_beside(&before);
         cached_fd::give_back();
         let got = outside(|| kernel(socket, message, flags));
         if got >= 0 {
