@@ -226,7 +226,8 @@ impl Shared {
         };
         let there = |page: &u64| owner(*page) == to;
         let stays = ground.table.touched().filter(stays).count() as u64;
-        let room = target.free() + ground.table.touched().filter(there).count() as u64;
+        let free = self.free_of(&target).unwrap_or(target.free());
+        let room = free + ground.table.touched().filter(there).count() as u64;
         if stays > room {
             let found = format!(
                 "{} bytes of it stay with its host, and that node has room for {}",
@@ -236,6 +237,16 @@ impl Shared {
             return refused(found, "have that node keep less, or give it more --capacity");
         }
         Ok(target)
+    }
+
+    /// Pages that are free on a node now: what was heard of it may be older than the last move.
+    fn free_of(&self, node: &Member) -> Option<u64> {
+        let hello = say_hello(&self.about, None).ok()?;
+        let mut link = Link::connect(node.address, BEAT * 2, &hello, &self.wire).ok()?;
+        match link.ask(&Request::Ping, BEAT * 2) {
+            Ok(Answer::Pong { capacity, used }) => Some(capacity.saturating_sub(used)),
+            _ => None,
+        }
     }
 
     /// Finishes or takes back what processes that died were at.

@@ -288,7 +288,8 @@ impl Service for Answering {
         match &request {
             Request::Control { text } => self.control(hello, text),
             Request::Ping => {
-                Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }
+                let used = self.room.used().saturating_sub(self.spares());
+                Answer::Pong { capacity: self.room.capacity(), used }
             }
             Request::Tables { pages, bytes } => self.put_tables(hello, pages, bytes),
             _ => {

@@ -310,9 +310,9 @@ impl RegionPager {
         self.ground.table.publish(Handles { pid, uffd, maps, token });
     }
 
-    /// Whether a touch in a mapping is as one that stores to the page, which is not clean then. In a
-    /// private mapping a store copies it. Where pages are to stay, and where the program may store,
-    /// the kernel may be about to: it finds no page that is protected.
+    /// Whether a touch in a mapping is as one that stores to the page, which is not clean then. In
+    /// a private mapping a store copies it. Where pages are to stay, and where the program may
+    /// store, the kernel may be about to: it finds no page that is protected.
     fn is_store(&self, map: Option<PagedMapping>, stores: bool) -> bool {
         let of_map = |map: PagedMapping| stores && map.shared || map.opens();
         map.map_or(stores, of_map) || !self.keeps_clean
@@ -437,8 +437,8 @@ impl RegionPager {
         }
     }
 
-    /// Brings pages that are touched in a mapping (`None`: the engine's own), to be stored to or not,
-    /// by one request to each holder: gives what came of the first one.
+    /// Brings pages that are touched in a mapping (`None`: the engine's own), to be stored to or
+    /// not, by one request to each holder: gives what came of the first one.
     pub(super) fn bring(
         &self,
         pages: &[u64],

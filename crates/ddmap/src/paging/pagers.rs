@@ -339,10 +339,10 @@ impl Pagers {
     }
 
     /// Brings all absent pages of a range of addresses, before the kernel gets to see it, and holds
-    /// them until [`Self::let_go`]: the kernel's own access to a page that has left in between, or is
-    /// protected, would fail, and what it had taken out of a socket would be gone. So they are held
-    /// first, and opened for stores then: what is held does not come anew, and clean. What cannot be
-    /// had is the kernel's to say.
+    /// them until [`Self::let_go`]: the kernel's own access to a page that has left in between, or
+    /// is protected, would fail, and what it had taken out of a socket would be gone. So they are
+    /// held first, and opened for stores then: what is held does not come anew, and clean. What
+    /// cannot be had is the kernel's to say.
     pub fn ready(start: usize, length: usize) {
         if !Self::any() {
             return;

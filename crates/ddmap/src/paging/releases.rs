@@ -1,5 +1,5 @@
-//! What holders are to drop, or to know for a spare, since a page has come, or is wanted no more. It goes with the next
-//! request to its holder, or by itself where it is much.
+//! What holders are to drop, or to know for a spare, since a page has come, or is wanted no more.
+//! It goes with the next request to its holder, or by itself where it is much.
 //!
 //! Locks: `owed`, for a moment.
 

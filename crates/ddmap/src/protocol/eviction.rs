@@ -102,8 +102,8 @@ pub struct Eviction<B> {
 }
 
 impl<B: Clone> Eviction<B> {
-    /// These pages, whose words were seen so, are to go to a holder, or to those that keep spares of
-    /// them, if they are among these.
+    /// These pages, whose words were seen so, are to go to a holder, or to those that keep spares
+    /// of them, if they are among these.
     pub fn new(
         to: NodeId,
         keepers: &[NodeId],
@@ -137,8 +137,8 @@ impl<B: Clone> Eviction<B> {
         self.leaves.iter().filter(its).map(|leaf| (leaf.page, leaf.word.version().later(1)))
     }
 
-    /// The node has answered: of each of these pages, in this order, whether it keeps it. `None`: it
-    /// could not be reached, or has not answered: it may keep them.
+    /// The node has answered: of each of these pages, in this order, whether it keeps it. `None`:
+    /// it could not be reached, or has not answered: it may keep them.
     pub fn kept(&mut self, at: NodeId, answer: Option<&[bool]>) {
         let clean =
             self.leaves.iter_mut().filter(|leaf| leaf.stage == Stage::Keep && leaf.to == at);

@@ -10,8 +10,8 @@
 //!
 //! A page that is brought to be loaded is *clean*: its old owner keeps a spare, by which it leaves
 //! again without its bytes (`eviction.rs`). The first store takes the page's word, has the
-//! directory say that it has no spare, gives the word back, owned, and only then opens the page. What
-//! was taken over from the dead is never clean.
+//! directory say that it has no spare, gives the word back, owned, and only then opens the page.
+//! What was taken over from the dead is never clean.
 
 use super::inject::{Mistake, made};
 use super::messages::KeptPage;
@@ -97,8 +97,8 @@ struct Settled {
     /// Then the word.
     to: Word,
     owed: Option<Owed>,
-    /// The page was in the file before, and is to be shown then: the kernel may be about to store to
-    /// it.
+    /// The page was in the file before, and is to be shown then: the kernel may be about to store
+    /// to it.
     was_here: bool,
 }
 

@@ -193,7 +193,7 @@ pub enum Answer {
     Pong {
         /// Pages that it may keep.
         capacity: u64,
-        /// Pages that it has.
+        /// Pages that it has, but for spares.
         used: u64,
     },
     /// The answer to [`Request::Control`].

@@ -22,9 +22,9 @@
 //! 1. The directory is the truth: a page's bytes are where its place says, in that version. What
 //!    another node has of it is stale.
 //! 2. Only the host stores to a page: while its word is *owned*; *leaving*, before it is protected;
-//!    or *busy*, if it is in the file, of which the directory may not say yet that it is here. While
-//!    its word is *clean* it is protected in all mappings that can store to it; so it is from when it
-//!    is a hole: no page that may be stored to becomes clean.
+//!    or *busy*, if it is in the file, of which the directory may not say yet that it is here.
+//!    While its word is *clean* it is protected in all mappings that can store to it; so it is from
+//!    when it is a hole: no page that may be stored to becomes clean.
 //! 3. A word that is *busy* or *leaving* names who is at it, by process and life. Nobody else
 //!    changes the page's place or its hole, unless that process is dead.
 //! 4. *Absent* means: a hole in the host's page file. So what is in the file of a page whose word
@@ -136,8 +136,8 @@ pub trait Host {
     /// Whether a page's bytes are in the page file.
     fn is_in_file(&self, page: u64) -> bool;
 
-    /// Puts a page's bytes (`None`: zeros) into a hole of the page file, whole, in one step. Where it
-    /// is mapped by that, it is protected if it is clean.
+    /// Puts a page's bytes (`None`: zeros) into a hole of the page file, whole, in one step. Where
+    /// it is mapped by that, it is protected if it is clean.
     fn install(&self, page: u64, bytes: Option<&Self::Bytes>, is_clean: bool) -> Installed;
 
     /// Lets this process load from a page that is in the file; and store to it, if it is not clean.

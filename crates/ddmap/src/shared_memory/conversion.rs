@@ -3,8 +3,8 @@
 //! else. (A page of 0.2 is never clean, and has no spare.)
 //!
 //! A process of 0.2 that has a volume attached would open pages that are clean: so while one lives
-//! nothing is changed. The bytes of all process slots are held meanwhile, so none takes one; one that
-//! has looked at the layout before, and takes its slot behind that, is refused by the node.
+//! nothing is changed. The bytes of all process slots are held meanwhile, so none takes one; one
+//! that has looked at the layout before, and takes its slot behind that, is refused by the node.
 //!
 //! CRASH: what the node is says so last; everything before can be done again.
 

@@ -6,8 +6,9 @@
 //! (*minor*), a store to a protected page traps (*write-protect*). The kernel's own accesses get
 //! `EFAULT`.
 //!
-//! A page that is mapped here is protected in the same step, if it is to be: so no store gets through
-//! before. (A kernel before Linux 6.4 cannot map so what is in the file: [`Uffd::can_protect`].)
+//! A page that is mapped here is protected in the same step, if it is to be: so no store gets
+//! through before. (A kernel before Linux 6.4 cannot map so what is in the file:
+//! [`Uffd::can_protect`].)
 //!
 //! `UFFD_USER_MODE_ONLY` needs no privilege (`userfaultfd(2)`). It takes Linux 5.19 for all three
 //! on shared memory. A child that is forked does not inherit a registration: mappings that are

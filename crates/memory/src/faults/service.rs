@@ -3,8 +3,8 @@
 use crate::instructions::exception_table::expect_faults;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Serves a touch of an address in a signal handler, a store or a load, if that can be done at once.
-/// It locks nothing that a thread outside of a handler holds.
+/// Serves a touch of an address in a signal handler, a store or a load, if that can be done at
+/// once. It locks nothing that a thread outside of a handler holds.
 pub type FaultService = fn(usize, bool) -> bool;
 
 static TOUCHED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());

@@ -150,6 +150,15 @@ fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> Res
 
 type Len = Out<socklen_t>;
 
+/// Makes the pages of an address ready that a call tells: what it has accepted or received by then
+/// would be gone with it.
+fn ready_for_address(address: *mut sockaddr, len: Len) {
+    if page_faults::may_lack() && !len.is_null() {
+        page_faults::ready(len.0.cast(), size_of::<socklen_t>());
+        page_faults::ready(address.cast(), len.value().unwrap_or(0) as usize);
+    }
+}
+
 bodies! {
     fn bind(socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
         let path = sockets::path_of(address, len).ok_or(Stop::Kernel)?;
@@ -186,11 +195,13 @@ bodies! {
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn accept(socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
+        ready_for_address(address, len);
         cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn accept4(socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
     = |process, kernel| {
+        ready_for_address(address, len);
         cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len, flags) as isize)? as c_int)
     }
@@ -198,6 +209,7 @@ bodies! {
         socket: c_int, to: Bytes, bytes: usize, flags: c_int, address: *mut sockaddr, len: Len,
     ) -> isize = |process, kernel| {
         ready_to_receive(socket, to, bytes, flags)?;
+        ready_for_address(address, len);
         told(process, (address, len), || kernel(socket, to, bytes, flags, address, len))
     }
 }

@@ -23,7 +23,6 @@ use crate::descriptors::special_files;
 use crate::entry::pointers::{Bytes, Out};
 use crate::entry::process::{Process, VolumeView};
 use crate::entry::{Served, Stop, outside};
-use crate::mappings::page_faults;
 use crate::paths::{self, Target};
 
 pub type Address = *const sockaddr;
@@ -214,9 +213,6 @@ pub fn told(
         return Err(Stop::Kernel);
     }
     let room = len.value().ok();
-    // What it has accepted or received by then would be gone if they could not be stored.
-    page_faults::ready(len.0.cast(), size_of::<socklen_t>());
-    page_faults::ready(address.cast(), room.unwrap_or(0) as usize);
     let result = outside(kernel);
     if result >= 0 {
         show(process, address, len, room);

@@ -91,8 +91,8 @@ pub fn was_placed(address: usize, stores: bool) -> bool {
     allowed
 }
 
-/// A SIGBUS at `address` outside of our code, by a store or a load: `Ok`: the page is there now; else why it is not, if
-/// the volume is to blame.
+/// A SIGBUS at `address` outside of our code, by a store or a load: `Ok`: the page is there now;
+/// else why it is not, if the volume is to blame.
 pub fn serve(address: usize, stores: bool) -> Result<(), Option<&'static str>> {
     if here().is_inside() {
         return Err(None);

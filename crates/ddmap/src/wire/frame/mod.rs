@@ -28,8 +28,8 @@ use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, CLAIMS, CONTROL, PAGES, Request};
 use crate::protocol::{NodeId, PAGE, Version};
 
-/// The version that this build speaks. It talks to the one before and the one behind. (The one before
-/// was never spoken: builds of version 1 know no spares, and are refused.)
+/// The version that this build speaks. It talks to the one before and the one behind. (The one
+/// before was never spoken: builds of version 1 know no spares, and are refused.)
 pub const VERSION: u16 = 3;
 /// The first bytes of each frame.
 pub const MAGIC: [u8; 4] = *b"SLRd";

@@ -232,8 +232,8 @@ impl World {
         self.step_thread(slot, thread);
     }
 
-    /// What is not in anybody's way: releases go, flags and heat change, a holder drops a spare, its
-    /// memory is copied.
+    /// What is not in anybody's way: releases go, flags and heat change, a holder drops a spare,
+    /// its memory is copied.
     fn step_aside(&mut self) {
         let slot = self.draw.index(self.config.programs + 1);
         let process = self.host.borrow().processes[slot].clone();
