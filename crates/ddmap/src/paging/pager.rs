@@ -99,10 +99,10 @@ impl RegionPager {
         let pager = Self {
             ground,
             uffd,
-            keeps_clean,
             maps,
             carrier,
             wishes,
+            keeps_clean,
             main,
             owed,
             node,

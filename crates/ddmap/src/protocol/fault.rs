@@ -361,13 +361,11 @@ impl<B> Fault<B> {
                 }
                 let clean = from.filter(|_| self.is_clean(busy, from));
                 match host.install(page, bytes.as_ref(), clean.is_some()) {
-                    Installed::Whole => match clean {
-                        Some(from) => self.comes_clean(host, busy, from, version),
-                        None => {
-                            let keeps = from.map(|from| (from, version));
-                            self.comes(host, busy, version.later(1), keeps, false)
-                        }
-                    },
+                    Installed::Whole => {
+                        let keeps = from.map(|from| (from, version));
+                        let dirty = || self.comes(host, busy, version.later(1), keeps, false);
+                        clean.map_or_else(dirty, |from| self.comes_clean(host, busy, from, version))
+                    }
                     Installed::Exists => undo(busy, Next::Fail(Why::Damaged)),
                     // Also of a page whose word did not say so yet: the node died that sent it.
                     Installed::NoRoom if bytes.is_none() && version != Version::default() => {

@@ -2,7 +2,7 @@
 //! holder keeps, without their bytes; the first store is seen, whoever makes it.
 
 use crate::node::eviction::Made;
-use crate::paging::pager::RegionPager;
+use crate::paging::pager::{PagerOptions, RegionPager};
 use crate::paging::pagers::Pagers;
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::messages::{Answer, Request};
@@ -90,7 +90,7 @@ fn a_page_that_was_only_loaded_leaves_without_its_bytes() {
 #[test]
 fn the_first_store_takes_the_spare_away_in_whichever_mapping_it_is() {
     let (world, region) = away(4);
-    let second = world.second_pager(Default::default());
+    let second = world.second_pager(PagerOptions::default());
     let other = world.region_by(&second);
     let own = world.mapped(&world.pager, true, false);
     world.load(4);
@@ -225,7 +225,7 @@ fn a_store_to_a_private_mapping_stores_nothing_to_the_page() {
 fn runs_around_a_touch_are_split_by_what_is_clean() {
     let (world, region) = away(12);
     world.load(12);
-    let dirty = |page: u64| page % 3 == 0;
+    let dirty = |page: u64| page.is_multiple_of(3);
     (0..12).filter(|page| dirty(*page)).for_each(|page| {
         region.shared_store(page * PAGE, 1).unwrap();
     });

@@ -165,8 +165,12 @@ impl Kind {
     fn entries_max(self) -> usize {
         match self {
             Self::Fetch => 2 * PAGES,
-            Self::Store | Self::Tables | Self::Keep | Self::Release => PAGES,
-            Self::Fetched | Self::Stored => PAGES,
+            Self::Store
+            | Self::Tables
+            | Self::Keep
+            | Self::Release
+            | Self::Fetched
+            | Self::Stored => PAGES,
             Self::Claimed => CLAIMS,
             Self::Lines | Self::Lined => 1,
             _ => 0,

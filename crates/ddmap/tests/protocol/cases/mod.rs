@@ -92,12 +92,8 @@ enum Evicts {
     Hears(Eviction<Bytes>, bool, Vec<bool>),
 }
 
-/// Where the node is when it looks for what is kept in vain.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Looks {
-    Rest,
-    Compares(KeptPage, Reconcile),
-}
+/// Where the node is when it looks for what is kept in vain: at a claim, or nowhere.
+type Looks = Option<(KeptPage, Reconcile)>;
 
 /// What is under way to the holder, apart from what is asked for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -361,22 +357,22 @@ impl World {
 
     fn step_look(&mut self) {
         match self.looks.clone() {
-            Looks::Rest => {
+            None => {
                 self.looked += 1;
                 if let Some(claim) = self.holder.claims().first() {
-                    self.looks = Looks::Compares(*claim, reconcile(*claim));
+                    self.looks = Some((*claim, reconcile(*claim)));
                 }
             }
-            Looks::Compares(claim, mut machine) => {
+            Some((claim, mut machine)) => {
                 let verdict = self.with(0, |seat| machine.step(holder(), seat));
                 self.looks = match verdict {
-                    None => Looks::Compares(claim, machine),
+                    None => Some((claim, machine)),
                     Some(verdict) => {
                         if verdict != Verdict::Right {
                             let is_spare = verdict == Verdict::Spare;
                             self.send(Frame::release(KeptPage { is_spare, ..claim }));
                         }
-                        Looks::Rest
+                        None
                     }
                 };
             }
@@ -439,7 +435,7 @@ impl World {
         self.died.sort_unstable();
         if slot == 0 {
             // Its names are cleared when it starts again.
-            (self.evicts, self.looks) = (Evicts::Rest, Looks::Rest);
+            (self.evicts, self.looks) = (Evicts::Rest, None);
             if let Some(settles) = self.programs.last_mut() {
                 settles.at = At::Rest;
             }
@@ -491,7 +487,7 @@ impl Case {
             Evicts::Sent(..) => steps.push(Step::NoWord),
             _ => steps.push(Step::Evict),
         }
-        if world.looked < self.looks || world.looks != Looks::Rest {
+        if world.looked < self.looks || world.looks.is_some() {
             steps.push(Step::Look);
         }
         let settles = world.programs.last().is_some_and(|program| program.at == At::Rest);
@@ -543,7 +539,7 @@ impl Model for Case {
             holder: HolderMemory::new(self.pages, self.pages as u32),
             programs,
             evicts: Evicts::Rest,
-            looks: Looks::Rest,
+            looks: None,
             evictions: 0,
             looked: 0,
             shed: 0,
@@ -673,6 +669,53 @@ pub fn check(case: &Case, most: Option<usize>) -> Checked {
     Checked { states, wrong }
 }
 
+/// Those of clean pages.
+fn clean(case: &Case, long: bool) -> Vec<Case> {
+    vec![
+        Case {
+            name: "a page that is loaded, leaves by its spare, and is stored to meanwhile",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))], vec![(0, None)]],
+            evictions: vec![vec![0], vec![0], vec![0]],
+            sheds: 1,
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page, whose node and programs die",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))]],
+            mortal: vec![0, 1],
+            sheds: 1,
+            late_names: long,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page, of which the holder is not told that it has a spare",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, None)]],
+            evictions: vec![vec![0], vec![0], vec![0]],
+            mortal: vec![1],
+            looks: 2,
+            sheds: 1,
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page that the kernel stores to",
+            programs: vec![vec![(0, Some(1)), (0, Some(BY_KERNEL))], vec![(0, None), (0, None)]],
+            evictions: vec![vec![0], vec![0]],
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page that nobody wants, whose program dies",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
+            mortal: vec![1],
+            sheds: 1,
+            late_names: false,
+            ..case.clone()
+        },
+    ]
+}
+
 /// The cases, of which each is there for what others do not have.
 pub fn cases() -> Vec<Case> {
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
@@ -691,7 +734,8 @@ pub fn cases() -> Vec<Case> {
         late_names: true,
         mistake: None,
     };
-    vec![
+    let of_clean = clean(&case, long);
+    let mut all = vec![
         case.clone(),
         Case {
             name: "the holder dies while it serves",
@@ -741,47 +785,6 @@ pub fn cases() -> Vec<Case> {
             ..case.clone()
         },
         Case {
-            name: "a page that is loaded, leaves by its spare, and is stored to meanwhile",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))], vec![(0, None)]],
-            evictions: vec![vec![0], vec![0], vec![0]],
-            sheds: 1,
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page, whose node and programs die",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))]],
-            mortal: vec![0, 1],
-            sheds: 1,
-            late_names: long,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page, of which the holder is not told that it has a spare",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, None)]],
-            evictions: vec![vec![0], vec![0], vec![0]],
-            mortal: vec![1],
-            looks: 2,
-            sheds: 1,
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page that the kernel stores to",
-            programs: vec![vec![(0, Some(1)), (0, Some(BY_KERNEL))], vec![(0, None), (0, None)]],
-            evictions: vec![vec![0], vec![0]],
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page that nobody wants, whose program dies",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
-            mortal: vec![1],
-            sheds: 1,
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
             name: "a page that is lost, and that nobody wants then",
             programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
             mortal: vec![1],
@@ -790,5 +793,7 @@ pub fn cases() -> Vec<Case> {
             late_names: long,
             ..case
         },
-    ]
+    ];
+    all.extend(of_clean);
+    all
 }
