@@ -356,7 +356,7 @@ impl World {
     }
 
     fn step_look(&mut self) {
-        match self.looks.clone() {
+        match self.looks {
             None => {
                 self.looked += 1;
                 if let Some(claim) = self.holder.claims().first() {
@@ -669,7 +669,7 @@ pub fn check(case: &Case, most: Option<usize>) -> Checked {
     Checked { states, wrong }
 }
 
-/// Those of clean pages.
+/// Those of clean pages, and of one that is lost.
 fn clean(case: &Case, long: bool) -> Vec<Case> {
     vec![
         Case {
@@ -711,6 +711,15 @@ fn clean(case: &Case, long: bool) -> Vec<Case> {
             mortal: vec![1],
             sheds: 1,
             late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a page that is lost, and that nobody wants then",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
+            mortal: vec![1],
+            memory_lost: true,
+            looks: 1,
+            late_names: long,
             ..case.clone()
         },
     ]
@@ -783,15 +792,6 @@ pub fn cases() -> Vec<Case> {
             mortal: vec![1],
             late_names: false,
             ..case.clone()
-        },
-        Case {
-            name: "a page that is lost, and that nobody wants then",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
-            mortal: vec![1],
-            memory_lost: true,
-            looks: 1,
-            late_names: long,
-            ..case
         },
     ];
     all.extend(of_clean);
