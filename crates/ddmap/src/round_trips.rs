@@ -48,7 +48,7 @@ fn rewritten(bytes: &[u8], named: &[(u64, Version)]) -> Option<Vec<u8>> {
     let volume = bytes[16..32].try_into().expect("16 bytes");
     let node = NodeId::new(1).expect("a node");
     let (term, session) = (word(bytes, 32), word(bytes, 36));
-    let hello = Hello { node, process: 0, session, volume, term };
+    let hello = Hello { node, process: 0, session, volume, term, store: 0 };
     let bound = hello.bound(header.version());
     header.check(&bound).expect("of its own connection");
     let mut head = Vec::new();
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_frame_is_taken_and_one_of_another_kind_is_refused() {
         let node = NodeId::new(1).unwrap();
-        let bound = Hello { node, process: 0, session: 7, volume: [9; 16], term: 4 };
+        let bound = Hello { node, process: 0, session: 7, volume: [9; 16], term: 4, store: 0 };
         let bound = bound.bound(frame::VERSION);
         let request = Request::Fetch { pages: vec![(5, Version::new(3))], releases: Vec::new() };
         let mut head = Vec::new();

@@ -104,7 +104,7 @@ pub fn touches(
     };
     served(faults, polls, count, pause, load, move |faults, at| {
         let page = connection.fetch()?;
-        Ok(faults.0.install(at, page))
+        Ok(faults.0.install(at, page, false))
     })
 }
 
@@ -118,10 +118,10 @@ pub fn traps(stores: bool, count: usize, pause: Duration) -> io::Result<Vec<f64>
             map.load(page * PAGE);
         };
         return served(faults, false, count, pause, load, |faults, at| {
-            Ok(faults.0.show(at, PAGE as u64))
+            Ok(faults.0.show(at, PAGE as u64, false))
         });
     }
-    faults.0.show(map.address(), map.bytes() as u64)?;
+    faults.0.show(map.address(), map.bytes() as u64, false)?;
     faults.0.protect(map.address(), map.bytes() as u64, false)?;
     let store = |page| map.store(page * PAGE + 8, 1);
     served(faults, false, count, pause, store, |faults, at| {

@@ -151,7 +151,7 @@ fn one(args: &NodeArgs, registry: &Registry) -> Outcome {
         return Err(Failure::new("run a node", "options are missing", "see solera node --help"));
     };
     Registry::check_name("domain", domain)?;
-    let is_first = args.join.is_none() && Store::at(store.clone()).about()?.is_none();
+    let is_first = args.join.is_none() && Store::at(store.clone()).is_new();
     if is_first {
         registry.check_first(domain, store)?;
     }

@@ -163,8 +163,8 @@ fn stores_of_other_builds_are_refused_by_name() {
     assert_eq!(node.end(Signal::TERM).code(), Some(0));
     let about = machine.0.path("1/node");
     let text = fs::read_to_string(&about).expect("read");
-    fs::write(&about, text.replace("\"format\": 2", "\"format\": 9")).expect("written");
-    machine.refuses(("dm", "1"), &[], &["format 9", "this build has 2", "the build that made it"]);
+    fs::write(&about, text.replace("\"format\": 3", "\"format\": 9")).expect("written");
+    machine.refuses(("dm", "1"), &[], &["format 9", "this build has 3", "the build that made it"]);
     fs::write(&about, &text[..text.len() / 2]).expect("written");
     machine.refuses(("dm", "1"), &[], &["1/node cannot be read"]);
     fs::write(&about, text).expect("written");

@@ -6,6 +6,7 @@ mod commands;
 mod domain;
 mod equivalence;
 mod failures;
+mod formats;
 #[path = "../support/group.rs"]
 mod group;
 mod map;

@@ -48,6 +48,17 @@ fn a_program_maps_more_than_its_node_has() {
     assert!(domain.sent_away() > 2048, "{} pages", domain.sent_away());
 }
 
+/// One call of each kind. What a call had taken, and could not store to a page that is protected,
+/// would be gone.
+#[test]
+fn the_kernel_stores_to_pages_that_were_only_loaded() {
+    let domain = Domain::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/domains/out_pointers.py");
+    let said = domain.run(&["python3", script, "/dm/big", "24"]);
+    assert!(said.ends_with(" calls have stored\n"), "{said}");
+    assert!(domain.sent_away() > 2048, "{} pages", domain.sent_away());
+}
+
 /// Four processes of two threads add to words of pages that leave and come meanwhile; each node is
 /// stopped now and then.
 #[test]

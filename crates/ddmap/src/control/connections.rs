@@ -12,7 +12,7 @@
 use crate::control::interruption;
 use crate::control::node_messages::{self, NodeReply};
 use crate::control::transport::{Carrier, Fetch, GivenUp, Unreached};
-use crate::protocol::messages::{Answer, Request};
+use crate::protocol::messages::{Answer, KeptPage, Request};
 use crate::protocol::{NodeId, PAGE, Version};
 use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::store::{Listed, Standing, Store};
@@ -90,11 +90,12 @@ impl Links {
         self.idle.lock()
     }
 
-    fn address(&self, node: NodeId) -> Result<SocketAddr, Unreached> {
+    /// Where a node is reached, and which store it has: another one under its number is not it.
+    fn address(&self, node: NodeId) -> Result<(SocketAddr, u64), Unreached> {
         self.learn();
         match self.listed.lock().iter().find(|member| member.0 == node) {
-            Some((_, _, Standing::Gone)) => Err(Unreached::Gone),
-            Some((_, address, _)) => Ok(*address),
+            Some((_, _, Standing::Gone, _)) => Err(Unreached::Gone),
+            Some((_, address, _, store)) => Ok((*address, *store)),
             None => Err(Unreached::Silent),
         }
     }
@@ -105,9 +106,9 @@ impl Links {
     }
 
     fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
-        let address = self.address(node)?;
+        let (address, store) = self.address(node)?;
         let (process, session) = *self.own.lock();
-        let hello = Hello { process, session, ..self.hello };
+        let hello = Hello { process, session, store, ..self.hello };
         let goes_on = || interruption::interrupted().is_none();
         let link = Link::connect_while(address, CONNECT, &hello, &self.wire, &goes_on);
         let mut link = link.map_err(|_| Unreached::Silent)?;
@@ -220,7 +221,7 @@ impl Links {
     }
 
     /// Asks for pages that nobody waits for, and puts the connection back.
-    fn leave(&self, node: NodeId, mut link: Link, releases: Vec<(u64, Version)>, fetch: Fetch) {
+    fn leave(&self, node: NodeId, mut link: Link, releases: Vec<KeptPage>, fetch: Fetch) {
         let (pages, releases_any) = (fetch.next, !releases.is_empty());
         if pages.is_empty() && !releases_any {
             return self.idle().push(Idle { node, link, coming: None });

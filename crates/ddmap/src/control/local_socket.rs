@@ -40,6 +40,9 @@ pub enum LocalRequest {
         /// How pages are to leave.
         #[serde(default)]
         wish: Preferences,
+        /// The layout of the node table that it knows.
+        #[serde(default)]
+        layout: u64,
     },
     /// A node is to stand so in the domain.
     Mark {

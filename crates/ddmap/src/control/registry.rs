@@ -339,7 +339,7 @@ impl Registry {
             .members()
             .into_iter()
             .find(its)
-            .map_or_else(|| "ADDR:PORT".to_owned(), |(_, address, _)| address.to_string());
+            .map_or_else(|| "ADDR:PORT".to_owned(), |(_, address, ..)| address.to_string());
         let bytes = store.open_room().map_or(0, |room| room.capacity() * PAGE);
         let capacity = match (bytes, bytes.is_multiple_of(1 << 20)) {
             (0, _) => "SIZE".to_owned(),

@@ -1,6 +1,6 @@
 //! Who carries a process's requests to holders.
 
-use crate::protocol::messages::{Answer, Request};
+use crate::protocol::messages::{Answer, KeptPage, Request};
 use crate::protocol::{NodeId, Version};
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub enum Unreached {
 pub struct Fetch {
     /// Those that are wanted, in these versions.
     pub pages: Vec<(u64, Version)>,
-    /// Those that it is to drop, up to these versions.
-    pub releases: Vec<(u64, Version)>,
+    /// Those that it is to drop, or to know for spares.
+    pub releases: Vec<KeptPage>,
     /// Those that will be wanted next, as far as is known: nobody waits for them.
     pub next: Vec<(u64, Version)>,
 }

@@ -68,7 +68,7 @@ impl Shared {
         for (folder, about) in self.store.discarded() {
             let volume = Some((about.uuid, about.term));
             let before = silent.len();
-            for (node, address, standing) in self.members.addresses() {
+            for (node, address, standing, _) in self.members.addresses() {
                 if node == self.here() || standing == Standing::Gone {
                     continue;
                 }
@@ -113,7 +113,7 @@ impl Shared {
         let hosted = self.hosts.find(name)?;
         let ground = hosted.evictor.ground();
         let owner_of = |page: u64| match ground.place(page) {
-            Ok(Location::Held(owner, _)) => Some(owner),
+            Ok(Location::Held(owner, ..)) => Some(owner),
             _ => None,
         };
         let is_there = |page: &u64| owner_of(*page).is_some_and(|owner| draining.contains(&owner));
@@ -152,14 +152,15 @@ impl Shared {
                 break;
             }
             let ranges: Vec<_> = batch.iter().map(|page| (page * PAGE, PAGE)).collect();
-            pager.ready(&ranges, Access::Load);
+            // To be stored to: the node that gives it keeps no spare.
+            pager.ready(&ranges, Access::Store);
             done += batch.len() as u64;
             for page in batch {
                 if !goes_on() {
                     return Ok(());
                 }
                 // One that cannot be had now is tried again in the next round.
-                let _ = pager.fault(page * PAGE, Access::Load);
+                let _ = pager.fault(page * PAGE, Access::Store);
             }
             tell(done);
         }

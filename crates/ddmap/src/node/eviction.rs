@@ -20,7 +20,7 @@ use crate::node::round_robin::RoundRobin;
 use crate::node::sampling::{Moment, Sample};
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, State, Word};
+use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, Word};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::maps::{Maps, PagedMapping};
 use crate::shared_memory::runs::Runs;
@@ -124,11 +124,11 @@ pub enum Made {
 struct Protecting<'e>(&'e Evictor);
 
 impl Mapper for Protecting<'_> {
-    fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
+    fn install(&self, _: u64, _: Option<&[u8]>, _: bool) -> Installed {
         unreachable!("an evictor brings nothing")
     }
 
-    fn show(&self, _: u64) -> Shown {
+    fn show(&self, _: u64, _: bool, _: bool) -> Shown {
         unreachable!("an evictor maps nothing")
     }
 
@@ -313,7 +313,7 @@ impl Evictor {
         let named = table.names().into_iter();
         let stays = Runs::of(named.chain(self.staying().iter()));
         let words = pages.filter(|page| !stays.has(*page)).map(|page| (page, table.word(page)));
-        let words = words.filter(|one| one.1.state() == State::Owned && !looked.has(one.0));
+        let words = words.filter(|one| one.1.state().is_here() && !looked.has(one.0));
         cold.fill(policy, self.ground.tick(), words);
         cold.next(policy, |page| table.word(page))
     }
@@ -342,7 +342,7 @@ impl Evictor {
                 break;
             }
             let to = self.turns.next(holders);
-            let left = self.send(to, victims, carrier, patience);
+            let left = self.send((to, holders), victims, carrier, patience);
             if left == 0 {
                 refusals += 1;
                 continue;
@@ -358,10 +358,11 @@ impl Evictor {
         }
     }
 
-    /// Sends pages to a holder: how many have left.
+    /// Sends pages to a holder, or has those of the holders keep them that have spares: how many
+    /// have left.
     fn send(
         &self,
-        to: NodeId,
+        (to, holders): (NodeId, &[NodeId]),
         pages: Vec<(u64, Word)>,
         carrier: &dyn Carrier,
         patience: Duration,
@@ -370,10 +371,27 @@ impl Evictor {
         spare.resize(PAGES * PAGE as usize, 0);
         let view = View::with_buffer(&self.ground, Protecting(self), spare);
         let (chosen, mut sent, mut stored_there) = (pages.len() as u64, 0, 0);
-        let mut eviction = Eviction::new(to, pages);
+        let (mut asked, mut kept_there) = (0, 0);
+        let mut eviction = Eviction::new(to, holders, pages);
         loop {
             match eviction.step(&view) {
                 Progress::Step => {}
+                Progress::Keep(at) => {
+                    let pages: Vec<_> = eviction.clean(at).collect();
+                    asked += pages.len() as u64;
+                    match carrier.ask(at, &Request::Keep { pages }, patience) {
+                        Ok(Answer::Stored(kept)) => {
+                            let kept: Vec<_> =
+                                kept.into_iter().map(|one| one == Stored::Kept).collect();
+                            let has = kept.iter().filter(|kept| **kept).count() as u64;
+                            kept_there += has;
+                            // The others are sent.
+                            asked -= kept.len() as u64 - has;
+                            eviction.kept(at, Some(&kept));
+                        }
+                        _ => eviction.kept(at, None),
+                    }
+                }
                 Progress::Send => {
                     let pages: Vec<_> = eviction.outgoing().map(|one| (one.0, one.1)).collect();
                     sent = pages.len() as u64;
@@ -393,16 +411,17 @@ impl Evictor {
                 Progress::Done { gone, zeros } => {
                     let zeros = u64::from(zeros);
                     match stored_there {
-                        // Of zeros a holder hears nothing.
+                        // Of zeros a holder hears nothing; of clean pages another one does.
                         0 if sent == 0 && gone > 0 => {}
                         0 => self.turns.passed(to),
                         pages => self.turns.took(to, pages),
                     }
                     for (what, pages) in [
                         (Count::Sent, stored_there),
+                        (Count::Clean, kept_there),
                         (Count::Zero, zeros),
-                        (Count::Refused, sent - stored_there),
-                        (Count::InUse, chosen.saturating_sub(sent + zeros)),
+                        (Count::Refused, (sent - stored_there) + (asked - kept_there)),
+                        (Count::InUse, chosen.saturating_sub(sent + zeros + asked)),
                     ] {
                         self.ground.count(what, pages);
                     }

@@ -3,9 +3,12 @@
 //!
 //! Pages are put into the file by a userfaultfd over a mapping of it: where the file system gives
 //! large pages (`huge=always`), a write of 4 KiB would take 2 MiB.
+//!
+//! Spares have room here as long as nobody else wants it: the node says that it is free, and drops
+//! them when it is wanted.
 
 use crate::protocol::holder::{self, Keeper};
-use crate::protocol::messages::{Answer, CLAIMS, PAGES, Request};
+use crate::protocol::messages::{Answer, CLAIMS, KeptPage, PAGES, Request};
 use crate::protocol::{Installed, NodeId, PAGE, State, TERM, Version, Word};
 use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::files;
@@ -23,6 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Spares that are dropped at once.
+const BATCH: u64 = PAGES as u64;
+
 /// What this node keeps of one region.
 pub struct HeldRegion {
     table: Table,
@@ -32,6 +38,9 @@ pub struct HeldRegion {
     folder: PathBuf,
     /// For which node, in which term: the number in the upper half, 0 if it is not known.
     host: AtomicU64,
+    /// How many pages are spares, and where one was looked for last.
+    spares: AtomicU64,
+    hand: AtomicU64,
     /// Pages were found without bytes, which was said.
     is_damaged: AtomicBool,
 }
@@ -90,8 +99,10 @@ impl HeldRegion {
         let host = std::fs::read_to_string(folder.join(KEPT_HOST)).ok();
         let host = host.and_then(|host| parse_host(&host)).unwrap_or(host_of(0, TERM));
         let (folder, host) = (folder.to_owned(), AtomicU64::new(host));
-        let is_damaged = AtomicBool::new(false);
-        let kept = Self { table, region, uffd, room, folder, host, is_damaged };
+        let is_spare = |page: &u64| table.word(*page).state() == State::Spare;
+        let spares = AtomicU64::new(table.touched().filter(is_spare).count() as u64);
+        let (hand, is_damaged) = (AtomicU64::new(0), AtomicBool::new(false));
+        let kept = Self { table, region, uffd, room, folder, host, spares, hand, is_damaged };
         holder::restart(&kept, kept.table.touched()).map_err(system("a page"))?;
         Ok(kept)
     }
@@ -145,10 +156,40 @@ impl HeldRegion {
 
     /// Drops all pages.
     pub fn drop_all(&self) {
-        let all = self.table.touched().map(|page| (page, self.table.word(page).version()));
-        let all: Vec<_> = all.collect();
+        let kept = |page| KeptPage::new(page, self.table.word(page).version());
+        let all: Vec<_> = self.table.touched().map(kept).collect();
         // Its folder goes next.
         let _ = self.release(&all);
+    }
+
+    /// How many pages are spares.
+    pub fn spares(&self) -> u64 {
+        self.spares.load(Ordering::Relaxed)
+    }
+
+    /// Drops so many spares, if there are as many: how many it did.
+    pub fn drop_spares(&self, wanted: u64) -> u64 {
+        let mut dropped = 0;
+        // One that comes meanwhile is found the next time.
+        while dropped < wanted && self.spares() > 0 {
+            let from = self.hand.load(Ordering::Relaxed);
+            let spares = self.table.touched_from(from).filter(|page| self.is_spare(*page));
+            let found: Vec<u64> = spares.take((wanted - dropped).min(BATCH) as usize).collect();
+            let last = found.last().map_or(0, |page| page + 1);
+            self.hand.store(last, Ordering::Relaxed);
+            if found.is_empty() && from == 0 {
+                break;
+            }
+            match holder::drop_spares(self, found) {
+                Ok(done) => dropped += u64::from(done),
+                Err(_) => break,
+            }
+        }
+        dropped
+    }
+
+    fn is_spare(&self, page: u64) -> bool {
+        self.table.word(page).state() == State::Spare
     }
 
     /// Pages that are kept, by their allocated memory.
@@ -175,6 +216,10 @@ impl HeldRegion {
                 self.release(releases).and_then(|_| self.fetch(pages))
             }
             Request::Store { pages, bytes } => self.store(pages, bytes),
+            Request::Keep { pages } => {
+                let kept = pages.iter().map(|(page, version)| holder::keep(self, *page, *version));
+                kept.collect::<Result<_, Errno>>().map(Answer::Stored)
+            }
             Request::Release { pages } => self.release(pages).map(Answer::Released),
             Request::Lines { lines, version } => holder::fetch(self, lines.page(), *version)
                 .map(|found| Answer::Lined(found.map(|bytes| bytes[lines.range()].to_vec()))),
@@ -189,7 +234,7 @@ impl HeldRegion {
         })
     }
 
-    fn release(&self, pages: &[(u64, Version)]) -> Result<u32, Errno> {
+    fn release(&self, pages: &[KeptPage]) -> Result<u32, Errno> {
         holder::release(self, pages)
     }
 
@@ -223,8 +268,9 @@ impl HeldRegion {
                 return Answer::Claims { claims, next: Some(page) };
             }
             let word = self.table.word(page);
-            if word.state() == State::Kept {
-                claims.push((page, word.version()));
+            if word.state().is_kept() {
+                let is_spare = word.state() == State::Spare;
+                claims.push(KeptPage { page, version: word.version(), is_spare });
             }
         }
         Answer::Claims { claims, next: None }
@@ -244,11 +290,17 @@ impl Keeper for HeldRegion {
         // The claim is this process's: it was put here.
         let busy = from.state() == State::Busy && from.claimant() == Word(0).claimant();
         let from = if busy { from.claimed(self.table.me()) } else { from };
-        Ok(self.table.turn(page, from, to))
+        let turned = self.table.turn(page, from, to);
+        if turned && to.state() == State::Spare {
+            self.spares.fetch_add(1, Ordering::Relaxed);
+        } else if turned && from.state() == State::Spare {
+            self.spares.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(turned)
     }
 
     fn take_room(&self) -> Result<bool, Errno> {
-        Ok(self.room.take())
+        Ok(self.room.take() || self.drop_spares(BATCH) > 0 && self.room.take())
     }
 
     fn give_room(&self) -> Result<(), Errno> {
@@ -258,7 +310,7 @@ impl Keeper for HeldRegion {
 
     fn put(&self, page: u64, bytes: &Vec<u8>) -> Result<Installed, Errno> {
         let at = self.region.base() as usize + (page * PAGE) as usize;
-        Ok(match self.uffd.install(at, bytes) {
+        Ok(match self.uffd.install(at, bytes, false) {
             Ok(()) => Installed::Whole,
             Err(Errno::EXIST) => Installed::Exists,
             Err(_) => Installed::NoRoom,

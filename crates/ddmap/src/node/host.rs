@@ -7,10 +7,11 @@ use crate::control::status::VolumeStatus;
 use crate::control::transport::Carrier;
 use crate::node::eviction::{Evictor, Made};
 use crate::node::whole_batches;
-use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{NodeId, Version, reconcile};
+use crate::protocol::messages::{Answer, KeptPage, PAGES, Request};
+use crate::protocol::{NodeId, Verdict, reconcile};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::Store;
+use crate::shared_memory::table;
 use crate::shared_memory::view::{Mapper, SharedRegion, View};
 use crate::wire::{Hello, Wire};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,11 +61,11 @@ pub struct Hosts {
 struct NoHands;
 
 impl Mapper for NoHands {
-    fn install(&self, _: u64, _: Option<&[u8]>) -> crate::protocol::Installed {
+    fn install(&self, _: u64, _: Option<&[u8]>, _: bool) -> crate::protocol::Installed {
         unreachable!("nothing is brought")
     }
 
-    fn show(&self, _: u64) -> crate::protocol::Shown {
+    fn show(&self, _: u64, _: bool, _: bool) -> crate::protocol::Shown {
         unreachable!("nothing is shown")
     }
 
@@ -111,12 +112,8 @@ impl Hosted {
         let table = &self.evictor.ground().table;
         let others = table.processes().into_iter();
         let living = others.filter(|one| *one != table.me() && !table.is_dead(*one));
-        let name = |claimant| {
-            let pid = table.published(claimant)?.pid;
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            Some(format!("{pid} ({})", name.trim()))
-        };
-        living.map(|one| name(one).unwrap_or_else(|| "one without a number".to_owned())).collect()
+        let pid = |claimant| table.published(claimant).map_or(0, |published| published.pid);
+        living.map(|one| table::process_name(pid(one))).collect()
     }
 
     /// Those that are not left alone.
@@ -152,19 +149,24 @@ impl Hosted {
         loop {
             let answer = self.ask(holder, &Request::Claims { from }, PATIENCE).ok()?;
             let Answer::Claims { claims, next } = answer else { return None };
-            let in_vain = |claim: &(u64, Version)| {
-                let mut steps = reconcile(claim.0, claim.1);
+            let told = |claim: KeptPage| {
+                let mut steps = reconcile(claim);
                 loop {
-                    if let Some(drop) = steps.step(holder, &view) {
-                        return drop;
+                    match steps.step(holder, &view) {
+                        None => {}
+                        Some(Verdict::Right) => return None,
+                        Some(Verdict::InVain) => {
+                            return Some(KeptPage { is_spare: false, ..claim });
+                        }
+                        Some(Verdict::Spare) => return Some(KeptPage { is_spare: true, ..claim }),
                     }
                 }
             };
-            let pages: Vec<_> = claims.into_iter().filter(in_vain).collect();
+            let pages: Vec<_> = claims.into_iter().filter_map(told).collect();
             for pages in pages.chunks(PAGES) {
                 let request = Request::Release { pages: pages.to_vec() };
                 self.ask(holder, &request, PATIENCE).ok()?;
-                dropped += pages.len() as u64;
+                dropped += pages.iter().filter(|one| !one.is_spare).count() as u64;
             }
             from = match next {
                 Some(next) if next > from => next,
@@ -261,6 +263,7 @@ impl Hosts {
             session: ground.table.life(),
             volume: about.uuid,
             term: about.term,
+            store: 0,
         };
         let links =
             Links::new(self.store.clone(), hello, about.pages, self.wire.clone()).blocking();

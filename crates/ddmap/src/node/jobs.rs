@@ -105,7 +105,7 @@ impl Shared {
     pub(super) fn may_be_hosted(&self, uuid: [u8; 16]) -> bool {
         let others = self.members.addresses().into_iter();
         let mut others = others.filter(|one| one.0 != self.here() && one.2 != Standing::Gone);
-        others.any(|(_, address, _)| {
+        others.any(|(_, address, ..)| {
             let asked = NodeRequest::Where { name: None };
             let told = say(address, &self.about, Some((uuid, 1)), &asked, &self.wire);
             !matches!(told, Ok(NodeReply::Refused { .. }))
@@ -221,12 +221,13 @@ impl Shared {
         let ground = hosted.evictor.ground();
         let stays = |page: &u64| ground.table.word(*page).flags().has(Flags::STAYS);
         let owner = |page: u64| match ground.place(page) {
-            Ok(Location::Held(owner, _)) => owner.number(),
+            Ok(Location::Held(owner, ..)) => owner.number(),
             _ => 0,
         };
         let there = |page: &u64| owner(*page) == to;
         let stays = ground.table.touched().filter(stays).count() as u64;
-        let room = target.free() + ground.table.touched().filter(there).count() as u64;
+        let free = self.free_of(&target).unwrap_or(target.free());
+        let room = free + ground.table.touched().filter(there).count() as u64;
         if stays > room {
             let found = format!(
                 "{} bytes of it stay with its host, and that node has room for {}",
@@ -236,6 +237,16 @@ impl Shared {
             return refused(found, "have that node keep less, or give it more --capacity");
         }
         Ok(target)
+    }
+
+    /// Pages that are free on a node now: what was heard of it may be older than the last move.
+    fn free_of(&self, node: &Member) -> Option<u64> {
+        let hello = say_hello(&self.about, None).ok()?;
+        let mut link = Link::connect(node.address, BEAT * 2, &hello, &self.wire).ok()?;
+        match link.ask(&Request::Ping, BEAT * 2) {
+            Ok(Answer::Pong { capacity, used }) => Some(capacity.saturating_sub(used)),
+            _ => None,
+        }
     }
 
     /// Finishes or takes back what processes that died were at.
@@ -355,7 +366,7 @@ impl Shared {
         let asked = || format!("reach node {}", moved.node);
         let all = self.members.addresses();
         let found = all.into_iter().find(|one| one.0.number() == moved.node);
-        let (_, address, _) =
+        let (_, address, ..) =
             found.ok_or_else(|| DomainError::new(asked(), "the domain has no such node", ""))?;
         let volume = Some((moved.uuid, moved.term - 1));
         let ask = NodeRequest::TakeOver { attempt: moved.attempt };
@@ -389,7 +400,7 @@ impl Shared {
         let table = &hosted.evictor.ground().table;
         let is_missing = |page: &u64| {
             let word = table.word(*page);
-            word.flags().has(Flags::STAYS) && word.state() != State::Owned
+            word.flags().has(Flags::STAYS) && !word.state().is_here()
         };
         let pages: Vec<u64> = table.touched().filter(is_missing).collect();
         let total = pages.len() as u64;
@@ -402,7 +413,7 @@ impl Shared {
     /// does not answer.
     pub(super) fn knows_attempt(&self, moved: &Moved) -> Option<bool> {
         let all = self.members.addresses();
-        let (_, address, _) = all.into_iter().find(|one| one.0.number() == moved.node)?;
+        let (_, address, ..) = all.into_iter().find(|one| one.0.number() == moved.node)?;
         let ask = NodeRequest::Attempt { attempt: moved.attempt };
         match say(address, &self.about, None, &ask, &self.wire) {
             Ok(NodeReply::Done) => Some(true),

@@ -169,8 +169,8 @@ impl Members {
     }
 
     /// A node that was known before this one began.
-    pub fn remember(&self, (node, address, standing): Listed) {
-        let member = Member { standing, ..Member::new(node.number(), address) };
+    pub fn remember(&self, (node, address, standing, store): Listed) {
+        let member = Member { standing, store, ..Member::new(node.number(), address) };
         let long_ago = self.awake.now().saturating_sub(NODE_TIMEOUT);
         Self::put(&mut self.all(), member, long_ago);
     }
@@ -187,11 +187,11 @@ impl Members {
         all.iter().filter_map(|one| Some((NodeId::new(one.0.node)?, one.0.starts))).collect()
     }
 
-    /// Numbers, addresses and standing.
+    /// Numbers, addresses, standing, stores.
     pub fn addresses(&self) -> Vec<Listed> {
         let all = self.all();
         let listed = |(member, _): &Heard| {
-            Some((NodeId::new(member.node)?, member.address, member.standing))
+            Some((NodeId::new(member.node)?, member.address, member.standing, member.store))
         };
         all.iter().filter_map(listed).collect()
     }

@@ -50,7 +50,7 @@ const COUNTERS: [Counters; 8] = [
     Counters {
         name: "evicted_pages_total",
         label: "kind",
-        of: &[("dirty", Count::Sent, 1), ("zero", Count::Zero, 1)],
+        of: &[("dirty", Count::Sent, 1), ("clean", Count::Clean, 1), ("zero", Count::Zero, 1)],
         help: "Pages that left the host: sent (there is one copy), or zeros, sent to nobody.",
     },
     Counters {

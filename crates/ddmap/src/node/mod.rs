@@ -41,6 +41,7 @@ use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::store::{Listed, Lock, Store};
+use crate::shared_memory::table::LAYOUT;
 use crate::shared_memory::uffd::{self, Uffd};
 use crate::wire::link::Link;
 use crate::wire::server::Server;
@@ -130,7 +131,7 @@ fn say_hello(member: &Member, volume: Option<([u8; 16], u32)>) -> Result<Hello, 
         .ok_or_else(|| DomainError::new("reach a node", "a bad number of this one", ""))?;
     let (volume, term) = volume.unwrap_or((NO_VOLUME, TERM));
     let process = u64::from(std::process::id()) << 16 | u64::from(member.address.port());
-    Ok(Hello { node, process, session: 1, volume, term })
+    Ok(Hello { node, process, session: 1, volume, term, store: 0 })
 }
 
 /// Says something to a node, of a volume in a term or of none: its answer.
@@ -307,6 +308,7 @@ impl Node {
         check_page_size(&asked, rustix::param::page_size() as u64)?;
         let store = Store::create(&options.store)?;
         let lock = store.lock()?;
+        store.convert()?;
         check_capacity(&store, options.capacity)?;
         options
             .wire
@@ -454,9 +456,17 @@ impl Shared {
         self.hosts.pages() + self.kept()
     }
 
-    /// Of them, those that it keeps for others.
+    /// Of them, those that it keeps for others, spares too.
     fn kept(&self) -> u64 {
         self.answering.status().iter().map(|kept| kept.pages).sum()
+    }
+
+    /// This node, as others hear of it: spares count as free room.
+    fn told_of(&self) -> Member {
+        let spares = self.answering.spares();
+        let used = self.room.used().saturating_sub(spares);
+        let kept = self.kept().saturating_sub(spares);
+        Member { used, kept, promised: self.hosts.promised(), ..self.about.clone() }
     }
 
     fn begin(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
@@ -477,6 +487,12 @@ impl Shared {
             let mut over = self.hosts.missing();
             if missing + over == 0 && self.room.wait_for_demand(TICK) {
                 (missing, over) = (self.room.missing_now(), self.hosts.missing());
+            }
+            // What nobody needs to have here goes first.
+            let dropped = if missing > 0 { self.answering.drop_spares(missing) } else { 0 };
+            if dropped > 0 {
+                self.room.tell(dropped);
+                missing = missing.saturating_sub(dropped);
             }
             if missing + over > 0 {
                 let holders = self.members.holders(self.here());
@@ -513,8 +529,7 @@ impl Shared {
         let (mut said, mut removed) = (None, Vec::new());
         let mut tried = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
-            let (used, promised) = (self.room.used(), self.hosts.promised());
-            let member = Member { used, promised, kept: self.kept(), ..self.about.clone() };
+            let member = self.told_of();
             match self.first {
                 None => {
                     self.members.join(member);
@@ -576,7 +591,10 @@ impl Shared {
             LocalRequest::Ordered { volume } => self.ordered(&volume),
             LocalRequest::Where { volume } => self.host_of(&volume),
             LocalRequest::Status => LocalReply::Status(self.status()),
-            LocalRequest::Attached { volume, slot, life, wish } => {
+            LocalRequest::Attached { layout, .. } if layout != LAYOUT => LocalReply::Refused {
+                text: "it is of another release than its node; start it by the node's".to_owned(),
+            },
+            LocalRequest::Attached { volume, slot, life, wish, .. } => {
                 let claimant = Claimant { slot, life };
                 match self.attached(&volume, (claimant, wish), descriptors) {
                     Ok(()) => {
@@ -614,8 +632,8 @@ impl Shared {
         let mut nodes = self.members.list();
         // The others hear of it a second later.
         if let Some(own) = nodes.iter_mut().find(|one| one.node == self.about.node) {
-            (own.used, own.promised) = (self.room.used(), self.hosts.promised());
-            own.kept = self.kept();
+            let told = self.told_of();
+            (own.used, own.promised, own.kept) = (told.used, told.promised, told.kept);
         }
         Status {
             domain: self.domain.clone(),

@@ -10,7 +10,7 @@
 //! (`shared_memory/capacity.rs`).
 
 use crate::control::preferences::Policy;
-use crate::protocol::{Flags, State, Word};
+use crate::protocol::{Flags, Word};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -72,7 +72,7 @@ impl Cold {
         self.policy = policy;
         let (mut coldest, mut seen): (Vec<Candidate>, usize) = (Vec::new(), 0);
         for (page, word) in pages {
-            if word.state() != State::Owned || word.flags().has(Flags::STAYS) {
+            if !word.state().is_here() || word.flags().has(Flags::STAYS) {
                 continue;
             }
             seen += 1;

@@ -45,7 +45,7 @@ impl Shared {
         let all = self.members.addresses();
         let found = all.into_iter().find(|one| one.0 == holder && one.2 != Standing::Gone);
         // The pages of a node that was removed are lost with any host.
-        let Some((_, address, _)) = found.filter(|_| holder != self.here()) else { return Ok(()) };
+        let Some((_, address, ..)) = found.filter(|_| holder != self.here()) else { return Ok(()) };
         let volume = Some((moved.uuid, moved.term - 1));
         let ask = NodeRequest::Hold { pages: moved.pages, node: holder.number() };
         match say(address, &self.about, volume, &ask, &self.wire) {

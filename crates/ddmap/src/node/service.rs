@@ -181,7 +181,18 @@ impl Answering {
         }
     }
 
-    /// Pages that are kept, by region.
+    /// Drops so many spares, if there are as many: how many it did.
+    pub fn drop_spares(&self, wanted: u64) -> u64 {
+        let all: Vec<_> = self.kept().values().cloned().collect();
+        all.iter().fold(0, |done, kept| done + kept.drop_spares(wanted - done))
+    }
+
+    /// How many there are.
+    pub fn spares(&self) -> u64 {
+        self.kept().values().map(|kept| kept.spares()).sum()
+    }
+
+    /// Pages that are kept, by region, spares too.
     pub fn status(&self) -> Vec<KeptStatus> {
         let status = |(uuid, kept): (&[u8; 16], &Arc<HeldRegion>)| KeptStatus {
             uuid: format!("{:032x}", u128::from_be_bytes(*uuid)),
@@ -265,6 +276,10 @@ impl Service for Answering {
             let text = format!("{} asks itself for pages; two nodes have one number?", self.here);
             return Err(Refusal { errno: Errno::INVAL.raw_os_error() as u16, text });
         }
+        if hello.store != 0 && hello.store != self.about.store {
+            let text = format!("another store is meant, which was {} before", self.here);
+            return Err(Refusal { errno: Errno::STALE.raw_os_error() as u16, text });
+        }
         Ok(())
     }
 
@@ -273,7 +288,8 @@ impl Service for Answering {
         match &request {
             Request::Control { text } => self.control(hello, text),
             Request::Ping => {
-                Answer::Pong { capacity: self.room.capacity(), used: self.room.used() }
+                let used = self.room.used().saturating_sub(self.spares());
+                Answer::Pong { capacity: self.room.capacity(), used }
             }
             Request::Tables { pages, bytes } => self.put_tables(hello, pages, bytes),
             _ => {

@@ -12,6 +12,7 @@ use crate::shared_memory::error::DomainError;
 use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::store::Store;
+use crate::shared_memory::table::LAYOUT;
 use crate::shared_memory::uffd::{self, Uffd};
 use crate::shared_memory::view::{REGION, SharedRegion};
 use crate::wire::{Hello, Wire};
@@ -69,7 +70,8 @@ impl Attachment {
         let socket = Local::connect(&self.store).map_err(unreached)?;
         let me = ground.table.me();
         let volume = self.volume.clone();
-        let said = LocalRequest::Attached { volume, slot: me.slot, life: me.life, wish: self.wish };
+        let (slot, life, wish, layout) = (me.slot, me.life, self.wish, LAYOUT);
+        let said = LocalRequest::Attached { volume, slot, life, wish, layout };
         match socket.ask(&said, descriptors).map_err(unreached)? {
             LocalReply::Done => {
                 *kept = Some(socket);
@@ -148,6 +150,7 @@ pub fn pager_of(
         session: ground.table.life(),
         volume: about.uuid,
         term: about.term,
+        store: 0,
     };
     await_node(&store, wishes.patience);
     let wire = wire(&store, &asked)?;

@@ -2,7 +2,8 @@
 
 use crate::paging::mapper::ProcessMapper;
 use crate::paging::pager::RegionPager;
-use crate::protocol::{Discard, Flags, Location, State, Word};
+use crate::protocol::messages::KeptPage;
+use crate::protocol::{Discard, Flags, Location, Owed, State, Word};
 use crate::shared_memory::view::View;
 
 /// Pages that are made holes by one call, at most: they are busy that long.
@@ -30,7 +31,7 @@ impl RegionPager {
         let view = View::new(&self.ground, ProcessMapper::new(self, 0, None));
         while !discard.step(&view) {}
         for (page, owner, version) in discard.owed() {
-            self.owe(page, Some((owner, version)));
+            self.owe(Some(Owed { to: owner, kept: KeptPage::new(page, version) }));
         }
     }
 
@@ -41,7 +42,7 @@ impl RegionPager {
             // Void, or never touched.
             State::Absent if word.flags().has(Flags::EMPTY) => false,
             State::Absent if word.0 == 0 => self.is_placed_nowhere(page),
-            State::Absent | State::Owned => {
+            State::Absent | State::Owned | State::Clean => {
                 !word.flags().has(Flags::STAYS) || self.is_placed_nowhere(page)
             }
             _ => false,

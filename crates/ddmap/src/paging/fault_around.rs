@@ -73,26 +73,44 @@ impl RegionPager {
     }
 
     /// Maps so many pages, at most, as far as they are here, and not mapped already, in a mapping
-    /// (`None`: the engine's own).
+    /// (`None`: the engine's own). Clean ones are protected; but where the kernel may store, a
+    /// clean one is left to its own touch.
     pub(super) fn map_run(&self, first: u64, most: u64, map: Option<PagedMapping>) {
         let table = &self.ground.table;
         let map = map.unwrap_or_else(|| {
             let bytes = self.main.1.load(Ordering::Relaxed);
             let start = self.main.0.load(Ordering::Relaxed);
-            PagedMapping { start, page: 0, pages: bytes / PAGE, shared: true, stays: false }
+            PagedMapping {
+                start,
+                page: 0,
+                pages: bytes / PAGE,
+                shared: true,
+                stays: false,
+                writes: false,
+            }
         });
         let Some((at, most)) = map.part_of(first, most) else { return };
         let first = first.max(map.page);
         // As a page that is touched: named before its word is looked at.
         let name = table.name_pages(first, most);
-        let is_here = |page: &u64| {
-            let word = table.word(*page);
-            word.state() == State::Owned && !word.flags().has(Flags::ASKED)
+        let state = |page: u64| {
+            let word = table.word(page);
+            (!word.flags().has(Flags::ASKED)).then_some(word.state())
         };
-        let here = (first..first + most).take_while(is_here).count() as u64;
-        if here > 0 {
+        let end = first + most;
+        let mut page = first;
+        while let Some(found) = (page < end).then(|| state(page)).flatten() {
+            let is_clean = found == State::Clean;
+            if !found.is_here() || is_clean && map.opens() {
+                break;
+            }
+            let run = 1 + (page + 1..end).take_while(|next| state(*next) == Some(found)).count();
+            let place = at + ((page - first) * PAGE) as usize;
             // What is mapped already, or is no page, ends it.
-            let _ = self.uffd.show(at, here * PAGE);
+            if self.uffd.show(place, run as u64 * PAGE, is_clean && map.shared).is_err() {
+                break;
+            }
+            page += run as u64;
         }
         table.unname(name);
     }

@@ -113,7 +113,7 @@ impl RegionPager {
         let ground = self.ground();
         let mut wanted = Vec::new();
         let bring = |wanted: &mut Vec<u64>| {
-            self.bring(wanted, None);
+            self.bring(wanted, (None, false));
             wanted.clear();
         };
         let parts = self.parts(range);
@@ -121,7 +121,7 @@ impl RegionPager {
             let Some((page, _)) = self.mapping_at(address) else { continue };
             let place = ground.place(page);
             let absent = ground.table.word(page).state() == State::Absent
-                && matches!(place, Ok(Location::Held(owner, _)) if owner != ground.here());
+                && matches!(place, Ok(Location::Held(owner, ..)) if owner != ground.here());
             if absent {
                 wanted.push(page);
             }
@@ -175,7 +175,10 @@ impl RegionPager {
         outcome?;
         self.will_need(range);
         let parts = self.parts(range).into_iter();
-        if parts.flat_map(|part| part.step_by(PAGE as usize)).any(|at| self.serve(at).is_err()) {
+        if parts
+            .flat_map(|part| part.step_by(PAGE as usize))
+            .any(|at| self.serve(at, true).is_err())
+        {
             self.unlock(range);
             return Err(Errno::AGAIN);
         }

@@ -3,7 +3,7 @@
 
 use crate::paging::pager::RegionPager;
 use crate::paging::pagers;
-use crate::protocol::{Fault, Host, Installed, Next, PAGE, Shown};
+use crate::protocol::{Fault, Host, Installed, Next, PAGE, Shown, ToInstall};
 use crate::shared_memory::counters::Touch;
 use crate::shared_memory::maps::PagedMapping;
 use crate::shared_memory::view::{Mapper, View};
@@ -72,11 +72,12 @@ impl<'p> ProcessMapper<'p> {
     ///
     /// CRASH: all are claimed. What is in the file came whole, as if by itself.
     pub(super) fn lay(&self, first: &Fault<usize>, count: usize, buffer: &[u8]) {
-        let Some(bytes) = first.to_install().filter(|_| count > 1) else { return };
+        let found = first.to_install().filter(|_| count > 1);
+        let Some(ToInstall { bytes, is_clean }) = found else { return };
         let (page, length) = (first.page(), count * PAGE as usize);
         let (uffd, own) = (&self.pager.uffd, self.own(page));
         let (done, _) = if let Some(at) = bytes {
-            uffd.install_run(own, &buffer[*at..*at + length])
+            uffd.install_run(own, &buffer[*at..*at + length], is_clean)
         } else {
             is_of(Touch::Local);
             uffd.install_zeros(own, length as u64)
@@ -86,33 +87,34 @@ impl<'p> ProcessMapper<'p> {
 
     /// Maps a page that has come, if it is the one that was touched. Others are mapped when nobody
     /// changes a mapping (`fault_around.rs`).
-    fn show_touched(&self, page: u64) {
+    fn show_touched(&self, page: u64, is_clean: bool) {
         let (touched, map) = self.touched;
-        if let Some(at) = map.filter(|_| page == touched).and_then(|map| map.address_of(page)) {
+        let map = map.filter(|_| page == touched);
+        if let Some((map, at)) = map.and_then(|map| Some((map, map.address_of(page)?))) {
             // If the program has unmapped it meanwhile, that is its answer.
-            let _ = self.pager.uffd.show(at, PAGE);
+            let _ = self.pager.uffd.show(at, PAGE, is_clean && map.shared);
         }
         pagers::mapped_one();
     }
 }
 
 impl Mapper for ProcessMapper<'_> {
-    fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed {
+    fn install(&self, page: u64, bytes: Option<&[u8]>, is_clean: bool) -> Installed {
         let (first, count) = self.laid.get();
         if (first..first + count).contains(&page) {
-            self.show_touched(page);
+            self.show_touched(page, is_clean);
             return Installed::Whole;
         }
         let (uffd, own) = (&self.pager.uffd, self.own(page));
         let installed = if let Some(bytes) = bytes {
-            uffd.install(own, bytes)
+            uffd.install(own, bytes, is_clean)
         } else {
             is_of(Touch::Local);
             uffd.install_zeros(own, PAGE).1
         };
         match installed {
             Ok(()) => {
-                self.show_touched(page);
+                self.show_touched(page, is_clean);
                 Installed::Whole
             }
             Err(Errno::EXIST) => Installed::Exists,
@@ -120,16 +122,22 @@ impl Mapper for ProcessMapper<'_> {
         }
     }
 
-    fn show(&self, page: u64) -> Shown {
+    /// In a private mapping a store copies the page, and nothing is stored to it: there it is never
+    /// protected for being clean.
+    fn show(&self, page: u64, is_clean: bool, stores: bool) -> Shown {
         let at = self.touched.1.map_or(Some(self.own(page)), |map| map.address_of(page));
         let Some(at) = at else { return Shown::Mapped };
-        match self.pager.uffd.show(at, PAGE) {
+        let is_private = self.touched.1.is_some_and(|map| !map.shared);
+        match self.pager.uffd.show(at, PAGE, is_clean && !is_private) {
             // What lies there may be another page by now, of which the file has a hole.
             Err(Errno::FAULT) if !self.pager.ground.is_in_file(page) => Shown::Hole,
             Err(Errno::NOENT) => {
                 NOT_OURS.set(true);
                 Shown::Mapped
             }
+            // Another thread has mapped it for its own load: if this opened it, stores would get
+            // through to a page that is clean.
+            Err(Errno::EXIST) if !stores && !is_private => Shown::Mapped,
             Err(Errno::EXIST) => {
                 is_of(Touch::Protect);
                 // Gone: the program has unmapped it, and will hear that from the kernel.
@@ -153,8 +161,13 @@ impl Mapper for ProcessMapper<'_> {
 pub(super) fn in_a_row(one: &Fault<usize>, next: &Fault<usize>) -> bool {
     next.page() == one.page() + 1
         && match (one.to_install(), next.to_install()) {
-            (Some(None), Some(None)) => true,
-            (Some(Some(one)), Some(Some(next))) => *next == *one + PAGE as usize,
+            (Some(one), Some(next)) if one.is_clean == next.is_clean => {
+                match (one.bytes, next.bytes) {
+                    (None, None) => true,
+                    (Some(one), Some(next)) => *next == *one + PAGE as usize,
+                    _ => false,
+                }
+            }
             _ => false,
         }
 }

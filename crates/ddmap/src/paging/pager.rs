@@ -21,7 +21,9 @@ use crate::paging::remote_reads::RemoteReads;
 use crate::paging::sampling;
 use crate::paging::{first_touches, pagers, request_pages, restarts};
 use crate::protocol::messages::{Answer, PAGES};
-use crate::protocol::{Fault, Flags, Host, Location, Next, NodeId, PAGE, State, Version, Why};
+use crate::protocol::{
+    Fault, Flags, Host, Location, Next, NodeId, Owed, PAGE, State, Version, Why,
+};
 use crate::shared_memory::counters::{Count, Counted, Touch};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::fork_lock::ForkLock;
@@ -53,9 +55,11 @@ pub struct RegionPager {
     maps: AtomicPtr<Maps>,
     pub(super) carrier: Box<dyn Carrier>,
     wishes: PagerOptions,
+    /// Pages that come to be loaded are clean: this kernel can protect what it maps.
+    keeps_clean: bool,
     /// The engine's own mapping: its start, and bytes.
     pub(super) main: (AtomicUsize, AtomicU64),
-    pub(super) owed: ForkLock<Vec<(NodeId, u64, Version)>>,
+    pub(super) owed: ForkLock<Vec<Owed>>,
     /// The node that is reached; `None`: there is none, in a test.
     node: Option<Attachment>,
     /// How many of the pages that the node has asked about were looked at: in the engine's mapping,
@@ -91,12 +95,14 @@ impl RegionPager {
         let (hints, private) = (Hints::default(), Private::default());
         let apart = RemoteReads::new(wishes.lines, ground.room.capacity());
         let maps = AtomicPtr::new(Box::into_raw(Box::new(maps)));
+        let keeps_clean = uffd.can_protect();
         let pager = Self {
             ground,
             uffd,
             maps,
             carrier,
             wishes,
+            keeps_clean,
             main,
             owed,
             node,
@@ -272,7 +278,14 @@ impl RegionPager {
         let maps = Maps::new().map_err(|error| error.errno())?;
         let (start, bytes) =
             (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(PagedMapping { start, page: 0, pages: bytes / PAGE, shared: true, stays: false });
+        maps.add(PagedMapping {
+            start,
+            page: 0,
+            pages: bytes / PAGE,
+            shared: true,
+            stays: false,
+            writes: false,
+        });
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));
@@ -297,15 +310,23 @@ impl RegionPager {
         self.ground.table.publish(Handles { pid, uffd, maps, token });
     }
 
+    /// Whether a touch in a mapping is as one that stores to the page, which is not clean then. In
+    /// a private mapping a store copies it. Where pages are to stay, and where the program may
+    /// store, the kernel may be about to: it finds no page that is protected.
+    fn is_store(&self, map: Option<PagedMapping>, stores: bool) -> bool {
+        let of_map = |map: PagedMapping| stores && map.shared || map.opens();
+        map.map_or(stores, of_map) || !self.keeps_clean
+    }
+
     /// In a signal handler: does what a touch needs, if that takes no message and no wait. `false`:
     /// it does, or the touch is not of this region.
-    pub fn serve_here(&self, address: usize) -> bool {
+    pub fn serve_here(&self, address: usize, stores: bool) -> bool {
         let Some((page, touched)) = self.mapping_at(address) else { return false };
         let begun = now_ns();
         mapper::serves_as(None);
         let word = self.ground.table.word(page);
         let here = match word.state() {
-            State::Owned => true,
+            State::Owned | State::Clean => true,
             State::Absent => matches!(self.ground.place(page), Ok(Location::Void(_))),
             _ => false,
         };
@@ -313,12 +334,12 @@ impl RegionPager {
             return false;
         }
         let view = View::new(&self.ground, ProcessMapper::new(self, page, touched));
-        let mut fault = Fault::new(page);
+        let mut fault = Fault::new(page, self.is_store(touched, stores));
         loop {
             match fault.step(&view) {
                 Next::Step => {}
                 Next::Done(owed) => {
-                    self.owe_here(page, owed);
+                    self.owe_here(owed);
                     self.ground.table.heat(page, word, self.ground.tick());
                     self.ground.touched(mapper::kind(), begun);
                     if first_touches::begins_at(word) {
@@ -338,23 +359,25 @@ impl RegionPager {
 
     /// Brings a page that was touched at an address, however long that takes, within patience.
     /// `EFAULT`: a mapping of the region was there, and is there no more.
-    pub fn serve(&self, address: usize) -> Result<(), Errno> {
+    pub fn serve(&self, address: usize, stores: bool) -> Result<(), Errno> {
         let (page, touched) = self.mapping_at(address).ok_or(Errno::FAULT)?;
         mapper::begin();
-        let pages = self.bring_by(page, touched, self.hints.ahead(address, self.wishes.ahead))?;
+        let ahead = self.hints.ahead(address, self.wishes.ahead);
+        let pages = self.bring_by(page, (touched, stores), ahead)?;
         fault_around::note(address, &pages);
         if mapper::was_not_ours() { Err(Errno::FAULT) } else { Ok(()) }
     }
 
-    fn bring_touched(&self, page: u64, touched: Option<PagedMapping>) -> Result<(), Errno> {
-        self.bring_by(page, touched, self.wishes.ahead).map(drop)
+    /// Of a touch of the engine's.
+    fn bring_touched(&self, page: u64, access: Access) -> Result<(), Errno> {
+        self.bring_by(page, (None, access != Access::Load), self.wishes.ahead).map(drop)
     }
 
     /// Brings a page, and gives it with those that were brought ahead.
     fn bring_by(
         &self,
         page: u64,
-        touched: Option<PagedMapping>,
+        touch: (Option<PagedMapping>, bool),
         ahead: PrefetchMode,
     ) -> Result<Vec<u64>, Errno> {
         let (begun, begun_ns, mut refused) = (Instant::now(), now_ns(), 0);
@@ -369,7 +392,7 @@ impl RegionPager {
             // it can reach this process.
             self.meet_new_node();
             let word = self.ground.table.word(page);
-            match self.bring(&pages, touched) {
+            match self.bring(&pages, touch) {
                 Next::Done(_) => {
                     // Of one that was here: who asks hears of it.
                     self.ground.table.heat(page, word, self.ground.tick());
@@ -414,14 +437,19 @@ impl RegionPager {
         }
     }
 
-    /// Brings pages, by one request to each holder: gives what came of the first one.
-    pub(super) fn bring(&self, pages: &[u64], touched: Option<PagedMapping>) -> Next {
+    /// Brings pages that are touched in a mapping (`None`: the engine's own), to be stored to or
+    /// not, by one request to each holder: gives what came of the first one.
+    pub(super) fn bring(
+        &self,
+        pages: &[u64],
+        (touched, stores): (Option<PagedMapping>, bool),
+    ) -> Next {
         let mut first = Next::Again;
         let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
         let mut fresh = Vec::new();
         let view = View::new(&self.ground, ProcessMapper::new(self, pages[0], touched));
         for (at, page) in pages.iter().enumerate() {
-            let mut fault = Fault::new(*page);
+            let mut fault = Fault::new(*page, self.is_store(touched, stores));
             let next = self.prepare(&mut fault, &view);
             if let Next::Ask(owner, version) = next {
                 asked.push((owner, version, fault, at == 0));
@@ -537,7 +565,7 @@ impl RegionPager {
     /// next ones are there, too.
     fn bring_fresh(&self, page: u64, view: &View<'_, ProcessMapper<'_>>) {
         let mut faults: [_; first_touches::MOST] =
-            std::array::from_fn(|at| Fault::new(page + 1 + at as u64));
+            std::array::from_fn(|at| Fault::new(page + 1 + at as u64, true));
         let ahead = first_touches::ahead(&self.ground, page);
         let mut ready = 0;
         while ready < ahead
@@ -571,7 +599,7 @@ impl RegionPager {
             match fault.step(view) {
                 Next::Step => {}
                 Next::Done(owed) => {
-                    self.owe(fault.page(), owed);
+                    self.owe(owed);
                     return Next::Done(None);
                 }
                 next => return next,
@@ -586,7 +614,14 @@ impl Pager for RegionPager {
         self.main.0.store(address, Ordering::Release);
         self.main.1.store(whole, Ordering::Release);
         let pages = whole / PAGE;
-        let map = PagedMapping { start: address, page: 0, pages, shared: true, stays: false };
+        let map = PagedMapping {
+            start: address,
+            page: 0,
+            pages,
+            shared: true,
+            stays: false,
+            writes: false,
+        };
         let registered = if self.is_unsettled.load(Ordering::Relaxed) {
             self.register(map)
         } else {
@@ -617,9 +652,9 @@ impl Pager for RegionPager {
         self.uffd.renew()
     }
 
-    fn fault(&self, page: u64, _: Access) -> Result<(), Errno> {
+    fn fault(&self, page: u64, access: Access) -> Result<(), Errno> {
         let is_fresh = first_touches::is_void(&self.ground, page / PAGE);
-        self.bring_touched(page / PAGE, None)?;
+        self.bring_touched(page / PAGE, access)?;
         if is_fresh {
             self.make_room_for_more()?;
         }
@@ -668,7 +703,7 @@ impl Pager for RegionPager {
         self.renew_lost(page / PAGE)
     }
 
-    fn ready(&self, ranges: &[(u64, u64)], _: Access) {
+    fn ready(&self, ranges: &[(u64, u64)], access: Access) {
         let elsewhere = |page: &u64| self.ground.table.word(*page).state() == State::Absent;
         let pages = ranges.iter().flat_map(|(at, length)| at / PAGE..(at + length).div_ceil(PAGE));
         let pages: Vec<u64> = pages.filter(elsewhere).take(PAGES).collect();
@@ -677,7 +712,8 @@ impl Pager for RegionPager {
             mapper::serves_as(None);
             // What does not come is asked for again by the access.
             let ahead = if restarts::lacks_room() { PrefetchMode::Off } else { self.wishes.ahead };
-            self.bring(&request_pages::with_those_ahead(&self.ground, ahead, pages), None);
+            let pages = request_pages::with_those_ahead(&self.ground, ahead, pages);
+            self.bring(&pages, (None, access != Access::Load));
             if let Some(kind) = mapper::served_as() {
                 self.ground.touched(kind, begun);
             }
@@ -703,7 +739,7 @@ impl Pager for RegionPager {
             self.ground.table.flag(page, set, clear);
             if hint == Hint::Stays && !stays(page) {
                 // What is not here by now is brought by the touch.
-                let _ = self.bring_touched(page, None);
+                let _ = self.bring_touched(page, Access::Store);
             }
         }
     }

@@ -103,12 +103,12 @@ fn find(address: usize, serve: impl Fn(&RegionPager) -> bool) -> bool {
 }
 
 /// In a signal handler: serves a touch of an absent page, if that can be done here and now.
-fn serve_here(address: usize) -> bool {
+fn serve_here(address: usize, stores: bool) -> bool {
     if SERVING.replace(true) {
         // What is looked at to serve a touch is no paged memory.
         return false;
     }
-    let served = serve_once(address);
+    let served = serve_once(address, stores);
     SERVING.set(false);
     served
 }
@@ -118,8 +118,8 @@ pub(crate) fn mapped_one() {
     MAPPED.set(true);
 }
 
-fn serve_once(address: usize) -> bool {
-    Pagers::may_help(address) && find(address, |pager| pager.serve_here(address))
+fn serve_once(address: usize, stores: bool) -> bool {
+    Pagers::may_help(address) && find(address, |pager| pager.serve_here(address, stores))
 }
 
 /// What a call of this thread holds: pagers, by their addresses, and their holds.
@@ -250,18 +250,20 @@ impl Pagers {
         value
     }
 
-    /// Brings the page at an address, which may take as long as a network does. Nothing may be
-    /// held.
+    /// Brings the page at an address, to be stored to or not, which may take as long as a network
+    /// does. Nothing may be held.
     /// `None`: the address is no paged region's, or is not registered yet. `EINTR`: a signal's turn
     /// has come: nothing was done.
-    pub fn serve(address: usize) -> Option<Result<(), Errno>> {
+    pub fn serve(address: usize, stores: bool) -> Option<Result<(), Errno>> {
         if !Self::any() {
             return None;
         }
         let outcome = Cell::new(None);
         find(address, |pager| {
             // What has had a mapping of the region is somebody else's now: the fault is, too.
-            outcome.set(Some(pager.serve(address)).filter(|served| *served != Err(Errno::FAULT)));
+            outcome.set(
+                Some(pager.serve(address, stores)).filter(|served| *served != Err(Errno::FAULT)),
+            );
             true
         });
         outcome.get()
@@ -337,9 +339,10 @@ impl Pagers {
     }
 
     /// Brings all absent pages of a range of addresses, before the kernel gets to see it, and holds
-    /// them until [`Self::let_go`]: the kernel's own access to a page that has left in between
-    /// would fail, and what it had taken out of a socket would be gone. What cannot be had is the
-    /// kernel's to say.
+    /// them until [`Self::let_go`]: the kernel's own access to a page that has left in between, or
+    /// is protected, would fail, and what it had taken out of a socket would be gone. So they are
+    /// held first, and opened for stores then: what is held does not come anew, and clean. What
+    /// cannot be had is the kernel's to say.
     pub fn ready(start: usize, length: usize) {
         if !Self::any() {
             return;
@@ -347,7 +350,8 @@ impl Pagers {
         hold(start, start.saturating_add(length));
         let mut at = start;
         while at < start.saturating_add(length) {
-            if !matches!(Self::ending(Interruptible::Never, || Self::serve(at)), Some(Ok(()))) {
+            if !matches!(Self::ending(Interruptible::Never, || Self::serve(at, true)), Some(Ok(())))
+            {
                 return;
             }
             at = (at / PAGE as usize + 1) * PAGE as usize;
@@ -377,6 +381,13 @@ impl Pagers {
         let outcome = Cell::new(Ok(()));
         each(|pager| outcome.set(outcome.get().and(pager.moved(&(start..end), to))));
         outcome.get()
+    }
+
+    /// From here on the program may store to what it has mapped in a range of addresses.
+    pub fn may_store(start: usize, end: usize) {
+        if Self::any() {
+            each(|pager| pager.may_store(&(start..end)));
+        }
     }
 
     /// What was mapped in a range of addresses is there no more: touches of it are not for a pager.

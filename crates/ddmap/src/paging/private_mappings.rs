@@ -32,7 +32,7 @@ fn addresses(map: &PagedMapping) -> Range<usize> {
 }
 
 /// The part of a mapping that lies in a range of addresses.
-fn part(map: &PagedMapping, range: &Range<usize>) -> Option<PagedMapping> {
+pub(super) fn part(map: &PagedMapping, range: &Range<usize>) -> Option<PagedMapping> {
     let all = addresses(map);
     let (start, end) = (all.start.max(range.start), all.end.min(range.end));
     let page = map.page_at(start)?;
@@ -116,9 +116,23 @@ mod tests {
     fn what_is_cut_out_leaves_both_ends_and_shared_mappings_are_not_listed() {
         let list = Private::default();
         let at = |page: usize| 0x10_0000 + page * 4096;
-        let whole = PagedMapping { start: at(0), page: 7, pages: 16, shared: false, stays: false };
+        let whole = PagedMapping {
+            start: at(0),
+            page: 7,
+            pages: 16,
+            shared: false,
+            stays: false,
+            writes: false,
+        };
         list.mapped(whole);
-        list.mapped(PagedMapping { start: at(2), page: 90, pages: 3, shared: true, stays: true });
+        list.mapped(PagedMapping {
+            start: at(2),
+            page: 90,
+            pages: 3,
+            shared: true,
+            stays: true,
+            writes: false,
+        });
         let ends = [
             PagedMapping { pages: 2, ..whole },
             PagedMapping { start: at(5), page: 12, pages: 11, ..whole },

@@ -1,48 +1,46 @@
-//! What holders are to drop, since a page has come, or is wanted no more. It goes with the next
-//! request to its holder, or by itself where it is much.
+//! What holders are to drop, or to know for a spare, since a page has come, or is wanted no more.
+//! It goes with the next request to its holder, or by itself where it is much.
 //!
 //! Locks: `owed`, for a moment.
 
 use crate::paging::pager::{LOOK, RegionPager};
-use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{NodeId, Version};
+use crate::protocol::messages::{Answer, KeptPage, PAGES, Request};
+use crate::protocol::{NodeId, Owed};
 use crate::shared_memory::counters::Count;
 
 /// Releases that are owed to holders are sent when there are so many, if no fetch takes them.
 const OWED_MAX: usize = 48;
 
 impl RegionPager {
-    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<(NodeId, u64, Version)>> {
+    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<Owed>> {
         self.owed.lock()
     }
 
-    /// A page's old owner is to drop it.
-    pub(super) fn owe(&self, page: u64, owed: Option<(NodeId, Version)>) {
-        if let Some((owner, version)) = owed {
-            self.owed().push((owner, page, version));
-        }
+    /// A page's old owner is to hear of it.
+    pub(super) fn owe(&self, owed: Option<Owed>) {
+        self.owed().extend(owed);
     }
 
     /// The same in a signal handler: without a wait, and without the heap. What is not noted is
     /// found when claims are compared.
-    pub(super) fn owe_here(&self, page: u64, owed: Option<(NodeId, Version)>) {
-        if let Some((owner, version)) = owed
-            && let Ok(mut owed) = self.owed.get().try_lock()
-            && owed.len() < owed.capacity()
+    pub(super) fn owe_here(&self, owed: Option<Owed>) {
+        if let Some(one) = owed
+            && let Ok(mut all) = self.owed.get().try_lock()
+            && all.len() < all.capacity()
         {
-            owed.push((owner, page, version));
+            all.push(one);
         } else if owed.is_some() {
             self.ground.table.set_in_vain();
         }
     }
 
-    /// What a holder is to drop, up to as many as go with a request.
-    pub(super) fn take_owed(&self, owner: NodeId) -> Vec<(u64, Version)> {
+    /// What a holder is to drop, or to know for a spare, up to as many as go with a request.
+    pub(super) fn take_owed(&self, owner: NodeId) -> Vec<KeptPage> {
         let mut taken = Vec::new();
-        self.owed().retain(|(to, page, version)| {
-            let goes = *to == owner && taken.len() < PAGES;
+        self.owed().retain(|owed| {
+            let goes = owed.to == owner && taken.len() < PAGES;
             if goes {
-                taken.push((*page, *version));
+                taken.push(owed.kept);
             }
             !goes
         });
@@ -54,7 +52,7 @@ impl RegionPager {
     pub fn release_owed(&self, all: bool) {
         while let Some(owner) = {
             let owed = self.owed();
-            owed.first().filter(|_| all || owed.len() > OWED_MAX).map(|one| one.0)
+            owed.first().filter(|_| all || owed.len() > OWED_MAX).map(|one| one.to)
         } {
             let pages = self.take_owed(owner);
             let request = Request::Release { pages: pages.clone() };
@@ -66,7 +64,7 @@ impl RegionPager {
 
     /// A holder may not have dropped these. The node tells it later: here every call would wait for
     /// one that does not answer.
-    pub(super) fn not_told(&self, pages: &[(u64, Version)]) {
+    pub(super) fn not_told(&self, pages: &[KeptPage]) {
         if !pages.is_empty() {
             self.ground.table.set_in_vain();
         }

@@ -89,7 +89,7 @@ fn seen(ground: &SharedRegion, page: u64) -> Option<Seen> {
     // In this order: see above.
     let word = ground.table.word(page);
     match ground.place(page) {
-        Ok(Location::Held(owner, version))
+        Ok(Location::Held(owner, version, _))
             if word.state() == State::Absent && owner != ground.here() =>
         {
             Some(Seen { word, owner, version })

@@ -11,7 +11,7 @@
 use crate::control::connections::Links;
 use crate::control::transport::Carrier;
 use crate::paging::attachment::wire;
-use crate::protocol::messages::{Answer, Request};
+use crate::protocol::messages::{Answer, KeptPage, Request};
 use crate::protocol::{DamagedPlace, Flags, Location, NodeId, State, Version};
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
@@ -66,7 +66,7 @@ fn decide(
         (None, kept) => kept,
     };
     let or_lost = |owner: Option<NodeId>, known: Version| {
-        let found = latest.map(|(node, version)| Location::Held(node, version));
+        let found = latest.map(|(node, version)| Location::Held(node, version, None));
         found.or(claims.empty.map(Location::Void)).unwrap_or(Location::Lost(owner, known))
     };
     match place {
@@ -75,10 +75,12 @@ fn decide(
             (latest.is_some() || claims.touched).then(|| or_lost(None, version.later(1)))
         }
         Ok(Location::Void(_)) => None,
-        Ok(Location::Held(owner, version)) if owner == here => {
+        Ok(Location::Held(owner, version, _)) if owner == here => {
             claims.here.is_none().then(|| or_lost(Some(owner), version))
         }
-        Ok(Location::Held(owner, version)) => claims.denied.then(|| or_lost(Some(owner), version)),
+        Ok(Location::Held(owner, version, _)) => {
+            claims.denied.then(|| or_lost(Some(owner), version))
+        }
         Ok(lost @ Location::Lost(owner, version)) => {
             Some(or_lost(owner, version)).filter(|right| *right != lost)
         }
@@ -92,11 +94,28 @@ struct HeldRegion {
     latest: HashMap<u64, (NodeId, Version)>,
     all: HashMap<(u64, NodeId), Version>,
     silent: Vec<NodeId>,
+    /// The nodes that the domain has, or had.
+    known: Vec<NodeId>,
+}
+
+impl HeldRegion {
+    /// What the directory says; a word that names a node of no domain fits its check by chance.
+    fn checked(&self, page: u64, place: Location) -> Result<Location, DamagedPlace> {
+        let is_known = |node: Option<NodeId>| node.is_none_or(|node| self.known.contains(&node));
+        match place {
+            Location::Held(owner, _, other) if !is_known(Some(owner)) || !is_known(other) => {
+                Err(DamagedPlace(place.word(page)))
+            }
+            place => Ok(place),
+        }
+    }
 }
 
 fn ask_all(store: &Store, links: &Links, here: NodeId) -> HeldRegion {
-    let mut kept = HeldRegion { latest: HashMap::new(), all: HashMap::new(), silent: Vec::new() };
-    for (node, _, standing) in store.members() {
+    let (latest, all, silent) = (HashMap::new(), HashMap::new(), Vec::new());
+    let mut kept = HeldRegion { latest, all, silent, known: vec![here] };
+    for (node, _, standing, _) in store.members() {
+        kept.known.push(node);
         if node == here || standing == Standing::Gone {
             continue;
         }
@@ -107,7 +126,7 @@ fn ask_all(store: &Store, links: &Links, here: NodeId) -> HeldRegion {
                 kept.silent.push(node);
                 break;
             };
-            for (page, version) in claims {
+            for KeptPage { page, version, .. } in claims {
                 kept.all.insert((page, node), version);
                 let latest = kept.latest.entry(page).or_insert((node, version));
                 if version.is_later_than(latest.1) {
@@ -158,6 +177,7 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<RepairReport,
         session: ground.table.life(),
         volume: about.uuid,
         term: about.term,
+        store: 0,
     };
     let links = Links::new(store.clone(), hello, about.pages, wire(store, &asked)?);
     let kept = ask_all(store, &links, here);
@@ -185,16 +205,17 @@ fn look(
     repaired: &mut RepairReport,
 ) {
     repaired.looked_at += 1;
-    let (word, place) = (ground.table.word(page), ground.place(page));
+    let word = ground.table.word(page);
+    let place = ground.place(page).and_then(|place| kept.checked(page, place));
     let claimed = matches!(word.state(), State::Busy | State::Leaving);
     if claimed && !ground.table.is_dead(word.claimant()) {
         // What becomes of it is decided there.
         return;
     }
-    let in_file = (claimed || word.state() == State::Owned) && ground.is_in_file(page);
+    let in_file = (claimed || word.state().is_here()) && ground.is_in_file(page);
     let can_be = |kept: &(NodeId, Version)| in_file || kept.1.is_later_than(word.version());
     let denied = match place {
-        Ok(Location::Held(owner, version)) if owner != ground.here() => {
+        Ok(Location::Held(owner, version, _)) if owner != ground.here() => {
             !kept.silent.contains(&owner) && kept.all.get(&(page, owner)) != Some(&version)
         }
         _ => false,
@@ -222,7 +243,7 @@ fn look(
     if wanted {
         // A page that was called lost is asked for again by the next touch.
         let turned = match right {
-            Location::Held(node, version) if node == ground.here() => {
+            Location::Held(node, version, _) if node == ground.here() => {
                 word.turned(State::Owned, version)
             }
             Location::Void(version) => word.emptied(version),
@@ -246,7 +267,7 @@ mod tests {
         let [here, other, third] = [1, 2, 3].map(|number| NodeId::new(number).unwrap());
         let none = Claims::default();
         let kept = |node, number| Claims { kept: Some((node, version(number))), ..none };
-        let held = |node, number| Location::Held(node, version(number));
+        let held = |node, number| Location::Held(node, version(number), None);
         let lost = |node, number| Location::Lost(node, version(number));
         let damaged = || Err(DamagedPlace(7));
         let empty = |number| Claims { empty: Some(version(number)), touched: true, ..none };

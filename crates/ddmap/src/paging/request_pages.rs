@@ -37,7 +37,7 @@ pub(super) fn next(ground: &SharedRegion, owner: NodeId, pages: &[u64]) -> Vec<(
     let most = if pages.len() as u64 > now.pages { PAGES } else { pages.len() };
     let plan = Plan { pages: most as u64, ..now };
     let held = |page: u64| match ground.place(page) {
-        Ok(Location::Held(of, version)) if of == owner && is_absent(ground, page) => {
+        Ok(Location::Held(of, version, _)) if of == owner && is_absent(ground, page) => {
             Some((page, version))
         }
         _ => None,
@@ -58,7 +58,7 @@ pub fn with_those_ahead(
     mut pages: Vec<u64>,
 ) -> Vec<u64> {
     let owner_of = |page: u64| match ground.place(page) {
-        Ok(Location::Held(owner, _)) if is_absent(ground, page) => Some(owner),
+        Ok(Location::Held(owner, ..)) if is_absent(ground, page) => Some(owner),
         _ => None,
     };
     let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) else {

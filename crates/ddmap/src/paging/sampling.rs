@@ -6,7 +6,9 @@
 //! they do by a locked instruction before they ask for the other.
 
 use crate::paging::pager::RegionPager;
+use crate::paging::private_mappings::part;
 use crate::protocol::PAGE;
+use crate::shared_memory::maps::PagedMapping;
 use crate::shared_memory::runs::Runs;
 use crate::shared_memory::table::Table;
 use crate::shared_memory::uffd::Uffd;
@@ -94,6 +96,20 @@ impl RegionPager {
         let look = Look::begin(&self.ground.table, &self.uffd);
         for run in asked.iter().filter(|run| run.start < pages) {
             look.at(&(run.start..run.end.min(pages)), start + (run.start * PAGE) as usize);
+        }
+    }
+
+    /// From here on the program may store to shared mappings in a range of addresses. Their entries
+    /// go, since those of clean pages are protected: the next touch is as a store.
+    pub(crate) fn may_store(&self, range: &Range<usize>) {
+        let parts = self.maps().each().filter(|map| map.shared && !map.writes);
+        let parts: Vec<_> = parts.filter_map(|map| part(&map, range)).collect();
+        let look = Look::begin(&self.ground.table, &self.uffd);
+        for part in parts {
+            // One for which the list has no place is as before: its stores trap.
+            if self.maps().replace(PagedMapping { writes: true, ..part }) {
+                look.at(&part.pages(), part.start);
+            }
         }
     }
 

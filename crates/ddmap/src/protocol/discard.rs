@@ -114,8 +114,8 @@ impl Leaf {
         self.word.turned(State::Busy, self.word.version()).claimed(host.me())
     }
 
-    fn is_owned(&self) -> bool {
-        self.word.state() == State::Owned
+    fn is_here(&self) -> bool {
+        self.word.state().is_here()
     }
 
     fn step(&mut self, host: &impl Host, is_of_lost: bool) {
@@ -128,7 +128,7 @@ impl Leaf {
             }
             Stage::Void => {
                 host.set_place(page, Location::Void(self.after.version()));
-                if self.is_owned() { Stage::Punch } else { Stage::Turn }
+                if self.is_here() { Stage::Punch } else { Stage::Turn }
             }
             Stage::Punch if made(Mistake::DroppedInFile) => {
                 host.turn(page, self.busy(host), self.after);
@@ -140,7 +140,7 @@ impl Leaf {
             }
             Stage::Turn => {
                 host.turn(page, self.busy(host), self.after);
-                if self.is_owned() { Stage::GiveRoom } else { Stage::Over }
+                if self.is_here() { Stage::GiveRoom } else { Stage::Over }
             }
             Stage::GiveRoom => {
                 host.give_room();
@@ -152,7 +152,7 @@ impl Leaf {
 
     fn claim(&self, host: &impl Host, is_of_lost: bool) -> Stage {
         let may = match self.word.state() {
-            State::Owned => !is_of_lost,
+            State::Owned | State::Clean => !is_of_lost,
             State::Absent | State::Lost => true,
             _ => false,
         };
@@ -178,10 +178,12 @@ impl Leaf {
         let version = match place {
             Ok(Location::Void(version)) => {
                 self.after = self.word.emptied(version);
-                return if self.is_owned() { Stage::Punch } else { Stage::Turn };
+                return if self.is_here() { Stage::Punch } else { Stage::Turn };
             }
-            Ok(Location::Held(owner, version)) => {
-                self.owed = (owner != here).then_some((owner, version));
+            // Its spare is in an earlier version.
+            Ok(Location::Held(owner, version, other)) => {
+                let keeps = if owner == here { other } else { Some(owner) };
+                self.owed = keeps.map(|node| (node, version));
                 version.later(1)
             }
             Ok(Location::Lost(_, version)) if made(Mistake::LostKeepsVersion) => version,

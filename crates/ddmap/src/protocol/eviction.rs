@@ -5,6 +5,11 @@
 //! here, then the word says so. A page that is all zeros goes nowhere: the directory says *void*,
 //! and the word does, at the end.
 //!
+//! A *clean* page is protected, and goes to the node that keeps a spare of it, which is asked to
+//! keep that in the version in which the page would be sent. What the node says it has not got is
+//! sent to the batch's holder, as all others are, behind that. Whether a page is clean its state
+//! says, which is compared when it is claimed.
+//!
 //! CRASH: a word that is *leaving* names the node that died. Whoever wants the page, or the node
 //! when it is back, goes by the directory: if the page is held here still, it stays, in a version
 //! that is later than what may have been sent; else it is made a hole.
@@ -17,6 +22,8 @@ use super::{Batch, Host, Location, NodeId, State, Version, Word};
 pub enum Progress {
     /// The next step can be taken.
     Step,
+    /// This node is to keep [`Eviction::clean`]; then [`Eviction::kept`].
+    Keep(NodeId),
     /// [`Eviction::outgoing`] is to be sent; then [`Eviction::answered`] or
     /// [`Eviction::unanswered`].
     Send,
@@ -36,7 +43,11 @@ enum Stage {
     Claim,
     /// It is leaving.
     Claimed,
-    /// Nobody has named it.
+    /// Nobody has named it, and it is clean.
+    Clean,
+    /// A node keeps a spare of it, and is to keep that.
+    Keep,
+    /// Nobody has named it, and it is to be sent.
     Free,
     /// Stores to it are taken away.
     Protected,
@@ -65,8 +76,10 @@ enum Stage {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Leaf<B> {
     page: u64,
-    /// As it was seen, owned.
+    /// As it was seen, here.
     word: Word,
+    /// The node that is to have it.
+    to: NodeId,
     stage: Stage,
     bytes: Option<B>,
     /// It is zeros, which go nowhere.
@@ -77,6 +90,8 @@ struct Leaf<B> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Eviction<B> {
     to: NodeId,
+    /// Nodes that may keep spares: others are not asked.
+    keepers: Vec<NodeId>,
     leaves: Vec<Leaf<B>>,
     /// Pages that are furthest behind are so far: those in front of this one are further.
     level: Option<(Stage, usize)>,
@@ -87,14 +102,20 @@ pub struct Eviction<B> {
 }
 
 impl<B: Clone> Eviction<B> {
-    /// These pages, whose words were seen so, are to go to a holder.
-    pub fn new(to: NodeId, pages: impl IntoIterator<Item = (u64, Word)>) -> Self {
+    /// These pages, whose words were seen so, are to go to a holder, or to those that keep spares
+    /// of them, if they are among these.
+    pub fn new(
+        to: NodeId,
+        keepers: &[NodeId],
+        pages: impl IntoIterator<Item = (u64, Word)>,
+    ) -> Self {
         let leaf = |(page, word)| {
             let stage = Stage::Claim;
-            Leaf { page, word, stage, bytes: None, zeros: false }
+            Leaf { page, word, to, stage, bytes: None, zeros: false }
         };
         Self {
             to,
+            keepers: keepers.to_vec(),
             leaves: pages.into_iter().map(leaf).collect(),
             level: None,
             met: false,
@@ -108,6 +129,27 @@ impl<B: Clone> Eviction<B> {
     #[cfg(test)]
     pub fn to(&self) -> NodeId {
         self.to
+    }
+
+    /// What a node is to keep: pages, and the versions that they get there.
+    pub fn clean(&self, at: NodeId) -> impl Iterator<Item = (u64, Version)> {
+        let its = move |leaf: &&Leaf<B>| leaf.stage == Stage::Keep && leaf.to == at;
+        self.leaves.iter().filter(its).map(|leaf| (leaf.page, leaf.word.version().later(1)))
+    }
+
+    /// The node has answered: of each of these pages, in this order, whether it keeps it. `None`:
+    /// it could not be reached, or has not answered: it may keep them.
+    pub fn kept(&mut self, at: NodeId, answer: Option<&[bool]>) {
+        let clean =
+            self.leaves.iter_mut().filter(|leaf| leaf.stage == Stage::Keep && leaf.to == at);
+        for (number, leaf) in clean.enumerate() {
+            (leaf.stage, leaf.to) = match answer.map(|kept| kept.get(number)) {
+                Some(Some(true)) => (Stage::Stored, at),
+                Some(_) => (Stage::Free, self.to),
+                None => (Stage::Refused, at),
+            };
+        }
+        self.level = None;
     }
 
     /// What is to be sent: pages, the versions that they get at the holder, bytes.
@@ -145,6 +187,9 @@ impl<B: Clone> Eviction<B> {
             return Progress::Step;
         }
         let Some(at) = self.furthest_behind(host) else {
+            if let Some(clean) = self.leaves.iter().find(|leaf| leaf.stage == Stage::Keep) {
+                return Progress::Keep(clean.to);
+            }
             let reads = self.leaves.iter().any(|leaf| leaf.stage == Stage::Read);
             if reads && !self.sent {
                 self.sent = true;
@@ -154,7 +199,7 @@ impl<B: Clone> Eviction<B> {
         };
         let leaf = &mut self.leaves[at];
         let before = leaf.stage;
-        leaf.step(host, self.to);
+        leaf.step(host, &self.keepers);
         if leaf.stage == Stage::Over && before == Stage::Absent {
             self.gone += 1;
         }
@@ -162,8 +207,9 @@ impl<B: Clone> Eviction<B> {
         Progress::Step
     }
 
-    /// The first one of the pages that are furthest behind, of those that do not wait for an answer
-    /// and are not over.
+    /// The first one of the pages that are furthest behind, of those that are not over and do not
+    /// wait for bytes to be sent. `None`: there is none, or these wait for an answer. (Nothing is
+    /// read before all that is to be kept is: what is not is read with the others.)
     fn furthest_behind(&mut self, host: &impl Host<Bytes = B>) -> Option<usize> {
         if let Some((stage, from)) = self.level
             && let Some(next) = self.leaves[from..].iter().position(|leaf| leaf.stage == stage)
@@ -173,6 +219,9 @@ impl<B: Clone> Eviction<B> {
         }
         let stages = self.leaves.iter().map(|leaf| leaf.stage);
         let stage = stages.filter(|stage| !matches!(stage, Stage::Read | Stage::Over)).min()?;
+        if stage == Stage::Keep {
+            return None;
+        }
         let first = self.leaves.iter().position(|leaf| leaf.stage == stage)?;
         self.level = Some((stage, first));
         let batch = match stage {
@@ -193,18 +242,36 @@ impl<B> Leaf<B> {
         self.word.turned(State::Leaving, self.word.version()).claimed(host.me())
     }
 
-    fn step(&mut self, host: &impl Host<Bytes = B>, to: NodeId) {
-        let (page, version) = (self.page, self.word.version());
+    /// Claims the page.
+    fn claim(&self, host: &impl Host<Bytes = B>) -> bool {
+        let owned = self.word.turned(State::Owned, self.word.version());
+        host.turn(self.page, self.word, self.leaving(host))
+            || made(Mistake::CleanIsFlag)
+                && host.turn(self.page, owned.known_as(host.word(self.page)), self.leaving(host))
+    }
+
+    fn step(&mut self, host: &impl Host<Bytes = B>, keepers: &[NodeId]) {
+        let (page, version, to) = (self.page, self.word.version(), self.to);
         self.stage = match self.stage {
-            Stage::Claim if self.word.state() != State::Owned => Stage::Over,
-            Stage::Claim if host.turn(page, self.word, self.leaving(host)) => Stage::Claimed,
+            Stage::Claim if !self.word.state().is_here() => Stage::Over,
+            Stage::Claim if self.claim(host) => Stage::Claimed,
             Stage::Claim => Stage::Over,
             Stage::Claimed if host.is_named(page) && !made(Mistake::NamedEvicted) => {
                 // Nothing was sent: the version stays.
                 self.give_back(host, self.word);
                 Stage::Over
             }
+            Stage::Claimed if self.word.state() == State::Clean || made(Mistake::SpareBelieved) => {
+                Stage::Clean
+            }
             Stage::Claimed => Stage::Free,
+            Stage::Clean => match host.place(page) {
+                Ok(Location::Held(_, _, Some(keeps))) if keepers.contains(&keeps) => {
+                    self.to = keeps;
+                    Stage::Keep
+                }
+                _ => Stage::Free,
+            },
             Stage::Free => {
                 if !made(Mistake::SentUnprotected) {
                     host.protect(page);
@@ -214,7 +281,7 @@ impl<B> Leaf<B> {
             Stage::Protected => {
                 self.bytes = host.read(page);
                 if made(Mistake::PlacedEarly) {
-                    host.set_place(page, Location::Held(to, version.later(1)));
+                    host.set_place(page, Location::Held(to, version.later(1), None));
                 }
                 if self.bytes.is_some() { Stage::Read } else { Stage::Empty }
             }
@@ -229,13 +296,13 @@ impl<B> Leaf<B> {
                 self.give_back(host, self.word.turned(State::Lost, version));
                 Stage::Absent
             }
-            later => self.settle(host, to, later),
+            later => self.settle(host, later),
         };
     }
 
     /// The steps behind the sending: the page is gone, or has not left.
-    fn settle(&self, host: &impl Host<Bytes = B>, to: NodeId, stage: Stage) -> Stage {
-        let (page, version) = (self.page, self.word.version());
+    fn settle(&self, host: &impl Host<Bytes = B>, stage: Stage) -> Stage {
+        let (page, version, to) = (self.page, self.word.version(), self.to);
         match stage {
             Stage::Zeros => {
                 host.set_place(page, Location::Void(self.void_version()));
@@ -246,12 +313,12 @@ impl<B> Leaf<B> {
                 Stage::Placed
             }
             Stage::Placed if made(Mistake::HoleBeforePlaced) => {
-                host.set_place(page, Location::Held(to, version.later(1)));
+                host.set_place(page, Location::Held(to, version.later(1), None));
                 Stage::Punched
             }
             // PERSIST: the holder has the bytes before the directory says so.
             Stage::Stored => {
-                host.set_place(page, Location::Held(to, version.later(1)));
+                host.set_place(page, Location::Held(to, version.later(1), None));
                 Stage::Placed
             }
             Stage::Placed if made(Mistake::AbsentBeforeHole) => {
@@ -279,7 +346,7 @@ impl<B> Leaf<B> {
                 Stage::Over
             }
             Stage::Refused => {
-                host.set_place(page, Location::Held(host.here(), renewed(version)));
+                host.set_place(page, Location::Held(host.here(), renewed(version), None));
                 Stage::Renewed
             }
             Stage::Renewed => {

@@ -7,9 +7,24 @@
 //! CRASH: a process may die behind any step. The next one that meets its claim takes it over, and
 //! decides by the page file: what is there came whole, and others may have stored to it already,
 //! so it is *finished*; a hole is fetched again.
+//!
+//! A page that is brought to be loaded is *clean*: its old owner keeps a spare, by which it leaves
+//! again without its bytes (`eviction.rs`). The first store takes the page's word, has the
+//! directory say that it has no spare, gives the word back, owned, and only then opens the page.
+//! What was taken over from the dead is never clean.
 
 use super::inject::{Mistake, made};
-use super::{Host, Installed, Location, NodeId, Shown, State, Version, Word};
+use super::messages::KeptPage;
+use super::{Flags, Host, Installed, Location, NodeId, Shown, State, Version, Word};
+
+/// What a page's old owner is told behind a move.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Owed {
+    /// The node.
+    pub to: NodeId,
+    /// What it is to drop; or to know for a spare.
+    pub kept: KeptPage,
+}
 
 /// Why a page cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -26,9 +41,8 @@ pub enum Why {
 pub enum Next {
     /// The next step can be taken.
     Step,
-    /// The page is here: the instruction runs again. What its old owner keeps, in which version, is
-    /// to be released.
-    Done(Option<(NodeId, Version)>),
+    /// The page is here: the instruction runs again. Its old owner is to be told.
+    Done(Option<Owed>),
     /// Another process is at the page: begin anew when its word is not this one any more; and after
     /// a while, since that process may die, which changes no word.
     Wait(Word),
@@ -45,17 +59,19 @@ pub enum Next {
 }
 
 /// Where a fault stands. `busy` is the word by which this process has claimed the page; `was` the
-/// one of the dead process that it has taken over.
+/// one of the dead process that it has taken over, or that of the clean page that is stored to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Stage<B> {
     Name,
     Look,
-    Show(Word),
+    Show { word: Word, owed: Option<Owed> },
     TakeRoom(Word),
     Claim(Word),
     GiveRoom,
     Dead(Word),
     Take(Word),
+    ClaimClean(Word),
+    Spare { busy: Word, was: Word },
     InFile { busy: Word, was: Word },
     Left { busy: Word, was: Word },
     Punch { busy: Word },
@@ -64,26 +80,51 @@ enum Stage<B> {
     Where { busy: Word },
     Asked { busy: Word, owner: NodeId, version: Version },
     Install { busy: Word, from: Option<NodeId>, version: Version, bytes: Option<B> },
-    Settle { busy: Word, from: Option<NodeId>, version: Version },
-    Turn { busy: Word, owed: Option<(NodeId, Version)>, version: Version },
+    Settle(Settled),
+    Turn(Settled),
     Lose { busy: Word, owner: NodeId, version: Version },
     Undo { busy: Word, to: Word, next: Next },
     UndoRoom(Next),
     End(Next),
 }
 
+/// What becomes of a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Settled {
+    busy: Word,
+    /// First the directory says so.
+    place: Location,
+    /// Then the word.
+    to: Word,
+    owed: Option<Owed>,
+    /// The page was in the file before, and is to be shown then: the kernel may be about to store
+    /// to it.
+    was_here: bool,
+}
+
 /// A thread's way to a page.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fault<B> {
     page: u64,
+    /// It stores to the page, or may: so the page is not clean then.
+    stores: bool,
     stage: Stage<B>,
 }
 
+/// A page to be put into the page file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ToInstall<'f, B> {
+    /// `None`: zeros.
+    pub bytes: Option<&'f B>,
+    /// It is to be protected.
+    pub is_clean: bool,
+}
+
 impl<B> Fault<B> {
-    /// A thread has touched the page.
-    pub fn new(page: u64) -> Self {
+    /// A thread has touched the page, to store to it or to load from it.
+    pub fn new(page: u64, stores: bool) -> Self {
         let stage = if made(Mistake::NamedLate) { Stage::Look } else { Stage::Name };
-        Self { page, stage }
+        Self { page, stores, stage }
     }
 
     /// The page.
@@ -99,14 +140,27 @@ impl<B> Fault<B> {
         }
     }
 
-    /// The page is claimed, and is put into the page file by the next step: these bytes (`None`:
-    /// zeros). A caller may have put it there already, with others in a row.
-    #[expect(clippy::option_option, reason = "a page may be to be installed, and be zeros")]
-    pub fn to_install(&self) -> Option<Option<&B>> {
+    /// The page is claimed, and is put into the page file by the next step. A caller may have put
+    /// it there already, with others in a row.
+    pub fn to_install(&self) -> Option<ToInstall<'_, B>> {
         match &self.stage {
-            Stage::Install { bytes, .. } => Some(bytes.as_ref()),
+            Stage::Install { busy, from, bytes, .. } => {
+                let is_clean = self.is_clean(*busy, *from);
+                Some(ToInstall { bytes: bytes.as_ref(), is_clean })
+            }
             _ => None,
         }
+    }
+
+    /// Whether a page of this word that comes from there is clean. Locks lie in small files, and
+    /// the kernel looks at them; what stays never leaves.
+    fn is_clean(&self, busy: Word, from: Option<NodeId>) -> bool {
+        let has = |flag| busy.flags().has(flag);
+        from.is_some() && !self.stores && !has(Flags::SMALL) && !has(Flags::STAYS)
+    }
+
+    fn owed(&self, to: NodeId, version: Version, is_spare: bool) -> Owed {
+        Owed { to, kept: KeptPage { page: self.page, version, is_spare } }
     }
 
     /// The owner is there, and has not got the page in that version.
@@ -136,13 +190,14 @@ impl<B> Fault<B> {
                 host.name(page);
                 Stage::Look
             }
-            Stage::Look => look(host.word(page)),
-            Stage::Show(word) => {
+            Stage::Look => look(host.word(page), self.stores),
+            Stage::Show { word, owed } => {
                 if made(Mistake::NamedLate) {
                     host.name(page);
                 }
-                match host.show(page) {
-                    Shown::Mapped => Stage::End(Next::Done(None)),
+                let stores = self.stores || made(Mistake::LoadOpens);
+                match host.show(page, word.state() == State::Clean, stores) {
+                    Shown::Mapped => Stage::End(Next::Done(owed)),
                     Shown::Hole => {
                         // The page file was changed behind our back: never zeros.
                         let lost = word.turned(State::Lost, word.version());
@@ -177,6 +232,29 @@ impl<B> Fault<B> {
                     (true, _) => Stage::InFile { busy, was: word },
                 }
             }
+            Stage::ClaimClean(word) => {
+                let busy = word.turned(State::Busy, word.version()).claimed(host.me());
+                let claimed = host.turn(page, word, busy);
+                if claimed { Stage::Spare { busy, was: word } } else { Stage::Look }
+            }
+            Stage::Spare { busy, was } => {
+                let version = was.version();
+                // What the directory says, if it is damaged, is said anew.
+                let keeps = match host.place(page) {
+                    Ok(Location::Held(_, _, keeps)) => keeps,
+                    _ => None,
+                };
+                // Any version that it may keep is earlier.
+                let owed = keeps.map(|node| self.owed(node, version, false));
+                let place = Location::Held(host.here(), version, None);
+                let to = busy.turned(State::Owned, version).known_as(was);
+                let settled = Settled { busy, place, to, owed, was_here: true };
+                if made(Mistake::SpareBelieved) {
+                    Stage::Turn(settled)
+                } else {
+                    Stage::Settle(settled)
+                }
+            }
             other => self.take_over(host, other),
         };
         self.said(host)
@@ -194,7 +272,7 @@ impl<B> Fault<B> {
             // is busy and in the file, and is finished: it has the bytes that were sent, since
             // nobody could store to it meanwhile.
             Stage::Left { busy, was } => match host.place(page) {
-                Ok(Location::Held(owner, _)) if owner == here => Stage::Finish { busy, was },
+                Ok(Location::Held(owner, ..)) if owner == here => Stage::Finish { busy, was },
                 Err(_) if made(Mistake::UnreadableDropped) => Stage::Punch { busy },
                 Ok(_) => Stage::Punch { busy },
                 Err(_) => Stage::Leave { busy, was },
@@ -204,17 +282,19 @@ impl<B> Fault<B> {
                 Stage::Where { busy }
             }
             // It was being brought; or being sent, and a holder may have got it by a message of
-            // which nobody knows: then what is here is two versions later.
+            // which nobody knows: then what is here is two versions later, and what is kept is one
+            // version later than the directory's, at most.
             Stage::Finish { busy, was } => match host.place(page) {
-                Ok(Location::Held(owner, version)) if owner == here => {
-                    let later = u32::from(!made(Mistake::OneVersionOn));
-                    Stage::Settle { busy, from: None, version: version.later(later) }
+                Ok(Location::Held(owner, version, other)) if owner == here => {
+                    let to = version.later(1 + u32::from(!made(Mistake::OneVersionOn)));
+                    let keeps = other.map(|node| (node, version.later(1)));
+                    self.comes(host, busy, to, keeps, true)
                 }
-                Ok(Location::Held(owner, version)) => {
-                    Stage::Settle { busy, from: Some(owner), version }
+                Ok(Location::Held(owner, version, _)) => {
+                    self.comes(host, busy, version.later(1), Some((owner, version)), true)
                 }
                 Ok(Location::Void(version) | Location::Lost(_, version)) => {
-                    Stage::Settle { busy, from: None, version }
+                    self.comes(host, busy, version.later(1), None, true)
                 }
                 Err(_) => Stage::Leave { busy, was },
             },
@@ -228,6 +308,35 @@ impl<B> Fault<B> {
         }
     }
 
+    /// The page is here in this version, and may be stored to; a node is to drop what it keeps.
+    fn comes(
+        &self,
+        host: &impl Host<Bytes = B>,
+        busy: Word,
+        version: Version,
+        keeps: Option<(NodeId, Version)>,
+        was_here: bool,
+    ) -> Stage<B> {
+        let place = Location::Held(host.here(), version, None);
+        let owed = keeps.map(|(node, version)| self.owed(node, version, false));
+        let to = busy.turned(State::Owned, version);
+        Stage::Settle(Settled { busy, place, to, owed, was_here })
+    }
+
+    /// The page has come from a node, clean, in the version behind that node's.
+    fn comes_clean(
+        &self,
+        host: &impl Host<Bytes = B>,
+        busy: Word,
+        from: NodeId,
+        version: Version,
+    ) -> Stage<B> {
+        let place = Location::Held(host.here(), version.later(1), Some(from));
+        let owed = Some(self.owed(from, version, true));
+        let to = busy.turned(State::Clean, version.later(1));
+        Stage::Settle(Settled { busy, place, to, owed, was_here: false })
+    }
+
     /// The steps of a process whose claim stands.
     fn bring(&mut self, host: &impl Host<Bytes = B>, stage: Stage<B>) -> Stage<B> {
         let (page, here) = (self.page, host.here());
@@ -236,22 +345,27 @@ impl<B> Fault<B> {
                 Ok(Location::Void(version)) => {
                     Stage::Install { busy, from: None, version, bytes: None }
                 }
-                Ok(Location::Held(owner, version)) if owner == here => {
+                Ok(Location::Held(owner, version, _)) if owner == here => {
                     Stage::Lose { busy, owner, version }
                 }
-                Ok(Location::Held(owner, version)) => Stage::Asked { busy, owner, version },
+                Ok(Location::Held(owner, version, _)) => Stage::Asked { busy, owner, version },
                 Ok(Location::Lost(..)) => lose(busy),
                 Err(_) => undo(busy, Next::Fail(Why::Damaged)),
             },
             Stage::Install { busy, from, version, bytes } => {
                 if made(Mistake::PlacedHereEarly)
-                    && host.place(page) != Ok(Location::Held(here, version.later(1)))
+                    && host.place(page) != Ok(Location::Held(here, version.later(1), None))
                 {
-                    host.set_place(page, Location::Held(here, version.later(1)));
+                    host.set_place(page, Location::Held(here, version.later(1), None));
                     return Stage::Install { busy, from, version, bytes };
                 }
-                match host.install(page, bytes.as_ref()) {
-                    Installed::Whole => Stage::Settle { busy, from, version },
+                let clean = from.filter(|_| self.is_clean(busy, from));
+                match host.install(page, bytes.as_ref(), clean.is_some()) {
+                    Installed::Whole => {
+                        let keeps = from.map(|from| (from, version));
+                        let dirty = || self.comes(host, busy, version.later(1), keeps, false);
+                        clean.map_or_else(dirty, |from| self.comes_clean(host, busy, from, version))
+                    }
                     Installed::Exists => undo(busy, Next::Fail(Why::Damaged)),
                     // Also of a page whose word did not say so yet: the node died that sent it.
                     Installed::NoRoom if bytes.is_none() && version != Version::default() => {
@@ -260,20 +374,21 @@ impl<B> Fault<B> {
                     Installed::NoRoom => undo(busy, Next::Room),
                 }
             }
-            // PERSIST: the bytes are in the page file before the directory says so.
-            Stage::Settle { busy, from, version } => {
-                let owned = busy.turned(State::Owned, version.later(1));
-                if made(Mistake::OwnedEarly) && host.word(page) != owned {
-                    host.turn(page, busy, owned);
-                    return Stage::Settle { busy, from, version };
+            // PERSIST: the bytes are in the page file before the directory says so; and the
+            // directory says that there is no spare before anybody stores to the page.
+            Stage::Settle(settled) => {
+                let late =
+                    if settled.was_here { Mistake::SpareClearedLate } else { Mistake::OwnedEarly };
+                if made(late) && host.word(page) != settled.to {
+                    host.turn(page, settled.busy, settled.to);
+                    return Stage::Settle(settled);
                 }
-                host.set_place(page, Location::Held(here, version.later(1)));
-                let owed = from.map(|owner| (owner, version));
-                Stage::Turn { busy, owed, version: version.later(1) }
+                host.set_place(page, settled.place);
+                Stage::Turn(settled)
             }
-            Stage::Turn { busy, owed, version } => {
-                host.turn(page, busy, busy.turned(State::Owned, version));
-                Stage::End(Next::Done(owed))
+            Stage::Turn(Settled { busy, to, owed, was_here, .. }) => {
+                host.turn(page, busy, to);
+                if was_here { Stage::Show { word: to, owed } } else { Stage::End(Next::Done(owed)) }
             }
             Stage::Lose { busy, owner, version } => {
                 host.set_place(page, Location::Lost(Some(owner), version));
@@ -311,14 +426,15 @@ impl<B> Fault<B> {
 }
 
 /// What there is to do with a page of this word.
-fn look<B>(word: Word) -> Stage<B> {
+fn look<B>(word: Word, stores: bool) -> Stage<B> {
     match word.state() {
-        State::Owned => Stage::Show(word),
+        State::Clean if stores => Stage::ClaimClean(word),
+        State::Owned | State::Clean => Stage::Show { word, owed: None },
         State::Absent => Stage::TakeRoom(word),
         State::Busy | State::Leaving => Stage::Dead(word),
         State::Lost => Stage::End(Next::Fail(Why::Lost)),
         // Of a holder's: no region of this node's own has it.
-        State::Kept => Stage::End(Next::Fail(Why::Damaged)),
+        State::Kept | State::Spare => Stage::End(Next::Fail(Why::Damaged)),
     }
 }
 

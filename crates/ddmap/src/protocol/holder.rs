@@ -1,11 +1,15 @@
 //! What a holder does with the pages that it keeps for a host: it stores, gives and drops them as
-//! it is told, and goes by versions alone. It asks nobody, and decides nothing.
+//! it is told, and goes by versions alone. It asks nobody, and decides nothing, but when to drop a
+//! *spare*: that it was told to be one says that its host has the page in a later version, whose
+//! bytes these are until they are stored to there. What it was not told of may be the only copy,
+//! also if it has given it: it may have been asked for ahead, and never wanted.
 //!
 //! CRASH: a page that is being stored or dropped is *busy*. If the node dies, the host has no
 //! answer yet: it has the page itself, or does not want this one any more. So [`restart`] drops
-//! what is busy.
+//! what is busy. What was a spare, and is the page from here on, changes by one word.
 
 use super::inject::{Mistake, made};
+use super::messages::KeptPage;
 use super::{Flags, Installed, State, Version, Word};
 
 /// What a holder works on. Any access may fail; then nothing more is done.
@@ -60,9 +64,14 @@ pub fn store<K: Keeper>(
     bytes: &K::Bytes,
 ) -> Result<Stored, K::Error> {
     let word = keeper.word(page)?;
+    let kept = Word::new(State::Kept, Flags::default(), version);
     let had = match word.state() {
         State::Kept if word.version() == version => return Ok(Stored::Kept),
-        State::Kept => {
+        State::Spare if word.version() == version => {
+            let turned = keeper.turn(page, word, kept)?;
+            return Ok(if turned { Stored::Kept } else { Stored::Refused });
+        }
+        State::Kept | State::Spare => {
             if !version.is_later_than(word.version()) && !made(Mistake::OlderStored) {
                 return Ok(Stored::Refused);
             }
@@ -84,7 +93,6 @@ pub fn store<K: Keeper>(
     if had {
         keeper.punch(page, 1)?;
     }
-    let kept = Word::new(State::Kept, Flags::default(), version);
     if made(Mistake::KeptEarly) {
         keeper.turn(page, busy, kept)?;
     }
@@ -102,6 +110,17 @@ pub fn store<K: Keeper>(
     }
 }
 
+/// Keeps a page in this version from now on, if it has the bytes: they are those of the version two
+/// earlier. Who asks once more finds it done.
+pub fn keep<K: Keeper>(keeper: &K, page: u64, version: Version) -> Result<Stored, K::Error> {
+    let word = keeper.word(page)?;
+    let is_done = word.state() == State::Kept && word.version() == version;
+    let has = word.version() == version.earlier(2) || made(Mistake::AnyVersionKept);
+    let kept = Word::new(State::Kept, Flags::default(), version);
+    let keeps = is_done || word.state().is_kept() && has && keeper.turn(page, word, kept)?;
+    Ok(if keeps { Stored::Kept } else { Stored::Refused })
+}
+
 /// The bytes of a page, if it is kept in just this version. One whose bytes have gone is kept no
 /// more.
 pub fn fetch<K: Keeper>(
@@ -111,7 +130,7 @@ pub fn fetch<K: Keeper>(
 ) -> Result<Option<K::Bytes>, K::Error> {
     let word = keeper.word(page)?;
     let right = word.version() == version || made(Mistake::AnyVersionGiven);
-    if word.state() != State::Kept || !right {
+    if !word.state().is_kept() || !right {
         return Ok(None);
     }
     let Some(bytes) = keeper.get(page)? else {
@@ -141,15 +160,50 @@ fn drop_gone<K: Keeper>(keeper: &K, page: u64, word: Word) -> Result<(), K::Erro
     if gone { keeper.give_room() } else { found.map(drop) }
 }
 
-/// Drops pages that are kept in these versions or earlier ones. How many there were.
-pub fn release<K: Keeper>(keeper: &K, pages: &[(u64, Version)]) -> Result<u32, K::Error> {
+/// Drops pages that are kept in these versions or earlier ones, and takes those for spares that are
+/// said to be. How many it has dropped.
+pub fn release<K: Keeper>(keeper: &K, pages: &[KeptPage]) -> Result<u32, K::Error> {
+    let mut dropped = Vec::with_capacity(pages.len());
+    for KeptPage { page, version, is_spare } in pages.iter().copied() {
+        let word = keeper.word(page)?;
+        if is_spare {
+            if word.state() == State::Kept && word.version() == version {
+                // What has changed meanwhile is none.
+                keeper.turn(page, word, Word::new(State::Spare, Flags::default(), version))?;
+            }
+            continue;
+        }
+        let newer = word.version().is_later_than(version) && !made(Mistake::NewerReleased);
+        if word.state().is_kept() && !newer {
+            dropped.push((page, word));
+        }
+    }
+    drop_all(keeper, dropped)
+}
+
+/// Drops pages, if they are spares: how many were.
+pub fn drop_spares<K: Keeper>(
+    keeper: &K,
+    pages: impl IntoIterator<Item = u64>,
+) -> Result<u32, K::Error> {
+    let mut spares = Vec::new();
+    for page in pages {
+        let word = keeper.word(page)?;
+        let early = word.state() == State::Kept && made(Mistake::DroppedUntold);
+        if word.state() == State::Spare || early {
+            spares.push((page, word));
+        }
+    }
+    drop_all(keeper, spares)
+}
+
+/// Drops pages that are kept by these words still: how many.
+fn drop_all<K: Keeper>(keeper: &K, pages: Vec<(u64, Word)>) -> Result<u32, K::Error> {
     let mut busy = Vec::with_capacity(pages.len());
-    for (page, version) in pages {
-        let word = keeper.word(*page)?;
-        let newer = word.version().is_later_than(*version) && !made(Mistake::NewerReleased);
+    for (page, word) in pages {
         let claimed = Word::new(State::Busy, Flags::default(), word.version());
-        if word.state() == State::Kept && !newer && keeper.turn(*page, word, claimed)? {
-            busy.push((*page, claimed));
+        if keeper.turn(page, word, claimed)? {
+            busy.push((page, claimed));
         }
     }
     // A call of the kernel's costs more than the page.

@@ -59,6 +59,18 @@ pub enum Mistake {
     DroppedInFile,
     /// A page that is stored to whole is given up, though it is not lost.
     FoundGivenUp,
+    /// That a page is clean is not compared when its word is changed, as flags are not.
+    CleanIsFlag,
+    /// A load that finds its page mapped opens it for stores.
+    LoadOpens,
+    /// A page may be stored to before the directory says that it has no spare.
+    SpareClearedLate,
+    /// A holder keeps what it has, whatever the version.
+    AnyVersionKept,
+    /// A page that is stored to leaves by its spare.
+    SpareBelieved,
+    /// A holder drops a page that it was not told to be a spare.
+    DroppedUntold,
 }
 
 #[cfg(test)]

@@ -64,15 +64,34 @@ impl Lines {
     }
 }
 
+/// A page that a holder keeps, as it says itself; or as it is told: it is to drop it, up to this
+/// version. If it is a *spare*, it is to know that the host has this version of it, too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct KeptPage {
+    /// Its number.
+    pub page: u64,
+    /// The version.
+    pub version: Version,
+    /// Whether it is a spare, which may be dropped.
+    pub is_spare: bool,
+}
+
+impl KeptPage {
+    /// One that is no spare.
+    pub const fn new(page: u64, version: Version) -> Self {
+        Self { page, version, is_spare: false }
+    }
+}
+
 /// What one side of a connection asks the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Gives these pages, in these versions; and drops those, up to these versions.
+    /// Gives these pages, in these versions; and drops those, or takes them for spares.
     Fetch {
         /// At most [`PAGES`].
         pages: Vec<(u64, Version)>,
         /// At most [`PAGES`].
-        releases: Vec<(u64, Version)>,
+        releases: Vec<KeptPage>,
     },
     /// Keeps these pages from now on, in these versions.
     Store {
@@ -89,10 +108,16 @@ pub enum Request {
         /// The pages, one behind the other.
         bytes: Vec<u8>,
     },
-    /// Drops these pages, up to these versions.
-    Release {
+    /// Keeps these pages from now on, in these versions, of which it has the bytes: they are those
+    /// of the versions two earlier.
+    Keep {
         /// At most [`PAGES`].
         pages: Vec<(u64, Version)>,
+    },
+    /// Drops these pages, or takes them for spares.
+    Release {
+        /// At most [`PAGES`].
+        pages: Vec<KeptPage>,
     },
     /// Gives lines of a page, in this version. The page stays.
     Lines {
@@ -131,9 +156,10 @@ impl Request {
     pub(crate) fn names(&self, to: &mut Vec<(u64, Version)>) {
         to.clear();
         match self {
-            Self::Fetch { pages, .. } | Self::Store { pages, .. } | Self::Tables { pages, .. } => {
-                to.extend_from_slice(pages);
-            }
+            Self::Fetch { pages, .. }
+            | Self::Store { pages, .. }
+            | Self::Tables { pages, .. }
+            | Self::Keep { pages } => to.extend_from_slice(pages),
             Self::Lines { lines, version } => to.push((lines.number(), *version)),
             _ => {}
         }
@@ -159,7 +185,7 @@ pub enum Answer {
     /// What is kept, in ascending order, and from which page on more may be.
     Claims {
         /// At most [`CLAIMS`].
-        claims: Vec<(u64, Version)>,
+        claims: Vec<KeptPage>,
         /// `None`: that was all.
         next: Option<u64>,
     },
@@ -167,7 +193,7 @@ pub enum Answer {
     Pong {
         /// Pages that it may keep.
         capacity: u64,
-        /// Pages that it has.
+        /// Pages that it has, but for spares.
         used: u64,
     },
     /// The answer to [`Request::Control`].

@@ -9,8 +9,8 @@
 //! | [`Fault`] | a thread that touched a page | finds the page, brings it here |
 //! | [`Eviction`] | the host's node | sends pages to a holder |
 //! | [`Discard`] | a thread that frees pages | makes them void, wherever they were |
-//! | [`holder`] | a holder | stores, gives and drops pages |
-//! | [`reconcile`] | the host's node | drops what a holder keeps in vain |
+//! | [`holder`] | a holder | stores, keeps, gives and drops pages |
+//! | [`reconcile`] | the host's node | finds what a holder keeps in vain, or as a spare |
 //!
 //! No machine has a clock, a socket or a thread. A step makes at most one access to what processes
 //! share; so a simulator may run the machines of several processes in any order, and end one
@@ -23,6 +23,8 @@
 //!    another node has of it is stale.
 //! 2. Only the host stores to a page: while its word is *owned*; *leaving*, before it is protected;
 //!    or *busy*, if it is in the file, of which the directory may not say yet that it is here.
+//!    While its word is *clean* it is protected in all mappings that can store to it; so it is from
+//!    when it is a hole: no page that may be stored to becomes clean.
 //! 3. A word that is *busy* or *leaving* names who is at it, by process and life. Nobody else
 //!    changes the page's place or its hole, unless that process is dead.
 //! 4. *Absent* means: a hole in the host's page file. So what is in the file of a page whose word
@@ -53,12 +55,12 @@ mod words;
 
 pub use discard::Discard;
 pub use eviction::{Eviction, Progress};
-pub use fault::{Fault, Next, Why};
+pub use fault::{Fault, Next, Owed, ToInstall, Why};
 #[cfg(test)]
 pub use inject::{Mistake, make, make_everywhere};
 #[cfg(test)]
 pub use reconciliation::Reconcile;
-pub use reconciliation::reconcile;
+pub use reconciliation::{Verdict, reconcile};
 pub use words::{Claimant, DamagedPlace, Flags, Location, NodeId, State, Version, Word};
 
 /// Bytes of a page.
@@ -134,11 +136,13 @@ pub trait Host {
     /// Whether a page's bytes are in the page file.
     fn is_in_file(&self, page: u64) -> bool;
 
-    /// Puts a page's bytes (`None`: zeros) into a hole of the page file, whole, in one step.
-    fn install(&self, page: u64, bytes: Option<&Self::Bytes>) -> Installed;
+    /// Puts a page's bytes (`None`: zeros) into a hole of the page file, whole, in one step. Where
+    /// it is mapped by that, it is protected if it is clean.
+    fn install(&self, page: u64, bytes: Option<&Self::Bytes>, is_clean: bool) -> Installed;
 
-    /// Lets this process load from and store to a page that is in the file.
-    fn show(&self, page: u64) -> Shown;
+    /// Lets this process load from a page that is in the file; and store to it, if it is not clean.
+    /// Where it is mapped already that is changed only for one who `stores`.
+    fn show(&self, page: u64, is_clean: bool, stores: bool) -> Shown;
 
     /// Makes a page a hole, in the page file and in all processes.
     fn punch(&self, page: u64);

@@ -5,37 +5,62 @@
 //! and has dropped what the directory does not place there.
 
 use super::inject::{Mistake, made};
-use super::{Host, Location, State, Version};
+use super::messages::KeptPage;
+use super::{Host, Location, State};
+
+/// What a holder is told of what it keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Verdict {
+    /// Nothing.
+    Right,
+    /// It is to drop the page, up to the claim's version.
+    InVain,
+    /// What it keeps is a spare.
+    Spare,
+}
 
 /// Compares a holder's claim with the directory. It is a machine of two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reconcile {
-    page: u64,
-    version: Version,
+    claim: KeptPage,
     looked: bool,
 }
 
-/// A claim of a holder's: it keeps this version of the page. To be made when the claim has come.
-pub const fn reconcile(page: u64, version: Version) -> Reconcile {
-    Reconcile { page, version, looked: false }
+/// A claim of a holder's. To be made when the claim has come.
+pub const fn reconcile(claim: KeptPage) -> Reconcile {
+    Reconcile { claim, looked: false }
 }
 
 impl Reconcile {
-    /// Takes a step; at the end: whether the holder is to drop the page, up to this version.
+    /// Takes a step; at the end: what the holder is told.
     ///
     /// The word is looked at first: while the page is leaving, the holder may have it, of which the
     /// directory will only say. If it has left by then, the directory says so.
-    pub fn step<H: Host>(&mut self, holder: super::NodeId, host: &H) -> Option<bool> {
+    pub fn step<H: Host>(&mut self, holder: super::NodeId, host: &H) -> Option<Verdict> {
+        let KeptPage { page, version, is_spare } = self.claim;
         let is_first = !std::mem::replace(&mut self.looked, true);
         let place_first = made(Mistake::PlaceFirst);
         if is_first != place_first {
-            let leaving = host.word(self.page).state() == State::Leaving;
+            let leaving = host.word(page).state() == State::Leaving;
             let leaving = leaving && !made(Mistake::LeavingReconciled);
-            return if place_first { Some(!leaving) } else { leaving.then_some(false) };
+            if place_first {
+                return Some(if leaving { Verdict::Right } else { Verdict::InVain });
+            }
+            return leaving.then_some(Verdict::Right);
         }
-        // A place that cannot be read: nothing is dropped for it.
-        let place = host.place(self.page).unwrap_or(Location::Held(holder, self.version));
-        let in_vain = place != Location::Held(holder, self.version);
-        if place_first { (!in_vain).then_some(false) } else { Some(in_vain) }
+        let verdict = match host.place(page) {
+            // A place that cannot be read: nothing is dropped for it.
+            Err(_) => Verdict::Right,
+            Ok(Location::Held(owner, of, _)) if (owner, of) == (holder, version) => Verdict::Right,
+            Ok(Location::Held(_, of, Some(other))) if (other, of) == (holder, version.later(1)) => {
+                if is_spare {
+                    Verdict::Right
+                } else {
+                    Verdict::Spare
+                }
+            }
+            Ok(_) => Verdict::InVain,
+        };
+        (!place_first || verdict != Verdict::InVain).then_some(verdict)
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! node table:  | state 60..64 | flags 52..60 | version 24..52 | slot 12..24 | life 0..12 |
-//!   of a page that is owned:                           | came 16..24 | count 12..16 | heat 0..12 |
-//! directory:   | state 62..64 | owner 50..62 | backup 38..50 | version 10..38 | check 0..10 |
+//!   of a page that is here:                            | came 16..24 | count 12..16 | heat 0..12 |
+//! directory:   | state 62..64 | owner 50..62 | other 38..50 | version 10..38 | check 0..10 |
 //! ```
 //!
-//! A word of zeros says that a page was never touched: both tables are sparse files. `backup` and
-//! the states that are not named here are for a second copy of each page. `owner` of a page that
-//! is lost is the node that had it, or 0.
+//! A word of zeros says that a page was never touched: both tables are sparse files. `owner` of a
+//! page that is lost is the node that had it, or 0. `other` is a second node with the page's bytes,
+//! or 0: of a page that is with its host, a *spare*, in the version before; of one that is with a
+//! holder, a second holder, in the same version (which no build makes yet).
 
 /// A node of a domain: 1 to 4095.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,6 +56,12 @@ impl Version {
         Self::new(self.0.wrapping_add(moves))
     }
 
+    /// The one so many moves before it.
+    #[must_use]
+    pub fn earlier(self, moves: u32) -> Self {
+        Self::new(self.0.wrapping_sub(moves))
+    }
+
     /// Whether it is later than another one, of which it is less than 2^27 moves away: a holder
     /// drops what it has in vain before it takes anything (`reconcile`), so no version of a page is
     /// older than that.
@@ -80,7 +87,7 @@ pub enum State {
     Absent,
     /// A process brings it here.
     Busy,
-    /// The host has its bytes: they are the truth.
+    /// The host has its bytes: they are the truth, and may be stored to.
     Owned,
     /// The host's node sends it away: it can be loaded from where it was mapped.
     Leaving,
@@ -88,11 +95,34 @@ pub enum State {
     Kept,
     /// Its only bytes are gone.
     Lost,
+    /// The host has its bytes, protected in all mappings of all processes. The directory says who
+    /// keeps a spare of them, if anybody does.
+    Clean,
+    /// A holder has its bytes, and knows that the host has them, too: it may drop them.
+    Spare,
 }
 
 impl State {
-    const ALL: [Self; 6] =
-        [Self::Absent, Self::Busy, Self::Owned, Self::Leaving, Self::Kept, Self::Lost];
+    const ALL: [Self; 8] = [
+        Self::Absent,
+        Self::Busy,
+        Self::Owned,
+        Self::Leaving,
+        Self::Kept,
+        Self::Lost,
+        Self::Clean,
+        Self::Spare,
+    ];
+
+    /// Whether the host has the page's bytes, and nobody is at it.
+    pub const fn is_here(self) -> bool {
+        matches!(self, Self::Owned | Self::Clean)
+    }
+
+    /// Whether a holder has them.
+    pub const fn is_kept(self) -> bool {
+        matches!(self, Self::Kept | Self::Spare)
+    }
 }
 
 /// What else is known of a page.
@@ -109,7 +139,7 @@ impl Flags {
     /// It was touched, is zeros again, and no node has it: of a page that is absent, or busy until
     /// zeros are here.
     pub const EMPTY: Self = Self(8);
-    /// Its node has asked whether anybody wants it: of a page that is owned, and nobody has said so
+    /// Its node has asked whether anybody wants it: of a page that is here, and nobody has said so
     /// yet.
     pub const ASKED: Self = Self(16);
 
@@ -215,12 +245,12 @@ impl Word {
     /// What [`Word::count`] is at most.
     pub const COUNT_MAX: u8 = 15;
 
-    /// When it was wanted last, if it is owned, as far as that was seen: in ticks of the node.
+    /// When it was wanted last, if it is here, as far as that was seen: in ticks of the node.
     pub fn heat(self) -> u16 {
         (self.0 & 0xFFF) as u16
     }
 
-    /// How often it was wanted since it came, if it is owned.
+    /// How often it was wanted since it came, if it is here.
     pub fn count(self) -> u8 {
         (self.0 >> 12 & 0xF) as u8
     }
@@ -249,6 +279,17 @@ impl Word {
         Self(self.0 & !0xFF_FFFF | u64::from(now >> 4 & 0xFF) << 16 | u64::from(now & 0xFFF))
     }
 
+    /// The same, that came when another word says so, and was wanted as that one says.
+    #[must_use]
+    pub fn known_as(self, other: Self) -> Self {
+        Self(self.0 & !0xFF_FFFF | other.0 & 0xFF_FFFF)
+    }
+
+    /// Whether it says when its page came.
+    pub fn is_known(self) -> bool {
+        self.0 & 0xFF_FFFF != 0
+    }
+
     /// The same of a page that is wanted now.
     #[must_use]
     pub fn wanted(self, now: u16) -> Self {
@@ -269,8 +310,8 @@ impl Word {
 pub enum Location {
     /// Nowhere: they are zeros.
     Void(Version),
-    /// A node has them.
-    Held(NodeId, Version),
+    /// A node has them; and the other node of [the word](self), if there is one.
+    Held(NodeId, Version, Option<NodeId>),
     /// The only node that had them has lost them: which one, if that is known.
     Lost(Option<NodeId>, Version),
 }
@@ -289,19 +330,29 @@ impl Location {
     /// The version of the bytes.
     pub fn version(self) -> Version {
         match self {
-            Self::Void(version) | Self::Held(_, version) | Self::Lost(_, version) => version,
+            Self::Void(version) | Self::Held(_, version, _) | Self::Lost(_, version) => version,
+        }
+    }
+
+    /// The same with no other node.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        match self {
+            Self::Held(owner, version, _) => Self::Held(owner, version, None),
+            other => other,
         }
     }
 
     /// The directory's word of a page.
     pub fn word(self, page: u64) -> u64 {
-        let (state, owner) = match self {
+        let (state, owner, other) = match self {
             Self::Void(Version(0)) => return 0,
-            Self::Void(_) => (0, 0),
-            Self::Held(owner, _) => (1, u64::from(owner.0)),
-            Self::Lost(owner, _) => (2, owner.map_or(0, |owner| u64::from(owner.0))),
+            Self::Void(_) => (0, None, None),
+            Self::Held(owner, _, other) => (1, Some(owner), other),
+            Self::Lost(owner, _) => (2, owner, None),
         };
-        let word = state << 62 | owner << 50 | u64::from(self.version().0) << 10;
+        let [owner, other] = [owner, other].map(|node| node.map_or(0, |node| u64::from(node.0)));
+        let word = state << 62 | owner << 50 | other << 38 | u64::from(self.version().0) << 10;
         word | check(word, page)
     }
 
@@ -311,10 +362,10 @@ impl Location {
             return Ok(Self::Void(Version(0)));
         }
         let version = Version::new((word >> 10) as u32);
-        let owner = NodeId::new((word >> 50 & 0xFFF) as u16);
+        let [owner, other] = [50, 38].map(|at| NodeId::new((word >> at & 0xFFF) as u16));
         let place = match (word >> 62, owner) {
             (0, None) => Self::Void(version),
-            (1, Some(owner)) => Self::Held(owner, version),
+            (1, Some(owner)) => Self::Held(owner, version, other),
             (2, owner) => Self::Lost(owner, version),
             _ => return Err(DamagedPlace(word)),
         };
@@ -335,9 +386,10 @@ mod tests {
 
     fn places() -> impl Strategy<Value = Location> {
         let version = (0_u32..1 << 28).prop_map(Version::new);
-        (0..4, 1_u16..4096, version).prop_map(|(kind, owner, version)| match kind {
+        let nodes = (1_u16..4096, 0_u16..4096);
+        (0..4, nodes, version).prop_map(|(kind, (owner, other), version)| match kind {
             0 => Location::Void(version),
-            1 => Location::Held(NodeId::new(owner).unwrap(), version),
+            1 => Location::Held(NodeId::new(owner).unwrap(), version, NodeId::new(other)),
             2 => Location::Lost(None, version),
             _ => Location::Lost(NodeId::new(owner), version),
         })
@@ -359,7 +411,7 @@ mod tests {
         }
 
         #[test]
-        fn a_word_keeps_its_parts(state in 0_usize..6, flags in 0_u8..16, version in 0_u32..1 << 28,
+        fn a_word_keeps_its_parts(state in 0_usize..8, flags in 0_u8..16, version in 0_u32..1 << 28,
                                   slot in 0_u16..4096, life in 0_u16..4096) {
             let (flags, version) = (Flags(flags), Version::new(version));
             let word = Word::new(State::ALL[state], flags, version);

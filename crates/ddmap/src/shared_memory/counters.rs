@@ -84,6 +84,8 @@ named!(
         Refused "refused"
         /// Mappings of small files whose pages may leave all the same, since enough stay.
         NotHeld "not-held"
+        /// Clean pages that left: a holder had kept their bytes.
+        Clean "clean"
     }
 );
 

@@ -34,12 +34,13 @@ pub const RING: u64 = 1024;
 const MAGIC_AT: u64 = 32;
 /// What tells this list from all others.
 const TOKEN_AT: u64 = 40;
-const MAGIC: u64 = u64::from_le_bytes(*b"SolMaps2");
+const MAGIC: u64 = u64::from_le_bytes(*b"SolMaps3");
 const ENTRIES_AT: u64 = RING_AT + RING * 8;
 /// Of an entry's first word: the mapping is private, and may have pages of its own.
 const PRIVATE: u64 = 1;
-/// And: its pages are to stay.
+/// And: its pages are to stay; and may be stored to.
 const STAYS: u64 = 2;
+const WRITES: u64 = 4;
 const ENTRY_BYTES: u64 = 24;
 /// More than a process can have mappings (`vm.max_map_count`), as that is mostly set.
 const ENTRIES: u64 = 65_536;
@@ -58,9 +59,17 @@ pub struct PagedMapping {
     pub shared: bool,
     /// Its pages stay where they are while it is mapped.
     pub stays: bool,
+    /// The program may store there, and what it stores is stored in the region; so may the kernel,
+    /// for a call of which nobody hears.
+    pub writes: bool,
 }
 
 impl PagedMapping {
+    /// Whether the kernel may look at its pages, or store to them: none is clean.
+    pub fn opens(&self) -> bool {
+        self.stays || self.writes
+    }
+
     /// The pages that are mapped.
     pub fn pages(&self) -> Range<u64> {
         self.page..self.page + self.pages
@@ -143,9 +152,10 @@ impl Maps {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         let pages = self.get(at + 16);
         let start = self.get(at);
-        let (shared, stays) = (start & PRIVATE == 0, start & STAYS != 0);
-        let start = (start & !(PRIVATE | STAYS)) as usize;
-        PagedMapping { start, page: self.get(at + 8), pages, shared, stays }
+        let has = |flag| start & flag != 0;
+        let (shared, stays, writes) = (!has(PRIVATE), has(STAYS), has(WRITES));
+        let start = (start & !(PRIVATE | STAYS | WRITES)) as usize;
+        PagedMapping { start, page: self.get(at + 8), pages, shared, stays, writes }
     }
 
     fn count_change(&self) {
@@ -156,8 +166,9 @@ impl Maps {
     fn put(&self, at: u64, map: PagedMapping) {
         let at = ENTRIES_AT + at * ENTRY_BYTES;
         self.count_change();
-        let stays = if map.stays { STAYS } else { 0 };
-        self.set(at, map.start as u64 | if map.shared { 0 } else { PRIVATE } | stays);
+        let flags = [(!map.shared, PRIVATE), (map.stays, STAYS), (map.writes, WRITES)];
+        let flags = flags.iter().filter(|one| one.0).fold(0, |all, one| all | one.1);
+        self.set(at, map.start as u64 | flags);
         self.set(at + 8, map.page);
         self.set(at + 16, map.pages);
         self.count_change();
@@ -300,8 +311,14 @@ mod tests {
     #[test]
     fn what_is_cut_out_leaves_both_ends() {
         let maps = Maps::new().unwrap();
-        let whole =
-            PagedMapping { start: 0x10_0000, page: 7, pages: 16, shared: true, stays: true };
+        let whole = PagedMapping {
+            start: 0x10_0000,
+            page: 7,
+            pages: 16,
+            shared: true,
+            stays: true,
+            writes: false,
+        };
         assert!(maps.add(whole));
         maps.remove(0x10_2000, 0x10_5000);
         let ends = [
@@ -325,8 +342,14 @@ mod tests {
         (0..RING + 3).for_each(|page| maps.ask(page));
         assert_eq!(maps.asked_since(RING).collect::<Vec<_>>(), [RING, RING + 1, RING + 2]);
         assert_eq!(maps.asked_since(0).next(), Some(3), "three were overwritten");
-        let private =
-            PagedMapping { start: 0x10_0000, page: 7, pages: 16, shared: false, stays: false };
+        let private = PagedMapping {
+            start: 0x10_0000,
+            page: 7,
+            pages: 16,
+            shared: false,
+            stays: false,
+            writes: false,
+        };
         assert!(maps.add(private));
         maps.remove(0x10_2000, 0x10_3000);
         assert!(maps.all().iter().all(|map| !map.shared && map.start.is_multiple_of(4096)));
@@ -335,8 +358,14 @@ mod tests {
     #[test]
     fn what_lies_around_a_cut_is_listed_all_the_time() {
         let maps = Maps::new().unwrap();
-        let whole =
-            PagedMapping { start: 0x10_0000, page: 0, pages: 64, shared: false, stays: false };
+        let whole = PagedMapping {
+            start: 0x10_0000,
+            page: 0,
+            pages: 64,
+            shared: false,
+            stays: false,
+            writes: false,
+        };
         assert!(maps.add(whole));
         // Even: it is whole, or is being cut.
         let round = AtomicU64::new(0);

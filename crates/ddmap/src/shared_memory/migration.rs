@@ -29,7 +29,7 @@ use crate::protocol::{Flags, Location, NodeId, PAGE, State, Version, Word};
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{
-    ABOUT, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store, VolumeAbout,
+    ABOUT, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store, VolumeAbout, one_copy,
 };
 use crate::shared_memory::table::{self, Table};
 use crate::shared_memory::view::{REGION, SharedRegion};
@@ -66,6 +66,9 @@ pub struct Moved {
     pub node: u16,
     /// Which attempt to move it this is: a number of its own.
     pub attempt: u64,
+    /// [`VolumeAbout::copies`].
+    #[serde(default = "one_copy")]
+    copies: u8,
 }
 
 impl Moved {
@@ -75,7 +78,8 @@ impl Moved {
         // Without one it is no worse than a counter that is always 0: tables are sent anew.
         let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
         let attempt = u64::from_ne_bytes(number);
-        Self { format: FORMAT, uuid, pages, term, name: name.to_owned(), node, attempt }
+        let (name, copies) = (name.to_owned(), one_copy());
+        Self { format: FORMAT, uuid, pages, term, name, node, attempt, copies }
     }
 
     /// Pages of its tables.
@@ -113,7 +117,8 @@ impl<'g> Tables<'g> {
     fn place(&self, page: u64) -> Result<u64, u64> {
         let word = self.ground.table.word(page);
         let place = match word.state() {
-            State::Owned => Location::Held(self.ground.here(), word.version()),
+            // Behind the move it has no spare: that is told by who the host is.
+            State::Owned | State::Clean => Location::Held(self.ground.here(), word.version(), None),
             _ => self.ground.place(page).map_err(|_| page)?,
         };
         Ok(place.word(page))
@@ -193,7 +198,7 @@ impl Store {
         self.read::<Moved>(path).ok()?.filter(|moved| moved.format == FORMAT)
     }
 
-    fn each(&self, of: &str) -> Vec<PathBuf> {
+    pub(super) fn each(&self, of: &str) -> Vec<PathBuf> {
         let folder = self.path().join(of);
         let names = os::names_in(&folder).unwrap_or_default();
         names.into_iter().map(|name| folder.join(name)).collect()
@@ -260,7 +265,7 @@ impl Store {
         let none = Flags::default();
         for page in table.touched() {
             let word = table.word(page);
-            if matches!(word.state(), State::Owned | State::Kept) {
+            if word.state().is_here() || word.state() == State::Kept {
                 table.put(page, Word::new(State::Kept, none, word.version()));
             } else if word.0 != 0 {
                 table.put(page, Word(0));
@@ -306,7 +311,7 @@ impl Store {
         let pages = parts.filter(|first| places.has_memory(*first));
         let pages = pages.flat_map(|first| first..(first + PLACES).min(moved.pages));
         let owner = |page| match places.get(page) {
-            Ok(Location::Held(owner, _)) => Some(owner),
+            Ok(Location::Held(owner, ..)) => Some(owner),
             _ => None,
         };
         Ok(pages.filter_map(owner).collect())
@@ -331,7 +336,7 @@ impl Store {
             if word.state() == State::Kept {
                 // In a later version than the directory's, perhaps.
                 places
-                    .set(page, Location::Held(here, word.version()))
+                    .set(page, Location::Held(here, word.version(), None))
                     .map_err(|errno| text(&format!("its directory: {}", os::describe(errno))))?;
             } else if !places.has_memory(page) {
                 continue;
@@ -343,7 +348,13 @@ impl Store {
         let (term, text) = (moved.term + 1, |about: &VolumeAbout| {
             serde_json::to_vec_pretty(about).unwrap_or_default()
         });
-        let about = VolumeAbout { format: FORMAT, uuid: moved.uuid, pages: moved.pages, term };
+        let about = VolumeAbout {
+            format: FORMAT,
+            uuid: moved.uuid,
+            pages: moved.pages,
+            term,
+            copies: moved.copies,
+        };
         fs::rename(kept.join(KEPT_PAGES), kept.join(REGION))
             .and_then(|()| remove(&kept.join(KEPT_HOST)))
             .and_then(|()| fs::rename(&kept, &folder))
@@ -361,6 +372,10 @@ impl Store {
         if is_there(&folder, ABOUT) || is_there(&folder, REMOVED) || is_there(&folder, GOING) {
             let found = "this node has, or had, another one of that name";
             return Err(DomainError::new(asked, found, "remove that one: solera rm"));
+        }
+        if moved.copies != one_copy() {
+            let found = format!("it has {} copies of each page", moved.copies);
+            return Err(DomainError::new(asked, found, "use a later build here"));
         }
         remove(&folder).map_err(failed)?;
         Self::fill_volume(&folder, moved.pages)
@@ -451,7 +466,7 @@ fn word_at_arrival(here: NodeId, place: Location, kept: Option<Word>) -> Word {
     let version = place.version();
     let none = Flags::default();
     let is_here = kept.is_some_and(|kept| {
-        place == Location::Held(here, version)
+        place == Location::Held(here, version, None)
             && (kept.state(), kept.version()) == (State::Kept, version)
     });
     match place {

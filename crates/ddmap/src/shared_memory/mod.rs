@@ -2,6 +2,7 @@
 //! there is; and how touches of it are caught.
 
 pub mod capacity;
+mod conversion;
 pub mod counters;
 pub mod directory;
 pub mod error;

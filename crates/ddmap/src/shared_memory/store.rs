@@ -4,7 +4,7 @@
 //! STORE/node                  what the node is: JSON
 //! STORE/lock                  held by the node that runs
 //! STORE/room                  its capacity (`capacity.rs`)
-//! STORE/members               the domain's nodes, a line each: number, address, standing
+//! STORE/members               the domain's nodes, a line each: number, address, store, standing
 //! STORE/socket                where processes of this machine reach it (`local_socket.rs`)
 //! STORE/volumes/NAME/         a volume that this node is the host of: region, table, directory
 //! STORE/kept/UUID/            pages of a volume that another node is the host of: pages, table
@@ -34,10 +34,10 @@ pub(super) const REMOVED: &str = "removed";
 pub const KEPT_PAGES: &str = "pages";
 /// That file.
 pub const KEPT_HOST: &str = "host";
-const NODE: &str = "node";
+pub(super) const NODE: &str = "node";
 const MEMBERS: &str = "members";
 /// The version of the folder's structures.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// What a node is, as its store has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -49,6 +49,11 @@ pub struct About {
     pub node: u16,
     /// A number of the store's own.
     pub store: u64,
+    /// The node that gives out numbers, and in which term it does.
+    #[serde(default = "first_node")]
+    first: u16,
+    #[serde(default = "first_term")]
+    term: u32,
 }
 
 /// What a volume's folder says of it.
@@ -62,10 +67,30 @@ pub struct VolumeAbout {
     /// How often it has moved to another host, plus 1: nodes hear none of an earlier term.
     #[serde(default = "first_term")]
     pub term: u32,
+    /// How many nodes keep each page that is away.
+    #[serde(default = "one_copy")]
+    pub copies: u8,
+}
+
+fn first_node() -> u16 {
+    1
+}
+
+pub(super) fn one_copy() -> u8 {
+    1
 }
 
 fn first_term() -> u32 {
     TERM
+}
+
+/// What to do with a store of another format.
+fn advice_of(format: u32) -> &'static str {
+    if format < FORMAT {
+        "start its node by this build, which converts it"
+    } else {
+        "use the build that made it"
+    }
 }
 
 /// How a node stands in its domain.
@@ -81,8 +106,9 @@ pub enum Standing {
     Gone,
 }
 
-/// A node of a domain, as a store lists it.
-pub type Listed = (NodeId, SocketAddr, Standing);
+/// A node of a domain, as a store lists it: its number, where it is reached, how it stands, and the
+/// number of its store (0: it is not known).
+pub type Listed = (NodeId, SocketAddr, Standing, u64);
 
 /// A node's folder.
 #[derive(Clone, Debug)]
@@ -154,12 +180,21 @@ impl Store {
         }
     }
 
+    /// Whether no node has had it yet.
+    pub fn is_new(&self) -> bool {
+        !self.0.join(NODE).exists()
+    }
+
     /// What the node is. `None`: the store is new.
     pub fn about(&self) -> Result<Option<About>, DomainError> {
         let Some(about) = self.read::<About>(&self.0.join(NODE))? else { return Ok(None) };
         if about.format != FORMAT {
             let found = format!("it has format {}, and this build has {FORMAT}", about.format);
-            return Err(DomainError::new(self.asked(), found, "use the build that made it"));
+            return Err(DomainError::new(self.asked(), found, advice_of(about.format)));
+        }
+        if (about.first, about.term) != (first_node(), first_term()) {
+            let found = format!("node {} gives out the numbers of its domain", about.first);
+            return Err(DomainError::new(self.asked(), found, "use a later build"));
         }
         Ok(Some(about))
     }
@@ -167,7 +202,8 @@ impl Store {
     /// Says what the node is.
     pub fn set_about(&self, domain: &str, node: NodeId, store: u64) -> Result<(), DomainError> {
         let (domain, node) = (domain.to_owned(), node.number());
-        let about = About { format: FORMAT, domain, node, store };
+        let (first, term) = (first_node(), first_term());
+        let about = About { format: FORMAT, domain, node, store, first, term };
         self.write(NODE, &serde_json::to_vec_pretty(&about).unwrap_or_default())
     }
 
@@ -219,13 +255,13 @@ impl Store {
 
     /// Says who the domain's nodes are, for processes of this machine.
     pub fn set_members(&self, members: &[Listed]) -> Result<(), DomainError> {
-        let line = |(node, address, standing): &Listed| {
+        let line = |(node, address, standing, store): &Listed| {
             let standing = match standing {
                 Standing::There => "",
                 Standing::Drains => " drains",
                 Standing::Gone => " gone",
             };
-            format!("{} {address}{standing}\n", node.number())
+            format!("{} {address} {store:016x}{standing}\n", node.number())
         };
         self.write(MEMBERS, members.iter().map(line).collect::<String>().as_bytes())
     }
@@ -236,12 +272,16 @@ impl Store {
         let member = |line: &str| {
             let mut words = line.split(' ');
             let (number, address) = (words.next()?, words.next()?);
+            let mut words = words.peekable();
+            // Release 0.2 says no store.
+            let store = words.next_if(|word| word.len() == 16);
+            let store = store.map_or(Ok(0), |store| u64::from_str_radix(store, 16)).ok()?;
             let standing = match words.next() {
                 Some("gone") => Standing::Gone,
                 Some("drains") => Standing::Drains,
                 _ => Standing::There,
             };
-            Some((NodeId::new(number.parse().ok()?)?, address.parse().ok()?, standing))
+            Some((NodeId::new(number.parse().ok()?)?, address.parse().ok()?, standing, store))
         };
         text.lines().filter_map(member).collect()
     }
@@ -271,7 +311,11 @@ impl Store {
             Some(about) if about.format != FORMAT => {
                 let found =
                     format!("{name} has format {}, and this build has {FORMAT}", about.format);
-                Err(DomainError::new(self.asked(), found, "use the build that made it"))
+                Err(DomainError::new(self.asked(), found, advice_of(about.format)))
+            }
+            Some(about) if about.copies != one_copy() => {
+                let found = format!("{name} has {} copies of each page", about.copies);
+                Err(DomainError::new(self.asked(), found, "use a later build"))
             }
             about => Ok(about),
         }
@@ -298,7 +342,8 @@ impl Store {
                 .map_err(os::describe)?;
             let pages = size.div_ceil(PAGE);
             Self::fill_volume(&folder, pages)?;
-            let about = VolumeAbout { format: FORMAT, uuid, pages, term: TERM };
+            let (term, copies) = (TERM, one_copy());
+            let about = VolumeAbout { format: FORMAT, uuid, pages, term, copies };
             let text = serde_json::to_vec_pretty(&about).unwrap_or_default();
             fs::write(folder.join(ABOUT), text).map_err(|error| error.to_string())
         };

@@ -43,7 +43,9 @@ const LIVE_NAME: &str = "live";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolTable");
 /// Changes when the structures do: builds of different layouts do not share a table.
-const LAYOUT: u64 = 3;
+pub const LAYOUT: u64 = 4;
+/// The same structures, of builds that know no pages that are clean.
+const LAYOUT_BEFORE: u64 = 3;
 
 const HEADER_MAGIC: u64 = 0;
 const HEADER_LAYOUT: u64 = 8;
@@ -202,6 +204,15 @@ impl Slots for Table {
     }
 }
 
+/// A process by its number and name, for messages; 0: it has said no number.
+pub fn process_name(pid: i32) -> String {
+    if pid == 0 {
+        return "one without a number".to_owned();
+    }
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{pid} ({})", name.trim())
+}
+
 fn open_live(folder: &Path, made: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | made | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(folder.join(LIVE_NAME), flags, Mode::from_raw_mode(0o600))
@@ -239,6 +250,33 @@ impl Table {
         let has_some = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
         let magic = || files::open(&path).map(|region| region.shared_load(HEADER_MAGIC));
         has_some && !matches!(magic(), Ok(Ok(0)))
+    }
+
+    /// Holds the bytes of all process slots, of the layout before this one, too: until what this
+    /// gives is dropped no process takes one. Or gives the processes that have one.
+    pub fn hold_all(folder: &Path) -> Result<Result<OwnedFd, Vec<String>>, TableError> {
+        let system = |errno| TableError::System("the liveness file", errno);
+        let live = open_live(folder, OFlags::CREATE).map_err(system)?;
+        let region = files::open(&folder.join(NAME))?;
+        let pid = |slot: u32| region.shared_load(HANDLES_AT + u64::from(slot) * HANDLE_BYTES);
+        let mut users = Vec::new();
+        for slot in 0..SLOTS {
+            let (fd, at) = (live.as_raw_fd(), i64::from(slot));
+            if !bytes::try_take(fd, Kind::Description, Hold::Alone, at).map_err(system)? {
+                users.push(process_name(pid(slot).unwrap_or(0) as i32));
+            }
+        }
+        Ok(if users.is_empty() { Ok(live) } else { Err(users) })
+    }
+
+    /// A table of the layout before is one of this.
+    pub fn set_layout(folder: &Path) -> Result<(), TableError> {
+        let region = files::open(&folder.join(NAME))?;
+        let fault = |fault: Fault| TableError::System("the header", fault.into());
+        if region.shared_load(HEADER_LAYOUT).map_err(fault)? == LAYOUT_BEFORE {
+            region.shared_store(HEADER_LAYOUT, LAYOUT).map_err(fault)?;
+        }
+        Ok(())
     }
 
     /// Attaches this process to the table in a volume's folder: it takes a slot.
@@ -415,13 +453,13 @@ impl Table {
     /// A page of this word is wanted now. It is a hint: it is lost if the word changes meanwhile.
     pub fn heat(&self, page: u64, word: Word, now: u16) {
         let wanted = word.wanted(now);
-        if word.state() == State::Owned && word != wanted {
+        if word.state().is_here() && word != wanted {
             // As said.
             let _ = self.region.shared_cas(Self::at(page), word.0, wanted.0);
         }
     }
 
-    /// Its node asks about a page of this word, which is owned: gives its word from now on. `None`:
+    /// Its node asks about a page of this word, which is here: gives its word from now on. `None`:
     /// it was another one.
     pub fn ask(&self, page: u64, word: Word) -> Option<Word> {
         let asked = word.asked();

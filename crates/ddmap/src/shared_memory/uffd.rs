@@ -6,6 +6,10 @@
 //! (*minor*), a store to a protected page traps (*write-protect*). The kernel's own accesses get
 //! `EFAULT`.
 //!
+//! A page that is mapped here is protected in the same step, if it is to be: so no store gets
+//! through before. (A kernel before Linux 6.4 cannot map so what is in the file:
+//! [`Uffd::can_protect`].)
+//!
 //! `UFFD_USER_MODE_ONLY` needs no privilege (`userfaultfd(2)`). It takes Linux 5.19 for all three
 //! on shared memory. A child that is forked does not inherit a registration: mappings that are
 //! registered must not be inherited either.
@@ -58,6 +62,13 @@ struct CopyCall {
     length: u64,
     mode: u64,
     copied: i64,
+}
+
+/// Of `UFFDIO_COPY` and `UFFDIO_CONTINUE`: what is mapped is protected.
+const PROTECTED: u64 = 2;
+
+fn mode(protected: bool) -> u64 {
+    if protected { PROTECTED } else { 0 }
 }
 
 /// Of `UFFDIO_ZEROPAGE` and `UFFDIO_CONTINUE`.
@@ -158,21 +169,34 @@ impl Uffd {
         self.call(both::<RegisterCall>(0), &mut RegisterCall { range, modes: MODES, ioctls: 0 })
     }
 
+    /// Whether this kernel maps a page of the file and protects it in one step.
+    pub fn can_protect(&self) -> bool {
+        // Memory that is not registered: it is looked for behind the mode.
+        let own = std::ptr::from_ref(&PROTECTED) as usize / PAGE as usize * PAGE as usize;
+        self.show(own, PAGE, true) != Err(Errno::INVAL)
+    }
+
     /// Puts bytes into holes of the file under a mapping, and maps them there, each page whole in
-    /// one step. `EEXIST`: a page is there already.
-    pub fn install(&self, to: usize, bytes: &[u8]) -> Result<(), Errno> {
-        self.install_run(to, bytes).1
+    /// one step, `protected` or not. `EEXIST`: a page is there already.
+    pub fn install(&self, to: usize, bytes: &[u8], protected: bool) -> Result<(), Errno> {
+        self.install_run(to, bytes, protected).1
     }
 
     /// The same of pages in a row: how many bytes were put there, and why no more.
-    pub fn install_run(&self, to: usize, bytes: &[u8]) -> (u64, Result<(), Errno>) {
+    pub fn install_run(
+        &self,
+        to: usize,
+        bytes: &[u8],
+        protected: bool,
+    ) -> (u64, Result<(), Errno>) {
         let (from, length) = (bytes.as_ptr() as u64, bytes.len() as u64);
         Self::repeat(length, |done| {
             let mut call = CopyCall {
                 to: to as u64 + done,
                 from: from + done,
                 length: length - done,
-                ..CopyCall::default()
+                mode: mode(protected),
+                copied: 0,
             };
             let outcome = self.call(both::<CopyCall>(3), &mut call);
             (outcome, call.copied)
@@ -181,18 +205,19 @@ impl Uffd {
 
     /// The same with zeros.
     pub fn install_zeros(&self, to: usize, length: u64) -> (u64, Result<(), Errno>) {
-        self.place(4, to, length)
+        self.place(4, to, length, 0)
     }
 
-    /// Maps pages that are in the file. `EEXIST`: one is mapped already; `EFAULT`: one is a hole.
-    pub fn show(&self, at: usize, length: u64) -> Result<(), Errno> {
-        self.place(7, at, length).1
+    /// Maps pages that are in the file, `protected` or not. `EEXIST`: one is mapped already;
+    /// `EFAULT`: one is a hole.
+    pub fn show(&self, at: usize, length: u64, protected: bool) -> Result<(), Errno> {
+        self.place(7, at, length, mode(protected)).1
     }
 
-    fn place(&self, number: usize, at: usize, length: u64) -> (u64, Result<(), Errno>) {
+    fn place(&self, number: usize, at: usize, length: u64, mode: u64) -> (u64, Result<(), Errno>) {
         Self::repeat(length, |done| {
             let range = Range { start: at as u64 + done, length: length - done };
-            let mut call = PlaceCall { range, mode: 0, placed: 0 };
+            let mut call = PlaceCall { range, mode, placed: 0 };
             let outcome = self.call(both::<PlaceCall>(number), &mut call);
             (outcome, call.placed)
         })

@@ -211,11 +211,11 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 
 /// What a process does to mappings.
 pub trait Mapper {
-    /// Puts bytes (`None`: zeros) into a hole of the page file.
-    fn install(&self, page: u64, bytes: Option<&[u8]>) -> Installed;
+    /// [`Host::install`].
+    fn install(&self, page: u64, bytes: Option<&[u8]>, is_clean: bool) -> Installed;
 
-    /// Maps a page that is in the file, for loads and stores.
-    fn show(&self, page: u64) -> Shown;
+    /// [`Host::show`].
+    fn show(&self, page: u64, is_clean: bool, stores: bool) -> Shown;
 
     /// Takes stores to pages in a row away from all processes.
     fn protect(&self, page: u64, pages: u64);
@@ -342,7 +342,9 @@ impl<H: Mapper> Host for View<'_, H> {
     }
 
     fn turn(&self, page: u64, from: Word, to: Word) -> bool {
-        let new = to.state() == State::Owned;
+        // One that stays, though it was to leave, is as new.
+        let stays = from.state() == State::Leaving;
+        let new = to.state().is_here() && (stays || !to.is_known());
         let to = if new { to.arrived(self.ground.tick()) } else { to };
         let turned = self.ground.table.turn(page, from, to);
         if turned && to.state() == State::Lost {
@@ -376,13 +378,13 @@ impl<H: Mapper> Host for View<'_, H> {
         self.ground.is_in_file(page)
     }
 
-    fn install(&self, page: u64, bytes: Option<&usize>) -> Installed {
+    fn install(&self, page: u64, bytes: Option<&usize>, is_clean: bool) -> Installed {
         let buffer = self.buffer.borrow();
-        self.hands.install(page, bytes.map(|at| &buffer[*at..*at + PAGE as usize]))
+        self.hands.install(page, bytes.map(|at| &buffer[*at..*at + PAGE as usize]), is_clean)
     }
 
-    fn show(&self, page: u64) -> Shown {
-        self.hands.show(page)
+    fn show(&self, page: u64, is_clean: bool, stores: bool) -> Shown {
+        self.hands.show(page, is_clean, stores)
     }
 
     fn punch(&self, page: u64) {

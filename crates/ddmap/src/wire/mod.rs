@@ -63,6 +63,8 @@ pub struct Hello {
     pub volume: [u8; 16],
     /// Its term.
     pub term: u32,
+    /// The store of the node that is meant. 0: whichever is at the address.
+    pub store: u64,
 }
 
 impl Hello {

@@ -150,7 +150,7 @@ mod tests {
 
     fn hello(process: u64, session: u32) -> Hello {
         let node = NodeId::new(3).unwrap();
-        Hello { node, process, session, volume: [7; 16], term: 1 }
+        Hello { node, process, session, volume: [7; 16], term: 1, store: 0 }
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn a_region_that_no_volume_can_have_is_not_held() {
     let _second = Running::start(&folder.at("2"), 16 << 20, Some(first.address));
     let hold = |volume: u8, pages: u64| {
         let (node, volume) = (NodeId::new(2).unwrap(), [volume; 16]);
-        let hello = Hello { node, process: 7, session: 1, volume, term: 1 };
+        let hello = Hello { node, process: 7, session: 1, volume, term: 1, store: 0 };
         let wait = Duration::from_mins(1);
         let mut link = Link::connect(first.address, wait, &hello, &Wire::Plain).unwrap();
         let text = node_messages::text(&NodeRequest::Hold { pages, node: 1 });

@@ -23,11 +23,18 @@ fn away(local: u64, ahead: PrefetchMode) -> (World, Region, Region) {
     let start = mapping.base() as usize;
     world
         .pager
-        .map(PagedMapping { start, page: 0, pages: PAGES, shared: true, stays: false })
+        .map(PagedMapping {
+            start,
+            page: 0,
+            pages: PAGES,
+            shared: true,
+            stays: false,
+            writes: false,
+        })
         .unwrap();
     for page in 0..PAGES {
         while engine.shared_store(page * PAGE, page + 1).is_err() {
-            world.pager.serve(engine.base() as usize + (page * PAGE) as usize).unwrap();
+            world.pager.serve(engine.base() as usize + (page * PAGE) as usize, true).unwrap();
         }
         if world.pager.ground().room.missing() > 0 {
             world.evict(8);
@@ -61,7 +68,7 @@ fn touch(world: &World, mapping: &Region, pages: impl Iterator<Item = u64>) -> (
     let before = counts();
     for page in pages {
         while mapping.load64(page * PAGE).is_err() {
-            world.pager.serve(mapping.base() as usize + (page * PAGE) as usize).unwrap();
+            world.pager.serve(mapping.base() as usize + (page * PAGE) as usize, true).unwrap();
         }
         assert_eq!(mapping.load64(page * PAGE), Ok(page + 1));
     }
@@ -154,7 +161,8 @@ fn pages_stay_while_they_are_mapped_so() {
     let start = mapping.base() as usize;
     let at = |page: u64| start + (page * PAGE) as usize;
     let map = |page: u64, pages: u64| {
-        let map = PagedMapping { start: at(page), page, pages, shared: true, stays: true };
+        let map =
+            PagedMapping { start: at(page), page, pages, shared: true, stays: true, writes: false };
         world.pager.map(map).unwrap();
     };
     let not_held = || world.pager.counted().get(Count::NotHeld);
@@ -177,14 +185,17 @@ fn pages_stay_while_they_are_mapped_so() {
     // Of a process that came later as many stay as are left; those that both have count once.
     let (second, its_own) = (world.second_pager(PagerOptions::default()), world.region_alone());
     let start = its_own.base() as usize + (110 * PAGE) as usize;
-    second.map(PagedMapping { start, page: 110, pages: 10, shared: true, stays: true }).unwrap();
+    second
+        .map(PagedMapping { start, page: 110, pages: 10, shared: true, stays: true, writes: false })
+        .unwrap();
     Pagers::unmap(at(100), at(124));
     touch(&world, &mapping, 0..PAGES);
     let all: Vec<u64> = even(40).into_iter().chain(110..120).collect();
     assert_eq!(send_away(&world), all);
     // What is unmapped, or mapped over, in part; and what a process had that is gone.
     Pagers::unmap(at(0), at(3));
-    let over = PagedMapping { start: at(4), page: 4, pages: 1, shared: true, stays: false };
+    let over =
+        PagedMapping { start: at(4), page: 4, pages: 1, shared: true, stays: false, writes: false };
     world.pager.map(over).unwrap();
     let claimant = second.ground().table.me();
     drop(second);

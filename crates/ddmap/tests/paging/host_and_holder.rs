@@ -56,11 +56,11 @@ fn a_page_goes_and_comes_back() {
 struct NoMappings;
 
 impl Mapper for NoMappings {
-    fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
+    fn install(&self, _: u64, _: Option<&[u8]>, _: bool) -> Installed {
         unreachable!("nothing is brought")
     }
 
-    fn show(&self, _: u64) -> Shown {
+    fn show(&self, _: u64, _: bool, _: bool) -> Shown {
         unreachable!("nothing is shown")
     }
 
@@ -72,11 +72,11 @@ impl Mapper for NoMappings {
 struct Noting(RefCell<Vec<(u64, u64)>>);
 
 impl Mapper for &Noting {
-    fn install(&self, _: u64, _: Option<&[u8]>) -> Installed {
+    fn install(&self, _: u64, _: Option<&[u8]>, _: bool) -> Installed {
         unreachable!("nothing is brought")
     }
 
-    fn show(&self, _: u64) -> Shown {
+    fn show(&self, _: u64, _: bool, _: bool) -> Shown {
         unreachable!("nothing is shown")
     }
 
@@ -96,11 +96,12 @@ fn a_batch_is_protected_and_read_in_rows() {
     }
     let (ground, noting) = (world.evictor.ground(), Noting::default());
     let words = pages.iter().map(|page| (*page, ground.table.word(*page)));
-    let mut eviction = Eviction::new(node(2), words);
+    let mut eviction = Eviction::new(node(2), &[], words);
     let view = View::new(ground, &noting);
     loop {
         match eviction.step(&view) {
             Progress::Step => {}
+            Progress::Keep(_) => panic!("no page is clean"),
             Progress::Send => {
                 let sent: Vec<_> = eviction.outgoing().map(|one| (one.0, one.1)).collect();
                 assert!(sent.iter().all(|one| one.0 % 3 != 0), "{sent:?}");
@@ -141,12 +142,12 @@ fn a_page_that_is_to_stay_since_it_was_chosen_stays() {
     region.shared_store(0, 1).unwrap();
     let ground = world.evictor.ground();
     let view = View::new(ground, NoMappings);
-    let mut eviction = Eviction::new(node(2), [(0, ground.table.word(0))]);
+    let mut eviction = Eviction::new(node(2), &[], [(0, ground.table.word(0))]);
     world.pager.advise((0, PAGE), pmem::Hint::Stays);
     loop {
         match eviction.step(&view) {
             Progress::Step => {}
-            Progress::Send => panic!("a page that stays is sent"),
+            Progress::Keep(_) | Progress::Send => panic!("a page that stays is sent"),
             Progress::Done { gone, .. } => break assert_eq!(gone, 0),
         }
     }
@@ -234,10 +235,11 @@ fn a_fault_where_a_mapping_was_is_not_served() {
         page: 0,
         pages: 1,
         shared: true,
-        stays: false
+        stays: false,
+        writes: false,
     }));
     assert_eq!(pager.page_at(start), Some(0));
-    assert_eq!(pager.serve(start), Err(rustix::io::Errno::FAULT));
+    assert_eq!(pager.serve(start, true), Err(rustix::io::Errno::FAULT));
     assert_eq!(region.load64(0), Ok(1));
 }
 
@@ -249,7 +251,7 @@ fn addresses_that_another_region_gets_are_no_longer_of_the_first_one() {
     let address = first.base() as usize;
     drop(first);
     assert_eq!(world.pager.page_at(address), None);
-    assert!(!world.pager.serve_here(address), "it is nobody's");
+    assert!(!world.pager.serve_here(address, true), "it is nobody's");
     let word = world.pager.ground().table.word(0);
     assert_eq!(word.state(), crate::protocol::State::Owned);
 }
@@ -343,7 +345,10 @@ fn scan_beside_hot(ahead: PrefetchMode, by: By, looks: bool) -> u64 {
     let world = World::with(pages, 2 << 10, ahead);
     let (engine, second) = (world.region(), world.region_alone());
     let start = second.base() as usize;
-    world.pager.map(PagedMapping { start, page: 0, pages, shared: true, stays: false }).unwrap();
+    world
+        .pager
+        .map(PagedMapping { start, page: 0, pages, shared: true, stays: false, writes: false })
+        .unwrap();
     let region = if by == By::Calls { &engine } else { &second };
     let mut again = 0;
     let mut touch = |page: u64, counts: bool| {
@@ -356,7 +361,7 @@ fn scan_beside_hot(ahead: PrefetchMode, by: By, looks: bool) -> u64 {
         while region.shared_store(page * PAGE, page + 1).is_err() {
             let word = world.pager.ground().table.word(page);
             again += u64::from(counts && word.state() == crate::protocol::State::Absent);
-            world.pager.serve(region.base() as usize + (page * PAGE) as usize).unwrap();
+            world.pager.serve(region.base() as usize + (page * PAGE) as usize, true).unwrap();
         }
         let missing = world.pager.ground().room.missing();
         if missing > 0 {
@@ -421,16 +426,17 @@ fn a_look_takes_nothing_from_private_mappings_and_from_what_is_not_the_regions()
     }
     world
         .pager
-        .map(PagedMapping { start, page: 0, pages: 64, shared: false, stays: false })
+        .map(PagedMapping { start, page: 0, pages: 64, shared: false, stays: false, writes: false })
         .unwrap();
-    world.pager.serve(start).unwrap();
+    world.pager.serve(start, true).unwrap();
     copied.shared_store(0, 8).unwrap();
     // Memory that a stale list takes for the region's.
     let other = vec![9_u8; 3 * PAGE as usize];
     let [_, maps] = world.pager.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
     let maps = Maps::of_other(maps).unwrap();
     let start = (other.as_ptr() as usize).next_multiple_of(PAGE as usize);
-    let stale = PagedMapping { start, page: 0, pages: 1, shared: true, stays: false };
+    let stale =
+        PagedMapping { start, page: 0, pages: 1, shared: true, stays: false, writes: false };
     assert!(maps.add(stale));
     maps.ask(0);
     world.pager.look_everywhere();
@@ -450,7 +456,8 @@ fn pages_behind_one_that_is_here_are_mapped_with_it_but_for_those_that_are_asked
     let (engine, second) = (world.region(), world.region_alone());
     // Pages 8 to 60 of the region: of them, 50 is a hole.
     let (start, first) = (second.base() as usize + 8 * PAGE as usize, 8);
-    let map = PagedMapping { start, page: first, pages: 52, shared: true, stays: false };
+    let map =
+        PagedMapping { start, page: first, pages: 52, shared: true, stays: false, writes: false };
     world.pager.map(map).unwrap();
     // Not in ascending order, in which the next ones would be there, too.
     for page in (0..64).rev().filter(|page| *page != 50) {
@@ -489,7 +496,7 @@ fn left(world: &World) -> Vec<u64> {
     let start = second.base() as usize;
     world
         .pager
-        .map(PagedMapping { start, page: 0, pages: 64, shared: true, stays: false })
+        .map(PagedMapping { start, page: 0, pages: 64, shared: true, stays: false, writes: false })
         .unwrap();
     for page in 0..64 {
         engine.shared_store(page * PAGE, page + 1).unwrap();

@@ -1,5 +1,6 @@
 //! How touches of absent pages are served.
 
+mod clean;
 mod hints;
 mod host_and_holder;
 mod lines;

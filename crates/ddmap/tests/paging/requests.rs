@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::control::connections::Links;
 use crate::control::node_messages::{self, NodeReply};
 use crate::control::transport::{Carrier, Fetch, GivenUp, Unreached};
-use crate::protocol::messages::{Answer, Request};
+use crate::protocol::messages::{Answer, KeptPage, Request};
 use crate::protocol::{NodeId, PAGE, Version};
 use crate::shared_memory::store::{Standing, Store};
 use crate::tests::support::dir::TestDir;
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(30);
 #[derive(Default)]
 struct Holder {
     fetched: Mutex<Vec<Vec<(u64, Version)>>>,
-    released: Mutex<Vec<(u64, Version)>>,
+    released: Mutex<Vec<KeptPage>>,
     lacks: Mutex<Vec<u64>>,
 }
 
@@ -83,6 +83,7 @@ impl World {
             process: 3,
             session: 1,
             term: 1,
+            store: 0,
         };
         let links = Links::new(store.clone(), hello, 1 << 20, Wire::Plain);
         let mut world = Self { holder, server: None, links, to, store, _folder: folder };
@@ -94,7 +95,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let service = Arc::clone(&self.holder) as Arc<dyn Service>;
         let server = Server::start(listener, Wire::Plain, 1, service).unwrap();
-        self.store.set_members(&[(self.to, server.address(), Standing::There)]).unwrap();
+        self.store.set_members(&[(self.to, server.address(), Standing::There, 0)]).unwrap();
         self.server = Some(server);
     }
 
@@ -118,7 +119,10 @@ impl World {
         let of = |pages: &[u64]| {
             pages.iter().map(|page| (*page, Version::new(version))).collect::<Vec<_>>()
         };
-        let fetch = Fetch { pages: of(pages), releases: of(releases), next: of(next) };
+        let kept = |pages: &[u64]| {
+            of(pages).into_iter().map(|(page, version)| KeptPage::new(page, version)).collect()
+        };
+        let fetch = Fetch { pages: of(pages), releases: kept(releases), next: of(next) };
         let Answer::Fetched { found, bytes } = self.links.fetch(self.to, fetch, LONG)? else {
             panic!("another answer")
         };
@@ -211,7 +215,8 @@ fn releases_go_with_what_is_asked_for_next_and_are_heard_at_the_end() {
     world.fetch_and_release(1, &[3], &[], &[2]).unwrap();
     world.links.ask(world.to, &Request::Ping, LONG).unwrap();
     world.links.given_up(true);
-    let heard: Vec<u64> = world.holder.released.lock().unwrap().iter().map(|one| one.0).collect();
+    let heard: Vec<u64> =
+        world.holder.released.lock().unwrap().iter().map(|one| one.page).collect();
     assert_eq!(heard, [1, 2]);
 }
 

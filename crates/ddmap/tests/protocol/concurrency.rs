@@ -6,6 +6,7 @@
 //! fails.
 
 use crate::protocol::holder::{self, Keeper, Stored};
+use crate::protocol::messages::KeptPage;
 use crate::protocol::{Flags, Installed, State, Version, Word};
 use crate::tests::protocol::memory::{Bytes, Desk, HolderMemory};
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,12 @@ enum Operation {
     Store(u32),
     Fetch(u32),
     Release(u32),
+    /// In this version from now on.
+    Keep(u32),
+    /// This version is said to be a spare.
+    Spare(u32),
+    /// It is dropped if it is one.
+    Shed,
 }
 
 /// What came of it.
@@ -130,8 +137,18 @@ fn step(memory: &mut HolderMemory, running: &mut Running) {
         Operation::Fetch(version) => {
             holder::fetch(&keeper, 0, Version::new(version)).map(Outcome::Fetched)
         }
+        Operation::Keep(version) => {
+            holder::keep(&keeper, 0, Version::new(version)).map(Outcome::Stored)
+        }
+        Operation::Spare(version) => {
+            let kept = KeptPage { is_spare: true, ..KeptPage::new(0, Version::new(version)) };
+            holder::release(&keeper, &[kept]).map(|_| Outcome::Released(false))
+        }
+        Operation::Shed => {
+            holder::drop_spares(&keeper, [0]).map(|dropped| Outcome::Released(dropped == 1))
+        }
         Operation::Release(version) => {
-            let dropped = holder::release(&keeper, &[(0, Version::new(version))]);
+            let dropped = holder::release(&keeper, &[KeptPage::new(0, Version::new(version))]);
             dropped.map(|dropped| Outcome::Released(dropped == 1))
         }
     };
@@ -154,18 +171,27 @@ fn check(memory: &HolderMemory, all: &[Running], had: Option<u32>) -> Result<(),
             {
                 return Err(format!("{bytes} is given for {version}"));
             }
-            (Operation::Store(version), Some(Outcome::Stored(Stored::Kept))) => {
+            (
+                Operation::Store(version) | Operation::Keep(version),
+                Some(Outcome::Stored(Stored::Kept)),
+            ) => {
                 newest = newest.max(Some(version));
             }
             _ => {}
         }
     }
     let kept = memory.kept(0);
-    if kept.is_some_and(|(version, bytes)| version.number() != bytes) {
+    // What was kept anew has the bytes of two versions before.
+    let keeps = |version: u32| all.iter().any(|one| one.operation == Operation::Keep(version));
+    let right = |version: u32, bytes| version == bytes || version == bytes + 2 && keeps(version);
+    if kept.is_some_and(|(version, bytes)| !right(version.number(), bytes)) {
         return Err("bytes of another version are kept".into());
     }
+    let is_spare =
+        |one: &Running| matches!(one.operation, Operation::Spare(v) if Some(v) >= newest);
     let dropped = |one: &Running| match one.operation {
         Operation::Release(version) => Some(version) >= newest,
+        Operation::Shed => all.iter().any(is_spare),
         _ => false,
     };
     let kept = kept.map(|(version, _)| version.number());
@@ -216,7 +242,7 @@ fn together(operations: &[Operation], had: Option<u32>, capacity: u32) -> Result
 /// All of up to three operations: one of each version that is older than what is kept, the same,
 /// and newer.
 fn all() -> Result<usize, String> {
-    use Operation::{Fetch, Release, Store};
+    use Operation::{Fetch, Keep, Release, Shed, Spare, Store};
     let operations = [
         Store(1),
         Store(2),
@@ -227,6 +253,9 @@ fn all() -> Result<usize, String> {
         Release(1),
         Release(2),
         Release(3),
+        Keep(4),
+        Spare(2),
+        Shed,
     ];
     let mut states = 0;
     for (at, one) in operations.iter().enumerate() {

@@ -13,7 +13,7 @@ const SEEDS: u64 = 400;
 const STATES: usize = 200_000;
 
 /// The mistakes of machines.
-const MISTAKES: [Mistake; 27] = [
+const MISTAKES: [Mistake; 33] = [
     Mistake::FinishedUndone,
     Mistake::NamedLate,
     Mistake::NamesCollectedEarly,
@@ -41,6 +41,12 @@ const MISTAKES: [Mistake; 27] = [
     Mistake::VoidedLate,
     Mistake::DroppedInFile,
     Mistake::FoundGivenUp,
+    Mistake::CleanIsFlag,
+    Mistake::LoadOpens,
+    Mistake::SpareClearedLate,
+    Mistake::AnyVersionKept,
+    Mistake::SpareBelieved,
+    Mistake::DroppedUntold,
 ];
 
 /// The first seed at which the simulation fails, and how.

@@ -34,6 +34,10 @@ fn add(sum: &mut Counts, one: Counts) {
     sum.refused += one.refused;
     sum.discarded += one.discarded;
     sum.renewed += one.renewed;
+    sum.clean += one.clean;
+    sum.told += one.told;
+    sum.shed += one.shed;
+    sum.calls += one.calls;
 }
 
 #[test]
@@ -90,6 +94,10 @@ fn pages_move_among_nodes_that_fail() {
         sum.refused,
         sum.discarded,
         sum.renewed,
+        sum.clean,
+        sum.told,
+        sum.shed,
+        sum.calls,
     ];
     assert!(happened.iter().all(|count| *count > least), "{sum:?}");
 }

@@ -2,6 +2,7 @@
 //! bytes may go.
 
 use crate::protocol::holder::{self, Keeper, Stored};
+use crate::protocol::messages::KeptPage;
 use crate::protocol::{
     Discard, Eviction, Fault, Host, Installed, Location, Next, NodeId, Progress, State, Version,
     Why, Word,
@@ -12,7 +13,7 @@ use std::cell::{Cell, RefCell};
 
 /// Runs a fault to its end.
 fn end(memory: &RefCell<HostMemory>, slot: usize) -> Next {
-    let mut fault = Fault::new(0);
+    let mut fault = Fault::new(0, true);
     let seat = Seat::new(memory, slot, 0);
     let ends = |next: &Next| *next != Next::Step;
     std::iter::repeat_with(|| fault.step(&seat)).take(50).find(ends).expect("it ends")
@@ -46,7 +47,7 @@ fn an_owned_page_that_is_a_hole_is_not_sent_away_as_zeros() {
     let before = host.borrow().place(0);
     host.borrow_mut().file[0] = None;
     let word = host.borrow().words[0];
-    let mut eviction = Eviction::new(NodeId::new(2).unwrap(), [(0, word)]);
+    let mut eviction = Eviction::new(NodeId::new(2).unwrap(), &[], [(0, word)]);
     let seat = Seat::new(&host, 0, 0);
     let done = |progress: &Progress| *progress != Progress::Step;
     let last = std::iter::repeat_with(|| eviction.step(&seat)).take(50).find(done);
@@ -72,7 +73,7 @@ fn bytes_where_a_hole_must_be_stay_and_are_not_shown() {
 #[test]
 fn what_the_dead_have_installed_stays_while_the_directory_cannot_be_read() {
     let host = host();
-    let mut fault = Fault::new(0);
+    let mut fault = Fault::new(0, true);
     let seat = Seat::new(&host, 0, 0);
     while host.borrow().file[0].is_none() {
         assert_eq!(fault.step(&seat), Next::Step);
@@ -142,7 +143,7 @@ fn a_page_that_a_holder_cannot_read_now_stays_kept() {
     for _ in 0..2 {
         assert_eq!(holder::fetch(&holder, 0, version), Err(Failed));
         memory.borrow().check().unwrap();
-        assert_eq!(memory.borrow().claims(), [(0, version)]);
+        assert_eq!(memory.borrow().claims(), [KeptPage::new(0, version)]);
     }
     assert_eq!(holder::fetch(&holder, 0, version), Ok(Some(5)));
     // What has no bytes is kept no more, and its room is free.
@@ -163,7 +164,7 @@ fn a_lost_page_that_nobody_wants_is_zeros_again() {
         let host = host();
         let seat = Seat::new(&host, 0, 0);
         host.borrow_mut().gone.insert((2, 0, 6));
-        seat.set_place(0, Location::Held(holder, version));
+        seat.set_place(0, Location::Held(holder, version, None));
         seat.set_place(0, Location::Lost(Some(holder), version));
         let word = Word::new(state, none, Version::new(5));
         (host.borrow_mut().words[0], host.borrow_mut().truth[0]) = (word, 9);
@@ -180,7 +181,11 @@ fn a_lost_page_that_nobody_wants_is_zeros_again() {
         assert_eq!(end(&host, 1), Next::Done(None));
         assert_eq!(
             seat.place(0),
-            Ok(Location::Held(crate::tests::protocol::memory::host::here(), version.later(2)))
+            Ok(Location::Held(
+                crate::tests::protocol::memory::host::here(),
+                version.later(2),
+                None
+            ))
         );
         assert_eq!((host.borrow().file[0], host.borrow().taken), (Some(0), 1));
         host.borrow().check(|_, _| None).unwrap();
@@ -195,9 +200,9 @@ fn what_is_not_lost_is_not_given_up() {
     let seat = Seat { work: Work::Renew, ..Seat::new(&host, 0, 0) };
     let word = Word::new(State::Absent, crate::protocol::Flags::default(), Version::new(5));
     host.borrow_mut().words[0] = word;
-    Seat::new(&host, 0, 0).set_place(0, Location::Held(holder, Version::new(6)));
+    Seat::new(&host, 0, 0).set_place(0, Location::Held(holder, Version::new(6), None));
     let mut discard = Discard::of_lost(0, word);
     while !discard.step(&seat) {}
-    assert_eq!(seat.place(0), Ok(Location::Held(holder, Version::new(6))));
+    assert_eq!(seat.place(0), Ok(Location::Held(holder, Version::new(6), None)));
     assert_eq!((host.borrow().words[0], host.borrow().wrong.clone()), (word, None));
 }

@@ -181,7 +181,7 @@ pub fn is_mapped(address: usize) -> bool {
 /// Touches a page of a mapping as a program's own instruction does.
 pub fn touch_by_instruction(pager: &RegionPager, address: usize) {
     if !is_mapped(address) {
-        pager.serve(address).unwrap();
+        pager.serve(address, true).unwrap();
         // As the library does, where nobody changes a mapping.
         Pagers::map_others();
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::holder::Stored;
-use crate::protocol::messages::{Answer, CLAIMS, Lines, PAGES, Request};
+use crate::protocol::messages::{Answer, CLAIMS, KeptPage, Lines, PAGES, Request};
 use crate::protocol::{NodeId, Version};
 use crate::wire::frame::{self, AnswerFrame, ENTRY, FRAME, HEADER, Header, Kind, PAGE_NUMBERS};
 use crate::wire::link::Link;
@@ -99,6 +99,24 @@ fn pages(most: usize) -> impl Strategy<Value = Vec<(u64, Version)>> {
     prop::collection::vec(page(), 0..=most)
 }
 
+fn kept(most: usize) -> impl Strategy<Value = Vec<KeptPage>> {
+    let spares = prop::collection::vec(any::<bool>(), most);
+    (pages(most), spares).prop_map(|(pages, spares)| {
+        let of = |((page, version), is_spare)| KeptPage { page, version, is_spare };
+        pages.into_iter().zip(spares).map(of).collect()
+    })
+}
+
+/// Those of which one half are spares.
+fn kept_of(pages: &[(u64, Version)]) -> Vec<KeptPage> {
+    let of = |(at, (page, version)): (usize, &(u64, Version))| KeptPage {
+        page: *page,
+        version: *version,
+        is_spare: at % 2 == 1,
+    };
+    pages.iter().enumerate().map(of).collect()
+}
+
 /// Bytes of so many pages that differ.
 fn bytes(count: usize, seed: u8) -> Vec<u8> {
     (0..count * PAGE).map(|at| (at / 7) as u8 ^ (at / PAGE) as u8 ^ seed).collect()
@@ -112,7 +130,7 @@ fn lines() -> impl Strategy<Value = Lines> {
 
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
-        (pages(PAGES), pages(PAGES))
+        (pages(PAGES), kept(PAGES))
             .prop_map(|(pages, releases)| Request::Fetch { pages, releases }),
         (pages(PAGES), any::<u8>()).prop_map(|(pages, seed)| {
             let bytes = bytes(pages.len(), seed);
@@ -122,7 +140,8 @@ fn requests() -> impl Strategy<Value = Request> {
             let bytes = bytes(pages.len(), seed);
             Request::Tables { pages, bytes }
         }),
-        pages(PAGES).prop_map(|pages| Request::Release { pages }),
+        pages(PAGES).prop_map(|pages| Request::Keep { pages }),
+        kept(PAGES).prop_map(|pages| Request::Release { pages }),
         any::<u64>().prop_map(|from| Request::Claims { from }),
         (lines(), any::<u32>()).prop_map(|(lines, version)| {
             Request::Lines { lines, version: Version::new(version) }
@@ -153,7 +172,7 @@ fn answers() -> impl Strategy<Value = (Vec<(u64, Version)>, Answer)> {
             (vec![(lines.number(), Version::new(version))], Answer::Lined(found))
         }),
         any::<u32>().prop_map(|count| (vec![], Answer::Released(count))),
-        (pages(CLAIMS), next).prop_map(|(claims, next)| (vec![], Answer::Claims { claims, next })),
+        (kept(CLAIMS), next).prop_map(|(claims, next)| (vec![], Answer::Claims { claims, next })),
         any::<(u64, u64)>().prop_map(|(capacity, used)| (vec![], Answer::Pong { capacity, used })),
         (any::<u16>(), "[ -~]{0,512}")
             .prop_map(|(errno, text)| (vec![], Answer::Refused { errno, text })),
@@ -180,7 +199,7 @@ proptest! {
     #[test]
     fn a_hello_is_what_its_frame_says(node in 1_u16..4096, process in any::<u64>()) {
         let node = NodeId::new(node).unwrap();
-        let hello = Hello { node, process, session: 7, volume: [9; 16], term: 4 };
+        let hello = Hello { node, process, session: 7, volume: [9; 16], term: 4, store: 0 };
         let mut bytes = Vec::new();
         frame::encode_hello(&mut bytes, frame::VERSION, 1, &hello);
         prop_assert_eq!(decode(&bytes, &[]), Ok(Message::Hello(hello)));
@@ -216,14 +235,21 @@ type Framed = (Vec<u8>, Vec<(u64, Version)>);
 /// A frame of each kind, small.
 fn one_of_each() -> Vec<Framed> {
     let asked = vec![(17, Version::new(5)), (18, Version::new(6))];
-    let hello =
-        Hello { node: NodeId::new(2).unwrap(), process: 3, session: 7, volume: [9; 16], term: 4 };
+    let hello = Hello {
+        node: NodeId::new(2).unwrap(),
+        process: 3,
+        session: 7,
+        volume: [9; 16],
+        term: 4,
+        store: 0,
+    };
     let mut frames = Vec::new();
     for request in [
-        Request::Fetch { pages: asked.clone(), releases: asked.clone() },
+        Request::Fetch { pages: asked.clone(), releases: kept_of(&asked) },
         Request::Store { pages: asked.clone(), bytes: bytes(2, 1) },
         Request::Tables { pages: asked.clone(), bytes: bytes(2, 3) },
-        Request::Release { pages: asked.clone() },
+        Request::Keep { pages: asked.clone() },
+        Request::Release { pages: kept_of(&asked) },
         Request::Claims { from: 3 },
         Request::Ping,
         Request::Lines { lines: Lines::of(17 << 12, 100).unwrap(), version: Version::new(5) },
@@ -234,7 +260,7 @@ fn one_of_each() -> Vec<Framed> {
         Answer::Fetched { found: vec![false, true], bytes: bytes(1, 2) },
         Answer::Stored(vec![Stored::Kept, Stored::Full]),
         Answer::Released(7),
-        Answer::Claims { claims: asked.clone(), next: Some(99) },
+        Answer::Claims { claims: kept_of(&asked), next: Some(99) },
         Answer::Pong { capacity: 10, used: 5 },
         Answer::Refused { errno: 5, text: "it is broken".into() },
     ] {
@@ -322,7 +348,9 @@ fn a_frame_of_another_version_kind_volume_term_or_session_is_named() {
         sum_again(&mut frame);
         decode(&frame, &[]).unwrap_err()
     };
-    assert_eq!(changed(4, 3), Bad::Version { theirs: 3, ours: 1 });
+    let other = frame::VERSION + 1;
+    let wrong = Bad::Version { theirs: other, ours: frame::VERSION };
+    assert_eq!(changed(4, other as u8), wrong);
     assert_eq!(changed(6, 99), Bad::Kind(99));
     assert_eq!(changed(7, 1), Bad::Field("the reserved byte"));
     let mut other = [9; 16];
@@ -354,14 +382,15 @@ fn what_is_beyond_a_frames_limits_is_not_encoded() {
     let mut head = Vec::new();
     for request in [
         Request::Fetch { pages: many.clone(), releases: vec![] },
-        Request::Fetch { pages: vec![], releases: many.clone() },
+        Request::Fetch { pages: vec![], releases: kept_of(&many) },
         Request::Store { pages: many.clone(), bytes: bytes(PAGES + 1, 0) },
         Request::Store { pages: many[..1].to_vec(), bytes: vec![0; PAGE - 1] },
-        Request::Release { pages: many.clone() },
+        Request::Keep { pages: many.clone() },
+        Request::Release { pages: kept_of(&many) },
     ] {
         assert!(frame::encode_request(&mut head, &BOUND, 1, &request).is_err());
     }
-    let claims = vec![(1, Version::new(1)); CLAIMS + 1];
+    let claims = vec![KeptPage::new(1, Version::new(1)); CLAIMS + 1];
     for answer in [
         Answer::Fetched { found: vec![true], bytes: vec![] },
         Answer::Fetched { found: vec![], bytes: vec![] },
@@ -396,8 +425,14 @@ impl Service for OnePage {
 fn a_fetch_of_a_page_allocates_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = Server::start(listener, Wire::Plain, 1, Arc::new(OnePage)).unwrap();
-    let hello =
-        Hello { node: NodeId::new(2).unwrap(), process: 3, session: 7, volume: [9; 16], term: 4 };
+    let hello = Hello {
+        node: NodeId::new(2).unwrap(),
+        process: 3,
+        session: 7,
+        volume: [9; 16],
+        term: 4,
+        store: 0,
+    };
     let long = Duration::from_secs(30);
     let mut link = Link::connect(server.address(), long, &hello, &Wire::Plain).unwrap();
     let fetch = Request::Fetch { pages: vec![(17, Version::new(5))], releases: vec![] };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::protocol::NodeId;
 use crate::protocol::Version;
 use crate::protocol::holder::Stored;
-use crate::protocol::messages::{Answer, CLAIMS, Lines, PAGES, Request};
+use crate::protocol::messages::{Answer, CLAIMS, KeptPage, Lines, PAGES, Request};
 use crate::tests::support::dir::TestDir;
 use crate::wire::frame::{self, ENTRY, HEADER, VERSION};
 use crate::wire::key::Key;
@@ -53,7 +53,7 @@ impl Service for Holder {
         let mut kept = self.pages.lock().unwrap();
         match request {
             Request::Fetch { pages, releases } => {
-                for (page, _) in &releases {
+                for KeptPage { page, .. } in &releases {
                     kept.remove(page);
                 }
                 let mut bytes = Vec::new();
@@ -73,18 +73,20 @@ impl Service for Holder {
                 }
                 Answer::Stored(vec![Stored::Kept; pages.len()])
             }
-            Request::Tables { pages, .. } => Answer::Stored(vec![Stored::Kept; pages.len()]),
+            Request::Tables { pages, .. } | Request::Keep { pages } => {
+                Answer::Stored(vec![Stored::Kept; pages.len()])
+            }
             Request::Release { pages } => {
-                let dropped = pages.iter().filter(|(page, _)| kept.remove(page).is_some()).count();
+                let dropped = pages.iter().filter(|one| kept.remove(&one.page).is_some()).count();
                 Answer::Released(dropped as u32)
             }
             Request::Claims { from } => {
                 let mut claims: Vec<_> = kept
                     .iter()
                     .filter(|(page, _)| **page >= from)
-                    .map(|(page, (version, _))| (*page, *version))
+                    .map(|(page, (version, _))| KeptPage::new(*page, *version))
                     .collect();
-                claims.sort_unstable_by_key(|claim| claim.0);
+                claims.sort_unstable_by_key(|claim| claim.page);
                 claims.truncate(CLAIMS);
                 Answer::Claims { claims, next: None }
             }
@@ -103,7 +105,7 @@ impl Service for Holder {
 }
 
 fn hello(process: u64, session: u32) -> Hello {
-    Hello { node: NodeId::new(2).unwrap(), process, session, volume: [9; 16], term: 4 }
+    Hello { node: NodeId::new(2).unwrap(), process, session, volume: [9; 16], term: 4, store: 0 }
 }
 
 fn server(wire: Wire, threads: usize) -> (Server, Arc<Holder>) {
@@ -122,6 +124,10 @@ fn pages(numbers: std::ops::Range<u64>) -> (Vec<(u64, Version)>, Vec<u8>) {
     (pages, bytes)
 }
 
+fn kept_of(pages: &[(u64, Version)]) -> Vec<KeptPage> {
+    pages.iter().map(|(page, version)| KeptPage::new(*page, *version)).collect()
+}
+
 fn talk(link: &mut Link) {
     let (pages, bytes) = pages(0..PAGES as u64);
     let store = Request::Store { pages: pages.clone(), bytes: bytes.clone() };
@@ -131,12 +137,12 @@ fn talk(link: &mut Link) {
     assert_eq!(link.ask(&all, LONG), Ok(Answer::Fetched { found, bytes: bytes.clone() }));
     let some = Request::Fetch {
         pages: vec![(99, Version::new(1)), pages[3]],
-        releases: vec![pages[5], pages[6]],
+        releases: kept_of(&pages[5..7]),
     };
     let three = bytes[3 * PAGE..4 * PAGE].to_vec();
     let answer = Answer::Fetched { found: vec![false, true], bytes: three };
     assert_eq!(link.ask(&some, LONG), Ok(answer));
-    let release = Request::Release { pages: pages[..4].to_vec() };
+    let release = Request::Release { pages: kept_of(&pages[..4]) };
     assert_eq!(link.ask(&release, LONG), Ok(Answer::Released(4)));
     let (page, version) = pages[7];
     let lines = Lines::of(page * PAGE as u64 + 100, 200).unwrap();
@@ -146,7 +152,7 @@ fn talk(link: &mut Link) {
     assert_eq!(link.ask(&asked(version.later(1)), LONG), Ok(Answer::Lined(None)));
     let mut left = pages[4..].to_vec();
     left.retain(|page| *page != pages[5] && *page != pages[6]);
-    let claims = Answer::Claims { claims: left.clone(), next: None };
+    let claims = Answer::Claims { claims: kept_of(&left), next: None };
     assert_eq!(link.ask(&Request::Claims { from: 2 }, LONG), Ok(claims));
     let pong = Answer::Pong { capacity: 1000, used: left.len() as u64 };
     assert_eq!(link.ask(&Request::Ping, LONG), Ok(pong));

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use crate::protocol::holder::Stored;
-use crate::protocol::messages::{Answer, PAGES, Request};
+use crate::protocol::messages::{Answer, KeptPage, PAGES, Request};
 use crate::protocol::{NodeId, Version};
 use crate::wire::frame::{self, AnswerFrame, HEADER, Header, Kind, VERSION};
 use crate::wire::link::{Link, LinkError, TRIES};
@@ -59,9 +59,9 @@ impl Service for Node {
                 found: vec![true; pages.len()],
                 bytes: pages.iter().flat_map(|(page, _)| vec![*page as u8; PAGE]).collect(),
             },
-            Request::Store { pages, .. } | Request::Tables { pages, .. } => {
-                Answer::Stored(vec![Stored::Kept; pages.len()])
-            }
+            Request::Store { pages, .. }
+            | Request::Tables { pages, .. }
+            | Request::Keep { pages } => Answer::Stored(vec![Stored::Kept; pages.len()]),
             // No answer to that.
             Request::Release { .. } => Answer::Fetched { found: vec![true], bytes: vec![] },
             Request::Claims { .. } => {
@@ -81,7 +81,7 @@ impl Service for Node {
 }
 
 fn hello(session: u32) -> Hello {
-    Hello { node: NodeId::new(2).unwrap(), process: 1, session, volume: [9; 16], term: 4 }
+    Hello { node: NodeId::new(2).unwrap(), process: 1, session, volume: [9; 16], term: 4, store: 0 }
 }
 
 fn bound() -> Bound {
@@ -182,7 +182,7 @@ fn a_server_closes_who_breaks_the_rules_and_serves_the_others() {
         ("of term 3", term, 0),
         ("of session 6", session, 0),
         ("of volume 0808", volume, 0),
-        ("version 2", version, 0),
+        ("version 4", version, 0),
         ("came already", again, 1),
         ("3, 2 is next", gap, 0),
         ("Hello has no place", greeting, 0),
@@ -358,7 +358,7 @@ fn a_request_of_an_earlier_session_is_not_served_while_its_connection_still_stan
 fn an_answer_that_does_not_fit_the_request_becomes_a_refusal() {
     let (server, _) = server(1);
     let mut link = Link::connect(server.address(), LONG, &hello(7), &Wire::Plain).unwrap();
-    let release = Request::Release { pages: vec![(1, Version::new(1))] };
+    let release = Request::Release { pages: vec![KeptPage::new(1, Version::new(1))] };
     let Ok(Answer::Refused { errno: 5, text }) = link.ask(&release, LONG) else { panic!() };
     assert!(text.contains("does not fit the request"), "{text}");
     assert_eq!(link.ask(&PING, LONG), Ok(PONG));

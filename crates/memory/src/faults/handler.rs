@@ -35,13 +35,14 @@ pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mu
     if info.si_code <= 0 {
         return false;
     }
+    let stores = stray::is_store(&context.uc_mcontext.gregs);
     let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     match landing_for(*rip as usize) {
         Some(landing) => {
             // SAFETY: the kernel gives the address of a fault.
             let address = unsafe { info.si_addr() } as usize;
             set_last_fault(address);
-            if signal == libc::SIGBUS && service::touched(address) {
+            if signal == libc::SIGBUS && service::touched(address, stores) {
                 return true;
             }
             if !(signal == libc::SIGSEGV && copy_on_write::copy_piece_at(address)) {

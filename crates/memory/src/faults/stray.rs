@@ -17,8 +17,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 const SEGV_PKUERR: i32 = 4;
 /// Where `siginfo_t` holds the key.
 const KEY_AT: usize = 32;
-/// Bit of the fault's error code: it was a store.
-const STORE: i64 = 2;
 const TEXT_BYTES: usize = 2048;
 /// Longest line of the list of mappings that is looked at.
 const LINE_BYTES: usize = 4096;
@@ -88,6 +86,13 @@ impl Write for Page {
     }
 }
 
+/// Whether a fault with these registers was that of a store.
+pub fn is_store(registers: &[libc::greg_t]) -> bool {
+    /// Of the error code.
+    const STORE: i64 = 2;
+    registers[libc::REG_ERR as usize] & STORE != 0
+}
+
 /// Hands to `tell` a description of a SIGSEGV, lines with newlines at their ends, if it is a stray
 /// access to a guarded region.
 ///
@@ -116,7 +121,7 @@ pub unsafe fn explain(
     }
     // SAFETY: this thread has taken it.
     let page = unsafe { &mut *PLACE.0.get() };
-    let store = registers[libc::REG_ERR as usize] & STORE != 0;
+    let store = is_store(registers);
     let at = registers[libc::REG_RIP as usize] as usize;
     describe(page, (address, region), store, at);
     tell(&page.text[..page.length]);

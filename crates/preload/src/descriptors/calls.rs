@@ -150,6 +150,15 @@ fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> Res
 
 type Len = Out<socklen_t>;
 
+/// Makes the pages of an address ready that a call tells: what it has accepted or received by then
+/// would be gone with it.
+fn ready_for_address(address: *mut sockaddr, len: Len) {
+    if page_faults::may_lack() && !len.is_null() {
+        page_faults::ready(len.0.cast(), size_of::<socklen_t>());
+        page_faults::ready(address.cast(), len.value().unwrap_or(0) as usize);
+    }
+}
+
 bodies! {
     fn bind(socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
         let path = sockets::path_of(address, len).ok_or(Stop::Kernel)?;
@@ -186,11 +195,13 @@ bodies! {
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn accept(socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
+        ready_for_address(address, len);
         cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn accept4(socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
     = |process, kernel| {
+        ready_for_address(address, len);
         cached_fd::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len, flags) as isize)? as c_int)
     }
@@ -198,6 +209,7 @@ bodies! {
         socket: c_int, to: Bytes, bytes: usize, flags: c_int, address: *mut sockaddr, len: Len,
     ) -> isize = |process, kernel| {
         ready_to_receive(socket, to, bytes, flags)?;
+        ready_for_address(address, len);
         told(process, (address, len), || kernel(socket, to, bytes, flags, address, len))
     }
 }
@@ -211,11 +223,19 @@ const WAITS_OTHERWISE: c_int =
 /// Makes the pages of all messages' buffers ready: of what is not there, a datagram would be lost.
 fn ready_messages(list: *mut mmsghdr, count: c_uint) -> Result<(), Stop> {
     if page_faults::may_lack() {
+        page_faults::ready(list.cast(), (count as usize).saturating_mul(size_of::<mmsghdr>()));
         for one in messages::listed(list, count)? {
             page_faults::ready_all(Out(one.msg_hdr.msg_iov), one.msg_hdr.msg_iovlen as c_int);
+            ready_beside(&one.msg_hdr);
         }
     }
     Ok(())
+}
+
+/// The same of what a message has besides its buffers: an address, and control messages.
+fn ready_beside(message: &msghdr) {
+    page_faults::ready(message.msg_name, message.msg_namelen as usize);
+    page_faults::ready(message.msg_control, message.msg_controllen);
 }
 
 bodies! {
@@ -241,6 +261,8 @@ bodies! {
         } else {
             page_faults::ready_all(list, count);
         }
+        page_faults::ready(message.cast(), size_of::<msghdr>());
+        ready_beside(&before);
         cached_fd::give_back();
         let got = outside(|| kernel(socket, message, flags));
         if got >= 0 {

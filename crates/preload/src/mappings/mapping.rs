@@ -181,7 +181,8 @@ fn register(
     let (pages, shared) = ((len / PAGE) as u64, map.shared);
     // Processes may have locks there, at which the kernel looks: it brings no page.
     let stays = shared && map.may_write && process.fs.attributes(map.node)?.size <= LOCKS_BYTES_MAX;
-    let piece = ddmap::PagedMapping { start, page, pages, shared, stays };
+    let writes = shared && map.prot & libc::PROT_WRITE != 0;
+    let piece = ddmap::PagedMapping { start, page, pages, shared, stays, writes };
     ddmap::Pagers::map(process.fs.region_address(map.desc.into()), piece)
 }
 

@@ -147,6 +147,9 @@ pub fn protect(
         for mut map in maps.within_mut(start, end) {
             map.prot = prot;
         }
+        if writes {
+            ddmap::Pagers::may_store(start, end);
+        }
     }
     Ok(result)
 }

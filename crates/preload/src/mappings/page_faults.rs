@@ -67,8 +67,9 @@ const DAMAGED: usize = 4;
 const ELSEWHERE: usize = 5;
 
 thread_local! {
-    /// Signals that the program does not block where it has touched a page.
+    /// Signals that the program does not block where it has touched a page; and whether it stores.
     static DELIVERABLE: Cell<u64> = const { Cell::new(0) };
+    static STORES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A SIGSEGV at `address` outside of our code, by a store or a load: whether another thread was
@@ -90,9 +91,9 @@ pub fn was_placed(address: usize, stores: bool) -> bool {
     allowed
 }
 
-/// A SIGBUS at `address` outside of our code: `Ok`: the page is there now; else why it is not, if
-/// the volume is to blame.
-pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
+/// A SIGBUS at `address` outside of our code, by a store or a load: `Ok`: the page is there now;
+/// else why it is not, if the volume is to blame.
+pub fn serve(address: usize, stores: bool) -> Result<(), Option<&'static str>> {
     if here().is_inside() {
         return Err(None);
     }
@@ -100,6 +101,7 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
     // Until the handler returns; whatever it has interrupted.
     let mask = pending_signals::block_for_fault();
     DELIVERABLE.set(!mask);
+    STORES.set(stores);
     let found = with_stack(address);
     if found != 1 {
         pending_signals::set_mask(mask);
@@ -120,7 +122,8 @@ pub fn supply(address: usize) -> bool {
         return false;
     }
     let _inside = Inside::new();
-    let found = Pagers::ending(Interruptible::Never, || find(address));
+    // The kernel may be about to store there.
+    let found = Pagers::ending(Interruptible::Never, || find(address, true));
     matches!(found, Page::New | Page::There | Page::Brought(Ok(())))
 }
 
@@ -288,15 +291,16 @@ enum Page {
 /// meanwhile.
 const ROUNDS: u32 = 64;
 
-/// Gives the page at `address`, wherever it is. Waits end as the caller has said.
+/// Gives the page at `address`, wherever it is, for a store or a load. Waits end as the caller has
+/// said.
 ///
 /// A thread may have touched a place that has no page, while another one maps a piece of the region
 /// there: of what it finds mapped when that is over, no page need be here. (To look whether it can
 /// be read would take one that is elsewhere, or busy, for one that is lost.) So the pager is asked
 /// once more, then.
-fn find(address: usize) -> Page {
+fn find(address: usize, stores: bool) -> Page {
     for _ in 0..ROUNDS {
-        if let Some(served) = Pagers::serve(address) {
+        if let Some(served) = Pagers::serve(address, stores) {
             return Page::Brought(served);
         }
         let found = attachment::process().map_or(Page::None, |process| page(process, address));
@@ -408,7 +412,8 @@ fn show_zeros(map: &mut Mapping, (first, last): (usize, usize)) -> Result<(), Er
 extern "C" fn serve_inside(address: usize) -> usize {
     let before = pending_signals::set_stack(None);
     let inside = Inside::new();
-    let found = Pagers::ending(Interruptible::AtSignals(DELIVERABLE.get()), || find(address));
+    let (ends, stores) = (Interruptible::AtSignals(DELIVERABLE.get()), STORES.get());
+    let found = Pagers::ending(ends, || find(address, stores));
     if matches!(found, Page::Brought(_)) {
         see_to_mappings();
     }

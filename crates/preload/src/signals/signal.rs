@@ -65,7 +65,8 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         }
         if signal == libc::SIGBUS {
             // SAFETY: as above.
-            match page_faults::serve(unsafe { (*info).si_addr() } as usize) {
+            let (address, stores) = unsafe { touch_of(info, context) };
+            match page_faults::serve(address, stores) {
                 Ok(()) => return,
                 Err(Some(reason)) if !sigaction::has_handler(signal) => tell(reason.as_bytes()),
                 Err(_) => {}
@@ -104,6 +105,19 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     unsafe { redirect(context) };
 }
 
+/// Where a fault was, and whether by a store.
+///
+/// # Safety
+///
+/// The arguments are the kernel's, of a fault.
+unsafe fn touch_of(info: *mut siginfo_t, context: *mut c_void) -> (usize, bool) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        ((*info).si_addr() as usize, pmem::stray::is_store(registers))
+    }
+}
+
 /// Whether a fault was of a piece of a mapping that another thread was about to place.
 ///
 /// # Safety
@@ -111,11 +125,8 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
 /// The arguments are the kernel's, of a SIGSEGV.
 unsafe fn was_placed(info: *mut siginfo_t, context: *mut c_void) -> bool {
     // SAFETY: as the caller says.
-    let (address, error) = unsafe {
-        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-        ((*info).si_addr() as usize, registers[libc::REG_ERR as usize])
-    };
-    page_faults::was_placed(address, error & 2 != 0)
+    let (address, stores) = unsafe { touch_of(info, context) };
+    page_faults::was_placed(address, stores)
 }
 
 /// Reports a fault on standard error; only the first ones, since a program may go on after each.

@@ -62,7 +62,7 @@ impl Distribution {
         let directory = Directory::open(&path)
             .map_err(|error| Failure::new(&asked, format!("its directory: {error}"), ""))?;
         let on = |page| match directory.get(page) {
-            Ok(Location::Held(node, _)) => Holder::Node(node.number()),
+            Ok(Location::Held(node, ..)) => Holder::Node(node.number()),
             Ok(Location::Void(_)) => Holder::Nowhere,
             Ok(Location::Lost(..)) => Holder::Lost,
             Err(_) => Holder::Unknown,

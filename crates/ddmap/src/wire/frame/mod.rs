@@ -17,6 +17,7 @@
 //! 3. Magic, version, kind and sum of a header are where they are in all versions, and so are the
 //!    kinds of a hello, its answer and a refusal: by them two nodes find out what both speak.
 
+mod kept;
 mod lines;
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -27,8 +28,9 @@ use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, CLAIMS, CONTROL, PAGES, Request};
 use crate::protocol::{NodeId, PAGE, Version};
 
-/// The version that this build speaks. It talks to the one before and the one behind.
-pub const VERSION: u16 = 1;
+/// The version that this build speaks. It talks to the one before and the one behind. (The one
+/// before was never spoken: builds of version 1 know no spares, and are refused.)
+pub const VERSION: u16 = 3;
 /// The first bytes of each frame.
 pub const MAGIC: [u8; 4] = *b"SLRd";
 /// Bytes of a header.
@@ -48,7 +50,7 @@ const NO_MORE: u64 = u64::MAX;
 
 const _: () = assert!(size_of::<Header>() == HEADER);
 const _: () = assert!(size_of::<Entry>() == ENTRY);
-const _: () = assert!(size_of::<HelloBody>() == 16);
+const _: () = assert!(size_of::<HelloBody>() == 24 && size_of::<PongBody>() == 16);
 const _: () = assert!(HEADER + CLAIMS * ENTRY <= FRAME && HEADER + TEXT <= FRAME);
 
 /// What a frame is.
@@ -72,6 +74,8 @@ pub enum Kind {
     Tables = 8,
     /// [`Request::Lines`].
     Lines = 9,
+    /// [`Request::Keep`].
+    Keep = 10,
     /// A hello was accepted.
     Welcome = 65,
     /// [`Answer::Fetched`].
@@ -95,7 +99,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Hello,
         Self::Fetch,
         Self::Store,
@@ -115,6 +119,7 @@ impl Kind {
         Self::Tables,
         Self::Lines,
         Self::Lined,
+        Self::Keep,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -131,7 +136,7 @@ impl Kind {
         let right = match request {
             Self::Hello => Self::Welcome,
             Self::Fetch => Self::Fetched,
-            Self::Store | Self::Tables => Self::Stored,
+            Self::Store | Self::Tables | Self::Keep => Self::Stored,
             Self::Release => Self::Released,
             Self::Claims => Self::Claimed,
             Self::Control => Self::Controlled,
@@ -147,6 +152,7 @@ impl Kind {
             Request::Fetch { .. } => Self::Fetch,
             Request::Store { .. } => Self::Store,
             Request::Tables { .. } => Self::Tables,
+            Request::Keep { .. } => Self::Keep,
             Request::Release { .. } => Self::Release,
             Request::Claims { .. } => Self::Claims,
             Request::Ping => Self::Ping,
@@ -159,7 +165,12 @@ impl Kind {
     fn entries_max(self) -> usize {
         match self {
             Self::Fetch => 2 * PAGES,
-            Self::Store | Self::Tables | Self::Release | Self::Fetched | Self::Stored => PAGES,
+            Self::Store
+            | Self::Tables
+            | Self::Keep
+            | Self::Release
+            | Self::Fetched
+            | Self::Stored => PAGES,
             Self::Claimed => CLAIMS,
             Self::Lines | Self::Lined => 1,
             _ => 0,
@@ -173,7 +184,8 @@ impl Kind {
         }
         let entries = count * ENTRY;
         match self {
-            Self::Hello | Self::Pong => body == size_of::<HelloBody>(),
+            Self::Hello => body == size_of::<HelloBody>(),
+            Self::Pong => body == size_of::<PongBody>(),
             Self::Refused => body <= TEXT,
             Self::Control | Self::Controlled => body <= CONTROL,
             Self::Store | Self::Tables => body == entries + count * PAGE_BYTES,
@@ -217,12 +229,21 @@ struct Entry {
     sum: U32,
 }
 
-/// The body of a hello (`process`, `node`), and of a pong (capacity, used).
+/// The body of a hello.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct HelloBody {
     process: U64,
     node: U64,
+    store: U64,
+}
+
+/// The body of a pong.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct PongBody {
+    capacity: U64,
+    used: U64,
 }
 
 impl Header {
@@ -375,7 +396,7 @@ pub fn encode_request<'a>(
     let (kind, more, bytes): (_, u64, &[u8]) = match request {
         Request::Fetch { pages, releases } => {
             push(head, Kind::Fetch, pages, PAGES)?;
-            push(head, Kind::Fetch, releases, PAGES)?;
+            kept::push(head, Kind::Fetch, releases, PAGES)?;
             (Kind::Fetch, releases.len() as u64, &[])
         }
         Request::Store { pages, bytes } | Request::Tables { pages, bytes } => {
@@ -389,8 +410,12 @@ pub fn encode_request<'a>(
             }
             (kind, 0, bytes)
         }
+        Request::Keep { pages } => {
+            push(head, Kind::Keep, pages, PAGES)?;
+            (Kind::Keep, 0, &[])
+        }
         Request::Release { pages } => {
-            push(head, Kind::Release, pages, PAGES)?;
+            kept::push(head, Kind::Release, pages, PAGES)?;
             (Kind::Release, 0, &[])
         }
         Request::Lines { lines, version } => {
@@ -443,11 +468,11 @@ pub fn encode_answer<'a>(
         }
         Answer::Released(count) => (Kind::Released, u64::from(*count), &[]),
         Answer::Claims { claims, next } => {
-            push(head, Kind::Claimed, claims, CLAIMS)?;
+            kept::push(head, Kind::Claimed, claims, CLAIMS)?;
             (Kind::Claimed, next.unwrap_or(NO_MORE), &[])
         }
         Answer::Pong { capacity, used } => {
-            let body = HelloBody { process: U64::new(*capacity), node: U64::new(*used) };
+            let body = PongBody { capacity: U64::new(*capacity), used: U64::new(*used) };
             head.extend_from_slice(body.as_bytes());
             (Kind::Pong, 0, &[])
         }
@@ -468,7 +493,8 @@ pub fn encode_answer<'a>(
 pub fn encode_hello(head: &mut Vec<u8>, version: u16, id: u64, hello: &Hello) {
     begin(head);
     let node = U64::new(u64::from(hello.node.number()));
-    let body = HelloBody { process: U64::new(hello.process), node };
+    let (process, store) = (U64::new(hello.process), U64::new(hello.store));
+    let body = HelloBody { process, node, store };
     head.extend_from_slice(body.as_bytes());
     finish(head, &hello.bound(version), Kind::Hello, id, 0, 0);
 }
@@ -496,6 +522,7 @@ pub fn decode_hello(header: &Header, body: &[u8]) -> Result<Hello, Bad> {
     Ok(Hello {
         node: node.ok_or(Bad::Field("the node's number"))?,
         process: said.process.get(),
+        store: said.store.get(),
         session: header.session.get(),
         volume: header.volume,
         term: header.term.get(),
@@ -511,14 +538,15 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
     }
     match header.kind() {
         Kind::Fetch => {
-            let entries = alone(header.entries(body)?, 1)?;
+            let entries = header.entries(body)?;
             let releases = usize::try_from(more).ok().filter(|count| *count <= PAGES);
             let pages = releases.and_then(|count| entries.len().checked_sub(count));
             let Some(pages) = pages.filter(|count| *count <= PAGES) else {
                 return Err(Bad::Field("the number of releases"));
             };
             let (pages, releases) = entries.split_at(pages);
-            Ok(Request::Fetch { pages: names(pages), releases: names(releases) })
+            let releases = kept::of(alone(releases, 2)?);
+            Ok(Request::Fetch { pages: names(alone(pages, 1)?), releases })
         }
         Kind::Store | Kind::Tables => {
             let entries = header.entries(body)?;
@@ -536,7 +564,8 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, Bad> {
             })
         }
         Kind::Lines => lines::decode(header, body),
-        Kind::Release => Ok(Request::Release { pages: names(alone(header.entries(body)?, 1)?) }),
+        Kind::Keep => Ok(Request::Keep { pages: names(alone(header.entries(body)?, 1)?) }),
+        Kind::Release => Ok(Request::Release { pages: kept::of(alone(header.entries(body)?, 2)?) }),
         Kind::Claims => {
             header.head_of(body)?;
             Ok(Request::Claims { from: more })
@@ -600,7 +629,7 @@ impl<'a> AnswerFrame<'a> {
                 }
             }
             Kind::Claimed => {
-                alone(self.entries, 1)?;
+                alone(self.entries, 2)?;
             }
             Kind::Refused | Kind::Controlled => {
                 std::str::from_utf8(self.bytes).map_err(|_| Bad::Field("its text"))?;
@@ -668,12 +697,12 @@ impl<'a> AnswerFrame<'a> {
             }
             Kind::Released => Answer::Released(more as u32),
             Kind::Claimed => Answer::Claims {
-                claims: names(self.entries),
+                claims: kept::of(self.entries),
                 next: (more != NO_MORE).then_some(more),
             },
             Kind::Pong => {
-                let body = HelloBody::read_from_bytes(self.bytes).ok()?;
-                Answer::Pong { capacity: body.process.get(), used: body.node.get() }
+                let body = PongBody::read_from_bytes(self.bytes).ok()?;
+                Answer::Pong { capacity: body.capacity.get(), used: body.used.get() }
             }
             Kind::Controlled => {
                 Answer::Control { text: String::from_utf8_lossy(self.bytes).into_owned() }

@@ -476,7 +476,7 @@ fn away(pager: &RegionPager) -> u64 {
     let from = u64::from(std::process::id()) * 97;
     let ground = pager.ground();
     let is_away = |page: &u64| {
-        let Ok(Location::Held(owner, _)) = ground.place(*page) else { return false };
+        let Ok(Location::Held(owner, ..)) = ground.place(*page) else { return false };
         owner != ground.here() && ground.table.word(*page).state() == State::Absent
     };
     (from..from + PAGES).map(|number| number % PAGES).find(is_away).unwrap()

@@ -3,8 +3,9 @@
 //! behind any step; the node starts again, and ends what the dead were at. One answer may be lost;
 //! what was sent may arrive at any time, also when its sender has given up or is dead.
 
+use crate::protocol::messages::KeptPage;
 use crate::protocol::{Discard, Eviction, Fault, Mistake, Next, NodeId, Progress, Reconcile};
-use crate::protocol::{State, Version, Why, Word, holder, reconcile};
+use crate::protocol::{State, Verdict, Version, Why, Word, holder, reconcile};
 use crate::tests::protocol::memory::serve;
 use crate::tests::protocol::memory::{
     Answer, Bytes, Desk, HolderMemory, HostMemory, Process, Request, Seat, Work,
@@ -17,6 +18,9 @@ pub type Access = (u64, Option<Bytes>);
 
 /// Stored to a page: nobody wants what it holds.
 const NOTHING: Option<Bytes> = Some(Bytes::MAX);
+
+/// Stored by a call of the kernel's, for which the page is held.
+const BY_KERNEL: Bytes = Bytes::MAX - 1;
 
 /// A small case.
 #[derive(Clone, Debug)]
@@ -38,6 +42,8 @@ pub struct Case {
     pub memory_lost: bool,
     /// The node compares the holder's claims with the directory so often.
     pub looks: u8,
+    /// The holder drops spares so often.
+    pub sheds: u8,
     /// Stores to names may be late.
     pub late_names: bool,
     /// Made by the checker's threads.
@@ -64,6 +70,16 @@ struct Program {
     at: At,
     /// Accesses that it has made.
     made: usize,
+    holds: Holds,
+}
+
+/// What a program holds for a call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Holds {
+    Nothing,
+    Page,
+    /// The page, and it is open.
+    Open,
 }
 
 /// Where the node's eviction is.
@@ -71,24 +87,48 @@ struct Program {
 enum Evicts {
     Rest,
     Runs(Eviction<Bytes>),
-    /// It waits for the answer to this batch.
-    Sent(Eviction<Bytes>, usize),
-    Hears(Eviction<Bytes>, Vec<bool>),
+    /// It waits for the answer to this batch, of pages that are sent, or kept.
+    Sent(Eviction<Bytes>, (usize, bool)),
+    Hears(Eviction<Bytes>, bool, Vec<bool>),
 }
 
-/// Where the node is when it looks for what is kept in vain.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Looks {
-    Rest,
-    Compares(u64, Version, Reconcile),
-}
+/// Where the node is when it looks for what is kept in vain: at a claim, or nowhere.
+type Looks = Option<(KeptPage, Reconcile)>;
 
 /// What is under way to the holder, apart from what is asked for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Frame {
     /// A batch.
     Store(usize, Vec<(u64, u32, Bytes)>),
-    Release(u64, u32),
+    /// Of a batch.
+    Keep(usize, Vec<(u64, u32)>),
+    /// Page, version, whether that is a spare.
+    Release(u64, u32, bool),
+}
+
+impl Frame {
+    fn release(kept: KeptPage) -> Self {
+        Self::Release(kept.page, kept.version.number(), kept.is_spare)
+    }
+
+    /// What the holder is asked, and of which batch, of pages that are sent or kept.
+    fn request(self) -> (Request, Option<(usize, bool)>) {
+        match self {
+            Self::Release(page, version, is_spare) => {
+                let kept = KeptPage { page, version: Version::new(version), is_spare };
+                (Request::Release(vec![kept]), None)
+            }
+            Self::Keep(batch, pages) => {
+                let pages = pages.into_iter().map(|(page, v)| (page, Version::new(v)));
+                (Request::Keep(pages.collect()), Some((batch, true)))
+            }
+            Self::Store(batch, pages) => {
+                let pages =
+                    pages.into_iter().map(|(page, v, bytes)| (page, Version::new(v), bytes));
+                (Request::Store(pages.collect()), Some((batch, false)))
+            }
+        }
+    }
 }
 
 /// All there is.
@@ -102,6 +142,7 @@ pub struct World {
     /// Batches that were begun, and looks.
     evictions: usize,
     looked: u8,
+    shed: u8,
     /// In ascending order: any may be next.
     wire: Vec<Frame>,
     lost: u8,
@@ -128,6 +169,8 @@ pub enum Step {
     Half(usize, u32),
     /// The holder loses what it has.
     Forgets,
+    /// It drops a page, if that is a spare.
+    Sheds(u64),
     /// A store to a name is seen.
     Flush(usize),
     Dies(usize),
@@ -188,10 +231,19 @@ impl World {
                 if store == NOTHING {
                     let word = self.host.words[page as usize];
                     self.programs[at].at = At::Discard(Discard::new([(page, word)]));
+                } else if store == Some(BY_KERNEL) && self.programs[at].holds == Holds::Nothing {
+                    self.host.processes[slot].hold(0, Some(page));
+                    self.programs[at].holds = Holds::Page;
+                    self.programs[at].at = At::Fault(Fault::new(page, true));
                 } else if self.host.access(slot, page, store) {
+                    self.host.processes[slot].hold(0, None);
+                    self.programs[at].holds = Holds::Nothing;
                     self.programs[at].made += 1;
                 } else {
-                    self.programs[at].at = At::Fault(Fault::new(page));
+                    if self.programs[at].holds == Holds::Open {
+                        self.host.wrong(format!("the kernel cannot store to page {page}"));
+                    }
+                    self.programs[at].at = At::Fault(Fault::new(page, store.is_some()));
                 }
             }
             At::Discard(mut discard) => {
@@ -200,7 +252,7 @@ impl World {
                 });
                 self.programs[at].at = if is_over {
                     for (page, _, version) in discard.owed() {
-                        self.send(Frame::Release(page, version.number()));
+                        self.send(Frame::release(KeptPage::new(page, version)));
                     }
                     self.programs[at].made += 1;
                     At::Access
@@ -217,8 +269,11 @@ impl World {
                     Next::Step => At::Fault(fault),
                     Next::Ask(_, version) => At::Asked(fault, version),
                     Next::Done(owed) => {
-                        if let Some((_, version)) = owed {
-                            self.send(Frame::Release(page, version.number()));
+                        if let Some(owed) = owed {
+                            self.send(Frame::release(owed.kept));
+                        }
+                        if self.programs[at].holds == Holds::Page {
+                            self.programs[at].holds = Holds::Open;
                         }
                         retry
                     }
@@ -270,21 +325,30 @@ impl World {
                 let seen = |page: &u64| (*page, self.host.words[*page as usize]);
                 let pages: Vec<_> = case.evictions[self.evictions].iter().map(seen).collect();
                 self.evictions += 1;
-                Evicts::Runs(Eviction::new(holder(), pages))
+                Evicts::Runs(Eviction::new(holder(), &[holder()], pages))
             }
             Evicts::Runs(mut eviction) => match self.with(0, |seat| eviction.step(seat)) {
                 Progress::Step => Evicts::Runs(eviction),
                 Progress::Done { .. } => Evicts::Rest,
+                Progress::Keep(at) => {
+                    let pages = eviction.clean(at).map(|(page, v)| (page, v.number())).collect();
+                    self.send(Frame::Keep(self.evictions, pages));
+                    Evicts::Sent(eviction, (self.evictions, true))
+                }
                 Progress::Send => {
                     let pages =
                         eviction.outgoing().map(|(page, v, bytes)| (page, v.number(), *bytes));
                     let frame = Frame::Store(self.evictions, pages.collect());
                     self.send(frame);
-                    Evicts::Sent(eviction, self.evictions)
+                    Evicts::Sent(eviction, (self.evictions, false))
                 }
             },
-            Evicts::Hears(mut eviction, stored) => {
-                eviction.answered(stored);
+            Evicts::Hears(mut eviction, keeps, stored) => {
+                if keeps {
+                    eviction.kept(holder(), Some(&stored));
+                } else {
+                    eviction.answered(stored);
+                }
                 Evicts::Runs(eviction)
             }
             sent @ Evicts::Sent(..) => sent,
@@ -292,22 +356,23 @@ impl World {
     }
 
     fn step_look(&mut self) {
-        match self.looks.clone() {
-            Looks::Rest => {
+        match self.looks {
+            None => {
                 self.looked += 1;
-                if let Some((page, version)) = self.holder.claims().first() {
-                    self.looks = Looks::Compares(*page, *version, reconcile(*page, *version));
+                if let Some(claim) = self.holder.claims().first() {
+                    self.looks = Some((*claim, reconcile(*claim)));
                 }
             }
-            Looks::Compares(page, version, mut machine) => {
-                let vain = self.with(0, |seat| machine.step(holder(), seat));
-                self.looks = match vain {
-                    None => Looks::Compares(page, version, machine),
-                    Some(vain) => {
-                        if vain {
-                            self.send(Frame::Release(page, version.number()));
+            Some((claim, mut machine)) => {
+                let verdict = self.with(0, |seat| machine.step(holder(), seat));
+                self.looks = match verdict {
+                    None => Some((claim, machine)),
+                    Some(verdict) => {
+                        if verdict != Verdict::Right {
+                            let is_spare = verdict == Verdict::Spare;
+                            self.send(Frame::release(KeptPage { is_spare, ..claim }));
                         }
-                        Looks::Rest
+                        None
                     }
                 };
             }
@@ -315,33 +380,30 @@ impl World {
     }
 
     fn arrives(&mut self, at: usize) {
-        match self.wire.remove(at) {
-            Frame::Release(page, version) => {
-                self.serve(&Request::Release(vec![(page, Version::new(version))]));
+        let (request, batch) = self.wire.remove(at).request();
+        let answer = self.serve(&request);
+        if let (Evicts::Sent(eviction, sent), Some(Answer::Stored(stored))) = (&self.evicts, answer)
+            && Some(*sent) == batch
+        {
+            self.evicts = Evicts::Hears(eviction.clone(), sent.1, stored);
+        }
+    }
+
+    /// The node waits no longer for what it has sent.
+    fn unanswered(&mut self) {
+        if let Evicts::Sent(eviction, (_, keeps)) = &mut self.evicts {
+            if *keeps {
+                eviction.kept(holder(), None);
+            } else {
+                eviction.unanswered();
             }
-            Frame::Store(batch, pages) => {
-                let pages =
-                    pages.into_iter().map(|(page, v, bytes)| (page, Version::new(v), bytes));
-                let answer = self.serve(&Request::Store(pages.collect()));
-                if let (Evicts::Sent(eviction, sent), Some(Answer::Stored(stored))) =
-                    (&self.evicts, answer)
-                    && *sent == batch
-                {
-                    self.evicts = Evicts::Hears(eviction.clone(), stored);
-                }
-            }
+            self.evicts = Evicts::Runs(eviction.clone());
         }
     }
 
     /// The holder's process dies while it serves a frame, and starts again: so there is no answer.
     fn arrives_half(&mut self, at: usize, accesses: u32) {
-        let request = match self.wire.remove(at) {
-            Frame::Release(page, version) => Request::Release(vec![(page, Version::new(version))]),
-            Frame::Store(_, pages) => {
-                let page = |(page, v, bytes)| (page, Version::new(v), bytes);
-                Request::Store(pages.into_iter().map(page).collect())
-            }
-        };
+        let (request, _) = self.wire.remove(at).request();
         let memory = RefCell::new(self.holder.clone());
         let desk = Desk::new(&memory);
         desk.lives_for.set(accesses);
@@ -354,15 +416,12 @@ impl World {
         let has = |word: &&Word| word.state() != State::Absent;
         self.holder.taken = self.holder.words.iter().filter(has).count() as u32;
         self.lost += 1;
-        if let Evicts::Sent(eviction, _) = &mut self.evicts {
-            eviction.unanswered();
-            self.evicts = Evicts::Runs(eviction.clone());
-        }
+        self.unanswered();
     }
 
     /// The holder loses what it has.
     fn forgets(&mut self) {
-        for (page, version) in self.holder.claims() {
+        for KeptPage { page, version, .. } in self.holder.claims() {
             self.host.gone.insert((holder().number(), page, version.number()));
         }
         let pages = self.host.words.len();
@@ -376,7 +435,7 @@ impl World {
         self.died.sort_unstable();
         if slot == 0 {
             // Its names are cleared when it starts again.
-            (self.evicts, self.looks) = (Evicts::Rest, Looks::Rest);
+            (self.evicts, self.looks) = (Evicts::Rest, None);
             if let Some(settles) = self.programs.last_mut() {
                 settles.at = At::Rest;
             }
@@ -428,7 +487,7 @@ impl Case {
             Evicts::Sent(..) => steps.push(Step::NoWord),
             _ => steps.push(Step::Evict),
         }
-        if world.looked < self.looks || world.looks != Looks::Rest {
+        if world.looked < self.looks || world.looks.is_some() {
             steps.push(Step::Look);
         }
         let settles = world.programs.last().is_some_and(|program| program.at == At::Rest);
@@ -472,16 +531,18 @@ impl Model for Case {
     fn init_states(&self) -> Vec<World> {
         let processes = 1 + self.programs.len();
         let processes = (0..processes).map(|_| Process::new(1, self.pages)).collect();
-        let mut programs = vec![Program { at: At::Access, made: 0 }; self.programs.len()];
-        programs.push(Program { at: At::Rest, made: 0 });
+        let mut programs =
+            vec![Program { at: At::Access, made: 0, holds: Holds::Nothing }; self.programs.len()];
+        programs.push(Program { at: At::Rest, made: 0, holds: Holds::Nothing });
         vec![World {
             host: HostMemory::new(self.pages, Version::default(), self.capacity, processes),
             holder: HolderMemory::new(self.pages, self.pages as u32),
             programs,
             evicts: Evicts::Rest,
-            looks: Looks::Rest,
+            looks: None,
             evictions: 0,
             looked: 0,
+            shed: 0,
             wire: Vec::new(),
             lost: 0,
             is_memory_lost: false,
@@ -501,6 +562,12 @@ impl Model for Case {
         if self.memory_lost && !world.is_memory_lost {
             steps.push(Step::Forgets);
         }
+        let kept = world.holder.claims().into_iter();
+        let may_go = |kept: &KeptPage| {
+            world.shed < self.sheds
+                && (kept.is_spare || self.mistake == Some(Mistake::DroppedUntold))
+        };
+        steps.extend(kept.filter(may_go).map(|kept| Step::Sheds(kept.page)));
         for slot in 0..=self.programs.len() {
             if self.late_names && world.host.processes[slot].has_late_names() {
                 steps.push(Step::Flush(slot));
@@ -522,15 +589,16 @@ impl Model for Case {
             Step::Evict => world.step_eviction(self),
             Step::NoWord => {
                 world.lost += 1;
-                if let Evicts::Sent(mut eviction, _) = world.evicts {
-                    eviction.unanswered();
-                    world.evicts = Evicts::Runs(eviction);
-                }
+                world.unanswered();
             }
             Step::Look => world.step_look(),
             Step::Arrives(at) => world.arrives(at),
             Step::Half(at, accesses) => world.arrives_half(at, accesses),
             Step::Forgets => world.forgets(),
+            Step::Sheds(page) => {
+                world.serve(&Request::Shed(page));
+                world.shed += 1;
+            }
             Step::Flush(slot) => {
                 world.host.processes[slot].flush_one(0);
             }
@@ -541,7 +609,7 @@ impl Model for Case {
             }
             Step::Settles(page) => {
                 if let Some(settles) = world.programs.last_mut() {
-                    settles.at = At::Fault(Fault::new(page));
+                    settles.at = At::Fault(Fault::new(page, false));
                 }
             }
         }
@@ -601,6 +669,62 @@ pub fn check(case: &Case, most: Option<usize>) -> Checked {
     Checked { states, wrong }
 }
 
+/// Those of clean pages, and of one that is lost.
+fn clean(case: &Case, long: bool) -> Vec<Case> {
+    vec![
+        Case {
+            name: "a page that is loaded, leaves by its spare, and is stored to meanwhile",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))], vec![(0, None)]],
+            evictions: vec![vec![0], vec![0], vec![0]],
+            sheds: 1,
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page, whose node and programs die",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))]],
+            mortal: vec![0, 1],
+            sheds: 1,
+            late_names: long,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page, of which the holder is not told that it has a spare",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, None)]],
+            evictions: vec![vec![0], vec![0], vec![0]],
+            mortal: vec![1],
+            looks: 2,
+            sheds: 1,
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page that the kernel stores to",
+            programs: vec![vec![(0, Some(1)), (0, Some(BY_KERNEL))], vec![(0, None), (0, None)]],
+            evictions: vec![vec![0], vec![0]],
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a clean page that nobody wants, whose program dies",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
+            mortal: vec![1],
+            sheds: 1,
+            late_names: false,
+            ..case.clone()
+        },
+        Case {
+            name: "a page that is lost, and that nobody wants then",
+            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
+            mortal: vec![1],
+            memory_lost: true,
+            looks: 1,
+            late_names: long,
+            ..case.clone()
+        },
+    ]
+}
+
 /// The cases, of which each is there for what others do not have.
 pub fn cases() -> Vec<Case> {
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
@@ -615,10 +739,12 @@ pub fn cases() -> Vec<Case> {
         holder_dies: false,
         memory_lost: false,
         looks: 0,
+        sheds: 0,
         late_names: true,
         mistake: None,
     };
-    vec![
+    let of_clean = clean(&case, long);
+    let mut all = vec![
         case.clone(),
         Case {
             name: "the holder dies while it serves",
@@ -667,14 +793,7 @@ pub fn cases() -> Vec<Case> {
             late_names: false,
             ..case.clone()
         },
-        Case {
-            name: "a page that is lost, and that nobody wants then",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
-            mortal: vec![1],
-            memory_lost: true,
-            looks: 1,
-            late_names: long,
-            ..case
-        },
-    ]
+    ];
+    all.extend(of_clean);
+    all
 }

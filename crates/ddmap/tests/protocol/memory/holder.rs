@@ -3,6 +3,7 @@
 
 use super::{Bytes, Flaw};
 use crate::protocol::holder::{self, Keeper, Stored};
+use crate::protocol::messages::KeptPage;
 use crate::protocol::{Installed, State, Version, Word};
 use std::cell::{Cell, RefCell};
 
@@ -27,13 +28,17 @@ impl HolderMemory {
     /// What it keeps of a page.
     pub fn kept(&self, page: u64) -> Option<(Version, Bytes)> {
         let word = self.words[page as usize];
-        let is_kept = word.state() == State::Kept;
-        is_kept.then(|| (word.version(), self.file[page as usize].unwrap_or(Bytes::MAX)))
+        word.state()
+            .is_kept()
+            .then(|| (word.version(), self.file[page as usize].unwrap_or(Bytes::MAX)))
     }
 
     /// All that it keeps.
-    pub fn claims(&self) -> Vec<(u64, Version)> {
-        let claim = |page| self.kept(page).map(|(version, _)| (page, version));
+    pub fn claims(&self) -> Vec<KeptPage> {
+        let claim = |page| {
+            let is_spare = self.words[page as usize].state() == State::Spare;
+            self.kept(page).map(|(version, _)| KeptPage { page, version, is_spare })
+        };
         (0..self.words.len() as u64).filter_map(claim).collect()
     }
 
@@ -47,7 +52,7 @@ impl HolderMemory {
         for (page, (word, file)) in self.words.iter().zip(&self.file).enumerate() {
             let right = match word.state() {
                 State::Absent => file.is_none(),
-                State::Kept => file.is_some(),
+                State::Kept | State::Spare => file.is_some(),
                 State::Busy => true,
                 _ => false,
             };
@@ -69,10 +74,17 @@ impl HolderMemory {
 /// What a holder is asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Request {
-    Fetch { page: u64, version: Version, releases: Vec<(u64, Version)> },
+    Fetch {
+        page: u64,
+        version: Version,
+        releases: Vec<KeptPage>,
+    },
     Store(Vec<(u64, Version, Bytes)>),
-    Release(Vec<(u64, Version)>),
+    Keep(Vec<(u64, Version)>),
+    Release(Vec<KeptPage>),
     Claims,
+    /// It has no room, and drops this page if that is a spare: nobody asks it to.
+    Shed(u64),
 }
 
 /// What it answers.
@@ -81,7 +93,7 @@ pub enum Answer {
     Fetched(Option<Bytes>),
     Stored(Vec<bool>),
     Released,
-    Claims(Vec<(u64, Version)>),
+    Claims(Vec<KeptPage>),
 }
 
 /// The holder's process has died.
@@ -187,7 +199,7 @@ impl Keeper for Desk<'_> {
 
 /// Serves a request.
 pub fn serve(desk: &Desk<'_>, request: &Request) -> Result<Answer, Died> {
-    let release = |pages: &[(u64, Version)]| holder::release(desk, pages).map(drop);
+    let release = |pages: &[KeptPage]| holder::release(desk, pages).map(drop);
     match request {
         Request::Fetch { page, version, releases } => {
             let found = holder::fetch(desk, *page, *version)?;
@@ -206,6 +218,12 @@ pub fn serve(desk: &Desk<'_>, request: &Request) -> Result<Answer, Died> {
             }
             Ok(Answer::Stored(stored))
         }
+        Request::Keep(pages) => {
+            let kept = pages.iter().map(|(page, version)| holder::keep(desk, *page, *version));
+            let kept = kept.map(|kept| kept.map(|one| one == Stored::Kept));
+            kept.collect::<Result<_, Died>>().map(Answer::Stored)
+        }
+        Request::Shed(page) => holder::drop_spares(desk, [*page]).map(|_| Answer::Released),
         Request::Release(pages) => release(pages).map(|()| Answer::Released),
         Request::Claims => {
             desk.access()?;

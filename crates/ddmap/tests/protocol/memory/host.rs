@@ -34,6 +34,8 @@ pub struct Process {
     names: Vec<Option<u64>>,
     /// Of each thread: what it has stored there, and others do not see.
     buffers: Vec<Vec<Option<u64>>>,
+    /// Of each thread: the page that a call of the kernel's is to find.
+    holds: Vec<Option<u64>>,
     /// Of each page.
     pub view: Vec<Access>,
 }
@@ -49,6 +51,7 @@ impl Process {
             of_discards: 0,
             names: vec![None; threads],
             buffers: vec![Vec::new(); threads],
+            holds: vec![None; threads],
             view: vec![Access::None; pages],
         }
     }
@@ -76,6 +79,13 @@ impl Process {
         while self.flush_one(thread) {}
     }
 
+    /// A thread holds a page for a call of the kernel's, or holds none any more: by a locked
+    /// instruction.
+    pub fn hold(&mut self, thread: usize, page: Option<u64>) {
+        self.flush(thread);
+        self.holds[thread] = page;
+    }
+
     fn die(&mut self) {
         self.flush_all();
         (self.alive, self.stopped) = (false, false);
@@ -85,6 +95,7 @@ impl Process {
     /// Its names are cleared.
     pub fn bury(&mut self) {
         self.names.fill(None);
+        self.holds.fill(None);
     }
 
     /// Another process takes the slot of one that is buried.
@@ -251,7 +262,7 @@ impl HostMemory {
     ) -> Result<(), String> {
         let at = page as usize;
         let Ok(place) = self.place(page) else { return Ok(()) };
-        if matches!(place, Location::Held(owner, _) if owner == node)
+        if matches!(place, Location::Held(owner, ..) if owner == node)
             || matches!(place, Location::Lost(..))
             || place.version().is_later_than(version)
         {
@@ -290,13 +301,22 @@ impl HostMemory {
         match word.state() {
             State::Absent | State::Lost => must(file.is_none(), "absent, and no hole")?,
             State::Owned => {
-                must(
-                    place == Location::Held(here(), word.version()),
-                    "owned, and placed elsewhere",
-                )?;
+                let alone = Location::Held(here(), word.version(), None);
+                must(place == alone, "owned, and placed elsewhere, or with a spare")?;
+            }
+            State::Clean => {
+                let alone = Location::Held(here(), word.version(), None);
+                must(place.alone() == alone, "clean, and placed elsewhere")?;
+                must(!writable, "clean, and writable")?;
             }
             State::Busy | State::Leaving => {}
-            State::Kept => must(false, "kept by the host")?,
+            State::Kept | State::Spare => must(false, "kept by the host")?,
+        }
+        if let Location::Held(owner, version, Some(spare)) = place {
+            must(owner == here(), "two holders")?;
+            let is_it = |kept: &(Version, Bytes)| kept.0 == version.earlier(1);
+            let right = kept(spare, page).filter(is_it).is_none_or(|kept| kept.1 == truth);
+            must(right, "its spare is not the newest")?;
         }
         let installed = busy && file.is_some();
         must(!installed || file == Some(truth), "what was installed is not the newest")?;
@@ -304,10 +324,10 @@ impl HostMemory {
         let is_empty = word.flags().has(Flags::EMPTY);
         must(is_void || busy || !is_empty, "its word says zeros, the directory does not")?;
         match place {
-            Location::Held(owner, _) if owner == here() => {
+            Location::Held(owner, ..) if owner == here() => {
                 must(file == Some(truth), "placed here, without the newest bytes")
             }
-            Location::Held(owner, version) => {
+            Location::Held(owner, version, _) => {
                 must(busy || !writable, "writable, and placed elsewhere")?;
                 if self.gone.contains(&(owner.number(), page, version.number())) {
                     return Ok(());
@@ -333,12 +353,13 @@ impl HostMemory {
         let discards = work != Work::Move;
         if let Ok(old) = self.place(page) {
             let (was, is) = (old.version(), place.version());
-            // What is lost was nowhere else in that version.
-            let is_same = was == is && (old == place || matches!(place, Location::Lost(..)));
+            // What is lost was nowhere else in that version; and a spare goes in the same.
+            let is_less = old.alone() == place || matches!(place, Location::Lost(..));
+            let is_same = was == is && (old == place || is_less);
             if !is_same && !is.is_later_than(was) {
                 self.wrong(format!("page {page}: {old:?} became {place:?}"));
             }
-            if let (Location::Lost(..), Location::Held(owner, version)) = (place, old)
+            if let (Location::Lost(..), Location::Held(owner, version, _)) = (place, old)
                 && !self.gone.contains(&(owner.number(), page, version.number()))
             {
                 self.wrong(format!("page {page}: lost, though nobody lost {old:?}"));
@@ -470,7 +491,7 @@ impl Host for Seat<'_> {
         self.memory.borrow().file[page as usize].is_some()
     }
 
-    fn install(&self, page: u64, bytes: Option<&Bytes>) -> Installed {
+    fn install(&self, page: u64, bytes: Option<&Bytes>, is_clean: bool) -> Installed {
         let mut memory = self.memory.borrow_mut();
         if memory.file[page as usize].is_some() {
             return Installed::Exists;
@@ -480,17 +501,23 @@ impl Host for Seat<'_> {
         }
         memory.file[page as usize] = Some(bytes.copied().unwrap_or_default());
         if memory.maps {
-            memory.processes[self.slot].view[page as usize] = Access::Write;
+            let access = if is_clean { Access::Read } else { Access::Write };
+            memory.processes[self.slot].view[page as usize] = access;
         }
         Installed::Whole
     }
 
-    fn show(&self, page: u64) -> Shown {
+    fn show(&self, page: u64, is_clean: bool, stores: bool) -> Shown {
         let mut memory = self.memory.borrow_mut();
         if memory.file[page as usize].is_none() {
             return Shown::Hole;
         }
-        memory.processes[self.slot].view[page as usize] = Access::Write;
+        let view = &mut memory.processes[self.slot].view[page as usize];
+        *view = match *view {
+            Access::None if is_clean => Access::Read,
+            Access::Read if !stores => Access::Read,
+            _ => Access::Write,
+        };
         Shown::Mapped
     }
 
@@ -525,7 +552,9 @@ impl Host for Seat<'_> {
 
     fn is_named(&self, page: u64) -> bool {
         let memory = self.memory.borrow();
-        memory.processes.iter().any(|process| process.names.contains(&Some(page)))
+        memory.processes.iter().any(|process| {
+            process.names.contains(&Some(page)) || process.holds.contains(&Some(page))
+        })
     }
 
     fn protect(&self, page: u64) {

@@ -38,11 +38,13 @@ pub enum Flaw {
     OneUnprotected,
     /// A restarted host counts only pages in its file: the claims of the dead have room, too.
     ClaimsUncounted,
+    /// A page is opened for a call of the kernel's first, and held then.
+    OpenedBeforeHold,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::OldSession,
         Self::UnaskedAnswer,
         Self::TornAnswer,
@@ -54,5 +56,6 @@ impl Flaw {
         Self::ReleasedEarly,
         Self::OneUnprotected,
         Self::ClaimsUncounted,
+        Self::OpenedBeforeHold,
     ];
 }

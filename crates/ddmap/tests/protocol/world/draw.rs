@@ -75,6 +75,8 @@ pub struct Config {
     pub delay: u64,
     /// Of stores: once in so many, zeros are stored.
     pub zeros: u64,
+    /// The kernel stores to pages, for programs; nobody gives them up then.
+    pub calls: bool,
     /// Of idle steps of the node: it evicts, though there is room.
     pub evicts: u64,
     pub rates: Rates,
@@ -109,6 +111,7 @@ impl Config {
             first_version: (draw.below(2) * ((1 << 28) - draw.between(1, 40))) as u32,
             delay: draw.between(1, 60),
             zeros: draw.between(2, 20),
+            calls: draw.once_in(3),
             evicts: draw.between(1, 20),
             rates,
         }

@@ -7,6 +7,7 @@
 
 use super::run::World;
 use super::threads::{Doing, Thread, node_of};
+use crate::protocol::messages::KeptPage;
 use crate::protocol::{State, holder};
 use crate::tests::protocol::memory::{Desk, Flaw, HolderMemory};
 
@@ -199,7 +200,7 @@ impl World {
         let copy = self.holders[holder].copy.take();
         let now = copy.filter(|_| self.draw.once_in(2)).unwrap_or(empty);
         let before = self.holders[holder].memory.replace(now);
-        for (page, version) in before.claims() {
+        for KeptPage { page, version, .. } in before.claims() {
             let has = self.holders[holder].memory.borrow().kept(page);
             if has.is_none_or(|(now, _)| now != version) {
                 let lost = (node_of(holder).number(), page, version.number());

@@ -3,7 +3,8 @@
 
 use super::run::World;
 use super::threads::{Doing, Wish, node_of};
-use crate::protocol::{Eviction, Progress, Reconcile, State, Version, reconcile};
+use crate::protocol::messages::KeptPage;
+use crate::protocol::{Eviction, NodeId, Owed, Progress, Reconcile, State, Verdict, reconcile};
 use crate::tests::protocol::memory::{Answer, Bytes, Flaw, Request, Seat};
 use std::collections::VecDeque;
 
@@ -22,8 +23,20 @@ pub struct Node {
 pub struct Evicting {
     pub machine: Eviction<Bytes>,
     pub pages: u32,
-    /// The request that is under way.
+    /// The request that is under way, and who is to keep clean pages, if it asks for that.
     pub id: Option<u64>,
+    keeps: Option<NodeId>,
+}
+
+impl Evicting {
+    /// What was asked has no answer.
+    fn unanswered(&mut self) {
+        self.id = None;
+        match self.keeps.take() {
+            Some(at) => self.machine.kept(at, None),
+            None => self.machine.unanswered(),
+        }
+    }
 }
 
 /// Where reconciling stands.
@@ -34,7 +47,7 @@ pub enum Looking {
     /// A holder is asked for its claims.
     Asked { holder: usize, id: u64 },
     /// Claims are looked at.
-    Compares { holder: usize, claims: VecDeque<(u64, Version, Reconcile)> },
+    Compares { holder: usize, claims: VecDeque<(KeptPage, Reconcile)> },
 }
 
 impl World {
@@ -61,8 +74,7 @@ impl World {
         if let Some(id) = evicting.id {
             if self.draw.once_in(self.config.rates.timeout) {
                 self.tell(|| format!("node waits for answer {id} no longer"));
-                evicting.id = None;
-                evicting.machine.unanswered();
+                evicting.unanswered();
             }
             self.node.evicting[at] = Some(evicting);
             return;
@@ -71,6 +83,15 @@ impl World {
         self.tell(|| format!("node {:?} -> {progress:?}", evicting.machine));
         match progress {
             Progress::Step => {}
+            Progress::Keep(node) => {
+                let pages = evicting.machine.clean(node).collect();
+                let holder = super::threads::holder_of(node);
+                evicting.keeps = Some(node);
+                evicting.id = self.send(0, 3 * at, holder, Request::Keep(pages));
+                if evicting.id.is_none() {
+                    evicting.unanswered();
+                }
+            }
             Progress::Send => {
                 let pages = evicting.machine.outgoing().map(|(page, v, bytes)| (page, v, *bytes));
                 let pages: Vec<_> = pages.collect();
@@ -82,7 +103,7 @@ impl World {
                 let holder = super::threads::holder_of(evicting.machine.to());
                 evicting.id = self.send(0, 3 * at, holder, Request::Store(pages));
                 if evicting.id.is_none() {
-                    evicting.machine.unanswered();
+                    evicting.unanswered();
                 }
             }
             Progress::Done { gone, zeros } => {
@@ -100,13 +121,17 @@ impl World {
         let mut pages = Vec::new();
         for page in 0..self.config.pages as u64 {
             let word = self.host.borrow().words[page as usize];
-            if word.state() == State::Owned && self.draw.once_in(2) {
+            if word.state().is_here() && self.draw.once_in(2) {
                 pages.push((page, word));
             }
         }
         let count = pages.len() as u32;
-        let machine = Eviction::new(node_of(holder), pages);
-        self.node.evicting[at] = Some(Evicting { machine, pages: count, id: None });
+        let keepers: Vec<_> = (0..self.holders.len()).map(node_of).collect();
+        // Some are left alone.
+        let keepers = if self.draw.once_in(4) { &keepers[1..] } else { &keepers[..] };
+        let machine = Eviction::new(node_of(holder), keepers, pages);
+        let evicting = Evicting { machine, pages: count, id: None, keeps: None };
+        self.node.evicting[at] = Some(evicting);
     }
 
     fn step_settling(&mut self) {
@@ -145,16 +170,18 @@ impl World {
                 };
             }
             Looking::Compares { holder, mut claims } => {
-                let Some((page, version, mut machine)) = claims.pop_front() else { return };
-                let seat = Seat::new(&self.host, 0, 2);
-                match machine.step(node_of(holder), &seat) {
-                    None => claims.push_front((page, version, machine)),
-                    Some(true) => {
-                        self.tell(|| format!("node: {page} is kept in vain at holder {holder}"));
-                        self.counts.in_vain += 1;
-                        self.owed[0].push((node_of(holder), page, version));
+                let Some((claim, mut machine)) = claims.pop_front() else { return };
+                let to = node_of(holder);
+                match machine.step(to, &Seat::new(&self.host, 0, 2)) {
+                    None => claims.push_front((claim, machine)),
+                    Some(Verdict::Right) => {}
+                    Some(verdict) => {
+                        self.tell(|| format!("node: {claim:?} at holder {holder} is {verdict:?}"));
+                        let is_spare = verdict == Verdict::Spare;
+                        self.counts.in_vain += u64::from(!is_spare);
+                        self.counts.told += u64::from(is_spare);
+                        self.owed[0].push(Owed { to, kept: KeptPage { is_spare, ..claim } });
                     }
-                    Some(false) => {}
                 }
                 self.node.looking = Looking::Compares { holder, claims };
             }
@@ -170,7 +197,13 @@ impl World {
                     && (evicting.id == Some(id) || any && evicting.id.is_some())
                 {
                     evicting.id = None;
-                    evicting.machine.answered(stored.iter().copied());
+                    match evicting.keeps.take() {
+                        Some(at) => {
+                            self.counts.clean += stored.iter().filter(|kept| **kept).count() as u64;
+                            evicting.machine.kept(at, Some(stored));
+                        }
+                        None => evicting.machine.answered(stored.iter().copied()),
+                    }
                 }
             }
             (1, _) => self.hear(0, 1, id, answer, torn),
@@ -178,7 +211,7 @@ impl World {
                 if let Looking::Asked { holder, id: asked } = self.node.looking
                     && asked == id
                 {
-                    let claims = claims.iter().map(|(page, v)| (*page, *v, reconcile(*page, *v)));
+                    let claims = claims.iter().map(|claim| (*claim, reconcile(*claim)));
                     self.node.looking = Looking::Compares { holder, claims: claims.collect() };
                 }
             }
@@ -190,8 +223,7 @@ impl World {
     pub fn give_up_node(&mut self, thread: usize, id: u64) {
         for evicting in self.node.evicting.iter_mut().flatten() {
             if evicting.id == Some(id) {
-                evicting.id = None;
-                evicting.machine.unanswered();
+                evicting.unanswered();
             }
         }
         if let Looking::Asked { holder, id: asked } = self.node.looking

@@ -4,7 +4,7 @@ use super::draw::{Config, Draw, Rates};
 use super::links::{Frame, Links, Reply};
 use super::node::Node;
 use super::threads::{Doing, Thread, Wish, node_of};
-use crate::protocol::{Flags, Location, NodeId, State, Version, Word};
+use crate::protocol::{Flags, Location, Owed, State, Version, Word};
 use crate::tests::protocol::memory::{
     Answer, Bytes, Desk, Died, Flaw, HolderMemory, HostMemory, Process, Request, serve,
 };
@@ -46,6 +46,14 @@ pub struct Counts {
     pub discarded: u64,
     /// Lost pages that a store to all of them has met.
     pub renewed: u64,
+    /// Pages that a holder has kept, whose spares it had.
+    pub clean: u64,
+    /// Spares that reconciling found, and holders did not know of.
+    pub told: u64,
+    /// Spares that were dropped.
+    pub shed: u64,
+    /// Calls of the kernel's that have stored.
+    pub calls: u64,
 }
 
 /// A holder.
@@ -76,7 +84,7 @@ pub struct World {
     /// Of each process.
     pub threads: Vec<Vec<Thread>>,
     /// Of each process: what it is to tell the old owners of pages.
-    pub owed: Vec<Vec<(NodeId, u64, Version)>>,
+    pub owed: Vec<Vec<Owed>>,
     pub stopped_until: Vec<u64>,
     pub buried: Vec<bool>,
     pub node: Node,
@@ -206,8 +214,11 @@ impl World {
     fn step_program(&mut self, slot: usize) {
         let thread = self.draw.index(self.config.threads);
         if matches!(self.threads[slot][thread].doing, Doing::Rest) && !self.calm {
+            // What nobody wants a call does not store to.
+            let calls = self.config.calls && self.host.borrow().maps;
             let wish = match self.draw.below(16) {
                 0..8 => Wish::Load,
+                13.. if calls => Wish::Call,
                 8..13 => Wish::Store,
                 13..15 => Wish::Renew,
                 _ => Wish::Discard,
@@ -221,8 +232,8 @@ impl World {
         self.step_thread(slot, thread);
     }
 
-    /// What is not in anybody's way: releases go, flags and heat change, a holder's memory is
-    /// copied.
+    /// What is not in anybody's way: releases go, flags and heat change, a holder drops a spare,
+    /// its memory is copied.
     fn step_aside(&mut self) {
         let slot = self.draw.index(self.config.programs + 1);
         let process = self.host.borrow().processes[slot].clone();
@@ -233,12 +244,23 @@ impl World {
         let mut host = self.host.borrow_mut();
         let word = host.words[page];
         if self.draw.once_in(2) {
-            host.words[page] = word.flagged(word.flags().with(Flags::SMALL));
-        } else if word.state() == State::Owned {
+            // Of a file that is small no more, mostly.
+            let flags = word.flags().without(Flags::SMALL);
+            let is_small = self.draw.once_in(4);
+            host.words[page] =
+                word.flagged(if is_small { flags.with(Flags::SMALL) } else { flags });
+        } else if word.state().is_here() {
             host.words[page] = word.wanted(self.draw.below(3) as u16);
         }
+        drop(host);
+        let at = self.draw.index(self.holders.len());
+        if self.holders[at].alive && self.draw.once_in(2) {
+            let desk = Desk::new(&self.holders[at].memory);
+            let before = self.holders[at].memory.borrow().in_file();
+            serve(&desk, &Request::Shed(page as u64)).expect("it lives");
+            self.counts.shed += u64::from(before - self.holders[at].memory.borrow().in_file());
+        }
         if self.draw.once_in(4) {
-            let at = self.draw.index(self.holders.len());
             let memory = self.holders[at].memory.borrow().clone();
             self.holders[at].copy = Some(memory);
         }
@@ -490,8 +512,15 @@ impl World {
             for page in 0..self.config.pages as u64 {
                 let kept = memory.kept(page).map(|(version, _)| version);
                 let place = self.host.borrow().place(page);
-                let vain =
-                    kept.filter(|version| place != Ok(Location::Held(node_of(at), *version)));
+                let is_spare = memory.words[page as usize].state() == State::Spare;
+                let is_right = |version: Version| match place {
+                    Ok(Location::Held(owner, of, other)) => {
+                        (owner, of, is_spare) == (node_of(at), version, false)
+                            || (other, of, is_spare) == (Some(node_of(at)), version.later(1), true)
+                    }
+                    _ => false,
+                };
+                let vain = kept.filter(|version| !is_right(*version));
                 if vain.is_some() {
                     return Err(format!("holder {at} keeps {page} {kept:?} in vain: {place:?}"));
                 }

@@ -3,7 +3,8 @@
 
 use super::links::Frame;
 use super::run::World;
-use crate::protocol::{Discard, Fault, Location, Next, NodeId, State, Version, Why, Word};
+use crate::protocol::messages::KeptPage;
+use crate::protocol::{Discard, Fault, Location, Next, NodeId, Owed, State, Version, Why, Word};
 use crate::tests::protocol::memory::{Answer, Bytes, Flaw, Request, Seat, Work};
 
 /// What a thread is to do with a page.
@@ -15,6 +16,8 @@ pub enum Wish {
     Discard,
     /// A store to all of it, which takes a lost page as fresh.
     Renew,
+    /// A call of the kernel's stores to it: what traps then is lost.
+    Call,
     /// Of the node: ends what a dead process was at.
     Settle,
 }
@@ -24,6 +27,10 @@ pub enum Wish {
 pub enum Doing {
     Rest,
     Access,
+    /// A page is to be held for a call, or was opened before it is.
+    Hold {
+        is_open: bool,
+    },
     Fault(Fault<Bytes>),
     Discard(Discard),
     /// It waits for the answer to a request.
@@ -53,7 +60,8 @@ impl Thread {
     /// It begins to do something with a page, whose word was seen so.
     pub fn begin(&mut self, wish: Wish, page: u64, word: Word) {
         let doing = match wish {
-            Wish::Settle => fault(page),
+            Wish::Settle => fault(wish, page),
+            Wish::Call => Doing::Hold { is_open: false },
             Wish::Discard => Doing::Discard(Discard::new([(page, word)])),
             Wish::Renew => Doing::Discard(Discard::of_lost(page, word)),
             Wish::Load | Wish::Store => Doing::Access,
@@ -62,8 +70,9 @@ impl Thread {
     }
 }
 
-fn fault(page: u64) -> Doing {
-    Doing::Fault(Fault::new(page))
+fn fault(wish: Wish, page: u64) -> Doing {
+    let stores = matches!(wish, Wish::Store | Wish::Renew | Wish::Call);
+    Doing::Fault(Fault::new(page, stores))
 }
 
 impl World {
@@ -72,7 +81,8 @@ impl World {
         let Thread { wish, page, doing } = self.threads[slot][thread].clone();
         let next = match doing {
             Doing::Rest => return false,
-            Doing::Access => self.access(slot, wish, page),
+            Doing::Access => self.access(slot, thread, wish, page),
+            Doing::Hold { is_open } => self.hold((slot, thread), page, is_open),
             Doing::Fault(machine) => self.step_fault(slot, thread, wish, machine),
             Doing::Discard(machine) => self.step_discard(slot, thread, wish, machine),
             Doing::Asked { mut fault, id } => {
@@ -87,29 +97,44 @@ impl World {
                 if self.host.borrow().words[page as usize] == word && !self.draw.once_in(40) {
                     return false;
                 }
-                retry(wish)
+                retry(wish, page)
             }
             Doing::Room => {
                 self.wants_room = true;
                 if !self.draw.once_in(20) {
                     return false;
                 }
-                retry(wish)
+                retry(wish, page)
             }
         };
+        if matches!(next, Doing::Rest) && wish == Wish::Call {
+            self.host.borrow_mut().processes[slot].hold(thread, None);
+        }
         self.threads[slot][thread].doing = next;
         true
     }
 
-    fn access(&mut self, slot: usize, wish: Wish, page: u64) -> Doing {
+    /// Holds a page for a call, first of all, or when it is open.
+    fn hold(&mut self, (slot, thread): (usize, usize), page: u64, is_open: bool) -> Doing {
+        if is_open || !self.has(Flaw::OpenedBeforeHold) {
+            self.host.borrow_mut().processes[slot].hold(thread, Some(page));
+        }
+        if is_open { Doing::Access } else { fault(Wish::Call, page) }
+    }
+
+    fn access(&mut self, slot: usize, thread: usize, wish: Wish, page: u64) -> Doing {
         let zeros = self.draw.once_in(self.config.zeros);
-        let store = matches!(wish, Wish::Store | Wish::Renew).then(|| {
+        let store = matches!(wish, Wish::Store | Wish::Renew | Wish::Call).then(|| {
             self.values += 1;
             if zeros { 0 } else { self.values }
         });
         if !self.host.borrow_mut().access(slot, page, store) {
-            return fault(page);
+            if wish == Wish::Call {
+                self.wrong(format!("{slot}.{thread}: the kernel cannot store to page {page}"));
+            }
+            return fault(wish, page);
         }
+        self.counts.calls += u64::from(wish == Wish::Call);
         self.counts.accesses += 1;
         self.tell(|| format!("{slot} {page}: {store:?} done"));
         Doing::Rest
@@ -130,7 +155,9 @@ impl World {
             return Doing::Discard(discard);
         }
         self.counts.discarded += 1;
-        self.owed[slot].extend(discard.owed().map(|(page, owner, version)| (owner, page, version)));
+        let owed = discard.owed();
+        let owed = owed.map(|(page, to, version)| Owed { to, kept: KeptPage::new(page, version) });
+        self.owed[slot].extend(owed);
         if wish == Wish::Renew { Doing::Access } else { Doing::Rest }
     }
 
@@ -142,8 +169,12 @@ impl World {
             Next::Step => Doing::Fault(fault),
             Next::Done(owed) => {
                 self.counts.fetched += u64::from(owed.is_some());
-                self.owed[slot].extend(owed.map(|(owner, version)| (owner, page, version)));
-                if wish == Wish::Settle { Doing::Rest } else { Doing::Access }
+                self.owed[slot].extend(owed);
+                match wish {
+                    Wish::Settle => Doing::Rest,
+                    Wish::Call if self.has(Flaw::OpenedBeforeHold) => Doing::Hold { is_open: true },
+                    _ => Doing::Access,
+                }
             }
             Next::Wait(_) | Next::Room if wish == Wish::Settle => Doing::Rest,
             Next::Wait(word) => {
@@ -155,7 +186,7 @@ impl World {
             }
             Next::Room => Doing::Room,
             Next::Ask(owner, version) => self.ask(slot, at, fault, owner, version),
-            Next::Again => retry(wish),
+            Next::Again => retry(wish, page),
             Next::Fail(Why::Lost) => {
                 self.counts.lost += 1;
                 let word = self.host.borrow().words[page as usize];
@@ -200,15 +231,15 @@ impl World {
     }
 
     /// What a process owes to a holder.
-    pub fn take_owed(&mut self, slot: usize, holder: usize) -> Vec<(u64, Version)> {
-        let is_its = |owed: &(NodeId, u64, Version)| holder_of(owed.0) == holder;
-        self.owed[slot].extract_if(.., |owed| is_its(owed)).map(|(_, page, v)| (page, v)).collect()
+    pub fn take_owed(&mut self, slot: usize, holder: usize) -> Vec<KeptPage> {
+        let is_its = |owed: &Owed| holder_of(owed.to) == holder;
+        self.owed[slot].extract_if(.., |owed| is_its(owed)).map(|owed| owed.kept).collect()
     }
 
     /// A process sends some of what it owes. `false`: it owes nothing.
     pub fn send_owed(&mut self, slot: usize) -> bool {
-        let Some((owner, ..)) = self.owed[slot].first() else { return false };
-        let holder = holder_of(*owner);
+        let Some(first) = self.owed[slot].first() else { return false };
+        let holder = holder_of(first.to);
         let releases = self.take_owed(slot, holder);
         self.send(slot, usize::MAX, holder, Request::Release(releases));
         true
@@ -281,8 +312,8 @@ impl World {
         self.threads[slot][thread].doing = Doing::Fault(fault);
         if self.has(Flaw::ReleasedEarly) && found.is_some() {
             let place = self.host.borrow().place(page);
-            if let Ok(crate::protocol::Location::Held(owner, version)) = place {
-                self.owed[slot].push((owner, page, version));
+            if let Ok(Location::Held(to, version, _)) = place {
+                self.owed[slot].push(Owed { to, kept: KeptPage::new(page, version) });
             }
         }
     }
@@ -311,6 +342,10 @@ pub fn node_of(holder: usize) -> NodeId {
 }
 
 /// The access is made again. The node does not insist.
-fn retry(wish: Wish) -> Doing {
-    if wish == Wish::Settle { Doing::Rest } else { Doing::Access }
+fn retry(wish: Wish, page: u64) -> Doing {
+    match wish {
+        Wish::Settle => Doing::Rest,
+        Wish::Call => fault(wish, page),
+        _ => Doing::Access,
+    }
 }
