@@ -1,4 +1,4 @@
-//! How the library is linked.
+//! How the library is linked, in options of lld, which is rustc's own linker on this platform.
 //!
 //! - Its own calls of functions that it defines go to its own definitions, even where the program
 //!   defines one of that name (ksh has a `getcwd`, which makes the system call through `syscall`,

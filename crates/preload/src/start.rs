@@ -13,6 +13,7 @@ use crate::entry::hooks::{self, Hooks};
 use crate::entry::process::Process;
 use crate::mappings::{mapping, page_faults};
 use crate::processes::{fork, init};
+use crate::runtime::relocation;
 use crate::split::engine;
 
 /// What lower rooms ask of upper ones.
@@ -91,5 +92,6 @@ fn start() -> Option<&'static Process> {
     if !init::is_bypassed() {
         engine::start();
     }
+    relocation::give_up();
     process
 }

@@ -3,12 +3,13 @@
 //! There are 8,000 of them in 50 pages, each of which a program that starts would fault in and copy
 //! (some 200 us), though most programs that start use nothing of the volume, and few of those
 //! words. The linker writes them into a table that the dynamic linker does not know (Android's, of
-//! the format `RELR`: an address, then bitmaps of the 63 words behind what was covered). So it
+//! the format `RELR`: an address, then bitmaps of the 63 words after what was covered). So it
 //! leaves them to the library, whose resolver is the first of its code that runs: it applies those
-//! of what a start needs, and [`put_off`] closes the pages of the others ([`Late`]). Whatever needs
-//! those opens them ([`finish`]): the first call that reaches for the volume, a second thread, a
-//! signal mask that keeps faults back. A load of such a page by code that was not thought of
-//! faults, and the handler of SIGSEGV does the same ([`touched`]).
+//! of what a start needs, and [`put_off`] closes the pages of the others. What needs those opens
+//! them ([`finish`]): the first call that reaches for the volume, a second thread, a signal mask
+//! that keeps faults back. A load of such a page by code that was not thought of faults, and the
+//! handler of SIGSEGV does the same ([`touched`]). Where the library then serves nothing, and takes
+//! no faults, all is as if nothing had been put off ([`give_up`]).
 //!
 //! Until the resolver has run nothing here may use a word that is relocated, so the loop is written
 //! in the machine's language.
@@ -118,6 +119,18 @@ pub fn found(signal: c_int) -> Option<usize> {
         FOUND.store(NONE, Ordering::Relaxed);
         found
     })
+}
+
+/// The start is over. If the handler of all faults has not taken its place, the first one goes: the
+/// signal is the program's.
+pub fn give_up() {
+    let Some(handler) = found(libc::SIGSEGV) else { return };
+    finish();
+    let before = Action { handler, flags: 0, restorer: 0, mask: 0 };
+    let own = &raw const before as usize;
+    let action = [libc::SIGSEGV as usize, own, 0, size_of::<u64>(), 0, 0];
+    // SAFETY: an action of the kernel's size.
+    let _ = unsafe { system_call(libc::SYS_rt_sigaction, action) };
 }
 
 /// Applies them at the start.

@@ -5,8 +5,13 @@ use std::process::{Command, Stdio};
 use crate::support::{PREFIX, TestDir, check_left_in_order, compile, format, library, text};
 
 fn shell(place: &TestDir, script: &str) -> String {
+    shell_without(place, script, "")
+}
+
+/// The same, where programs of that name are not served.
+fn shell_without(place: &TestDir, script: &str, bypassed: &str) -> String {
     let mut command = Command::new("bash");
-    command.args(["-c", script]).env("PLACE", &place.0);
+    command.args(["-c", script]).env("PLACE", &place.0).env("SOLERA_BYPASS", bypassed);
     command
         .env("SOLERA_VOLUME", place.volume())
         .env("SOLERA_AT", PREFIX)
@@ -205,5 +210,7 @@ fn tables_that_were_put_off_are_there_when_they_are_needed() {
         ways.join(" ")
     );
     assert_eq!(shell(&place, &script), "right\n".repeat(ways.len()));
+    let script = format!("cd /; \"$PLACE/closed\" unserved {PREFIX}/file; :");
+    assert_eq!(shell_without(&place, &script, "closed"), "right\n");
     check_left_in_order(&place.volume());
 }
