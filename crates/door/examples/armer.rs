@@ -66,7 +66,7 @@ fn arm(loaded: &Loaded, how: &OsString) -> Result<Armed, String> {
         // SAFETY: the notes of a library that stays loaded.
         Some(unsafe { std::slice::from_raw_parts(start, size) })
     };
-    let id = elf::build_id(loaded.headers, &read).map_err(|unfit| format!("{unfit:?}"))?;
+    let id = elf::build_id(loaded.headers, read).map_err(|unfit| format!("{unfit:?}"))?;
     let folder = CString::new(how.as_bytes()).map_err(|error| error.to_string())?;
     let own = rustix::process::geteuid().as_raw();
     let file = cache::open(&folder, id, own).map_err(|why| why.to_string())?;

@@ -611,7 +611,7 @@ mod tests {
         assert!(debt.is_paid());
         debt.charge(now() - 10_000_000_000);
         assert!(!debt.is_paid());
-        debt.pay(10_000_000_000 * 96);
+        debt.pay(20_000_000_000 * 96);
         assert!(debt.is_paid());
     }
 }

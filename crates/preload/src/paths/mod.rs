@@ -165,7 +165,8 @@ fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr
 
 /// Whether an absolute path is outside by its text alone: no link of `/proc` or `/dev`, and none
 /// that begins with a prefix or would after its dots and slashes.
-#[inline]
+#[expect(clippy::inline_always, reason = "nearly every call on a path asks")]
+#[inline(always)]
 pub fn is_elsewhere(process: &Process, path: &[u8]) -> bool {
     path.first() == Some(&b'/')
         && !path.starts_with(b"/proc/")
