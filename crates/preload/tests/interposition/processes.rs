@@ -287,9 +287,9 @@ fn short_processes() {
 /// two libraries more (24), the volume's own, whose file says whose it is (6), those of the guard
 /// against faults, whose signal must not be blocked (1), and of a process that joins others, to ask
 /// for them once more when it has the region (1), and of the first one, which sees that what any
-/// call may store to has its memory (4, and one more before Linux 6.5); and of all, to see which anchor directory the region is
-/// used with (3), and to close tables to stores (1); and of the C library's patched file, which is
-/// opened, believed and mapped (12).
+/// call may store to has its memory (4, and one more before Linux 6.5); and of all, to see which
+/// anchor directory the region is used with (3), and to close tables to stores (1); and of the C
+/// library's patched file, which is opened, believed and mapped (12).
 const START_CALLS_MAX: u64 = 125;
 
 /// What a start costs is mostly system calls: their number is guarded, for the first process on a
