@@ -15,7 +15,6 @@ use crate::protocol::{Flags, PAGE, State};
 use crate::shared_memory::counters::Touch;
 use crate::shared_memory::maps::PagedMapping;
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
 
 /// Pages behind one that was here already, at most.
 pub(super) const MOST: u64 = 15;
@@ -77,18 +76,7 @@ impl RegionPager {
     /// clean one is left to its own touch.
     pub(super) fn map_run(&self, first: u64, most: u64, map: Option<PagedMapping>) {
         let table = &self.ground.table;
-        let map = map.unwrap_or_else(|| {
-            let bytes = self.main.1.load(Ordering::Relaxed);
-            let start = self.main.0.load(Ordering::Relaxed);
-            PagedMapping {
-                start,
-                page: 0,
-                pages: bytes / PAGE,
-                shared: true,
-                stays: false,
-                writes: false,
-            }
-        });
+        let map = map.unwrap_or_else(|| self.whole());
         let Some((at, most)) = map.part_of(first, most) else { return };
         let first = first.max(map.page);
         // As a page that is touched: named before its word is looked at.

@@ -267,6 +267,13 @@ impl RegionPager {
         self.uffd.register(map.start, length)
     }
 
+    /// The engine's own mapping, of the whole region.
+    pub(super) fn whole(&self) -> PagedMapping {
+        let start = self.main.0.load(Ordering::Relaxed);
+        let pages = self.main.1.load(Ordering::Relaxed) / PAGE;
+        PagedMapping { start, page: 0, pages, shared: true, stays: false, writes: false }
+    }
+
     /// In a forked child, as soon as it may allocate: it takes a slot of its own, hands over to the
     /// node what is its own, and registers what it has inherited. Until then it has touched only
     /// what never leaves.
@@ -276,16 +283,7 @@ impl RegionPager {
         }
         self.ground.table.forked().map_err(|_| Errno::IO)?;
         let maps = Maps::new().map_err(|error| error.errno())?;
-        let (start, bytes) =
-            (self.main.0.load(Ordering::Relaxed), self.main.1.load(Ordering::Relaxed));
-        maps.add(PagedMapping {
-            start,
-            page: 0,
-            pages: bytes / PAGE,
-            shared: true,
-            stays: false,
-            writes: false,
-        });
+        maps.add(self.whole());
         self.maps.store(Box::into_raw(Box::new(maps)), Ordering::Release);
         self.looked.iter().for_each(|looked| looked.store(0, Ordering::Relaxed));
         self.owed.renew(Vec::with_capacity(PAGES));

@@ -1,5 +1,5 @@
 //! Clean pages: those that were only loaded since they came. They leave by the spare that their
-//! holder keeps, without their bytes; the first store is seen, whoever makes it.
+//! holder keeps, without their bytes; the first store is seen, in whichever process.
 
 use crate::node::eviction::Made;
 use crate::paging::pager::{PagerOptions, RegionPager};

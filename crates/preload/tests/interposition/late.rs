@@ -175,11 +175,11 @@ END
 }
 
 /// System calls that a program without use of the volume may make more than one without this
-/// library: before the exec, to see what it needs and whether the volume is where it was (25); the
+/// library: before the exec, to see what it needs and whether the volume is where it was (19); the
 /// dynamic linker's for the library (7), the C library's patched file (12), handlers and their
-/// masks, what user and what directory this is, the page that forks empty (26); and a few that
-/// depend on the machine.
-const CALLS_MAX: u64 = 75;
+/// masks, tables that wait, what user and what directory this is, the page that forks empty (28);
+/// and a few that depend on the machine.
+const CALLS_MAX: u64 = 73;
 
 /// A program that is executed by one that holds nothing makes few system calls more.
 #[test]

@@ -23,7 +23,7 @@ pub struct Node {
 pub struct Evicting {
     pub machine: Eviction<Bytes>,
     pub pages: u32,
-    /// The request that is under way, and who is to keep clean pages, if it asks for that.
+    /// The request that is under way, and which holders keep clean pages, if it asks for that.
     pub id: Option<u64>,
     keeps: Option<NodeId>,
 }
