@@ -32,6 +32,7 @@ HAZARDS = {
     "waits": "calls that wait",
     "trapped": "calls by own instructions",
     "threads": "threads",
+    "timers": "timers' threads",
     "least_stacks": "threads with the least stack",
     "small_stack": "handlers on small signal stacks",
     "nested": "handlers that interrupt each other",

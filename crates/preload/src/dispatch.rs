@@ -81,6 +81,7 @@ pub fn begin_guest() -> bool {
     }
     let thread = here();
     guest::register(&thread.guest, &raw const thread.selector);
+    thread.guest.has_begun.store(true, Ordering::Relaxed);
     // The address of the one for guests is known when there is one.
     sigaction::begin_guest(trapping);
     true

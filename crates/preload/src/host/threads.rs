@@ -182,7 +182,10 @@ fn begin(
     cached_fd::before_thread();
     thread::second_thread_begins();
     // The new thread begins with everything blocked, until it is the guest's.
-    let mask = set_mask(!OWN_MASK);
+    let found = set_mask(!OWN_MASK);
+    // A signal that was kept back since has blocked all others.
+    let is_pending = thread.flags.load(Ordering::Relaxed) & thread::PENDING != 0;
+    let mask = if is_pending { thread.mask.load(Ordering::Relaxed) } else { found };
     let of_parent = thread.guest.pointer.load(Ordering::Relaxed);
     let birth = Arc::new(Birth {
         registers,
@@ -202,7 +205,7 @@ fn begin(
         birth.tell(number);
         number
     });
-    set_mask(mask);
+    set_mask(found);
     let number = number
         .map_err(|error| error.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error))?;
     Ok(number)
@@ -235,6 +238,7 @@ fn live(birth: Arc<Birth>) {
     let stacks = Stacks::new();
     let (registers, mask) = (birth.registers, birth.mask);
     drop(birth);
+    thread.guest.has_begun.store(true, Ordering::Relaxed);
     set_mask(mask);
     drop(own);
     // SAFETY: the guest's registers behind its call; comes back by `exit`.

@@ -55,6 +55,9 @@ pub struct Context {
     pub is_traced: AtomicBool,
     /// How many handlers of the guest's run. One that leaves by a jump stays counted.
     handling: AtomicU32,
+    /// The thread is the guest's: what it blocks is the guest's to say. Before that it is one that
+    /// the C library makes.
+    pub has_begun: AtomicBool,
 }
 
 /// [`Context::stage`]: nothing has been done for the call; the kernel may be asked to serve it.

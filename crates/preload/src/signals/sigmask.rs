@@ -17,7 +17,7 @@ use crate::entry::pending_signals::{OWN_MASK, bit};
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
 use crate::entry::{Served, Stop, outside};
-use crate::runtime::relocation;
+use crate::runtime::{guest, relocation};
 use crate::signals::signal;
 
 pub type Mask = u64;
@@ -40,6 +40,11 @@ pub fn change(
 ) -> Served<c_int> {
     if size != size_of::<Mask>() {
         return Err(Stop::Kernel);
+    }
+    if guest::is_here() && !here().guest.has_begun.load(Ordering::Relaxed) {
+        // The C library gives a thread of its own the mask of its maker, but for the signal that
+        // cancels it: of a guest, that is another library's, and ends the process.
+        return Ok(0);
     }
     let wanted = new.get()?;
     if how != libc::SIG_UNBLOCK && wanted.is_some_and(|mask| mask & bit(libc::SIGSEGV) != 0) {

@@ -26,6 +26,13 @@ fn calls_outside_the_c_library() {
     same("trapped");
 }
 
+/// The thread that a static program's C library makes for them had its signal unblocked before it
+/// was the program's.
+#[test]
+fn timers_that_threads_tell_of() {
+    same("timers");
+}
+
 #[test]
 fn the_least_signal_stack_is_enough() {
     same("small_stack");
