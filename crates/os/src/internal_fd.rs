@@ -4,11 +4,15 @@
 //! A program expects the lowest free numbers for its own. Where the hard limit of numbers allows it
 //! ours stand beyond the *soft* limit, where no call of the program's reaches; else at 1000 or
 //! above. A number that was vacated stays open for the caller, to be replaced in one step.
+//!
+//! A program may lower the limit afterwards. What is open beyond it stays open, but no call puts
+//! another descriptor there: so the soft limit is raised for such a call ([`put_at`]).
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use rustix::io::Errno;
+use rustix::io::{DupFlags, Errno};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Beyond higher soft limits the kernel's table of numbers, which fork copies, would grow too
@@ -131,13 +135,9 @@ fn high(fd: &impl AsFd) -> Result<OwnedFd, Errno> {
         && soft <= SOFT_MAX
         && limit.maximum.is_none_or(|hard| hard >= soft + ROOM)
     {
-        let more = Rlimit { current: Some(soft + ROOM), ..limit };
-        if setrlimit(Resource::Nofile, more).is_ok() {
-            let beyond = rustix::io::fcntl_dupfd_cloexec(fd, soft as RawFd);
-            setrlimit(Resource::Nofile, limit)?;
-            if beyond.is_ok() {
-                return beyond;
-            }
+        let beyond = || rustix::io::fcntl_dupfd_cloexec(fd, soft as RawFd);
+        if let Ok(beyond) = with_limit(&limit, soft + ROOM, beyond) {
+            return Ok(beyond);
         }
     }
     let mut result = Err(Errno::MFILE);
@@ -148,6 +148,32 @@ fn high(fd: &impl AsFd) -> Result<OwnedFd, Errno> {
         }
     }
     result
+}
+
+/// Puts a copy of `new` in place of what is open at a number, which may lie beyond the limit that
+/// is set by now. `EBADF`: it lies beyond the hard limit.
+pub fn put_at(new: impl AsFd, number: RawFd, flags: DupFlags) -> Result<(), Errno> {
+    // SAFETY: never dropped: the number stays its owner's.
+    let mut at = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+    let mut put = || rustix::io::dup3(&new, &mut at, flags);
+    let limit = getrlimit(Resource::Nofile);
+    match (limit.current, u64::try_from(number)) {
+        (Some(soft), Ok(number)) if number >= soft => with_limit(&limit, number + 1, put),
+        _ => put(),
+    }
+}
+
+/// Calls with another soft limit.
+fn with_limit<T>(
+    limit: &Rlimit,
+    soft: u64,
+    call: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let more = Rlimit { current: Some(soft), maximum: limit.maximum };
+    setrlimit(Resource::Nofile, more).map_err(|_| Errno::BADF)?;
+    let called = call();
+    setrlimit(Resource::Nofile, Rlimit { current: limit.current, maximum: limit.maximum })?;
+    called
 }
 
 #[cfg(test)]
@@ -171,5 +197,26 @@ mod tests {
             let flags = rustix::io::fcntl_getfd(fd).unwrap();
             assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         }
+    }
+
+    #[test]
+    fn a_number_beyond_the_limit_gets_another_description() {
+        let null = open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        let soft = limit.current.unwrap();
+        let beyond = || rustix::io::fcntl_dupfd_cloexec(&null, soft as RawFd);
+        let Ok(fd) = with_limit(&limit, soft + ROOM, beyond) else {
+            return println!("skipped: the soft limit is the hard one");
+        };
+        assert!(fd.as_raw_fd() as u64 >= soft);
+        let zero = zero();
+        put_at(&zero, fd.as_raw_fd(), DupFlags::CLOEXEC).unwrap();
+        let mut byte = [1];
+        assert_eq!(rustix::io::read(&fd, &mut byte), Ok(1));
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(soft));
+    }
+
+    fn zero() -> OwnedFd {
+        open("/dev/zero", OFlags::RDONLY, Mode::empty()).unwrap()
     }
 }

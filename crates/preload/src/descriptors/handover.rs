@@ -12,7 +12,7 @@
 //! closes the description, at the end of the process too ([`close_handed`]).
 
 use std::ffi::c_int;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
@@ -72,9 +72,7 @@ pub fn prepare(process: &Process) -> Result<(), Errno> {
             continue;
         }
         let own = form(process, desc)?;
-        // SAFETY: never dropped: the number is the program's.
-        let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
-        rustix::io::dup3(&own, &mut number, DupFlags::empty())?;
+        os::put_at(&own, fd, DupFlags::empty())?;
         fdtable::set_handed(fd);
     }
     Ok(())

@@ -11,7 +11,7 @@
 //! mount.
 
 use std::ffi::{CString, OsStr, c_int};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -155,7 +155,5 @@ pub fn give_of(
         let position = process.fs.seek(desc, 0, Whence::Current)?;
         rustix::fs::seek(&own, SeekFrom::Start(position))?;
     }
-    // SAFETY: never dropped: the number is the program's.
-    let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
-    rustix::io::dup3(&own, &mut number, DupFlags::empty())
+    os::put_at(&own, fd, DupFlags::empty())
 }

@@ -12,7 +12,7 @@
 //! fails, this thread comes back. It takes the structure lock, for a moment.
 
 use std::ffi::{CString, c_int};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::DupFlags;
@@ -293,10 +293,8 @@ impl Given {
 }
 
 fn replace(fd: c_int, by: std::os::fd::BorrowedFd<'_>) {
-    // SAFETY: never dropped: the number is the program's.
-    let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
     // Without it the number stays the mount's, which serves as well.
-    let _ = rustix::io::dup3(by, &mut number, DupFlags::empty());
+    let _ = os::put_at(by, fd, DupFlags::empty());
 }
 
 fn is_inherited(fd: c_int) -> bool {

@@ -184,6 +184,13 @@ fn numbers() {
     same("numbers");
 }
 
+/// A forked child could not open the volume's file again beyond the limit, and its end let go of
+/// its parent's hold of it: whatever was executed after that was refused.
+#[test]
+fn a_limit_below_what_is_open() {
+    same("lowered");
+}
+
 /// Flags, commands, readiness.
 #[test]
 fn control() {

@@ -390,12 +390,12 @@ impl Volume {
 
     /// A forked child's hold of it becomes its own.
     pub(crate) fn separate_region(&self) {
-        liveness::separate_region(self.region.fd(), self.region_byte());
+        liveness::separate_region(&self.region, self.region_byte());
     }
 
     /// A forked child's hold of it is no more.
     pub(crate) fn leave_parents_region(&self) {
-        liveness::leave_parents_region(self.region.fd(), self.region_byte());
+        liveness::leave_parents_region(&self.region, self.region_byte());
     }
 
     /// Whether a forked child could do that.

@@ -12,7 +12,7 @@ use crate::data::bytes::Part;
 use crate::data::edit::Sizing;
 use crate::data::map::Map;
 use crate::inject::{Bug, injected};
-use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
+use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_WRITTEN};
 use crate::medium::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::medium::now;
 use crate::txn::op::Op;
@@ -35,7 +35,7 @@ pub(crate) struct File<'v> {
 impl File<'_> {
     /// Some process has mapped it: its blocks stay where they are.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.current.flags & LIVE_MAPPED != 0
+        self.current.is_mapped()
     }
 
     /// First block wholly beyond the end.

@@ -17,8 +17,7 @@ use crate::data::Files;
 use crate::data::map::Map;
 use crate::inode::Run;
 use crate::inode::{
-    Current, Inode, LIVE_CHECKSUMMED, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_PRIVILEGED,
-    LIVE_REDO, Live,
+    Current, Inode, LIVE_CHECKSUMMED, LIVE_DAMAGED, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_REDO, Live,
 };
 use crate::medium::layout::{BLOCK, REDO_BLOCKS, REDO_BYTES, SIZE_MAX};
 use crate::txn::acquire::Seen;
@@ -125,7 +124,8 @@ impl Files {
         let in_run = found == sequence && logical <= first && last <= end;
         // A block that may lie by itself is looked for.
         let whole = run.blocks == 1 && length == BLOCK && self.mode == Mode::Strict;
-        let in_run = in_run && !(whole && offset < current.size);
+        let may_move = whole && offset < current.size && !current.is_mapped();
+        let in_run = in_run && !may_move;
         if in_run && self.in_pool(run.block, run.blocks) {
             let place = (run.block + (first - logical)) * BLOCK + offset % BLOCK;
             plan.place = Some(place);
@@ -154,7 +154,8 @@ impl Files {
         let map = Map { files: self, inode: Inode(node.ino), generation: node.generation };
         let Ok(Some(found)) = map.locate(plan.offset / BLOCK) else { return };
         let place = found.block * BLOCK + plan.offset % BLOCK;
-        let word = found.lone_word.filter(|_| length == BLOCK && self.mode == Mode::Strict);
+        let moves = length == BLOCK && self.mode == Mode::Strict && !plan.current.is_mapped();
+        let word = found.lone_word.filter(|_| moves);
         plan.place = Some(place);
         plan.sought = word.unwrap_or(0) | SOUGHT | if found.huge { IN_LEAF } else { 0 };
         if self.mode == Mode::Strict && word.is_none() {
@@ -177,7 +178,8 @@ impl Files {
         let (below, end) = (offset < size, offset.saturating_add(length));
         offset <= size
             && end <= SIZE_MAX
-            && flags & (LIVE_DAMAGED | LIVE_MAPPED | unless) == 0
+            && flags & (LIVE_DAMAGED | unless) == 0
+            && (!current.is_mapped() || end <= size)
             && if below && self.mode == Mode::Strict {
                 self.journals(size, offset, length)
             } else {
@@ -204,7 +206,9 @@ impl Files {
         }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let map = Map { files: self, inode: seen.inode, generation };
-        if offset < size && length == BLOCK && last - first == 1 && self.mode == Mode::Strict {
+        let is_strict = self.mode == Mode::Strict;
+        let moves = offset < size && length == BLOCK && last - first == 1 && is_strict;
+        if moves && !current.is_mapped() {
             let Some(found) = map.locate(first)? else { return Ok(None) };
             let places = Places::one(found.block * BLOCK);
             return Ok(Some((places, found.lone_word.unwrap_or(0))));

@@ -32,7 +32,8 @@ impl Writing<'_> {
         let (region, lane) = (&engine.region, u64::from(owner.op()));
         let generation = request.generation;
         // What a sum, or another lane's record, tells of the old block counts beside it no more.
-        let slot = self.store_slot_beside(generation)?;
+        let needs_slot = self.announces_line;
+        let slot = needs_slot.then(|| self.store_slot_beside(generation)).transpose()?;
         let key = key_of(seen.inode, generation, request.offset / BLOCK);
         let leads = Word { block: spare, kind: KIND_LEAF, unwritten: false }.sealed(key);
         let new = Replacement { word, leads, block: spare };

@@ -8,6 +8,7 @@
 //! | below the end, sync or posix | in place; fence | 1 |
 //! | below the end, strict | to the lane; fence; in place; fence (`redo.rs`) | 2 |
 //! | the same, a block that lies by itself | replaced, by a record (`replacement.rs`) | 1 |
+//! | the same, of a file that somebody has mapped | as all others; the record made void; fence | 3 |
 //!
 //! (Lazy: a size that grows in mode posix, unless `fsync` is expected next.)
 //!
@@ -52,7 +53,7 @@ pub(super) struct Writing<'v> {
     pub(super) locked: Locked<'v, 1>,
     pub(super) current: Current,
     /// The record names the commit line, or is about to.
-    announces_line: bool,
+    pub(super) announces_line: bool,
     /// A block has changed: no run that was known is.
     pub(super) replaced: bool,
 }
@@ -204,7 +205,8 @@ impl<'v> Writing<'v> {
             return self.append_checksummed(request).map(|()| true);
         }
         if request.offset < size && engine.mode == Mode::Strict {
-            self.announces_line = needs_slot(self.current.flags, u64::from(owner.op()));
+            let needs_slot = needs_slot(self.current.flags, u64::from(owner.op()));
+            self.announces_line = needs_slot || self.current.is_mapped();
             let word = request.word;
             if word != 0
                 && let Some(spare) = record.take_block(engine, request.places.at / BLOCK)?
@@ -292,7 +294,8 @@ impl<'v> Writing<'v> {
         let (engine, lane) = (locked.engine, u64::from(locked.owner.op()));
         let &Request { bytes, places, generation, .. } = request;
         engine.approach(&places, bytes.count());
-        let slot = self.store_slot_beside(generation)?;
+        let needs_slot = needs_slot(self.current.flags, lane);
+        let slot = needs_slot.then(|| self.store_slot_beside(generation)).transpose()?;
         let saved = self.save(request);
         // A page that is lost shows while they go.
         let reachable = engine.look_at(&places, bytes.count()).is_ok();
@@ -326,6 +329,13 @@ impl<'v> Writing<'v> {
         if !injected(Bug::DataNotFenced) {
             // PERSIST: the next change of these bytes needs the record no more.
             let _ = stored.fence();
+        }
+        if self.current.is_mapped() && !injected(Bug::RedoNotVoided) {
+            cold_path();
+            // PERSIST: the slot, beside which the record counts no more, before the call returns:
+            // another process may then store to the mapping, and make that durable.
+            let _ = self.store_slot_beside(generation)?.fence();
+            return Ok(true);
         }
         self.mark_dirty(generation)?;
         Ok(true)
@@ -374,18 +384,15 @@ impl<'v> Writing<'v> {
         Ok(stored)
     }
 
-    /// Stores the slot that a record needs beside it, if it does: in flight.
+    /// Stores the slot that a record needs beside it, or beside which it counts no more: in flight.
     #[inline(always)]
-    pub(super) fn store_slot_beside(&mut self, generation: u32) -> Result<Option<InFlight<'v>>> {
-        if !self.announces_line {
-            return Ok(None);
-        }
+    pub(super) fn store_slot_beside(&mut self, generation: u32) -> Result<InFlight<'v>> {
         self.announce_line()?;
         // CRASH: the slot changes nothing that is told; the record counts beside it only.
         let Locked { engine, seen: [seen], .. } = self.locked;
         let stored = engine.store_current(seen.inode, generation, &mut self.current)?;
         seen.live.set_current(&self.current)?;
-        Ok(Some(stored))
+        Ok(stored)
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.

@@ -269,6 +269,14 @@ pub(crate) struct Current {
     pub(crate) flags: u64,
 }
 
+impl Current {
+    /// Some process has mapped it: its blocks stay where they are.
+    #[inline]
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.flags & LIVE_MAPPED != 0
+    }
+}
+
 impl Inode {
     pub(crate) fn offset(self) -> u64 {
         self.0 * INODE

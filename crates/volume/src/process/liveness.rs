@@ -24,6 +24,7 @@
 use crate::medium::error::{ErrorKind, VolumeError};
 use crate::medium::layout::PROCESS_SLOTS;
 use os::InternalFd;
+use pmem::Region;
 use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
@@ -172,22 +173,20 @@ pub(crate) fn stays_read(fd: RawFd) -> Result<bool, Errno> {
     region_held(fd, REGION_READERS)
 }
 
-/// Gives a forked child an open description of the region of its own, under the same number, so
-/// that its parent's detach does not unlock the byte for it too. Where that is impossible (no
+/// Gives a forked child an open description of the region of its own, so that its parent's detach
+/// does not unlock the byte for it too, nor its own for its parent. Where that is impossible (no
 /// `/proc`, no permission any more) they go on sharing one.
-pub(crate) fn separate_region(fd: RawFd, at: i64) {
-    let Ok(new) = another_description(fd, at) else { return };
+pub(crate) fn separate_region(region: &Region, at: i64) {
+    let Ok(new) = another_description(region.fd(), at) else { return };
     if share_region(new.as_raw_fd(), at).is_ok() {
-        // On failure the shared description stays in place.
-        let _ = put_in_place(&new, fd);
+        let _ = region.replace_fd(new);
     }
 }
 
-/// Gives a forked child that has no place an open description of the region, under the same number,
-/// that holds no byte: its parent may be killed, and the child live long. Where that is impossible
-/// they go on sharing one.
-pub(crate) fn leave_parents_region(fd: RawFd, at: i64) {
-    let _ = another_description(fd, at).and_then(|new| put_in_place(&new, fd));
+/// Gives a forked child that has no place an open description of the region that holds no byte: its
+/// parent may be killed, and the child live long. Where that is impossible they go on sharing one.
+pub(crate) fn leave_parents_region(region: &Region, at: i64) {
+    let _ = another_description(region.fd(), at).and_then(|new| region.replace_fd(new));
 }
 
 /// Whether this process has the right to open the region again, for reading and writing.
@@ -204,14 +203,6 @@ fn another_description(fd: RawFd, at: i64) -> Result<OwnedFd, Errno> {
     let access = if at == REGION_READERS { OFlags::RDONLY } else { OFlags::RDWR };
     let name = rustix::path::DecInt::new(fd);
     rustix::fs::openat(&own, name, access | OFlags::CLOEXEC, Mode::empty())
-}
-
-fn put_in_place(new: &OwnedFd, fd: RawFd) -> Result<(), Errno> {
-    // SAFETY: the region's descriptor is open as long as the region; its owner stays its owner.
-    let mut old = std::mem::ManuallyDrop::new(unsafe {
-        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd)
-    });
-    rustix::io::dup3(new, &mut old, rustix::io::DupFlags::CLOEXEC)
 }
 
 /// Gives it back.
