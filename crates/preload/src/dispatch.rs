@@ -449,6 +449,9 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
         here().guest.again.store(0, Ordering::Relaxed);
     } else {
         door::arm_linker_at(address);
+        if asks_for_tracer(number as c_long, &given) {
+            return Some(0);
+        }
     }
     let mut call = Call::trapped(number as u32, given, address, stack);
     let is_served = u32::try_from(number).is_ok() && made_at(address, || door::answer(&mut call));
@@ -466,6 +469,16 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
         registers[libc::REG_RSP as usize] = other as i64;
     }
     Some(call.result)
+}
+
+/// Whether a call asks that its process be traced (`PTRACE_TRACEME`). That begins at the exec: until
+/// then the signals of its calls would stop it, and its parent may wait for the exec.
+pub fn asks_for_tracer(number: c_long, given: &Arguments) -> bool {
+    let asks = number == libc::SYS_ptrace && given[0] == libc::PTRACE_TRACEME as usize;
+    if asks {
+        here().guest.is_traced.store(true, Ordering::Relaxed);
+    }
+    asks
 }
 
 /// What is reported meanwhile is of a call that is made there. A child goes on behind it, too.

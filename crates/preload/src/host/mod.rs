@@ -136,11 +136,7 @@ pub fn answer(number: c_long, given: &mut Arguments, registers: &Registers) -> O
         libc::SYS_exit => threads::exit(),
         libc::SYS_set_tid_address => threads::clears_at_end(given[0]),
         libc::SYS_set_robust_list => answered(threads::robust_list(given)),
-        // At its exec: until then the signals of its calls would stop it.
-        libc::SYS_ptrace if given[0] == libc::PTRACE_TRACEME as usize => {
-            here().guest.is_traced.store(true, Ordering::Relaxed);
-            Some(0)
-        }
+        libc::SYS_ptrace => dispatch::asks_for_tracer(number, given).then_some(0),
         // The thread has one, of the host's C library.
         libc::SYS_rseq => answered(Err(Errno::NOSYS)),
         libc::SYS_readlink => names::link(given[0], given[1], given[2]),

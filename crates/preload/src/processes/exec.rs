@@ -561,7 +561,7 @@ pub fn execute(
     let through = if let Way::Mount(through) = way { through } else { None };
     sigaction::before_exec();
     if here().guest.is_traced.swap(false, Ordering::Relaxed) {
-        // What a guest has asked for before.
+        // What a system call of the program's own, or a guest, has asked for before.
         syscall::kernel(libc::SYS_ptrace, [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0]);
     }
     let outside = match through.map(Entrance::enter).transpose() {

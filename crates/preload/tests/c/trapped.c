@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/select.h>
 #include <time.h>
 #include <ucontext.h>
@@ -455,6 +456,18 @@ static void children(void) {
                  : "rcx", "rdx", "r8", "r10", "r11", "memory");
     int status = ended(pid);
     SAY(status == 21 || status == 22);
+    // One that is traced from its exec on makes calls before that.
+    pid = raw(SYS_fork);
+    if (pid == 0) {
+        raw(SYS_ptrace, PTRACE_TRACEME);
+        if (seen() == 1)
+            raw(SYS_execve, arguments[0], arguments, environ);
+        raw(SYS_exit_group, 19);
+    }
+    SAY(waitpid(pid, &status, 0) == pid);
+    SAY(WIFSTOPPED(status) ? WSTOPSIG(status) : -2);
+    SAY(ptrace(PTRACE_DETACH, pid, NULL, NULL));
+    SAY(ended(pid));
     // `exec` ends it all, and begins it anew.
     pid = fork();
     if (pid == 0) {
