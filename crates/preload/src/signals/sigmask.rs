@@ -13,6 +13,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use crate::entry::cancel::SIGCANCEL;
 use crate::entry::pending_signals::{OWN_MASK, bit};
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
@@ -30,6 +31,13 @@ pub struct WithSize {
     pub size: usize,
 }
 
+/// Whether this thread is one that the C library makes for a guest, and not yet the guest's. That
+/// library gives it the mask of its maker, but for the signal that cancels it: in the guest it is
+/// another library's (a timer's), and would end the process.
+fn is_before_guest() -> bool {
+    guest::is_here() && !here().guest.has_begun.load(Ordering::Relaxed)
+}
+
 /// `rt_sigprocmask`: `kernel` gets what the kernel is to hear of it.
 pub fn change(
     how: c_int,
@@ -41,18 +49,15 @@ pub fn change(
     if size != size_of::<Mask>() {
         return Err(Stop::Kernel);
     }
-    if guest::is_here() && !here().guest.has_begun.load(Ordering::Relaxed) {
-        // The C library gives a thread of its own the mask of its maker, but for the signal that
-        // cancels it: of a guest, that is another library's, and ends the process.
-        return Ok(0);
-    }
     let wanted = new.get()?;
     if how != libc::SIG_UNBLOCK && wanted.is_some_and(|mask| mask & bit(libc::SIGSEGV) != 0) {
         relocation::finish();
     }
     // Unblocking goes through: in a handler of SIGBUS the kernel has blocked it itself.
     let hidden = if how == libc::SIG_UNBLOCK { 0 } else { OWN_MASK };
-    let (mut given, mut found) = (wanted.map_or(0, |mask| mask & !hidden), 0);
+    let kept = if is_before_guest() { bit(SIGCANCEL as c_int) } else { 0 };
+    let given = |mask| if how == libc::SIG_UNBLOCK { mask & !kept } else { mask & !hidden | kept };
+    let (mut given, mut found) = (wanted.map_or(0, given), 0);
     let given = if wanted.is_some() { &raw mut given } else { std::ptr::null_mut() };
     let result = outside(|| kernel(Out(given), Out(&raw mut found)));
     if result != 0 {
