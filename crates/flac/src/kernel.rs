@@ -14,7 +14,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use std::ffi::CStr;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -81,15 +80,11 @@ pub(crate) fn begin() -> rustix::io::Result<()> {
 pub(crate) fn forked() {
     let Some(files) = FILES.get() else { return };
     for (fd, path) in [(&files.maps, MAPS), (&files.pagemap, PAGEMAP)] {
-        // SAFETY: the number is this module's, and stays open: what it stands for is replaced.
-        let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) });
         // What cannot be opened shows the parent's memory: it is closed instead, so that every
         // question fails.
-        let replaced = open(path)
-            .and_then(|new| rustix::io::dup3(new, &mut number, rustix::io::DupFlags::CLOEXEC));
-        if replaced.is_err() {
-            // SAFETY: as above; nobody else closes it.
-            unsafe { ManuallyDrop::drop(&mut number) };
+        if open(path).and_then(|new| os::put_in_place(fd, &new)).is_err() {
+            // SAFETY: the number is this module's; nobody else closes it.
+            drop(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) });
         }
     }
 }

@@ -124,6 +124,26 @@ impl AsFd for InternalFd {
     }
 }
 
+/// Makes a descriptor of ours stand for another open description, under its number, close-on-exec:
+/// as a forked child does, which shares its parent's. The number may lie beyond the soft limit,
+/// where the kernel puts nothing.
+pub fn put_in_place(fd: &impl AsRawFd, description: &impl AsFd) -> Result<(), Errno> {
+    let number = fd.as_raw_fd();
+    let limit = getrlimit(Resource::Nofile);
+    let more = (number as u64) + 1;
+    let is_beyond = limit.current.is_some_and(|soft| soft < more);
+    if is_beyond {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(more), ..limit })?;
+    }
+    // SAFETY: the number is its owner's, and stays open: what it stands for is replaced.
+    let mut old = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+    let put = rustix::io::dup3(description, &mut old, rustix::io::DupFlags::CLOEXEC);
+    if is_beyond {
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    put
+}
+
 /// A duplicate, close-on-exec, at a high number.
 fn high(fd: &impl AsFd) -> Result<OwnedFd, Errno> {
     let limit = getrlimit(Resource::Nofile);
@@ -154,6 +174,26 @@ fn high(fd: &impl AsFd) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
     use rustix::fs::{Mode, OFlags, open};
+
+    #[test]
+    fn a_number_beyond_the_soft_limit_gets_another_description() {
+        let open = || open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+        // The lowest limit that leaves what other tests have.
+        let limit = getrlimit(Resource::Nofile);
+        let low = Rlimit { current: Some(900), ..limit };
+        let fd = InternalFd::new(open());
+        assert!(fd.as_raw_fd() >= 1000);
+        let before = rustix::fs::fcntl_getfl(&fd).unwrap();
+        setrlimit(Resource::Nofile, low).unwrap();
+        let other = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).unwrap();
+        let put = put_in_place(&fd, &other);
+        let now = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        put.unwrap();
+        assert_eq!(now.current, Some(900), "the limit is as it was");
+        assert_ne!(rustix::fs::fcntl_getfl(&fd).unwrap(), before);
+        assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    }
 
     #[test]
     fn descriptors_move_up_and_close_on_exec() {

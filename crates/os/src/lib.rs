@@ -18,6 +18,6 @@ mod processors;
 
 pub use call_dispatch::{can_host, has_call_dispatch};
 pub use errno::describe;
-pub use internal_fd::{InternalFd, internal_numbers, is_internal_number};
+pub use internal_fd::{InternalFd, internal_numbers, is_internal_number, put_in_place};
 pub use paths::{names_in, real_path, remove_all, truncate};
 pub use processors::{processors, set_processors};

@@ -179,7 +179,7 @@ pub(crate) fn separate_region(fd: RawFd, at: i64) {
     let Ok(new) = another_description(fd, at) else { return };
     if share_region(new.as_raw_fd(), at).is_ok() {
         // On failure the shared description stays in place.
-        let _ = put_in_place(&new, fd);
+        let _ = os::put_in_place(&fd, &new);
     }
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn separate_region(fd: RawFd, at: i64) {
 /// that holds no byte: its parent may be killed, and the child live long. Where that is impossible
 /// they go on sharing one.
 pub(crate) fn leave_parents_region(fd: RawFd, at: i64) {
-    let _ = another_description(fd, at).and_then(|new| put_in_place(&new, fd));
+    let _ = another_description(fd, at).and_then(|new| os::put_in_place(&fd, &new));
 }
 
 /// Whether this process has the right to open the region again, for reading and writing.
@@ -204,14 +204,6 @@ fn another_description(fd: RawFd, at: i64) -> Result<OwnedFd, Errno> {
     let access = if at == REGION_READERS { OFlags::RDONLY } else { OFlags::RDWR };
     let name = rustix::path::DecInt::new(fd);
     rustix::fs::openat(&own, name, access | OFlags::CLOEXEC, Mode::empty())
-}
-
-fn put_in_place(new: &OwnedFd, fd: RawFd) -> Result<(), Errno> {
-    // SAFETY: the region's descriptor is open as long as the region; its owner stays its owner.
-    let mut old = std::mem::ManuallyDrop::new(unsafe {
-        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd)
-    });
-    rustix::io::dup3(new, &mut old, rustix::io::DupFlags::CLOEXEC)
 }
 
 /// Gives it back.
