@@ -30,6 +30,7 @@ wished=(
     "/usr/lib/postgresql/*/bin/initdb:postgresql"
     /usr/lib/python3/dist-packages/prometheus_client:python3-prometheus-client
     sshfs:sshfs /usr/lib/openssh/sftp-server:openssh-sftp-server db_bench:rocksdb-tools
+    prometheus:prometheus mdb_load:lmdb-utils
     php:php-cli "/usr/lib/php/*/pdo_sqlite.so:php-sqlite3" valgrind:valgrind gdb:gdb strace:strace
     musl-gcc:musl-tools inotifywait:inotify-tools perf:linux-perf eatmydata:eatmydata faketime:faketime fakeroot:fakeroot clang:clang
     "/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-x86_64.a:libclang-rt-14-dev"

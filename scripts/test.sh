@@ -267,6 +267,9 @@ if [ -x tests/ddmap/run ]; then
         waiting+=(ddmap)
     fi
 fi
+# Commands as the documentation shows them, typed.
+behind=machine-crashes beside pages tests/pages/run
+waiting+=(pages)
 if [ -x tests/sqlite/run ]; then
     # SQLite's own suite by our VFS, on tmpfs and on a volume: in the short run, what touches a VFS.
     if [ -n "$long" ]; then suites=(full veryquick); else suites=(ci ci); fi

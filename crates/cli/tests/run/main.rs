@@ -11,6 +11,7 @@ mod full_memory;
 #[path = "../support/group.rs"]
 mod group;
 mod library_access;
+mod low_limit;
 mod nesting;
 mod numa;
 mod options;

@@ -63,7 +63,8 @@ impl TestDir {
     }
 }
 
-const LIBRARY: &str = "libsolera_preload.so";
+/// The library that is preloaded.
+pub const LIBRARY: &str = "libsolera_preload.so";
 
 /// Copies a program that is executed, by a process of its own: a child that another test starts
 /// meanwhile inherits what this one has open for writing, and it could not be executed (`ETXTBSY`).
