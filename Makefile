@@ -31,7 +31,7 @@ help:
 	@echo 'make test-ddmap nodes in network namespaces, each killed, stopped, cut off; all programs on a domain (as root)'
 	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 1), programs, NFS and swap beside ddmap there'
 	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
-	@echo 'make test-deb   the packages in a bare Debian 12: installed, used, removed, purged; the image of docs/containers.md (as root)'
+	@echo 'make test-deb   the packages in a bare Debian 12, 13, sid: upgraded from 0.2, installed, used, removed, purged; the image of docs/containers.md (as root)'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny); remembers that they are in order'
 	@echo 'make mutate     leaves out each flush and fence of the volume in turn; the explorer must miss it (an hour)'

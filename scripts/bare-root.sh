@@ -1,12 +1,25 @@
-# To be sourced: makes a bare Debian 12 by debootstrap, from where this machine gets its packages: its
-# sources of Debian 12, its apt options, its certificates and the variables that name proxies are taken
-# over. The sourcing script sets `bare` (a folder below target/).
+# To be sourced: makes a bare Debian by debootstrap, from where this machine gets its packages: its sources
+# of that release (of another than its own, the first of its mirrors, or $DEBIAN_MIRROR), its apt options, its
+# certificates and the variables that name proxies are taken over. The sourcing script sets `bare` (a folder
+# below target/), and may set `release` (bookworm).
 # shellcheck shell=bash disable=SC2154 # `bare` is the sourcing script's.
 
-release=bookworm
+release=${release:-bookworm}
 
-# sources: this machine's repositories of Debian 12, as lines of a sources.list.
+# sources: this machine's repositories of the release, as lines of a sources.list.
 sources() {
+    local own
+    own=$(own_sources)
+    if [ -n "$own" ]; then
+        printf '%s\n' "$own"
+    else
+        local mirror=${DEBIAN_MIRROR:+$DEBIAN_MIRROR/debian}
+        mirror=${mirror:-$(release=bookworm own_sources | awk '$4 == "bookworm" { print $3; exit }')}
+        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $release main"
+    fi
+}
+
+own_sources() {
     local keys=/usr/share/keyrings/debian-archive-keyring.gpg
     apt-get indextargets --format '$(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)' \
         'Created-By: Packages' 2> /dev/null |
@@ -23,10 +36,10 @@ make_root() {
     first=$(awk -v release=$release '$4 == release { print $3; exit }' "$bare/sources.list")
     proxy=$(apt-config shell proxy Acquire::http::Proxy 2> /dev/null)
     eval "$proxy"
-    echo "making a Debian 12 below ${root#"$PWD/"}"
+    echo "making a bare Debian ($release) below ${root#"$PWD/"}"
     env ${proxy:+http_proxy="$proxy"} debootstrap --variant=minbase --include="$packages" \
         --cache-dir="$bare/archives" $release "$root" ${first:+"$first"} > "$root.log" 2>&1 ||
-        { tail -n 20 "$root.log"; echo "FAILED: debootstrap"; exit 1; }
+        { tail -n 20 "$root.log"; echo "FAILED: debootstrap"; return 1; }
     [ ! -s "$bare/sources.list" ] || cp "$bare/sources.list" "$root/etc/apt/sources.list"
     [ ! -d /etc/apt/apt.conf.d ] || cp -r /etc/apt/apt.conf.d "$root/etc/apt/"
     # Options that this machine has may empty the directory of downloads, which the next run uses.

@@ -47,7 +47,7 @@ pub use shared_memory::directory::Directory;
 pub use shared_memory::error::DomainError;
 pub use shared_memory::share::LOCAL_LEAST;
 pub use shared_memory::store::{Standing, Store};
-pub use shared_memory::uffd::Uffd;
+pub use shared_memory::uffd::{Uffd, missing as userfaultfd_missing};
 pub use wire::Wire;
 pub use wire::key::Key;
 pub use wire::tls::Tls;

@@ -35,5 +35,5 @@ mod thread_pool;
 mod twins;
 
 pub use attrs::PROCESS;
-pub use mount::{Made, MountOptions, mount, unmount};
+pub use mount::{HELPER, Made, MountOptions, check_device, mount, unmount};
 pub use session::serve;

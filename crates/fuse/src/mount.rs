@@ -18,7 +18,7 @@ use vfs::Errno;
 use vfs::mounts::{self, Mount};
 
 /// Mounts for users that may not mount.
-const HELPER: &str = "fusermount3";
+pub const HELPER: &str = "fusermount3";
 
 /// How a volume is to be mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,16 +62,26 @@ pub struct Made {
 
 /// Mounts a volume at a directory. The error is for people.
 pub fn mount(volume: &Path, at: &Path, options: &MountOptions) -> Result<Made, String> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(no_device)?;
-    if rustix::fs::fstat(&device).is_ok_and(|stat| stat.st_rdev != rustix::fs::makedev(10, 229)) {
-        return Err("/dev/fuse is another device than FUSE's (10, 229); make it anew".into());
-    }
+    let device = open_device()?;
     match mount_here(&device, volume, at, options) {
         Ok(()) => Ok(Made { device, said: String::new() }),
         Err(Errno::PERM) => mount_by_helper(volume, at, options),
         Err(errno) => Err(format!("mounting there failed: {}", text(errno))),
     }
+}
+
+/// Whether the kernel has FUSE, and this user may use it; the error is for people.
+pub fn check_device() -> Result<(), String> {
+    open_device().map(drop)
+}
+
+fn open_device() -> Result<OwnedFd, String> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(no_device)?;
+    if rustix::fs::fstat(&device).is_ok_and(|stat| stat.st_rdev != rustix::fs::makedev(10, 229)) {
+        return Err("/dev/fuse is another device than FUSE's (10, 229); make it anew".into());
+    }
+    Ok(device)
 }
 
 fn text(errno: Errno) -> String {

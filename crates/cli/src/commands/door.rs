@@ -159,10 +159,7 @@ fn named(asked: &str, file: Option<&Path>) -> Result<Vec<Library>, Failure> {
 /// without it each process would patch its own in memory.
 pub fn prepare_for_programs() {
     let cache = FolderArg { folder: None }.cache();
-    let is_library = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc"))
-    };
-    for path in loaded().into_iter().filter(is_library) {
+    for path in loaded().into_iter().filter(is_c_library) {
         // The build-id stands in the first page.
         let mut first = [0; 4096];
         let read = std::fs::File::open(&path).and_then(|file| file.read_at(&mut first, 0));
@@ -236,15 +233,34 @@ fn check(file: Option<&Path>, cache: &Cache) -> Outcome {
 }
 
 /// What is known of one build.
-struct Known {
+pub struct Known {
     build_id: Vec<u8>,
     /// Where the library lies; none of one that is in a cache only.
-    library: Option<PathBuf>,
-    held: Result<Whole, Vec<(PathBuf, String)>>,
+    pub library: Option<PathBuf>,
+    /// The patched file that is believed; else why each one is not.
+    pub held: Result<Whole, Vec<(PathBuf, String)>>,
 }
 
 /// A patched file that is believed, and what it holds, or why that is damaged.
 type Whole = (Held, Result<Image, String>);
+
+/// Why a file that was not made is not believed.
+pub const THERE_IS_NONE: &str = "there is none";
+
+impl Known {
+    fn of(cache: &Cache, build_id: Vec<u8>, library: Option<PathBuf>) -> Self {
+        let held = match cache.find(&build_id) {
+            Ok(held) => {
+                let whole = std::fs::read(&held.path)
+                    .map_err(|error| error.to_string())
+                    .and_then(|bytes| Image::read(&bytes).map_err(|damaged| damaged.to_string()));
+                Ok((held, whole))
+            }
+            Err(why) => Err(why.into_iter().map(|(path, why)| (path, why.to_string())).collect()),
+        };
+        Self { build_id, library, held }
+    }
+}
 
 fn known(cache: &Cache) -> Vec<Known> {
     let mut found: Vec<(Vec<u8>, Option<PathBuf>)> = Vec::new();
@@ -259,19 +275,19 @@ fn known(cache: &Cache) -> Vec<Known> {
             found.push((build_id, None));
         }
     }
-    let look = |(build_id, library): (Vec<u8>, Option<PathBuf>)| {
-        let held = match cache.find(&build_id) {
-            Ok(held) => {
-                let whole = std::fs::read(&held.path)
-                    .map_err(|error| error.to_string())
-                    .and_then(|bytes| Image::read(&bytes).map_err(|damaged| damaged.to_string()));
-                Ok((held, whole))
-            }
-            Err(why) => Err(why.into_iter().map(|(path, why)| (path, why.to_string())).collect()),
-        };
-        Known { build_id, library, held }
-    };
-    found.into_iter().map(look).collect()
+    found.into_iter().map(|(build_id, library)| Known::of(cache, build_id, library)).collect()
+}
+
+/// The C library of this process.
+pub fn of_this_process() -> Option<Known> {
+    let library = loaded().into_iter().find(is_c_library)?;
+    let library = Library::read("read", &library).ok()?;
+    Some(Known::of(&FolderArg { folder: None }.cache(), library.build_id, Some(library.path)))
+}
+
+/// Not the loader.
+fn is_c_library(path: &PathBuf) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc"))
 }
 
 /// Who may read a patched file: its folder lets in everybody, or its owner alone.
@@ -317,7 +333,7 @@ fn status(as_json: bool, cache: &Cache) -> Outcome {
             }
             Err(why) => {
                 let _ = writeln!(text, "  patched     no (`solera door prepare`)");
-                for (path, why) in why.iter().filter(|(_, why)| why != "there is none") {
+                for (path, why) in why.iter().filter(|(_, why)| why != THERE_IS_NONE) {
                     let _ = writeln!(text, "  not         {}: {why}", path.display());
                 }
             }
@@ -327,7 +343,7 @@ fn status(as_json: bool, cache: &Cache) -> Outcome {
     Ok(0)
 }
 
-fn coverage(image: &Image) -> String {
+pub fn coverage(image: &Image) -> String {
     let left: Vec<_> = KINDS
         .iter()
         .zip(image.counts())
@@ -339,7 +355,8 @@ fn coverage(image: &Image) -> String {
     format!("{patched} of {all} system calls; left: {}", left.join(", "))
 }
 
-fn to_json(one: &Known) -> Value {
+/// All of it, for programs.
+pub fn to_json(one: &Known) -> Value {
     let mut value = json!({
         "build_id": hexadecimal(&one.build_id),
         "library": one.library,

@@ -8,6 +8,7 @@ pub mod cp;
 pub mod defrag;
 pub mod detach;
 pub mod df;
+pub mod doctor;
 pub mod domain;
 pub mod door;
 pub mod export;
@@ -47,6 +48,7 @@ use self::cp::CpArgs;
 use self::defrag::DefragArgs;
 use self::detach::DetachArgs;
 use self::df::DfArgs;
+use self::doctor::DoctorArgs;
 use self::domain::DomainArgs;
 use self::door::DoorArgs;
 use self::export::ExportArgs;
@@ -132,6 +134,7 @@ pub enum Command {
     Export(ExportArgs),
     Import(ImportArgs),
     Df(DfArgs),
+    Doctor(DoctorArgs),
     Top(TopArgs),
     Metrics(MetricsArgs),
     Fsck(FsckArgs),
@@ -186,6 +189,7 @@ impl Command {
         let (volumes, code): (Vec<&mut PathBuf>, u8) = match self {
             Self::Info(args) => (vec![&mut args.volume], 1),
             Self::Df(args) => (args.volumes.iter_mut().collect(), 1),
+            Self::Doctor(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Top(args) => (vec![&mut args.volume], 1),
             Self::Metrics(args) => (args.volumes.iter_mut().collect(), 1),
             Self::Fsck(args) => (vec![&mut args.volume], fsck::CODE_NOT_CHECKED),
@@ -231,6 +235,7 @@ impl Command {
             Self::Export(args) => export::run(args),
             Self::Import(args) => import::run(args),
             Self::Df(args) => df::run(args),
+            Self::Doctor(args) => doctor::run(args),
             Self::Top(args) => top::run(args),
             Self::Metrics(args) => metrics::run(args),
             Self::Fsck(args) => fsck::run(args),

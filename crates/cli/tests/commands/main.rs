@@ -6,10 +6,15 @@ mod contract;
 mod damage;
 mod defrag;
 mod disk_copies;
+mod doctor;
+#[path = "../support/domain.rs"]
+mod domain;
 mod door;
 mod fifos;
 mod formats;
 mod fsck;
+#[path = "../support/group.rs"]
+mod group;
 mod install;
 mod log;
 mod manual;

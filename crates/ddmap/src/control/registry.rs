@@ -112,6 +112,15 @@ impl Registry {
         Registry::check_name("domain", domain).is_ok() && !self.nodes(domain).is_empty()
     }
 
+    /// The domains of which a node was ever started here.
+    pub fn domains(&self) -> Vec<String> {
+        let names = os::names_in(&self.folder.join("domains")).unwrap_or_default();
+        let names = names.into_iter().filter_map(|name| name.into_string().ok());
+        let mut domains: Vec<String> = names.filter(|name| self.knows(name)).collect();
+        domains.sort();
+        domains
+    }
+
     /// A domain's nodes that have a name, in the order of their numbers.
     pub fn nodes(&self, domain: &str) -> Vec<(u16, Store)> {
         let folder = self.domain(domain);
