@@ -26,6 +26,7 @@ use crate::data::bytes::{Bytes, Own, Part, Several};
 use crate::data::file::File;
 use crate::data::plan::{Plan, Position, WORD, note_run};
 use crate::inject::{Bug, injected};
+use crate::inode::in_place::Blocks;
 use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_WRITTEN};
 use crate::medium::layout::{
     BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit,
@@ -149,6 +150,10 @@ impl Files {
         let request = Request { bytes, offset, places, word, generation };
         let written = writing.write(&request);
         op.announced_lines(usize::from(writing.announces_line));
+        if written != Ok(true) {
+            // It goes on in another way, under the same number.
+            live.tell_nothing()?;
+        }
         writing.keep_run()?;
         written
     }
@@ -211,7 +216,11 @@ impl<'v> Writing<'v> {
             {
                 return self.replace(request, word, spare).map(|()| true);
             }
+            seen.live.tell_in_place(seen.sequence, Blocks::of(request.offset, length))?;
             return self.overwrite(request);
+        }
+        if end <= size {
+            seen.live.tell_in_place(seen.sequence, Blocks::of(request.offset, length))?;
         }
         let stored = self.stream(request);
         self.move_on(end);
