@@ -34,6 +34,7 @@ use crate::medium::layout::{
 };
 use crate::medium::now;
 use crate::txn::acquire::{Anchor, Locked, Seen};
+use crate::txn::looks::Looks;
 use crate::txn::op::Op;
 use crate::txn::record::Record;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
@@ -85,6 +86,35 @@ impl Files {
         self.write_planned(node, anchor, position, bytes, &plan)
     }
 
+    /// The same of a write that others were in the way of, behind a look that found this number.
+    #[cold]
+    #[inline(never)]
+    fn write_again(
+        &self,
+        node: Node,
+        anchor: Anchor,
+        position: Position,
+        bytes: &UserIn<'_>,
+        sequence: u64,
+    ) -> Result<Option<u64>> {
+        let mut looks = Looks::after(sequence);
+        while self.look_again(node, &mut looks) {
+            let Plan { is_simple, sequence, current, record, .. } =
+                self.plan_anew(node, position, bytes)?;
+            if !is_simple && sequence != 0 {
+                return Ok(None);
+            }
+            let inode = Inode(node.ino);
+            let seen = Seen { inode, live: self.live_lines(inode)?, sequence };
+            let to = (record, Record::new(self, record)?);
+            if is_simple && let Some(locked) = self.try_acquire(to, anchor, [seen])? {
+                let writing = Writing { locked, current, announces_line: false, replaced: false };
+                return writing.write_as_found(self, node, position, bytes);
+            }
+        }
+        Ok(None)
+    }
+
     /// Writes all bytes to an open file, as planned for this position, if the lock is
     /// to be had without waiting and the write is simple: gives the offset behind them. `None`:
     /// nothing has been done.
@@ -100,7 +130,12 @@ impl Files {
         let length = bytes.len();
         let &Plan { is_simple, sequence, current, offset, place, sought, record } = plan;
         if !is_simple {
-            return Ok(None);
+            cold_path();
+            // No number: it was odd.
+            return match sequence {
+                0 => self.write_again(node, anchor, position, bytes, 0),
+                _ => Ok(None),
+            };
         }
         let inode = Inode(node.ino);
         let seen = Seen { inode, live: self.live_lines(inode)?, sequence };
@@ -108,7 +143,7 @@ impl Files {
             self.try_acquire((record, Record::new(self, record)?), anchor, [seen])?
         else {
             cold_path();
-            return Ok(None);
+            return self.write_again(node, anchor, position, bytes, sequence);
         };
         let mut writing = Writing { locked, current, announces_line: false, replaced: false };
         let Some(place) = place.filter(|_| locked.seen[0].sequence == sequence) else {
