@@ -11,6 +11,7 @@ use crate::instructions::copy_asm::{self, LOAD_FAULT};
 use crate::instructions::copy_words::{store_line, store_line_words};
 use crate::instructions::dispatch::{CopyKind, Dispatch, FlushKind};
 use crate::instructions::exception_table::{self, guarded};
+use crate::instructions::string::is_slow_string;
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::hint::cold_path;
@@ -307,7 +308,7 @@ pub unsafe fn copy(
     let code = unsafe {
         if len < BULK {
             copy_asm::copy_small(to, from, len)
-        } else if len >= STRING && dispatch.string_copy {
+        } else if len >= STRING && dispatch.string_copy && !is_slow_string(to, from) {
             copy_asm::copy_string(to, from, len)
         } else {
             match dispatch.copy {
@@ -455,9 +456,10 @@ pub unsafe fn copy_words_summed(
 }
 
 /// A copy of whole lines, a multiple of 256 bytes, folded on the way: gives the state of the crc32c
-/// behind them. See [`copy_asm::stream_folded`].
+/// behind them. See [`copy_asm::stream_folded_avx512`]; `kind` is not [`CopyKind::Sse2`].
 #[inline]
 pub unsafe fn copy_folded(
+    kind: CopyKind,
     route: Route,
     to: *mut u8,
     from: *const u8,
@@ -468,9 +470,15 @@ pub unsafe fn copy_folded(
     debug_assert!((to as u64).is_multiple_of(LINE) && len > 0 && len.is_multiple_of(256));
     // SAFETY: the caller vouches for the target and the powers; both sides are guarded.
     summed(unsafe {
-        match route {
-            Route::Streamed => copy_asm::stream_folded(to, from, len, state, powers),
-            Route::Cached => copy_asm::copy_folded(to, from, len, state, powers),
+        match (kind, route) {
+            (CopyKind::Avx512, Route::Streamed) => {
+                copy_asm::stream_folded_avx512(to, from, len, state, powers)
+            }
+            (CopyKind::Avx512, Route::Cached) => {
+                copy_asm::copy_folded_avx512(to, from, len, state, powers)
+            }
+            (_, Route::Streamed) => copy_asm::stream_folded_avx2(to, from, len, state, powers),
+            (_, Route::Cached) => copy_asm::copy_folded_avx2(to, from, len, state, powers),
         }
     })
 }

@@ -645,9 +645,141 @@ folded!(
     /// upper half of the result, whose lower half is as of all routines. `r8`: five lines, the
     /// powers of x by which 128 bits are multiplied to stand 2048 bits further on (twice one word),
     /// and, for each 128 of 2048 bits, at their end.
-    stream_folded, stores "vmovntdq"
+    stream_folded_avx512, stores "vmovntdq"
 );
 folded!(
-    /// As [`stream_folded`], through the cache.
-    copy_folded, stores "vmovdqa64"
+    /// As [`stream_folded_avx512`], through the cache.
+    copy_folded_avx512, stores "vmovdqa64"
+);
+
+/// Folds four words of 256 bits on: loads them, stores them, and adds them to four sums, each of
+/// which is multiplied first to stand 2048 bits further on.
+macro_rules! fold_four {
+    ($store:literal, $at:literal, $a:literal, $b:literal, $c:literal, $d:literal) => {
+        concat!(
+            load!(
+                concat!("vmovdqu ymm10, [rsi + rdx + ", $at, "]"),
+                concat!("vmovdqu ymm11, [rsi + rdx + ", $at, " + 32]"),
+                concat!("vmovdqu ymm12, [rsi + rdx + ", $at, " + 64]"),
+                concat!("vmovdqu ymm13, [rsi + rdx + ", $at, " + 96]"),
+            ),
+            store!(
+                concat!($store, " [rdi + rdx + ", $at, "], ymm10"),
+                concat!($store, " [rdi + rdx + ", $at, " + 32], ymm11"),
+                concat!($store, " [rdi + rdx + ", $at, " + 64], ymm12"),
+                concat!($store, " [rdi + rdx + ", $at, " + 96], ymm13"),
+            ),
+            fold_one!($a, "ymm10"),
+            fold_one!($b, "ymm11"),
+            fold_one!($c, "ymm12"),
+            fold_one!($d, "ymm13"),
+        )
+    };
+}
+
+macro_rules! fold_one {
+    ($sum:literal, $new:literal) => {
+        concat!(
+            concat!("vpclmulqdq ymm9, ", $sum, ", ymm8, 0x00\n"),
+            concat!("vpclmulqdq ", $sum, ", ", $sum, ", ymm8, 0x11\n"),
+            concat!("vpxor ymm9, ymm9, ", $new, "\n"),
+            concat!("vpxor ", $sum, ", ", $sum, ", ymm9\n"),
+        )
+    };
+}
+
+/// Multiplies two of the sixteen sums by how far it is to the last one, and adds them to `ymm11`.
+macro_rules! end_two {
+    ($sum:literal, $at:literal) => {
+        concat!(
+            concat!("vpclmulqdq ymm9, ", $sum, ", [r8 + ", $at, "], 0x00\n"),
+            concat!("vpclmulqdq ", $sum, ", ", $sum, ", [r8 + ", $at, "], 0x11\n"),
+            "vpxor ymm11, ymm11, ymm9\n",
+            concat!("vpxor ymm11, ymm11, ", $sum, "\n"),
+        )
+    };
+}
+
+/// Defines the same by words of 256 bits: two of the sixteen sums in each of eight registers.
+macro_rules! folded_avx2 {
+    ($(#[$doc:meta])* $name:ident, stores $store:literal) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name(
+            _to: *mut u8,
+            _from: *const u8,
+            _len: usize,
+            _state: u32,
+            _powers: *const u64,
+        ) -> u64 {
+            naked_asm!(
+                "vbroadcasti128 ymm8, [r8]",
+                "vmovd xmm14, ecx",
+                // Both ends, and how far it is to them.
+                "add rsi, rdx; add rdi, rdx; neg rdx",
+                load!(
+                    "vmovdqu ymm0, [rsi + rdx]",
+                    "vmovdqu ymm1, [rsi + rdx + 32]",
+                    "vmovdqu ymm2, [rsi + rdx + 64]",
+                    "vmovdqu ymm3, [rsi + rdx + 96]",
+                    "vmovdqu ymm4, [rsi + rdx + 128]",
+                    "vmovdqu ymm5, [rsi + rdx + 160]",
+                    "vmovdqu ymm6, [rsi + rdx + 192]",
+                    "vmovdqu ymm7, [rsi + rdx + 224]",
+                ),
+                store!(
+                    concat!($store, " [rdi + rdx], ymm0"),
+                    concat!($store, " [rdi + rdx + 32], ymm1"),
+                    concat!($store, " [rdi + rdx + 64], ymm2"),
+                    concat!($store, " [rdi + rdx + 96], ymm3"),
+                    concat!($store, " [rdi + rdx + 128], ymm4"),
+                    concat!($store, " [rdi + rdx + 160], ymm5"),
+                    concat!($store, " [rdi + rdx + 192], ymm6"),
+                    concat!($store, " [rdi + rdx + 224], ymm7"),
+                ),
+                "vpxor ymm0, ymm0, ymm14",
+                "add rdx, 256",
+                "jz 41f",
+                ".balign 32",
+                "40:",
+                fold_four!($store, "0", "ymm0", "ymm1", "ymm2", "ymm3"),
+                fold_four!($store, "128", "ymm4", "ymm5", "ymm6", "ymm7"),
+                "add rdx, 256",
+                "jnz 40b",
+                "41:",
+                // The last sum stays as it is.
+                "vextracti128 xmm10, ymm7, 1",
+                "vpxor xmm11, xmm11, xmm11",
+                end_two!("ymm0", "64"),
+                end_two!("ymm1", "96"),
+                end_two!("ymm2", "128"),
+                end_two!("ymm3", "160"),
+                end_two!("ymm4", "192"),
+                end_two!("ymm5", "224"),
+                end_two!("ymm6", "256"),
+                end_two!("ymm7", "288"),
+                "vextracti128 xmm0, ymm11, 1",
+                "vpxor xmm0, xmm0, xmm11",
+                "vpxor xmm0, xmm0, xmm10",
+                "vmovq rsi, xmm0",
+                "vpextrq rdi, xmm0, 1",
+                "xor eax, eax",
+                "crc32 rax, rsi",
+                "crc32 rax, rdi",
+                "shl rax, 32",
+                "vzeroupper",
+                "ret",
+                pads!("vzeroupper"),
+            )
+        }
+    };
+}
+
+folded_avx2!(
+    /// As [`stream_folded_avx512`], by words of 256 bits.
+    stream_folded_avx2, stores "vmovntdq"
+);
+folded_avx2!(
+    /// As [`stream_folded_avx2`], through the cache.
+    copy_folded_avx2, stores "vmovdqa"
 );

@@ -66,8 +66,8 @@ pub struct Dispatch {
     pub string_copy: bool,
     /// Whole lines are stored by `movdir64b`: the CPU has it and no flush was forced.
     pub direct_line: bool,
-    /// Streams are summed on the way, in vectors: the CPU multiplies polynomials in 512-bit
-    /// vectors, and bulk copies are that wide.
+    /// Streams are summed on the way, in vectors as wide as those of bulk copies: the CPU
+    /// multiplies polynomials in them.
     pub folded_sum: bool,
 }
 
@@ -183,7 +183,7 @@ impl Dispatch {
             copy: kind,
             string_copy: copy.is_none() && fast_string_copy(),
             direct_line: flush.is_none() && direct_store(),
-            folded_sum: kind == CopyKind::Avx512 && features().usable_ecx & (1 << 10) != 0,
+            folded_sum: kind != CopyKind::Sse2 && features().usable_ecx & (1 << 10) != 0,
         })
     }
 

@@ -7,3 +7,4 @@ pub(crate) mod copy_asm;
 pub mod copy_words;
 pub mod dispatch;
 pub mod exception_table;
+mod string;

@@ -41,7 +41,7 @@ const fn powers(bits: u32) -> [u64; 2] {
     if bits == 0 { [0; 2] } else { [power(bits + 32), power(bits - 32)] }
 }
 
-/// What `copy_asm::stream_folded` multiplies by, in lines: 2048 bits;
+/// What `copy_asm::stream_folded_avx512` multiplies by, in lines: 2048 bits;
 /// each 128 of 2048 bits to the last of them.
 #[repr(align(64))]
 struct Powers([[[u64; 2]; 4]; 5]);
@@ -323,11 +323,11 @@ impl Region {
         len: usize,
         crc: u32,
     ) -> Result<u32, Fault> {
-        let to = self.range(off, len as u64)?;
+        let (to, kind) = (self.range(off, len as u64)?, self.dispatch().copy);
+        let powers = POWERS.0.as_ptr().cast();
         // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start;
         // both sides are guarded. The CPU has the instructions, and crc32c with them.
-        let state =
-            unsafe { copy::copy_folded(route, to, from, len, !crc, POWERS.0.as_ptr().cast()) };
+        let state = unsafe { copy::copy_folded(kind, route, to, from, len, !crc, powers) };
         state.map(|state| !state).map_err(user_memory::caller_to_region)
     }
 }
@@ -335,6 +335,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memory::instructions::dispatch::Dispatch;
 
     #[test]
     fn a_checksummed_stream_stores_what_it_sums() {
@@ -366,6 +367,37 @@ mod tests {
                             .unwrap();
                         assert_eq!(rest.1, crc32c::crc32c(bytes), "{what}, in two parts");
                     }
+                }
+            }
+        }
+    }
+
+    /// Whatever widths the CPU has, not only the one that is chosen.
+    #[test]
+    fn folds_of_each_width_are_the_same_sum() {
+        let source: Vec<u8> = (0..8192_u32).map(|at| (at.wrapping_mul(at) >> 5) as u8).collect();
+        let mut target = vec![0_u64; 1024 + 8];
+        let start = target.as_mut_ptr().cast::<u8>();
+        let start = start.wrapping_add(start.align_offset(64));
+        for kind in ["avx512", "avx2"] {
+            let Ok(dispatch) = Dispatch::choose(None, Some(kind)) else { continue };
+            for route in
+                [Route::Cached, Route::Streamed].into_iter().filter(|_| dispatch.folded_sum)
+            {
+                for (skip, length) in [(0, 256), (1, 512), (13, 4096), (0, 7936)] {
+                    let bytes = &source[skip..skip + length];
+                    let powers = POWERS.0.as_ptr().cast();
+                    // SAFETY: room for so many bytes, from a line's start on; the CPU can do it.
+                    let state = unsafe {
+                        let from = bytes.as_ptr();
+                        copy::copy_folded(dispatch.copy, route, start, from, length, !7, powers)
+                    };
+                    copy::store_fence();
+                    // SAFETY: as above.
+                    let found = unsafe { std::slice::from_raw_parts(start, length) };
+                    assert!(found == bytes, "{kind} {route:?} {length}");
+                    let sum = crc32c::crc32c_append(7, bytes);
+                    assert_eq!(state.map(|state| !state), Ok(sum), "{kind} {route:?} {length}");
                 }
             }
         }

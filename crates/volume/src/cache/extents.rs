@@ -4,8 +4,9 @@
 //! An entry is a run of an open description's file, wholly below its end, as it was under a
 //! sequence number of the inode. It is right exactly as long as the description's state word and
 //! that number have not moved (numbers never repeat in an epoch: [`crate::inode`]), so nothing is
-//! ever invalidated. A read that it serves copies under the number, as all reads do, and writes no
-//! memory that another thread reads, but for the position of a `read`.
+//! ever invalidated. (Of a file that was only changed in place since it still is right, too:
+//! [`Caches::read_changed`].) A read that it serves copies under the number, as all reads do, and
+//! writes no memory that another thread reads, but for the position of a `read`.
 //!
 //! The table is direct-mapped, shared by the threads of the process. An entry is guarded by a
 //! version, odd while it is filled; a read that finds it odd goes by the map.
@@ -17,10 +18,10 @@
 
 use crate::cache::Caches;
 use crate::cache::mix;
-use crate::inode::Inode;
-use crate::inode::Run;
+use crate::inode::in_place::{Blocks, Numbers};
 use crate::inode::references::Opened;
 use crate::inode::references::is_generation;
+use crate::inode::{Inode, Run};
 use crate::medium::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use pmem::{APART, Pager};
 use std::arch::{asm, global_asm};
@@ -243,6 +244,51 @@ impl Caches {
             self.region.read_to(place, out, length).ok()?;
         }
         (self.sequence(inode).ok()? == known.sequence).then_some(length)
+    }
+
+    /// Serves a read of what an entry of this description remembers, of a file that has only been
+    /// changed in place since ([`crate::inode::in_place`]): the caller sees to the access time.
+    #[inline(never)]
+    pub(crate) fn read_changed(
+        &self,
+        desc: Desc,
+        opened: &Opened,
+        offset: u64,
+        out: &UserOut<'_>,
+    ) -> Option<usize> {
+        let (known, length) = (entry(desc, offset).get()?, out.len());
+        let holds = known.head == self.entry_head(desc)
+            && known.state == opened.state
+            && known.from <= offset
+            && offset < known.to
+            && length as u64 <= known.to - offset
+            && length <= LONGEST;
+        if !holds || !self.is_calm() {
+            return None;
+        }
+        let live = self.live_lines(Inode(known.ino)).ok()?;
+        let before = live.sequence().ok()?;
+        if before == known.sequence {
+            // Its turn to go by the map.
+            return None;
+        }
+        let (place, blocks) =
+            (known.place + (offset - known.from), Blocks::of(offset, length as u64));
+        let numbers = Numbers { known: known.sequence, before, behind: before };
+        let far = FAR.contains(&length);
+        if far {
+            self.region.prefetch_all(place, length);
+        }
+        if !live.has_passed(numbers, blocks).ok()? {
+            return None;
+        }
+        if far {
+            self.region.read_near(place, out, length).ok()?;
+        } else {
+            self.region.read_to(place, out, length).ok()?;
+        }
+        let numbers = Numbers { behind: live.sequence().ok()?, ..numbers };
+        live.has_passed(numbers, blocks).ok()?.then_some(length)
     }
 
     /// Reads a few bytes of a run that was seen, of which pages may be away, and stay there.

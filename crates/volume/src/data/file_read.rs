@@ -1,7 +1,8 @@
 //! Reading files, and finding where their data is: without a lock, into the caller's memory.
 //!
-//! A piece of at most 256 KiB is copied under a sequence number that did not move
-//! (`read_steadily`); what a retry overwrites had not been told to anybody. For
+//! A piece of at most 256 KiB is copied under a sequence number that did not move, or that only
+//! changes in place of other blocks moved (`read_beside`); what a retry overwrites had not been
+//! told to anybody. For
 //! `SEEK_DATA` and `SEEK_HOLE` unwritten blocks count as holes, and the end of the file is one.
 //!
 //! Persistence: only the access time is stored, lazily; it is never flushed by itself.
@@ -47,6 +48,11 @@ impl Files {
         offset: u64,
         out: &mut [UserOut<'_>],
     ) -> Result<usize> {
+        if let [only] = out
+            && let Some(read) = self.read_changed(desc, opened, offset, only)
+        {
+            return self.read_done(opened.node, read as u64, opened.flags);
+        }
         let mut seen = None;
         let ahead = self.blocks_ahead(desc, offset);
         let read = self.read_buffers(opened.node, offset, out, ahead, &mut seen);
@@ -167,10 +173,11 @@ impl Files {
         ahead: u64,
         seen: &mut Option<Seen>,
     ) -> Result<u64> {
-        self.read_steadily(node, |inode, identity| {
+        self.read_beside(node, (offset, sink.len() as u64), |inode, identity| {
             expect_file(identity)?;
             let (current, sequence) = self.current_and_sequence(inode)?;
-            let size = current.size;
+            // Of a change in place: the map is as it was before.
+            let (size, sequence) = (current.size, sequence & !1);
             let length = (sink.len() as u64).min(size.saturating_sub(offset));
             let map = Map::new(self, inode, identity);
             let mut done = 0;

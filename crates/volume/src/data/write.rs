@@ -27,6 +27,7 @@ use crate::data::bytes::{Bytes, Own, Part, Several};
 use crate::data::file::File;
 use crate::data::plan::{Plan, Position, WORD, note_run};
 use crate::inject::{Bug, injected};
+use crate::inode::in_place::Blocks;
 use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_WRITTEN};
 use crate::medium::layout::{
     BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit,
@@ -34,6 +35,7 @@ use crate::medium::layout::{
 };
 use crate::medium::now;
 use crate::txn::acquire::{Anchor, Locked, Seen};
+use crate::txn::looks::Looks;
 use crate::txn::op::Op;
 use crate::txn::record::Record;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
@@ -85,6 +87,35 @@ impl Files {
         self.write_planned(node, anchor, position, bytes, &plan)
     }
 
+    /// The same of a write that others were in the way of, behind a look that found this number.
+    #[cold]
+    #[inline(never)]
+    fn write_again(
+        &self,
+        node: Node,
+        anchor: Anchor,
+        position: Position,
+        bytes: &UserIn<'_>,
+        sequence: u64,
+    ) -> Result<Option<u64>> {
+        let mut looks = Looks::after(sequence);
+        while self.look_again(node, &mut looks) {
+            let Plan { is_simple, sequence, current, record, .. } =
+                self.plan_anew(node, position, bytes)?;
+            if !is_simple && sequence != 0 {
+                return Ok(None);
+            }
+            let inode = Inode(node.ino);
+            let seen = Seen { inode, live: self.live_lines(inode)?, sequence };
+            let to = (record, Record::new(self, record)?);
+            if is_simple && let Some(locked) = self.try_acquire(to, anchor, [seen])? {
+                let writing = Writing { locked, current, announces_line: false, replaced: false };
+                return writing.write_as_found(self, node, position, bytes);
+            }
+        }
+        Ok(None)
+    }
+
     /// Writes all bytes to an open file, as planned for this position, if the lock is
     /// to be had without waiting and the write is simple: gives the offset behind them. `None`:
     /// nothing has been done.
@@ -100,7 +131,12 @@ impl Files {
         let length = bytes.len();
         let &Plan { is_simple, sequence, current, offset, place, sought, record } = plan;
         if !is_simple {
-            return Ok(None);
+            cold_path();
+            // No number: it was odd.
+            return match sequence {
+                0 => self.write_again(node, anchor, position, bytes, 0),
+                _ => Ok(None),
+            };
         }
         let inode = Inode(node.ino);
         let seen = Seen { inode, live: self.live_lines(inode)?, sequence };
@@ -108,7 +144,7 @@ impl Files {
             self.try_acquire((record, Record::new(self, record)?), anchor, [seen])?
         else {
             cold_path();
-            return Ok(None);
+            return self.write_again(node, anchor, position, bytes, sequence);
         };
         let mut writing = Writing { locked, current, announces_line: false, replaced: false };
         let Some(place) = place.filter(|_| locked.seen[0].sequence == sequence) else {
@@ -150,6 +186,10 @@ impl Files {
         let request = Request { bytes, offset, places, word, generation };
         let written = writing.write(&request);
         op.announced_lines(usize::from(writing.announces_line));
+        if written != Ok(true) {
+            // It goes on in another way, under the same number.
+            live.tell_nothing()?;
+        }
         writing.keep_run()?;
         written
     }
@@ -213,7 +253,11 @@ impl<'v> Writing<'v> {
             {
                 return self.replace(request, word, spare).map(|()| true);
             }
+            seen.live.tell_in_place(seen.sequence, Blocks::of(request.offset, length))?;
             return self.overwrite(request);
+        }
+        if end <= size {
+            seen.live.tell_in_place(seen.sequence, Blocks::of(request.offset, length))?;
         }
         let stored = self.stream(request);
         self.move_on(end);

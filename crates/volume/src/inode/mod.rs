@@ -21,6 +21,7 @@
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 pub(crate) mod commit;
+pub(crate) mod in_place;
 pub(crate) mod inode_reserve;
 pub(crate) mod inode_slots;
 pub(crate) mod references;

@@ -49,7 +49,7 @@ impl Names {
         new: &NewNode<'_>,
         then: &impl Fn(Node) -> T,
     ) -> Result<(Node, T)> {
-        match self.create_at_once(dir, name, new, then)? {
+        match self.tries(dir, || self.create_at_once(dir, name, new, then))? {
             Some(made) => Ok(made),
             None => self.create_waiting(dir, name, new, then),
         }

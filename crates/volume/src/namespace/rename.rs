@@ -121,7 +121,7 @@ impl Names {
                 found = Some(self.meaning_of(from_dir, from, to_dir, to)?);
             }
             if let Some((source, None)) = found
-                && self.rename_at_once(from_dir, from, to, source)?
+                && self.tries(from_dir, || self.rename_at_once(from_dir, from, to, source))?
             {
                 return Ok(());
             }

@@ -47,7 +47,7 @@ impl Names {
     /// to a moment ago, or what it leads to by now.
     pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
         match found {
-            Some(target) if self.unlink_at_once(dir, name, target)? => Ok(()),
+            Some(target) if self.tries(dir, || self.unlink_at_once(dir, name, target))? => Ok(()),
             found => self.unlink_waiting(dir, name, found),
         }
     }

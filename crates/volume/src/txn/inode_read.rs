@@ -4,6 +4,7 @@
 //! Locks: the inode's, for a moment; so an operation that holds it does not come here.
 
 use crate::Result;
+use crate::inode::in_place::{Blocks, Numbers};
 use crate::inode::references::{Maker, OPENS_COUNT, OPENS_DEAD};
 use crate::inode::{Current, Inode, LIVE_DAMAGED, Live, READY, SEQUENCE, index};
 use crate::medium::layout::Identity;
@@ -66,11 +67,48 @@ impl Operations {
             }
             std::hint::spin_loop();
         }
+        self.read_locked(node, inode, read)
+    }
+
+    #[cold]
+    fn read_locked<T>(
+        &self,
+        node: Node,
+        inode: Inode,
+        mut read: impl FnMut(Inode, &Identity) -> Result<T>,
+    ) -> Result<T> {
         let mut op = self.begin_any()?;
         op.lock(&[inode])?;
         let result = self.identity_of(node).and_then(|(_, id)| read(inode, &id));
         op.end()?;
         result
+    }
+
+    /// As [`Operations::read_steadily`], of so many bytes from an offset of a file, its size and
+    /// its map: changes in place of other blocks than those are no matter.
+    pub(crate) fn read_beside<T>(
+        &self,
+        node: Node,
+        (offset, length): (u64, u64),
+        mut read: impl FnMut(Inode, &Identity) -> Result<T>,
+    ) -> Result<T> {
+        let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
+        self.ensure_used(inode)?;
+        let (live, blocks) = (self.live_lines(inode)?, Blocks::of(offset, length));
+        for _ in 0..RETRIES {
+            let before = live.sequence()?;
+            let known = before & !1;
+            let now = Numbers { known, before, behind: before };
+            if before == known || live.has_passed(now, blocks)? {
+                let result = self.identity_of(node).and_then(|(_, id)| read(inode, &id));
+                let behind = live.sequence()?;
+                if behind == known || live.has_passed(Numbers { behind, ..now }, blocks)? {
+                    return result;
+                }
+            }
+            std::hint::spin_loop();
+        }
+        self.read_locked(node, inode, read)
     }
 
     /// Adds the reference of the description that `maker` names; `ESTALE` if the inode is being

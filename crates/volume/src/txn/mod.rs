@@ -7,6 +7,7 @@ pub(crate) mod gate;
 mod inode_read;
 pub(crate) mod journal;
 pub(crate) mod locked_inodes;
+pub(crate) mod looks;
 pub(crate) mod op;
 pub(crate) mod record;
 pub(crate) mod redo;

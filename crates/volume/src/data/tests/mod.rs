@@ -1,6 +1,7 @@
 //! Tests of writes, and of what they leave.
 
 mod atomic_change_tests;
+mod beside_tests;
 mod file_tests;
 mod plan_tests;
 mod replacement_tests;
