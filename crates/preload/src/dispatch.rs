@@ -471,13 +471,11 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
     Some(call.result)
 }
 
-/// Whether a call asks that its process be traced (`PTRACE_TRACEME`). That begins at the exec: until
-/// then the signals of its calls would stop it, and its parent may wait for the exec.
+/// Whether a call asks that its process be traced. That begins at the exec: until then the signals
+/// of its calls would stop it, and its parent may wait for the exec.
 pub fn asks_for_tracer(number: c_long, given: &Arguments) -> bool {
     let asks = number == libc::SYS_ptrace && given[0] == libc::PTRACE_TRACEME as usize;
-    if asks {
-        here().guest.is_traced.store(true, Ordering::Relaxed);
-    }
+    here().guest.is_traced.fetch_or(asks, Ordering::Relaxed);
     asks
 }
 

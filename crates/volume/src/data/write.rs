@@ -8,7 +8,7 @@
 //! | below the end, sync or posix | in place; fence | 1 |
 //! | below the end, strict | to the lane; fence; in place; fence (`redo.rs`) | 2 |
 //! | the same, a block that lies by itself | replaced, by a record (`replacement.rs`) | 1 |
-//! | the same, of a file that somebody has mapped | as all others; the record made void; fence | 3 |
+//! | below the end, strict, of a mapped file | the same; the record made void; fence | 3 |
 //!
 //! (Lazy: a size that grows in mode posix, unless `fsync` is expected next.)
 //!
