@@ -159,7 +159,7 @@ fn named(asked: &str, file: Option<&Path>) -> Result<Vec<Library>, Failure> {
 /// without it each process would patch its own in memory.
 pub fn prepare_for_programs() {
     let cache = FolderArg { folder: None }.cache();
-    for path in loaded().into_iter().filter(is_c_library) {
+    for path in loaded().into_iter().filter(|path| is_c_library(path)) {
         // The build-id stands in the first page.
         let mut first = [0; 4096];
         let read = std::fs::File::open(&path).and_then(|file| file.read_at(&mut first, 0));
@@ -280,13 +280,13 @@ fn known(cache: &Cache) -> Vec<Known> {
 
 /// The C library of this process.
 pub fn of_this_process() -> Option<Known> {
-    let library = loaded().into_iter().find(is_c_library)?;
+    let library = loaded().into_iter().find(|path| is_c_library(path))?;
     let library = Library::read("read", &library).ok()?;
     Some(Known::of(&FolderArg { folder: None }.cache(), library.build_id, Some(library.path)))
 }
 
 /// Not the loader.
-fn is_c_library(path: &PathBuf) -> bool {
+fn is_c_library(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc"))
 }
 

@@ -160,6 +160,38 @@ const INCOMPAT: usize = 20;
 const RO_COMPAT: usize = 24;
 const VERSION: usize = 8;
 
+/// The logs of the explicit library that are kept.
+#[test]
+fn logs_of_earlier_releases_are_read_and_written() {
+    let kept = fs::read_dir(format!("{KEPT}/logs")).expect("logs are kept").flatten();
+    let kept: Vec<_> = kept.map(|entry| entry.path()).collect();
+    assert!(!kept.is_empty(), "{KEPT}: no log is kept");
+    for packed in kept {
+        let place = TestDir::new();
+        let log = place.text("log");
+        let mut unpack = Command::new(Path::new(KEPT).join("keep"));
+        Ran::of(unpack.arg("unpack").arg(&packed).arg(&log)).ok();
+        let whole = |count: usize| {
+            let said = solera(["log", "check", &log]).ok();
+            assert!(said.contains(&format!("{count} records, whole")), "{packed:?}: {said}");
+        };
+        whole(50);
+        // As `keep` made them, from the record behind the one that it trimmed at.
+        let dump = solera(["log", "dump", &log]).ok();
+        let mut lines = dump.lines().zip(750_usize..).map(|(line, number)| {
+            let text = format!("record {number} ").repeat(number % 20 + 1);
+            line.split_once(' ').and_then(|(_, rest)| rest.split_once(' ')).map(|(_, rest)| rest)
+                == Some(text.as_str())
+        });
+        assert!(lines.all(|is_its| is_its), "{packed:?}: {dump}");
+        let options = flex::LogOptions { page: true, ..flex::LogOptions::default() };
+        let writer = flex::Log::open(Path::new(&log), &options).expect("it is opened");
+        writer.append(b"of this build").expect("appended");
+        drop(writer);
+        whole(51);
+    }
+}
+
 /// Sets a number in both superblocks, and their checksums.
 fn set(volume: &str, field: usize, value: u32) {
     let file = fs::OpenOptions::new().read(true).write(true).open(volume).expect("it opens");

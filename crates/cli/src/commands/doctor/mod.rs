@@ -152,13 +152,13 @@ pub fn run(args: &DoctorArgs) -> Outcome {
             "findings": findings,
         }))?;
     } else {
-        let mut text: String = all.iter().map(Finding::to_text).collect();
-        text.push_str(&match broken {
-            0 => "all that is needed works\n".to_owned(),
-            1 => "1 thing that is needed does not work\n".to_owned(),
-            count => format!("{count} things that are needed do not work\n"),
-        });
-        output::emit(text.as_bytes())?;
+        let lines: String = all.iter().map(Finding::to_text).collect();
+        let verdict = match broken {
+            0 => "all that is needed works".to_owned(),
+            1 => "1 thing that is needed does not work".to_owned(),
+            count => format!("{count} things that are needed do not work"),
+        };
+        output::emit(format!("{lines}{verdict}\n").as_bytes())?;
     }
     Ok(u8::from(broken > 0))
 }

@@ -132,7 +132,8 @@ fn anchor_of(path: &Path) -> PathBuf {
 /// Volumes that the units of systemd mount.
 fn configured() -> Vec<PathBuf> {
     let folder = Path::new("/etc/solera");
-    let files = names_in(folder).filter(|name| name.ends_with(".conf"));
+    let is_file = |name: &String| Path::new(name).extension().is_some_and(|kind| kind == "conf");
+    let files = names_in(folder).filter(is_file);
     let volume = |name: String| {
         let text = fs::read_to_string(folder.join(name)).ok()?;
         let value = text.lines().find_map(|line| line.trim().strip_prefix("VOLUME="))?;
@@ -208,10 +209,10 @@ fn access_of(path: &Path) -> Result<(), (String, String)> {
     let (user, mode) = (geteuid().as_raw(), found.permissions().mode() & 0o7777);
     let whose = format!("mode {mode:04o}, of user {}", found.uid());
     let advice = "run as its owner, or give the file a group and mode 0660";
-    if !may(Access::READ_OK) {
-        Err((format!("user {user} may not read it ({whose})"), advice.to_owned()))
-    } else {
+    if may(Access::READ_OK) {
         Ok(())
+    } else {
+        Err((format!("user {user} may not read it ({whose})"), advice.to_owned()))
     }
 }
 
