@@ -20,6 +20,8 @@ SOLERA = os.environ.get("SOLERA") or os.path.join(ROOT, "target/release/solera")
 MEMORY = "/dev/shm"
 PORT = 7470
 CAPACITY_MIB = 16
+# Of a holder where each page lies with two.
+HOLDER_MIB = 28
 VOLUME_MIB = 48
 # The file: written once, and left for `fresh`. Twice what its host has.
 FILLED, SPARE = 6144, 3072
@@ -153,13 +155,17 @@ class Node:
         self.space.ip(f"addr add {self.address}/24 dev eth0")
         self.space.ip("link set eth0 up")
 
+    def capacity_mib(self):
+        is_larger = self.domain.copies == 2 and self.number != self.domain.host_number
+        return HOLDER_MIB if is_larger else CAPACITY_MIB
+
     def environment(self):
         return {**os.environ, "XDG_RUNTIME_DIR": self.runtime}
 
     def start(self):
         """Starts it, also with a store that it had."""
         line = [SOLERA, "node", "--domain", "dm", "--listen", f"{self.address}:{PORT}", "--store"]
-        line += [self.store, "--capacity", f"{CAPACITY_MIB}M", *self.options]
+        line += [self.store, "--capacity", f"{self.capacity_mib()}M", *self.options]
         if self.number != 1 and not os.path.exists(f"{self.store}/node"):
             line += ["--join", f"10.77.0.1:{PORT}"]
         begun = os.path.getsize(self.log) if os.path.exists(self.log) else 0
@@ -265,8 +271,10 @@ class Program:
 class Domain:
     """Nodes 1 to 4, a volume of which one is the host, and a file on it twice as large as that."""
 
-    def __init__(self, programs, seed, host=1, wired=(), patience=20, file=True, nodes=4):
+    def __init__(self, programs, seed, host=1, wired=(), patience=20, file=True, nodes=4, copies=1,
+                 active=()):
         self.programs, self.seed, self.patience = programs, seed, patience
+        self.copies, self.host_number = copies, host
         self.folder = f"{MEMORY}/domain{time.monotonic_ns()}"
         os.mkdir(self.folder)
         self.loads, self.nodes, self.hub, self.host, self.ledger = [], {}, None, None, None
@@ -275,11 +283,12 @@ class Domain:
             self.hub.ip("link add hub type bridge")
             self.hub.ip("link set hub up")
             for number in range(1, nodes + 1):
-                options = [] if number == host else ["--passive"]
+                options = [] if number == host or number in active else ["--passive"]
                 self.add(number, number in wired, options).start()
             self.host = self.nodes[host]
             until("the host knows all", lambda: len(self.host.status()["nodes"]) == nodes, 10)
-            self.host.solera("format", "--ddmap", "dm/v", "--size", f"{VOLUME_MIB}M")
+            self.host.solera("format", "--ddmap", "dm/v", "--size", f"{VOLUME_MIB}M", "--copies",
+                             str(copies))
             self.ledger_path = f"{self.folder}/ledger"
             if file:
                 self.make()
@@ -394,10 +403,38 @@ class Domain:
             if word:
                 yield page, word
 
+    def holders_of(self, word):
+        """The nodes besides the host that have a page, as its word of the directory says."""
+        owner, other = word >> 50 & 0xFFF, word >> 38 & 0xFFF
+        if word >> 62 != 1 or owner == self.host.number:
+            return []
+        return [owner, other] if other else [owner]
+
     def held(self, number):
         """The pages that a node has, as the directory says."""
-        return [page for page, word in self.directory()
-                if word >> 62 == 1 and word >> 50 & 0xFFF == number]
+        return [page for page, word in self.directory() if number in self.holders_of(word)]
+
+    def single(self):
+        """The pages that only one node has, or none that was not removed."""
+        gone = {its["node"] for its in self.host.status()["nodes"] if its["standing"] == "gone"}
+        holders = ((page, self.holders_of(word)) for page, word in self.directory())
+        return [page for page, nodes in holders if nodes and len(set(nodes) - gone) < 2]
+
+    def is_whole(self, seconds=60):
+        """Waits until each page that is away has two holders: how long that took."""
+        def is_so():
+            return self.volume()["single_bytes"] == 0 and not self.single()
+        return until("each page has two holders", is_so, seconds)
+
+    def lose(self, number):
+        """A node is killed, and its store is gone."""
+        self.nodes[number].kill()
+        shutil.rmtree(self.nodes[number].store)
+
+    def forget(self, number):
+        """It is removed from the domain, once it was not heard of for long enough."""
+        self.host.solera("domain", "forget", "dm", str(number))
+        self.nodes.pop(number).end()
 
     def set_directory(self, page, word):
         with open(f"{self.host.store}/volumes/v/directory", "r+b") as file:

@@ -13,7 +13,7 @@ const SEEDS: u64 = 400;
 const STATES: usize = 200_000;
 
 /// The mistakes of machines.
-const MISTAKES: [Mistake; 33] = [
+const MISTAKES: [Mistake; 40] = [
     Mistake::FinishedUndone,
     Mistake::NamedLate,
     Mistake::NamesCollectedEarly,
@@ -47,6 +47,13 @@ const MISTAKES: [Mistake; 33] = [
     Mistake::AnyVersionKept,
     Mistake::SpareBelieved,
     Mistake::DroppedUntold,
+    Mistake::OneRefusedLost,
+    Mistake::SilentIsNo,
+    Mistake::SecondUnheard,
+    Mistake::HealedBlindly,
+    Mistake::HealedUnclaimed,
+    Mistake::EqualInVain,
+    Mistake::ThirdReleased,
 ];
 
 /// The first seed at which the simulation fails, and how.
