@@ -209,7 +209,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 /// What a touch of a page that is away costs where two holders have it, beside one: in turns, on
 /// the same nodes.
 #[test]
-#[ignore = "a measurement: cargo test --release -p solera-ddmap nodes::copies -- --ignored --nocapture"]
+#[ignore = "a measurement: `nodes::copies -- --ignored --nocapture`"]
 fn what_a_touch_costs_with_two_copies() {
     let folder = TestDir::new();
     let host = Running::start(&folder.at("1"), 4 * ROOM * PAGE, None);

@@ -120,9 +120,9 @@ pub struct HostMemory {
     pub processes: Vec<Process>,
     /// What holders have lost with their memory: node, page, version.
     pub gone: BTreeSet<(u16, u64, u32)>,
-    /// Pages that nobody wanted, or that left as zeros, and that were void when who did that died: if
-    /// the directory's word cannot be read when that is met, their word does not say that they are
-    /// zeros.
+    /// Pages that nobody wanted, or that left as zeros, and that were void when who did that died:
+    /// if the directory's word cannot be read when that is met, their word does not say that they
+    /// are zeros.
     cut_short: BTreeSet<u64>,
     /// Nodes that were removed from the domain: what they have is gone.
     pub forgotten: BTreeSet<u16>,
@@ -265,8 +265,8 @@ impl HostMemory {
     }
 
     /// What a holder keeps of a page that is not placed there is older than the directory's
-    /// version, but for what is on its way there, or came there late, which is the newest. So if the directory is lost,
-    /// the highest version among all claims is the newest.
+    /// version, but for what is on its way there, or came there late, which is the newest. So if
+    /// the directory is lost, the highest version among all claims is the newest.
     pub fn check_claim(
         &self,
         node: NodeId,

@@ -217,12 +217,12 @@ impl World {
                 }
                 match self.send(0, 2, holder, Request::Claims) {
                     Some(id) => self.node.looking = Looking::Asked { holder, id },
-                    None => self.to_reconcile[holder] = true,
+                    None => self.look_at(holder),
                 }
             }
             Looking::Asked { holder, id } => {
                 self.node.looking = if self.draw.once_in(self.config.rates.timeout) {
-                    self.to_reconcile[holder] = true;
+                    self.look_at(holder);
                     Looking::Rest
                 } else {
                     Looking::Asked { holder, id }
@@ -238,7 +238,7 @@ impl World {
                         self.counts.equal += 1;
                         self.node.to_bring.push(claim.page);
                         // It is looked at again.
-                        self.to_reconcile[holder] = !self.holders[holder].forgotten;
+                        self.look_at(holder);
                     }
                     Some(verdict) => {
                         self.tell(|| format!("node: {claim:?} at holder {holder} is {verdict:?}"));
@@ -294,7 +294,7 @@ impl World {
                     // What the third has is found when it is asked for what it keeps.
                     Healed::Stays => {
                         let third = super::threads::holder_of(heal.third);
-                        self.to_reconcile[third] = !self.holders[third].forgotten;
+                        self.look_at(third);
                         Heals::Rest
                     }
                 }
@@ -395,7 +395,7 @@ impl World {
         if let Looking::Asked { holder, id: asked } = self.node.looking
             && asked == id
         {
-            self.to_reconcile[holder] = true;
+            self.look_at(holder);
             self.node.looking = Looking::Rest;
         }
         if thread == 1 {

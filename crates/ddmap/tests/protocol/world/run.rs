@@ -395,7 +395,7 @@ impl World {
             }
             (link.left, link.learnt_at) = (true, None);
             link.back.clear();
-            self.to_reconcile[holder] = !self.holders[holder].forgotten;
+            self.look_at(holder);
             for Frame { id, thread, request } in std::mem::take(&mut link.asked) {
                 let again = thread != usize::MAX && self.draw.once_in(2);
                 if again && self.send_as(slot, thread, holder, request, Some(id)).is_some() {
@@ -492,6 +492,11 @@ impl World {
             }
         }
         self.reconcile_all();
+    }
+
+    /// A holder is asked for what it keeps, unless it was removed.
+    pub fn look_at(&mut self, holder: usize) {
+        self.to_reconcile[holder] = !self.holders[holder].forgotten;
     }
 
     /// All holders are asked for what they keep.

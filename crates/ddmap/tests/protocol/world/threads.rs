@@ -284,7 +284,7 @@ impl World {
                 return None;
             }
             self.links.connect(slot, life, holder);
-            self.to_reconcile[holder] = true;
+            self.look_at(holder);
         }
         let id = again.unwrap_or_else(|| self.links.id());
         self.tell(|| format!("{slot} to holder {holder}, {id}: {request:?}"));
