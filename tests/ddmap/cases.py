@@ -60,7 +60,8 @@ def nothing_in_vain(domain):
     for node in domain.holders():
         def spare(node=node):
             return domain.kept(node.number) - len(domain.held(node.number))
-        until(f"node {node.number} drops what it keeps in vain", lambda: 0 <= spare() <= 128, 15)
+        until(lambda: f"node {node.number} drops what it keeps in vain: {spare()} pages",
+              lambda: 0 <= spare() <= 128, 15)
 
 
 def is_mended(new, domain, seconds=10, lasted=0, most=SLACK):

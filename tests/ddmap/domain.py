@@ -76,11 +76,12 @@ def must(line, **options):
 
 
 def until(what, holds, seconds):
-    """Waits until `holds()`, or fails with `what`; gives the seconds it took."""
+    """Waits until `holds()`, or fails with `what`, or what that says then; gives the seconds it
+    took."""
     begun = time.monotonic()
     while not holds():
         if time.monotonic() - begun > seconds:
-            raise Failed(f"not within {seconds} s: {what}")
+            raise Failed(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.02)
     return time.monotonic() - begun
 
@@ -139,7 +140,7 @@ class Node:
 
     def __init__(self, domain, number, wired, options):
         self.domain, self.number, self.options = domain, number, options
-        self.space, self.wire, self.process = Space(), None, None
+        self.space, self.wire, self.process, self.known_as = Space(), None, None, number
         self.address = f"10.77.0.{number}"
         self.store = f"{domain.folder}/node{number}"
         self.log = f"{domain.folder}/node{number}.log"
@@ -182,6 +183,9 @@ class Node:
             return " at " in said
 
         until(f"node {self.number} is up", is_up, 20)
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            # One that joins gets the next number.
+            self.known_as = int(log.read().split("node ", 1)[1].split()[0])
 
     def kill(self):
         kill(self.process)
@@ -406,13 +410,14 @@ class Domain:
     def holders_of(self, word):
         """The nodes besides the host that have a page, as its word of the directory says."""
         owner, other = word >> 50 & 0xFFF, word >> 38 & 0xFFF
-        if word >> 62 != 1 or owner == self.host.number:
+        if word >> 62 != 1 or owner == self.host.known_as:
             return []
         return [owner, other] if other else [owner]
 
     def held(self, number):
         """The pages that a node has, as the directory says."""
-        return [page for page, word in self.directory() if number in self.holders_of(word)]
+        known_as = self.nodes[number].known_as
+        return [page for page, word in self.directory() if known_as in self.holders_of(word)]
 
     def single(self):
         """The pages that only one node has, or none that was not removed."""
@@ -433,7 +438,7 @@ class Domain:
 
     def forget(self, number):
         """It is removed from the domain, once it was not heard of for long enough."""
-        self.host.solera("domain", "forget", "dm", str(number))
+        self.host.solera("domain", "forget", "dm", str(self.nodes[number].known_as))
         self.nodes.pop(number).end()
 
     def set_directory(self, page, word):

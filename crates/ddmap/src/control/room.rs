@@ -1,10 +1,10 @@
-//! Whether a domain's nodes have the room that its volumes were promised: in pages, of what nodes say
-//! of themselves.
+//! Whether a domain's nodes have the room that its volumes were promised: in pages, of what nodes
+//! say of themselves.
 //!
-//! A node has at home as much of its own volumes as it has room for, and others have the rest: once,
-//! or twice. Two copies lie with two nodes, and neither is the volume's host. So of nodes with room
-//! for 1, 10 and 1 pages the first can have one page twice: however much there is, it is no more
-//! than all have but the largest.
+//! A node has at home as much of its own volumes as it has room for, and others have the rest:
+//! once, or twice. Two copies lie with two nodes, and neither is the volume's host. So of nodes
+//! with room for 1, 10 and 1 pages the first can have one page twice: however much there is, it is
+//! no more than all have but the largest.
 
 use crate::control::node_messages::{Member, NODE_TIMEOUT};
 use crate::protocol::PAGE;
@@ -81,7 +81,11 @@ impl Room {
 
     /// What is said where so many pages are too many.
     pub fn text(self, pages: u64) -> String {
-        let bytes = |pages: u64| format!("{:.1} MiB", (pages * PAGE) as f64 / f64::from(1 << 20));
+        // Pages, to tenths of a MiB.
+        let bytes = |pages: u64| {
+            let tenths = (pages * PAGE * 10) >> 20;
+            format!("{}.{} MiB", tenths / 10, tenths % 10)
+        };
         match self.holders {
             0 => "no other node takes pages, and two are to keep each".to_owned(),
             1 => "one other node takes pages, and two are to keep each".to_owned(),

@@ -51,7 +51,9 @@ impl Shared {
                 let found = format!("{others} processes have it attached");
                 return Err(DomainError::new(format!("remove {volume}"), found, "end them"));
             }
-            self.store.discard_volume(volume)?;
+            // What is on its way to a holder arrives before that is told to drop it.
+            hosted.close();
+            self.store.discard_volume(volume).inspect_err(|_| hosted.open())?;
             self.hosts.forget(volume);
             Ok(())
         });

@@ -1,5 +1,5 @@
-//! Makes room on a volume's host: sends cold pages to holders, each to one or to two, in the background, before a touch
-//! has to wait for it (dissertation, 6.4.2, "Migration").
+//! Makes room on a volume's host: sends cold pages to holders, each to one or to two, in the
+//! background, before a touch has to wait for it (dissertation, 6.4.2, "Migration").
 //!
 //! The node takes stores to a page away in every process that has the region mapped, by the
 //! userfaultfd and the list of mappings that each has handed over. Of a process that is attached
@@ -381,8 +381,8 @@ impl Evictor {
         }
     }
 
-    /// Sends pages to one holder or two, or has those of the holders keep them that have spares: how
-    /// many have left.
+    /// Sends pages to one holder or two, or has those of the holders keep them that have spares:
+    /// how many have left.
     fn send(
         &self,
         (to, holders): (&[NodeId], &[NodeId]),

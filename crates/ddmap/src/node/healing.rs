@@ -3,13 +3,15 @@
 //!
 //! One thread looks through the directory of each such volume, as long as it finds some. It brings
 //! 64 of them from their holder and gives them to another one: through this node's memory, and past
-//! the room that its pages have. Where programs bring pages meanwhile it rests as long as it works.
+//! the room that its pages have. Where programs bring pages meanwhile it rests three times as long
+//! as it works.
 //!
-//! A pass is made when a page has left for one holder alone, when a node was removed, behind a start
-//! and a move, and as long as the last one has left some. What it has found may be out of date by
-//! the time it is copied: each page is looked at again then.
+//! A pass is made when a page has left for one holder alone, when a node was removed, behind a
+//! start and a move, and as long as the last one has left some. What it has found may be out of
+//! date by the time it is copied: each page is looked at again then.
 //!
-//! Locks: a volume is open while a batch is under way (`Hosted::work`); `pass`, by the thread alone.
+//! Locks: a volume is open while a batch is under way (`Hosted::work`); `pass`, by the thread
+//! alone.
 
 use super::{Shared, TICK};
 use crate::control::transport::Carrier;
@@ -29,8 +31,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Pages that a pass notes down, at most: the next one finds the others.
 const NOTED: usize = 1 << 16;
-/// Between two passes of which the first has left some.
+/// Between two passes of which the first has left some, at least; and how many times as long as the
+/// look at the directory takes.
 const REST: Duration = Duration::from_secs(1);
+const REST_TIMES: u32 = 20;
+/// And behind a batch, where programs bring pages: how many times as long as that takes.
+const BESIDE_TIMES: u32 = 3;
 
 /// What is known of the copies of a volume's pages.
 #[derive(Default)]
@@ -55,6 +61,8 @@ struct Pass {
     /// What was so when it began: pages that had left for one holder, removed nodes.
     seen: Option<(u64, Vec<NodeId>)>,
     ended: Option<Instant>,
+    /// How long the next one is to wait then.
+    rest: Duration,
     /// It has left some, or did not note down all.
     is_short: bool,
 }
@@ -150,7 +158,7 @@ impl Hosted {
     fn heal(&self, nodes: &Nodes) -> bool {
         let mut pass = lock(&self.copies.pass);
         if pass.by_holder.is_empty() {
-            let rests = pass.ended.is_some_and(|ended| ended.elapsed() < REST);
+            let rests = pass.ended.is_some_and(|ended| ended.elapsed() < pass.rest);
             let left = self.evictor.single.load(Ordering::Relaxed);
             let now = Some((left, nodes.gone.clone()));
             if pass.seen == now && !pass.is_short || rests {
@@ -158,13 +166,15 @@ impl Hosted {
             }
             let Some(_working) = self.work() else { return false };
             (pass.seen, pass.is_short) = (now, false);
+            let begun = Instant::now();
             self.look(&mut pass, nodes);
+            pass.rest = REST.max(begun.elapsed() * REST_TIMES);
             self.copies.left.store(left, Ordering::Relaxed);
         } else {
             let Some(_working) = self.work() else { return false };
             let Some((from, mut pages)) = pass.by_holder.pop_first() else { return false };
             let batch = pages.split_off(pages.len().saturating_sub(PAGES));
-            if self.copy(from, batch, nodes) {
+            if self.copy(from, &batch, nodes, &mut pass.is_short) {
                 pass.by_holder.entry(from).or_default().append(&mut pages);
                 pass.by_holder.retain(|_, pages| !pages.is_empty());
             } else {
@@ -195,8 +205,9 @@ impl Hosted {
     }
 
     /// Gives pages that one holder has to another one: whether that goes on. What is not copied is
-    /// not said to be so any more if a node was removed that the directory names.
-    fn copy(&self, from: NodeId, pages: Vec<u64>, nodes: &Nodes) -> bool {
+    /// not said to be so any more if a node was removed that the directory names. `is_short`: some
+    /// are to be tried again.
+    fn copy(&self, from: NodeId, pages: &[u64], nodes: &Nodes, is_short: &mut bool) -> bool {
         let ground = self.evictor.ground();
         let is_still = |page: &u64| {
             let place = ground.place(*page).ok()?;
@@ -212,7 +223,7 @@ impl Hosted {
         let to = self.answering(&others);
         let copied = self.evictor.next_for_copies(&to).and_then(|to| self.give(from, to, &seen));
         let Some((to, kept)) = copied else {
-            for (page, place) in seen {
+            for (page, place) in seen.iter().copied() {
                 if place != place.alone() {
                     let alone = Location::Held(from, place.version(), None);
                     healed(self, Healing::new(page, place, alone));
@@ -220,13 +231,18 @@ impl Hosted {
             }
             return false;
         };
+        // What it has not taken is tried again.
+        *is_short |= kept.len() < seen.len();
         let mut in_vain = Vec::new();
         for (page, place) in kept.iter().copied() {
             let two = Location::Held(from, place.version(), Some(to));
             match healed(self, Healing::new(page, place, two)) {
                 Healed::Placed => _ = self.copies.healed.fetch_add(1, Ordering::Relaxed),
                 Healed::Moved => in_vain.push(KeptPage::new(page, place.version())),
-                Healed::Stays | Healed::Step => continue,
+                Healed::Stays | Healed::Step => {
+                    *is_short = true;
+                    continue;
+                }
             }
             self.not_single(1);
         }
@@ -290,7 +306,7 @@ impl Shared {
                 let (begun, fetched) = (Instant::now(), hosted.fetched());
                 let goes_on = hosted.heal(&nodes);
                 if goes_on && hosted.fetched() != fetched {
-                    std::thread::sleep(begun.elapsed());
+                    std::thread::sleep(begun.elapsed() * BESIDE_TIMES);
                 }
                 more |= goes_on;
             }

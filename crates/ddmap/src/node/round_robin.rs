@@ -20,9 +20,9 @@ impl RoundRobin {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The holders whose turn it is, as many as are wanted, or all: those that have taken least. One
-    /// that comes, or comes back, begins where the last one is: it does not get all until it has as
-    /// many.
+    /// The holders whose turn it is, as many as are wanted, or all: those that have taken least.
+    /// One that comes, or comes back, begins where the last one is: it does not get all until it
+    /// has as many.
     pub fn next(&self, holders: &[NodeId], wanted: usize) -> Vec<NodeId> {
         let mut taken = self.taken();
         taken.retain(|one| holders.contains(&one.0));

@@ -18,12 +18,11 @@ pub use crate::paging::options::PagerOptions;
 use crate::paging::prefetch::PrefetchMode;
 use crate::paging::private_mappings::Private;
 use crate::paging::remote_reads::RemoteReads;
+use crate::paging::request_pages::Wanted;
 use crate::paging::sampling;
 use crate::paging::{first_touches, pagers, request_pages, restarts};
 use crate::protocol::messages::{Answer, PAGES};
-use crate::protocol::{
-    Fault, Flags, Host, Location, Next, NodeId, Owed, PAGE, State, Version, Why,
-};
+use crate::protocol::{Fault, Flags, Host, Location, Next, NodeId, Owed, PAGE, State, Why};
 use crate::shared_memory::counters::{Count, Counted, Touch};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::fork_lock::ForkLock;
@@ -48,15 +47,6 @@ const HELD_PART: u64 = 16;
 const SECOND: Duration = Duration::from_secs(1);
 /// Times that a touch asks for room in a row, while there is some, without a pause.
 const IN_VAIN: u32 = 64;
-
-/// A page that a holder is asked for.
-struct Wanted {
-    owner: NodeId,
-    version: Version,
-    fault: Fault<usize>,
-    /// Somebody has touched it.
-    is_first: bool,
-}
 
 /// The pager of this process for one region.
 pub struct RegionPager {

@@ -6,13 +6,22 @@
 
 use crate::paging::prefetch::{Plan, PrefetchMode, Touches};
 use crate::protocol::messages::PAGES;
-use crate::protocol::{NodeId, State, Version};
+use crate::protocol::{Fault, NodeId, State, Version};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::view::SharedRegion;
 use std::cell::RefCell;
 
 thread_local! {
     static TOUCHES: RefCell<Touches> = const { RefCell::new(Touches::new()) };
+}
+
+/// A page that a holder is asked for.
+pub(super) struct Wanted {
+    pub owner: NodeId,
+    pub version: Version,
+    pub fault: Fault<usize>,
+    /// Somebody has touched it.
+    pub is_first: bool,
 }
 
 /// Pages of different regions lie so far from each other, for a thread that touches both.

@@ -1,9 +1,9 @@
-//! How the host's node sends pages to a holder, or to two, to make room (`docs/engines.md`, "How pages leave";
-//! dissertation, 6.4.2).
+//! How the host's node sends pages to a holder, or to two, to make room (`docs/engines.md`, "How
+//! pages leave"; dissertation, 6.4.2).
 //!
-//! Persistence order: the holders have the bytes, then the directory says so, then the page is a hole
-//! here, then the word says so. A page that is all zeros goes nowhere: the directory says *void*,
-//! and the word does, at the end.
+//! Persistence order: the holders have the bytes, then the directory says so, then the page is a
+//! hole here, then the word says so. A page that is all zeros goes nowhere: the directory says
+//! *void*, and the word does, at the end.
 //!
 //! A *clean* page is protected, and goes to the node that keeps a spare of it, which is asked to
 //! keep that in the version in which the page would be sent. What the node says it has not got is

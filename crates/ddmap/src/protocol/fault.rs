@@ -8,13 +8,13 @@
 //! decides by the page file: what is there came whole, and others may have stored to it already,
 //! so it is *finished*; a hole is fetched again.
 //!
-//! A page that two holders have is asked of one, and of the other one if that has not got it or does
-//! not answer. It is lost if both say that they have not got it.
+//! A page that two holders have is asked of one, and of the other one if that has not got it or
+//! does not answer. It is lost if both say that they have not got it.
 //!
-//! A page that is brought to be loaded is *clean*: the holder that gave it keeps a spare, by which it
-//! leaves again without its bytes (`eviction.rs`). The first store takes the page's word, has the
-//! directory say that it has no spare, gives the word back, owned, and only then opens the page.
-//! What was taken over from the dead is never clean.
+//! A page that is brought to be loaded is *clean*: the holder that gave it keeps a spare, by which
+//! it leaves again without its bytes (`eviction.rs`). The first store takes the page's word, has
+//! the directory say that it has no spare, gives the word back, owned, and only then opens the
+//! page. What was taken over from the dead is never clean.
 
 use super::inject::{Mistake, made};
 use super::messages::KeptPage;

@@ -343,7 +343,7 @@ impl Location {
         }
     }
 
-    /// The same in the order in which they are asked for it: those last that are known to be silent.
+    /// The same in the order in which they are asked for it: one that is known to be silent last.
     pub fn givers(self, here: NodeId, is_silent: impl Fn(NodeId) -> bool) -> [Option<NodeId>; 2] {
         match self.holders(here) {
             [Some(one), Some(other)] if is_silent(one) && !is_silent(other) => {

@@ -1,5 +1,5 @@
-//! Nodes that did not answer a process in the time that they have: of two that have a page the other
-//! one is asked first, for a while. What the machine's node knows is in the store
+//! Nodes that did not answer a process in the time that they have: of two that have a page the
+//! other one is asked first, for a while. What the machine's node knows is in the store
 //! ([`Capacity::is_silent`](super::capacity::Capacity::is_silent)).
 //!
 //! A word that two threads store to at once says what one of them has found.

@@ -49,8 +49,8 @@ impl World {
         world
     }
 
-    fn join(&self) -> Option<SocketAddr> {
-        Some(self.nodes[0].address)
+    fn first(&self) -> SocketAddr {
+        self.nodes[0].address
     }
 
     fn ask(&self, request: &LocalRequest) -> LocalReply {
@@ -127,7 +127,7 @@ fn each_holder_in_turn_is_lost_with_its_store_and_no_page_is() {
         assert!(had > 0, "node {} has none", at + 1);
         world.lose(at);
         let name = format!("{}", at + 10);
-        let new = Running::start(&world.folder.at(&name), 3 * ROOM * PAGE, world.join());
+        let new = Running::start(&world.folder.at(&name), 3 * ROOM * PAGE, Some(world.first()));
         world.nodes.push(new);
         let healed = world.becomes_whole();
         assert!(healed > 0, "{had} pages were there");
@@ -168,7 +168,7 @@ fn pages_move_while_they_are_copied() {
     for round in 0..2_u64 {
         world.lose(1 + round as usize);
         let name = format!("{}", round + 20);
-        let new = Running::start(&world.folder.at(&name), 3 * ROOM * PAGE, world.join());
+        let new = Running::start(&world.folder.at(&name), 3 * ROOM * PAGE, Some(world.first()));
         world.nodes.push(new);
         for page in (0..PAGES).rev() {
             store(&world.region, page, page + 100 + round);
@@ -248,27 +248,17 @@ fn what_a_touch_costs_with_two_copies() {
     println!("ratio {:.3}, of {ratios:.2?}", median(ratios.clone()));
 }
 
-/// How fast copies are whole again, beside the same bytes fetched and stored by two connections;
-/// and how fast a program is meanwhile. `SOLERA_HEAL_MIB` says how much (64).
-#[test]
-#[ignore = "a measurement: as above"]
-fn how_fast_copies_are_whole_again() {
+/// Pages that one node gives and another one keeps, one batch behind the other, in a second.
+fn raw(from: &Running, to: &Running, volume: u8, pages: u64) -> f64 {
     use crate::control::node_messages::{self, NodeRequest};
     use crate::protocol::Version;
     use crate::protocol::messages::{Answer, PAGES as BATCH, Request};
     use crate::wire::link::Link;
     use crate::wire::{Hello, Wire};
 
-    let mib = std::env::var("SOLERA_HEAL_MIB").map_or(64, |mib| mib.parse().unwrap());
-    let pages = mib * 256;
     let wait = Duration::from_mins(1);
-    let folder = TestDir::new();
-    let host = Running::start(&folder.at("1"), pages / 4 * PAGE, None);
-    let join = Some(host.address);
-    let holders = ["2", "3"].map(|name| Running::start(&folder.at(name), 3 * pages * PAGE, join));
-    // Raw: what 2 gives, 3 keeps.
     let link = |to: &Running| {
-        let (node, volume) = (NodeId::new(1).unwrap(), [7; 16]);
+        let (node, volume) = (NodeId::new(1).unwrap(), [volume; 16]);
         let hello = Hello { node, process: 7, session: 1, volume, term: 1, store: 0 };
         let mut link = Link::connect(to.address, wait, &hello, &Wire::Plain).unwrap();
         link.block();
@@ -276,75 +266,97 @@ fn how_fast_copies_are_whole_again() {
         link.ask(&Request::Control { text }, wait).unwrap();
         link
     };
-    let [mut from, mut to] = [link(&holders[0]), link(&holders[1])];
-    let batches = || (0..pages).collect::<Vec<_>>();
-    let versions =
-        |pages: &[u64]| pages.iter().map(|page| (*page, Version::new(1))).collect::<Vec<_>>();
-    for batch in batches().chunks(BATCH) {
+    let (mut from, mut to) = (link(from), link(to));
+    let all: Vec<_> = (0..pages).map(|page| (page, Version::new(1))).collect();
+    for batch in all.chunks(BATCH) {
         let bytes = vec![3; batch.len() * PAGE as usize];
-        from.ask(&Request::Store { pages: versions(batch), bytes }, wait).unwrap();
+        from.ask(&Request::Store { pages: batch.to_vec(), bytes }, wait).unwrap();
     }
     let begun = Instant::now();
-    for batch in batches().chunks(BATCH) {
-        let fetch = Request::Fetch { pages: versions(batch), releases: Vec::new() };
+    for batch in all.chunks(BATCH) {
+        let fetch = Request::Fetch { pages: batch.to_vec(), releases: Vec::new() };
         let Answer::Fetched { bytes, .. } = from.ask(&fetch, wait).unwrap() else { panic!() };
-        to.ask(&Request::Store { pages: versions(batch), bytes }, wait).unwrap();
+        to.ask(&Request::Store { pages: batch.to_vec(), bytes }, wait).unwrap();
     }
-    let raw = pages as f64 / begun.elapsed().as_secs_f64();
+    let rate = pages as u32;
+    let rate = f64::from(rate) / begun.elapsed().as_secs_f64();
     for link in [&mut from, &mut to] {
         let text = node_messages::text(&NodeRequest::Drop);
         link.ask(&Request::Control { text }, wait).unwrap();
     }
-    drop((from, to, holders));
-    // Pages that one holder has; then another one comes. With a program beside, and without.
-    for beside in [false, true] {
-        let name = if beside { "w" } else { "v" };
-        let one = Running::start(&folder.at(&format!("one-{name}")), 2 * pages * PAGE, join);
-        let path = Store::at(folder.at("1")).create_volume(name, pages * PAGE, 2).unwrap();
-        let wishes = PagerOptions { ahead: PrefetchMode::Off, ..PagerOptions::default() };
-        let (region, pager) = region_of(&path.join("region"), wishes);
-        (0..pages).rev().for_each(|page| store(&region, page, page + 7));
-        let mut state = 0x5EED_u64;
-        let mut touches = |until: &dyn Fn() -> bool| {
-            let (begun, mut count) = (Instant::now(), 0);
-            while !until() {
-                for _ in 0..100 {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    touch(&region, (state >> 33) % pages);
-                    count += 1;
-                }
+    rate
+}
+
+/// How fast copies are whole again, beside the same bytes fetched and stored by two connections;
+/// and how fast a program is meanwhile. `SOLERA_HEAL_MIB` says how much (64).
+#[test]
+#[ignore = "a measurement: as above"]
+fn how_fast_copies_are_whole_again() {
+    let mib = std::env::var("SOLERA_HEAL_MIB").map_or(64, |mib| mib.parse().unwrap());
+    let pages = mib * 256;
+    let folder = TestDir::new();
+    let host = Running::start(&folder.at("1"), pages / 8 * PAGE, None);
+    let join = Some(host.address);
+    let holder = |name: u32| Running::start(&folder.at(&name.to_string()), 3 * pages * PAGE, join);
+    let nodes = vec![host, holder(2), holder(3)];
+    let path = Store::at(folder.at("1")).create_volume("v", pages * PAGE, 2).unwrap();
+    let wishes = PagerOptions { ahead: PrefetchMode::Off, ..PagerOptions::default() };
+    let (region, pager) = region_of(&path.join("region"), wishes);
+    let mut world = World { region, pager, nodes, path, folder };
+    (0..pages).rev().for_each(|page| store(&world.region, page, page + 7));
+    let mut state = 0x5EED_u64;
+    let mut touches = |world: &World, until: &dyn Fn() -> bool| {
+        let (begun, mut count) = (Instant::now(), 0);
+        while !until() {
+            for _ in 0..100 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                touch(&world.region, (state >> 33) % pages);
+                count += 1;
             }
-            f64::from(count) / begun.elapsed().as_secs_f64()
-        };
-        let single = || {
-            let ground = pager.ground();
-            let of =
-                |page: &u64| ground.place(*page).map_or([None; 2], |p| p.holders(ground.here()));
-            (0..pages).filter(|page| matches!(of(page), [Some(_), None])).count()
-        };
+        }
+        f64::from(count) / begun.elapsed().as_secs_f64()
+    };
+    for round in 0..6_u32 {
+        let beside = round % 2 == 1;
+        world.becomes_whole();
         let begun = Instant::now();
-        let alone = if beside { touches(&|| begun.elapsed().as_secs() >= 3) } else { 0.0 };
+        let alone = touches(&world, &|| begun.elapsed().as_secs() >= 3);
+        let at = 1 + round as usize;
+        world.lose(at);
+        let single = || {
+            let gone = node_of(at);
+            let here = world.pager.ground().here();
+            let is = |page: &u64| {
+                world.pager.ground().place(*page).is_ok_and(|place| place.is_held_by(gone, here))
+            };
+            (0..pages).filter(is).count()
+        };
         let before = single();
-        let two = Running::start(&folder.at(&format!("two-{name}")), 2 * pages * PAGE, join);
+        let join = Some(world.first());
+        let new =
+            Running::start(&world.folder.at(&format!("{}", round + 20)), 3 * pages * PAGE, join);
         while single() > before * 99 / 100 {
             std::thread::sleep(Duration::from_millis(1));
         }
         let (begun, first) = (Instant::now(), single());
-        let meanwhile = if beside {
-            touches(&|| single() * 10 < before || begun.elapsed() > LATE)
-        } else {
-            while single() * 10 > before && begun.elapsed() < LATE {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            0.0
-        };
-        let rate = (first - single()) as f64 / begun.elapsed().as_secs_f64();
+        let is_over = || single() * 10 < before || begun.elapsed() > LATE;
+        let meanwhile = if beside { touches(&world, &is_over) } else { 0.0 };
+        while !is_over() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let rate = f64::from((first - single()) as u32) / begun.elapsed().as_secs_f64();
+        world.nodes.push(new);
+        world.becomes_whole();
+        let raw = raw(&world.nodes[at + 1], &world.nodes[at + 2], round as u8 + 1, pages);
         println!(
-            "{before} pages once; {rate:.0} pages/s, raw {raw:.0}: {:.2}; a program beside: \
-             {meanwhile:.0} touches/s, before {alone:.0}: {:.2}",
+            "{before} pages: {rate:.0} a second, raw {raw:.0}: {:.2}; touches {meanwhile:.0}, \
+             alone {alone:.0}: {:.2}",
             rate / raw,
-            meanwhile / alone.max(1.0)
+            meanwhile / alone
         );
-        drop((two, one));
     }
+}
+
+fn node_of(at: usize) -> NodeId {
+    NodeId::new(at as u16 + 1).unwrap()
 }

@@ -79,9 +79,9 @@ Example:
     /// Remove a node that will not come back: the pages that it alone had are lost.
     #[command(after_help = "\
 Refused while the node is there (use leave): it waits 8 s whether the node says something. From then
-on a touch of a page that it alone had is SIGBUS, calls give EIO, at once; what another node has, too,
-is copied to a third one (solera domain status); other nodes drop what they keep of volumes that it
-was the host of. If it does come back, it is refused.
+on a touch of a page that it alone had is SIGBUS, calls give EIO, at once; what another node has,
+too, is copied to a third one (solera domain status); other nodes drop what they keep of volumes
+that it was the host of. If it does come back, it is refused.
 
 Exit code: 0 it is removed, 1 it is not.
 

@@ -1,7 +1,7 @@
 //! Small cases for a model checker: one host, one holder or some, a page or two, two programs of
 //! one thread each, and the node that evicts. All steps are taken in all orders. Each process may
-//! die once behind any step; the node starts again, and ends what the dead were at. One answer may be
-//! lost; what was sent may arrive at any time, also when its sender has given up or is dead.
+//! die once behind any step; the node starts again, and ends what the dead were at. One answer may
+//! be lost; what was sent may arrive at any time, also when its sender has given up or is dead.
 
 mod list;
 
@@ -465,16 +465,16 @@ impl World {
         let (request, batch) = frame.request();
         let answer = self.serve(to, &request);
         let Some(Answer::Stored(stored)) = answer else { return };
-        if let (Heals::Sent(page, seen, third), Some(copied)) = (self.heals, copied) {
-            if (third, page, seen.version().number()) == (to, copied.0, copied.1) {
-                let Location::Held(from, version, _) = seen else { return };
-                let two = Location::Held(from, version, Some(node_of(third)));
-                self.heals = if stored[0] {
-                    Heals::Places(Healing::new(page, seen, two), version, third)
-                } else {
-                    Heals::Rest
-                };
-            }
+        if let (Heals::Sent(page, seen, third), Some(copied)) = (self.heals, copied)
+            && (third, page, seen.version().number()) == (to, copied.0, copied.1)
+        {
+            let Location::Held(from, version, _) = seen else { return };
+            let two = Location::Held(from, version, Some(node_of(third)));
+            self.heals = if stored[0] {
+                Heals::Places(Healing::new(page, seen, two), version, third)
+            } else {
+                Heals::Rest
+            };
         }
         if let Evicts::Sent(eviction, sent, at) = &self.evicts
             && (Some(*sent), *at) == (batch, to)

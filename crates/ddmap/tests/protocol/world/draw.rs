@@ -93,7 +93,7 @@ impl Config {
             node_dies: rate(2, 60, 3_000),
             host_restarts: rate(3, 600, 8_000),
             holder_dies: rate(2, 60, 3_000),
-            memory_lost: rate(4, 4_000, 40_000),
+            memory_lost: rate(3, 2_000, 30_000),
             link_lost: rate(2, 20, 400),
             partition: rate(3, 200, 2_000),
             stop: rate(2, 40, 400),

@@ -359,15 +359,12 @@ impl World {
                     && (evicting.id == Some(id) || any && evicting.id.is_some())
                 {
                     evicting.id = None;
-                    match evicting.keeps.take() {
-                        Some(at) => {
-                            self.counts.clean += stored.iter().filter(|kept| **kept).count() as u64;
-                            evicting.machine.kept(at, Some(stored));
-                        }
-                        None => {
-                            let at = evicting.sends.take().expect("pages were sent");
-                            evicting.machine.answered(at, stored.iter().copied());
-                        }
+                    if let Some(at) = evicting.keeps.take() {
+                        self.counts.clean += stored.iter().filter(|kept| **kept).count() as u64;
+                        evicting.machine.kept(at, Some(stored));
+                    } else {
+                        let at = evicting.sends.take().expect("pages were sent");
+                        evicting.machine.answered(at, stored.iter().copied());
                     }
                 }
             }

@@ -395,8 +395,9 @@ impl World {
             }
             (link.left, link.learnt_at) = (true, None);
             link.back.clear();
+            let asked = std::mem::take(&mut link.asked);
             self.look_at(holder);
-            for Frame { id, thread, request } in std::mem::take(&mut link.asked) {
+            for Frame { id, thread, request } in asked {
                 let again = thread != usize::MAX && self.draw.once_in(2);
                 if again && self.send_as(slot, thread, holder, request, Some(id)).is_some() {
                     self.counts.again += 1;
