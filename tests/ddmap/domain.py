@@ -419,6 +419,12 @@ class Domain:
         known_as = self.nodes[number].known_as
         return [page for page, word in self.directory() if known_as in self.holders_of(word)]
 
+    def spares(self, number):
+        """The pages of the host's of which a node has a spare, if it has not dropped it."""
+        host, known_as = self.host.known_as, self.nodes[number].known_as
+        return [page for page, word in self.directory() if word >> 62 == 1
+                and word >> 50 & 0xFFF == host and word >> 38 & 0xFFF == known_as]
+
     def single(self):
         """The pages that only one node has, or none that was not removed."""
         gone = {its["node"] for its in self.host.status()["nodes"] if its["standing"] == "gone"}
