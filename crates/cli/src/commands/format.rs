@@ -71,7 +71,7 @@ pub struct FormatArgs {
     pub ddmap: Option<String>,
     /// Of a volume of a domain: how many nodes besides its host keep each page that is not on the
     /// host, 1 or 2. With 2 any one of them may be lost with its store; it takes their room twice.
-    #[arg(long, value_name = "N", requires = "ddmap", default_value_t = 1,
+    #[arg(long, value_name = "N", conflicts_with = "path", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=2))]
     pub copies: u8,
     /// The file or device.
