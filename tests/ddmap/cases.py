@@ -56,11 +56,15 @@ def seen(new, domain):
 
 
 def nothing_in_vain(domain):
-    """Holders keep what the directory says they have, and no more than a batch besides."""
+    """Holders keep what the directory says they have, spares, and no more than a batch besides."""
     for node in domain.holders():
-        def spare(node=node):
+        def besides(node=node):
             return domain.kept(node.number) - len(domain.held(node.number))
-        until(f"node {node.number} drops what it keeps in vain", lambda: 0 <= spare() <= 128, 15)
+
+        def most(node=node):
+            return 128 + len(domain.spares(node.number))
+        until(lambda: f"node {node.number} drops what it keeps in vain: {besides()} pages, {most()}",
+              lambda: 0 <= besides() <= most(), 15)
 
 
 def is_mended(new, domain, seconds=10, lasted=0, most=SLACK):
@@ -587,6 +591,170 @@ def link_delayed(new):
 @case("a holder's link has 1 Mbit/s", "touches of its pages")
 def link_slow(new):
     is_slow(new, "rate 1000", "rate 0")
+
+
+# Two copies of each page that is away
+
+# A holder that does not answer is waited for once by each thread; what two processors may add.
+SECOND, BUSY = 1, 1.2
+
+
+def is_unharmed(new, domain, seconds=10):
+    """Nobody has waited for longer than a holder is waited for, nothing was refused or is wrong."""
+    domain.all_go_on(seconds)
+    seen(new, domain)
+    expect(domain.unavailable() == 0, "a touch was refused")
+    longest = new.case.longest
+    expect(longest < SECOND + BUSY, f"somebody has waited for {longest:.1f} s")
+
+
+@case("*two copies*: a holder is gone with its store, each in turn", "nobody", short=True)
+def two_holder_gone(new):
+    domain = new(copies=2)
+    domain.settle()
+    longest = 0
+    for number in (2, 3, 4):
+        domain.is_whole()
+        domain.ledger.forget_longest()
+        domain.lose(number)
+        domain.pages_leave()
+        time.sleep(2)
+        is_unharmed(new, domain)
+        domain.forget(number)
+        domain.add(number + 10).start()
+        domain.is_whole()
+        is_unharmed(new, domain)
+        longest = max(longest, new.case.longest)
+    new.case.longest = longest
+    domain.stop_programs()
+    domain.verify()
+
+
+@case("*two copies*: a holder is stopped for 3 s", "touches of its pages, 1 s")
+def two_holder_stopped(new):
+    domain = new(copies=2)
+    domain.settle()
+    domain.is_whole()
+    domain.nodes[2].signal(STOP)
+    time.sleep(3)
+    is_unharmed(new, domain)
+    domain.nodes[2].signal(CONT)
+    domain.all_go_on()
+    domain.is_whole()
+    domain.stop_programs()
+    domain.verify()
+    nothing_in_vain(domain)
+
+
+@case("*two copies*: a holder is killed, and started again after 2 s", "nobody")
+def two_holder_killed(new):
+    domain = new(copies=2)
+    domain.settle()
+    domain.is_whole()
+    domain.nodes[2].kill()
+    time.sleep(2)
+    is_unharmed(new, domain)
+    domain.nodes[2].start()
+    domain.all_go_on()
+    domain.is_whole()
+    domain.stop_programs()
+    domain.verify()
+    nothing_in_vain(domain)
+
+
+@case("*two copies*: a holder's link is down for ever", "touches of its pages, 1 s", short=True)
+def two_link_down(new):
+    domain = new(copies=2, patience=2)
+    domain.settle()
+    domain.is_whole()
+    domain.nodes[2].link("down")
+    time.sleep(12)
+    domain.pages_leave()
+    is_unharmed(new, domain)
+    domain.stop_programs()
+    domain.verify()
+    domain.nodes[2].link("up")
+    domain.is_whole()
+
+
+@case("*two copies*: the host's link is down for 3 s", "touches of all that is not there")
+def two_host_link_down(new):
+    node = new(patience=30, copies=2).host
+    is_cut(new, 3, lambda: node.link("down"), lambda: node.link("up"))
+
+
+@case("*two copies*: two holders are gone with their stores at once",
+      "nobody; SIGBUS, EIO for what both had", short=True)
+def two_both_gone(new):
+    domain = new(copies=2)
+    domain.settle()
+    domain.is_whole()
+    domain.stop_programs()
+    domain.lose(2)
+    domain.lose(3)
+    both = set(domain.held(2)) & set(domain.held(3))
+    expect(both, "no page was with both")
+    domain.forget(2)
+    domain.forget(3)
+    begun = time.monotonic()
+    said = domain.check("load", codes=(3,))
+    expect(f" {len(both)} SIGBUS, 0 EIO, 0 wrong" in said, f"{len(both)} pages are gone: {said}")
+    said = domain.check("read", codes=(3,))
+    expect(f" 0 SIGBUS, {len(both)} EIO, 0 wrong" in said, f"{len(both)} pages are gone: {said}")
+    took = time.monotonic() - begun
+    expect(took < domain.patience, f"it took {took:.1f} s to say that they are gone")
+    line, options = domain.host.command("fsck", "--read-data", "dm/v")
+    code, said = ran(line, **options)
+    expect("/file" in said and "lost with node" in said, f"{code}: {said.strip()}")
+    new.case.longest = domain.longest("idle")
+
+
+@case("*two copies*: the volume moves, then a holder is gone with its store", "nobody")
+def two_moved(new):
+    domain = new(copies=2, active=(2,))
+    domain.settle()
+    domain.stop_programs()
+    domain.host.solera("domain", "move", "dm/v", "--to", "2")
+    domain.host = domain.nodes[2]
+    # What was with the old host lies there alone.
+    domain.is_whole()
+    domain.start_all()
+    domain.pages_leave()
+    domain.ledger.forget_longest()
+    domain.lose(3)
+    time.sleep(2)
+    is_unharmed(new, domain)
+    domain.forget(3)
+    domain.is_whole()
+    domain.stop_programs()
+    domain.verify()
+    nothing_in_vain(domain)
+
+
+@case("*two copies*: one holder after another is gone with its store, at random", "nobody")
+def two_soak(new):
+    draw = random.Random(new.seed)
+    domain = new(copies=2)
+    domain.settle()
+    ends, number, longest = time.monotonic() + new.minutes * 60, 10, 0
+    while time.monotonic() < ends:
+        domain.is_whole()
+        domain.ledger.forget_longest()
+        lost = draw.choice([node.number for node in domain.holders()])
+        new.say(f"node {lost} is lost")
+        domain.lose(lost)
+        time.sleep(draw.choice([0.1, 1, 4]))
+        is_unharmed(new, domain, 20)
+        domain.forget(lost)
+        number += 1
+        domain.add(number).start()
+        longest = max(longest, domain.longest("roam", "near", "fresh"))
+        expect(longest < SECOND + BUSY, f"somebody has waited for {longest:.1f} s")
+    domain.is_whole()
+    domain.stop_programs()
+    domain.verify()
+    nothing_in_vain(domain)
+    new.case.longest = longest
 
 
 # What is damaged

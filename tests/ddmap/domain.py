@@ -20,6 +20,8 @@ SOLERA = os.environ.get("SOLERA") or os.path.join(ROOT, "target/release/solera")
 MEMORY = "/dev/shm"
 PORT = 7470
 CAPACITY_MIB = 16
+# Of a holder where each page lies with two.
+HOLDER_MIB = 28
 VOLUME_MIB = 48
 # The file: written once, and left for `fresh`. Twice what its host has.
 FILLED, SPARE = 6144, 3072
@@ -74,11 +76,12 @@ def must(line, **options):
 
 
 def until(what, holds, seconds):
-    """Waits until `holds()`, or fails with `what`; gives the seconds it took."""
+    """Waits until `holds()`, or fails with `what`, or what that says then; gives the seconds it
+    took."""
     begun = time.monotonic()
     while not holds():
         if time.monotonic() - begun > seconds:
-            raise Failed(f"not within {seconds} s: {what}")
+            raise Failed(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.02)
     return time.monotonic() - begun
 
@@ -137,7 +140,7 @@ class Node:
 
     def __init__(self, domain, number, wired, options):
         self.domain, self.number, self.options = domain, number, options
-        self.space, self.wire, self.process = Space(), None, None
+        self.space, self.wire, self.process, self.known_as = Space(), None, None, number
         self.address = f"10.77.0.{number}"
         self.store = f"{domain.folder}/node{number}"
         self.log = f"{domain.folder}/node{number}.log"
@@ -153,13 +156,17 @@ class Node:
         self.space.ip(f"addr add {self.address}/24 dev eth0")
         self.space.ip("link set eth0 up")
 
+    def capacity_mib(self):
+        is_larger = self.domain.copies == 2 and self.number != self.domain.host_number
+        return HOLDER_MIB if is_larger else CAPACITY_MIB
+
     def environment(self):
         return {**os.environ, "XDG_RUNTIME_DIR": self.runtime}
 
     def start(self):
         """Starts it, also with a store that it had."""
         line = [SOLERA, "node", "--domain", "dm", "--listen", f"{self.address}:{PORT}", "--store"]
-        line += [self.store, "--capacity", f"{CAPACITY_MIB}M", *self.options]
+        line += [self.store, "--capacity", f"{self.capacity_mib()}M", *self.options]
         if self.number != 1 and not os.path.exists(f"{self.store}/node"):
             line += ["--join", f"10.77.0.1:{PORT}"]
         begun = os.path.getsize(self.log) if os.path.exists(self.log) else 0
@@ -176,6 +183,9 @@ class Node:
             return " at " in said
 
         until(f"node {self.number} is up", is_up, 20)
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            # One that joins gets the next number.
+            self.known_as = int(log.read().split("node ", 1)[1].split()[0])
 
     def kill(self):
         kill(self.process)
@@ -265,8 +275,10 @@ class Program:
 class Domain:
     """Nodes 1 to 4, a volume of which one is the host, and a file on it twice as large as that."""
 
-    def __init__(self, programs, seed, host=1, wired=(), patience=20, file=True, nodes=4):
+    def __init__(self, programs, seed, host=1, wired=(), patience=20, file=True, nodes=4, copies=1,
+                 active=()):
         self.programs, self.seed, self.patience = programs, seed, patience
+        self.copies, self.host_number = copies, host
         self.folder = f"{MEMORY}/domain{time.monotonic_ns()}"
         os.mkdir(self.folder)
         self.loads, self.nodes, self.hub, self.host, self.ledger = [], {}, None, None, None
@@ -275,11 +287,12 @@ class Domain:
             self.hub.ip("link add hub type bridge")
             self.hub.ip("link set hub up")
             for number in range(1, nodes + 1):
-                options = [] if number == host else ["--passive"]
+                options = [] if number == host or number in active else ["--passive"]
                 self.add(number, number in wired, options).start()
             self.host = self.nodes[host]
             until("the host knows all", lambda: len(self.host.status()["nodes"]) == nodes, 10)
-            self.host.solera("format", "--ddmap", "dm/v", "--size", f"{VOLUME_MIB}M")
+            self.host.solera("format", "--ddmap", "dm/v", "--size", f"{VOLUME_MIB}M", "--copies",
+                             str(copies))
             self.ledger_path = f"{self.folder}/ledger"
             if file:
                 self.make()
@@ -394,10 +407,45 @@ class Domain:
             if word:
                 yield page, word
 
+    def holders_of(self, word):
+        """The nodes besides the host that have a page, as its word of the directory says."""
+        owner, other = word >> 50 & 0xFFF, word >> 38 & 0xFFF
+        if word >> 62 != 1 or owner == self.host.known_as:
+            return []
+        return [owner, other] if other else [owner]
+
     def held(self, number):
         """The pages that a node has, as the directory says."""
-        return [page for page, word in self.directory()
-                if word >> 62 == 1 and word >> 50 & 0xFFF == number]
+        known_as = self.nodes[number].known_as
+        return [page for page, word in self.directory() if known_as in self.holders_of(word)]
+
+    def spares(self, number):
+        """The pages of the host's of which a node has a spare, if it has not dropped it."""
+        host, known_as = self.host.known_as, self.nodes[number].known_as
+        return [page for page, word in self.directory() if word >> 62 == 1
+                and word >> 50 & 0xFFF == host and word >> 38 & 0xFFF == known_as]
+
+    def single(self):
+        """The pages that only one node has, or none that was not removed."""
+        gone = {its["node"] for its in self.host.status()["nodes"] if its["standing"] == "gone"}
+        holders = ((page, self.holders_of(word)) for page, word in self.directory())
+        return [page for page, nodes in holders if nodes and len(set(nodes) - gone) < 2]
+
+    def is_whole(self, seconds=60):
+        """Waits until each page that is away has two holders: how long that took."""
+        def is_so():
+            return self.volume()["single_bytes"] == 0 and not self.single()
+        return until("each page has two holders", is_so, seconds)
+
+    def lose(self, number):
+        """A node is killed, and its store is gone."""
+        self.nodes[number].kill()
+        shutil.rmtree(self.nodes[number].store)
+
+    def forget(self, number):
+        """It is removed from the domain, once it was not heard of for long enough."""
+        self.host.solera("domain", "forget", "dm", str(self.nodes[number].known_as))
+        self.nodes.pop(number).end()
 
     def set_directory(self, page, word):
         with open(f"{self.host.store}/volumes/v/directory", "r+b") as file:

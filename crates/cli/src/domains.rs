@@ -8,8 +8,8 @@ use console::failure::Failure;
 use console::output::{self, Progress};
 use console::size;
 use ddmap::{
-    JobProgress, LocalReply, LocalRequest, Member, NODE_TIMEOUT, PAGE, REGION, Registry, Standing,
-    Status, Store,
+    JobProgress, LocalReply, LocalRequest, Member, PAGE, REGION, Registry, Room, Standing, Status,
+    Store,
 };
 use serde_json::{Value, json};
 use volume::FormatOptions;
@@ -106,6 +106,11 @@ pub fn grow(region: &Path, (before, wanted): (u64, u64)) -> Result<(), Failure> 
         let advice = "give a smaller --size, or start another node: solera node --join";
         return Err(Failure::new(asked, found, advice));
     }
+    let copies = store.volume_about(&volume)?.map_or(1, |about| about.copies);
+    if copies > 1 {
+        let more = wanted.saturating_sub(promised).div_ceil(PAGE);
+        check_pairs(&asked, &told, about.node, more)?;
+    }
     let pages = wanted.div_ceil(PAGE);
     order(&store, &volume, &asked, "growing", &LocalRequest::Grow { volume: volume.clone(), pages })
 }
@@ -142,23 +147,19 @@ pub fn volume(path: PathBuf) -> Result<PathBuf, Failure> {
 
 /// Those of a domain's nodes that were heard of lately.
 pub fn living(status: &Status) -> impl Iterator<Item = &Member> {
-    status.nodes.iter().filter(|node| is_there(node))
+    status.nodes.iter().filter(|node| node.is_there())
 }
 
-/// Whether a node was heard of lately, and is of the domain.
-pub fn is_there(node: &Member) -> bool {
-    node.silent < NODE_TIMEOUT.as_secs() && node.standing != Standing::Gone
-}
-
-/// Pages of a node that are for volumes: what it may have, but for what it keeps free. One that
-/// gives its pages up takes none of others: it has only what its own volumes were promised.
-pub fn for_volumes(node: &Member) -> u64 {
-    let pages = node.capacity.saturating_sub(node.reserve);
-    match node.standing {
-        _ if !is_there(node) => 0,
-        Standing::Drains => pages.min(node.promised),
-        Standing::There | Standing::Gone => pages,
+/// Refuses what is to have two copies where a host and the other nodes have no room for so many
+/// pages more.
+pub fn check_pairs(asked: &str, status: &Status, host: u16, pages: u64) -> Result<(), Failure> {
+    let room = Room::of(&status.nodes, host);
+    if room.holders >= 2 && pages <= room.twice() {
+        return Ok(());
     }
+    let advice =
+        "give a smaller --size, or start another node: solera node --join; or have one copy";
+    Err(Failure::new(asked, room.text(pages), advice))
 }
 
 /// Which nodes give their pages up, for a message about room: empty, if none does.
@@ -175,9 +176,9 @@ pub fn told_of_draining(status: &Status) -> String {
 /// Bytes that a domain has for volumes: what its nodes have for them; and those of them that no
 /// volume was promised.
 pub fn capacity(status: &Status) -> (u64, u64) {
-    let all: u64 = status.nodes.iter().map(for_volumes).sum();
-    // A host that is away has its volumes still.
-    let promised: u64 = status.nodes.iter().map(|node| node.promised).sum();
+    let all: u64 = status.nodes.iter().map(Member::for_volumes).sum();
+    // A host that is away has its volumes still; what is away may be so twice.
+    let promised: u64 = status.nodes.iter().map(|node| node.promised + node.second()).sum();
     (all * PAGE, all.saturating_sub(promised) * PAGE)
 }
 
@@ -235,7 +236,7 @@ fn check_host(asked: &str, registry: &Registry, store: &Store, stays: u64) -> Re
 pub fn make(
     registry: &Registry,
     name: &str,
-    size: u64,
+    (size, copies): (u64, u8),
     options: FormatOptions,
 ) -> Result<PathBuf, Failure> {
     let (domain, volume) = Registry::parse(name)?;
@@ -268,7 +269,10 @@ pub fn make(
         return Err(Failure::new(asked, found, advice));
     }
     check_host(&asked, registry, &store, volume::own_bytes(size, &options)?)?;
-    let folder = store.create_volume(volume, size)?;
+    if let Some(about) = store.about()?.filter(|_| copies > 1) {
+        check_pairs(&asked, &told, about.node, size.div_ceil(PAGE))?;
+    }
+    let folder = store.create_volume(volume, size, copies)?;
     let region = folder.join(REGION);
     let options = FormatOptions { size: None, force: true, ..options };
     match output::busy("formatting", || volume::format(&region, &options)) {

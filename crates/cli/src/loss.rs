@@ -91,8 +91,14 @@ pub fn by_file(region: &Path, lost: &[LostData]) -> Result<Option<Vec<Loss>>, Fa
     let gone: BTreeSet<u16> = gone.map(|one| one.0.number()).collect();
     let why = |page| match directory.get(page) {
         Ok(Location::Lost(Some(node), _)) => Cause::Lost(node.number()),
-        Ok(Location::Held(node, ..)) if gone.contains(&node.number()) => Cause::Lost(node.number()),
-        Ok(Location::Held(node, ..)) => Cause::Away(node.number()),
+        Ok(Location::Held(node, _, other)) => {
+            // Both had it: it is lost if both are gone.
+            let all = [Some(node), other].into_iter().flatten().map(|node| node.number());
+            match all.clone().find(|node| !gone.contains(node)) {
+                Some(node) => Cause::Away(node),
+                None => Cause::Lost(node.number()),
+            }
+        }
         _ => Cause::Unknown,
     };
     let of = |data: &LostData| {

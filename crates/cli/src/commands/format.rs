@@ -28,7 +28,8 @@ Examples:
   solera format --size 64G --owner postgres: /mnt/dax/v.pm
                                                     by root, for the user postgres and its group
   solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held
-  solera format --ddmap dm/big --size 1T            on the nodes of a domain (`solera node`)")]
+  solera format --ddmap dm/big --size 1T            on the nodes of a domain (`solera node`)
+  solera format --ddmap dm/big --size 1T --copies 2 each page with two of them")]
 pub struct FormatArgs {
     /// Bytes, or with K, M, G, T. May be left out for a device, and for a file that has its size
     /// already.
@@ -68,6 +69,11 @@ pub struct FormatArgs {
     #[arg(long, value_name = "DOMAIN/VOLUME", requires = "size",
           conflicts_with_all = ["path", "permissions", "owner", "class", "force", "reserve"])]
     pub ddmap: Option<String>,
+    /// Of a volume of a domain: how many nodes besides its host keep each page that is not on the
+    /// host, 1 or 2. With 2 any one of them may be lost with its store; it takes their room twice.
+    #[arg(long, value_name = "N", conflicts_with = "path", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub copies: u8,
     /// The file or device.
     #[arg(required_unless_present = "ddmap")]
     pub path: Option<PathBuf>,
@@ -143,7 +149,8 @@ pub fn run(args: &FormatArgs) -> Outcome {
 
 /// Makes a volume of a domain.
 fn of_domain(args: &FormatArgs, name: &str, size: u64, options: &volume::FormatOptions) -> Outcome {
-    let region = domains::make(&Registry::find()?, name, size, options.clone())?;
+    let wanted = (size, args.copies);
+    let region = domains::make(&Registry::find()?, name, wanted, options.clone())?;
     let stays = volume::own_bytes(size, options)?;
     let made = volume::info(&region)?;
     if args.json {

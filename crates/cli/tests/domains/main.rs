@@ -2,6 +2,7 @@
 
 mod access_contexts;
 mod commands;
+mod copies;
 #[path = "../support/domain.rs"]
 mod domain;
 mod equivalence;

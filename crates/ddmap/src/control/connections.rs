@@ -105,12 +105,19 @@ impl Links {
         self.idle().iter().find(|one| one.node == to)?.link.rtt_us()
     }
 
-    fn connect(&self, node: NodeId) -> Result<Link, Unreached> {
+    fn connect(&self, node: NodeId, end: Instant) -> Result<Link, Unreached> {
+        let end = end.min(Instant::now() + CONNECT);
         let (address, store) = self.address(node)?;
         let (process, session) = *self.own.lock();
         let hello = Hello { process, session, store, ..self.hello };
         let goes_on = || interruption::interrupted().is_none();
-        let link = Link::connect_while(address, CONNECT, &hello, &self.wire, &goes_on);
+        let link = Link::connect_while(
+            address,
+            end.saturating_duration_since(Instant::now()),
+            &hello,
+            &self.wire,
+            &goes_on,
+        );
         let mut link = link.map_err(|_| Unreached::Silent)?;
         if !self.polls {
             link.block();
@@ -119,7 +126,7 @@ impl Links {
             pages: self.pages,
             node: node.number(),
         });
-        match Self::ask_over(&mut link, &Request::Control { text }, Instant::now() + CONNECT) {
+        match Self::ask_over(&mut link, &Request::Control { text }, end) {
             Ok(Answer::Control { text }) if node_messages::parse(&text) == Ok(NodeReply::Done) => {
                 Ok(link)
             }
@@ -176,14 +183,14 @@ impl Links {
         end: Instant,
     ) -> Result<(Link, Answer), Unreached> {
         let was_idle = idle.is_some();
-        let mut link = idle.map_or_else(|| self.connect(to), Ok)?;
+        let mut link = idle.map_or_else(|| self.connect(to, end), Ok)?;
         let mut outcome = Self::ask_over(&mut link, request, end);
         // What was sent over it before may not have been heard.
         self.is_untold.fetch_or(was_idle && outcome.is_err(), Ordering::Relaxed);
         if was_idle && matches!(outcome, Err(LinkError::Closed(_))) {
             // The holder was started anew meanwhile, say: once more, by a new connection. What it
             // may have done by the first request it does not do twice, for versions tell.
-            link = self.connect(to)?;
+            link = self.connect(to, end)?;
             outcome = Self::ask_over(&mut link, request, end);
         }
         Ok((link, outcome.map_err(|_| Unreached::Silent)?))

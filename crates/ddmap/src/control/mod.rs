@@ -7,5 +7,6 @@ pub mod local_socket;
 pub mod node_messages;
 pub mod preferences;
 pub mod registry;
+pub mod room;
 pub mod status;
 pub mod transport;

@@ -5,7 +5,10 @@ use crate::shared_memory::migration::Moved;
 use crate::shared_memory::store::Standing;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::time::Duration;
 
+/// A node that was not heard of for so long gets no pages.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Bytes of a text, at most.
 pub const TEXT_MAX: usize = crate::protocol::messages::CONTROL;
 
@@ -34,6 +37,9 @@ pub struct Member {
     /// Pages of the volumes that it is the host of, wherever they are or are to be.
     #[serde(default)]
     pub promised: u64,
+    /// Of them, those of volumes of two copies.
+    #[serde(default)]
+    pub promised_twice: u64,
     /// Which store it has: a number of its own.
     #[serde(default)]
     pub store: u64,
@@ -48,7 +54,7 @@ pub struct Member {
 impl Member {
     /// One of which nothing else is known.
     pub fn new(node: u16, address: SocketAddr) -> Self {
-        let (passive, capacity, used, reserve, promised) = (false, 0, 0, 0, 0);
+        let (passive, capacity, used, reserve, promised, promised_twice) = (false, 0, 0, 0, 0, 0);
         let (kept, store, starts, silent, standing) = (0, 0, 0, 0, Standing::There);
         Self {
             node,
@@ -60,6 +66,7 @@ impl Member {
             standing,
             reserve,
             promised,
+            promised_twice,
             store,
             starts,
             silent,

@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(path(registry.living("dm")), second.path(), "the name is not the first one's");
         let error = registry.resolve("dm/v").unwrap_err().to_string();
         assert!(error.contains("node 1") && error.contains("format --ddmap dm/v"), "{error}");
-        second.create_volume("v", 1 << 20).unwrap();
+        second.create_volume("v", 1 << 20, 1).unwrap();
         assert_eq!(registry.resolve("dm/v"), Ok(second.volume("v").join(REGION)));
         drop(two);
         assert!(!registry.knows("dm"));

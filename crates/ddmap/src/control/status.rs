@@ -40,6 +40,15 @@ pub struct VolumeStatus {
     /// Besides them, pages that may be here; `None`: as many as the node has room for.
     #[serde(default)]
     pub local: Option<u64>,
+    /// How many holders are to have each page that is away.
+    #[serde(default)]
+    pub copies: u8,
+    /// Pages that only one has, if there are to be two.
+    #[serde(default)]
+    pub single: u64,
+    /// Pages that got a second one since the node began.
+    #[serde(default)]
+    pub healed: u64,
 }
 
 /// What is kept of another host's volume.

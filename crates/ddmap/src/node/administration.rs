@@ -11,7 +11,7 @@ use crate::control::node_messages::{NodeReply, NodeRequest};
 use crate::paging::attachment::pager_of;
 use crate::paging::pager::PagerOptions;
 use crate::protocol::messages::PAGES;
-use crate::protocol::{Location, NodeId, PAGE};
+use crate::protocol::{NodeId, PAGE};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::Standing;
 use crate::shared_memory::view::REGION;
@@ -51,7 +51,9 @@ impl Shared {
                 let found = format!("{others} processes have it attached");
                 return Err(DomainError::new(format!("remove {volume}"), found, "end them"));
             }
-            self.store.discard_volume(volume)?;
+            // What is on its way to a holder arrives before that is told to drop it.
+            hosted.close();
+            self.store.discard_volume(volume).inspect_err(|_| hosted.open())?;
             self.hosts.forget(volume);
             Ok(())
         });
@@ -98,6 +100,14 @@ impl Shared {
             let is_awaited = self.finish_moves(&mut answers);
             let mut draining = self.members.draining();
             draining.retain(|node| *node != self.here());
+            for hosted in self.hosts.known() {
+                // What a third node has comes home, and leaves for two.
+                let pages = hosted.copies.take_equal().into_iter();
+                let moved = self.bring(hosted.name(), pages, (BEAT, &|| true), |_| {});
+                if let Err(error) = moved {
+                    eprintln!("solera: node: {error}");
+                }
+            }
             for name in self.store.volumes() {
                 if !draining.is_empty()
                     && let Err(error) = self.bring_home(&name, &draining)
@@ -112,11 +122,11 @@ impl Shared {
     fn bring_home(&self, name: &str, draining: &[NodeId]) -> Result<(), DomainError> {
         let hosted = self.hosts.find(name)?;
         let ground = hosted.evictor.ground();
-        let owner_of = |page: u64| match ground.place(page) {
-            Ok(Location::Held(owner, ..)) => Some(owner),
-            _ => None,
+        let is_there = |page: &u64| {
+            let holders =
+                ground.place(*page).map_or([None; 2], |place| place.holders(ground.here()));
+            holders.into_iter().flatten().any(|holder| draining.contains(&holder))
         };
-        let is_there = |page: &u64| owner_of(*page).is_some_and(|owner| draining.contains(&owner));
         let pages = ground.table.touched().filter(is_there);
         // What somebody orders does not wait for a node that does not answer.
         let goes_on = || !self.orders.are_waiting();

@@ -1,5 +1,5 @@
-//! Makes room on a volume's host: sends cold pages to holders, in the background, before a touch
-//! has to wait for it (dissertation, 6.4.2, "Migration").
+//! Makes room on a volume's host: sends cold pages to holders, each to one or to two, in the
+//! background, before a touch has to wait for it (dissertation, 6.4.2, "Migration").
 //!
 //! The node takes stores to a page away in every process that has the region mapped, by the
 //! userfaultfd and the list of mappings that each has handed over. Of a process that is attached
@@ -20,7 +20,9 @@ use crate::node::round_robin::RoundRobin;
 use crate::node::sampling::{Moment, Sample};
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Claimant, Eviction, Installed, NodeId, PAGE, Progress, Shown, Word};
+use crate::protocol::{
+    Claimant, Evicted, Eviction, Installed, NodeId, PAGE, Progress, Shown, Word,
+};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::maps::{Maps, PagedMapping};
 use crate::shared_memory::runs::Runs;
@@ -106,8 +108,13 @@ pub struct Evictor {
     /// A batch's bytes, to be used again.
     spare: Mutex<Vec<u8>>,
     turns: RoundRobin,
+    copy_turns: RoundRobin,
+    /// How many holders are to have each page.
+    pub copies: usize,
     /// Pages that have left.
     pub gone: AtomicU64,
+    /// Of them, those that only one holder took, though there are to be two.
+    pub single: AtomicU64,
 }
 
 /// What came of an attempt to make room.
@@ -157,8 +164,8 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Evictor {
-    /// For a region on this host.
-    pub fn new(ground: SharedRegion) -> Self {
+    /// For a region on this host, of whose pages so many holders are to have each.
+    pub fn new(ground: SharedRegion, copies: usize) -> Self {
         Self {
             ground,
             peers: Mutex::default(),
@@ -166,6 +173,9 @@ impl Evictor {
             begun: Instant::now(),
             spare: Mutex::default(),
             turns: RoundRobin::default(),
+            copy_turns: RoundRobin::default(),
+            copies,
+            single: AtomicU64::new(0),
             gone: AtomicU64::new(0),
         }
     }
@@ -318,6 +328,19 @@ impl Evictor {
         cold.next(policy, |page| table.word(page))
     }
 
+    /// The holder whose turn it is to get pages that another one has.
+    pub fn next_for_copies(&self, holders: &[NodeId]) -> Option<NodeId> {
+        self.copy_turns.next(holders, 1).first().copied()
+    }
+
+    /// It has taken so many of them.
+    pub fn took_copies(&self, holder: NodeId, pages: u64) {
+        match pages {
+            0 => self.copy_turns.passed(holder),
+            pages => self.copy_turns.took(holder, pages),
+        }
+    }
+
     /// Sends up to so many pages away, to the next holders in turn that take them.
     pub fn make_room(
         &self,
@@ -341,8 +364,8 @@ impl Evictor {
             if victims.is_empty() {
                 break;
             }
-            let to = self.turns.next(holders);
-            let left = self.send((to, holders), victims, carrier, patience);
+            let to = self.turns.next(holders, self.copies);
+            let left = self.send((&to, holders), victims, carrier, patience);
             if left == 0 {
                 refusals += 1;
                 continue;
@@ -358,11 +381,11 @@ impl Evictor {
         }
     }
 
-    /// Sends pages to a holder, or has those of the holders keep them that have spares: how many
-    /// have left.
+    /// Sends pages to one holder or two, or has those of the holders keep them that have spares:
+    /// how many have left.
     fn send(
         &self,
-        (to, holders): (NodeId, &[NodeId]),
+        (to, holders): (&[NodeId], &[NodeId]),
         pages: Vec<(u64, Word)>,
         carrier: &dyn Carrier,
         patience: Duration,
@@ -370,68 +393,80 @@ impl Evictor {
         let mut spare = std::mem::take(&mut *lock(&self.spare));
         spare.resize(PAGES * PAGE as usize, 0);
         let view = View::with_buffer(&self.ground, Protecting(self), spare);
-        let (chosen, mut sent, mut stored_there) = (pages.len() as u64, 0, 0);
-        let (mut asked, mut kept_there) = (0, 0);
+        let chosen = pages.len() as u64;
+        let (mut stored_there, mut kept_there) = (0, 0);
         let mut eviction = Eviction::new(to, holders, pages);
         loop {
             match eviction.step(&view) {
                 Progress::Step => {}
                 Progress::Keep(at) => {
                     let pages: Vec<_> = eviction.clean(at).collect();
-                    asked += pages.len() as u64;
                     match carrier.ask(at, &Request::Keep { pages }, patience) {
                         Ok(Answer::Stored(kept)) => {
                             let kept: Vec<_> =
                                 kept.into_iter().map(|one| one == Stored::Kept).collect();
-                            let has = kept.iter().filter(|kept| **kept).count() as u64;
-                            kept_there += has;
                             // The others are sent.
-                            asked -= kept.len() as u64 - has;
+                            kept_there += kept.iter().filter(|kept| **kept).count() as u64;
                             eviction.kept(at, Some(&kept));
                         }
                         _ => eviction.kept(at, None),
                     }
                 }
-                Progress::Send => {
-                    let pages: Vec<_> = eviction.outgoing().map(|one| (one.0, one.1)).collect();
-                    sent = pages.len() as u64;
-                    let request = Request::Store { pages, bytes: view.take_outgoing() };
-                    match carrier.ask(to, &request, patience) {
+                Progress::Send(at) => {
+                    let (pages, places): (Vec<_>, Vec<_>) =
+                        eviction.outgoing(at).map(|one| ((one.0, one.1), *one.2)).unzip();
+                    let request = Request::Store { pages, bytes: view.take_outgoing(&places) };
+                    let mut stored_here = 0;
+                    match carrier.ask(at, &request, patience) {
                         Ok(Answer::Stored(stored)) => {
                             let kept = stored.into_iter().map(|one| one == Stored::Kept);
-                            eviction
-                                .answered(kept.inspect(|kept| stored_there += u64::from(*kept)));
+                            let kept = kept.inspect(|kept| stored_here += u64::from(*kept));
+                            eviction.answered(at, kept);
                         }
-                        _ => eviction.unanswered(),
+                        _ => eviction.unanswered(at),
                     }
                     if let Request::Store { bytes, .. } = request {
-                        view.buffer.replace(bytes);
+                        view.put_outgoing(bytes);
                     }
+                    // Of zeros a holder hears nothing; of clean pages another one does.
+                    match stored_here {
+                        0 => self.turns.passed(at),
+                        pages => self.turns.took(at, pages),
+                    }
+                    stored_there += stored_here;
                 }
-                Progress::Done { gone, zeros } => {
-                    let zeros = u64::from(zeros);
-                    match stored_there {
-                        // Of zeros a holder hears nothing; of clean pages another one does.
-                        0 if sent == 0 && gone > 0 => {}
-                        0 => self.turns.passed(to),
-                        pages => self.turns.took(to, pages),
-                    }
-                    for (what, pages) in [
-                        (Count::Sent, stored_there),
-                        (Count::Clean, kept_there),
-                        (Count::Zero, zeros),
-                        (Count::Refused, (sent - stored_there) + (asked - kept_there)),
-                        (Count::InUse, chosen.saturating_sub(sent + zeros + asked)),
-                    ] {
-                        self.ground.count(what, pages);
-                    }
-                    if gone > 0 {
-                        self.ground.room.tell(gone.into());
+                Progress::Done(evicted) => {
+                    self.count(chosen, (stored_there, kept_there), evicted);
+                    if evicted.gone == 0 && stored_there == 0 {
+                        self.turns.passed(to[0]);
                     }
                     *lock(&self.spare) = view.buffer.take();
-                    return gone.into();
+                    return evicted.gone.into();
                 }
             }
+        }
+    }
+
+    /// Counts what came of a batch.
+    fn count(&self, chosen: u64, (stored_there, kept_there): (u64, u64), evicted: Evicted) {
+        let [gone, zeros, single, stayed] =
+            [evicted.gone, evicted.zeros, evicted.single, evicted.stayed].map(u64::from);
+        let single = if self.copies > 1 { single } else { 0 };
+        let sent = gone.saturating_sub(zeros + kept_there).min(stored_there);
+        for (what, pages) in [
+            (Count::Sent, sent),
+            (Count::Second, stored_there - sent),
+            (Count::Clean, kept_there),
+            (Count::Zero, zeros),
+            (Count::Single, single),
+            (Count::Refused, stayed),
+            (Count::InUse, chosen.saturating_sub(gone + stayed)),
+        ] {
+            self.ground.count(what, pages);
+        }
+        self.single.fetch_add(single, Ordering::Relaxed);
+        if gone > 0 {
+            self.ground.room.tell(gone);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::control::connections::Links;
 use crate::control::status::VolumeStatus;
 use crate::control::transport::Carrier;
 use crate::node::eviction::{Evictor, Made};
+use crate::node::healing::Copies;
 use crate::node::whole_batches;
 use crate::protocol::messages::{Answer, KeptPage, PAGES, Request};
 use crate::protocol::{NodeId, Verdict, reconcile};
@@ -34,6 +35,8 @@ pub struct Hosted {
     uuid: [u8; 16],
     /// Its pages go by this.
     pub evictor: Evictor,
+    /// Its pages that are to lie with two holders.
+    pub copies: Copies,
     links: Links,
     /// Holders that did not answer, and when.
     silent: Mutex<Vec<(NodeId, Instant)>>,
@@ -58,7 +61,7 @@ pub struct Hosts {
 }
 
 /// An idle pair: comparing claims touches no mapping.
-struct NoHands;
+pub struct NoHands;
 
 impl Mapper for NoHands {
     fn install(&self, _: u64, _: Option<&[u8]>, _: bool) -> crate::protocol::Installed {
@@ -85,7 +88,8 @@ impl Hosted {
         self.evictor.make_room(wanted, &self.answering(holders), self, PATIENCE)
     }
 
-    fn work(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    /// It is open, and is not closed as long as that is held.
+    pub fn work(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let working = self.working.read().unwrap_or_else(PoisonError::into_inner);
         (!self.is_closed()).then_some(working)
     }
@@ -117,7 +121,7 @@ impl Hosted {
     }
 
     /// Those that are not left alone.
-    fn answering(&self, holders: &[NodeId]) -> Vec<NodeId> {
+    pub fn answering(&self, holders: &[NodeId]) -> Vec<NodeId> {
         let now = Instant::now();
         let mut silent = lock(&self.silent);
         silent.retain(|one| now - one.1 < LEFT_ALONE);
@@ -142,14 +146,15 @@ impl Hosted {
         }
     }
 
-    /// Has a holder drop what the directory does not place there: how many pages.
+    /// Has a holder drop what the directory does not place there: how many pages. `None`: that is
+    /// not known of all.
     pub fn reconcile(&self, holder: NodeId) -> Option<u64> {
         let view = View::new(self.evictor.ground(), NoHands);
-        let (mut from, mut dropped) = (0, 0);
+        let (mut from, mut dropped, mut equal) = (0, 0, 0);
         loop {
             let answer = self.ask(holder, &Request::Claims { from }, PATIENCE).ok()?;
             let Answer::Claims { claims, next } = answer else { return None };
-            let told = |claim: KeptPage| {
+            let mut told = |claim: KeptPage| {
                 let mut steps = reconcile(claim);
                 loop {
                     match steps.step(holder, &view) {
@@ -159,10 +164,15 @@ impl Hosted {
                             return Some(KeptPage { is_spare: false, ..claim });
                         }
                         Some(Verdict::Spare) => return Some(KeptPage { is_spare: true, ..claim }),
+                        Some(Verdict::Equal) => {
+                            self.copies.has_equal(self, holder, claim);
+                            equal += 1;
+                            return None;
+                        }
                     }
                 }
             };
-            let pages: Vec<_> = claims.into_iter().filter_map(told).collect();
+            let pages: Vec<_> = claims.into_iter().filter_map(&mut told).collect();
             for pages in pages.chunks(PAGES) {
                 let request = Request::Release { pages: pages.to_vec() };
                 self.ask(holder, &request, PATIENCE).ok()?;
@@ -170,7 +180,8 @@ impl Hosted {
             }
             from = match next {
                 Some(next) if next > from => next,
-                _ => return Some(dropped),
+                // It is asked again whether it has them still.
+                _ => return (equal == 0).then_some(dropped),
             };
         }
     }
@@ -186,7 +197,7 @@ impl Hosted {
         lock(&self.asked).iter().map(|(node, of)| (*node, of.0, of.1)).collect()
     }
 
-    fn status(&self) -> VolumeStatus {
+    fn status(&self, gone: &[NodeId]) -> VolumeStatus {
         let ground = self.evictor.ground();
         let table = &ground.table;
         // The node has a slot, too; the dead are there until they are buried.
@@ -200,6 +211,9 @@ impl Hosted {
             evicted: self.evictor.gone.load(Ordering::Relaxed),
             stays: ground.table.share().stays(),
             local: ground.table.share().local(),
+            copies: self.evictor.copies as u8,
+            single: self.copies.single(&self.evictor, gone),
+            healed: self.copies.healed(),
         }
     }
 }
@@ -267,12 +281,22 @@ impl Hosts {
         };
         let links =
             Links::new(self.store.clone(), hello, about.pages, self.wire.clone()).blocking();
-        let (evictor, silent, sure) = (Evictor::new(ground), Mutex::default(), Mutex::default());
+        let evictor = Evictor::new(ground, about.copies.into());
+        let (silent, sure) = (Mutex::default(), Mutex::default());
         let (name_of, uuid, asked) = (name.to_owned(), about.uuid, Mutex::default());
         let (closed, working) = (AtomicBool::new(false), RwLock::new(()));
-        let hosted =
-            Hosted { name: name_of, uuid, evictor, links, silent, sure, asked, closed, working };
-        let hosted = Arc::new(hosted);
+        let hosted = Arc::new(Hosted {
+            name: name_of,
+            uuid,
+            evictor,
+            copies: Copies::default(),
+            links,
+            silent,
+            sure,
+            asked,
+            closed,
+            working,
+        });
         all.insert(name.to_owned(), Arc::clone(&hosted));
         Ok(hosted)
     }
@@ -283,7 +307,7 @@ impl Hosts {
     }
 
     /// Those that are served: as many as were there at the last beat, or since.
-    fn known(&self) -> Vec<Arc<Hosted>> {
+    pub fn known(&self) -> Vec<Arc<Hosted>> {
         self.all().values().cloned().collect()
     }
 
@@ -362,10 +386,12 @@ impl Hosts {
         self.served().iter().for_each(|hosted| hosted.reconcile_with(nodes, anew));
     }
 
-    /// Pages of the regions of this node's volumes.
-    pub fn promised(&self) -> u64 {
+    /// Pages of the regions of this node's volumes; and of those that have two copies.
+    pub fn promised(&self) -> (u64, u64) {
         let about = |name: &String| self.store.volume_about(name).ok().flatten();
-        self.store.volumes().iter().filter_map(about).map(|about| about.pages).sum()
+        let all: Vec<_> = self.store.volumes().iter().filter_map(about).collect();
+        let twice = all.iter().filter(|about| about.copies == 2);
+        (all.iter().map(|about| about.pages).sum(), twice.map(|about| about.pages).sum())
     }
 
     /// Pages that the page files of this node's volumes have.
@@ -378,8 +404,8 @@ impl Hosts {
         self.store.volumes().iter().map(of).sum()
     }
 
-    /// How they are.
-    pub fn status(&self) -> Vec<VolumeStatus> {
-        self.served().iter().map(|hosted| hosted.status()).collect()
+    /// How they are, where these nodes were removed.
+    pub fn status(&self, gone: &[NodeId]) -> Vec<VolumeStatus> {
+        self.served().iter().map(|hosted| hosted.status(gone)).collect()
     }
 }

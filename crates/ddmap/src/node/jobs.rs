@@ -9,10 +9,11 @@ use super::rollback::way_back;
 use super::{BEAT, NODE_TIMEOUT, Shared, TICK, say, say_hello};
 use crate::control::local_socket::{JobProgress, LocalReply};
 use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
+use crate::control::room::Room;
 use crate::node::host::Hosted;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Flags, Location, NodeId, PAGE, State, Version};
+use crate::protocol::{Flags, NodeId, PAGE, State, Version};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::migration::{Moved, Tables};
 use crate::shared_memory::store::Standing;
@@ -220,11 +221,11 @@ impl Shared {
         }
         let ground = hosted.evictor.ground();
         let stays = |page: &u64| ground.table.word(*page).flags().has(Flags::STAYS);
-        let owner = |page: u64| match ground.place(page) {
-            Ok(Location::Held(owner, ..)) => owner.number(),
-            _ => 0,
+        let there = |page: &u64| {
+            let holders =
+                ground.place(*page).map_or([None; 2], |place| place.holders(ground.here()));
+            holders.into_iter().flatten().any(|holder| holder.number() == to)
         };
-        let there = |page: &u64| owner(*page) == to;
         let stays = ground.table.touched().filter(stays).count() as u64;
         let free = self.free_of(&target).unwrap_or(target.free());
         let room = free + ground.table.touched().filter(there).count() as u64;
@@ -236,7 +237,29 @@ impl Shared {
             );
             return refused(found, "have that node keep less, or give it more --capacity");
         }
+        self.check_pairs(hosted, to, asked)?;
         Ok(target)
+    }
+
+    /// Refuses a host besides which there is no room for two copies of the volume's pages.
+    fn check_pairs(&self, hosted: &Hosted, to: u16, asked: &str) -> Result<(), DomainError> {
+        if hosted.evictor.copies < 2 {
+            return Ok(());
+        }
+        let pages = hosted.evictor.ground().table.pages();
+        let mut members = self.members.list();
+        if let Some(own) = members.iter_mut().find(|one| one.node == self.about.node) {
+            let told = self.told_of();
+            (own.promised, own.promised_twice) = (told.promised, told.promised_twice);
+            own.promised = own.promised.saturating_sub(pages);
+            own.promised_twice = own.promised_twice.saturating_sub(pages);
+        }
+        let room = Room::of(&members, to);
+        if room.holders < 2 || pages > room.twice() {
+            let advice = "choose another one, or start another node: solera node --join";
+            return Err(DomainError::new(asked, room.text(pages), advice));
+        }
+        Ok(())
     }
 
     /// Pages that are free on a node now: what was heard of it may be older than the last move.
@@ -277,7 +300,7 @@ impl Shared {
         }
         let about = self.store.volume_about(volume)?;
         let about = about.ok_or_else(|| refused("it is gone".to_owned(), ""))?;
-        let moved = Moved::new(volume, about.uuid, (about.pages, about.term + 1), target.node);
+        let moved = Moved::new(volume, &about, target.node);
         self.store.set_going(&moved)?;
         let reached = |error: String| {
             refused(format!("node {} at {}: {error}", target.node, target.address), "try again")

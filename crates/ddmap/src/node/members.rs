@@ -1,16 +1,13 @@
 //! Who is in a domain. Its first node, number 1, gives out the numbers and knows all; every other
 //! one tells it each second that it is there, and hears of the rest.
 
-use crate::control::node_messages::{Member, NodeReply};
+use crate::control::node_messages::{Member, NODE_TIMEOUT, NodeReply};
 use crate::node::uptime::Uptime;
 use crate::protocol::NodeId;
 use crate::shared_memory::store::{Listed, Standing};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// A node that was not heard of for so long gets no pages.
-pub const NODE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A node, and when it was heard of, by this one's clock.
 type Heard = (Member, Duration);
@@ -156,6 +153,13 @@ impl Members {
         let all = self.all();
         let gone = all.iter().filter(|one| one.0.standing == Standing::Gone);
         gone.filter_map(|one| NodeId::new(one.0.node)).collect()
+    }
+
+    /// The nodes that were not heard of lately, or were removed.
+    pub fn silent(&self) -> Vec<NodeId> {
+        let all = self.all();
+        let silent = |one: &&Heard| one.0.standing == Standing::Gone || !self.is_heard(one);
+        all.iter().filter(silent).filter_map(|one| NodeId::new(one.0.node)).collect()
     }
 
     /// What the first node has told.

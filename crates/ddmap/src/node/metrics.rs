@@ -34,7 +34,7 @@ struct Counters {
     help: &'static str,
 }
 
-const COUNTERS: [Counters; 8] = [
+const COUNTERS: [Counters; 9] = [
     Counters {
         name: "fetch_bytes_total",
         label: "",
@@ -48,10 +48,16 @@ const COUNTERS: [Counters; 8] = [
         help: "Bytes of pages that were sent to holders.",
     },
     Counters {
+        name: "second_copy_bytes_total",
+        label: "",
+        of: &[("", Count::Second, PAGE)],
+        help: "Bytes of pages that were sent to a second holder, too.",
+    },
+    Counters {
         name: "evicted_pages_total",
         label: "kind",
         of: &[("dirty", Count::Sent, 1), ("clean", Count::Clean, 1), ("zero", Count::Zero, 1)],
-        help: "Pages that left the host: sent (there is one copy), or zeros, sent to nobody.",
+        help: "Pages that left the host: sent (each counts once), or zeros, sent to nobody.",
     },
     Counters {
         name: "fault_waited_for_eviction_total",
@@ -199,6 +205,13 @@ impl Shared {
             for of in &volumes {
                 text.sample(name, &[("volume", &*of.name)], ground(of)[at] * PAGE);
             }
+        }
+        let help = "Pages that one holder has, and are to have two.";
+        text.family("single_pages", "gauge", help);
+        let gone = self.members.gone();
+        for of in &volumes {
+            let single = of.hosted.copies.single(&of.hosted.evictor, &gone);
+            text.sample("single_pages", &[("volume", &*of.name)], single);
         }
         touches(&mut text, &volumes);
         for family in COUNTERS.iter().chain([&FALLBACKS]) {

@@ -6,12 +6,14 @@
 //! | evictor | makes room when somebody wants it; lets time go on |
 //! | beat | tells the first node that this one is there; buries the dead; has holders drop pages |
 //! | drain | brings home what nodes keep that are to give their pages up |
+//! | healer | gives pages a second holder that have lost theirs |
 //! | two of the server | answer other nodes and their programs |
 
 mod administration;
 mod arrivals;
 mod descriptors;
 pub mod eviction;
+pub mod healing;
 pub mod held_region;
 pub mod host;
 mod jobs;
@@ -26,13 +28,13 @@ pub mod service;
 mod uptime;
 
 use crate::control::local_socket::{self, Local, LocalReply, LocalRequest};
-use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
+use crate::control::node_messages::{self, Member, NODE_TIMEOUT, NodeReply, NodeRequest};
 use crate::control::preferences::Preferences;
 use crate::control::status::Status;
 use crate::node::eviction::Peer;
 use crate::node::host::Hosts;
 use crate::node::jobs::{Order, Orders};
-use crate::node::members::{Members, NODE_TIMEOUT};
+use crate::node::members::Members;
 use crate::node::scheduling::be_prompt;
 use crate::node::service::Answering;
 use crate::protocol::messages::{Answer, PAGES, Request};
@@ -466,15 +468,17 @@ impl Shared {
         let spares = self.answering.spares();
         let used = self.room.used().saturating_sub(spares);
         let kept = self.kept().saturating_sub(spares);
-        Member { used, kept, promised: self.hosts.promised(), ..self.about.clone() }
+        let (promised, promised_twice) = self.hosts.promised();
+        Member { used, kept, promised, promised_twice, ..self.about.clone() }
     }
 
     fn begin(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let [evictor, beat, drain] = [(); 3].map(|()| Arc::clone(self));
+        let [evictor, beat, drain, healer] = [(); 4].map(|()| Arc::clone(self));
         Ok(vec![
             thread::Builder::new().name("evictor".to_owned()).spawn(move || evictor.evict())?,
             thread::Builder::new().name("beat".to_owned()).spawn(move || beat.beat())?,
             thread::Builder::new().name("drain".to_owned()).spawn(move || drain.drain())?,
+            thread::Builder::new().name("healer".to_owned()).spawn(move || healer.heal())?,
         ])
     }
 
@@ -547,6 +551,7 @@ impl Shared {
                 },
             }
             self.write_members();
+            self.room.set_silent(&self.members.silent());
             let died = self.hosts.bury();
             let lives = self.members.lives();
             for (node, _) in lives.iter().filter(|one| !heard.contains(one)) {
@@ -634,12 +639,13 @@ impl Shared {
         if let Some(own) = nodes.iter_mut().find(|one| one.node == self.about.node) {
             let told = self.told_of();
             (own.used, own.promised, own.kept) = (told.used, told.promised, told.kept);
+            own.promised_twice = told.promised_twice;
         }
         Status {
             domain: self.domain.clone(),
             node: self.about.node,
             nodes,
-            volumes: self.hosts.status(),
+            volumes: self.hosts.status(&self.members.gone()),
             kept: self.answering.status(),
         }
     }

@@ -20,9 +20,10 @@ impl RoundRobin {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The holder whose turn it is, of at least one: that has taken least. One that comes, or comes
-    /// back, begins where the last one is: it does not get all until it has as many.
-    pub fn next(&self, holders: &[NodeId]) -> NodeId {
+    /// The holders whose turn it is, as many as are wanted, or all: those that have taken least.
+    /// One that comes, or comes back, begins where the last one is: it does not get all until it
+    /// has as many.
+    pub fn next(&self, holders: &[NodeId], wanted: usize) -> Vec<NodeId> {
         let mut taken = self.taken();
         taken.retain(|one| holders.contains(&one.0));
         let least = taken.iter().map(|one| one.1).min().unwrap_or(0);
@@ -31,8 +32,11 @@ impl RoundRobin {
                 taken.push((*holder, least));
             }
         }
-        let of = |holder: &&NodeId| taken.iter().find(|one| one.0 == **holder).map(|one| one.1);
-        *holders.iter().min_by_key(of).unwrap_or(&holders[0])
+        let of = |holder: &NodeId| taken.iter().find(|one| one.0 == *holder).map(|one| one.1);
+        let mut next = holders.to_vec();
+        next.sort_by_key(of);
+        next.truncate(wanted);
+        next
     }
 
     /// A holder has taken so many pages.
@@ -61,7 +65,7 @@ mod tests {
         let (all, turns) = (nodes(2..2 + holders), RoundRobin::default());
         let mut got = vec![0; holders.into()];
         for size in sizes.iter().cycle().take(1000) {
-            let to = turns.next(&all);
+            let to = turns.next(&all, 1)[0];
             got[usize::from(to.number() - 2)] += size;
             turns.took(to, *size);
         }
@@ -82,14 +86,15 @@ mod tests {
     #[test]
     fn a_holder_that_takes_none_loses_its_turn_and_one_that_comes_gets_no_more_than_others() {
         let (all, turns) = (nodes(2..5), RoundRobin::default());
-        turns.passed(turns.next(&all[..2]));
-        assert_eq!(turns.next(&all[..2]), all[1]);
+        turns.passed(turns.next(&all[..2], 1)[0]);
+        assert_eq!(turns.next(&all[..2], 1), all[1..2]);
+        assert_eq!(turns.next(&all[..2], 2), [all[1], all[0]]);
         for _ in 0..100 {
-            turns.took(turns.next(&all[..2]), 64);
+            turns.took(turns.next(&all[..2], 1)[0], 64);
         }
         let next: Vec<_> = (0..30)
             .map(|_| {
-                let to = turns.next(&all);
+                let to = turns.next(&all, 1)[0];
                 turns.took(to, 64);
                 to
             })

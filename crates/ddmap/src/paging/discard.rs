@@ -31,7 +31,7 @@ impl RegionPager {
         let view = View::new(&self.ground, ProcessMapper::new(self, 0, None));
         while !discard.step(&view) {}
         for (page, owner, version) in discard.owed() {
-            self.owe(Some(Owed { to: owner, kept: KeptPage::new(page, version) }));
+            self.owe([Owed { to: owner, kept: KeptPage::new(page, version) }]);
         }
     }
 

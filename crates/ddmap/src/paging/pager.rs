@@ -18,12 +18,11 @@ pub use crate::paging::options::PagerOptions;
 use crate::paging::prefetch::PrefetchMode;
 use crate::paging::private_mappings::Private;
 use crate::paging::remote_reads::RemoteReads;
+use crate::paging::request_pages::Wanted;
 use crate::paging::sampling;
 use crate::paging::{first_touches, pagers, request_pages, restarts};
 use crate::protocol::messages::{Answer, PAGES};
-use crate::protocol::{
-    Fault, Flags, Host, Location, Next, NodeId, Owed, PAGE, State, Version, Why,
-};
+use crate::protocol::{Fault, Flags, Host, Location, Next, NodeId, Owed, PAGE, State, Why};
 use crate::shared_memory::counters::{Count, Counted, Touch};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::fork_lock::ForkLock;
@@ -44,6 +43,8 @@ use std::time::{Duration, Instant};
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// A call holds this part of a node's pages, at most.
 const HELD_PART: u64 = 16;
+/// A holder that does not give a page by then is left alone, if another one has it, too.
+const SECOND: Duration = Duration::from_secs(1);
 /// Times that a touch asks for room in a row, while there is some, without a pause.
 const IN_VAIN: u32 = 64;
 
@@ -337,7 +338,7 @@ impl RegionPager {
             match fault.step(&view) {
                 Next::Step => {}
                 Next::Done(owed) => {
-                    self.owe_here(owed);
+                    owed.into_iter().flatten().for_each(|owed| self.owe_here(owed));
                     self.ground.table.heat(page, word, self.ground.tick());
                     self.ground.touched(mapper::kind(), begun);
                     if first_touches::begins_at(word) {
@@ -443,14 +444,14 @@ impl RegionPager {
         (touched, stores): (Option<PagedMapping>, bool),
     ) -> Next {
         let mut first = Next::Again;
-        let mut asked: Vec<(NodeId, Version, Fault<usize>, bool)> = Vec::new();
+        let mut asked: Vec<Wanted> = Vec::new();
         let mut fresh = Vec::new();
         let view = View::new(&self.ground, ProcessMapper::new(self, pages[0], touched));
         for (at, page) in pages.iter().enumerate() {
             let mut fault = Fault::new(*page, self.is_store(touched, stores));
             let next = self.prepare(&mut fault, &view);
             if let Next::Ask(owner, version) = next {
-                asked.push((owner, version, fault, at == 0));
+                asked.push(Wanted { owner, version, fault, is_first: at == 0 });
             } else if next == Next::Step {
                 fresh.push(fault);
             } else if at == 0 {
@@ -467,25 +468,30 @@ impl RegionPager {
                 first = next;
             }
         });
-        while let Some(owner) = asked.first().map(|one| one.0) {
-            let (mut now, later) = asked.into_iter().partition(|one| one.0 == owner);
+        while let Some(owner) = asked.first().map(|one| one.owner) {
+            let (mut now, later) = asked.into_iter().partition(|one| one.owner == owner);
             asked = later;
             if let Some(next) = self.ask(owner, &mut now, &view) {
                 first = next;
             }
+            // What that one has not given others have.
+            asked.append(&mut now);
         }
         first
     }
 
     /// Asks a holder for pages, and installs them: gives what came of the first one, if it is
-    /// among them.
+    /// among them. Those are left that another holder is to be asked for.
     fn ask(
         &self,
         owner: NodeId,
-        asked: &mut [(NodeId, Version, Fault<usize>, bool)],
+        asked: &mut Vec<Wanted>,
         view: &View<'_, ProcessMapper<'_>>,
     ) -> Option<Next> {
-        let pages: Vec<_> = asked.iter().map(|one| (one.2.page(), one.1)).collect();
+        let pages: Vec<_> = asked.iter().map(|one| (one.fault.page(), one.version)).collect();
+        let has_another = asked.iter().any(|one| one.fault.has_another());
+        let patience = self.wishes.patience;
+        let patience = if has_another { patience.min(SECOND) } else { patience };
         let releases = self.take_owed(owner);
         let next = request_pages::next(
             &self.ground,
@@ -494,7 +500,10 @@ impl RegionPager {
         );
         let fetch = Fetch { pages, releases: releases.clone(), next };
         self.apart.iter().for_each(|apart| apart.pages_come(&self.ground));
-        let answer = self.carrier.fetch(owner, fetch, self.wishes.patience);
+        let answer = self.carrier.fetch(owner, fetch, patience);
+        if interruption::interrupted().is_none() {
+            self.ground.heard(owner, answer.is_ok());
+        }
         self.see_what_was_given_up(false);
         if !matches!(answer, Ok(Answer::Fetched { .. })) {
             self.ground.count(Count::Unanswered, 1);
@@ -509,7 +518,7 @@ impl RegionPager {
             _ => None,
         };
         let (mut first, mut at) = (None, 0);
-        for (number, (_, _, fault, is_first)) in asked.iter_mut().enumerate() {
+        for (number, Wanted { fault, is_first, .. }) in asked.iter_mut().enumerate() {
             match found.as_ref().map(|found| found[number]) {
                 None if !gone => fault.unanswered(),
                 None | Some(false) => fault.refused(),
@@ -522,8 +531,13 @@ impl RegionPager {
                 }
             }
         }
-        let touched = asked.iter().find(|one| one.3).map(|one| one.2.page());
-        let mut faults: Vec<_> = asked.iter_mut().map(|one| &mut one.2).collect();
+        let asks = |one: &mut Wanted| one.fault.asks().is_none();
+        let mut over: Vec<_> = asked.extract_if(.., asks).collect();
+        for one in asked {
+            (one.owner, one.version) = one.fault.asks().unwrap_or((one.owner, one.version));
+        }
+        let touched = over.iter().find(|one| one.is_first).map(|one| one.fault.page());
+        let mut faults: Vec<_> = over.iter_mut().map(|one| &mut one.fault).collect();
         self.finish(&mut faults, view, |page, next| {
             if Some(page) == touched {
                 first = Some(next);
@@ -597,8 +611,8 @@ impl RegionPager {
             match fault.step(view) {
                 Next::Step => {}
                 Next::Done(owed) => {
-                    self.owe(owed);
-                    return Next::Done(None);
+                    self.owe(owed.into_iter().flatten());
+                    return Next::Done(Default::default());
                 }
                 next => return next,
             }

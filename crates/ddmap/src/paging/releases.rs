@@ -16,20 +16,19 @@ impl RegionPager {
         self.owed.lock()
     }
 
-    /// A page's old owner is to hear of it.
-    pub(super) fn owe(&self, owed: Option<Owed>) {
+    /// Pages' old owners are to hear of it.
+    pub(super) fn owe(&self, owed: impl IntoIterator<Item = Owed>) {
         self.owed().extend(owed);
     }
 
     /// The same in a signal handler: without a wait, and without the heap. What is not noted is
     /// found when claims are compared.
-    pub(super) fn owe_here(&self, owed: Option<Owed>) {
-        if let Some(one) = owed
-            && let Ok(mut all) = self.owed.get().try_lock()
+    pub(super) fn owe_here(&self, owed: Owed) {
+        if let Ok(mut all) = self.owed.get().try_lock()
             && all.len() < all.capacity()
         {
-            all.push(one);
-        } else if owed.is_some() {
+            all.push(owed);
+        } else {
             self.ground.table.set_in_vain();
         }
     }

@@ -13,10 +13,11 @@
 //!
 //! Locks: a shard's, for a moment; none while a holder is asked.
 
+use crate::control::interruption;
 use crate::control::transport::Carrier;
 use crate::paging::line_cache::{Found, Shard};
 use crate::protocol::messages::{Answer, Lines, Request};
-use crate::protocol::{Location, NodeId, PAGE, State, Version, Word};
+use crate::protocol::{NodeId, PAGE, State, Version, Word};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::fork_lock::ForkLock;
 use crate::shared_memory::view::SharedRegion;
@@ -88,14 +89,8 @@ struct Seen {
 fn seen(ground: &SharedRegion, page: u64) -> Option<Seen> {
     // In this order: see above.
     let word = ground.table.word(page);
-    match ground.place(page) {
-        Ok(Location::Held(owner, version, _))
-            if word.state() == State::Absent && owner != ground.here() =>
-        {
-            Some(Seen { word, owner, version })
-        }
-        _ => None,
-    }
+    let (owner, version) = ground.giver(page).filter(|_| word.state() == State::Absent)?;
+    Some(Seen { word, owner, version })
 }
 
 impl RemoteReads {
@@ -187,6 +182,9 @@ impl RemoteReads {
     ) -> bool {
         let request = Request::Lines { lines, version: before.version };
         let answer = carrier.ask(before.owner, &request, PATIENCE);
+        if interruption::interrupted().is_none() {
+            ground.heard(before.owner, answer.is_ok());
+        }
         let Ok(Answer::Lined(Some(bytes))) = answer else { return false };
         let is_same = |now: Seen| (now.word, now.version) == (before.word, before.version);
         if bytes.len() != lines.bytes() || !seen(ground, lines.page()).is_some_and(is_same) {

@@ -43,10 +43,11 @@ pub struct RepairReport {
 struct Claims {
     /// It is in the host's page file, in this version.
     here: Option<Version>,
-    /// The latest that a holder keeps, if it can be the page.
-    kept: Option<(NodeId, Version)>,
-    /// The node at which the directory places it says that it has not got it.
-    denied: bool,
+    /// The latest that a holder keeps, or that two do, if it can be the page.
+    kept: Option<(NodeId, Version, Option<NodeId>)>,
+    /// The nodes at which the directory places it say that they have not got it: the first one, and
+    /// the second one, which may be none.
+    denied: [bool; 2],
     /// It is known that somebody has touched it.
     touched: bool,
     /// It is zeros since this version, and nobody has it.
@@ -61,12 +62,14 @@ fn decide(
 ) -> Option<Location> {
     let latest = match (claims.here, claims.kept) {
         // What was on its way when the node died may have arrived.
-        (Some(own), Some((_, kept))) if !own.is_later_than(kept) => Some((here, kept.later(1))),
-        (Some(own), _) => Some((here, own)),
+        (Some(own), Some((_, kept, _))) if !own.is_later_than(kept) => {
+            Some((here, kept.later(1), None))
+        }
+        (Some(own), _) => Some((here, own, None)),
         (None, kept) => kept,
     };
     let or_lost = |owner: Option<NodeId>, known: Version| {
-        let found = latest.map(|(node, version)| Location::Held(node, version, None));
+        let found = latest.map(|(node, version, other)| Location::Held(node, version, other));
         found.or(claims.empty.map(Location::Void)).unwrap_or(Location::Lost(owner, known))
     };
     match place {
@@ -78,9 +81,12 @@ fn decide(
         Ok(Location::Held(owner, version, _)) if owner == here => {
             claims.here.is_none().then(|| or_lost(Some(owner), version))
         }
-        Ok(Location::Held(owner, version, _)) => {
-            claims.denied.then(|| or_lost(Some(owner), version))
-        }
+        Ok(Location::Held(owner, version, other)) => match (claims.denied, other) {
+            ([false, false], _) | ([false, _], None) => None,
+            ([true, false], Some(other)) => Some(Location::Held(other, version, None)),
+            ([false, true], Some(_)) => Some(Location::Held(owner, version, None)),
+            _ => Some(or_lost(Some(owner), version)),
+        },
         Ok(lost @ Location::Lost(owner, version)) => {
             Some(or_lost(owner, version)).filter(|right| *right != lost)
         }
@@ -91,7 +97,7 @@ fn decide(
 
 /// What holders keep: of each page the latest, and each node's own.
 struct HeldRegion {
-    latest: HashMap<u64, (NodeId, Version)>,
+    latest: HashMap<u64, (NodeId, Version, Option<NodeId>)>,
     all: HashMap<(u64, NodeId), Version>,
     silent: Vec<NodeId>,
     /// The nodes that the domain has, or had.
@@ -128,9 +134,11 @@ fn ask_all(store: &Store, links: &Links, here: NodeId) -> HeldRegion {
             };
             for KeptPage { page, version, .. } in claims {
                 kept.all.insert((page, node), version);
-                let latest = kept.latest.entry(page).or_insert((node, version));
+                let latest = kept.latest.entry(page).or_insert((node, version, None));
                 if version.is_later_than(latest.1) {
-                    *latest = (node, version);
+                    *latest = (node, version, None);
+                } else if version == latest.1 && node != latest.0 {
+                    latest.2.get_or_insert(node);
                 }
             }
             next = more.filter(|more| *more > from);
@@ -213,13 +221,16 @@ fn look(
         return;
     }
     let in_file = (claimed || word.state().is_here()) && ground.is_in_file(page);
-    let can_be = |kept: &(NodeId, Version)| in_file || kept.1.is_later_than(word.version());
-    let denied = match place {
-        Ok(Location::Held(owner, version, _)) if owner != ground.here() => {
-            !kept.silent.contains(&owner) && kept.all.get(&(page, owner)) != Some(&version)
-        }
-        _ => false,
-    };
+    let can_be =
+        |kept: &(NodeId, Version, Option<NodeId>)| in_file || kept.1.is_later_than(word.version());
+    let denied = place.map_or([false; 2], |place| {
+        place.holders(ground.here()).map(|node| {
+            node.is_some_and(|node| {
+                let has = kept.all.get(&(page, node)) == Some(&place.version());
+                !kept.silent.contains(&node) && !has
+            })
+        })
+    });
     let claims = Claims {
         here: in_file.then_some(word.version()),
         kept: kept.latest.get(&page).copied().filter(can_be),
@@ -266,7 +277,9 @@ mod tests {
     fn the_latest_claim_is_the_page_where_the_directory_is_wrong() {
         let [here, other, third] = [1, 2, 3].map(|number| NodeId::new(number).unwrap());
         let none = Claims::default();
-        let kept = |node, number| Claims { kept: Some((node, version(number))), ..none };
+        let kept = |node, number| Claims { kept: Some((node, version(number), None)), ..none };
+        let denied = |one, two, claims| Claims { denied: [one, two], ..claims };
+        let two = |node, number, other| Location::Held(node, version(number), Some(other));
         let held = |node, number| Location::Held(node, version(number), None);
         let lost = |node, number| Location::Lost(node, version(number));
         let damaged = || Err(DamagedPlace(7));
@@ -288,17 +301,23 @@ mod tests {
             (Ok(Location::Void(version(0))), Claims { touched: true, ..none }, Some(lost(None, 1))),
             // The one that it names has not got it.
             (Ok(held(here, 5)), none, Some(lost(Some(here), 5))),
-            (Ok(held(other, 5)), Claims { denied: true, ..none }, Some(lost(Some(other), 5))),
-            (Ok(held(other, 5)), Claims { denied: true, ..kept(third, 4) }, Some(held(third, 4))),
+            (Ok(held(other, 5)), denied(true, false, none), Some(lost(Some(other), 5))),
+            (Ok(held(other, 5)), denied(true, false, kept(third, 4)), Some(held(third, 4))),
+            // Of two.
+            (Ok(two(other, 5, third)), kept(other, 5), None),
+            (Ok(two(other, 5, third)), denied(true, false, kept(third, 5)), Some(held(third, 5))),
+            (Ok(two(other, 5, third)), denied(false, true, kept(other, 5)), Some(held(other, 5))),
+            (Ok(two(other, 5, third)), denied(true, true, none), Some(lost(Some(other), 5))),
+            (
+                damaged(),
+                Claims { kept: Some((other, version(5), Some(third))), ..none },
+                Some(two(other, 5, third)),
+            ),
             // Zeros: nobody has them.
             (Ok(Location::Void(version(0))), empty(5), Some(Location::Void(version(5)))),
             (damaged(), empty(5), Some(Location::Void(version(5)))),
             (Ok(Location::Void(version(5))), empty(5), None),
-            (
-                Ok(held(other, 4)),
-                Claims { denied: true, ..empty(5) },
-                Some(Location::Void(version(5))),
-            ),
+            (Ok(held(other, 4)), denied(true, false, empty(5)), Some(Location::Void(version(5)))),
             (Ok(lost(None, 5)), empty(5), Some(Location::Void(version(5)))),
             // It has come back.
             (Ok(lost(Some(other), 5)), kept(other, 5), Some(held(other, 5))),

@@ -6,13 +6,22 @@
 
 use crate::paging::prefetch::{Plan, PrefetchMode, Touches};
 use crate::protocol::messages::PAGES;
-use crate::protocol::{Location, NodeId, State, Version};
+use crate::protocol::{Fault, NodeId, State, Version};
 use crate::shared_memory::counters::Count;
 use crate::shared_memory::view::SharedRegion;
 use std::cell::RefCell;
 
 thread_local! {
     static TOUCHES: RefCell<Touches> = const { RefCell::new(Touches::new()) };
+}
+
+/// A page that a holder is asked for.
+pub(super) struct Wanted {
+    pub owner: NodeId,
+    pub version: Version,
+    pub fault: Fault<usize>,
+    /// Somebody has touched it.
+    pub is_first: bool,
 }
 
 /// Pages of different regions lie so far from each other, for a thread that touches both.
@@ -36,11 +45,9 @@ pub(super) fn next(ground: &SharedRegion, owner: NodeId, pages: &[u64]) -> Vec<(
     // vain.
     let most = if pages.len() as u64 > now.pages { PAGES } else { pages.len() };
     let plan = Plan { pages: most as u64, ..now };
-    let held = |page: u64| match ground.place(page) {
-        Ok(Location::Held(of, version, _)) if of == owner && is_absent(ground, page) => {
-            Some((page, version))
-        }
-        _ => None,
+    let held = |page: u64| {
+        let (of, version) = ground.giver(page)?;
+        (of == owner && is_absent(ground, page)).then_some((page, version))
     };
     plan.behind(*last, end).filter_map(held).collect()
 }
@@ -57,10 +64,8 @@ pub fn with_those_ahead(
     ahead: PrefetchMode,
     mut pages: Vec<u64>,
 ) -> Vec<u64> {
-    let owner_of = |page: u64| match ground.place(page) {
-        Ok(Location::Held(owner, ..)) if is_absent(ground, page) => Some(owner),
-        _ => None,
-    };
+    let owner_of =
+        |page: u64| ground.giver(page).filter(|_| is_absent(ground, page)).map(|of| of.0);
     let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) else {
         return pages;
     };

@@ -49,7 +49,7 @@ struct Leaf {
     stage: Stage,
     /// What its word says in the end.
     after: Word,
-    owed: Option<(NodeId, Version)>,
+    owed: ([Option<NodeId>; 2], Version),
 }
 
 /// Pages on their way to be void.
@@ -66,7 +66,10 @@ pub struct Discard {
 impl Discard {
     /// Nobody wants what these pages held, whose words were seen so. What somebody is at stays.
     pub fn new(pages: impl IntoIterator<Item = (u64, Word)>) -> Self {
-        let leaf = |(page, word)| Leaf { page, word, stage: Stage::Claim, after: word, owed: None };
+        let leaf = |(page, word)| {
+            let owed = ([None; 2], Version::default());
+            Leaf { page, word, stage: Stage::Claim, after: word, owed }
+        };
         let leaves = pages.into_iter().map(leaf).collect();
         Self { leaves, stage: Stage::Claim, at: 0, is_of_lost: false }
     }
@@ -105,7 +108,10 @@ impl Discard {
 
     /// At the end: what holders are to drop.
     pub fn owed(&self) -> impl Iterator<Item = (u64, NodeId, Version)> {
-        self.leaves.iter().filter_map(|leaf| leaf.owed.map(|(node, v)| (leaf.page, node, v)))
+        self.leaves.iter().flat_map(|leaf| {
+            let (nodes, version) = leaf.owed;
+            nodes.into_iter().flatten().map(move |node| (leaf.page, node, version))
+        })
     }
 }
 
@@ -182,8 +188,7 @@ impl Leaf {
             }
             // Its spare is in an earlier version.
             Ok(Location::Held(owner, version, other)) => {
-                let keeps = if owner == here { other } else { Some(owner) };
-                self.owed = keeps.map(|node| (node, version));
+                self.owed = ([Some(owner).filter(|owner| *owner != here), other], version);
                 version.later(1)
             }
             Ok(Location::Lost(_, version)) if made(Mistake::LostKeepsVersion) => version,

@@ -1,14 +1,19 @@
-//! How the host's node sends pages to a holder, to make room (`docs/engines.md`, "How pages leave";
-//! dissertation, 6.4.2).
+//! How the host's node sends pages to a holder, or to two, to make room (`docs/engines.md`, "How
+//! pages leave"; dissertation, 6.4.2).
 //!
-//! Persistence order: the holder has the bytes, then the directory says so, then the page is a hole
-//! here, then the word says so. A page that is all zeros goes nowhere: the directory says *void*,
-//! and the word does, at the end.
+//! Persistence order: the holders have the bytes, then the directory says so, then the page is a
+//! hole here, then the word says so. A page that is all zeros goes nowhere: the directory says
+//! *void*, and the word does, at the end.
 //!
 //! A *clean* page is protected, and goes to the node that keeps a spare of it, which is asked to
 //! keep that in the version in which the page would be sent. What the node says it has not got is
-//! sent to the batch's holder, as all others are, behind that. Whether a page is clean its state
+//! sent to the batch's holders, as all others are, behind that. Whether a page is clean its state
 //! says, which is compared when it is claimed.
+//!
+//! Of two holders both are asked, one behind the other; the directory names those that have said
+//! that they keep the page. Where only one does, the page lies there alone (a host whose second
+//! holder is away must not stop) until it is given to another one (`healing.rs`). The other one may
+//! have it all the same, in that version and with those bytes.
 //!
 //! CRASH: a word that is *leaving* names the node that died. Whoever wants the page, or the node
 //! when it is back, goes by the directory: if the page is held here still, it stays, in a version
@@ -24,16 +29,24 @@ pub enum Progress {
     Step,
     /// This node is to keep [`Eviction::clean`]; then [`Eviction::kept`].
     Keep(NodeId),
-    /// [`Eviction::outgoing`] is to be sent; then [`Eviction::answered`] or
+    /// [`Eviction::outgoing`] is to be sent to this node; then [`Eviction::answered`] or
     /// [`Eviction::unanswered`].
-    Send,
-    /// It is over: so many pages are gone, so many of them sent to nobody, since they are zeros.
-    Done {
-        /// Pages that are holes now.
-        gone: u32,
-        /// Of them, pages that are zeros.
-        zeros: u32,
-    },
+    Send(NodeId),
+    /// It is over.
+    Done(Evicted),
+}
+
+/// What came of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Evicted {
+    /// Pages that are holes now.
+    pub gone: u32,
+    /// Of them, pages that were sent to nobody, since they are zeros.
+    pub zeros: u32,
+    /// Of them, pages that one holder has, or no more.
+    pub single: u32,
+    /// Pages that nobody has taken, and that are here as before.
+    pub stayed: u32,
 }
 
 /// How far a page is. No page goes back.
@@ -57,7 +70,7 @@ enum Stage {
     Empty,
     /// It is zeros.
     Zeros,
-    /// The holder has it.
+    /// A holder has it, or all do.
     Stored,
     /// The directory says so.
     Placed,
@@ -78,101 +91,119 @@ struct Leaf<B> {
     page: u64,
     /// As it was seen, here.
     word: Word,
-    /// The node that is to have it.
-    to: NodeId,
+    /// The node that keeps a spare of it, if it is asked to keep that.
+    keeper: Option<NodeId>,
+    /// The holders that have it: as many as there are to be, at most.
+    has: [Option<NodeId>; 2],
     stage: Stage,
     bytes: Option<B>,
     /// It is zeros, which go nowhere.
     zeros: bool,
 }
 
-/// A batch of pages on their way to a holder.
+/// A batch of pages on their way to holders.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Eviction<B> {
-    to: NodeId,
+    /// One or two, all of which are to have each page.
+    to: Vec<NodeId>,
+    /// How many of them were sent their pages.
+    asked: usize,
     /// Nodes that may keep spares: others are not asked.
     keepers: Vec<NodeId>,
     leaves: Vec<Leaf<B>>,
     /// Pages that are furthest behind are so far: those in front of this one are further.
     level: Option<(Stage, usize)>,
     met: bool,
-    sent: bool,
-    gone: u32,
-    zeros: u32,
+    evicted: Evicted,
 }
 
 impl<B: Clone> Eviction<B> {
-    /// These pages, whose words were seen so, are to go to a holder, or to those that keep spares
-    /// of them, if they are among these.
+    /// These pages, whose words were seen so, are to go to one holder or to two; also to those that
+    /// keep spares of them, if they are among these, in place of one of the two.
     pub fn new(
-        to: NodeId,
+        to: &[NodeId],
         keepers: &[NodeId],
         pages: impl IntoIterator<Item = (u64, Word)>,
     ) -> Self {
+        debug_assert!(matches!(to.len(), 1 | 2), "{to:?}");
         let leaf = |(page, word)| {
-            let stage = Stage::Claim;
-            Leaf { page, word, to, stage, bytes: None, zeros: false }
+            let (stage, keeper, has) = (Stage::Claim, None, [None; 2]);
+            Leaf { page, word, keeper, has, stage, bytes: None, zeros: false }
         };
         Self {
-            to,
+            to: to.to_vec(),
+            asked: 0,
             keepers: keepers.to_vec(),
             leaves: pages.into_iter().map(leaf).collect(),
             level: None,
             met: false,
-            sent: false,
-            gone: 0,
-            zeros: 0,
+            evicted: Evicted::default(),
         }
-    }
-
-    /// The holder.
-    #[cfg(test)]
-    pub fn to(&self) -> NodeId {
-        self.to
     }
 
     /// What a node is to keep: pages, and the versions that they get there.
     pub fn clean(&self, at: NodeId) -> impl Iterator<Item = (u64, Version)> {
-        let its = move |leaf: &&Leaf<B>| leaf.stage == Stage::Keep && leaf.to == at;
+        let its = move |leaf: &&Leaf<B>| leaf.stage == Stage::Keep && leaf.keeper == Some(at);
         self.leaves.iter().filter(its).map(|leaf| (leaf.page, leaf.word.version().later(1)))
     }
 
     /// The node has answered: of each of these pages, in this order, whether it keeps it. `None`:
     /// it could not be reached, or has not answered: it may keep them.
     pub fn kept(&mut self, at: NodeId, answer: Option<&[bool]>) {
-        let clean =
-            self.leaves.iter_mut().filter(|leaf| leaf.stage == Stage::Keep && leaf.to == at);
-        for (number, leaf) in clean.enumerate() {
-            (leaf.stage, leaf.to) = match answer.map(|kept| kept.get(number)) {
-                Some(Some(true)) => (Stage::Stored, at),
-                Some(_) => (Stage::Free, self.to),
-                None => (Stage::Refused, at),
+        let wanted = self.to.len();
+        let is_its = |leaf: &&mut Leaf<B>| leaf.stage == Stage::Keep && leaf.keeper == Some(at);
+        for (number, leaf) in self.leaves.iter_mut().filter(is_its).enumerate() {
+            leaf.stage = match answer.map(|kept| kept.get(number)) {
+                Some(Some(true)) => {
+                    leaf.has[0] = Some(at);
+                    // It is protected already, and another one is to have it, too.
+                    if wanted == 1 { Stage::Stored } else { Stage::Protected }
+                }
+                Some(_) => Stage::Free,
+                None => Stage::Refused,
             };
         }
         self.level = None;
     }
 
-    /// What is to be sent: pages, the versions that they get at the holder, bytes.
-    pub fn outgoing(&self) -> impl Iterator<Item = (u64, Version, &B)> {
-        self.leaves.iter().filter(|leaf| leaf.stage == Stage::Read).filter_map(|leaf| {
+    /// What is to be sent to a node: pages, the versions that they get there, bytes.
+    pub fn outgoing(&self, at: NodeId) -> impl Iterator<Item = (u64, Version, &B)> {
+        let wanted = self.to.len();
+        let its = self.leaves.iter().filter(move |leaf| leaf.goes_to(at, wanted));
+        its.filter_map(|leaf| {
             leaf.bytes.as_ref().map(|bytes| (leaf.page, leaf.word.version().later(1), bytes))
         })
     }
 
-    /// The holder has answered: of each page that was sent, in this order, whether it has it.
-    pub fn answered(&mut self, stored: impl IntoIterator<Item = bool>) {
-        let sent = self.leaves.iter_mut().filter(|leaf| leaf.stage == Stage::Read);
+    /// The node has answered: of each page that was sent there, in this order, whether it has it.
+    pub fn answered(&mut self, at: NodeId, stored: impl IntoIterator<Item = bool>) {
+        let wanted = self.to.len();
+        let sent = self.leaves.iter_mut().filter(|leaf| leaf.goes_to(at, wanted));
         for (leaf, stored) in sent.zip(stored) {
-            leaf.stage = if stored { Stage::Stored } else { Stage::Refused };
-            leaf.bytes = None;
+            if stored || made(Mistake::SecondUnheard) && leaf.has[0].is_some() {
+                let free = leaf.has.iter_mut().find(|has| has.is_none());
+                *free.expect("it goes where it is wanted") = Some(at);
+            }
         }
-        self.unanswered();
+        self.next_holder();
     }
 
-    /// The holder could not be reached, or has not answered (as to the pages that are left).
-    pub fn unanswered(&mut self) {
+    /// The node could not be reached, or has not answered.
+    pub fn unanswered(&mut self, at: NodeId) {
+        if made(Mistake::SecondUnheard) {
+            return self.answered(at, std::iter::repeat(false));
+        }
+        self.next_holder();
+    }
+
+    /// One has had its pages. Behind the last one they have left, or stay.
+    fn next_holder(&mut self) {
+        self.asked += 1;
+        if self.asked < self.to.len() {
+            return;
+        }
         for leaf in self.leaves.iter_mut().filter(|leaf| leaf.stage == Stage::Read) {
-            leaf.stage = Stage::Refused;
+            leaf.stage = if leaf.has[0].is_some() { Stage::Stored } else { Stage::Refused };
             leaf.bytes = None;
         }
         self.level = None;
@@ -187,23 +218,27 @@ impl<B: Clone> Eviction<B> {
             return Progress::Step;
         }
         let Some(at) = self.furthest_behind(host) else {
-            if let Some(clean) = self.leaves.iter().find(|leaf| leaf.stage == Stage::Keep) {
-                return Progress::Keep(clean.to);
+            let keeper = |leaf: &Leaf<B>| leaf.keeper.filter(|_| leaf.stage == Stage::Keep);
+            if let Some(keeper) = self.leaves.iter().find_map(keeper) {
+                return Progress::Keep(keeper);
             }
-            let reads = self.leaves.iter().any(|leaf| leaf.stage == Stage::Read);
-            if reads && !self.sent {
-                self.sent = true;
-                return Progress::Send;
-            }
-            return Progress::Done { gone: self.gone, zeros: self.zeros };
+            return match self.to.get(self.asked).copied() {
+                Some(to) if self.outgoing(to).next().is_some() => Progress::Send(to),
+                Some(_) => {
+                    self.next_holder();
+                    Progress::Step
+                }
+                None => Progress::Done(self.evicted),
+            };
         };
         let leaf = &mut self.leaves[at];
         let before = leaf.stage;
-        leaf.step(host, &self.keepers);
-        if leaf.stage == Stage::Over && before == Stage::Absent {
-            self.gone += 1;
-        }
-        self.zeros += u32::from(before == Stage::Zeros);
+        leaf.step(host, &self.keepers, self.to[0]);
+        let has_left = leaf.stage == Stage::Over && before == Stage::Absent;
+        self.evicted.gone += u32::from(has_left);
+        self.evicted.zeros += u32::from(before == Stage::Zeros);
+        self.evicted.single += u32::from(has_left && !leaf.zeros && leaf.has[1].is_none());
+        self.evicted.stayed += u32::from(before == Stage::Refused);
         Progress::Step
     }
 
@@ -237,6 +272,20 @@ impl<B: Clone> Eviction<B> {
 }
 
 impl<B> Leaf<B> {
+    /// Whether a node, one of as many as are to have the page, is sent it.
+    fn goes_to(&self, at: NodeId, wanted: usize) -> bool {
+        let has = self.has.iter().flatten();
+        self.stage == Stage::Read
+            && has.clone().count() < wanted
+            && !has.clone().any(|one| *one == at)
+    }
+
+    /// Where the page is when it has left.
+    fn away(&self, to: NodeId) -> Location {
+        let version = self.word.version().later(1);
+        Location::Held(self.has[0].unwrap_or(to), version, self.has[1])
+    }
+
     /// The word by which the page is leaving.
     fn leaving(&self, host: &impl Host<Bytes = B>) -> Word {
         self.word.turned(State::Leaving, self.word.version()).claimed(host.me())
@@ -250,8 +299,8 @@ impl<B> Leaf<B> {
                 && host.turn(self.page, owned.known_as(host.word(self.page)), self.leaving(host))
     }
 
-    fn step(&mut self, host: &impl Host<Bytes = B>, keepers: &[NodeId]) {
-        let (page, version, to) = (self.page, self.word.version(), self.to);
+    fn step(&mut self, host: &impl Host<Bytes = B>, keepers: &[NodeId], to: NodeId) {
+        let (page, version) = (self.page, self.word.version());
         self.stage = match self.stage {
             Stage::Claim if !self.word.state().is_here() => Stage::Over,
             Stage::Claim if self.claim(host) => Stage::Claimed,
@@ -267,7 +316,7 @@ impl<B> Leaf<B> {
             Stage::Claimed => Stage::Free,
             Stage::Clean => match host.place(page) {
                 Ok(Location::Held(_, _, Some(keeps))) if keepers.contains(&keeps) => {
-                    self.to = keeps;
+                    self.keeper = Some(keeps);
                     Stage::Keep
                 }
                 _ => Stage::Free,
@@ -281,10 +330,12 @@ impl<B> Leaf<B> {
             Stage::Protected => {
                 self.bytes = host.read(page);
                 if made(Mistake::PlacedEarly) {
-                    host.set_place(page, Location::Held(to, version.later(1), None));
+                    host.set_place(page, self.away(to));
                 }
                 if self.bytes.is_some() { Stage::Read } else { Stage::Empty }
             }
+            // Its keeper has it.
+            Stage::Empty if self.has[0].is_some() => Stage::Stored,
             // It stays; a load from it shows why.
             Stage::Empty if host.is_unreadable(page) => Stage::Refused,
             Stage::Empty if host.is_in_file(page) => {
@@ -296,13 +347,13 @@ impl<B> Leaf<B> {
                 self.give_back(host, self.word.turned(State::Lost, version));
                 Stage::Absent
             }
-            later => self.settle(host, later),
+            later => self.settle(host, later, to),
         };
     }
 
     /// The steps behind the sending: the page is gone, or has not left.
-    fn settle(&self, host: &impl Host<Bytes = B>, stage: Stage) -> Stage {
-        let (page, version, to) = (self.page, self.word.version(), self.to);
+    fn settle(&self, host: &impl Host<Bytes = B>, stage: Stage, to: NodeId) -> Stage {
+        let (page, version) = (self.page, self.word.version());
         match stage {
             Stage::Zeros => {
                 host.set_place(page, Location::Void(self.void_version()));
@@ -313,12 +364,12 @@ impl<B> Leaf<B> {
                 Stage::Placed
             }
             Stage::Placed if made(Mistake::HoleBeforePlaced) => {
-                host.set_place(page, Location::Held(to, version.later(1), None));
+                host.set_place(page, self.away(to));
                 Stage::Punched
             }
-            // PERSIST: the holder has the bytes before the directory says so.
+            // PERSIST: holders have the bytes before the directory says so.
             Stage::Stored => {
-                host.set_place(page, Location::Held(to, version.later(1), None));
+                host.set_place(page, self.away(to));
                 Stage::Placed
             }
             Stage::Placed if made(Mistake::AbsentBeforeHole) => {

@@ -8,10 +8,13 @@
 //! decides by the page file: what is there came whole, and others may have stored to it already,
 //! so it is *finished*; a hole is fetched again.
 //!
-//! A page that is brought to be loaded is *clean*: its old owner keeps a spare, by which it leaves
-//! again without its bytes (`eviction.rs`). The first store takes the page's word, has the
-//! directory say that it has no spare, gives the word back, owned, and only then opens the page.
-//! What was taken over from the dead is never clean.
+//! A page that two holders have is asked of one, and of the other one if that has not got it or
+//! does not answer. It is lost if both say that they have not got it.
+//!
+//! A page that is brought to be loaded is *clean*: the holder that gave it keeps a spare, by which
+//! it leaves again without its bytes (`eviction.rs`). The first store takes the page's word, has
+//! the directory say that it has no spare, gives the word back, owned, and only then opens the
+//! page. What was taken over from the dead is never clean.
 
 use super::inject::{Mistake, made};
 use super::messages::KeptPage;
@@ -26,10 +29,13 @@ pub struct Owed {
     pub kept: KeptPage,
 }
 
+/// What old owners are told: one, or two.
+pub type Owes = [Option<Owed>; 2];
+
 /// Why a page cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Why {
-    /// Its only bytes are gone.
+    /// All its bytes are gone.
     Lost,
     /// The directory's word is no word of a directory's, or the page file has bytes where it must
     /// have none.
@@ -41,8 +47,8 @@ pub enum Why {
 pub enum Next {
     /// The next step can be taken.
     Step,
-    /// The page is here: the instruction runs again. Its old owner is to be told.
-    Done(Option<Owed>),
+    /// The page is here: the instruction runs again. Its old owners are to be told.
+    Done(Owes),
     /// Another process is at the page: begin anew when its word is not this one any more; and after
     /// a while, since that process may die, which changes no word.
     Wait(Word),
@@ -50,7 +56,8 @@ pub enum Next {
     /// changed: another thread may have had the last room for this very page.
     Room,
     /// The owner is to be asked for this version of the page; then [`Fault::answered`],
-    /// [`Fault::refused`] or [`Fault::unanswered`]. Nobody may be held up meanwhile.
+    /// [`Fault::refused`] or [`Fault::unanswered`], and another one may be to be asked. Nobody may
+    /// be held up meanwhile.
     Ask(NodeId, Version),
     /// The owner could not be asked: begin anew, for as long as patience lasts.
     Again,
@@ -64,7 +71,7 @@ pub enum Next {
 enum Stage<B> {
     Name,
     Look,
-    Show { word: Word, owed: Option<Owed> },
+    Show { word: Word, owed: Owes },
     TakeRoom(Word),
     Claim(Word),
     GiveRoom,
@@ -78,8 +85,8 @@ enum Stage<B> {
     Finish { busy: Word, was: Word },
     Leave { busy: Word, was: Word },
     Where { busy: Word },
-    Asked { busy: Word, owner: NodeId, version: Version },
-    Install { busy: Word, from: Option<NodeId>, version: Version, bytes: Option<B> },
+    Asked(Asked),
+    Install { busy: Word, from: Option<Givers>, version: Version, bytes: Option<B> },
     Settle(Settled),
     Turn(Settled),
     Lose { busy: Word, owner: NodeId, version: Version },
@@ -87,6 +94,22 @@ enum Stage<B> {
     UndoRoom(Next),
     End(Next),
 }
+
+/// A page that a holder is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Asked {
+    busy: Word,
+    version: Version,
+    at: NodeId,
+    /// Who is asked next, if that one does not give it.
+    next: Option<NodeId>,
+    /// Who was asked before, and whether it has said that it has not got it.
+    before: Option<(NodeId, bool)>,
+}
+
+/// Who has given a page, and who else has it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Givers(NodeId, Option<NodeId>);
 
 /// What becomes of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -96,7 +119,7 @@ struct Settled {
     place: Location,
     /// Then the word.
     to: Word,
-    owed: Option<Owed>,
+    owed: Owes,
     /// The page was in the file before, and is to be shown then: the kernel may be about to store
     /// to it.
     was_here: bool,
@@ -134,10 +157,24 @@ impl<B> Fault<B> {
 
     /// The owner has sent the page in the version that was asked for, and its sum is right.
     pub fn answered(&mut self, bytes: B) {
-        if let Stage::Asked { busy, owner, version } = self.stage {
-            let (from, bytes) = (Some(owner), Some(bytes));
+        if let Stage::Asked(Asked { busy, version, at, next, before }) = self.stage {
+            let other = next.or(before.map(|before| before.0));
+            let (from, bytes) = (Some(Givers(at, other)), Some(bytes));
             self.stage = Stage::Install { busy, from, version, bytes };
         }
+    }
+
+    /// Who is asked for the page now, and for which version, if somebody is.
+    pub fn asks(&self) -> Option<(NodeId, Version)> {
+        match &self.stage {
+            Stage::Asked(asked) => Some((asked.at, asked.version)),
+            _ => None,
+        }
+    }
+
+    /// Whether another owner is asked for the page next, if this one does not give it.
+    pub fn has_another(&self) -> bool {
+        matches!(self.stage, Stage::Asked(Asked { next: Some(_), .. }))
     }
 
     /// The page is claimed, and is put into the page file by the next step. A caller may have put
@@ -154,7 +191,7 @@ impl<B> Fault<B> {
 
     /// Whether a page of this word that comes from there is clean. Locks lie in small files, and
     /// the kernel looks at them; what stays never leaves.
-    fn is_clean(&self, busy: Word, from: Option<NodeId>) -> bool {
+    fn is_clean(&self, busy: Word, from: Option<Givers>) -> bool {
         let has = |flag| busy.flags().has(flag);
         from.is_some() && !self.stores && !has(Flags::SMALL) && !has(Flags::STAYS)
     }
@@ -163,21 +200,18 @@ impl<B> Fault<B> {
         Owed { to, kept: KeptPage { page: self.page, version, is_spare } }
     }
 
-    /// The owner is there, and has not got the page in that version.
+    /// The owner is there, and has not got the page in that version; or it is removed from the
+    /// domain.
     pub fn refused(&mut self) {
-        if let Stage::Asked { busy, owner, version } = self.stage {
-            self.stage = Stage::Lose { busy, owner, version };
+        if let Stage::Asked(asked) = self.stage {
+            self.stage = asked.missed(true);
         }
     }
 
     /// The owner could not be asked, or has not answered.
     pub fn unanswered(&mut self) {
-        if let Stage::Asked { busy, owner, version } = self.stage {
-            if made(Mistake::UnansweredLost) {
-                self.stage = Stage::Lose { busy, owner, version };
-                return;
-            }
-            self.stage = undo(busy, Next::Again);
+        if let Stage::Asked(asked) = self.stage {
+            self.stage = asked.missed(false);
         }
     }
 
@@ -245,7 +279,7 @@ impl<B> Fault<B> {
                     _ => None,
                 };
                 // Any version that it may keep is earlier.
-                let owed = keeps.map(|node| self.owed(node, version, false));
+                let owed = [keeps.map(|node| self.owed(node, version, false)), None];
                 let place = Location::Held(host.here(), version, None);
                 let to = busy.turned(State::Owned, version).known_as(was);
                 let settled = Settled { busy, place, to, owed, was_here: true };
@@ -287,14 +321,14 @@ impl<B> Fault<B> {
             Stage::Finish { busy, was } => match host.place(page) {
                 Ok(Location::Held(owner, version, other)) if owner == here => {
                     let to = version.later(1 + u32::from(!made(Mistake::OneVersionOn)));
-                    let keeps = other.map(|node| (node, version.later(1)));
-                    self.comes(host, busy, to, keeps, true)
+                    self.comes(host, busy, to, ([other, None], version.later(1)), true)
                 }
-                Ok(Location::Held(owner, version, _)) => {
-                    self.comes(host, busy, version.later(1), Some((owner, version)), true)
+                Ok(Location::Held(owner, version, other)) => {
+                    let keep = ([Some(owner), other], version);
+                    self.comes(host, busy, version.later(1), keep, true)
                 }
                 Ok(Location::Void(version) | Location::Lost(_, version)) => {
-                    self.comes(host, busy, version.later(1), None, true)
+                    self.comes(host, busy, version.later(1), ([None; 2], version), true)
                 }
                 Err(_) => Stage::Leave { busy, was },
             },
@@ -308,31 +342,34 @@ impl<B> Fault<B> {
         }
     }
 
-    /// The page is here in this version, and may be stored to; a node is to drop what it keeps.
+    /// The page is here in this version, and may be stored to; nodes are to drop what they keep, up
+    /// to another version.
     fn comes(
         &self,
         host: &impl Host<Bytes = B>,
         busy: Word,
         version: Version,
-        keeps: Option<(NodeId, Version)>,
+        (keep, kept): ([Option<NodeId>; 2], Version),
         was_here: bool,
     ) -> Stage<B> {
         let place = Location::Held(host.here(), version, None);
-        let owed = keeps.map(|(node, version)| self.owed(node, version, false));
+        let owed = keep.map(|node| node.map(|node| self.owed(node, kept, false)));
         let to = busy.turned(State::Owned, version);
         Stage::Settle(Settled { busy, place, to, owed, was_here })
     }
 
-    /// The page has come from a node, clean, in the version behind that node's.
+    /// The page has come from a node, clean, in the version behind that node's. One node keeps a
+    /// spare.
     fn comes_clean(
         &self,
         host: &impl Host<Bytes = B>,
         busy: Word,
-        from: NodeId,
+        Givers(from, other): Givers,
         version: Version,
     ) -> Stage<B> {
         let place = Location::Held(host.here(), version.later(1), Some(from));
-        let owed = Some(self.owed(from, version, true));
+        let other = other.map(|node| self.owed(node, version, false));
+        let owed = [Some(self.owed(from, version, true)), other];
         let to = busy.turned(State::Clean, version.later(1));
         Stage::Settle(Settled { busy, place, to, owed, was_here: false })
     }
@@ -348,7 +385,11 @@ impl<B> Fault<B> {
                 Ok(Location::Held(owner, version, _)) if owner == here => {
                     Stage::Lose { busy, owner, version }
                 }
-                Ok(Location::Held(owner, version, _)) => Stage::Asked { busy, owner, version },
+                Ok(place @ Location::Held(owner, version, _)) => {
+                    let [at, next] = place.givers(here, |node| host.is_silent(node));
+                    let at = at.unwrap_or(owner);
+                    Stage::Asked(Asked { busy, version, at, next, before: None })
+                }
                 Ok(Location::Lost(..)) => lose(busy),
                 Err(_) => undo(busy, Next::Fail(Why::Damaged)),
             },
@@ -362,8 +403,10 @@ impl<B> Fault<B> {
                 let clean = from.filter(|_| self.is_clean(busy, from));
                 match host.install(page, bytes.as_ref(), clean.is_some()) {
                     Installed::Whole => {
-                        let keeps = from.map(|from| (from, version));
-                        let dirty = || self.comes(host, busy, version.later(1), keeps, false);
+                        let keep =
+                            from.map_or([None; 2], |Givers(from, other)| [Some(from), other]);
+                        let keep = (keep, version);
+                        let dirty = || self.comes(host, busy, version.later(1), keep, false);
                         clean.map_or_else(dirty, |from| self.comes_clean(host, busy, from, version))
                     }
                     Installed::Exists => undo(busy, Next::Fail(Why::Damaged)),
@@ -410,9 +453,9 @@ impl<B> Fault<B> {
     /// is busy.
     fn said(&mut self, host: &impl Host<Bytes = B>) -> Next {
         match &self.stage {
-            Stage::Asked { owner, version, .. } => {
+            Stage::Asked(asked) => {
                 host.unname();
-                Next::Ask(*owner, *version)
+                Next::Ask(asked.at, asked.version)
             }
             Stage::End(next) => {
                 let next = *next;
@@ -425,11 +468,29 @@ impl<B> Fault<B> {
     }
 }
 
+impl Asked {
+    /// The one that was asked has not given the page: it has said that it has not got it (`is_no`),
+    /// or nothing.
+    fn missed<B>(self, is_no: bool) -> Stage<B> {
+        let Self { busy, version, at, next, before } = self;
+        let is_no = is_no || made(Mistake::UnansweredLost);
+        let before_no = before.is_none_or(|before| before.1 || made(Mistake::SilentIsNo));
+        match next.filter(|_| !made(Mistake::OneRefusedLost)) {
+            Some(next) => {
+                let before = Some((at, is_no));
+                Stage::Asked(Self { at: next, next: None, before, ..self })
+            }
+            None if is_no && before_no => Stage::Lose { busy, owner: at, version },
+            None => undo(busy, Next::Again),
+        }
+    }
+}
+
 /// What there is to do with a page of this word.
 fn look<B>(word: Word, stores: bool) -> Stage<B> {
     match word.state() {
         State::Clean if stores => Stage::ClaimClean(word),
-        State::Owned | State::Clean => Stage::Show { word, owed: None },
+        State::Owned | State::Clean => Stage::Show { word, owed: [None; 2] },
         State::Absent => Stage::TakeRoom(word),
         State::Busy | State::Leaving => Stage::Dead(word),
         State::Lost => Stage::End(Next::Fail(Why::Lost)),

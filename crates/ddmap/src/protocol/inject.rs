@@ -71,6 +71,21 @@ pub enum Mistake {
     SpareBelieved,
     /// A holder drops a page that it was not told to be a spare.
     DroppedUntold,
+    /// A page is lost when the first of its two holders has not got it.
+    OneRefusedLost,
+    /// A page is lost when its second holder has not got it, and the first has not answered.
+    SilentIsNo,
+    /// The directory names two holders, of which only one has said that it keeps the page.
+    SecondUnheard,
+    /// The directory names a new holder though the page has moved meanwhile.
+    HealedBlindly,
+    /// The directory's word is changed for a new holder without a claim.
+    HealedUnclaimed,
+    /// A holder that has the directory's version, and is not named, is told to drop it.
+    EqualInVain,
+    /// A new holder that is not named in the end is told to drop the page, also in the directory's
+    /// version.
+    ThirdReleased,
 }
 
 #[cfg(test)]

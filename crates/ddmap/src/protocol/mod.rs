@@ -2,12 +2,14 @@
 //!
 //! A region's *host* runs its programs. It has the directory, which says of each page where its
 //! bytes are. A *holder* keeps pages for the host, and does what the host says. A page has one
-//! place ([`Location`]), and each move of it has a version of its own.
+//! place ([`Location`]), and each move of it has a version of its own. A page that is away lies
+//! with one holder, or with two.
 //!
 //! | machine | runs in | what it does |
 //! |---|---|---|
 //! | [`Fault`] | a thread that touched a page | finds the page, brings it here |
-//! | [`Eviction`] | the host's node | sends pages to a holder |
+//! | [`Eviction`] | the host's node | sends pages to a holder, or to two |
+//! | [`Healing`] | the host's node | has the directory name other holders of the same bytes |
 //! | [`Discard`] | a thread that frees pages | makes them void, wherever they were |
 //! | [`holder`] | a holder | stores, keeps, gives and drops pages |
 //! | [`reconcile`] | the host's node | finds what a holder keeps in vain, or as a spare |
@@ -42,11 +44,17 @@
 //!    from before its first page is shown until it is gone.
 //! 7. A page that is *lost* is a hole. It is void again, in the version behind the lost one, when
 //!    nobody wants what it held: it was freed, or is stored to whole. So what a holder that comes
-//!    back has of it is stale.
+//!    back has of it is stale. A page is lost when *all* holders that the directory names have said
+//!    that they have not got it, or are removed from the domain: one that is silent may have it.
+//! 8. Of a page that is away, whoever keeps it in the directory's version has the same bytes: those
+//!    of a version never change. So a second holder can be given them without a claim. Nobody is
+//!    told to drop a page, or to take it for a spare, in a version that the directory may name a
+//!    holder of: what is said late would be heard by one that was named since.
 
 mod discard;
 mod eviction;
 mod fault;
+mod healing;
 pub mod holder;
 mod inject;
 pub mod messages;
@@ -54,8 +62,9 @@ mod reconciliation;
 mod words;
 
 pub use discard::Discard;
-pub use eviction::{Eviction, Progress};
+pub use eviction::{Evicted, Eviction, Progress};
 pub use fault::{Fault, Next, Owed, ToInstall, Why};
+pub use healing::{Healed, Healing};
 #[cfg(test)]
 pub use inject::{Mistake, make, make_everywhere};
 #[cfg(test)]
@@ -123,6 +132,11 @@ pub trait Host {
 
     /// Says where they are from now on. Durable when it returns, as the page file is.
     fn set_place(&self, page: u64, place: Location);
+
+    /// Whether a node is known not to answer: of two that have a page the other one is asked first.
+    fn is_silent(&self, _node: NodeId) -> bool {
+        false
+    }
 
     /// Whether a process is dead.
     fn is_dead(&self, claimant: Claimant) -> bool;

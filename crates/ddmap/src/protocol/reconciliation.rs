@@ -2,7 +2,10 @@
 //! before it said so; one that was sent to it by a message of which the host had no answer.
 //!
 //! When a connection stands, and when a process has died, the host has all claims of a holder told,
-//! and has dropped what the directory does not place there.
+//! and has dropped what the directory does not place there. What is kept in the directory's own
+//! version, by a holder that it does not name, has the page's bytes (a second one that did not
+//! answer in time): the host names it, or moves the page, and says nothing to the holder (`mod.rs`,
+//! invariant 8).
 
 use super::inject::{Mistake, made};
 use super::messages::KeptPage;
@@ -17,6 +20,9 @@ pub enum Verdict {
     InVain,
     /// What it keeps is a spare.
     Spare,
+    /// Nothing. It has the page as those have that the directory names: it is to be one of them, or
+    /// the page is to move.
+    Equal,
 }
 
 /// Compares a holder's claim with the directory. It is a machine of two steps.
@@ -51,7 +57,16 @@ impl Reconcile {
         let verdict = match host.place(page) {
             // A place that cannot be read: nothing is dropped for it.
             Err(_) => Verdict::Right,
-            Ok(Location::Held(owner, of, _)) if (owner, of) == (holder, version) => Verdict::Right,
+            Ok(place) if place.version() == version && place.is_held_by(holder, host.here()) => {
+                Verdict::Right
+            }
+            Ok(Location::Held(owner, of, _))
+                if owner != host.here() && of == version && !made(Mistake::EqualInVain) =>
+            {
+                Verdict::Equal
+            }
+            // It may have been lost by others only: `domain repair` finds it.
+            Ok(Location::Lost(_, of)) if of == version => Verdict::Right,
             Ok(Location::Held(_, of, Some(other))) if (other, of) == (holder, version.later(1)) => {
                 if is_spare {
                     Verdict::Right

@@ -9,7 +9,7 @@
 //! A word of zeros says that a page was never touched: both tables are sparse files. `owner` of a
 //! page that is lost is the node that had it, or 0. `other` is a second node with the page's bytes,
 //! or 0: of a page that is with its host, a *spare*, in the version before; of one that is with a
-//! holder, a second holder, in the same version (which no build makes yet).
+//! holder, a second holder, in the same version.
 
 /// A node of a domain: 1 to 4095.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -312,7 +312,7 @@ pub enum Location {
     Void(Version),
     /// A node has them; and the other node of [the word](self), if there is one.
     Held(NodeId, Version, Option<NodeId>),
-    /// The only node that had them has lost them: which one, if that is known.
+    /// All nodes that had them have lost them: one of these, if that is known.
     Lost(Option<NodeId>, Version),
 }
 
@@ -332,6 +332,30 @@ impl Location {
         match self {
             Self::Void(version) | Self::Held(_, version, _) | Self::Lost(_, version) => version,
         }
+    }
+
+    /// The nodes that have the page's bytes in its version, if they are away from `here`: one or
+    /// two.
+    pub fn holders(self, here: NodeId) -> [Option<NodeId>; 2] {
+        match self {
+            Self::Held(owner, _, other) if owner != here => [Some(owner), other],
+            _ => [None; 2],
+        }
+    }
+
+    /// The same in the order in which they are asked for it: one that is known to be silent last.
+    pub fn givers(self, here: NodeId, is_silent: impl Fn(NodeId) -> bool) -> [Option<NodeId>; 2] {
+        match self.holders(here) {
+            [Some(one), Some(other)] if is_silent(one) && !is_silent(other) => {
+                [Some(other), Some(one)]
+            }
+            holders => holders,
+        }
+    }
+
+    /// Whether a node is one of them.
+    pub fn is_held_by(self, node: NodeId, here: NodeId) -> bool {
+        self.holders(here).contains(&Some(node))
     }
 
     /// The same with no other node.

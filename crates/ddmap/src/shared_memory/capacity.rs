@@ -9,10 +9,12 @@
 //! | room | counts pages that have left; futex | the evictor |
 //! | starts | how often the node was started | the node |
 //! | taken | pages that have come, ever: the node's time goes by it | each process that gets one |
+//! | silent | 64 words, a bit a node: it was not heard of lately, or was removed | the node |
 //!
 //! A process that dies may leave a page counted that it has not got. The node counts anew when it
 //! starts (`node/mod.rs`): a stale count is harmless, room is missing for a while.
 
+use crate::protocol::NodeId;
 use crate::shared_memory::files;
 use pmem::{OpenError, Region};
 use std::path::Path;
@@ -25,7 +27,11 @@ const WANTED: u64 = 192;
 const LEFT: u64 = 256;
 const TAKEN: u64 = 320;
 const STARTS: u64 = 384;
+const SILENT: u64 = 1024;
+const SILENT_WORDS: u64 = 64;
 const SIZE: u64 = 4096;
+
+const _: () = assert!(SILENT + SILENT_WORDS * 8 <= SIZE);
 /// So many ticks pass while as many pages come as the node has room for.
 pub(super) const TICKS: u64 = 256;
 /// Pages that leave at once where nothing is kept free.
@@ -108,6 +114,25 @@ impl Capacity {
         self.set(CAPACITY, capacity);
         self.set(USED, used);
         self.set(RESERVE, reserve);
+    }
+
+    /// Says which nodes were not heard of lately, or were removed. A bit that is old has the other
+    /// one of two nodes asked first.
+    pub fn set_silent(&self, nodes: &[NodeId]) {
+        for word in 0..SILENT_WORDS {
+            let its = nodes.iter().map(|node| u64::from(node.number()));
+            let its = its.filter(|number| number / 64 == word);
+            let bits = its.fold(0, |bits, number| bits | 1 << (number % 64));
+            if self.get(SILENT + word * 8) != bits {
+                self.set(SILENT + word * 8, bits);
+            }
+        }
+    }
+
+    /// Whether a node is one of them.
+    pub fn is_silent(&self, node: NodeId) -> bool {
+        let number = u64::from(node.number());
+        self.get(SILENT + number / 64 * 8) >> (number % 64) & 1 == 1
     }
 
     /// The node starts, and can be reached.

@@ -86,6 +86,10 @@ named!(
         NotHeld "not-held"
         /// Clean pages that left: a holder had kept their bytes.
         Clean "clean"
+        /// Pages that were sent to a second holder.
+        Second "second"
+        /// Pages that one holder took, and no second one.
+        Single "single"
     }
 );
 

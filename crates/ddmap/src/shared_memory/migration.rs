@@ -29,7 +29,7 @@ use crate::protocol::{Flags, Location, NodeId, PAGE, State, Version, Word};
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{
-    ABOUT, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store, VolumeAbout, one_copy,
+    ABOUT, COPIES_MAX, FORMAT, KEPT_HOST, KEPT_PAGES, REMOVED, Store, VolumeAbout, one_copy,
 };
 use crate::shared_memory::table::{self, Table};
 use crate::shared_memory::view::{REGION, SharedRegion};
@@ -72,13 +72,14 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// An attempt to move a volume of this name.
-    pub fn new(name: &str, uuid: [u8; 16], (pages, term): (u64, u32), node: u16) -> Self {
+    /// An attempt to move a volume of this name to a node, in the next term.
+    pub fn new(name: &str, about: &VolumeAbout, node: u16) -> Self {
         let mut number = [0; 8];
         // Without one it is no worse than a counter that is always 0: tables are sent anew.
         let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
         let attempt = u64::from_ne_bytes(number);
-        let (name, copies) = (name.to_owned(), one_copy());
+        let VolumeAbout { uuid, pages, copies, .. } = *about;
+        let (name, term) = (name.to_owned(), about.term + 1);
         Self { format: FORMAT, uuid, pages, term, name, node, attempt, copies }
     }
 
@@ -121,6 +122,8 @@ impl<'g> Tables<'g> {
             State::Owned | State::Clean => Location::Held(self.ground.here(), word.version(), None),
             _ => self.ground.place(page).map_err(|_| page)?,
         };
+        let is_here = matches!(place, Location::Held(owner, ..) if owner == self.ground.here());
+        let place = if is_here { place.alone() } else { place };
         Ok(place.word(page))
     }
 }
@@ -310,11 +313,11 @@ impl Store {
         let parts = (0..moved.pages).step_by(PLACES as usize);
         let pages = parts.filter(|first| places.has_memory(*first));
         let pages = pages.flat_map(|first| first..(first + PLACES).min(moved.pages));
-        let owner = |page| match places.get(page) {
-            Ok(Location::Held(owner, ..)) => Some(owner),
-            _ => None,
+        let owners = |page| match places.get(page) {
+            Ok(Location::Held(owner, _, other)) => [Some(owner), other],
+            _ => [None; 2],
         };
-        Ok(pages.filter_map(owner).collect())
+        Ok(pages.flat_map(owners).flatten().collect())
     }
 
     /// A volume that has gone comes back to this node, `here`, in a later term. Nothing of it may
@@ -373,7 +376,7 @@ impl Store {
             let found = "this node has, or had, another one of that name";
             return Err(DomainError::new(asked, found, "remove that one: solera rm"));
         }
-        if moved.copies != one_copy() {
+        if !(1..=COPIES_MAX).contains(&moved.copies) {
             let found = format!("it has {} copies of each page", moved.copies);
             return Err(DomainError::new(asked, found, "use a later build here"));
         }
@@ -428,7 +431,18 @@ impl Store {
         for page in (0..moved.pages).filter(is_said) {
             let flags = Flags::of_bits(flags[page as usize]);
             let Ok(place) = places.get(page) else { continue };
-            let word = word_at_arrival(here, place, before.as_ref().map(|table| table.word(page)));
+            let kept = before.as_ref().map(|table| table.word(page));
+            let place = match place_at_arrival(here, place, kept) {
+                Some(alone) => {
+                    // PERSIST: before this node is the host; and it is said so again, if it dies.
+                    places.set(page, alone).map_err(|errno| {
+                        text(&format!("its directory: {}", os::describe(errno)))
+                    })?;
+                    alone
+                }
+                None => place,
+            };
+            let word = word_at_arrival(here, place, kept);
             if word.0 != 0 || flags != Flags::default() {
                 words.put(page, word.behind(word.flagged(flags)));
             }
@@ -458,6 +472,19 @@ impl Store {
             }
         }
     }
+}
+
+/// Where a page is on the new host, if that is one of the two nodes that have it: here alone, if it
+/// is here (what the other one keeps is not told from it by its version, and is dropped); else with
+/// the other one alone.
+fn place_at_arrival(here: NodeId, place: Location, kept: Option<Word>) -> Option<Location> {
+    let Location::Held(owner, version, Some(other)) = place else { return None };
+    if owner != here && other != here {
+        return None;
+    }
+    let is_here = kept.is_some_and(|kept| (kept.state(), kept.version()) == (State::Kept, version));
+    let with = if owner == here { other } else { owner };
+    Some(Location::Held(if is_here { here } else { with }, version, None))
 }
 
 /// The word of a page of which the directory says this, on the new host, where this word stood in

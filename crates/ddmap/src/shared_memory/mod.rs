@@ -12,6 +12,7 @@ pub mod maps;
 pub mod migration;
 pub mod runs;
 pub mod share;
+pub mod silence;
 pub mod store;
 pub mod table;
 pub mod uffd;

@@ -76,6 +76,9 @@ fn first_node() -> u16 {
     1
 }
 
+/// The most nodes that keep a page.
+pub(super) const COPIES_MAX: u8 = 2;
+
 pub(super) fn one_copy() -> u8 {
     1
 }
@@ -313,7 +316,7 @@ impl Store {
                     format!("{name} has format {}, and this build has {FORMAT}", about.format);
                 Err(DomainError::new(self.asked(), found, advice_of(about.format)))
             }
-            Some(about) if about.copies != one_copy() => {
+            Some(about) if !(1..=COPIES_MAX).contains(&about.copies) => {
                 let found = format!("{name} has {} copies of each page", about.copies);
                 Err(DomainError::new(self.asked(), found, "use a later build"))
             }
@@ -321,8 +324,9 @@ impl Store {
         }
     }
 
-    /// Makes a volume's folder, with a region of so many bytes that nobody has touched.
-    pub fn create_volume(&self, name: &str, size: u64) -> Result<PathBuf, DomainError> {
+    /// Makes a volume's folder, with a region of so many bytes that nobody has touched. So many
+    /// nodes are to keep each page that is away: 1 or 2.
+    pub fn create_volume(&self, name: &str, size: u64, copies: u8) -> Result<PathBuf, DomainError> {
         let folder = self.volume(name);
         let asked = format!("make the volume {name} in {}", self.0.display());
         if folder.join(REMOVED).exists() {
@@ -342,7 +346,7 @@ impl Store {
                 .map_err(os::describe)?;
             let pages = size.div_ceil(PAGE);
             Self::fill_volume(&folder, pages)?;
-            let (term, copies) = (TERM, one_copy());
+            let term = TERM;
             let about = VolumeAbout { format: FORMAT, uuid, pages, term, copies };
             let text = serde_json::to_vec_pretty(&about).unwrap_or_default();
             fs::write(folder.join(ABOUT), text).map_err(|error| error.to_string())

@@ -3,12 +3,13 @@
 
 use crate::protocol::{
     Batch, Claimant, DamagedPlace, Flags, Host, Installed, Location, NodeId, PAGE, Shown, State,
-    Word,
+    Version, Word,
 };
 use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::counters::{Count, Counted, Counts, Touch};
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::runs::Runs;
+use crate::shared_memory::silence::Silence;
 use crate::shared_memory::table::{Table, TableError};
 use crate::wire::now_ns;
 use os::InternalFd;
@@ -35,6 +36,8 @@ pub struct SharedRegion {
     file: InternalFd,
     /// The node's capacity.
     pub room: Capacity,
+    /// Nodes that did not answer this process.
+    silence: Silence,
     here: NodeId,
 }
 
@@ -51,7 +54,8 @@ impl SharedRegion {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(folder.join(REGION), flags, Mode::empty())
             .map_err(|errno| TableError::System("the page file", errno))?;
-        Ok(Self { table, directory, counts, file: InternalFd::new(file), room, here })
+        let (file, silence) = (InternalFd::new(file), Silence::default());
+        Ok(Self { table, directory, counts, file, room, silence, here })
     }
 
     /// This node.
@@ -132,6 +136,22 @@ impl SharedRegion {
     /// Where a page's bytes are.
     pub fn place(&self, page: u64) -> Result<Location, DamagedPlace> {
         self.directory.get(page)
+    }
+
+    /// Who is asked first for a page, and for which version, if it is away.
+    pub fn giver(&self, page: u64) -> Option<(NodeId, Version)> {
+        let place = self.place(page).ok()?;
+        let [first, _] = place.givers(self.here, |node| self.is_silent(node));
+        first.map(|first| (first, place.version()))
+    }
+
+    /// A node has answered this process, or has not, in the time that it has.
+    pub fn heard(&self, node: NodeId, has_answered: bool) {
+        self.silence.heard(node, has_answered);
+    }
+
+    fn is_silent(&self, node: NodeId) -> bool {
+        self.room.is_silent(node) || self.silence.is_silent(node)
     }
 
     /// Says where a page's bytes are, of which no process has a claim.
@@ -272,11 +292,23 @@ impl<'g, H: Mapper> View<'g, H> {
         view
     }
 
-    /// The bytes that are to go.
-    pub fn take_outgoing(&self) -> Vec<u8> {
-        let mut bytes = self.buffer.take();
-        bytes.truncate(self.outgoing.take());
-        bytes
+    /// The bytes of these pages, which are to go: all of the buffer, if they are all that it has.
+    pub fn take_outgoing(&self, pages: &[usize]) -> Vec<u8> {
+        let (all, length) = (self.outgoing.get(), PAGE as usize);
+        if pages.len() * length == all {
+            let mut bytes = self.buffer.take();
+            bytes.truncate(all);
+            return bytes;
+        }
+        let buffer = self.buffer.borrow();
+        pages.iter().flat_map(|at| &buffer[*at..*at + length]).copied().collect()
+    }
+
+    /// They have gone, and may have to go again.
+    pub fn put_outgoing(&self, bytes: Vec<u8>) {
+        if bytes.len() == self.outgoing.get() {
+            self.buffer.replace(bytes);
+        }
     }
 
     /// Reads pages out of the file, each to its place in the order of their numbers: one call for
@@ -360,6 +392,10 @@ impl<H: Mapper> Host for View<'_, H> {
     fn set_place(&self, page: u64, place: Location) {
         // A directory that was cut short gives no places either: every page of it is damaged.
         let _ = self.ground.directory.set(page, place);
+    }
+
+    fn is_silent(&self, node: NodeId) -> bool {
+        self.ground.is_silent(node)
     }
 
     fn is_dead(&self, claimant: Claimant) -> bool {

@@ -43,7 +43,7 @@ impl World {
         let join = Some(host.address);
         let mut nodes = vec![host];
         nodes.extend(["2", "3"].map(|name| Running::start(&folder.at(name), ROOM * PAGE, join)));
-        let path = Store::at(folder.at("1")).create_volume("v", 2 * ROOM * PAGE).unwrap();
+        let path = Store::at(folder.at("1")).create_volume("v", 2 * ROOM * PAGE, 1).unwrap();
         let wishes = PagerOptions { ahead: PrefetchMode::Off, ..PagerOptions::default() };
         let (region, pager) = region_of(&path.join("region"), wishes);
         // Not in ascending order, in which the next ones would be there, too.

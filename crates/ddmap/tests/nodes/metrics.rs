@@ -87,7 +87,7 @@ fn each_touch_of_an_absent_page_is_one_remote_fault_and_the_dead_stay_counted() 
     let first = Running::start(&folder.at("1"), capacity, None);
     let _second = Running::start(&folder.at("2"), 8 << 20, Some(first.address));
     let pages = 2 * capacity / PAGE;
-    let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
+    let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE, 1).unwrap();
     let wishes = PagerOptions { ahead: PrefetchMode::Off, ..PagerOptions::default() };
     let attach = || region_of(&path.join("region"), wishes);
     let (region, pager) = attach();
@@ -161,7 +161,7 @@ fn a_monitor_that_hangs_or_talks_nonsense_holds_up_nobody() {
     let refused = (0..100_000).any(|_| endless.write_all(&[b'x'; 1024]).is_err());
     assert!(refused, "a head without an end is taken for ever");
     // As a program of this machine: the same thread hears of it.
-    let path = Store::at(node.store.clone()).create_volume("v", 64 * PAGE).unwrap();
+    let path = Store::at(node.store.clone()).create_volume("v", 64 * PAGE, 1).unwrap();
     let (region, _pager) = region_of(&path.join("region"), PagerOptions::default());
     store(&region, 3, 4);
     drop((silent, half));

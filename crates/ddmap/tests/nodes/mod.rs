@@ -1,6 +1,7 @@
 //! Nodes of a domain over loopback.
 
 mod churn;
+mod copies;
 mod deaths;
 mod metrics;
 mod moves;

@@ -25,7 +25,7 @@ fn a_volume_larger_than_its_node_lies_on_three() {
         .collect();
     assert_eq!(others.iter().map(|node| node.number).collect::<Vec<_>>(), [2, 3]);
     let pages = 2 * capacity / PAGE;
-    let path = Store::at(first.store.clone()).create_volume("big", pages * PAGE).unwrap();
+    let path = Store::at(first.store.clone()).create_volume("big", pages * PAGE, 1).unwrap();
     let (region, pager) = region_of(&path.join("region"), PagerOptions::default());
     for page in 0..pages {
         store(&region, page, page + 7);
@@ -48,7 +48,7 @@ fn a_node_that_is_started_again_goes_on() {
     let mut first = Running::start(&folder.at("1"), capacity, None);
     let mut second = Running::start(&folder.at("2"), capacity, Some(first.address));
     let pages = capacity / PAGE * 3 / 2;
-    let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
+    let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE, 1).unwrap();
     let (region, pager) = region_of(&path.join("region"), PagerOptions::default());
     let fill = |add: u64| {
         for page in 0..pages {

@@ -20,7 +20,7 @@ fn room_is_made_ahead_or_when_a_touch_finds_none() {
     let second = Running::start(&folder.at("2"), CAPACITY, Some(first.address));
     assert_eq!((first.number, second.number), (1, 2));
     let (here, pages) = (CAPACITY / PAGE, CAPACITY / PAGE * 3 / 2);
-    let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE).unwrap();
+    let path = Store::at(first.store.clone()).create_volume("v", pages * PAGE, 1).unwrap();
     let run = |when| {
         let wish = Preferences { when: Some(when), ..Preferences::default() };
         region_of(&path.join("region"), PagerOptions { wish, ..PagerOptions::default() })
@@ -67,7 +67,7 @@ impl Two {
         let second = Running::start(&folder.at("2"), 64 << 20, Some(first.address));
         let own = Store::at(first.store.clone());
         let paths =
-            ["v", "w"].map(|name| own.create_volume(name, pages * PAGE).unwrap().join("region"));
+            ["v", "w"].map(|name| own.create_volume(name, pages * PAGE, 1).unwrap().join("region"));
         Self { _nodes: [first, second], paths, _folder: folder }
     }
 

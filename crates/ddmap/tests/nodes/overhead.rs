@@ -22,7 +22,7 @@ fn a_page_takes_16_bytes_on_its_host_and_8_on_its_holder() {
     let first = Running::start(&folder.at("1"), 16 << 20, None);
     let second = Running::start(&folder.at("2"), 80 << 20, Some(first.address));
     let own = Store::at(first.store.clone());
-    let path = own.create_volume("v", pages * PAGE).unwrap();
+    let path = own.create_volume("v", pages * PAGE, 1).unwrap();
     let empty = words(&path) + allocated(&path.join("directory"));
     assert!(empty <= 2 * PAGE, "{empty} bytes before a page was touched");
     let (region, pager) = region_of(&path.join("region"), PagerOptions::default());

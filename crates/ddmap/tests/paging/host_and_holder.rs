@@ -8,7 +8,9 @@ use crate::paging::pager::PagerOptions;
 use crate::paging::prefetch::PrefetchMode;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::{Answer, Request};
-use crate::protocol::{Claimant, Eviction, Flags, Installed, NodeId, Progress, Shown, Version};
+use crate::protocol::{
+    Claimant, Evicted, Eviction, Flags, Installed, NodeId, Progress, Shown, Version,
+};
 use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::counters::{Count, Touch};
 use crate::shared_memory::maps::{Maps, PagedMapping};
@@ -96,16 +98,17 @@ fn a_batch_is_protected_and_read_in_rows() {
     }
     let (ground, noting) = (world.evictor.ground(), Noting::default());
     let words = pages.iter().map(|page| (*page, ground.table.word(*page)));
-    let mut eviction = Eviction::new(node(2), &[], words);
+    let mut eviction = Eviction::new(&[node(2)], &[], words);
     let view = View::new(ground, &noting);
     loop {
         match eviction.step(&view) {
             Progress::Step => {}
             Progress::Keep(_) => panic!("no page is clean"),
-            Progress::Send => {
-                let sent: Vec<_> = eviction.outgoing().map(|one| (one.0, one.1)).collect();
+            Progress::Send(to) => {
+                let (sent, places): (Vec<_>, Vec<_>) =
+                    eviction.outgoing(to).map(|one| ((one.0, one.1), *one.2)).unzip();
                 assert!(sent.iter().all(|one| one.0 % 3 != 0), "{sent:?}");
-                let bytes = view.take_outgoing();
+                let bytes = view.take_outgoing(&places);
                 assert_eq!(bytes.len() as u64, sent.len() as u64 * PAGE);
                 for (at, one) in sent.iter().enumerate() {
                     let first = &bytes[at * PAGE as usize..][..8];
@@ -116,9 +119,9 @@ fn a_batch_is_protected_and_read_in_rows() {
                 else {
                     panic!("they are stored")
                 };
-                eviction.answered(stored.into_iter().map(|one| one == Stored::Kept));
+                eviction.answered(to, stored.into_iter().map(|one| one == Stored::Kept));
             }
-            Progress::Done { gone, zeros } => {
+            Progress::Done(Evicted { gone, zeros, .. }) => {
                 assert_eq!(
                     (gone, zeros),
                     (64, pages.iter().filter(|p| *p % 3 == 0).count() as u32)
@@ -142,13 +145,13 @@ fn a_page_that_is_to_stay_since_it_was_chosen_stays() {
     region.shared_store(0, 1).unwrap();
     let ground = world.evictor.ground();
     let view = View::new(ground, NoMappings);
-    let mut eviction = Eviction::new(node(2), &[], [(0, ground.table.word(0))]);
+    let mut eviction = Eviction::new(&[node(2)], &[], [(0, ground.table.word(0))]);
     world.pager.advise((0, PAGE), pmem::Hint::Stays);
     loop {
         match eviction.step(&view) {
             Progress::Step => {}
-            Progress::Keep(_) | Progress::Send => panic!("a page that stays is sent"),
-            Progress::Done { gone, .. } => break assert_eq!(gone, 0),
+            Progress::Keep(_) | Progress::Send(_) => panic!("a page that stays is sent"),
+            Progress::Done(Evicted { gone, .. }) => break assert_eq!(gone, 0),
         }
     }
     assert_eq!(region.load64(0), Ok(1));

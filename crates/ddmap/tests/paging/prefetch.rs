@@ -32,7 +32,7 @@ impl World {
         let first = Running::start(&folder.at("1"), HERE * PAGE, None);
         let second = Running::start(&folder.at("2"), 2 * PAGES * PAGE, Some(first.address));
         assert_eq!((first.number, second.number), (1, 2));
-        let volume = Store::at(first.store.clone()).create_volume("v", PAGES * PAGE).unwrap();
+        let volume = Store::at(first.store.clone()).create_volume("v", PAGES * PAGE, 1).unwrap();
         let world = Self { path: volume.join("region"), _nodes: [first, second], _folder: folder };
         let (region, _) = world.attach(PrefetchMode::Off);
         for page in (0..PAGES).rev() {

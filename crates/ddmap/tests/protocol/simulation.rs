@@ -38,6 +38,12 @@ fn add(sum: &mut Counts, one: Counts) {
     sum.told += one.told;
     sum.shed += one.shed;
     sum.calls += one.calls;
+    sum.of_two += one.of_two;
+    sum.single += one.single;
+    sum.healed += one.healed;
+    sum.moved += one.moved;
+    sum.equal += one.equal;
+    sum.forgotten += one.forgotten;
 }
 
 #[test]
@@ -98,6 +104,9 @@ fn pages_move_among_nodes_that_fail() {
         sum.told,
         sum.shed,
         sum.calls,
+        sum.of_two,
+        sum.single,
+        sum.healed,
     ];
     assert!(happened.iter().all(|count| *count > least), "{sum:?}");
 }

@@ -4,8 +4,8 @@
 use crate::protocol::holder::{self, Keeper, Stored};
 use crate::protocol::messages::KeptPage;
 use crate::protocol::{
-    Discard, Eviction, Fault, Host, Installed, Location, Next, NodeId, Progress, State, Version,
-    Why, Word,
+    Discard, Evicted, Eviction, Fault, Host, Installed, Location, Next, NodeId, Progress, State,
+    Version, Why, Word,
 };
 use crate::tests::protocol::memory::holder::{Desk, HolderMemory};
 use crate::tests::protocol::memory::{Bytes, HostMemory, Process, Seat, Work};
@@ -29,7 +29,7 @@ fn host() -> RefCell<HostMemory> {
 #[test]
 fn an_owned_page_that_is_a_hole_is_lost_and_takes_no_room() {
     let host = host();
-    assert_eq!(end(&host, 0), Next::Done(None));
+    assert_eq!(end(&host, 0), Next::Done([None; 2]));
     assert_eq!(host.borrow().taken, 1);
     host.borrow_mut().file[0] = None;
     for _ in 0..2 {
@@ -43,15 +43,15 @@ fn an_owned_page_that_is_a_hole_is_lost_and_takes_no_room() {
 #[test]
 fn an_owned_page_that_is_a_hole_is_not_sent_away_as_zeros() {
     let host = host();
-    assert_eq!(end(&host, 1), Next::Done(None));
+    assert_eq!(end(&host, 1), Next::Done([None; 2]));
     let before = host.borrow().place(0);
     host.borrow_mut().file[0] = None;
     let word = host.borrow().words[0];
-    let mut eviction = Eviction::new(NodeId::new(2).unwrap(), &[], [(0, word)]);
+    let mut eviction = Eviction::new(&[NodeId::new(2).unwrap()], &[], [(0, word)]);
     let seat = Seat::new(&host, 0, 0);
     let done = |progress: &Progress| *progress != Progress::Step;
     let last = std::iter::repeat_with(|| eviction.step(&seat)).take(50).find(done);
-    assert_eq!(last, Some(Progress::Done { gone: 1, zeros: 0 }));
+    assert_eq!(last, Some(Progress::Done(Evicted { gone: 1, single: 1, ..Evicted::default() })));
     assert_eq!((host.borrow().words[0].state(), host.borrow().taken), (State::Lost, 0));
     assert_eq!(host.borrow().place(0), before);
     assert_eq!(end(&host, 1), Next::Fail(Why::Lost));
@@ -86,7 +86,7 @@ fn what_the_dead_have_installed_stays_while_the_directory_cannot_be_read() {
         assert_eq!((host.borrow().file[0], host.borrow().taken), (Some(9), 1));
     }
     host.borrow_mut().damaged.clear();
-    assert_eq!(end(&host, 1), Next::Done(None));
+    assert_eq!(end(&host, 1), Next::Done([None; 2]));
     assert_eq!((host.borrow().words[0].state(), host.borrow().file[0]), (State::Owned, Some(9)));
 }
 
@@ -178,7 +178,7 @@ fn a_lost_page_that_nobody_wants_is_zeros_again() {
         while !discard.step(&Seat { work, ..Seat::new(&host, 0, 0) }) {}
         assert_eq!(discard.owed().count(), 0, "it is asked for nothing");
         assert_eq!(seat.place(0), Ok(Location::Void(version.later(1))));
-        assert_eq!(end(&host, 1), Next::Done(None));
+        assert_eq!(end(&host, 1), Next::Done([None; 2]));
         assert_eq!(
             seat.place(0),
             Ok(Location::Held(

@@ -101,7 +101,7 @@ impl World {
             .unwrap();
         let kept = Arc::new(kept);
         let holder = Here(Arc::clone(&kept), Arc::default(), Arc::default());
-        let evictor = Arc::new(Evictor::new(ground(room("room", local))));
+        let evictor = Arc::new(Evictor::new(ground(room("room", local)), 1));
         let pager = pager(&folder, &holder, wishes);
         let world = Self { pager, evictor, holder, kept, folder };
         world.meet(world.pager.ground().table.me(), Preferences::default());

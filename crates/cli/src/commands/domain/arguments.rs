@@ -14,7 +14,7 @@ Examples:
   solera domain move dm/big --to 2         another host: programs use it there
   solera domain drain dm 3                 node 3 gives its pages up
   solera domain leave dm 3                 and is removed
-  solera domain forget dm 4                node 4 will not come back: its pages are lost")]
+  solera domain forget dm 4                node 4 will not come back: what it alone had is lost")]
 pub struct DomainArgs {
     #[command(subcommand)]
     pub command: DomainCommand,
@@ -76,11 +76,12 @@ Example:
         /// The node's number.
         node: u16,
     },
-    /// Remove a node that will not come back: the pages that it had are lost.
+    /// Remove a node that will not come back: the pages that it alone had are lost.
     #[command(after_help = "\
 Refused while the node is there (use leave): it waits 8 s whether the node says something. From then
-on a touch of a page that it had is SIGBUS, calls give EIO, at once; other nodes drop what they keep
-of volumes that it was the host of. If it does come back, it is refused.
+on a touch of a page that it alone had is SIGBUS, calls give EIO, at once; what another node has,
+too, is copied to a third one (solera domain status); other nodes drop what they keep of volumes
+that it was the host of. If it does come back, it is refused.
 
 Exit code: 0 it is removed, 1 it is not.
 

@@ -171,6 +171,9 @@ fn to_json(name: &str, told: &[Status]) -> Value {
                 "local_bytes": volume.local.map(|pages| pages * PAGE),
                 "processes": volume.processes,
                 "evicted_pages": volume.evicted,
+                "copies": volume.copies.max(1),
+                "single_bytes": volume.single * PAGE,
+                "healed_bytes": volume.healed * PAGE,
             })
         })
     });
@@ -236,15 +239,35 @@ fn to_text(name: &str, told: &[Status]) -> String {
                 volume.local.map_or("-".to_owned(), bytes),
                 volume.processes.to_string(),
                 bytes(volume.evicted),
+                volume.copies.max(1).to_string(),
             ]
         })
     });
     let volumes: Vec<Vec<String>> = volumes.collect();
     if !volumes.is_empty() {
-        let head =
-            ["volume", "host", "size", "on its host", "stays", "local", "processes", "sent away"];
+        let head = [
+            "volume",
+            "host",
+            "size",
+            "on its host",
+            "stays",
+            "local",
+            "processes",
+            "sent away",
+            "copies",
+        ];
         text.push('\n');
         text.push_str(&output::table(&head, &volumes));
+    }
+    let of_two = told.iter().flat_map(|status| &status.volumes).filter(|volume| volume.copies > 1);
+    for volume in of_two.filter(|volume| volume.single + volume.healed > 0) {
+        let (name, single, healed) = (&volume.name, bytes(volume.single), bytes(volume.healed));
+        let line = match volume.single {
+            0 => format!("{name}: all pages have two copies, {healed} were made anew"),
+            _ => format!("{name}: {single} have one copy; {healed} were made anew"),
+        };
+        text.push_str(&line);
+        text.push('\n');
     }
     let kept = told.iter().flat_map(|status| {
         let row = |uuid: &String, pages| {
@@ -283,6 +306,9 @@ mod tests {
             evicted: 256,
             stays: 64,
             local: Some(1024),
+            copies: 2,
+            single: 32,
+            healed: 256,
         };
         let kept = ["ab", "cd"].map(|uuid| KeptStatus { uuid: uuid.to_owned(), pages: 128 });
         let (domain, nodes) = ("dm".to_owned(), vec![node]);
@@ -293,8 +319,9 @@ dm, as node 2 of this machine says
 node               address  capacity      free  silent for
 2 (passive)  10.0.0.1:7470  4.00 MiB  3.00 MiB         3 s
 
-volume  host      size  on its host    stays     local  processes  sent away
-big        2  8.00 MiB     2.00 MiB  256 KiB  4.00 MiB          1   1.00 MiB
+volume  host      size  on its host    stays     local  processes  sent away  copies
+big        2  8.00 MiB     2.00 MiB  256 KiB  4.00 MiB          1   1.00 MiB       2
+big: 128 KiB have one copy; 1.00 MiB were made anew
 
 kept for others  by node    pages
 ab                     2  512 KiB

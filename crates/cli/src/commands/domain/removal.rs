@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use console::failure::{Failure, Outcome};
 use console::output::{self, Progress};
 use console::size;
-use ddmap::{LocalReply, LocalRequest, Member, NODE_TIMEOUT, PAGE, Registry, Standing, Status};
+use ddmap::{
+    LocalReply, LocalRequest, Member, NODE_TIMEOUT, PAGE, Registry, Standing, Status, not_twice,
+};
 
 use crate::domains;
 
@@ -47,18 +49,21 @@ fn member(status: &Status, name: &str, node: u16) -> Result<Member, Failure> {
 fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
     let node = before.node;
     let asked = format!("drain node {node} of {name}");
-    if !domains::is_there(before) {
+    if !before.is_there() {
         let found = format!("it was not heard of for {} s", before.silent);
         let advice =
             format!("start it; if it will not come back: solera domain forget {name} {node}");
         return Err(Failure::new(asked, found, &advice));
     }
+    if let Some(found) = has_no_pairs(status, node, Standing::Drains) {
+        return Err(Failure::new(asked, found, "start another node, or remove a volume"));
+    }
     if before.kept == 0 {
         return Ok(());
     }
     let others = status.nodes.iter().filter(|one| one.node != node);
-    let room: u64 = others.map(domains::for_volumes).sum();
-    let promised: u64 = status.nodes.iter().map(|one| one.promised).sum();
+    let room: u64 = others.map(Member::for_volumes).sum();
+    let promised: u64 = status.nodes.iter().map(|one| one.promised + one.second()).sum();
     let needed = promised + before.used.saturating_sub(before.kept);
     if needed > room {
         let found = format!(
@@ -72,18 +77,28 @@ fn check(status: &Status, name: &str, before: &Member) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What of volumes of two copies would lie once, if a node stood so: more than does so now.
+fn has_no_pairs(status: &Status, node: u16, standing: Standing) -> Option<String> {
+    let mut then = status.nodes.clone();
+    then.iter_mut().filter(|one| one.node == node).for_each(|one| one.standing = standing);
+    let (before, behind) = (not_twice(&status.nodes), not_twice(&then));
+    (behind > before).then(|| {
+        let once = size::show((behind - before) * PAGE);
+        format!("{once} of volumes of two copies would have no room for the second one")
+    })
+}
+
 /// What a node that gives its pages up waits for, and what to do.
 fn awaited(status: &Status, name: &str, now: &Member) -> (String, String) {
     let (node, kept) = (now.node, size::show(now.kept * PAGE));
     let hosts = || status.nodes.iter().filter(|one| one.node != node && one.promised > 0);
     let of = |one: &Member| format!("node {} was not heard of for {} s", one.node, one.silent);
     // One may be the host of volumes that were made since it was heard of last.
-    let silent = |one: &&Member| {
-        one.node != node && one.standing != Standing::Gone && !domains::is_there(one)
-    };
+    let silent =
+        |one: &&Member| one.node != node && one.standing != Standing::Gone && !one.is_there();
     let away: Vec<&Member> = status.nodes.iter().filter(silent).collect();
     let (why, advice) = match away.as_slice() {
-        _ if !domains::is_there(now) => (of(now), "start it".to_owned()),
+        _ if !now.is_there() => (of(now), "start it".to_owned()),
         [] => {
             let numbers: Vec<String> = hosts().map(|one| one.node.to_string()).collect();
             let why = format!("the hosts of volumes (nodes {}) fetch none", numbers.join(", "));
@@ -208,7 +223,7 @@ fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
     let found = || member(&domains::status(&registry, name)?, name, node);
     let (mut since, mut first) = (Instant::now(), found()?);
     let mut now = first.clone();
-    if domains::is_there(&now) {
+    if now.is_there() {
         let text = format!(
             "node {node} was heard of {} s ago; waiting whether it says something within {} s",
             now.silent,
@@ -217,7 +232,7 @@ fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
         output::tell(text);
     }
     let mut heard = 0;
-    while domains::is_there(&now) {
+    while now.is_there() {
         std::thread::sleep(LOOK);
         let before = now.silent;
         now = found()?;
@@ -247,5 +262,10 @@ pub fn forget(name: &str, node: u16) -> Outcome {
         let found = "node 1 gives out the numbers and tells the nodes of each other, so it stays";
         return Err(Failure::new(asked, found, "start it again with its store, at its address"));
     }
-    mark(name, node, Standing::Gone)
+    let status = domains::status(&Registry::find()?, name)?;
+    let marked = mark(name, node, Standing::Gone)?;
+    if let Some(found) = has_no_pairs(&status, node, Standing::Gone) {
+        output::tell(format!("{found}, until another node is started"));
+    }
+    Ok(marked)
 }

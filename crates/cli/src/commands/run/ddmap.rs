@@ -140,7 +140,7 @@ pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
     if domain == DEMO && !registry.living(domain).is_empty() && !has() {
         let (all, _) = domains::capacity(&domains::status(&registry, domain)?);
         let bytes = all / 4 * 3;
-        domains::make(&registry, name, bytes, FormatOptions::default())?;
+        domains::make(&registry, name, (bytes, 1), FormatOptions::default())?;
         output::tell(format!("{name} is new: {}", size::show(bytes)));
     }
     let mut args = args.clone();

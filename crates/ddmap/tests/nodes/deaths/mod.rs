@@ -138,7 +138,7 @@ impl World {
         let holder = Running::start(&folder.at("holder"), 4 << 20, None);
         let host = Self::start_host(&folder, &ledger, &holder, mistake);
         let store = Store::at(folder.at("host"));
-        let path = store.create_volume("v", PAGES * PAGE).unwrap();
+        let path = store.create_volume("v", PAGES * PAGE, 1).unwrap();
         let (region, pager) = region_of(&path.join("region"), patient());
         stamp_all(&region);
         let storers = Role::start(&folder, "storers", mistake, "");

@@ -1,11 +1,16 @@
-//! Small cases for a model checker: one host, one holder, a page or two, two programs of one thread
-//! each, and the node that evicts. All steps are taken in all orders. Each process may die once
-//! behind any step; the node starts again, and ends what the dead were at. One answer may be lost;
-//! what was sent may arrive at any time, also when its sender has given up or is dead.
+//! Small cases for a model checker: one host, one holder or some, a page or two, two programs of
+//! one thread each, and the node that evicts. All steps are taken in all orders. Each process may
+//! die once behind any step; the node starts again, and ends what the dead were at. One answer may
+//! be lost; what was sent may arrive at any time, also when its sender has given up or is dead.
+
+mod list;
+
+pub use list::cases;
 
 use crate::protocol::messages::KeptPage;
-use crate::protocol::{Discard, Eviction, Fault, Mistake, Next, NodeId, Progress, Reconcile};
-use crate::protocol::{State, Verdict, Version, Why, Word, holder, reconcile};
+use crate::protocol::{Discard, Eviction, Fault, Healed, Healing, Location, Mistake, Next, NodeId};
+use crate::protocol::{Progress, Reconcile, State, Verdict, Version, Why, Word, holder, reconcile};
+use crate::tests::protocol::memory::host::here;
 use crate::tests::protocol::memory::serve;
 use crate::tests::protocol::memory::{
     Answer, Bytes, Desk, HolderMemory, HostMemory, Process, Request, Seat, Work,
@@ -29,6 +34,11 @@ pub struct Case {
     pub pages: usize,
     /// What each program does.
     pub programs: Vec<Vec<Access>>,
+    /// How many holders there are, and how many are to have each page.
+    pub holders: usize,
+    pub copies: usize,
+    /// The node makes a second copy so often, or tries to.
+    pub heals: u8,
     /// What the node evicts, batch by batch.
     pub evictions: Vec<Vec<u64>>,
     pub capacity: u32,
@@ -38,8 +48,8 @@ pub struct Case {
     pub losses: u8,
     /// The holder may die while it serves what it is sent, which is a loss.
     pub holder_dies: bool,
-    /// The holder may lose what it has, once.
-    pub memory_lost: bool,
+    /// Holders that may lose what they have, each once.
+    pub memory_lost: &'static [usize],
     /// The node compares the holder's claims with the directory so often.
     pub looks: u8,
     /// The holder drops spares so often.
@@ -55,7 +65,7 @@ pub struct Case {
 enum At {
     Access,
     Fault(Fault<Bytes>),
-    Asked(Fault<Bytes>, Version),
+    Asked(Fault<Bytes>),
     Discard(Discard),
     /// It waits for the word to change.
     Waits(Word),
@@ -87,19 +97,30 @@ enum Holds {
 enum Evicts {
     Rest,
     Runs(Eviction<Bytes>),
-    /// It waits for the answer to this batch, of pages that are sent, or kept.
-    Sent(Eviction<Bytes>, (usize, bool)),
-    Hears(Eviction<Bytes>, bool, Vec<bool>),
+    /// It waits for the answer to this batch, of pages that are sent, or kept, by this holder.
+    Sent(Eviction<Bytes>, (usize, bool), usize),
+    Hears(Eviction<Bytes>, bool, usize, Vec<bool>),
 }
 
 /// Where the node is when it looks for what is kept in vain: at a claim, or nowhere.
-type Looks = Option<(KeptPage, Reconcile)>;
+type Looks = Option<(usize, KeptPage, Reconcile)>;
+
+/// A page that is to lie with a second holder.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Heals {
+    Rest,
+    /// It was sent to the second one.
+    Sent(u64, Location, usize),
+    Places(Healing, Version, usize),
+}
 
 /// What is under way to the holder, apart from what is asked for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Frame {
     /// A batch.
     Store(usize, Vec<(u64, u32, Bytes)>),
+    /// A page that another holder has, too.
+    Copy(u64, u32, Bytes),
     /// Of a batch.
     Keep(usize, Vec<(u64, u32)>),
     /// Page, version, whether that is a spare.
@@ -118,6 +139,9 @@ impl Frame {
                 let kept = KeptPage { page, version: Version::new(version), is_spare };
                 (Request::Release(vec![kept]), None)
             }
+            Self::Copy(page, v, bytes) => {
+                (Request::Store(vec![(page, Version::new(v), bytes)]), None)
+            }
             Self::Keep(batch, pages) => {
                 let pages = pages.into_iter().map(|(page, v)| (page, Version::new(v)));
                 (Request::Keep(pages.collect()), Some((batch, true)))
@@ -135,19 +159,22 @@ impl Frame {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct World {
     host: HostMemory,
-    holder: HolderMemory,
+    holders: Vec<HolderMemory>,
     programs: Vec<Program>,
     evicts: Evicts,
     looks: Looks,
+    heals: Heals,
+    /// Copies that were tried.
+    healed: u8,
     /// Batches that were begun, and looks.
     evictions: usize,
     looked: u8,
     shed: u8,
-    /// In ascending order: any may be next.
-    wire: Vec<Frame>,
+    /// To which holder, in ascending order: any may be next.
+    wire: Vec<(usize, Frame)>,
     lost: u8,
-    /// The holder has lost what it had.
-    is_memory_lost: bool,
+    /// Holders that have lost what they had.
+    memory_lost: Vec<usize>,
     /// Processes that have died.
     died: Vec<usize>,
 }
@@ -162,15 +189,17 @@ pub enum Step {
     Evict,
     /// The node waits no longer for what it has sent.
     NoWord,
-    Look,
+    /// It looks at what a holder keeps.
+    Look(usize),
+    Heal,
     /// A frame arrives.
     Arrives(usize),
     /// A frame arrives, and the holder dies behind so many accesses; it starts again at once.
     Half(usize, u32),
-    /// The holder loses what it has.
-    Forgets,
+    /// A holder loses what it has.
+    Forgets(usize),
     /// It drops a page, if that is a spare.
-    Sheds(u64),
+    Sheds(usize, u64),
     /// A store to a name is seen.
     Flush(usize),
     Dies(usize),
@@ -180,8 +209,12 @@ pub enum Step {
     Settles(u64),
 }
 
-fn holder() -> NodeId {
-    NodeId::new(2).unwrap()
+fn node_of(holder: usize) -> NodeId {
+    NodeId::new(2 + holder as u16).unwrap()
+}
+
+fn holder_of(node: NodeId) -> usize {
+    usize::from(node.number()) - 2
 }
 
 impl World {
@@ -190,13 +223,15 @@ impl World {
     }
 
     fn check(&self) -> Result<(), String> {
-        for page in 0..self.host.words.len() as u64 {
-            if let Some(kept) = self.holder.kept(page) {
-                self.host.check_claim(holder(), page, kept)?;
+        for (at, holder) in self.holders.iter().enumerate() {
+            for page in 0..self.host.words.len() as u64 {
+                if let Some(kept) = holder.kept(page) {
+                    self.host.check_claim(node_of(at), page, kept)?;
+                }
             }
+            holder.check()?;
         }
-        self.host.check(|_, page| self.holder.kept(page))?;
-        self.holder.check()
+        self.host.check(|node, page| self.holders[holder_of(node)].kept(page))
     }
 
     /// Does something at the host's memory.
@@ -209,15 +244,15 @@ impl World {
     }
 
     /// The holder serves a request.
-    fn serve(&mut self, request: &Request) -> Option<Answer> {
-        let memory = RefCell::new(self.holder.clone());
+    fn serve(&mut self, at: usize, request: &Request) -> Option<Answer> {
+        let memory = RefCell::new(self.holders[at].clone());
         let answer = serve(&Desk::new(&memory), request).ok();
-        self.holder = memory.into_inner();
+        self.holders[at] = memory.into_inner();
         answer
     }
 
-    fn send(&mut self, frame: Frame) {
-        self.wire.push(frame);
+    fn send(&mut self, to: NodeId, frame: Frame) {
+        self.wire.push((holder_of(to), frame));
         self.wire.sort();
     }
 
@@ -251,8 +286,8 @@ impl World {
                     discard.step(&Seat { work: Work::Discard, ..Seat::new(seat.memory, slot, 0) })
                 });
                 self.programs[at].at = if is_over {
-                    for (page, _, version) in discard.owed() {
-                        self.send(Frame::release(KeptPage::new(page, version)));
+                    for (page, to, version) in discard.owed() {
+                        self.send(to, Frame::release(KeptPage::new(page, version)));
                     }
                     self.programs[at].made += 1;
                     At::Access
@@ -267,10 +302,10 @@ impl World {
                 let retry = if settles { At::Rest } else { At::Access };
                 self.programs[at].at = match next {
                     Next::Step => At::Fault(fault),
-                    Next::Ask(_, version) => At::Asked(fault, version),
+                    Next::Ask(..) => At::Asked(fault),
                     Next::Done(owed) => {
-                        if let Some(owed) = owed {
-                            self.send(Frame::release(owed.kept));
+                        for owed in owed.into_iter().flatten() {
+                            self.send(owed.to, Frame::release(owed.kept));
                         }
                         if self.programs[at].holds == Holds::Page {
                             self.programs[at].holds = Holds::Open;
@@ -281,7 +316,7 @@ impl World {
                     Next::Wait(_) | Next::Room if settles => At::Rest,
                     Next::Wait(word) => At::Waits(word),
                     Next::Room => At::Room,
-                    Next::Fail(Why::Lost) if self.is_memory_lost => {
+                    Next::Fail(Why::Lost) if !self.memory_lost.is_empty() => {
                         self.programs[at].made += usize::from(!settles);
                         retry
                     }
@@ -302,10 +337,11 @@ impl World {
 
     /// The holder answers a program, or does not.
     fn answer(&mut self, program: usize, comes: bool) {
-        let At::Asked(mut fault, version) = self.programs[program].at.clone() else { return };
+        let At::Asked(mut fault) = self.programs[program].at.clone() else { return };
+        let Some((owner, version)) = fault.asks() else { return };
         let page = fault.page();
         let answer = if comes {
-            self.serve(&Request::Fetch { page, version, releases: Vec::new() })
+            self.serve(holder_of(owner), &Request::Fetch { page, version, releases: Vec::new() })
         } else {
             self.lost += 1;
             None
@@ -325,29 +361,30 @@ impl World {
                 let seen = |page: &u64| (*page, self.host.words[*page as usize]);
                 let pages: Vec<_> = case.evictions[self.evictions].iter().map(seen).collect();
                 self.evictions += 1;
-                Evicts::Runs(Eviction::new(holder(), &[holder()], pages))
+                let all: Vec<_> = (0..case.holders).map(node_of).collect();
+                Evicts::Runs(Eviction::new(&all[..case.copies], &all, pages))
             }
             Evicts::Runs(mut eviction) => match self.with(0, |seat| eviction.step(seat)) {
                 Progress::Step => Evicts::Runs(eviction),
                 Progress::Done { .. } => Evicts::Rest,
                 Progress::Keep(at) => {
                     let pages = eviction.clean(at).map(|(page, v)| (page, v.number())).collect();
-                    self.send(Frame::Keep(self.evictions, pages));
-                    Evicts::Sent(eviction, (self.evictions, true))
+                    self.send(at, Frame::Keep(self.evictions, pages));
+                    Evicts::Sent(eviction, (self.evictions, true), holder_of(at))
                 }
-                Progress::Send => {
+                Progress::Send(to) => {
                     let pages =
-                        eviction.outgoing().map(|(page, v, bytes)| (page, v.number(), *bytes));
+                        eviction.outgoing(to).map(|(page, v, bytes)| (page, v.number(), *bytes));
                     let frame = Frame::Store(self.evictions, pages.collect());
-                    self.send(frame);
-                    Evicts::Sent(eviction, (self.evictions, false))
+                    self.send(to, frame);
+                    Evicts::Sent(eviction, (self.evictions, false), holder_of(to))
                 }
             },
-            Evicts::Hears(mut eviction, keeps, stored) => {
+            Evicts::Hears(mut eviction, keeps, at, stored) => {
                 if keeps {
-                    eviction.kept(holder(), Some(&stored));
+                    eviction.kept(node_of(at), Some(&stored));
                 } else {
-                    eviction.answered(stored);
+                    eviction.answered(node_of(at), stored);
                 }
                 Evicts::Runs(eviction)
             }
@@ -355,22 +392,23 @@ impl World {
         };
     }
 
-    fn step_look(&mut self) {
+    fn step_look(&mut self, at: usize) {
         match self.looks {
             None => {
                 self.looked += 1;
-                if let Some(claim) = self.holder.claims().first() {
-                    self.looks = Some((*claim, reconcile(*claim)));
+                if let Some(claim) = self.holders[at].claims().first() {
+                    self.looks = Some((at, *claim, reconcile(*claim)));
                 }
             }
-            Some((claim, mut machine)) => {
-                let verdict = self.with(0, |seat| machine.step(holder(), seat));
+            Some((at, claim, mut machine)) => {
+                let verdict = self.with(0, |seat| machine.step(node_of(at), seat));
                 self.looks = match verdict {
-                    None => Some((claim, machine)),
+                    None => Some((at, claim, machine)),
                     Some(verdict) => {
-                        if verdict != Verdict::Right {
+                        if matches!(verdict, Verdict::InVain | Verdict::Spare) {
                             let is_spare = verdict == Verdict::Spare;
-                            self.send(Frame::release(KeptPage { is_spare, ..claim }));
+                            let frame = Frame::release(KeptPage { is_spare, ..claim });
+                            self.send(node_of(at), frame);
                         }
                         None
                     }
@@ -379,23 +417,79 @@ impl World {
         }
     }
 
+    /// The node makes a second copy: what it asks for comes at once.
+    fn step_heal(&mut self) {
+        match self.heals {
+            Heals::Rest => {
+                self.healed += 1;
+                for page in 0..self.host.words.len() as u64 {
+                    let Ok(seen @ Location::Held(from, version, None)) = self.host.place(page)
+                    else {
+                        continue;
+                    };
+                    if from == here() {
+                        continue;
+                    }
+                    let third = (holder_of(from) + 1) % self.holders.len();
+                    let request = Request::Fetch { page, version, releases: Vec::new() };
+                    if let Some(Answer::Fetched(Some(bytes))) =
+                        self.serve(holder_of(from), &request)
+                    {
+                        self.send(node_of(third), Frame::Copy(page, version.number(), bytes));
+                        self.heals = Heals::Sent(page, seen, third);
+                        return;
+                    }
+                }
+            }
+            Heals::Sent(..) => {}
+            Heals::Places(mut machine, version, third) => {
+                let healed = self.with(0, |seat| {
+                    machine.step(&Seat { work: Work::Heal, ..Seat::new(seat.memory, 0, 0) })
+                });
+                self.heals = match healed {
+                    Healed::Step => Heals::Places(machine, version, third),
+                    Healed::Moved => {
+                        let kept = KeptPage::new(machine.page(), version);
+                        self.send(node_of(third), Frame::release(kept));
+                        Heals::Rest
+                    }
+                    Healed::Placed | Healed::Stays => Heals::Rest,
+                };
+            }
+        }
+    }
+
     fn arrives(&mut self, at: usize) {
-        let (request, batch) = self.wire.remove(at).request();
-        let answer = self.serve(&request);
-        if let (Evicts::Sent(eviction, sent), Some(Answer::Stored(stored))) = (&self.evicts, answer)
-            && Some(*sent) == batch
+        let (to, frame) = self.wire.remove(at);
+        let copied = if let Frame::Copy(page, v, _) = frame { Some((page, v)) } else { None };
+        let (request, batch) = frame.request();
+        let answer = self.serve(to, &request);
+        let Some(Answer::Stored(stored)) = answer else { return };
+        if let (Heals::Sent(page, seen, third), Some(copied)) = (self.heals, copied)
+            && (third, page, seen.version().number()) == (to, copied.0, copied.1)
         {
-            self.evicts = Evicts::Hears(eviction.clone(), sent.1, stored);
+            let Location::Held(from, version, _) = seen else { return };
+            let two = Location::Held(from, version, Some(node_of(third)));
+            self.heals = if stored[0] {
+                Heals::Places(Healing::new(page, seen, two), version, third)
+            } else {
+                Heals::Rest
+            };
+        }
+        if let Evicts::Sent(eviction, sent, at) = &self.evicts
+            && (Some(*sent), *at) == (batch, to)
+        {
+            self.evicts = Evicts::Hears(eviction.clone(), sent.1, to, stored);
         }
     }
 
     /// The node waits no longer for what it has sent.
     fn unanswered(&mut self) {
-        if let Evicts::Sent(eviction, (_, keeps)) = &mut self.evicts {
+        if let Evicts::Sent(eviction, (_, keeps), at) = &mut self.evicts {
             if *keeps {
-                eviction.kept(holder(), None);
+                eviction.kept(node_of(*at), None);
             } else {
-                eviction.unanswered();
+                eviction.unanswered(node_of(*at));
             }
             self.evicts = Evicts::Runs(eviction.clone());
         }
@@ -403,8 +497,9 @@ impl World {
 
     /// The holder's process dies while it serves a frame, and starts again: so there is no answer.
     fn arrives_half(&mut self, at: usize, accesses: u32) {
-        let (request, _) = self.wire.remove(at).request();
-        let memory = RefCell::new(self.holder.clone());
+        let (to, frame) = self.wire.remove(at);
+        let (request, _) = frame.request();
+        let memory = RefCell::new(self.holders[to].clone());
         let desk = Desk::new(&memory);
         desk.lives_for.set(accesses);
         // Whether it dies in the midst of it, or behind it before it answers.
@@ -412,21 +507,23 @@ impl World {
         desk.lives_for.set(u32::MAX);
         let pages = 0..self.host.words.len() as u64;
         holder::restart(&desk, pages).expect("it does not die again");
-        self.holder = memory.into_inner();
+        self.holders[to] = memory.into_inner();
         let has = |word: &&Word| word.state() != State::Absent;
-        self.holder.taken = self.holder.words.iter().filter(has).count() as u32;
+        let taken = self.holders[to].words.iter().filter(has).count() as u32;
+        self.holders[to].taken = taken;
         self.lost += 1;
         self.unanswered();
     }
 
-    /// The holder loses what it has.
-    fn forgets(&mut self) {
-        for KeptPage { page, version, .. } in self.holder.claims() {
-            self.host.gone.insert((holder().number(), page, version.number()));
+    /// A holder loses what it has.
+    fn forgets(&mut self, at: usize) {
+        for KeptPage { page, version, .. } in self.holders[at].claims() {
+            self.host.gone.insert((node_of(at).number(), page, version.number()));
         }
         let pages = self.host.words.len();
-        self.holder = HolderMemory::new(pages, pages as u32);
-        self.is_memory_lost = true;
+        self.holders[at] = HolderMemory::new(pages, pages as u32);
+        self.memory_lost.push(at);
+        self.memory_lost.sort_unstable();
     }
 
     fn dies(&mut self, slot: usize) {
@@ -435,7 +532,7 @@ impl World {
         self.died.sort_unstable();
         if slot == 0 {
             // Its names are cleared when it starts again.
-            (self.evicts, self.looks) = (Evicts::Rest, None);
+            (self.evicts, self.looks, self.heals) = (Evicts::Rest, None, Heals::Rest);
             if let Some(settles) = self.programs.last_mut() {
                 settles.at = At::Rest;
             }
@@ -487,8 +584,15 @@ impl Case {
             Evicts::Sent(..) => steps.push(Step::NoWord),
             _ => steps.push(Step::Evict),
         }
-        if world.looked < self.looks || world.looks.is_some() {
-            steps.push(Step::Look);
+        if let Some((at, ..)) = world.looks {
+            steps.push(Step::Look(at));
+        } else if world.looked < self.looks {
+            steps.extend((0..self.holders).map(Step::Look));
+        }
+        match world.heals {
+            Heals::Rest if world.healed == self.heals => {}
+            Heals::Sent(..) if world.lost == self.losses => {}
+            _ => steps.push(Step::Heal),
         }
         let settles = world.programs.last().is_some_and(|program| program.at == At::Rest);
         for (page, word) in world.host.words.iter().enumerate().filter(|_| settles) {
@@ -536,16 +640,18 @@ impl Model for Case {
         programs.push(Program { at: At::Rest, made: 0, holds: Holds::Nothing });
         vec![World {
             host: HostMemory::new(self.pages, Version::default(), self.capacity, processes),
-            holder: HolderMemory::new(self.pages, self.pages as u32),
+            holders: vec![HolderMemory::new(self.pages, self.pages as u32); self.holders],
             programs,
             evicts: Evicts::Rest,
             looks: None,
+            heals: Heals::Rest,
+            healed: 0,
             evictions: 0,
             looked: 0,
             shed: 0,
             wire: Vec::new(),
             lost: 0,
-            is_memory_lost: false,
+            memory_lost: Vec::new(),
             died: Vec::new(),
         }]
     }
@@ -559,15 +665,16 @@ impl Model for Case {
                 steps.extend((1..8).map(|accesses| Step::Half(at, accesses)));
             }
         }
-        if self.memory_lost && !world.is_memory_lost {
-            steps.push(Step::Forgets);
-        }
-        let kept = world.holder.claims().into_iter();
+        let lost = self.memory_lost.iter().filter(|at| !world.memory_lost.contains(at));
+        steps.extend(lost.copied().map(Step::Forgets));
         let may_go = |kept: &KeptPage| {
             world.shed < self.sheds
                 && (kept.is_spare || self.mistake == Some(Mistake::DroppedUntold))
         };
-        steps.extend(kept.filter(may_go).map(|kept| Step::Sheds(kept.page)));
+        for (at, holder) in world.holders.iter().enumerate() {
+            let kept = holder.claims().into_iter();
+            steps.extend(kept.filter(may_go).map(|kept| Step::Sheds(at, kept.page)));
+        }
         for slot in 0..=self.programs.len() {
             if self.late_names && world.host.processes[slot].has_late_names() {
                 steps.push(Step::Flush(slot));
@@ -591,12 +698,18 @@ impl Model for Case {
                 world.lost += 1;
                 world.unanswered();
             }
-            Step::Look => world.step_look(),
+            Step::Look(at) => world.step_look(at),
+            Step::Heal if matches!(world.heals, Heals::Sent(..)) => {
+                // It waits no longer.
+                world.lost += 1;
+                world.heals = Heals::Rest;
+            }
+            Step::Heal => world.step_heal(),
             Step::Arrives(at) => world.arrives(at),
             Step::Half(at, accesses) => world.arrives_half(at, accesses),
-            Step::Forgets => world.forgets(),
-            Step::Sheds(page) => {
-                world.serve(&Request::Shed(page));
+            Step::Forgets(at) => world.forgets(at),
+            Step::Sheds(at, page) => {
+                world.serve(at, &Request::Shed(page));
                 world.shed += 1;
             }
             Step::Flush(slot) => {
@@ -630,7 +743,7 @@ impl Model for Case {
                 !steps.is_empty() || case.is_done(world)
             }),
             Property::sometimes("a page comes back", |_, world: &World| {
-                world.wire.iter().any(|frame| matches!(frame, Frame::Release(..)))
+                world.wire.iter().any(|frame| matches!(frame, (_, Frame::Release(..))))
             }),
         ]
     }
@@ -667,133 +780,4 @@ pub fn check(case: &Case, most: Option<usize>) -> Checked {
         wrong = Some("no page ever comes back: the case shows nothing".into());
     }
     Checked { states, wrong }
-}
-
-/// Those of clean pages, and of one that is lost.
-fn clean(case: &Case, long: bool) -> Vec<Case> {
-    vec![
-        Case {
-            name: "a page that is loaded, leaves by its spare, and is stored to meanwhile",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))], vec![(0, None)]],
-            evictions: vec![vec![0], vec![0], vec![0]],
-            sheds: 1,
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page, whose node and programs die",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, Some(2))]],
-            mortal: vec![0, 1],
-            sheds: 1,
-            late_names: long,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page, of which the holder is not told that it has a spare",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, None)]],
-            evictions: vec![vec![0], vec![0], vec![0]],
-            mortal: vec![1],
-            looks: 2,
-            sheds: 1,
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page that the kernel stores to",
-            programs: vec![vec![(0, Some(1)), (0, Some(BY_KERNEL))], vec![(0, None), (0, None)]],
-            evictions: vec![vec![0], vec![0]],
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "a clean page that nobody wants, whose program dies",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
-            mortal: vec![1],
-            sheds: 1,
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "a page that is lost, and that nobody wants then",
-            programs: vec![vec![(0, Some(1)), (0, None), (0, NOTHING), (0, None)]],
-            mortal: vec![1],
-            memory_lost: true,
-            looks: 1,
-            late_names: long,
-            ..case.clone()
-        },
-    ]
-}
-
-/// The cases, of which each is there for what others do not have.
-pub fn cases() -> Vec<Case> {
-    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
-    let case = Case {
-        name: "two programs, one page, which is evicted twice",
-        pages: 1,
-        programs: vec![vec![(0, Some(1)), (0, None)], vec![(0, Some(2))]],
-        evictions: vec![vec![0], vec![0]],
-        capacity: 1,
-        mortal: Vec::new(),
-        losses: 1,
-        holder_dies: false,
-        memory_lost: false,
-        looks: 0,
-        sheds: 0,
-        late_names: true,
-        mistake: None,
-    };
-    let of_clean = clean(&case, long);
-    let mut all = vec![
-        case.clone(),
-        Case {
-            name: "the holder dies while it serves",
-            losses: 2,
-            holder_dies: true,
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "each process may die once",
-            programs: vec![vec![(0, Some(1))], vec![(0, Some(2))]],
-            mortal: vec![0, 1, 2],
-            late_names: long,
-            ..case.clone()
-        },
-        Case {
-            name: "the node dies, and looks for what is kept in vain",
-            programs: vec![vec![(0, Some(1)), (0, Some(2))]],
-            mortal: vec![0],
-            looks: 2,
-            late_names: long,
-            ..case.clone()
-        },
-        Case {
-            name: "two pages, room for one",
-            pages: 2,
-            programs: vec![vec![(0, Some(1)), (0, None)], vec![(1, Some(2))]],
-            evictions: vec![vec![0, 1], vec![0, 1]],
-            late_names: false,
-            ..case.clone()
-        },
-        Case {
-            name: "two pages in one batch, whose node dies",
-            pages: 2,
-            programs: vec![vec![(0, Some(1)), (1, Some(2)), (0, None)]],
-            evictions: vec![vec![0, 1], vec![0, 1]],
-            capacity: 2,
-            mortal: vec![0],
-            late_names: long,
-            ..case.clone()
-        },
-        Case {
-            name: "a page that nobody wants while it moves, whose program dies",
-            programs: vec![vec![(0, Some(1)), (0, NOTHING), (0, None)], vec![(0, Some(2))]],
-            mortal: vec![1],
-            late_names: false,
-            ..case.clone()
-        },
-    ];
-    all.extend(of_clean);
-    all
 }

@@ -120,10 +120,14 @@ pub struct HostMemory {
     pub processes: Vec<Process>,
     /// What holders have lost with their memory: node, page, version.
     pub gone: BTreeSet<(u16, u64, u32)>,
-    /// Pages that nobody wanted, and that were void when who discarded them died: if the
-    /// directory's word cannot be read when that is met, their word does not say that they are
-    /// zeros.
+    /// Pages that nobody wanted, or that left as zeros, and that were void when who did that died:
+    /// if the directory's word cannot be read when that is met, their word does not say that they
+    /// are zeros.
     cut_short: BTreeSet<u64>,
+    /// Nodes that were removed from the domain: what they have is gone.
+    pub forgotten: BTreeSet<u16>,
+    /// Nodes that are known not to answer, rightly or not.
+    pub silent: BTreeSet<u16>,
     /// Pages whose directory words cannot be read.
     pub damaged: BTreeSet<u64>,
     /// The memory beneath the page file is used up.
@@ -155,6 +159,8 @@ impl HostMemory {
             processes,
             gone: BTreeSet::new(),
             cut_short: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
+            silent: BTreeSet::new(),
             damaged: BTreeSet::new(),
             tight: false,
             maps: true,
@@ -198,7 +204,8 @@ impl HostMemory {
         let me = Claimant { slot: slot as u16, life: self.processes[slot].life };
         for (page, word) in (0..).zip(&self.words) {
             let is_void = matches!(self.place(page), Ok(Location::Void(_)));
-            if word.state() == State::Busy && word.claimant() == me && is_void {
+            let is_at_it = matches!(word.state(), State::Busy | State::Leaving);
+            if is_at_it && word.claimant() == me && is_void {
                 self.cut_short.insert(page);
             }
         }
@@ -251,9 +258,15 @@ impl HostMemory {
         Ok(())
     }
 
+    /// Whether a holder has lost a page in this version.
+    fn is_gone(&self, node: NodeId, page: u64, version: Version) -> bool {
+        let lost = (node.number(), page, version.number());
+        self.forgotten.contains(&node.number()) || self.gone.contains(&lost)
+    }
+
     /// What a holder keeps of a page that is not placed there is older than the directory's
-    /// version, but for what is on its way there, which is the newest. So if the directory is lost,
-    /// the highest version among all claims is the newest.
+    /// version, but for what is on its way there, or came there late, which is the newest. So if
+    /// the directory is lost, the highest version among all claims is the newest.
     pub fn check_claim(
         &self,
         node: NodeId,
@@ -262,10 +275,15 @@ impl HostMemory {
     ) -> Result<(), String> {
         let at = page as usize;
         let Ok(place) = self.place(page) else { return Ok(()) };
-        if matches!(place, Location::Held(owner, ..) if owner == node)
+        if place.is_held_by(node, here())
             || matches!(place, Location::Lost(..))
             || place.version().is_later_than(version)
         {
+            return Ok(());
+        }
+        let is_here = self.file[at].is_some();
+        let is_equal = place.holders(here())[0].is_some() && place.version() == version;
+        if is_equal && (is_here || bytes == self.truth[at]) {
             return Ok(());
         }
         let leaves = matches!(self.words[at].state(), State::Leaving | State::Busy)
@@ -312,8 +330,9 @@ impl HostMemory {
             State::Busy | State::Leaving => {}
             State::Kept | State::Spare => must(false, "kept by the host")?,
         }
-        if let Location::Held(owner, version, Some(spare)) = place {
-            must(owner == here(), "two holders")?;
+        if let Location::Held(owner, version, Some(spare)) = place
+            && owner == here()
+        {
             let is_it = |kept: &(Version, Bytes)| kept.0 == version.earlier(1);
             let right = kept(spare, page).filter(is_it).is_none_or(|kept| kept.1 == truth);
             must(right, "its spare is not the newest")?;
@@ -327,14 +346,18 @@ impl HostMemory {
             Location::Held(owner, ..) if owner == here() => {
                 must(file == Some(truth), "placed here, without the newest bytes")
             }
-            Location::Held(owner, version, _) => {
+            Location::Held(owner, version, other) => {
                 must(busy || !writable, "writable, and placed elsewhere")?;
-                if self.gone.contains(&(owner.number(), page, version.number())) {
-                    return Ok(());
+                must(other != Some(owner) && other != Some(here()), "two holders that are one")?;
+                for node in [Some(owner), other].into_iter().flatten() {
+                    if self.is_gone(node, page, version) {
+                        continue;
+                    }
+                    let (had, bytes) = kept(node, page).ok_or("placed where nothing is")?;
+                    must(had == version, "placed where another version is")?;
+                    must(installed || bytes == truth, "its holder has not the newest bytes")?;
                 }
-                let (had, bytes) = kept(owner, page).ok_or("placed where nothing is")?;
-                must(had == version, "placed where another version is")?;
-                must(installed || bytes == truth, "its holder has not the newest bytes")
+                Ok(())
             }
             Location::Void(version) => {
                 let says_so = is_empty && word.version() == version;
@@ -350,17 +373,21 @@ impl HostMemory {
 
     /// If nobody wants what the page held, it holds zeros, once it is void and a hole.
     fn set_place(&mut self, page: u64, place: Location, work: Work) {
-        let discards = work != Work::Move;
+        let discards = matches!(work, Work::Discard | Work::Renew);
         if let Ok(old) = self.place(page) {
             let (was, is) = (old.version(), place.version());
             // What is lost was nowhere else in that version; and a spare goes in the same.
             let is_less = old.alone() == place || matches!(place, Location::Lost(..));
-            let is_same = was == is && (old == place || is_less);
+            let heals = work == Work::Heal && old.holders(here())[0].is_some();
+            let is_same = was == is && (old == place || is_less || heals);
             if !is_same && !is.is_later_than(was) {
                 self.wrong(format!("page {page}: {old:?} became {place:?}"));
             }
-            if let (Location::Lost(..), Location::Held(owner, version, _)) = (place, old)
-                && !self.gone.contains(&(owner.number(), page, version.number()))
+            if let (Location::Lost(..), Location::Held(owner, version, other)) = (place, old)
+                && [Some(owner), other.filter(|_| owner != here())]
+                    .into_iter()
+                    .flatten()
+                    .any(|node| !self.is_gone(node, page, version))
             {
                 self.wrong(format!("page {page}: lost, though nobody lost {old:?}"));
             }
@@ -392,6 +419,8 @@ pub enum Work {
     Discard,
     /// Nobody wants it if it is lost.
     Renew,
+    /// It is to have other holders.
+    Heal,
 }
 
 /// A thread of a process, at the host's memory.
@@ -460,6 +489,10 @@ impl Host for Seat<'_> {
         self.memory.borrow_mut().set_place(page, place, self.work);
     }
 
+    fn is_silent(&self, node: NodeId) -> bool {
+        self.memory.borrow().silent.contains(&node.number())
+    }
+
     fn is_dead(&self, claimant: Claimant) -> bool {
         self.memory.borrow().is_dead(claimant)
     }
@@ -524,7 +557,8 @@ impl Host for Seat<'_> {
     fn punch(&self, page: u64) {
         let mut memory = self.memory.borrow_mut();
         memory.file[page as usize] = None;
-        if self.work != Work::Move && matches!(memory.place(page), Ok(Location::Void(_))) {
+        let discards = matches!(self.work, Work::Discard | Work::Renew);
+        if discards && matches!(memory.place(page), Ok(Location::Void(_))) {
             memory.truth[page as usize] = 0;
         }
         for process in &mut memory.processes {

@@ -40,11 +40,13 @@ pub enum Flaw {
     ClaimsUncounted,
     /// A page is opened for a call of the kernel's first, and held then.
     OpenedBeforeHold,
+    /// The directory names a new holder before that has said that it keeps the page.
+    HealedEarly,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OldSession,
         Self::UnaskedAnswer,
         Self::TornAnswer,
@@ -57,5 +59,6 @@ impl Flaw {
         Self::OneUnprotected,
         Self::ClaimsUncounted,
         Self::OpenedBeforeHold,
+        Self::HealedEarly,
     ];
 }

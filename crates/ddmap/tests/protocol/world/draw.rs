@@ -71,6 +71,8 @@ pub struct Config {
     pub capacity: u32,
     pub holder_capacity: u32,
     pub first_version: u32,
+    /// How many holders are to have a page that is away: 1 or 2.
+    pub copies: usize,
     /// The longest usual delay of a frame, in ticks.
     pub delay: u64,
     /// Of stores: once in so many, zeros are stored.
@@ -91,7 +93,7 @@ impl Config {
             node_dies: rate(2, 60, 3_000),
             host_restarts: rate(3, 600, 8_000),
             holder_dies: rate(2, 60, 3_000),
-            memory_lost: rate(4, 4_000, 40_000),
+            memory_lost: rate(3, 2_000, 30_000),
             link_lost: rate(2, 20, 400),
             partition: rate(3, 200, 2_000),
             stop: rate(2, 40, 400),
@@ -108,6 +110,7 @@ impl Config {
             threads: draw.between(1, 3) as usize,
             capacity: draw.between(1, pages) as u32,
             holder_capacity: draw.between(1, 4) as u32,
+            copies: if draw.once_in(2) { 2 } else { 1 },
             first_version: (draw.below(2) * ((1 << 28) - draw.between(1, 40))) as u32,
             delay: draw.between(1, 60),
             zeros: draw.between(2, 20),

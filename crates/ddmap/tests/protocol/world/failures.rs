@@ -33,6 +33,10 @@ impl World {
         if self.draw.once_in(rates.memory_lost) {
             let holder = self.draw.index(self.holders.len());
             self.lose_memory(holder);
+            let living = self.holders.iter().filter(|holder| !holder.forgotten).count();
+            if holder > 0 && living > 2 && self.draw.once_in(2) {
+                self.forget(holder);
+            }
         }
         if self.draw.once_in(rates.link_lost) && !self.links.all.is_empty() {
             let at = self.draw.index(self.links.all.len());
@@ -111,7 +115,7 @@ impl World {
                 (link.left, link.learnt_at) = (true, None);
             }
         }
-        self.to_reconcile.fill(true);
+        self.reconcile_all();
     }
 
     /// The dead are buried, and others take their slots; holders start again.
@@ -132,7 +136,8 @@ impl World {
             }
         }
         for holder in 0..self.holders.len() {
-            if !self.holders[holder].alive && self.draw.once_in(often) {
+            let there = &self.holders[holder];
+            if !there.alive && !there.forgotten && self.draw.once_in(often) {
                 self.start_holder(holder);
             }
         }
@@ -190,6 +195,15 @@ impl World {
         (holder.alive, holder.lives_for) = (true, u32::MAX);
         holder.sessions.clear();
         self.tell(|| format!("holder {at} starts"));
+    }
+
+    /// A holder that is dead is removed from the domain.
+    fn forget(&mut self, holder: usize) {
+        self.tell(|| format!("holder {holder} is removed"));
+        self.counts.forgotten += 1;
+        self.holders[holder].forgotten = true;
+        self.to_reconcile[holder] = false;
+        self.host.borrow_mut().forgotten.insert(node_of(holder).number());
     }
 
     /// A holder dies, and what it has is gone, or is what it had some time ago.

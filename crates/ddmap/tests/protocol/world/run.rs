@@ -5,6 +5,7 @@ use super::links::{Frame, Links, Reply};
 use super::node::Node;
 use super::threads::{Doing, Thread, Wish, node_of};
 use crate::protocol::{Flags, Location, Owed, State, Version, Word};
+use crate::tests::protocol::memory::host::here;
 use crate::tests::protocol::memory::{
     Answer, Bytes, Desk, Died, Flaw, HolderMemory, HostMemory, Process, Request, serve,
 };
@@ -54,6 +55,17 @@ pub struct Counts {
     pub shed: u64,
     /// Calls of the kernel's that have stored.
     pub calls: u64,
+    /// Pages that came of two holders' copies.
+    pub of_two: u64,
+    /// Pages that have left, and that one holder has of two.
+    pub single: u64,
+    /// Pages that got a second holder, or lost one that was removed; and those that had moved.
+    pub healed: u64,
+    pub moved: u64,
+    /// Pages that a holder had in the directory's version, and was not named for.
+    pub equal: u64,
+    /// Holders that were removed.
+    pub forgotten: u64,
 }
 
 /// A holder.
@@ -61,6 +73,8 @@ pub struct Counts {
 pub struct Holder {
     pub memory: RefCell<HolderMemory>,
     pub alive: bool,
+    /// It was removed from the domain.
+    pub forgotten: bool,
     /// Accesses that its process still makes.
     pub lives_for: u32,
     /// Of each process that has come: the newest session.
@@ -117,7 +131,7 @@ impl World {
         let config = Config::new(&mut draw);
         let processes = config.programs + 1;
         let process =
-            |slot: usize| Process::new(if slot == 0 { 4 } else { config.threads }, config.pages);
+            |slot: usize| Process::new(if slot == 0 { 5 } else { config.threads }, config.pages);
         let first = Version::new(config.first_version);
         let list = (0..processes).map(process).collect();
         let mut host = HostMemory::new(config.pages, first, config.capacity, list);
@@ -128,6 +142,7 @@ impl World {
             Holder {
                 memory: RefCell::new(HolderMemory::new(config.pages, capacity)),
                 alive: true,
+                forgotten: false,
                 lives_for: u32::MAX,
                 sessions: BTreeMap::new(),
                 copy: None,
@@ -254,6 +269,11 @@ impl World {
         }
         drop(host);
         let at = self.draw.index(self.holders.len());
+        let mut host = self.host.borrow_mut();
+        if !host.silent.remove(&node_of(at).number()) && self.draw.once_in(2) {
+            host.silent.insert(node_of(at).number());
+        }
+        drop(host);
         if self.holders[at].alive && self.draw.once_in(2) {
             let desk = Desk::new(&self.holders[at].memory);
             let before = self.holders[at].memory.borrow().in_file();
@@ -375,8 +395,9 @@ impl World {
             }
             (link.left, link.learnt_at) = (true, None);
             link.back.clear();
-            self.to_reconcile[holder] = true;
-            for Frame { id, thread, request } in std::mem::take(&mut link.asked) {
+            let asked = std::mem::take(&mut link.asked);
+            self.look_at(holder);
+            for Frame { id, thread, request } in asked {
                 let again = thread != usize::MAX && self.draw.once_in(2);
                 if again && self.send_as(slot, thread, holder, request, Some(id)).is_some() {
                     self.counts.again += 1;
@@ -398,7 +419,7 @@ impl World {
             }
         }
         let host = self.host.borrow();
-        for (at, holder) in self.holders.iter().enumerate() {
+        for (at, holder) in self.holders.iter().enumerate().filter(|one| !one.1.forgotten) {
             for page in 0..self.config.pages as u64 {
                 if let Some(kept) = holder.memory.borrow().kept(page) {
                     host.check_claim(node_of(at), page, kept)?;
@@ -427,6 +448,7 @@ impl World {
             let left = memory.words.iter().any(busy) || memory.taken != memory.in_file();
             drop(memory);
             self.holders[at].lives_for = u32::MAX;
+            let left = left && !self.holders[at].forgotten;
             // What it was at when an access failed, a page or room, it drops when it starts.
             if left {
                 self.kill_holder(at);
@@ -460,6 +482,9 @@ impl World {
     fn connect_anew(&mut self) {
         let lives: Vec<u16> = self.host.borrow().processes.iter().map(|one| one.life).collect();
         for holder in 0..self.holders.len() {
+            if self.holders[holder].forgotten {
+                continue;
+            }
             for (slot, life) in lives.iter().enumerate() {
                 if let Some(link) = self.links.find(slot, *life, holder) {
                     link.left = true;
@@ -467,7 +492,19 @@ impl World {
                 self.send(slot, usize::MAX, holder, Request::Release(Vec::new()));
             }
         }
-        self.to_reconcile.fill(true);
+        self.reconcile_all();
+    }
+
+    /// A holder is asked for what it keeps, unless it was removed.
+    pub fn look_at(&mut self, holder: usize) {
+        self.to_reconcile[holder] = !self.holders[holder].forgotten;
+    }
+
+    /// All holders are asked for what they keep.
+    pub fn reconcile_all(&mut self) {
+        for (asks, holder) in self.to_reconcile.iter_mut().zip(&self.holders) {
+            *asks = !holder.forgotten;
+        }
     }
 
     /// Runs until nothing is under way.
@@ -481,7 +518,7 @@ impl World {
                 && self.links.all.iter().all(|link| link.learnt_at.is_none())
                 && self.owed.iter().all(Vec::is_empty)
                 && self.threads.iter().flatten().all(resting)
-                && self.holders.iter().all(|holder| holder.alive)
+                && self.holders.iter().all(|holder| holder.alive || holder.forgotten)
                 && self.host.borrow().processes.iter().all(|process| process.alive);
             if quiet {
                 return Ok(());
@@ -507,17 +544,22 @@ impl World {
 
     /// At the end: holders keep what the directory says, and nothing else.
     fn check_vain(&self) -> Result<(), String> {
-        for (at, holder) in self.holders.iter().enumerate() {
+        for (at, holder) in self.holders.iter().enumerate().filter(|one| !one.1.forgotten) {
             let memory = holder.memory.borrow();
             for page in 0..self.config.pages as u64 {
                 let kept = memory.kept(page).map(|(version, _)| version);
                 let place = self.host.borrow().place(page);
                 let is_spare = memory.words[page as usize].state() == State::Spare;
                 let is_right = |version: Version| match place {
-                    Ok(Location::Held(owner, of, other)) => {
-                        (owner, of, is_spare) == (node_of(at), version, false)
-                            || (other, of, is_spare) == (Some(node_of(at)), version.later(1), true)
+                    Ok(Location::Held(owner, of, other)) if owner == here() => {
+                        (other, of, is_spare) == (Some(node_of(at)), version.later(1), true)
                     }
+                    Ok(Location::Held(owner, of, other)) => {
+                        let is_named = owner == node_of(at) || other == Some(node_of(at));
+                        (is_named, of, is_spare) == (true, version, false)
+                    }
+                    // A second holder's that did not answer; `domain repair` finds it.
+                    Ok(Location::Lost(_, of)) => of == version,
                     _ => false,
                 };
                 let vain = kept.filter(|version| !is_right(*version));

@@ -18,8 +18,9 @@ pub enum Wish {
     Renew,
     /// A call of the kernel's stores to it: what traps then is lost.
     Call,
-    /// Of the node: ends what a dead process was at.
+    /// Of the node: ends what a dead process was at; or brings a page, which is to move.
     Settle,
+    Bring,
 }
 
 /// What it does.
@@ -60,7 +61,7 @@ impl Thread {
     /// It begins to do something with a page, whose word was seen so.
     pub fn begin(&mut self, wish: Wish, page: u64, word: Word) {
         let doing = match wish {
-            Wish::Settle => fault(wish, page),
+            Wish::Settle | Wish::Bring => fault(wish, page),
             Wish::Call => Doing::Hold { is_open: false },
             Wish::Discard => Doing::Discard(Discard::new([(page, word)])),
             Wish::Renew => Doing::Discard(Discard::of_lost(page, word)),
@@ -71,7 +72,7 @@ impl Thread {
 }
 
 fn fault(wish: Wish, page: u64) -> Doing {
-    let stores = matches!(wish, Wish::Store | Wish::Renew | Wish::Call);
+    let stores = matches!(wish, Wish::Store | Wish::Renew | Wish::Call | Wish::Bring);
     Doing::Fault(Fault::new(page, stores))
 }
 
@@ -168,15 +169,19 @@ impl World {
         match next {
             Next::Step => Doing::Fault(fault),
             Next::Done(owed) => {
-                self.counts.fetched += u64::from(owed.is_some());
-                self.owed[slot].extend(owed);
+                self.counts.fetched += u64::from(owed[0].is_some());
+                self.counts.of_two += u64::from(owed[1].is_some());
+                self.owed[slot].extend(owed.into_iter().flatten());
                 match wish {
-                    Wish::Settle => Doing::Rest,
+                    Wish::Settle | Wish::Bring => Doing::Rest,
                     Wish::Call if self.has(Flaw::OpenedBeforeHold) => Doing::Hold { is_open: true },
                     _ => Doing::Access,
                 }
             }
-            Next::Wait(_) | Next::Room if wish == Wish::Settle => Doing::Rest,
+            Next::Wait(_) | Next::Room if matches!(wish, Wish::Settle | Wish::Bring) => {
+                self.wants_room |= next == Next::Room && wish == Wish::Bring;
+                Doing::Rest
+            }
             Next::Wait(word) => {
                 let state = word.state();
                 if !matches!(state, State::Busy | State::Leaving) {
@@ -221,6 +226,10 @@ impl World {
         version: Version,
     ) -> Doing {
         let holder = holder_of(owner);
+        if self.holders[holder].forgotten {
+            fault.refused();
+            return Doing::Fault(fault);
+        }
         let releases = if self.draw.once_in(2) { self.take_owed(slot, holder) } else { Vec::new() };
         let request = Request::Fetch { page: fault.page(), version, releases };
         if let Some(id) = self.send(slot, thread, holder, request) {
@@ -266,13 +275,16 @@ impl World {
         again: Option<u64>,
     ) -> Option<u64> {
         let life = self.host.borrow().processes[slot].life;
+        if self.holders[holder].forgotten {
+            return None;
+        }
         if self.links.find(slot, life, holder).is_none() {
             let there = &self.holders[holder];
             if !there.alive || self.links.cut[holder].iter().any(|until| *until > self.now) {
                 return None;
             }
             self.links.connect(slot, life, holder);
-            self.to_reconcile[holder] = true;
+            self.look_at(holder);
         }
         let id = again.unwrap_or_else(|| self.links.id());
         self.tell(|| format!("{slot} to holder {holder}, {id}: {request:?}"));
@@ -344,7 +356,7 @@ pub fn node_of(holder: usize) -> NodeId {
 /// The access is made again. The node does not insist.
 fn retry(wish: Wish, page: u64) -> Doing {
     match wish {
-        Wish::Settle => Doing::Rest,
+        Wish::Settle | Wish::Bring => Doing::Rest,
         Wish::Call => fault(wish, page),
         _ => Doing::Access,
     }
