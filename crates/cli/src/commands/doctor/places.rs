@@ -358,7 +358,7 @@ fn nodes(registry: &Registry, domain: &str) -> Vec<Finding> {
     let members = first.nodes.iter().filter(|node| node.standing != Standing::Gone);
     let silent: Vec<String> = members
         .clone()
-        .filter(|node| !domains::is_there(node))
+        .filter(|node| !node.is_there())
         .map(|node| format!("node {} for {} s", node.node, node.silent))
         .collect();
     let (capacity, free) = domains::capacity(first);
