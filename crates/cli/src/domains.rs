@@ -256,6 +256,9 @@ pub fn make(
         return Err(Failure::new(asked, found, "give a larger --size"));
     }
     let told = status(registry, domain)?;
+    if let Some(about) = store.about()?.filter(|_| copies > 1) {
+        check_pairs(&asked, &told, about.node, size.div_ceil(PAGE))?;
+    }
     let (all, free) = capacity(&told);
     if size > free {
         let found = format!(
@@ -269,9 +272,6 @@ pub fn make(
         return Err(Failure::new(asked, found, advice));
     }
     check_host(&asked, registry, &store, volume::own_bytes(size, &options)?)?;
-    if let Some(about) = store.about()?.filter(|_| copies > 1) {
-        check_pairs(&asked, &told, about.node, size.div_ceil(PAGE))?;
-    }
     let folder = store.create_volume(volume, size, copies)?;
     let region = folder.join(REGION);
     let options = FormatOptions { size: None, force: true, ..options };
