@@ -93,9 +93,9 @@ pub fn by_file(region: &Path, lost: &[LostData]) -> Result<Option<Vec<Loss>>, Fa
         Ok(Location::Lost(Some(node), _)) => Cause::Lost(node.number()),
         Ok(Location::Held(node, _, other)) => {
             // Both had it: it is lost if both are gone.
-            let all = [Some(node), other].into_iter().flatten().map(|node| node.number());
-            match all.clone().find(|node| !gone.contains(node)) {
-                Some(node) => Cause::Away(node),
+            let mut both = [Some(node), other].into_iter().flatten();
+            match both.find(|node| !gone.contains(&node.number())) {
+                Some(node) => Cause::Away(node.number()),
                 None => Cause::Lost(node.number()),
             }
         }

@@ -374,15 +374,25 @@ impl<'v> Writing<'v> {
             // PERSIST: the next change of these bytes needs the record no more.
             let _ = stored.fence();
         }
-        if self.current.is_mapped() && !injected(Bug::RedoNotVoided) {
+        if self.current.is_mapped() {
             cold_path();
-            // PERSIST: the slot, beside which the record counts no more, before the call returns:
-            // another process may then store to the mapping, and make that durable.
-            let _ = self.store_slot_beside(generation)?.fence();
+            self.void_record(generation)?;
             return Ok(true);
         }
         self.mark_dirty(generation)?;
         Ok(true)
+    }
+
+    /// The record of a mapped file counts no more, and what is current is durable.
+    fn void_record(&mut self, generation: u32) -> Result<()> {
+        if injected(Bug::RedoNotVoided) {
+            self.current.flags &= !LIVE_DIRTY;
+            return self.locked.seen[0].live.set_current(&self.current);
+        }
+        // PERSIST: the slot, beside which the record counts no more, before the call returns:
+        // another process may then store to the mapping, and make that durable.
+        let _ = self.store_slot_beside(generation)?.fence();
+        Ok(())
     }
 
     /// Stores the new bytes of an overwrite aside, and the record that tells of them: in flight.

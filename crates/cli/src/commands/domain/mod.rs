@@ -202,6 +202,21 @@ fn name_of<'a>(told: &'a [Status], uuid: &str) -> Option<&'a str> {
     volumes.find(|volume| volume.uuid == uuid).map(|volume| volume.name.as_str())
 }
 
+/// What of volumes of two copies has one, and what was copied anew.
+fn copies_to_text(told: &[Status], text: &mut String) {
+    let bytes = |pages: u64| size::show(pages * PAGE);
+    let of_two = told.iter().flat_map(|status| &status.volumes).filter(|volume| volume.copies > 1);
+    for volume in of_two.filter(|volume| volume.single + volume.healed > 0) {
+        let (name, single, healed) = (&volume.name, bytes(volume.single), bytes(volume.healed));
+        let line = match volume.single {
+            0 => format!("{name}: all pages have two copies, {healed} were made anew"),
+            _ => format!("{name}: {single} have one copy; {healed} were made anew"),
+        };
+        text.push_str(&line);
+        text.push('\n');
+    }
+}
+
 fn to_text(name: &str, told: &[Status]) -> String {
     let numbers: Vec<String> = told.iter().map(|status| status.node.to_string()).collect();
     let numbers = match numbers.as_slice() {
@@ -259,16 +274,7 @@ fn to_text(name: &str, told: &[Status]) -> String {
         text.push('\n');
         text.push_str(&output::table(&head, &volumes));
     }
-    let of_two = told.iter().flat_map(|status| &status.volumes).filter(|volume| volume.copies > 1);
-    for volume in of_two.filter(|volume| volume.single + volume.healed > 0) {
-        let (name, single, healed) = (&volume.name, bytes(volume.single), bytes(volume.healed));
-        let line = match volume.single {
-            0 => format!("{name}: all pages have two copies, {healed} were made anew"),
-            _ => format!("{name}: {single} have one copy; {healed} were made anew"),
-        };
-        text.push_str(&line);
-        text.push('\n');
-    }
+    copies_to_text(told, &mut text);
     let kept = told.iter().flat_map(|status| {
         let row = |uuid: &String, pages| {
             // By its number where its host is elsewhere, or is gone.
