@@ -1,5 +1,5 @@
-//! Volumes of two copies (`format --copies 2`): what is refused, what is shown, and who may be
-//! lost.
+//! Volumes of two copies (`format --copies 2`): what is refused, what is shown, and which
+//! nodes may be lost.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -46,7 +46,7 @@
 //!    nobody wants what it held: it was freed, or is stored to whole. So what a holder that comes
 //!    back has of it is stale. A page is lost when *all* holders that the directory names have said
 //!    that they have not got it, or are removed from the domain: one that is silent may have it.
-//! 8. Of a page that is away, whoever keeps it in the directory's version has the same bytes: those
+//! 8. All nodes that keep a page in the version that the directory names have the same bytes: those
 //!    of a version never change. So a second holder can be given them without a claim. Nobody is
 //!    told to drop a page, or to take it for a spare, in a version that the directory may name a
 //!    holder of: what is said late would be heard by one that was named since.

@@ -1,4 +1,4 @@
-//! Changes in place are told beside the sequence number, so that who reads other blocks goes on.
+//! Changes in place are told beside the sequence number: a reader of other blocks goes on.
 //!
 //! A call that changes nothing of a file but bytes of blocks that it has (and its times) says
 //! which, when its number is odd and before its first store to them ([`Live::tell_in_place`]). Who
