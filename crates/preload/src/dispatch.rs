@@ -471,11 +471,12 @@ fn serve_by(registers: &mut Registers) -> Option<isize> {
     Some(call.result)
 }
 
-/// Whether a call asks that its process be traced. That begins at the exec: until then the signals
-/// of its calls would stop it, and its parent may wait for the exec.
+/// Whether a call asks for a tracer, which begins at the exec: signals of calls would stop it.
 pub fn asks_for_tracer(number: c_long, given: &Arguments) -> bool {
     let asks = number == libc::SYS_ptrace && given[0] == libc::PTRACE_TRACEME as usize;
-    here().guest.is_traced.fetch_or(asks, Ordering::Relaxed);
+    if asks {
+        here().guest.is_traced.store(true, Ordering::Relaxed);
+    }
     asks
 }
 
