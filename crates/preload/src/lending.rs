@@ -33,7 +33,7 @@ use os::interrupt::system_call;
 use vfs::Errno;
 
 use crate::descriptors::handover;
-use crate::descriptors::open::in_runs;
+use crate::descriptors::open::{self, in_runs};
 use crate::dispatch;
 use crate::entry::heap::Arena;
 use crate::entry::pending_signals::{self, OWN_MASK, bit};
@@ -73,6 +73,9 @@ struct Lending {
     is_outside: bool,
     /// Whether the process has one thread, which waits.
     is_alone: bool,
+    /// Whether it has closed or marked numbers of the volume, which the table of numbers, the parent's,
+    /// still has.
+    has_closed: bool,
     /// The ends of a pipe: the one that the parent reads, and the one that closes when the process
     /// that goes on in the child's place executes something or ends. The parent has the second only
     /// while all is held: no other child gets it.
@@ -102,6 +105,7 @@ pub fn make(process: &'static Process, (flags, exit): (u64, u64), at: usize) -> 
         at,
         is_outside: is_directory_outside(process),
         is_alone: has_one_thread(),
+        has_closed: false,
         ends: None,
         arena: Arena::new().ok()?,
         parted: AtomicI32::new(0),
@@ -397,7 +401,7 @@ pub fn arrived(call: &mut Call) -> Option<Verdict> {
 }
 
 impl Lending {
-    fn step(&self, number: c_long, given: &Arguments) -> Step {
+    fn step(&mut self, number: c_long, given: &Arguments) -> Step {
         let [first, second, third, ..] = *given;
         match number {
             libc::SYS_execve => self.execute(first, (second, third)),
@@ -407,6 +411,8 @@ impl Lending {
             }
             libc::SYS_dup2 | libc::SYS_dup3 if !self.is_kernels(second) => Step::Part,
             libc::SYS_fcntl if !copies_or_flags(second as c_int) => Step::Part,
+            // It may get a number that the table has for the volume's.
+            libc::SYS_dup | libc::SYS_fcntl if self.has_closed => Step::Part,
             libc::SYS_close
             | libc::SYS_dup
             | libc::SYS_dup2
@@ -466,7 +472,7 @@ impl Lending {
     /// A file outside. It may wait to be opened, and nobody may wait for what is held meanwhile.
     fn open(&self, path: usize, given: &Arguments, number: c_long) -> Step {
         let Ok(path) = Text(path as *const _).bytes() else { return Step::Part };
-        if !self.is_alone || !self.is_outside(path) {
+        if !self.is_alone || self.has_closed || !self.is_outside(path) {
             return Step::Part;
         }
         // SAFETY: the program's own call.
@@ -479,10 +485,11 @@ impl Lending {
     }
 
     /// Closes, or marks, all but what is this library's own.
-    fn close_range(&self, first: u32, last: u32, flags: u32) -> Step {
+    fn close_range(&mut self, first: u32, last: u32, flags: u32) -> Step {
         if first > last || flags & !libc::CLOSE_RANGE_CLOEXEC != 0 {
             return Step::Part;
         }
+        self.has_closed |= fdtable::all().any(|(fd, _)| (first..=last).contains(&(fd as u32)));
         let close = |first: u32, last: u32| {
             raw(libc::SYS_close_range, [first as usize, last as usize, flags as usize]) as c_int
         };
@@ -529,6 +536,9 @@ impl Lending {
             thread.lending.store(0, Ordering::Relaxed);
             thread.lent_by.store(0, Ordering::Relaxed);
             fork::goes_on_apart(self.process, told);
+            if self.has_closed {
+                open::forget_closed(self.process);
+            }
             self.frame.take().into_iter().for_each(Lent::give);
             return Ok(());
         }

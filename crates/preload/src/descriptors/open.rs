@@ -218,6 +218,18 @@ pub fn close_numbers(
     result
 }
 
+/// Forgets the numbers of ours that the kernel has closed, or marked, at somebody else's call.
+pub fn forget_closed(process: &Process) {
+    flags_change(process, 0, c_uint::MAX);
+    let closed = |fd| rustix::io::fcntl_getfd(fdtable::borrow(fd)).is_err();
+    let closed: Vec<c_int> = fdtable::all().map(|(fd, _)| fd).filter(|&fd| closed(fd)).collect();
+    for fd in closed {
+        for (desc, last) in process.clear(fd as c_uint, fd as c_uint) {
+            let _ = process.forget(desc, last);
+        }
+    }
+}
+
 fn flags_change(process: &Process, first: c_uint, last: c_uint) {
     let _lock = process.lock();
     fdtable::flags_change(first, last);

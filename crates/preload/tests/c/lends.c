@@ -189,6 +189,20 @@ static void numbers_move(void) {
     SAY_TEXT(contents("kept"));
     CHILD(close(kept); execl("/bin/true", "true", NULL));
     SAY(lseek(kept, 0, SEEK_CUR));
+    // Closed with all others, and then something that it does not do in its parent's memory.
+    CHILD(close_range(3, ~0U, 0); into("made", O_TRUNC); execl("/bin/echo", "echo", "closed", NULL));
+    SAY_TEXT(contents("made"));
+    CHILD(close_range(3, ~0U, 0); execl("/root/.none/true", "x", NULL); execl("/bin/true", "true", NULL));
+    CHILD(close_range(3, ~0U, 0); chdir("."); _exit(fcntl(kept, F_GETFD) == -1 ? 5 : 6));
+    CHILD(close_range(3, ~0U, 0); int null = open("/dev/null", O_RDONLY); chdir("."); _exit(null * 10 + read(null, bytes, 1)));
+    CHILD(close_range(3, ~0U, 0); int copy = dup(ends[1]); chdir("."); _exit(copy + 10));
+    CHILD(close_range(3, ~0U, 0); int copy = dup(0); chdir("."); _exit(copy * 10 + (lseek(copy, 0, SEEK_END) == 10)));
+    CHILD(close_range(3, ~0U, 0); _exit(dup2(kept, 7) == -1 && dup2(0, kept) == kept ? 5 : 6));
+    CHILD(close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); chdir("."); _exit(write(kept, "c", 1)));
+    SAY_TEXT(contents("kept"));
+    fcntl(kept, F_SETFD, 0);
+    CHILD(close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); chdir("."); _exit(fcntl(kept, F_GETFD)));
+    SAY(fcntl(kept, F_GETFD));
     close(kept);
     CHILD(into("/dev/null", 0); execl("/bin/echo", "echo", "nothing", NULL));
     CHILD(umask(077); into("masked", 0); execl("/bin/true", "true", NULL));
