@@ -200,7 +200,7 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         unsafe { (&raw mut solera_dispatch_compacts).write_volatile(compacts) };
         // SAFETY: room for it on the thread's own stack, of which nothing is used below.
         unsafe { (slot as *mut Slot).write(Slot { registers: *registers, unused: 0 }) };
-        stands(slot, guest::STANDS);
+        thread.guest.stands(slot, guest::STANDS);
         registers[libc::REG_RIP as usize] = solera_dispatch_serve as *const () as i64;
         registers[libc::REG_RSP as usize] = slot as i64;
         // The direction that our code assumes.
@@ -209,13 +209,6 @@ extern "C-unwind" fn trapped(signal: c_int, info: *mut siginfo_t, context: *mut 
         serve_here(interrupted);
     }
     set_errno(failed);
-}
-
-/// A guest's call that is to be served has its registers there.
-fn stands(slot: usize, stage: u8) {
-    let context = &here().guest;
-    context.stage.store(stage, Ordering::Relaxed);
-    context.serving.store(slot, Ordering::Relaxed);
 }
 
 /// The mask that the thread has where it was interrupted.
@@ -374,7 +367,7 @@ extern "C-unwind" fn serve(slot: &mut Slot) {
 /// The same of a place that is patched.
 pub extern "C-unwind" fn serve_patched(slot: &mut Slot) {
     let _own = OwnCode::new();
-    stands((&raw const slot.registers).addr(), guest::PATCHED);
+    here().guest.stands((&raw const slot.registers).addr(), guest::PATCHED);
     serve_slot(slot);
     here().guest.serving.store(0, Ordering::Relaxed);
 }

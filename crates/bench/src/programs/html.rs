@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::results::{Cell, Results, ratio, ratio_text, time};
 use super::runner::{Measured, Row};
+use super::suite::installation;
 use crate::harness::statistics::median_and_spread;
 
 const STYLE: &str = include_str!("page.css");
@@ -172,8 +173,8 @@ fn left_out(out: &mut String, results: &Results) {
         *out += "<dt>interrupted</dt><dd>what was not whole is not shown</dd>\n";
     }
     for skipped in &results.skipped {
-        let (name, packages) = (skipped.program.name, skipped.packages.join(" "));
-        let _ = writeln!(out, "<dt>{name}</dt><dd>not installed: apt install {packages}</dd>");
+        let (name, how) = (skipped.program.name, installation(&skipped.packages));
+        let _ = writeln!(out, "<dt>{name}</dt><dd>not installed: {how}</dd>");
     }
     for (peer, why) in &results.missing {
         let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escaped(peer), escaped(why));

@@ -51,8 +51,8 @@ pub fn run(args: &ProgramsBenchArgs) -> Outcome {
     }
     let (there, skipped) = installed(&programs);
     for skipped in &skipped {
-        let (name, packages) = (skipped.program.name, skipped.packages.join(" "));
-        output::tell(format!("without {name}: not installed; apt install {packages}"));
+        let (name, how) = (skipped.program.name, suite::installation(&skipped.packages));
+        output::tell(format!("without {name}: not installed; {how}"));
     }
     let results = measure(args, &there, skipped)?;
     if let Some(file) = &args.report {
@@ -92,7 +92,7 @@ fn list(programs: &[&'static Program], json: bool) -> Result<(), Failure> {
     let lines = programs.iter().map(|it| {
         let missing = match it.missing() {
             packages if packages.is_empty() => String::new(),
-            packages => format!("  (apt install {})", packages.join(" ")),
+            packages => format!("  ({})", suite::installation(&packages)),
         };
         format!("{:<18} {}{missing}\n", it.name, it.title)
     });

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::machine::Machine;
 use super::regression::Regression;
 use super::runner::{Measured, Row, Scale};
-use super::suite::Program;
+use super::suite::{Program, installation};
 use crate::harness::statistics::median_and_spread;
 
 /// What a place took for a row.
@@ -158,8 +158,8 @@ impl Results {
             }
         }
         for skipped in &self.skipped {
-            let (name, packages) = (skipped.program.name, skipped.packages.join(" "));
-            let _ = writeln!(text, "without {name}: not installed; apt install {packages}");
+            let (name, how) = (skipped.program.name, installation(&skipped.packages));
+            let _ = writeln!(text, "without {name}: not installed; {how}");
         }
         for it in self.slower.iter().flatten() {
             let _ = writeln!(

@@ -6,13 +6,14 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use console::failure::Failure;
 use console::output;
-use console::preload::find_library;
+use console::preload::{HOST, LIBRARY, PROFILING, find_library};
 use solera_bench::ProgramsBenchArgs;
 
 use super::backend::{Access, Backend, Build};
@@ -28,8 +29,6 @@ const SHM: &str = "/dev/shm";
 /// Bytes for drivers, what programs read, and sockets.
 const WORK_BYTES: u64 = 1 << 30;
 const ADVICE: &str = "give --quick, or fewer --modes and --peers";
-const LIBRARY: &str = "libsolera_preload.so";
-const PROFILING: &str = "libsolera_profile.so";
 
 /// A peer's own directory: what its programs make, and what ageing makes, lie in it.
 struct Peer {
@@ -124,10 +123,10 @@ impl Testbed {
     fn build(&self, command: &Path, name: &str, library: &Path) -> Result<Build, Failure> {
         let copy = self.work.join("lib").join(name);
         open_directory(&copy).map_err(failed)?;
-        // A build of before has none that profiles.
-        let profiling = library.with_file_name(PROFILING);
-        let profiling = profiling.exists().then_some((profiling, PROFILING));
-        for (from, name) in [(library.to_owned(), LIBRARY)].into_iter().chain(profiling) {
+        // A build of before may have none that profiles, and no host.
+        let beside = [PROFILING, HOST].map(|name| (library.with_file_name(name), name));
+        let beside = beside.into_iter().filter(|(from, _)| from.exists());
+        for (from, name) in iter::once((library.to_owned(), LIBRARY)).chain(beside) {
             let to = copy.join(name);
             fs::copy(from, &to).map_err(failed)?;
             fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(failed)?;

@@ -479,3 +479,14 @@ fn what_is_wrong_is_refused() {
     let inner = [own, "run", "--profile", "--", "true"];
     solera(head.into_iter().chain(inner)).refused(125, &["take --profile"]);
 }
+
+/// The library that times calls makes system calls of its own in a host, before its guest begins:
+/// the guest ended by SIGSEGV.
+#[test]
+fn a_static_program_runs_and_is_not_profiled() {
+    let mut world = World::new();
+    world.program = compiled("cli/tests/run/profile.c", &["-static"]);
+    let ran = world.run(&["--profile"], "alone", &world.at).ended_with(0);
+    assert!(ran.err.contains("no program was profiled"), "{}", ran.err);
+    assert!(solera(["ls", &format!("{}:/", world.volume)]).ok().contains('a'));
+}

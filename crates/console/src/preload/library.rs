@@ -19,7 +19,7 @@ pub const ALIGNING: &str = "libsolera_align.so";
 /// The name of the library that times calls (`--profile`).
 pub const PROFILING: &str = "libsolera_profile.so";
 /// The name of the program that runs programs without a dynamic linker.
-const HOST: &str = "solera-host";
+pub const HOST: &str = "solera-host";
 /// Symbolic links that the kernel follows in a path.
 const LINKS_MAX: u32 = 40;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::Failure;
-pub use library::{ALIGNING, LIBRARY, PROFILING, find_host, find_library};
+pub use library::{ALIGNING, HOST, LIBRARY, PROFILING, find_host, find_library};
 use library::{find_aligning, find_profiling};
 
 /// What is preloaded.

@@ -60,6 +60,17 @@ pub struct Context {
     pub has_begun: AtomicBool,
 }
 
+impl Context {
+    /// A guest's call that is to be served has its registers there. What the host's own libraries
+    /// call before there is a guest leaves nothing: their call's end would not clear it.
+    pub fn stands(&self, slot: usize, stage: u8) {
+        if is_here() {
+            self.stage.store(stage, Ordering::Relaxed);
+            self.serving.store(slot, Ordering::Relaxed);
+        }
+    }
+}
+
 /// [`Context::stage`]: nothing has been done for the call; the kernel may be asked to serve it.
 pub const STANDS: u8 = 0;
 /// The same: something may have been done, or all of it.

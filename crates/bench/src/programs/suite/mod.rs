@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use console::failure::Failure;
 use console::preload::program;
 
-/// A command, a header (`.h`), or a path (`*` stands for a part of it), and its Debian package.
+/// A command, a header (`.h`), or a path (`*` stands for a part of it), and its Debian package, or, of
+/// what Debian does not have, the command that installs it.
 type Need = (&'static str, &'static str);
 
 const CC: Need = ("cc", "gcc");
@@ -77,7 +78,7 @@ const NONE: Program = Program {
     outside: &[],
 };
 
-pub static ALL: [Program; 23] = [
+pub static ALL: [Program; 28] = [
     Program {
         name: "sqlite-wal-full",
         title: "SQLite, write-ahead log, synchronous=FULL: inserts",
@@ -198,6 +199,44 @@ pub static ALL: [Program; 23] = [
         ..NONE
     },
     Program {
+        name: "uv",
+        title: "uv: packages of Python into environments",
+        script: "uv",
+        needs: &[("uv", "pip install uv"), ("/usr/bin/python3", "python3")],
+        ..NONE
+    },
+    Program {
+        name: "pnpm",
+        title: "pnpm: packages of Node into a project",
+        script: "pnpm",
+        needs: &[("pnpm", "npm install -g pnpm"), ("node", "nodejs")],
+        ..NONE
+    },
+    Program {
+        name: "bbolt",
+        title: "bbolt, a store in Go: commits",
+        script: "bolt",
+        needs: &[
+            ("go", "golang-go"),
+            ("/usr/share/gocode/src/go.etcd.io/bbolt/db.go", "golang-github-coreos-bbolt-dev"),
+        ],
+        ..NONE
+    },
+    Program {
+        name: "restic",
+        title: "restic: backups of many files",
+        script: "restic",
+        needs: &[("restic", "restic")],
+        ..NONE
+    },
+    Program {
+        name: "php-sqlite",
+        title: "PHP: requests that use SQLite and sessions",
+        script: "php",
+        needs: &[("php", "php-cli"), ("/usr/lib/php/*/pdo_sqlite.so", "php-sqlite3")],
+        ..NONE
+    },
+    Program {
         name: "fio-varmail",
         title: "fio: a mail server",
         script: "fio",
@@ -274,7 +313,7 @@ pub static ALL: [Program; 23] = [
 ];
 
 /// What this program carries: names and texts.
-const FILES: [(&str, &str); 28] = [
+const FILES: [(&str, &str); 35] = [
     ("run.sh", include_str!("run.sh")),
     ("sqlite.sh", include_str!("sqlite.sh")),
     ("tpcc.sh", include_str!("tpcc.sh")),
@@ -288,6 +327,13 @@ const FILES: [(&str, &str); 28] = [
     ("make.sh", include_str!("make.sh")),
     ("python.sh", include_str!("python.sh")),
     ("threads.sh", include_str!("threads.sh")),
+    ("uv.sh", include_str!("uv.sh")),
+    ("pnpm.sh", include_str!("pnpm.sh")),
+    ("bolt.sh", include_str!("bolt.sh")),
+    ("go_bolt.go", include_str!("../../../scripts/go_bolt.go")),
+    ("restic.sh", include_str!("restic.sh")),
+    ("php.sh", include_str!("php.sh")),
+    ("requests.php", include_str!("requests.php")),
     ("fio.sh", include_str!("fio.sh")),
     ("varmail.fio", include_str!("varmail.fio")),
     ("fileserver.fio", include_str!("fileserver.fio")),
@@ -306,7 +352,7 @@ const FILES: [(&str, &str); 28] = [
 ];
 
 impl Program {
-    /// The Debian packages that have what is missing here.
+    /// The Debian packages that have what is missing here, and the commands that install the rest.
     pub fn missing(&self) -> Vec<&'static str> {
         let missing = self.needs.iter().filter(|(what, _)| !is_there(what));
         let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
@@ -320,6 +366,16 @@ impl Program {
         let name = format!("{}.sh", self.script);
         FILES.iter().find(|(file, _)| *file == name).map_or("", |(_, text)| text)
     }
+}
+
+/// What installs what [`Program::missing`] names.
+pub fn installation(missing: &[&str]) -> String {
+    let (commands, packages): (Vec<&str>, Vec<&str>) =
+        missing.iter().partition(|missing| missing.contains(' '));
+    let packages = Some(packages.join(" ")).filter(|packages| !packages.is_empty());
+    let packages = packages.map(|packages| format!("apt install {packages}"));
+    let all: Vec<&str> = packages.as_deref().into_iter().chain(commands).collect();
+    all.join("; ")
 }
 
 /// Writes all that it carries to a directory.
@@ -389,6 +445,14 @@ mod tests {
         assert_eq!(names("ycsb"), ["ycsb-rocksdb", "ycsb-lmdb"]);
         assert_eq!(names("rocksdb"), ["rocksdb"]);
         assert_eq!(names("sql"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_is_missing_is_installed_by_its_own_command() {
+        assert_eq!(installation(&["gcc", "libc6-dev"]), "apt install gcc libc6-dev");
+        let mixed = ["npm install -g pnpm", "nodejs"];
+        assert_eq!(installation(&mixed), "apt install nodejs; npm install -g pnpm");
+        assert_eq!(installation(&["pip install uv"]), "pip install uv");
     }
 
     #[test]
