@@ -73,8 +73,8 @@ struct Lending {
     is_outside: bool,
     /// Whether the process has one thread, which waits.
     is_alone: bool,
-    /// Whether it has closed or marked numbers of the volume, which the table of numbers, the parent's,
-    /// still has.
+    /// Whether it has closed or marked numbers of the volume, which the table of numbers, its
+    /// parent's, still has.
     has_closed: bool,
     /// The ends of a pipe: the one that the parent reads, and the one that closes when the process
     /// that goes on in the child's place executes something or ends. The parent has the second only

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use console::failure::Failure;
 use console::preload::program;
 
-/// A command, a header (`.h`), or a path (`*` stands for a part of it), and its Debian package, or, of
-/// what Debian does not have, the command that installs it.
+/// A command, a header (`.h`), or a path (`*` stands for a part of it), and its Debian package, or
+/// the command that installs it, of what Debian does not have.
 type Need = (&'static str, &'static str);
 
 const CC: Need = ("cc", "gcc");
