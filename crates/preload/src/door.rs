@@ -28,6 +28,7 @@ use once_cell::race::OnceBox;
 use vfs::Errno;
 
 use crate::by_number::{Route, route};
+use crate::descriptors::special_files;
 use crate::dispatch;
 use crate::entry::attachment;
 use crate::entry::cached_fd;
@@ -210,6 +211,7 @@ pub fn is_kernels(fd: c_int) -> bool {
         && attachment::attached().is_some()
         && !engine::is_here()
         && page_faults::kernel_finds_all()
+        && !special_files::are_open()
 }
 
 /// The same of a call by its number.

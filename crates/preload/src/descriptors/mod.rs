@@ -10,5 +10,5 @@ pub(crate) mod openat2;
 mod owners;
 pub(crate) mod placeholder;
 pub(crate) mod sockets;
-mod special_files;
+pub mod special_files;
 mod write_hints;

@@ -11,11 +11,13 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use os::InternalFd;
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
+use crate::descriptors::handover;
 use crate::entry::cached_fd;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
@@ -23,6 +25,7 @@ use crate::entry::report;
 use crate::entry::{Served, Stop, outside};
 use crate::paths;
 use crate::paths::mount;
+use crate::runtime::environment;
 
 /// Devices that every system has under these names.
 const USUAL: [&str; 6] =
@@ -37,8 +40,11 @@ pub const fn is_special(kind: Kind) -> bool {
     !matches!(kind, Kind::File | Kind::Directory | Kind::Symlink)
 }
 
+/// How the names of the kernel's fifos begin.
+const FIFO: &str = "fifo-";
+
 fn fifo_name(node: Node) -> String {
-    format!("fifo-{}.{}", node.number(), node.generation)
+    format!("{FIFO}{}.{}", node.number(), node.generation)
 }
 
 /// Opens a fifo or a device; gives the kernel's number. `path`: where it lies in the mount.
@@ -88,10 +94,53 @@ fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
     let fd = open_real(anchor, &name, flags | libc::O_NOFOLLOW)?;
     let opened = rustix::fs::fstat(fdtable::borrow(fd));
     if opened.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo) {
+        tell(process);
         return Ok(fd);
     }
     crate::entry::syscall::kernel(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]);
     Err(Stop::Errno(Errno::IO))
+}
+
+/// Whether a fifo of a volume may be open here: this process has opened one, or one before it.
+static ARE_OPEN: AtomicBool = AtomicBool::new(false);
+
+/// Tells the programs that this one starts that numbers may be fifos of a volume.
+const VARIABLE: &str = "SOLERA_FIFOS";
+
+#[inline]
+pub fn are_open() -> bool {
+    ARE_OPEN.load(Ordering::Relaxed)
+}
+
+/// At the start of a program.
+pub fn begin() {
+    ARE_OPEN.store(environment::value(VARIABLE.as_bytes()).is_some(), Ordering::Relaxed);
+}
+
+fn tell(process: &Process) {
+    if !ARE_OPEN.swap(true, Ordering::Relaxed) {
+        process.show(format!("{VARIABLE}=1").as_bytes());
+    }
+}
+
+/// The node whose fifo a number of the kernel's is: its attributes are the volume's. `None`: it is
+/// no fifo of a volume, or one whose last name is gone.
+pub fn node_of(process: &Process, fd: c_int) -> Option<Node> {
+    if !are_open() {
+        return None;
+    }
+    let opened = rustix::fs::fstat(fdtable::borrow_checked(fd).ok()?).ok()?;
+    if FileType::from_raw_mode(opened.st_mode) != FileType::Fifo {
+        return None;
+    }
+    let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).ok()?;
+    let name = link.to_str().ok()?.rsplit('/').next()?;
+    let node = handover::node(name.strip_prefix(FIFO)?)?;
+    let member = process.volumes().position(|volume| {
+        let there = rustix::fs::statat(&volume.anchor, name, AtFlags::SYMLINK_NOFOLLOW);
+        there.is_ok_and(|there| (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino))
+    })?;
+    Some(node.of_member(member))
 }
 
 /// Makes the kernel's fifo, open to all whatever the umask: the node's own mode was checked. It

@@ -12,7 +12,7 @@ use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::{DONE, Served, Stop};
 use crate::files::rw::offset_of;
-use crate::files::stat::attr_of_descriptor;
+use crate::files::stat::{self, attr_of_descriptor};
 use crate::paths::flags;
 use crate::paths::{self, Target};
 
@@ -41,7 +41,10 @@ pub fn at_descriptor<T>(
     fd: c_int,
     served: impl FnOnce(&Attr) -> Served<T>,
 ) -> Served<T> {
-    let desc = ours(fd)?;
+    let desc = match ours(fd) {
+        Ok(desc) => desc,
+        Err(stop) => return served(&stat::attr_of_fifo(process, fd, stop)?),
+    };
     let (node, flags) = process.fs.describe(desc)?;
     if flags.path_only() {
         return Err(Stop::Errno(Errno::BADF));

@@ -8,6 +8,7 @@ use std::ffi::{CString, c_char, c_int, c_long, c_ulong};
 use vfs::cred::{Cred, WRITE};
 use vfs::{Attr, Changing, Errno, FileRef, FileSystemExt, Kind, Nanos};
 
+use crate::descriptors::special_files;
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::process::{Process, VolumeView};
@@ -191,9 +192,19 @@ pub fn attr_of_descriptor(process: &Process, fd: c_int) -> Served<Attr> {
         let node = process.cwd_node().ok_or(Stop::Kernel)?;
         return Ok(process.fs.attributes(node)?);
     }
-    let desc = ours(fd)?;
-    let (node, _) = process.fs.describe(desc)?;
-    Ok(process.fs.attributes(node)?)
+    match ours(fd) {
+        Ok(desc) => Ok(process.fs.attributes(process.fs.describe(desc)?.0)?),
+        Err(stop) => attr_of_fifo(process, fd, stop),
+    }
+}
+
+/// The attributes of the fifo that a number of the kernel's is, or why it is not ours.
+#[cold]
+pub fn attr_of_fifo(process: &Process, fd: c_int, stop: Stop) -> Served<Attr> {
+    match (stop, special_files::node_of(process, fd)) {
+        (Stop::Kernel, Some(node)) => Ok(process.fs.attributes(node)?),
+        (stop, _) => Err(stop),
+    }
 }
 
 /// Answers a `stat` by path; `kernel` asks the kernel for another path.
@@ -213,8 +224,11 @@ pub fn stat_path(
 
 #[inline]
 pub fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
-    let (desc, mut attr) = (ours(fd)?, Attr::NONE);
-    process.fs.of(desc).attr(desc.into(), &mut attr)?;
+    let mut attr = Attr::NONE;
+    match ours(fd) {
+        Ok(desc) => process.fs.of(desc).attr(desc.into(), &mut attr)?,
+        Err(stop) => attr = attr_of_fifo(process, fd, stop)?,
+    }
     out.put_words(&stat_of(process, &attr))?;
     Ok(0)
 }

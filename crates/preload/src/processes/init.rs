@@ -26,7 +26,7 @@ use vfs::composite::{Composite, MEMBERS_MAX, SEPARATOR};
 use vfs::{Errno, variable};
 use volume::{AttachOptions, Volume};
 
-use crate::descriptors::handover;
+use crate::descriptors::{handover, special_files};
 use crate::entry::attachment::{self, ATTACHING};
 use crate::entry::fdtable;
 use crate::entry::limit;
@@ -54,6 +54,7 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
     let begun = obey_variables().and_then(|()| {
         signal::start();
         limit::learn();
+        special_files::begin();
         let asked = VolumeRequest::all(volume)?;
         let process: &'static Process = Box::leak(Box::new(record(&asked)));
         let asked = ASKED.get_or_init(|| Box::new(asked));

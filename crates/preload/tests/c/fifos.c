@@ -76,6 +76,50 @@ static void interrupted(void) {
     setitimer(ITIMER_REAL, &never, NULL);
 }
 
+// What a number says of a fifo, and what it changes, is its node's: also of a copy, and in another program.
+static void attributes(void) {
+    struct stat named, opened;
+    struct statx extended;
+    SAY(mkfifo("attributes", 0640));
+    int fd = open("attributes", O_RDWR | O_NONBLOCK);
+    SAY(stat("attributes", &named) | fstat(fd, &opened));
+    SAY(named.st_ino == opened.st_ino && named.st_dev == opened.st_dev);
+    SAY(opened.st_mode);
+    SAY(opened.st_uid == getuid());
+    SAY(fstatat(fd, "", &opened, AT_EMPTY_PATH));
+    SAY(named.st_ino == opened.st_ino);
+    SAY(statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &extended));
+    SAY(named.st_ino == extended.stx_ino);
+    SAY(fchmod(fd, 0604));
+    SAY(fchown(fd, -1, -1));
+    SAY(futimens(fd, (struct timespec[]){{1, 0}, {2, 0}}));
+    SAY(stat("attributes", &named));
+    SAY(named.st_mode), SAY(named.st_mtime), SAY(named.st_atime);
+    int copy = dup(fd);
+    SAY(fstat(copy, &opened));
+    SAY(opened.st_mode), SAY(opened.st_ino == named.st_ino);
+    char line[200], said[64] = {0};
+    snprintf(line, sizeof line, "exec stat -c '%%i %%a %%Y' - <&%d", copy);
+    FILE *stream = popen(line, "re");
+    fgets(said, sizeof said, stream);
+    SAY(pclose(stream));
+    unsigned long ino = 0;
+    int mode = 0, time = 0;
+    SAY(sscanf(said, "%lu %d %d", &ino, &mode, &time));
+    SAY(ino == named.st_ino), SAY(mode), SAY(time);
+    int ends[2];
+    pipe(ends);
+    SAY(fstat(ends[0], &opened) | fchmod(ends[0], 0600));
+    SAY(opened.st_ino == named.st_ino);
+    SAY(rename("attributes", "renamed"));
+    SAY(fstat(fd, &opened));
+    SAY(opened.st_nlink);
+    SAY(unlink("renamed"));
+    SAY(fstat(fd, &opened));
+    SAY(opened.st_nlink);
+    close(fd), close(copy), close(ends[0]), close(ends[1]);
+}
+
 static void devices(void) {
     SAY(mknod("null", S_IFCHR | 0666, makedev(1, 3)));
     SAY(mknod("zero", S_IFCHR | 0444, makedev(1, 5)));
@@ -102,6 +146,7 @@ int main(int argc, char **argv) {
     enter(argc, argv);
     between_processes();
     interrupted();
+    attributes();
     if (geteuid() == 0)
         devices();
     return 0;
