@@ -92,7 +92,7 @@ impl<'a> User<'a> {
                 return Err(Errno::NOENT);
             };
             let follow = flags & libc::O_NOFOLLOW == 0;
-            match self.walk.walk(place.dir, name.as_bytes(), follow)? {
+            match self.walk.walk(place.at.dir, name.as_bytes(), follow)? {
                 Place::Inside(found) => {
                     place = Found { slash: place.slash, ..found.into_owned() };
                 }

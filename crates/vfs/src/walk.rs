@@ -13,6 +13,7 @@
 //! it.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use crate::cred::{Cred, EXECUTE};
 use crate::{
@@ -60,24 +61,47 @@ pub enum Last<'t> {
 /// Where a path led inside the tree.
 #[derive(Clone)]
 pub struct Found<'t> {
-    /// The directory that holds (or would hold) the last component.
-    pub dir: Node,
+    /// The directory that holds (or would hold) the last component, and what is there.
+    pub at: LastName,
     /// The last component.
     pub last: Last<'t>,
-    /// What is there; `None`: the name does not exist.
-    pub attr: Option<Attr>,
     /// The path ended in a slash: it means a directory.
     pub slash: bool,
 }
 
+impl Deref for Found<'_> {
+    type Target = LastName;
+
+    #[inline]
+    fn deref(&self) -> &LastName {
+        &self.at
+    }
+}
+
+/// Whether a path goes on where it ends: at a symlink.
+#[inline]
+fn leads_on(at: &LastName) -> bool {
+    at.attr.as_ref().is_some_and(|attr| attr.kind == Kind::Symlink)
+}
+
 impl Found<'_> {
+    /// A placeholder, to be overwritten ([`Walk::plain_name`]). No constant: most of it is not
+    /// stored then.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "made where it stays")]
+    #[must_use]
+    pub fn nothing() -> Self {
+        let at = LastName { dir: Node { ino: 0, generation: 0 }, attr: None };
+        Found { at, last: Last::Directory { parent: false }, slash: false }
+    }
+
     /// The same, whatever becomes of the path's text.
     pub fn into_owned(self) -> Found<'static> {
         let last = match self.last {
             Last::Name(Name(name)) => Last::Name(Name(Cow::Owned(name.into_owned()))),
             Last::Directory { parent } => Last::Directory { parent },
         };
-        Found { dir: self.dir, last, attr: self.attr, slash: self.slash }
+        Found { at: self.at, last, slash: self.slash }
     }
 
     /// What is there, or `ENOENT`; `ENOTDIR` where a slash followed something else.
@@ -141,19 +165,32 @@ impl Walk<'_> {
             return Err(Errno::NOENT);
         }
         let mut at = LastName { dir: start, attr: None };
-        if let Some(name) = self.find(path, &mut at) {
-            let link = at.attr.as_ref().is_some_and(|attr| attr.kind == Kind::Symlink);
-            if !(link && follow) {
-                let LastName { dir, attr } = at;
-                return Ok(Place::Inside(Found {
-                    dir,
-                    last: Last::Name(name),
-                    attr,
-                    slash: false,
-                }));
-            }
+        if let Some(name) = self.find(path, &mut at)
+            && !(follow && leads_on(&at))
+        {
+            return Ok(Place::Inside(Found { at, last: Last::Name(name), slash: false }));
         }
         self.walk_by_names(start, path, follow)
+    }
+
+    /// As [`Walk::walk`], of a path that is not empty, if the engine knows and everything on the
+    /// way is plain: writes what is found to `found`, which says nothing otherwise.
+    #[inline]
+    pub fn plain_name<'t>(
+        &self,
+        start: Node,
+        path: &'t [u8],
+        follow: bool,
+        found: &mut Found<'t>,
+    ) -> bool {
+        found.at.dir = start;
+        let Some(name) = self.find(path, &mut found.at) else { return false };
+        if follow && leads_on(&found.at) {
+            return false;
+        }
+        found.last = Last::Name(name);
+        found.slash = false;
+        true
     }
 
     /// As [`Walk::walk`], name by name.
@@ -316,7 +353,11 @@ impl Walk<'_> {
                 }
                 let attr = Some(self.fs.attributes(dir).map_err(removed)?);
                 let last = Last::Directory { parent };
-                return Ok(Run::Done(Place::Inside(Found { dir, last, attr, slash: false })));
+                return Ok(Run::Done(Place::Inside(Found {
+                    at: LastName { dir, attr },
+                    last,
+                    slash: false,
+                })));
             }
             let node = match self.fs.lookup(dir, name) {
                 Ok(node) => Some(node),
@@ -358,7 +399,7 @@ impl Walk<'_> {
             return self.follow(dir, link.node, rest);
         }
         let last = Last::Name(Name::new(name)?);
-        Ok(Run::Done(Place::Inside(Found { dir, last, attr, slash })))
+        Ok(Run::Done(Place::Inside(Found { at: LastName { dir, attr }, last, slash })))
     }
 
     fn follow(&self, dir: Node, link: Node, rest: &[u8]) -> Result<Run<'static>> {

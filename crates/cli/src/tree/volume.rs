@@ -107,7 +107,7 @@ impl VolumeTree {
         let Last::Name(name) = found.last else { return Err(Errno::EXIST) };
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         self.volume.create(
-            found.dir,
+            found.at.dir,
             name.as_bytes(),
             &NewNode { kind, mode, uid, gid, rdev, target },
         )

@@ -68,27 +68,33 @@ macro_rules! landing {
     };
 }
 
-pub(crate) use landing;
+/// Where a load's fault lands: its address is 0 then, so one that goes on has nothing to say.
+macro_rules! landing_of_load {
+    () => {
+        ".pushsection .text.unlikely,\"ax\",@progbits\n4: mov {from:e}, 0\njmp 3b\n.popsection"
+    };
+}
+
+pub(crate) use {landing, landing_of_load};
 
 /// An atomic (acquire) load of an aligned word; `None` if it faulted.
 #[inline]
 pub unsafe fn load64(from: *const u8) -> Option<u64> {
-    let (value, fault): (u64, u32);
+    let value: u64;
+    let left: *const u8;
     // SAFETY: the load is guarded; it has no effect but on its two output registers.
     unsafe {
         asm!(
-            "mov {fault:e}, 0",
             "2: mov {value}, qword ptr [{from}]",
             "3:",
-            landing!(),
+            landing_of_load!(),
             guarded!("2b", "3b", "4b"),
-            from = in(reg) from,
+            from = inout(reg) from => left,
             value = out(reg) value,
-            fault = out(reg) fault,
             options(nostack, preserves_flags),
         );
     }
-    if fault == 0 { Some(value) } else { lost() }
+    if left.is_null() { lost() } else { Some(value) }
 }
 
 /// A release store of an aligned word; false if it faulted.

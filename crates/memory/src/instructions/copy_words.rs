@@ -6,7 +6,7 @@
 
 #![expect(clippy::missing_safety_doc, reason = "it is the same for all, said above")]
 
-use crate::instructions::copy::{LINE, landing, lost};
+use crate::instructions::copy::{LINE, landing, landing_of_load, lost};
 use crate::instructions::exception_table::guarded;
 use std::arch::asm;
 
@@ -24,28 +24,27 @@ pub unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
 /// Four words, each loaded whole, in ascending order; `None` if one faulted.
 #[inline]
 pub unsafe fn load_four(from: *const u8) -> Option<[u64; 4]> {
-    let (a, b, c, d, fault): (u64, u64, u64, u64, u32);
+    let (a, b, c, d): (u64, u64, u64, u64);
+    let left: *const u8;
     // SAFETY: the loads are guarded; they have no effect but on their output registers.
     unsafe {
         asm!(
-            "mov {fault:e}, 0",
             "2: mov {a}, qword ptr [{from}]",
             "mov {b}, qword ptr [{from} + 8]",
             "mov {c}, qword ptr [{from} + 16]",
             "mov {d}, qword ptr [{from} + 24]",
             "3:",
-            landing!(),
+            landing_of_load!(),
             guarded!("2b", "3b", "4b"),
-            from = in(reg) from,
+            from = inout(reg) from => left,
             a = out(reg) a,
             b = out(reg) b,
             c = out(reg) c,
             d = out(reg) d,
-            fault = out(reg) fault,
             options(nostack, preserves_flags),
         );
     }
-    if fault == 0 { Some([a, b, c, d]) } else { lost() }
+    if left.is_null() { lost() } else { Some([a, b, c, d]) }
 }
 
 /// Release stores of four words, each whole, in ascending order; `false` if one faulted.

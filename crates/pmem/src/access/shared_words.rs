@@ -16,7 +16,6 @@ use memory::instructions::copy;
 use os::interrupt;
 use rustix::io::Errno;
 use rustix::thread::futex;
-use std::hint::cold_path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -32,11 +31,20 @@ impl Region {
     #[inline]
     fn changing_word(&self, off: u64) -> Result<*mut u8, Fault> {
         let at = self.word(off)?;
-        if let Some(hook) = self.hook() {
-            cold_path();
-            hook.shared(off);
+        if self.hook().is_some() {
+            self.tell(off);
         }
         Ok(at)
+    }
+
+    /// Tells the hook of a shared word that is about to change. Apart, so that whether there is one
+    /// takes a comparison.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell(&self, off: u64) {
+        if let Some(hook) = self.hook() {
+            hook.shared(off);
+        }
     }
 
     /// Loads a shared word (acquire).

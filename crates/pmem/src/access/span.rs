@@ -12,7 +12,6 @@ use crate::region::Region;
 use memory::faults::user_memory::Fault;
 use memory::instructions::copy;
 use memory::instructions::copy_words;
-use std::hint::cold_path;
 use std::sync::Arc;
 
 /// `WORDS` shared words of a region, from a multiple of 8 on.
@@ -27,11 +26,7 @@ impl Region {
     /// The `WORDS` words from `off` on.
     #[inline]
     pub fn span<const WORDS: usize>(&self, off: u64) -> Result<Span<'_, WORDS>, Fault> {
-        if !off.is_multiple_of(8) {
-            cold_path();
-            return Err(Fault::Region);
-        }
-        Ok(Span { region: self, at: self.range(off, WORDS as u64 * 8)?, off })
+        Ok(Span { region: self, at: self.words::<WORDS>(off)?, off })
     }
 }
 
@@ -78,16 +73,9 @@ impl<'r, const WORDS: usize> Span<'r, WORDS> {
     #[inline(always)]
     fn changing(&self, index: usize) -> *mut u8 {
         if self.region.hook().is_some() {
-            self.tell(index);
+            self.region.tell(self.off + index as u64 * 8);
         }
         self.word(index)
-    }
-
-    #[cold]
-    fn tell(&self, index: usize) {
-        if let Some(hook) = self.region.hook() {
-            hook.shared(self.off + index as u64 * 8);
-        }
     }
 
     /// Where a word lies.
@@ -120,7 +108,7 @@ impl<'r, const WORDS: usize> Span<'r, WORDS> {
         let tells = self.region.hook().is_some();
         for (index, value) in words {
             if tells {
-                self.tell(index);
+                self.region.tell(self.off + index as u64 * 8);
             }
             // SAFETY: a word of the mapping.
             if !unsafe { copy::store64(self.word(index), value) } {

@@ -44,6 +44,7 @@ impl Region {
         let mut region = Region {
             base: lent.base,
             len: AtomicU64::new(lent.len),
+            whole: AtomicU64::new(lent.len & !7),
             quick: AtomicU64::new(lent.len),
             slow: OnceLock::new(),
             space: lent.space,
@@ -111,6 +112,7 @@ impl Region {
         Region {
             base,
             len: AtomicU64::new(len),
+            whole: AtomicU64::new(len & !7),
             quick: AtomicU64::new(len),
             slow: OnceLock::new(),
             space,

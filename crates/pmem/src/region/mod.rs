@@ -47,6 +47,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub struct Region {
     pub(crate) base: *mut u8,
     len: AtomicU64,
+    /// Bytes of the words that are whole: the length, rounded down.
+    whole: AtomicU64,
     /// Bytes that copies reach straight away: all, or none in memory that is slowed.
     pub(crate) quick: AtomicU64,
     pub(crate) slow: OnceLock<SlowMemory>,
@@ -263,6 +265,7 @@ impl Region {
         let mut region = Region {
             base,
             len: AtomicU64::new(0),
+            whole: AtomicU64::new(0),
             quick: AtomicU64::new(0),
             slow: OnceLock::new(),
             space,
@@ -312,6 +315,7 @@ impl Region {
             self.map_pages(start, end)?;
         }
         self.len.store(new_len, Ordering::Release);
+        self.whole.store(new_len & !7, Ordering::Release);
         if self.slow.get().is_none() {
             self.quick.store(new_len, Ordering::Release);
         }
@@ -579,8 +583,15 @@ impl Region {
     /// The address of the aligned 8-byte word at `off`.
     #[inline]
     pub(crate) fn word(&self, off: u64) -> Result<*mut u8, Fault> {
-        // The last word that is whole ends where the length rounded down does.
-        if off.is_multiple_of(8) && off < self.len() & !7 {
+        self.words::<1>(off)
+    }
+
+    /// The address of so many aligned words at `off`.
+    #[inline]
+    pub(crate) fn words<const WORDS: usize>(&self, off: u64) -> Result<*mut u8, Fault> {
+        let whole = self.whole.load(Ordering::Acquire);
+        let inside = off < whole && (WORDS == 1 || whole - off >= WORDS as u64 * 8);
+        if off.is_multiple_of(8) && inside {
             Ok(self.base.wrapping_add(off as usize))
         } else {
             cold_path();

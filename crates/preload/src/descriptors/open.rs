@@ -5,6 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
+use vfs::walk::Found;
 use vfs::{Attr, Errno, FileSystemExt, Kind, OpenFlags, Opened};
 
 use crate::descriptors::special_files;
@@ -53,29 +54,36 @@ pub fn open_at(
             opened => return Ok(process.install(opened?, 0, flags & libc::O_CLOEXEC != 0)?),
         }
     }
-    let resolved = if flags & libc::O_CREAT != 0 && text.ends_with(b"/") {
-        // A name that is to be made is not followed. (It cannot be: a directory is meant.)
-        paths::resolve_name(process, dirfd, text)
-    } else {
-        paths::resolve(process, dirfd, text, follow)
+    // Made where it stays: it is long.
+    let mut target = Target::Volume(Found::nothing());
+    let is_plain = match &mut target {
+        Target::Volume(found) => paths::plain_name(process, dirfd, text, follow, found),
+        _ => false,
     };
-    // Where it stands: it is long.
-    let target = match &resolved {
-        Err(errno) => return Err(Stop::Errno(first(*errno))),
-        Ok(Target::Kernel) => return identity::open(process, text, flags),
-        Ok(Target::Elsewhere(path)) => {
-            cached_fd::give_back();
-            return Ok(kernel(libc::AT_FDCWD, path.as_ptr()));
+    if !is_plain {
+        let resolved = if flags & libc::O_CREAT != 0 && text.ends_with(b"/") {
+            // A name that is to be made is not followed. (It cannot be: a directory is meant.)
+            paths::resolve_name(process, dirfd, text)
+        } else {
+            paths::resolve(process, dirfd, text, follow)
+        };
+        match resolved {
+            Err(errno) => return Err(Stop::Errno(first(errno))),
+            Ok(Target::Kernel) => return identity::open(process, text, flags),
+            Ok(Target::Elsewhere(path)) => {
+                cached_fd::give_back();
+                return Ok(kernel(libc::AT_FDCWD, path.as_ptr()));
+            }
+            Ok(found) => target = found,
         }
-        Ok(target) => target,
-    };
+    }
     taken?;
-    if let Target::Volume(found) = target
+    if let Target::Volume(found) = &target
         && let Some(copy) = found.attr.and_then(|attr| standins::loaded_copy(attr.node))
     {
         return Ok(kernel(libc::AT_FDCWD, copy.as_ptr()));
     }
-    match open_found(process, target, flags, mode)? {
+    match open_found(process, &target, flags, mode)? {
         Ok(fd) => Ok(fd),
         Err(path) => {
             cached_fd::give_back();

@@ -27,7 +27,7 @@ pub const HERE: c_int = libc::AT_FDCWD;
 
 /// Where a path leads whose last component is meant itself; the kernel serves other paths by
 /// `kernel`. `Err(Ok(value))` is its answer.
-#[inline]
+#[inline(never)]
 fn place(
     process: &Process,
     (dirfd, path): (c_int, Text),
@@ -48,10 +48,14 @@ pub fn one(
     kernel: impl Fn(*const c_char) -> c_int,
     served: impl FnOnce(&Found<'_>) -> Result<(), Errno>,
 ) -> Served<c_int> {
-    match place(process, at, kernel)? {
-        Ok(found) => served(&found).map(|()| 0).map_err(Stop::Errno),
-        Err(answer) => Ok(answer),
+    let mut found = Found::nothing();
+    if !paths::plain_name(process, at.0, at.1.bytes()?, false, &mut found) {
+        found = match place(process, at, kernel)? {
+            Ok(found) => found,
+            Err(answer) => return Ok(answer),
+        };
     }
+    served(&found).map(|()| 0).map_err(Stop::Errno)
 }
 
 /// What `mknod` is to make: as the kernel, before it looks at the path.
@@ -150,6 +154,29 @@ pub fn two(
     kernel: impl Fn(*const c_char, *const c_char) -> c_int,
     served: impl FnOnce(&Found<'_>, &Found<'_>) -> Result<(), Errno>,
 ) -> Served<c_int> {
+    let (mut source, mut target) = (Found::nothing(), Found::nothing());
+    if is_plain(process, from, &mut source) && is_plain(process, to, &mut target) {
+        served(&source, &target)?;
+        return DONE;
+    }
+    two_further(process, from, to, kernel, served)
+}
+
+/// Whether a path is plain: then what it leads to is written to `found`.
+#[inline]
+fn is_plain(process: &Process, (dirfd, path): (c_int, Text), found: &mut Found<'static>) -> bool {
+    path.bytes().is_ok_and(|text| paths::plain_name(process, dirfd, text, false, found))
+}
+
+/// As [`two`], whatever the paths are.
+#[inline(never)]
+fn two_further(
+    process: &Process,
+    from: (c_int, Text),
+    to: (c_int, Text),
+    kernel: impl Fn(*const c_char, *const c_char) -> c_int,
+    served: impl FnOnce(&Found<'_>, &Found<'_>) -> Result<(), Errno>,
+) -> Served<c_int> {
     let mut source = paths::resolve_name(process, from.0, from.1.bytes()?)?;
     let to_text = match (to.1.bytes(), &source) {
         // The kernel says what is wrong with the first one.
@@ -158,7 +185,8 @@ pub fn two(
     };
     let mut target = paths::resolve_name(process, to.0, to_text);
     // What is to be moved comes before a name that is too long.
-    if let (Target::Volume(Found { attr: None, .. }), Err(Errno::NAMETOOLONG)) = (&source, &target)
+    if let (Target::Volume(found), Err(Errno::NAMETOOLONG)) = (&source, &target)
+        && found.attr.is_none()
         && to_text.rsplit(|&byte| byte == b'/').next().is_some_and(|n| n.len() > NAME_BYTES_MAX)
     {
         return Err(Stop::Errno(Errno::NOENT));

@@ -56,6 +56,20 @@ pub fn resolve<'t>(
     resolve_further(process, dirfd, path, follow)
 }
 
+/// As [`resolve`], where the way is plain: writes where the path leads to `found`, which is long;
+/// `false` says nothing.
+#[inline]
+pub fn plain_name<'t>(
+    process: &Process,
+    dirfd: c_int,
+    path: &'t [u8],
+    follow: bool,
+    found: &mut Found<'t>,
+) -> bool {
+    let start = plain_start(process, dirfd, path).filter(|(_, text)| !text.is_empty());
+    start.is_some_and(|(node, text)| process.walk(node).plain_name(node, text, follow, found))
+}
+
 /// As [`resolve`], of a path that begins neither with a prefix nor in a working directory on a
 /// volume.
 #[inline(never)]

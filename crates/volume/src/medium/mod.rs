@@ -10,6 +10,7 @@ pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod lockword;
 pub(crate) mod map_word;
+pub(crate) mod name;
 pub(crate) mod record_words;
 pub(crate) mod runtime;
 pub(crate) mod subword;
@@ -250,7 +251,7 @@ impl Medium {
     #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn damaged(&self) -> Result<bool> {
-        Ok(self.rt.load(HEADER_DAMAGED)? == u64::from(self.epoch))
+        Ok(self.rt.header::<HEADER_DAMAGED>()? == u64::from(self.epoch))
     }
 
     /// `EROFS` on a read-only attachment, and on any when damage was found.

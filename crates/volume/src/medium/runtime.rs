@@ -5,11 +5,11 @@
 //! whoever takes the lock, a process slot by its process, an operation record by its operation.
 
 use crate::medium::layout::{
-    CHUNK_RECORD, COUNTERS, COUNTERS_TOGETHER, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT,
-    RuntimeLayout,
+    CHUNK_RECORD, COUNTERS, COUNTERS_TOGETHER, DESCRIPTION, HEADER_ANCHOR, LOCK_RECORD, OP_RECORD,
+    PROCESS_SLOT, RuntimeLayout,
 };
 use pmem::counters::{APART, GROUPS};
-use pmem::{Fault, Region, Span};
+use pmem::{Fault, OwnedSpan, Region, Span};
 use robust::word::{ContendedWord, RegionWord};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,17 @@ pub(crate) struct Runtime {
     map: Arc<Region>,
     base: u64,
     pub(crate) layout: RuntimeLayout,
+    /// The words at its beginning that calls look at, if all are there.
+    header: Option<OwnedSpan<HEADER_WORDS>>,
 }
+
+/// Of them, so many.
+const HEADER_WORDS: usize = HEADER_ANCHOR as usize / 8;
 
 impl Runtime {
     pub(crate) fn new(map: Arc<Region>, base: u64, layout: RuntimeLayout) -> Self {
-        Self { map, base, layout }
+        let header = OwnedSpan::new(&map, base).ok();
+        Self { map, base, layout, header }
     }
 
     #[inline]
@@ -69,6 +75,22 @@ impl Runtime {
     /// The same, of a word that newcomers change while this process works alone.
     pub(crate) fn contended(&self, offset: u64) -> ContendedWord<'_> {
         ContendedWord(&self.map, self.base + offset)
+    }
+
+    /// Whether nobody but this thread changes its words ([`Region::set_alone`]).
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.map.is_alone()
+    }
+
+    /// A word of the header, whose place was looked at when it was mapped.
+    #[expect(clippy::inline_always, reason = "a load or two")]
+    #[inline(always)]
+    pub(crate) fn header<const AT: u64>(&self) -> Result<u64, Fault> {
+        match &self.header {
+            Some(header) => header.span().load(AT as usize / 8),
+            None => self.load(AT),
+        }
     }
 
     /// The region that holds the runtime, and the runtime's offset in it.

@@ -21,8 +21,7 @@
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 use crate::Result;
-use crate::cache::Asked;
-use crate::cache::{EntryPlace, Target};
+use crate::cache::{Asked, EntryPlace, Target};
 use crate::inject::{self, Bug, injected};
 use crate::inode::commit::{SLOT_WORDS, newest_slot, next_sequence};
 use crate::inode::{Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_WRITTEN};
@@ -83,7 +82,7 @@ pub(crate) const LINES: usize = 2;
 impl Names {
     /// Takes the locks of what was seen, without waiting; `None`: some of it is not to be had, or
     /// has changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_names<'v, const N: usize>(
         &'v self,
         record: (u32, Record<'v>),
@@ -93,7 +92,10 @@ impl Names {
         let Some(locked) = self.try_acquire(record, Anchor::InUse, seen)? else {
             return Ok(None);
         };
-        if (0..N).any(|at| locked.seen[at].sequence != seen[at].sequence) {
+        // By exclusive or: no loop that ends early, which would stay one.
+        let moved =
+            (0..N).fold(0, |moved, at| moved | locked.seen[at].sequence ^ seen[at].sequence);
+        if moved != 0 {
             cold_path();
             // One of them may be free by now, and its extent wait for this call to look elsewhere.
             return locked.step_back(N).map(|()| None);
@@ -130,10 +132,16 @@ impl Names {
         Some((identity.kind()?, identity.nlink, identity.flags))
     }
 
-    /// As [`Names::see`], of a directory that has a name; with its `FLAG_*`.
+    /// As [`Names::see`], of a directory that has a name; with its `FLAG_*`. Writes the number that
+    /// it has to `number`: others may be in the way (`txn/looks.rs`).
     #[inline(always)]
-    pub(crate) fn see_directory(&self, node: Node) -> Option<(Looked<'_>, u16)> {
-        let (looked, (kind, names, flags)) = self.see(node)?;
+    pub(super) fn see_directory(&self, node: Node, number: &mut u64) -> Option<(Looked<'_>, u16)> {
+        let Some((looked, (kind, names, flags))) = self.see(node) else {
+            cold_path();
+            *number = self.sequence_of(node);
+            return None;
+        };
+        *number = looked.seen.sequence;
         let stays = kind == Kind::Directory && names != 0 && looked.flags & LIVE_DIRTY == 0;
         stays.then_some((looked, flags))
     }

@@ -23,7 +23,7 @@ fn target(volume: &Volume, dir: Node, name: &[u8]) -> Target {
 
 /// Makes it without waiting, if that is possible.
 fn at_once(volume: &Volume, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Option<Node>> {
-    Ok(volume.create_at_once(dir, name, new, &|_| ())?.map(|made| made.0))
+    Ok(volume.create_at_once(dir, name, new, &|_| (), &mut 0)?.map(|made| made.0))
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_usual_names_come_and_go_at_once() {
     let before = volume.attributes(root).unwrap();
     let space = volume.free_space().unwrap();
     let open = |node: Node| volume.open(node.into(), WRITES, None).unwrap();
-    let made = volume.create_at_once(root, b"a", &file(), &open).unwrap();
+    let made = volume.create_at_once(root, b"a", &file(), &open, &mut 0).unwrap();
     let (node, desc) = made.expect("at once");
     let found = target(&volume, root, b"a");
     assert_eq!((volume.describe(desc).unwrap().0, node), (found.node, found.node));
@@ -46,10 +46,10 @@ fn the_usual_names_come_and_go_at_once() {
     assert_eq!(volume.attributes(root), Ok(parent), "remembered as it is");
     assert_eq!((parent.size, parent.nlink), (before.size + 1, before.nlink));
 
-    assert_eq!(volume.unlink_at_once(root, b"a", found), Ok(false), "it is open");
+    assert_eq!(volume.unlink_at_once(root, b"a", found, &mut 0), Ok(false), "it is open");
     volume.write(desc, &[vfs::UserIn::new(&[7; 9000])], IoOffset::POSITION).unwrap();
     volume.close(desc).unwrap();
-    assert_eq!(volume.unlink_at_once(root, b"a", found), Ok(true));
+    assert_eq!(volume.unlink_at_once(root, b"a", found, &mut 0), Ok(true));
     assert_eq!(volume.lookup(root, b"a"), Err(Errno::NOENT));
     assert_eq!(volume.attributes(found.node), Err(Errno::STALE));
     assert_eq!(volume.attributes(root).unwrap().size, before.size);
@@ -70,16 +70,16 @@ fn what_is_not_usual_is_left_to_an_operation() {
     let second = volume.create(root, b"second", &file()).unwrap();
     volume.link(second, root, b"third").unwrap();
     let linked = target(&volume, root, b"second");
-    assert_eq!(volume.unlink_at_once(root, b"second", linked), Ok(false), "two names");
+    assert_eq!(volume.unlink_at_once(root, b"second", linked, &mut 0), Ok(false), "two names");
     volume.create(root, b"dir", &directory()).unwrap();
     let dir = target(&volume, root, b"dir");
-    assert_eq!(volume.unlink_at_once(root, b"dir", dir), Ok(false), "a directory");
-    assert_eq!(volume.unlink_at_once(root, b"second", first), Ok(false), "another file");
+    assert_eq!(volume.unlink_at_once(root, b"dir", dir, &mut 0), Ok(false), "a directory");
+    assert_eq!(volume.unlink_at_once(root, b"second", first, &mut 0), Ok(false), "another file");
     // Another operation holds the directory.
     let mut op = volume.begin().unwrap();
     op.lock(&[volume.inode_of(root).unwrap()]).unwrap();
     assert_eq!(at_once(b"new"), Ok(None), "locked");
-    assert_eq!(volume.unlink_at_once(root, b"first", first), Ok(false), "locked");
+    assert_eq!(volume.unlink_at_once(root, b"first", first, &mut 0), Ok(false), "locked");
     drop(op);
     assert!(at_once(b"new").unwrap().is_some());
     assert_eq!(faults(&volume), 0);
@@ -111,7 +111,7 @@ fn random_names_against_a_map() {
             assert_eq!(found.map(|found| found.node).ok(), model.remove(&name));
             if let Ok(found) = found {
                 assert_eq!(found.kind, Kind::File);
-                if volume.unlink_at_once(root, &name, found).unwrap() {
+                if volume.unlink_at_once(root, &name, found, &mut 0).unwrap() {
                     unlinked += 1;
                 } else {
                     volume.unlink_known(root, &name, Some(found)).unwrap();
@@ -136,7 +136,7 @@ fn the_only_name_comes_and_goes_at_once() {
     let dir = volume.create(root, b"dir", &directory()).unwrap();
     volume.create(dir, b"first", &file()).unwrap();
     let first = target(&volume, dir, b"first");
-    assert_eq!(volume.unlink_at_once(dir, b"first", first), Ok(true));
+    assert_eq!(volume.unlink_at_once(dir, b"first", first, &mut 0), Ok(true));
     let empty = (volume.attributes(dir).unwrap().blocks, volume.free_space().unwrap());
     for round in 0..5 {
         let node = at_once(&volume, dir, b"only", &file()).unwrap().expect("at once");
@@ -149,7 +149,7 @@ fn the_only_name_comes_and_goes_at_once() {
         assert_eq!((volume.lookup(dir, b"second"), faults(&volume)), (Ok(second), 0));
         for name in [&b"second"[..], b"only"] {
             let found = target(&volume, dir, name);
-            assert_eq!(volume.unlink_at_once(dir, name, found), Ok(true));
+            assert_eq!(volume.unlink_at_once(dir, name, found, &mut 0), Ok(true));
         }
         assert!(volume.is_empty_directory(volume.held_directory(dir).unwrap().1).unwrap());
         assert_eq!(volume.attributes(dir).unwrap().blocks, empty.0);
@@ -203,7 +203,7 @@ fn each_kind_is_the_same_made_at_once() {
             let found = target(&volume, root, name);
             if new.kind == Kind::Directory {
                 volume.remove(&EntryName::new(root, name), Removes::Directory).unwrap();
-            } else if !volume.unlink_at_once(root, name, found).unwrap() {
+            } else if !volume.unlink_at_once(root, name, found, &mut 0).unwrap() {
                 assert!(!wanted, "{number}");
                 volume.remove(&EntryName::new(root, name), Removes::Name).unwrap();
             }
@@ -240,7 +240,7 @@ fn nothing_of_an_operation_that_dies_is_remembered() {
     volume.create(root, b"first", &file()).unwrap();
     let asked = volume.ask_for(root, b"absent").unwrap();
     for dies in [true, false] {
-        let looked = volume.see_directory(root).unwrap().0;
+        let looked = volume.see_directory(root, &mut 0).unwrap().0;
         let step = Step { dir: root, asked: Some(&asked), time: now() };
         let index = volume.record_here().unwrap();
         let named = volume.try_names(index, [looked.seen], looked.flags).unwrap().unwrap();
@@ -269,7 +269,8 @@ fn a_lock_that_cannot_be_read_leaves_nothing_taken() {
     let page = |node: Node| node.ino * INODE / BLOCK;
     let far = (0..64).map(|number| target(&volume, root, format!("n{number}").as_bytes()));
     let far = far.map(|far| far.node).find(|&node| page(node) != page(root)).unwrap();
-    let seen = [volume.see_directory(root).unwrap().0.seen, volume.see(far).unwrap().0.seen];
+    let seen =
+        [volume.see_directory(root, &mut 0).unwrap().0.seen, volume.see(far).unwrap().0.seen];
     let at = volume.region.base().wrapping_add((page(far) * BLOCK) as usize);
     // SAFETY: a page of the region's own mapping, which only guarded copies touch.
     unsafe { rustix::mm::mprotect(at.cast(), BLOCK as usize, MprotectFlags::empty()) }.unwrap();
@@ -301,7 +302,7 @@ fn a_rename_at_once_does_what_one_that_waits_does() {
         let node = volume.create(dir, b"a", &kind).expect("made");
         let source = target(&volume, dir, b"a");
         let before = (volume.sequence_of(dir), volume.sequence_of(node));
-        assert_eq!(volume.rename_at_once(dir, b"a", b"b", source), Ok(true));
+        assert_eq!(volume.rename_at_once(dir, b"a", b"b", source, &mut 0), Ok(true));
         let once = told(&volume, dir, node);
         let after = (volume.sequence_of(dir), volume.sequence_of(node));
         assert_eq!(after, (before.0 + 2, before.1 + 2));
@@ -336,17 +337,17 @@ fn an_unusual_rename_is_left_to_an_operation() {
         (b"gone", b"b", source),
         (b"a", b"b", other),
     ] {
-        assert_eq!(volume.rename_at_once(root, from, to, source), Ok(false), "{to:?}");
+        assert_eq!(volume.rename_at_once(root, from, to, source, &mut 0), Ok(false), "{to:?}");
     }
-    assert_eq!(volume.rename_at_once(root, b"a", b"..", source), Err(Errno::INVAL));
-    assert_eq!(volume.rename_at_once(root, b"a", b"b/c", source), Err(Errno::INVAL));
+    assert_eq!(volume.rename_at_once(root, b"a", b"..", source, &mut 0), Err(Errno::INVAL));
+    assert_eq!(volume.rename_at_once(root, b"a", b"b/c", source, &mut 0), Err(Errno::INVAL));
     assert_eq!(volume.sequence_of(root), number, "nothing has been done");
 
     // Somebody holds a lock.
     for held in [root, node] {
         let mut op = volume.begin().expect("an operation");
         op.lock(&[volume.inode_of(held).expect("an inode")]).expect("locked");
-        assert_eq!(volume.rename_at_once(root, b"a", b"b", source), Ok(false));
+        assert_eq!(volume.rename_at_once(root, b"a", b"b", source, &mut 0), Ok(false));
         op.end().expect("released");
     }
     // Of the names of many buckets few are in one; a rename succeeds either way.
@@ -358,7 +359,7 @@ fn an_unusual_rename_is_left_to_an_operation() {
         let (from, to) = (format!("n{number}"), format!("m{number}"));
         let (from, to) = (from.as_bytes(), to.as_bytes());
         let source = target(&volume, root, from);
-        if volume.rename_at_once(root, from, to, source).expect("no error") {
+        if volume.rename_at_once(root, from, to, source, &mut 0).expect("no error") {
             quick += 1;
         } else {
             volume

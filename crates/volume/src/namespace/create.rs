@@ -19,14 +19,14 @@ use crate::cache::{EntryPlace, Target};
 use crate::inject::Bug;
 use crate::inode::Inode;
 use crate::medium::layout::{BLOCK, FLAG_LINKABLE, INODE, Identity, SLOT_NAME};
+use crate::medium::name::own_name;
 use crate::medium::now;
 use crate::namespace::Names;
 use crate::namespace::bucket::{Dir, slots_of};
 use crate::namespace::change::{LINES, Named, Next, Step, fence_unless, gone};
-use crate::namespace::check_asked;
 use crate::namespace::dir_slot::DirSlot;
 use crate::namespace::new_inode::{NewInode, check_new, inherited, is_inline};
-use crate::namespace::{LINKS_MAX, own_name};
+use crate::namespace::{LINKS_MAX, check_asked};
 use crate::txn::acquire::Locked;
 use crate::txn::locked_inodes::Store;
 use crate::txn::release::Freed;
@@ -49,21 +49,22 @@ impl Names {
         new: &NewNode<'_>,
         then: &impl Fn(Node) -> T,
     ) -> Result<(Node, T)> {
-        match self.tries(dir, || self.create_at_once(dir, name, new, then))? {
+        match self.tries(dir, |seen| self.create_at_once(dir, name, new, then, seen))? {
             Some(made) => Ok(made),
             None => self.create_waiting(dir, name, new, then),
         }
     }
 
     /// As [`Names::create_and`], if nothing is to be waited for or allocated. `None`: nothing has
-    /// been done.
-    #[inline]
+    /// been done. (`seen`: the directory's number, as in `txn/looks.rs`.)
+    #[inline(never)]
     pub(super) fn create_at_once<T>(
         &self,
         dir: Node,
         name: &[u8],
         new: &NewNode<'_>,
         then: &impl Fn(Node) -> T,
+        seen: &mut u64,
     ) -> Result<Option<(Node, T)>> {
         if new.kind == Kind::Directory || name.len() > SLOT_NAME || !is_inline(new) {
             return Ok(None);
@@ -72,7 +73,7 @@ impl Names {
         let Some(asked) = self.ask_for(dir, name) else { return Ok(None) };
         check_asked(&asked)?;
         check_new(new)?;
-        let Some((parent, flags)) = self.see_directory(dir) else { return Ok(None) };
+        let Some((parent, flags)) = self.see_directory(dir, seen) else { return Ok(None) };
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let known = asked.known_at(parent.seen.sequence);
         let slot = if let Some((None, place)) = known {

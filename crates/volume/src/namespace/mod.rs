@@ -29,9 +29,9 @@ use crate::Result;
 use crate::cache::{Asked, Target};
 use crate::data::Files;
 use crate::medium::layout::{IDENTITY, LINE, NAME_MAX, VOLATILE, WORDS};
+use crate::medium::name::check_name;
 use crate::namespace::bucket::Dir;
 use rustix::io::Errno;
-use smallvec::SmallVec;
 use std::ops::Deref;
 use vfs::{DirEntry, Kind, Node};
 
@@ -64,38 +64,10 @@ pub(crate) const RETRIES: u32 = 10_000;
 const COOKIE_SELF: i64 = 1;
 const COOKIE_PARENT: i64 = 2;
 
-/// Checks a name that is to be made or removed.
-#[inline]
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    match name {
-        [] => Err(Errno::NOENT),
-        _ if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
-        b"." | b".." => Err(Errno::INVAL),
-        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
-        _ => Ok(()),
-    }
-}
-
-/// The same, of a name that is asked for.
+/// As [`check_name`], of a name that is asked for.
 #[inline]
 pub(crate) fn check_asked(asked: &Asked) -> Result<()> {
     if asked.is_legal() { Ok(()) } else { check_name(asked.name()) }
-}
-
-/// A legal name that is ours.
-pub(crate) type OwnName = SmallVec<[u8; 256]>;
-
-/// A name that is about to be stored, or taken away. The caller's text may be changed by another of
-/// its threads while we read it again and again: what is hashed, compared and stored has to be one
-/// name.
-#[inline]
-pub(crate) fn own_name(name: &[u8]) -> Result<OwnName> {
-    if name.len() > NAME_MAX {
-        return Err(Errno::NAMETOOLONG);
-    }
-    let own = OwnName::from_slice(name);
-    check_name(&own)?;
-    Ok(own)
 }
 
 impl Names {

@@ -117,7 +117,8 @@ pub(super) struct NewInode<'a> {
 impl<'a> NewInode<'a> {
     /// An inode that nothing reaches yet, with numbers of this record's. Flags, names and parent
     /// are those of `like`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "what is made is long, and made where it stays")]
+    #[inline(always)]
     pub(super) fn new(
         volume: &Names,
         record: &Record<'_>,

@@ -13,22 +13,20 @@
 //! moves one meanwhile and the check that none lands inside itself holds; then the inodes.
 
 use crate::Result;
-use crate::cache::Asked;
-use crate::cache::{EntryPlace, Target};
+use crate::cache::{Asked, EntryPlace, Target};
 use crate::inject::{Bug, injected};
 use crate::inode::{CTIME, Inode, LIVE_DIRTY, index};
 use crate::medium::dirhash::checked;
 use crate::medium::layout::{MOVED, SLOT_NAME};
+use crate::medium::name::{check_name, own_name};
 use crate::medium::now;
 use crate::namespace::Names;
 use crate::namespace::bucket::{Dir, occupancy_at, slot_at, slot_words, slots_of};
 use crate::namespace::change::{LINES, Named, Step, fence_unless, gone};
-use crate::namespace::check_asked;
 use crate::namespace::directory::{Hit, Search};
-use crate::namespace::{LINKS_MAX, RETRIES, check_name, own_name};
+use crate::namespace::{LINKS_MAX, RETRIES, check_asked};
 use crate::txn::acquire::Locked;
-use crate::txn::locked_inodes::Store;
-use crate::txn::locked_inodes::{Held, SlotStore};
+use crate::txn::locked_inodes::{Held, SlotStore, Store};
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
 use pmem::{Durable, InFlight};
@@ -121,7 +119,8 @@ impl Names {
                 found = Some(self.meaning_of(from_dir, from, to_dir, to)?);
             }
             if let Some((source, None)) = found
-                && self.tries(from_dir, || self.rename_at_once(from_dir, from, to, source))?
+                && self
+                    .tries(from_dir, |seen| self.rename_at_once(from_dir, from, to, source, seen))?
             {
                 return Ok(());
             }
@@ -131,12 +130,15 @@ impl Names {
 
     /// Gives what `from` leads to (`source`, as was found a moment ago) the name `to`, which led
     /// nowhere, if nothing is to be waited for or allocated. `false`: nothing has been done.
+    /// (`seen`: the directory's number, as in `txn/looks.rs`.)
+    #[inline(never)]
     pub(super) fn rename_at_once(
         &self,
         dir: Node,
         from: &[u8],
         to: &[u8],
         source: Target,
+        seen: &mut u64,
     ) -> Result<bool> {
         if from.len().max(to.len()) > SLOT_NAME || injected(Bug::RenameDropsFirst) {
             return Ok(false);
@@ -146,7 +148,7 @@ impl Names {
         let Some(to) = self.ask_for(dir, to) else { return Ok(false) };
         check_asked(&from)?;
         check_asked(&to)?;
-        let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
+        let Some((parent, _)) = self.see_directory(dir, seen) else { return Ok(false) };
         let Some((child, (kind, ..))) = self.see(source.node) else { return Ok(false) };
         if kind != source.kind
             || child.flags & LIVE_DIRTY != 0
@@ -167,8 +169,8 @@ impl Names {
             }
         };
         let Ok(Some((old, new))) = slots else { return Ok(false) };
-        let (own, seen) = (self.record_here()?, [parent.seen, child.seen]);
-        let Some(named) = self.try_names(own, seen, parent.flags)? else { return Ok(false) };
+        let (own, inodes) = (self.record_here()?, [parent.seen, child.seen]);
+        let Some(named) = self.try_names(own, inodes, parent.flags)? else { return Ok(false) };
         let step = Step { dir, asked: Some(&to), time: now() };
         let (old, new, in_use) = (old.place, new.place, old.occupancy);
         let left = (in_use | 1 << new.slot) & !(1 << old.slot);

@@ -22,17 +22,16 @@ use crate::data::map::{KIND_LEAF, key_of};
 use crate::inode::references::OPENS_COUNT;
 use crate::inode::{Inode, LIVE_REDO};
 use crate::medium::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
+use crate::medium::name::own_name;
 use crate::medium::now;
 use crate::namespace::Names;
 use crate::namespace::bucket::Dir;
 use crate::namespace::change::{LINES, Looked, Named, Step, gone};
-use crate::namespace::check_asked;
 use crate::namespace::directory::Hit;
 use crate::namespace::new_inode::INLINE_MAX;
-use crate::namespace::{RETRIES, own_name};
+use crate::namespace::{RETRIES, check_asked};
 use crate::txn::acquire::Locked;
-use crate::txn::locked_inodes::Held;
-use crate::txn::locked_inodes::Store;
+use crate::txn::locked_inodes::{Held, Store};
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
 use pmem::{Durable, Span};
@@ -47,20 +46,31 @@ impl Names {
     /// to a moment ago, or what it leads to by now.
     pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
         match found {
-            Some(target) if self.tries(dir, || self.unlink_at_once(dir, name, target))? => Ok(()),
+            Some(target)
+                if self.tries(dir, |seen| self.unlink_at_once(dir, name, target, seen))? =>
+            {
+                Ok(())
+            }
             found => self.unlink_waiting(dir, name, found),
         }
     }
 
     /// As [`Names::unlink_known`], if nothing is to be waited for or allocated. `false`: nothing
-    /// has been done.
-    pub(super) fn unlink_at_once(&self, dir: Node, name: &[u8], target: Target) -> Result<bool> {
+    /// has been done. (`seen`: the directory's number, as in `txn/looks.rs`.)
+    #[inline(never)]
+    pub(super) fn unlink_at_once(
+        &self,
+        dir: Node,
+        name: &[u8],
+        target: Target,
+        seen: &mut u64,
+    ) -> Result<bool> {
         if target.kind == Kind::Directory || name.len() > SLOT_NAME {
             return Ok(false);
         }
         self.check_writable()?;
         let Some(asked) = self.ask_for(dir, name) else { return Ok(false) };
-        let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
+        let Some((parent, _)) = self.see_directory(dir, seen) else { return Ok(false) };
         let Some((child, (kind, names, _))) = self.see(target.node) else { return Ok(false) };
         let only = kind == target.kind && names == 1;
         if !only || child.flags & LIVE_REDO != 0 || child.opens & OPENS_COUNT != 0 {
@@ -79,9 +89,9 @@ impl Names {
             }
         };
         let Ok(Some(dir_slot)) = slot else { return Ok(false) };
-        let seen = [parent.seen, child.seen];
+        let inodes = [parent.seen, child.seen];
         let record = self.record_here()?;
-        let Some(named) = self.try_names(record, seen, parent.flags)? else { return Ok(false) };
+        let Some(named) = self.try_names(record, inodes, parent.flags)? else { return Ok(false) };
         let step = Step { dir, asked: Some(&asked), time: now() };
         let blocks_more = -i64::from(dir_slot.is_last());
         let word = (dir_slot.removal(at), blocks_more, Some(dir_slot.vacated()));

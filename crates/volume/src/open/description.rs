@@ -242,7 +242,9 @@ impl Opens {
             let desc = Desc::new(index_at, free.generation % 0xF_FFFF + 1);
             let mine = self.claimed(desc);
             // Before it is claimed, so that a recoverer of this process looks far enough.
-            self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index_at) + 1)?;
+            if self.rt.header::<HEADER_DESCRIPTIONS>()? <= u64::from(index_at) {
+                self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index_at) + 1)?;
+            }
             if lines.cas(index(STATE), word, mine.word(self.epoch))?.is_err() {
                 continue;
             }
@@ -406,7 +408,8 @@ impl Opens {
             };
             let word = dropping.word(self.epoch);
             if lines.cas(index(STATE), opened.state, word)?.is_ok() {
-                if self.is_own(desc, &lines)? {
+                // Where nobody else can change words, nobody has since.
+                if self.rt.is_alone() || self.is_own(desc, &lines)? {
                     return self.finish_dropping((desc, &lines), dropping, opened.node);
                 }
                 // Another process took hold, or handed it over, in between.

@@ -26,6 +26,8 @@ pub struct Opens {
     pub(crate) has_locked: AtomicBool,
     /// What is asked about circles of waits that run over other volumes.
     pub(crate) beyond: OnceLock<Beyond>,
+    /// How many entries of record locks carry chains.
+    chains_of_locks: u64,
     /// Where it looks for a free record lock first.
     next_lock: AtomicU32,
     /// Where it looks for a free description first, by CPU.
@@ -43,8 +45,10 @@ impl Deref for Opens {
 
 impl Opens {
     pub(crate) fn new(names: Names) -> Self {
+        let chains_of_locks = lock_table::chains(names.rt.layout.lock_count);
         Self {
             names,
+            chains_of_locks,
             has_locked: AtomicBool::default(),
             beyond: OnceLock::new(),
             next_lock: AtomicU32::default(),

@@ -183,20 +183,13 @@ impl Processes {
     /// Whether the header says that the volume has so many bytes, as every call asks.
     #[inline]
     pub(crate) fn has_size(&self, size: u64) -> bool {
-        match &self.words {
-            Some(words) => words.header.span().load(HEADER_SIZE as usize / 8) == Ok(size),
-            None => self.rt.load(HEADER_SIZE) == Ok(size),
-        }
+        self.rt.header::<HEADER_SIZE>() == Ok(size)
     }
 
     /// Whether the header says that something is watched.
     #[inline]
     pub(crate) fn has_watches(&self) -> bool {
-        let word = match &self.words {
-            Some(words) => words.header.span().load(HEADER_SIZE as usize / 8),
-            None => self.rt.load(HEADER_SIZE),
-        };
-        word.is_ok_and(|word| word & SIZE_WATCHED != 0)
+        self.rt.header::<HEADER_SIZE>().is_ok_and(|word| word & SIZE_WATCHED != 0)
     }
 
     /// Whether this process has one thread, as far as it has said.

@@ -37,7 +37,7 @@ pub(crate) const BITMAP_WORDS: usize = CHUNK_BLOCKS as usize / 64;
 pub(crate) type Bitmap = [u64; BITMAP_WORDS];
 
 /// Blocks in use up to which a chunk is worth emptying.
-pub(crate) const SPARSE: u64 = CHUNK_BLOCKS / 4;
+pub(crate) const SPARSE: u64 = CHUNK_BLOCKS / 2;
 
 /// Record words, as offsets in the record.
 const KIND: u64 = LINE;

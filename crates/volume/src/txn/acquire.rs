@@ -210,7 +210,7 @@ impl<const N: usize> Locked<'_, N> {
     #[inline(always)]
     fn may_work(&mut self, anchor: Anchor) -> Result<bool> {
         let engine = self.engine;
-        let gate = Owner::of_word(engine.rt.load(HEADER_GATE)?, engine.epoch);
+        let gate = Owner::of_word(engine.rt.header::<HEADER_GATE>()?, engine.epoch);
         let is_open = match anchor {
             Anchor::Open(..) => engine.is_anchored(anchor, &self.seen)?,
             Anchor::InUse => true,

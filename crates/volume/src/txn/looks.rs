@@ -11,6 +11,7 @@
 
 use crate::Result;
 use crate::txn::Operations;
+use std::hint::cold_path;
 use vfs::Node;
 
 /// How often a call that others are in the way of looks again, before it waits for the lock.
@@ -54,21 +55,25 @@ impl<T> Tried for Option<T> {
 
 impl Operations {
     /// Tries what needs an inode that is at rest, again if others were in the way, until it is
-    /// done; gives what the last try gave.
+    /// done; gives what the last try gave. A try says under which number it saw the inode.
     #[expect(clippy::inline_always, reason = "the first try is the usual one")]
     #[inline(always)]
     pub(crate) fn tries<T: Tried>(
         &self,
         node: Node,
-        mut a_try: impl FnMut() -> Result<T>,
+        mut a_try: impl FnMut(&mut u64) -> Result<T>,
     ) -> Result<T> {
-        let mut looks = Looks::after(self.sequence_of(node));
-        loop {
-            let tried = a_try()?;
-            if tried.is_done() || !self.look_again(node, &mut looks) {
-                return Ok(tried);
-            }
+        let mut seen = 0;
+        let tried = a_try(&mut seen)?;
+        if tried.is_done() {
+            return Ok(tried);
         }
+        cold_path();
+        let (mut last, mut looks) = (tried, Looks::after(seen));
+        while !last.is_done() && self.look_again(node, &mut looks) {
+            last = a_try(&mut seen)?;
+        }
+        Ok(last)
     }
 
     /// Whether to look once more, since others changed the inode between look and lock: when it is

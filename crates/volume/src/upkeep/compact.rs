@@ -1,7 +1,7 @@
-//! Empties chunks that hold next to nothing, so that they become huge pages again.
+//! Empties chunks that hold little, so that they become huge pages again.
 //!
 //! Placement alone cannot keep free space whole: where many small files lived and few are left,
-//! each keeps its chunk broken. The call that makes a chunk almost empty therefore moves the few
+//! each keeps its chunk broken. The call that leaves less than half of a chunk therefore moves the
 //! blocks that are left in it into holes of fuller chunks, right behind its own work: at most
 //! [`SPARSE`] blocks, and in the long run no more than one block for 16 that were freed
 //! ([`MAY_MOVE`]). It takes no lock that is held, moves nothing of a file that is mapped, and gives

@@ -77,7 +77,7 @@ impl<'a> Beside<'a> {
 
 /// How much is watched.
 pub(crate) fn count(engine: &Opens) -> u64 {
-    engine.rt.load(HEADER_WATCHES).unwrap_or(0)
+    engine.rt.header::<HEADER_WATCHES>().unwrap_or(0)
 }
 
 /// So much is from here on: calls see whether there is any. Lock of watches held.

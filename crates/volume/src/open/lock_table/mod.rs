@@ -541,18 +541,17 @@ impl Chain<'_> {
     }
 }
 
-impl Opens {
-    /// How many entries carry chains.
-    #[inline]
-    fn chains_of_locks(&self) -> u64 {
-        (self.rt.layout.lock_count / 16).clamp(2, CHAINS_MAX)
-    }
+/// How many of so many entries carry chains.
+pub(super) fn chains(entries: u64) -> u64 {
+    (entries / 16).clamp(2, CHAINS_MAX)
+}
 
+impl Opens {
     /// Index of the chain of an inode.
     #[inline]
     fn chain_of(&self, ino: u64) -> u32 {
         let hash = ino.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        ((hash * (self.chains_of_locks() - 1)) >> 32) as u32 + 1
+        ((hash * (self.chains_of_locks - 1)) >> 32) as u32 + 1
     }
 
     /// Takes the chain of an inode.
@@ -614,7 +613,7 @@ impl Opens {
             return Ok(chain);
         }
         let count = self.rt.layout.lock_count as u32;
-        let chains = self.chains_of_locks() as u32;
+        let chains = self.chains_of_locks as u32;
         let (hint, others) = (&self.next_lock, count - chains);
         let start = hint.load(Ordering::Relaxed).wrapping_add(self.slot() * 32);
         for step in 0..others {
@@ -646,7 +645,7 @@ impl Opens {
 
     /// Entries from this index on were never used as locks.
     fn locks_used(&self) -> Result<u32> {
-        let high = self.rt.load(HEADER_LOCKS)?.max(self.chains_of_locks());
+        let high = self.rt.load(HEADER_LOCKS)?.max(self.chains_of_locks);
         Ok(high.min(self.rt.layout.lock_count) as u32)
     }
 
