@@ -37,6 +37,7 @@ use crate::entry::Real;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::syscall;
 use crate::entry::thread::{ASYNCHRONOUS, CANCELLED, OwnCode, here};
+use crate::runtime::relocation;
 
 const DEFERRED_TYPE: c_int = 0;
 /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
@@ -153,6 +154,7 @@ pub fn stand_before_first() {
     if HANDLER.load(Ordering::Relaxed) != 0 {
         return;
     }
+    relocation::finish();
     // This thread runs no handler of the program; glibc's two signals are not blocked.
     let (blocked, mut before) = (!(3_u64 << (SIGCANCEL - 1)), 0_u64);
     let mask = |new: &u64, old: *mut u64| {

@@ -12,6 +12,7 @@ use os::interrupt::system_call;
 
 use crate::entry::thread::{OwnCode, PENDING, SENT, Thread};
 use crate::entry::{errno, set_errno};
+use crate::runtime::relocation;
 
 /// A kept signal, as the kernel gave it.
 pub type PendingSignal = siginfo_t;
@@ -50,8 +51,12 @@ pub fn set_mask(mask: u64) -> u64 {
     change_mask(libc::SIG_SETMASK, mask)
 }
 
-/// `sigprocmask` of the calling thread.
+/// `sigprocmask` of the calling thread. A fault that is blocked ends the process: what has been put
+/// off until its first fault is done before.
 pub fn change_mask(how: c_int, mask: u64) -> u64 {
+    if how != libc::SIG_UNBLOCK && mask & bit(libc::SIGSEGV) != 0 {
+        relocation::finish();
+    }
     let mut before = 0_u64;
     let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
     let arguments = [how as usize, new, old, size_of::<u64>(), 0, 0];

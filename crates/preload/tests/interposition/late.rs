@@ -214,3 +214,14 @@ fn tables_that_were_put_off_are_there_when_they_are_needed() {
     assert_eq!(shell_without(&place, &script, "closed"), "right\n");
     check_left_in_order(&place.volume());
 }
+
+/// A signal that is kept back blocks what a fault raises: what waited for its first fault was
+/// touched then, and the process ended by SIGSEGV (`timeout`, whose child ends at once).
+#[test]
+fn a_signal_within_the_first_call_finds_everything_there() {
+    let place = volume("late-signal");
+    compile("early_signal.c", &place.0.join("early"), &["-O1"]);
+    let script = r#"for i in $(seq 60); do "$PLACE/early" || echo "early: $?"; timeout 100 false
+         [ $? = 1 ] || echo "timeout: $?"; done"#;
+    assert_eq!(shell(&place, script), "");
+}
