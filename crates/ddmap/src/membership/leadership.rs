@@ -231,18 +231,24 @@ impl Leadership {
         }
     }
 
-    /// Has members store what there is, with numbers up to this one.
-    fn tell(&self, patience: Duration, poll: &mut Poll, reign: Reign, numbers: u16) {
+    /// Has members store what there is, with numbers up to this one: the latest reign to which one
+    /// of them has agreed.
+    fn tell(&self, patience: Duration, poll: &mut Poll, reign: Reign, numbers: u16) -> Reign {
+        let mut later = reign;
         let (domain, all) = (self.domain.clone(), self.members.list());
         let ask = NodeRequest::Note { domain, reign, numbers, all };
         self.ask(patience, &poll.ask(), &ask, |node, told| {
             match told {
                 NodeReply::Noted { node: number } if number == node => poll.agrees(node),
-                NodeReply::Led { terms, address } => self.hear(&terms, address),
+                NodeReply::Led { terms, address } => {
+                    self.hear(&terms, address);
+                    later = later.max(terms.promised);
+                }
                 _ => {}
             }
             poll.is_carried()
         });
+        later
     }
 
     fn poll(&self) -> Poll {
@@ -284,7 +290,6 @@ impl Leadership {
     }
 
     fn give(&self, unused: &mut Option<(Reign, u16)>) -> Result<u16, String> {
-        let here = self.about.node;
         let refused = |found: String| {
             let domain = &self.domain;
             format!(
@@ -292,12 +297,40 @@ impl Leadership {
                  domain forget {domain} NODE"
             )
         };
+        let (poll, later) = self.store_number(unused).map_err(refused)?;
+        if let (true, Some((_, next))) = (poll.is_carried(), *unused) {
+            *unused = None;
+            return Ok(next);
+        }
+        // A poll of another one was cut short, to which members have agreed.
+        let agree = |terms: &mut Terms| {
+            let is_later = later > terms.promised;
+            terms.agree(later);
+            is_later
+        };
+        if !self.change(agree).map_err(|error| error.to_string())? {
+            return Err(refused(self.too_few(&poll)));
+        }
+        let (poll, _) = self.store_number(unused).map_err(refused)?;
+        match *unused {
+            Some((_, next)) if poll.is_carried() => {
+                *unused = None;
+                Ok(next)
+            }
+            _ => Err(refused(self.too_few(&poll))),
+        }
+    }
+
+    /// Has members store the number that comes next; gives the poll, and the latest reign to which
+    /// one of them has agreed.
+    fn store_number(&self, unused: &mut Option<(Reign, u16)>) -> Result<(Poll, Reign), String> {
+        let here = self.about.node;
         if self.is_here() && !self.terms().gives(here) {
             // By force; or a poll of another one was cut short, or was carried.
             self.ask_for_first(&self.members.voters());
         }
         if self.is_here() && !self.terms().gives(here) {
-            self.stand_for_it(GIVES, false).map_err(refused)?;
+            self.stand_for_it(GIVES, false)?;
         }
         let greatest = self.members.greatest();
         let next = |terms: &mut Terms| {
@@ -315,12 +348,8 @@ impl Leadership {
         let (next, reign) = next.ok_or_else(|| "a domain has 4094 nodes at most".to_owned())?;
         *unused = Some((reign, next));
         let mut poll = self.poll();
-        self.tell(GIVES, &mut poll, reign, next);
-        if !poll.is_carried() {
-            return Err(refused(self.too_few(&poll)));
-        }
-        *unused = None;
-        Ok(next)
+        let later = self.tell(GIVES, &mut poll, reign, next);
+        Ok((poll, later))
     }
 
     /// This node is to be first, by force without a majority. Each refusal says what was found.
