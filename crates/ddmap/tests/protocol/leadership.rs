@@ -186,7 +186,7 @@ impl World {
             comes.nodes == self.nodes && comes.messages.len() < self.messages.len()
         };
         let vain: Vec<_> = self.messages.iter().filter(|one| vain(one)).cloned().collect();
-        vain.iter().for_each(|one| drop(self.messages.remove(one)));
+        self.messages.retain(|one| !vain.contains(one));
         self
     }
 
